@@ -1,0 +1,54 @@
+"""Candidates: a plan with its parameters filled in, rendered to source, named by the hash of that source."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Mapping
+
+#: A value of one parameter: block size, reduction strategy, ...
+ParamValue = int | float | str | bool
+
+#: Parameters by name. Parameters of the K-th kernel of a plan are named ``kK.axis`` (``k0.block``).
+Params = Mapping[str, ParamValue]
+
+SHORT = 12  #: how many characters of an identity people are shown
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One rendered ``ModelNew``.
+
+    ``id`` is the SHA-256 of ``source`` in hexadecimal, so that the same text is the same candidate everywhere.
+    ``plan`` is the readable name of the fusion plan, such as ``linear(library) + row[gelu, softmax]``;
+    ``origin`` is ``sweep`` for rendered files and ``file`` for files from outside;
+    ``control`` marks a candidate without a kernel of its own: shown, never exported as a speedup.
+    ``kernels`` counts its own kernels: the first tie-break between equally fast candidates.
+    """
+
+    source: str
+    plan: str
+    params: Params
+    device_type: str  # "cuda" or "cpu"
+    kernels: int = 0
+    control: bool = False
+    origin: str = "sweep"
+    rewrites: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return hashlib.sha256(self.source.encode()).hexdigest()
+
+    @property
+    def source_lines(self) -> int:
+        return self.source.count("\n") + 1
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """A combination that a constraint ruled out before rendering, with the reason in one line."""
+
+    plan: str
+    params: Params
+    constraint: str
+    reason: str

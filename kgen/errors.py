@@ -1,0 +1,86 @@
+"""Every error that kgen raises on purpose.
+
+    KgenError
+    ├── InputError                 something the user gave is wrong; the command line ends with exit code 2
+    │   ├── ProblemError           the problem file cannot be found, read, executed or captured
+    │   │   ├── OverrideError      a ``-D name=value`` names no constant, or has the wrong type
+    │   │   └── CaptureError       the forward cannot be captured as a graph
+    │   ├── DeviceError            the device asked for is not there
+    │   ├── ToolchainError         a compiler or build tool is missing
+    │   ├── StoreError             the database cannot be used
+    │   │   ├── StoreBusyError     another process holds the database for longer than kgen waits
+    │   │   └── StoreVersionError  the database was written by a newer kgen
+    │   ├── NotFoundError          no sweep, candidate or result answers to that name
+    │   └── DiskError              a folder cannot be written, or the disk is full
+    └── InternalError              kgen itself is wrong: please report
+        ├── RenderError            a template or its context is wrong
+        └── EvaluatorError         the evaluator's own processes failed (never a candidate's fault)
+
+The message of each is one line: what is wrong, where, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class KgenError(Exception):
+    """The root of all errors that kgen raises on purpose."""
+
+    exit_code = 2
+
+
+class InputError(KgenError):
+    """Something the user gave is wrong: one line says what, where, and what to do."""
+
+
+class ProblemError(InputError):
+    """The problem file cannot be found, read, executed or captured."""
+
+
+class OverrideError(ProblemError):
+    """A ``-D name=value`` names no constant of the problem, or its value has another type."""
+
+
+class CaptureError(ProblemError):
+    """The problem's forward cannot be captured as a graph of operators."""
+
+
+class DeviceError(InputError):
+    """The device asked for is not there."""
+
+
+class ToolchainError(InputError):
+    """A compiler or build tool is missing."""
+
+
+class StoreError(InputError):
+    """The database cannot be used."""
+
+
+class StoreBusyError(StoreError):
+    """Another process holds the database for longer than kgen waits."""
+
+
+class StoreVersionError(StoreError):
+    """The database was written by a newer kgen."""
+
+
+class NotFoundError(InputError):
+    """No sweep, candidate or result answers to that name."""
+
+
+class DiskError(InputError):
+    """A folder cannot be written, or the disk is full."""
+
+
+class InternalError(KgenError):
+    """kgen itself is wrong; the message asks for a report."""
+
+    exit_code = 70
+
+
+class RenderError(InternalError):
+    """A template, or what it was given, is wrong."""
+
+
+class EvaluatorError(InternalError):
+    """The evaluator's own processes failed; never a candidate's fault."""

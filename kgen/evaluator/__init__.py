@@ -1,0 +1,1 @@
+"""The evaluator: builds, validates and times candidates in processes of their own."""

@@ -1,0 +1,204 @@
+"""What the evaluator is asked, and what it answers: plain dataclasses, no torch.
+
+    Evaluation
+    ├── status, reason, phase    what became of the candidate
+    ├── errors                   error figures for each regime, against float64, beside eager's own
+    ├── build                    what the compiler said
+    └── timing                   raw samples, only where the status allows them
+
+Medians, intervals and ratios are derived from raw samples by :mod:`kgen.statistics`; they are never measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """What became of a candidate: a closed set. Only ``ok`` carries a timing."""
+
+    OK = "ok"  #: right on every regime, and timed
+    DUPLICATE = "duplicate"  #: its binary is the same as another candidate's
+    BUILD_ERROR = "build_error"  #: the compiler refused it
+    BUILD_TIMEOUT = "build_timeout"  #: the compiler did not end in time
+    LOAD_ERROR = "load_error"  #: the file or its constructor raised
+    RUNTIME_ERROR = "runtime_error"  #: forward raised
+    CRASHED = "crashed"  #: the process died of a signal, or left early
+    TIMEOUT = "timeout"  #: a phase did not end in time
+    OUT_OF_MEMORY = "out_of_memory"  #: host or device memory ran out
+    WRONG_TYPE = "wrong_type"  #: another container, dtype or device than the reference's output
+    WRONG_SHAPE = "wrong_shape"  #: another shape than the reference's output
+    WRONG_VALUES = "wrong_values"  #: outside the accuracy class
+    WRONG_STATE = "wrong_state"  #: buffers after the call differ from the reference's
+    MUTATED_INPUT = "mutated_input"  #: it wrote into its inputs or parameters
+    ALIASED_OUTPUT = "aliased_output"  #: its output shares memory with an input or an earlier output
+    NONDETERMINISTIC = "nondeterministic"  #: two runs differ by more than the gate allows
+    SUSPICIOUS = "suspicious"  #: right, but its timing cannot be believed; the reason says why
+    INFRA_ERROR = "infra_error"  #: the evaluator failed, not the candidate; the only status tried again
+
+
+class Accuracy(StrEnum):
+    """Classes of accuracy: what right means."""
+
+    FP32 = "fp32"  #: as accurate as PyTorch in IEEE float32, measured against float64
+    TF32 = "tf32"  #: as accurate as PyTorch with TF32 allowed
+    KERNELBENCH = "kernelbench"  #: 1e-4 absolute and relative, for comparison with others
+
+
+class Phase(StrEnum):
+    """Where in its evaluation a candidate was."""
+
+    BUILD = "build"
+    LOAD = "load"
+    VALIDATE = "validate"
+    TIME = "time"
+
+
+class Depth(StrEnum):
+    """How thoroughly a candidate was timed."""
+
+    SCREEN = "screen"  #: alone and briefly
+    FINAL = "final"  #: interleaved with the other finalists and the baselines
+
+
+#: Names of the baselines, the slowest to prepare last.
+BASELINES = ("eager", "compile", "compile-max-autotune")
+
+
+@dataclass(frozen=True)
+class RegimeErrors:
+    """Error figures of one output tensor under one value regime, all against the float64 reference.
+
+    ``rms`` and ``maximum`` are the candidate's, ``eager_rms`` and ``eager_maximum`` PyTorch's own.
+    ``ratio`` is the largest of the candidate's figures over its allowance's anchor (1.0: as accurate as eager),
+    over the whole output, its worst row and its worst column; ``used`` is the largest share of an allowance used
+    (above 1.0 fails). ``note`` says why a regime was skipped.
+    """
+
+    regime: str
+    output: str
+    rms: float | None
+    maximum: float | None
+    eager_rms: float | None
+    eager_maximum: float | None
+    ratio: float | None
+    used: float | None
+    ok: bool
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class KernelResources:
+    """What the compiler told of one kernel."""
+
+    name: str
+    registers: int
+    shared_bytes: int
+    spill_bytes: int
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """What building one candidate's source brought.
+
+    ``directory`` is the value of ``TORCH_EXTENSIONS_DIR`` under which the file's own ``load_inline`` finds the
+    library up to date; ``binary`` is the SHA-256 of the machine code, equal for candidates that compile to the same.
+    """
+
+    ok: bool
+    timed_out: bool
+    seconds: float
+    cached: bool
+    directory: str
+    binary: str | None
+    reason: str
+    log: str
+    kernels: tuple[KernelResources, ...] = ()
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Raw samples of one subject, a candidate (by id) or a baseline (by name), in one timing session.
+
+    ``bursts`` holds milliseconds for each call, burst by burst in the order taken. Timings that share a ``session``
+    were taken interleaved on the same device under the same flags; only those may be compared closely.
+    """
+
+    subject: str
+    depth: Depth
+    session: str
+    bursts: tuple[tuple[float, ...], ...]
+    prepare_ms: float | None = None  #: time of the first call's preparation of weights, where there is one
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What became of one candidate in one environment for one class of accuracy."""
+
+    candidate: str
+    status: Status
+    reason: str
+    accuracy: Accuracy
+    phase: Phase | None = None
+    errors: tuple[RegimeErrors, ...] = ()
+    build: BuildReport | None = None
+    timing: Timing | None = None
+    labels: tuple[str, ...] = ()
+    seconds: tuple[tuple[str, float], ...] = ()  #: wall seconds by phase
+    log: str = ""  #: path of the log file with everything
+
+    @property
+    def error_ratio(self) -> float | None:
+        """The worst error figure over eager's own, over all regimes: 1.0 is as accurate as PyTorch."""
+        ratios = [e.ratio for e in self.errors if e.ratio is not None]
+        return max(ratios) if ratios else None
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where evaluations were made; timings from unlike environments are never compared.
+
+    ``device`` is the model name of the GPU or CPU; ``arch`` is ``sm_90`` or the CPU's instruction sets in short.
+    """
+
+    device_type: str
+    device: str
+    arch: str
+    driver: str
+    toolkit: str
+    compiler: str
+    torch: str
+    python: str
+    threads: int
+    host: str
+
+    @property
+    def id(self) -> str:
+        import hashlib
+
+        text = "\0".join(str(getattr(self, f)) for f in self.__dataclass_fields__ if f != "host")
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds that each phase may take before everything that the candidate started is killed; bytes it may use."""
+
+    build_seconds: float = 120.0
+    load_seconds: float = 60.0
+    validate_seconds: float = 60.0
+    time_seconds: float = 60.0
+    host_bytes: int = 16 << 30
+
+
+@dataclass(frozen=True)
+class Health:
+    """Whether a problem's gate can tell right from wrong: the trivial answers it lets through (none, if healthy)."""
+
+    passed_by: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        return not self.passed_by

@@ -1,0 +1,247 @@
+"""Problems: KernelBench-format files, found, read, overridden, executed and checked.
+
+A problem file has ``class Model(nn.Module)``, ``get_inputs()`` and, where ``Model`` takes arguments,
+``get_init_inputs()``; its sizes are module-level constants. Reading a problem needs no torch: it parses the text and
+replaces constants. :func:`load` executes it.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import linecache
+import sys
+import traceback
+import types
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Mapping
+
+from kgen.errors import OverrideError, ProblemError
+
+if TYPE_CHECKING:
+    import torch
+
+MODES = ("train", "eval", "both")
+
+#: Module-level statements that a bare name may be found under, for messages.
+_PACKAGED = (Path(__file__).parent / "problems", Path(__file__).parent.parent / "problems")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem file as text, its overrides applied, and the mode that it is to be run in.
+
+    ``mode`` is ``train``, ``eval`` or ``both``; ``None`` until :func:`resolve_mode` has asked the model itself.
+    ``asked_mode`` is what the user asked for (``None``: as constructed).
+    """
+
+    name: str
+    path: str
+    source: str
+    overrides: tuple[tuple[str, Any], ...] = ()
+    mode: str | None = None
+    asked_mode: str | None = None
+
+    @property
+    def source_hash(self) -> str:
+        """SHA-256 of the source with the overrides applied, in hexadecimal."""
+        return hashlib.sha256(self.source.encode()).hexdigest()
+
+    @property
+    def id(self) -> str:
+        """Identity: the source with its overrides, and the mode."""
+        return hashlib.sha256(f"{self.mode}\0{self.source}".encode()).hexdigest()
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """The modes one by one: ``both`` is train, then eval."""
+        return ("train", "eval") if self.mode == "both" else (self.mode or "train",)
+
+    @property
+    def title(self) -> str:
+        """The name with its overrides, as people are shown it: ``linear_gelu_softmax(batch_size=64)``."""
+        return self.name + (f"({', '.join(f'{k}={v!r}' for k, v in self.overrides)})" if self.overrides else "")
+
+
+@dataclass(frozen=True)
+class LoadedProblem:
+    """A problem whose file was executed: its class and its two functions."""
+
+    problem: Problem
+    module: types.ModuleType
+
+    @property
+    def model_class(self) -> type:
+        return self.module.Model
+
+    def init_inputs(self) -> list:
+        """Arguments of ``Model``: those of ``get_init_inputs()``, or none."""
+        function = getattr(self.module, "get_init_inputs", None)
+        return list(_call(self.problem, "get_init_inputs()", function)) if function else []
+
+    def inputs(self) -> list:
+        """Arguments of ``forward``, as ``get_inputs()`` makes them."""
+        return list(_call(self.problem, "get_inputs()", self.module.get_inputs))
+
+    def model(self) -> "torch.nn.Module":
+        """A model, constructed on torch's current default device, in the mode that its constructor leaves it in."""
+        arguments = self.init_inputs()
+        return _call(self.problem, "Model(...)", lambda: self.model_class(*arguments))
+
+
+def problem_files() -> dict[str, Path]:
+    """All problems that a bare name finds: ``./problems`` first, then those that come with kgen."""
+    found: dict[str, Path] = {}
+    for folder in (Path("problems"), *_PACKAGED):
+        for path in sorted(folder.glob("*.py")):
+            if not path.name.startswith("_"):
+                found.setdefault(path.stem, path)
+    return found
+
+
+def find_problem(reference: str) -> Path:
+    """The file that ``reference`` names: a path, or a bare name."""
+    path = Path(reference)
+    if path.is_file():
+        return path
+    files = problem_files()
+    if reference in files:
+        return files[reference]
+    if path.is_dir():
+        raise ProblemError(f"{reference} is a folder: name a problem file in it")
+    known = ", ".join(files) or "none"
+    raise ProblemError(f"no problem {reference!r}: neither a file nor one of the known names ({known})")
+
+
+def read_problem(
+    reference: str, overrides: Mapping[str, str] | None = None, mode: str | None = None
+) -> Problem:
+    """Read a problem file without executing it.
+
+    ``overrides`` maps names of module-level constants to the text of their new values.
+    Raises :class:`ProblemError` for a file that is missing, unreadable, no Python, or has no ``Model``, and
+    :class:`OverrideError` for an override that does not fit.
+    """
+    path = find_problem(reference)
+    try:
+        source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProblemError(f"{path}: cannot be read: {error}") from error
+    _parse(path, source)
+    source, values = _override(path, source, overrides or {})
+    tree = _parse(path, source)
+    defined = {node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    defined |= {
+        alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    for name, what in (("Model", "class Model(nn.Module)"), ("get_inputs", "function get_inputs()")):
+        if name not in defined:
+            raise ProblemError(f"{path}: has no {what}, which the KernelBench format needs")
+    return Problem(path.stem, str(path), source, values, mode, mode)
+
+
+def load(problem: Problem) -> LoadedProblem:
+    """Execute the problem's file as a module of its own."""
+    name = f"kgen_problem_{problem.source_hash[:16]}"
+    module = types.ModuleType(name)
+    module.__file__ = problem.path
+    # The text executed differs from the file where constants were replaced: linecache is given what was executed.
+    filename = f"<{problem.path}>"
+    linecache.cache[filename] = (len(problem.source), None, problem.source.splitlines(True), filename)
+    sys.modules[name] = module
+    code = compile(problem.source, filename, "exec")
+    _call(problem, "the file", lambda: exec(code, module.__dict__))
+    return LoadedProblem(problem, module)
+
+
+def resolve_mode(loaded: LoadedProblem, model: "torch.nn.Module") -> LoadedProblem:
+    """The same problem with its mode settled: as asked, or as ``model``'s constructor left it."""
+    mode = loaded.problem.asked_mode or ("train" if model.training else "eval")
+    return replace(loaded, problem=replace(loaded.problem, mode=mode))
+
+
+def _parse(path: Path, source: str) -> ast.Module:
+    try:
+        return ast.parse(source, str(path))
+    except SyntaxError as error:
+        raise ProblemError(f"{path}:{error.lineno}: syntax error: {error.msg}") from error
+    except ValueError as error:
+        raise ProblemError(f"{path}: is not Python source: {error}") from error
+
+
+def _constants(tree: ast.Module) -> dict[str, ast.expr]:
+    """Module-level constants by name, with the expression that each is assigned (the last assignment wins)."""
+    found: dict[str, ast.expr] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            pairs = [(target, node.value) for target in node.targets]
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            pairs = [(node.target, node.value)]
+        else:
+            continue
+        for target, value in pairs:
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+                inner = list(zip(target.elts, value.elts))
+            else:
+                inner = [(target, value)]
+            for name, expression in inner:
+                if isinstance(name, ast.Name):
+                    found[name.id] = expression
+    return found
+
+
+def _override(
+    path: Path, source: str, overrides: Mapping[str, str]
+) -> tuple[str, tuple[tuple[str, Any], ...]]:
+    """``source`` with each overridden constant's value replaced in place, and the values set."""
+    constants = _constants(ast.parse(source))
+    edits: list[tuple[int, int, str]] = []
+    values: list[tuple[str, Any]] = []
+    lines = source.encode().splitlines(keepends=True)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    for name, text in overrides.items():
+        if name not in constants:
+            known = ", ".join(constants) or "none"
+            raise OverrideError(f"{path}: -D {name}: no such module-level constant (there are: {known})")
+        try:
+            new = ast.literal_eval(text)
+        except (ValueError, SyntaxError) as error:
+            raise OverrideError(f"-D {name}={text}: the value is not a Python literal") from error
+        expression = constants[name]
+        try:
+            old = ast.literal_eval(expression)
+        except ValueError as error:
+            raise OverrideError(
+                f"{path}: -D {name}: the constant is computed ({ast.unparse(expression)}); override what it is made of"
+            ) from error
+        if type(new) is not type(old):
+            raise OverrideError(
+                f"-D {name}={text}: the constant is of type {type(old).__name__} ({old!r}), "
+                f"the value of type {type(new).__name__}"
+            )
+        start = starts[expression.lineno - 1] + expression.col_offset
+        end = starts[expression.end_lineno - 1] + expression.end_col_offset  # type: ignore[operator]
+        if new != old:
+            edits.append((start, end, repr(new)))
+            values.append((name, new))
+    data = source.encode()
+    for start, end, text in sorted(edits, reverse=True):
+        data = data[:start] + text.encode() + data[end:]
+    return data.decode(), tuple(sorted(values))
+
+
+def _call(problem: Problem, what: str, function: Any) -> Any:
+    """``function()``, with anything it raises turned into one line that names the place in the problem's file."""
+    try:
+        return function()
+    except ProblemError:
+        raise
+    except (Exception, SystemExit) as error:
+        filename = f"<{problem.path}>"
+        places = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == filename]
+        where = f"{problem.path}:{places[-1]}" if places else problem.path
+        message = " ".join(str(error).split()) or "no message"
+        raise ProblemError(f"{where}: {what} raised {type(error).__name__}: {message[:300]}") from error
