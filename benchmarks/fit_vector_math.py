@@ -1,0 +1,198 @@
+"""Fit the polynomials of ``kgen/templates/cpu/functions/*.h`` and print their coefficients as float32 literals.
+
+Each polynomial is a weighted minimax fit: Remez' exchange on a Chebyshev grid, in 40-digit arithmetic. Coefficients are
+rounded to float32 one after another, lowest power first, and what is left is fitted again after each, so that later
+coefficients make up for the rounding of earlier ones. The weight turns the fit's error into the function's relative
+error. Needs mpmath, which comes with torch (through sympy).
+
+    python benchmarks/fit_vector_math.py [NAME ...]
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mpmath import mp, mpf
+
+mp.dps = 40
+POINTS = 1000  #: size of the Chebyshev grid
+SQRT_HALF = mp.sqrt(mpf("0.5"))
+HALF_LN2 = mp.log(2) / 2
+MARGIN = mpf("1.0001")  #: reduced arguments overshoot their interval a little, by rounding
+
+Function = Callable[[mpf], mpf]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """``target(x)`` is approached by a polynomial in x on [low, high]; ``weight`` makes its error the result's."""
+
+    formula: str
+    low: mpf
+    high: mpf
+    degree: int
+    target: Function
+    weight: Function
+
+
+def _in_square(function: Function) -> Function:
+    """A function of s = x * x, from one of x."""
+    return lambda s: function(mp.sqrt(s))
+
+
+FITS = {
+    "exp": Fit(
+        "exp(r) = 1 + r + r^2 q(r)",
+        -HALF_LN2 * MARGIN,
+        HALF_LN2 * MARGIN,
+        4,
+        lambda r: (mp.expm1(r) - r) / r**2,
+        lambda r: r**2 / mp.exp(r),
+    ),
+    "expm1": Fit(
+        "expm1(r) = r + r^2 q(r)",
+        -HALF_LN2 * MARGIN,
+        HALF_LN2 * MARGIN,
+        5,
+        lambda r: (mp.expm1(r) - r) / r**2,
+        lambda r: r**2 / mp.expm1(r),
+    ),
+    "exp2": Fit(
+        "2^r = 1 + r q(r)",
+        mpf("-0.5") * MARGIN,
+        mpf("0.5") * MARGIN,
+        5,
+        lambda r: (2**r - 1) / r,
+        lambda r: r / 2**r,
+    ),
+    "log": Fit(
+        "log(1 + f) = f - f^2 / 2 + f^3 p(f)",
+        (SQRT_HALF - 1) * MARGIN,
+        (1 / SQRT_HALF - 1) * MARGIN,
+        7,
+        lambda f: (mp.log1p(f) - f + f**2 / 2) / f**3,
+        lambda f: f**3 / mp.log1p(f),
+    ),
+    "erf_small": Fit(
+        "erf(x) = x + x p(x^2)",
+        mpf(0),
+        mpf("0.8") ** 2,
+        5,
+        _in_square(lambda x: mp.erf(x) / x - 1),
+        _in_square(lambda x: x / mp.erf(x)),
+    ),
+    "erf_large": Fit(
+        "erf(x) = 1 - 2^p(x)",
+        mpf("0.8"),
+        mpf("4"),
+        6,
+        lambda x: mp.log(mp.erfc(x), 2),
+        lambda x: mp.erfc(x) / mp.erf(x),
+    ),
+    "tanh_small": Fit(
+        "tanh(x) = x + x^3 p(x^2)",
+        mpf(0),
+        mpf("0.625") ** 2,
+        4,
+        _in_square(lambda x: (mp.tanh(x) / x - 1) / x**2),
+        _in_square(lambda x: x**3 / mp.tanh(x)),
+    ),
+    "sin": Fit(
+        "sin(r) = r + r^3 p(r^2)",
+        mpf(0),
+        (mp.pi / 4 * MARGIN) ** 2,
+        3,
+        _in_square(lambda r: (mp.sin(r) / r - 1) / r**2),
+        _in_square(lambda r: r**3 / mp.sin(r)),
+    ),
+    "cos": Fit(
+        "cos(r) = 1 - r^2 / 2 + r^4 p(r^2)",
+        mpf(0),
+        (mp.pi / 4 * MARGIN) ** 2,
+        2,
+        _in_square(lambda r: (mp.cos(r) - 1 + r**2 / 2) / r**4),
+        _in_square(lambda r: r**4 / mp.cos(r)),
+    ),
+}
+
+
+def float32(value: mpf) -> mpf:
+    """``value`` rounded to float32."""
+    return mpf(struct.unpack("f", struct.pack("f", float(value)))[0])
+
+
+def _evaluate(coefficients: list[mpf], x: mpf) -> mpf:
+    result = mpf(0)
+    for coefficient in reversed(coefficients):
+        result = result * x + coefficient
+    return result
+
+
+def _extrema(errors: list[mpf], count: int) -> list[int]:
+    """Indices of ``count`` extrema of alternating sign, the greatest among them."""
+    found: list[int] = []
+    for index, error in enumerate(errors):
+        if found and (error > 0) == (errors[found[-1]] > 0):
+            if abs(error) > abs(errors[found[-1]]):
+                found[-1] = index
+        else:
+            found.append(index)
+    while len(found) > count:
+        sizes = [abs(errors[index]) for index in found]
+        least = sizes.index(min(sizes))
+        if least in (0, len(found) - 1):
+            del found[least]
+        elif len(found) == count + 1:
+            del found[0 if sizes[0] < sizes[-1] else -1]
+        else:  # with its lesser neighbour, so that the signs still alternate
+            first = least if sizes[least + 1] < sizes[least - 1] else least - 1
+            del found[first : first + 2]
+    return found
+
+
+def remez(xs: list[mpf], targets: list[mpf], weights: list[mpf], degree: int) -> list[mpf]:
+    """Coefficients of the polynomial with the least maximum of ``weight * |polynomial - target|`` on the grid."""
+    count = degree + 2
+    reference = [round(i * (len(xs) - 1) / (count - 1)) for i in range(count)]
+    for _ in range(60):
+        rows = [[xs[i] ** k for k in range(degree + 1)] + [(-1) ** n / weights[i]] for n, i in enumerate(reference)]
+        solution = mp.lu_solve(mp.matrix(rows), mp.matrix([targets[i] for i in reference]))
+        coefficients, level = list(solution[: degree + 1]), abs(solution[degree + 1])
+        errors = [w * (_evaluate(coefficients, x) - t) for x, t, w in zip(xs, targets, weights)]
+        if max(map(abs, errors)) <= level * mpf("1.0001"):
+            break
+        reference = _extrema(errors, count)
+        if len(reference) < count:
+            break  # the grid is exhausted: rounding of fixed coefficients already dominates
+    return coefficients
+
+
+def fit(what: Fit) -> tuple[list[mpf], mpf]:
+    """Float32 coefficients, lowest power first, and the fit's largest relative error."""
+    centre, half = (what.high + what.low) / 2, (what.high - what.low) / 2
+    xs = [centre - half * mp.cos(mp.pi * (i + mpf("0.5")) / POINTS) for i in range(POINTS)]
+    targets = [what.target(x) for x in xs]
+    weights = [abs(what.weight(x)) for x in xs]
+    fixed: list[mpf] = []
+    for power in range(what.degree + 1):
+        rest = [(t - _evaluate(fixed, x)) / x**power for t, x in zip(targets, xs)]
+        scaled = [w * abs(x) ** power for w, x in zip(weights, xs)]
+        fixed.append(float32(remez(xs, rest, scaled, what.degree - power)[0]))
+    return fixed, max(abs(w * (_evaluate(fixed, x) - t)) for x, t, w in zip(xs, targets, weights))
+
+
+def main(names: list[str]) -> None:
+    for name in names or FITS:
+        what = FITS[name]
+        coefficients, error = fit(what)
+        low, high = mp.nstr(what.low, 7), mp.nstr(what.high, 7)
+        print(f"{name}: {what.formula} on [{low}, {high}]; error of the fit 2^{mp.nstr(mp.log(error, 2), 4)}")
+        for power, coefficient in enumerate(coefficients):
+            print(f"    {power}: {float(coefficient).hex()}f  {float(coefficient):+.9e}f")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
