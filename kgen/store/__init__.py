@@ -1,0 +1,9 @@
+"""The store: everything that was ever measured, in one database.
+
+    Store      opens and writes (store.py)
+    queries    reads, plain dataclasses out (queries.py)
+"""
+
+from kgen.store.store import Store, StoredEvaluation
+
+__all__ = ["Store", "StoredEvaluation"]

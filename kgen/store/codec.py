@@ -1,0 +1,69 @@
+"""Dataclasses to JSON values and back. Infinities and NaN, which JSON has not, are stored as strings."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from typing import Any, Mapping, Sequence, TypeVar
+
+from kgen.evaluator.protocol import BuildReport, KernelResources, RegimeErrors
+
+T = TypeVar("T")
+
+_NUMBERS = ("rms", "maximum", "eager_rms", "eager_maximum", "ratio", "used")
+
+
+def dumps(value: Any) -> str:
+    """JSON in one line, refusing what is no JSON."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def canonical(value: Mapping[str, Any]) -> str:
+    """The same text for equal mappings, whatever the order of their keys: what hashes are made of."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+
+
+def plain(value: Any) -> Any:
+    """``value`` as JSON values: numbers that are not finite as strings, sequences as lists, the rest by ``repr``."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return repr(value)
+
+
+def errors_to_json(errors: Sequence[RegimeErrors]) -> list[Any]:
+    """Error figures as a list of objects."""
+    return [plain(asdict(error)) for error in errors]
+
+
+def errors_from_json(values: Sequence[Mapping[str, Any]]) -> tuple[RegimeErrors, ...]:
+    """What :func:`errors_to_json` was given."""
+    return tuple(_make(RegimeErrors, value, **{name: _number(value[name]) for name in _NUMBERS}) for value in values)
+
+
+def build_to_json(build: BuildReport | None) -> dict[str, Any] | None:
+    """A build report as an object."""
+    return plain(asdict(build)) if build else None
+
+
+def build_from_json(value: Mapping[str, Any] | None) -> BuildReport | None:
+    """What :func:`build_to_json` was given."""
+    if value is None:
+        return None
+    return _make(BuildReport, value, kernels=tuple(_make(KernelResources, kernel) for kernel in value["kernels"]))
+
+
+def _make(cls: type[T], value: Mapping[str, Any], **replaced: Any) -> T:
+    """An instance from stored fields; fields that the class has no longer are left out, so that old rows stay readable."""
+    known = {name: value[name] for name in cls.__dataclass_fields__ if name in value}  # type: ignore[attr-defined]
+    return cls(**{**known, **replaced})
+
+
+def _number(value: float | str | None) -> float | None:
+    return None if value is None else float(value)

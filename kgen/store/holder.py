@@ -1,0 +1,39 @@
+"""Which process holds a sweep, and whether it still lives: so that a killed sweep is told from a running one."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+
+def this_process() -> str:
+    """``host:pid:start``, where the start time tells a process from a later one with the same number."""
+    pid = os.getpid()
+    return f"{socket.gethostname()}:{pid}:{_start_time(pid)}"
+
+
+def is_alive(holder: str) -> bool:
+    """Whether the process lives. One on another host cannot be asked, and counts as alive."""
+    host, pid, start = holder.rsplit(":", 2)
+    return host != socket.gethostname() or (_exists(int(pid)) and start == _start_time(int(pid)))
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _start_time(pid: int) -> str:
+    """Ticks since boot, from field 22 of ``/proc/PID/stat``; empty for a zombie, and where there is no ``/proc``."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    fields = stat.rpartition(")")[2].split()
+    return "" if fields[0] == "Z" else fields[19]

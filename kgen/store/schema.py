@@ -1,0 +1,62 @@
+"""Which version of the schema a database has, and the way to the newest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kgen.errors import NotFoundError, StoreError, StoreVersionError
+from kgen.store.database import Database
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+#: All revisions in order; ``migrations/versions`` has a file for each. Kept here, too, to know them without Alembic.
+REVISIONS = ("0001",)
+HEAD = REVISIONS[-1]
+
+#: Where the revision is recorded; a name of our own, so that another program's database is told from kgen's.
+VERSION_TABLE = "kgen_version"
+
+
+def ensure(database: Database, create: bool) -> None:
+    """Bring the database to the newest revision, in one transaction; nothing is written where it is there already.
+
+    Raises :class:`StoreVersionError` for a revision of a newer kgen, :class:`StoreError` for another program's
+    database, :class:`NotFoundError` for an empty one that must not be filled.
+    """
+    with database.read() as connection:
+        revision = _revision(connection, database.name)
+    if revision == HEAD:
+        return
+    if revision is None and not create:
+        raise NotFoundError(f"{database.name}: is empty: the first `kgen sweep PROBLEM` fills it")
+    migrate(database)
+
+
+def migrate(database: Database, target: str = HEAD) -> None:
+    """Run the migrations up to ``target``."""
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    with database.write() as connection:
+        _revision(connection, database.name)  # another process may have brought it further meanwhile
+        config.attributes["connection"] = connection
+        command.upgrade(config, target)
+
+
+def _revision(connection: Connection, name: str) -> str | None:
+    """The recorded revision, checked; ``None`` for an empty database."""
+    from sqlalchemy import inspect
+
+    tables = inspect(connection)
+    if not tables.has_table(VERSION_TABLE):
+        if tables.get_table_names():
+            raise StoreError(f"{name}: belongs to another program; name another database with --db")
+        return None
+    revision = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").scalar()
+    if revision not in REVISIONS:
+        raise StoreVersionError(f"{name}: written by a newer kgen (revision {revision}, this one knows {HEAD}): update")
+    return revision

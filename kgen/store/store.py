@@ -1,0 +1,470 @@
+"""The write side: each method is one transaction, committed before it returns."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import Any, Callable, Mapping, Sequence
+
+from sqlalchemy import Connection, func, select, update
+
+import kgen
+from kgen.candidate import Candidate, Rejection
+from kgen.errors import NotFoundError, StoreBusyError
+from kgen.evaluator.protocol import Accuracy, Depth, Environment, Evaluation, Health, Phase, Status, Timing
+from kgen.paths import db_url
+from kgen.problem import Problem
+from kgen.store import codec, holder, models, schema
+from kgen.store.database import Database
+
+
+@dataclass(frozen=True)
+class StoredEvaluation(Evaluation):
+    """An evaluation read back from the store, with its row's id: given to another sweep, it is linked, not doubled."""
+
+    id: str = ""
+
+
+class Store:
+    """The database of problems, sweeps, candidates and their evaluations.
+
+    A context manager. Every method raises :class:`~kgen.errors.StoreError` (:class:`~kgen.errors.StoreBusyError` after
+    waiting for another process) or :class:`~kgen.errors.DiskError` with one line. One ``Store`` may be used by several
+    threads, not by several processes.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    @classmethod
+    def open(
+        cls, url: str | None = None, *, notice: Callable[[str], None] | None = None, create: bool = True
+    ) -> Store:
+        """Open the database at ``url`` (a URL or a path; by default ``KGEN_DB``, or ``kgen.db`` in the home folder).
+
+        An older database is migrated; a missing one is made, or is a :class:`~kgen.errors.NotFoundError` where
+        ``create`` is false. ``notice`` is given one line when another process is waited for.
+        Raises :class:`~kgen.errors.StoreVersionError` for a database written by a newer kgen.
+        """
+        database = Database(db_url(url), notice, create)
+        try:
+            schema.ensure(database, create)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database)
+
+    @property
+    def url(self) -> str:
+        """The database's URL."""
+        return self.database.url
+
+    @property
+    def name(self) -> str:
+        """The database as people are shown it: a path, or a URL without its password."""
+        return self.database.name
+
+    def close(self) -> None:
+        """Give back the connections; what was written is committed already."""
+        self.database.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # Problems and environments ---------------------------------------------------------------------------------
+
+    def add_problem(self, problem: Problem, health: Health | None = None) -> None:
+        """Keep a problem whose mode is settled. Known ones learn their health, and that their mode is the default."""
+        changes: dict[str, Any] = {"default_mode": True} if problem.asked_mode is None else {}
+        if health is not None:
+            changes |= {"health_passed_by": list(health.passed_by), "health_notes": list(health.notes)}
+        row = {
+            "id": problem.id,
+            "name": problem.name,
+            "mode": problem.mode,
+            "default_mode": False,
+            "source_hash": problem.source_hash,
+            "path": problem.path,
+            "created_at": _now(),
+            "overrides": codec.plain(dict(problem.overrides)),
+            "health_passed_by": [],
+            "health_notes": [],
+            "source": problem.source,
+        }
+        with self.database.write() as connection:
+            _insert_new(connection, models.Problem, [row])
+            if changes:
+                connection.execute(update(models.Problem).where(models.Problem.id == problem.id).values(changes))
+
+    def add_environment(self, environment: Environment) -> None:
+        """Keep an environment; one that is known stays as it is."""
+        with self.database.write() as connection:
+            row = {"id": environment.id, **asdict(environment), "created_at": _now()}
+            _insert_new(connection, models.Environment, [row])
+
+    # Sweeps ----------------------------------------------------------------------------------------------------
+
+    def start_sweep(
+        self,
+        *,
+        problem: Problem,
+        environment: Environment,
+        accuracy: Accuracy,
+        device: str,
+        arguments: Mapping[str, Any],
+        combinations: int,
+        budget: int,
+    ) -> str:
+        """Begin a sweep, held by this process; its problem and environment were added before. Returns its id."""
+        sweep = _new_id()
+        row = {
+            "id": sweep,
+            "problem_id": problem.id,
+            "environment_id": environment.id,
+            "accuracy": accuracy.value,
+            "device": device,
+            "state": "running",
+            "combinations": combinations,
+            "budget": budget,
+            "started_at": _now(),
+            "holder": holder.this_process(),
+            "kgen": kgen.__version__,
+            "arguments_hash": _arguments_hash(arguments),
+            "arguments": codec.plain(arguments),
+        }
+        with self.database.write() as connection:
+            _insert_new(connection, models.Sweep, [row])
+        return sweep
+
+    def unfinished_sweep(
+        self, problem_id: str, environment_id: str, accuracy: Accuracy, arguments: Mapping[str, Any]
+    ) -> str | None:
+        """The latest sweep with these arguments that was interrupted or killed, for :meth:`reopen_sweep`."""
+        query = (
+            select(models.Sweep.id, models.Sweep.state, models.Sweep.holder)
+            .where(
+                models.Sweep.problem_id == problem_id,
+                models.Sweep.environment_id == environment_id,
+                models.Sweep.accuracy == accuracy.value,
+                models.Sweep.arguments_hash == _arguments_hash(arguments),
+                models.Sweep.state.in_(("running", "interrupted")),
+            )
+            .order_by(models.Sweep.started_at.desc())
+        )
+        with self.database.read() as connection:
+            rows = connection.execute(query).all()
+        return next((row.id for row in rows if row.state == "interrupted" or not holder.is_alive(row.holder)), None)
+
+    def reopen_sweep(self, sweep: str) -> None:
+        """Go on with an unfinished sweep in this process; :class:`StoreBusyError` where another one has it."""
+        query = select(models.Sweep.state, models.Sweep.holder).where(models.Sweep.id == sweep)
+        mine = holder.this_process()
+        with self.database.write() as connection:
+            row = connection.execute(query).one_or_none()
+            if row is None:
+                raise NotFoundError(f"no sweep {sweep} in {self.name}")
+            if row.state == "running" and row.holder != mine and holder.is_alive(row.holder):
+                raise StoreBusyError(f"sweep {sweep} is running in another process ({row.holder})")
+            changes = {"state": "running", "holder": mine, "ended_at": None}
+            connection.execute(update(models.Sweep).where(models.Sweep.id == sweep).values(changes))
+
+    def finish_sweep(self, sweep: str, state: str, seconds: float, best: str | None) -> None:
+        """End a sweep as ``finished``, ``interrupted`` or ``failed``.
+
+        ``seconds`` is what this process spent on it; those of earlier processes are added. ``best`` is a candidate.
+        """
+        spent = func.coalesce(models.Sweep.seconds, 0.0) + seconds
+        changes = {"state": state, "seconds": spent, "best": best, "ended_at": _now()}
+        with self.database.write() as connection:
+            connection.execute(update(models.Sweep).where(models.Sweep.id == sweep).values(changes))
+
+    def add_rejections(self, sweep: str, rejections: Sequence[Rejection]) -> None:
+        """Keep combinations that were ruled out; those that the sweep has already are left as they are."""
+        rows = [
+            {
+                "sweep_id": sweep,
+                "key": _rejection_key(rejection),
+                "plan": rejection.plan,
+                "constraint_name": rejection.constraint,
+                "reason": rejection.reason,
+                "params": codec.plain(rejection.params),
+            }
+            for rejection in rejections
+        ]
+        with self.database.write() as connection:
+            _insert_new(connection, models.Rejection, rows)
+
+    # Evaluations -----------------------------------------------------------------------------------------------
+
+    def add_evaluation(
+        self,
+        sweep: str,
+        candidate: Candidate,
+        evaluation: Evaluation,
+        *,
+        environment_id: str,
+        median_ms: float | None = None,
+        speedup: float | None = None,
+    ) -> None:
+        """Keep what became of a candidate of a sweep: its row, source, evaluation, timing and trial, all or nothing.
+
+        ``median_ms`` and ``speedup`` are those of its screening against this sweep's baselines. An evaluation that
+        :meth:`known` or :meth:`evaluated` returned is linked to the sweep, not doubled. A candidate that the sweep has
+        already (an ``infra_error`` that was tried again) is judged by the new evaluation from then on.
+        """
+        with self.database.write() as connection:
+            _add_candidate(connection, candidate)
+            taken_over = _is_stored(connection, candidate.id, environment_id, evaluation)
+            if taken_over:
+                evaluation_id = evaluation.id  # type: ignore[attr-defined]
+            else:
+                evaluation_id = _add_evaluation(connection, sweep, candidate.id, evaluation, environment_id, median_ms)
+            figures = {"median_ms": median_ms, "speedup": speedup, "error_ratio": evaluation.error_ratio}
+            _link(connection, sweep, candidate.id, evaluation_id, evaluation.status, taken_over, figures)
+
+    def add_timings(self, sweep: str, environment_id: str, accuracy: Accuracy, timings: Sequence[Timing]) -> None:
+        """Keep the raw samples of finalists and baselines."""
+        with self.database.write() as connection:
+            rows = [_timing_row(sweep, environment_id, accuracy, timing) for timing in timings]
+            _insert_new(connection, models.Timing, rows)
+
+    def set_result(
+        self,
+        sweep: str,
+        candidate_id: str,
+        *,
+        median_ms: float,
+        speedup: float,
+        speedup_low: float,
+        speedup_high: float,
+        baselines: Mapping[str, float],
+        error_ratio: float | None,
+        tie: bool,
+    ) -> None:
+        """Keep a finalist's figures: its median and the baselines' in milliseconds, its speedup over the fastest one.
+
+        Raises :class:`NotFoundError` for a candidate that the sweep has not evaluated.
+        """
+        changes = {
+            "final": True,
+            "median_ms": median_ms,
+            "speedup": speedup,
+            "speedup_low": speedup_low,
+            "speedup_high": speedup_high,
+            "baseline": min(baselines, key=baselines.__getitem__, default=None),
+            "baselines": dict(baselines),
+            "error_ratio": error_ratio,
+            "tie": tie,
+        }
+        which = (models.Trial.sweep_id == sweep, models.Trial.candidate_id == candidate_id)
+        with self.database.write() as connection:
+            if connection.execute(update(models.Trial).where(*which).values(changes)).rowcount != 1:
+                raise NotFoundError(f"sweep {sweep} has no candidate {candidate_id}")
+
+    def known(
+        self, candidate_id: str, environment_id: str, accuracy: Accuracy, problem_id: str | None = None
+    ) -> StoredEvaluation | None:
+        """The latest evaluation of this candidate, or ``None``; an ``infra_error`` says nothing and is never known.
+
+        ``problem_id`` asks for an evaluation on that very problem: the same file may fit the problem at other sizes.
+        """
+        table = models.Evaluation
+        query = _evaluations().where(
+            table.candidate_id == candidate_id,
+            table.environment_id == environment_id,
+            table.accuracy == accuracy.value,
+            table.status != Status.INFRA_ERROR.value,
+        )
+        if problem_id is not None:
+            query = query.where(table.problem_id == problem_id)
+        with self.database.read() as connection:
+            row = connection.execute(query.order_by(table.created_at.desc()).limit(1)).one_or_none()
+        return _to_evaluation(row) if row else None
+
+    def evaluated(self, sweep: str) -> dict[str, Evaluation]:
+        """What the sweep has judged already, by candidate in the order judged; ``infra_error`` is tried again."""
+        query = (
+            _evaluations()
+            .join(models.Trial, models.Trial.evaluation_id == models.Evaluation.id)
+            .where(models.Trial.sweep_id == sweep, models.Trial.status != Status.INFRA_ERROR.value)
+            .order_by(models.Trial.number)
+        )
+        with self.database.read() as connection:
+            rows = connection.execute(query).all()
+        return {row.candidate_id: _to_evaluation(row) for row in rows}
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+def _new_id() -> str:
+    return secrets.token_hex(8)
+
+
+def _arguments_hash(arguments: Mapping[str, Any]) -> str:
+    return hashlib.sha256(codec.canonical(arguments).encode()).hexdigest()
+
+
+def _rejection_key(rejection: Rejection) -> str:
+    text = "\0".join((rejection.plan, rejection.constraint, codec.canonical(rejection.params)))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _insert_new(connection: Connection, model: type[models.Base], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows, leaving those whose primary key is there as they are."""
+    if not rows:
+        return
+    if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects.postgresql import insert
+    else:
+        from sqlalchemy.dialects.sqlite import insert
+    connection.execute(insert(model).on_conflict_do_nothing(), rows)
+
+
+def _add_candidate(connection: Connection, candidate: Candidate) -> None:
+    row = {
+        "id": candidate.id,
+        "plan": candidate.plan,
+        "device_type": candidate.device_type,
+        "kernels": candidate.kernels,
+        "source_lines": candidate.source_lines,
+        "control": candidate.control,
+        "origin": candidate.origin,
+        "created_at": _now(),
+        "params": codec.plain(candidate.params),
+        "rewrites": list(candidate.rewrites),
+    }
+    _insert_new(connection, models.Candidate, [row])
+    _insert_new(connection, models.Source, [{"candidate_id": candidate.id, "text": candidate.source}])
+
+
+def _add_evaluation(
+    connection: Connection,
+    sweep: str,
+    candidate_id: str,
+    evaluation: Evaluation,
+    environment_id: str,
+    median_ms: float | None,
+) -> str:
+    evaluation_id = _new_id()
+    row = {
+        "id": evaluation_id,
+        "candidate_id": candidate_id,
+        "problem_id": select(models.Sweep.problem_id).where(models.Sweep.id == sweep).scalar_subquery(),
+        "environment_id": environment_id,
+        "accuracy": evaluation.accuracy.value,
+        "status": evaluation.status.value,
+        "phase": evaluation.phase.value if evaluation.phase else None,
+        "error_ratio": evaluation.error_ratio,
+        "median_ms": median_ms,
+        "binary_hash": evaluation.build.binary if evaluation.build else None,
+        "created_at": _now(),
+        "log": evaluation.log,
+        "reason": evaluation.reason,
+        "labels": list(evaluation.labels),
+        "seconds": dict(evaluation.seconds),
+        "build": codec.build_to_json(evaluation.build),
+        "errors": codec.errors_to_json(evaluation.errors),
+    }
+    connection.execute(models.Evaluation.__table__.insert().values(row))
+    if evaluation.timing:
+        timing = _timing_row(sweep, environment_id, evaluation.accuracy, evaluation.timing)
+        _insert_new(connection, models.Timing, [{**timing, "evaluation_id": evaluation_id, "median_ms": median_ms}])
+    return evaluation_id
+
+
+def _is_stored(connection: Connection, candidate_id: str, environment_id: str, evaluation: Evaluation) -> bool:
+    """Whether ``evaluation`` is a row of this database as it stands there, and not one made from it."""
+    if not isinstance(evaluation, StoredEvaluation):
+        return False
+    table = models.Evaluation
+    query = select(table.id).where(
+        table.id == evaluation.id,
+        table.candidate_id == candidate_id,
+        table.environment_id == environment_id,
+        table.accuracy == evaluation.accuracy.value,
+        table.status == evaluation.status.value,
+    )
+    return connection.execute(query).first() is not None
+
+
+def _link(
+    connection: Connection,
+    sweep: str,
+    candidate_id: str,
+    evaluation_id: str,
+    status: Status,
+    taken_over: bool,
+    figures: Mapping[str, float | None],
+) -> None:
+    """Make the evaluation the one that judges the candidate in the sweep; nothing changes where it is already."""
+    which = (models.Trial.sweep_id == sweep, models.Trial.candidate_id == candidate_id)
+    judged_by = connection.execute(select(models.Trial.evaluation_id).where(*which)).scalar()
+    if judged_by == evaluation_id:
+        return
+    changes = {"evaluation_id": evaluation_id, "status": status.value, "taken_over": taken_over, **figures}
+    if judged_by is not None:
+        connection.execute(update(models.Trial).where(*which).values(changes))
+        return
+    query = select(func.coalesce(func.max(models.Trial.number), 0) + 1).where(models.Trial.sweep_id == sweep)
+    row = {
+        "sweep_id": sweep,
+        "candidate_id": candidate_id,
+        "number": connection.execute(query).scalar_one(),
+        "final": False,
+        "tie": False,
+        "created_at": _now(),
+        **changes,
+    }
+    connection.execute(models.Trial.__table__.insert(), row)
+
+
+def _timing_row(sweep: str, environment_id: str, accuracy: Accuracy, timing: Timing) -> dict[str, Any]:
+    return {
+        "id": _new_id(),
+        "sweep_id": sweep,
+        "environment_id": environment_id,
+        "accuracy": accuracy.value,
+        "subject": timing.subject,
+        "depth": timing.depth.value,
+        "session": timing.session,
+        "prepare_ms": timing.prepare_ms,
+        "created_at": _now(),
+        "bursts": codec.plain(timing.bursts),
+    }
+
+
+def _evaluations() -> Any:
+    """All that an :class:`Evaluation` is made of, with its own timing beside it."""
+    table, timing = models.Evaluation, models.Timing
+    columns = [column for column in table.__table__.columns if column.key not in ("median_ms", "binary_hash")]
+    timed = (timing.subject, timing.depth, timing.session, timing.prepare_ms, timing.bursts)
+    return select(*columns, *timed).outerjoin(timing, timing.evaluation_id == table.id)
+
+
+def _to_evaluation(row: Any) -> StoredEvaluation:
+    return StoredEvaluation(
+        id=row.id,
+        candidate=row.candidate_id,
+        status=Status(row.status),
+        reason=row.reason,
+        accuracy=Accuracy(row.accuracy),
+        phase=Phase(row.phase) if row.phase else None,
+        errors=codec.errors_from_json(row.errors),
+        build=codec.build_from_json(row.build),
+        timing=_to_timing(row) if row.bursts is not None else None,
+        labels=tuple(row.labels),
+        seconds=tuple(row.seconds.items()),
+        log=row.log,
+    )
+
+
+def _to_timing(row: Any) -> Timing:
+    bursts = tuple(tuple(float(sample) for sample in burst) for burst in row.bursts)
+    return Timing(row.subject, Depth(row.depth), row.session, bursts, row.prepare_ms)
