@@ -36,6 +36,7 @@ class Fit:
     degree: int
     target: Function
     weight: Function
+    double: bool = False  #: coefficients in float64 instead of float32
 
 
 def _in_square(function: Function) -> Function:
@@ -116,12 +117,30 @@ FITS = {
         _in_square(lambda r: (mp.cos(r) - 1 + r**2 / 2) / r**4),
         _in_square(lambda r: r**4 / mp.cos(r)),
     ),
+    "pow_log2": Fit(
+        "log2((1 + z) / (1 - z)) = z p(z^2)",
+        mpf(0),
+        ((SQRT_HALF - 1) / (SQRT_HALF + 1) * MARGIN) ** 2,
+        4,
+        _in_square(lambda z: 2 * mp.atanh(z) / mp.log(2) / z),
+        _in_square(lambda z: z / mp.atanh(z) * mp.log(2) / 2),
+        double=True,
+    ),
+    "pow_exp2": Fit(
+        "2^r = 1 + r q(r)",
+        mpf("-0.5") * MARGIN,
+        mpf("0.5") * MARGIN,
+        6,
+        lambda r: (2**r - 1) / r,
+        lambda r: r / 2**r,
+        double=True,
+    ),
 }
 
 
-def float32(value: mpf) -> mpf:
-    """``value`` rounded to float32."""
-    return mpf(struct.unpack("f", struct.pack("f", float(value)))[0])
+def rounded(value: mpf, double: bool) -> mpf:
+    """``value`` rounded to float32, or to float64."""
+    return mpf(float(value) if double else struct.unpack("f", struct.pack("f", float(value)))[0])
 
 
 def _evaluate(coefficients: list[mpf], x: mpf) -> mpf:
@@ -180,8 +199,26 @@ def fit(what: Fit) -> tuple[list[mpf], mpf]:
     for power in range(what.degree + 1):
         rest = [(t - _evaluate(fixed, x)) / x**power for t, x in zip(targets, xs)]
         scaled = [w * abs(x) ** power for w, x in zip(weights, xs)]
-        fixed.append(float32(remez(xs, rest, scaled, what.degree - power)[0]))
+        fixed.append(rounded(remez(xs, rest, scaled, what.degree - power)[0], what.double))
     return fixed, max(abs(w * (_evaluate(fixed, x) - t)) for x, t, w in zip(xs, targets, weights))
+
+
+def two_over_pi_tables() -> tuple[list[float], list[float]]:
+    """The tables of ``sin_shifted.h``: of 2 / pi, for each block of 8 exponents, the next 29 bits, and those behind.
+
+    Entry b is for |x| in [2^(17+8b), 2^(25+8b)), whose last bit is worth at least 2^(8b-6): bits of 2 / pi worth
+    2^(8-8b) and more give multiples of 4 with it, which change no quadrant.
+    """
+    heads, tails = [], []
+    with mp.workprec(400):
+        for block in range(14):
+            top = mpf(2) ** min(8 - 8 * block, 0)
+            kept = 2 / mp.pi % top
+            step = top / 2**29
+            head = mp.floor(kept / step) * step
+            heads.append(float(head))
+            tails.append(float(kept - head))
+    return heads, tails
 
 
 def main(names: list[str]) -> None:
@@ -191,7 +228,10 @@ def main(names: list[str]) -> None:
         low, high = mp.nstr(what.low, 7), mp.nstr(what.high, 7)
         print(f"{name}: {what.formula} on [{low}, {high}]; error of the fit 2^{mp.nstr(mp.log(error, 2), 4)}")
         for power, coefficient in enumerate(coefficients):
-            print(f"    {power}: {float(coefficient).hex()}f  {float(coefficient):+.9e}f")
+            print(f"    {power}: {float(coefficient):+.16e}" if what.double else f"    {power}: {float(coefficient):+.9e}f")
+    if not names:
+        for name, table in zip(("head", "tail"), two_over_pi_tables()):
+            print(f"sin_shifted {name}: {', '.join(value.hex() for value in table)}")
 
 
 if __name__ == "__main__":
