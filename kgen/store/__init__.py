@@ -4,6 +4,7 @@
     queries    reads, plain dataclasses out (queries.py)
 """
 
-from kgen.store.store import Store, StoredEvaluation
+from kgen.store.rows import StoredEvaluation
+from kgen.store.store import Store
 
 __all__ = ["Store", "StoredEvaluation"]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
-from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
 from typing import Any, Callable, Mapping, Sequence
 
 from sqlalchemy import Connection, func, select, update
@@ -13,18 +10,12 @@ from sqlalchemy import Connection, func, select, update
 import kgen
 from kgen.candidate import Candidate, Rejection
 from kgen.errors import NotFoundError, StoreBusyError
-from kgen.evaluator.protocol import Accuracy, Depth, Environment, Evaluation, Health, Phase, Status, Timing
+from kgen.evaluator.protocol import Accuracy, Environment, Evaluation, Health, Status, Timing
 from kgen.paths import db_url
 from kgen.problem import Problem
-from kgen.store import codec, holder, models, schema
+from kgen.store import codec, holder, models, rows, schema
 from kgen.store.database import Database
-
-
-@dataclass(frozen=True)
-class StoredEvaluation(Evaluation):
-    """An evaluation read back from the store, with its row's id: given to another sweep, it is linked, not doubled."""
-
-    id: str = ""
+from kgen.store.rows import StoredEvaluation
 
 
 class Store:
@@ -83,29 +74,15 @@ class Store:
         changes: dict[str, Any] = {"default_mode": True} if problem.asked_mode is None else {}
         if health is not None:
             changes |= {"health_passed_by": list(health.passed_by), "health_notes": list(health.notes)}
-        row = {
-            "id": problem.id,
-            "name": problem.name,
-            "mode": problem.mode,
-            "default_mode": False,
-            "source_hash": problem.source_hash,
-            "path": problem.path,
-            "created_at": _now(),
-            "overrides": codec.plain(dict(problem.overrides)),
-            "health_passed_by": [],
-            "health_notes": [],
-            "source": problem.source,
-        }
         with self.database.write() as connection:
-            _insert_new(connection, models.Problem, [row])
+            _insert_new(connection, models.Problem, [rows.from_problem(problem)])
             if changes:
                 connection.execute(update(models.Problem).where(models.Problem.id == problem.id).values(changes))
 
     def add_environment(self, environment: Environment) -> None:
         """Keep an environment; one that is known stays as it is."""
         with self.database.write() as connection:
-            row = {"id": environment.id, **asdict(environment), "created_at": _now()}
-            _insert_new(connection, models.Environment, [row])
+            _insert_new(connection, models.Environment, [rows.from_environment(environment)])
 
     # Sweeps ----------------------------------------------------------------------------------------------------
 
@@ -121,7 +98,7 @@ class Store:
         budget: int,
     ) -> str:
         """Begin a sweep, held by this process; its problem and environment were added before. Returns its id."""
-        sweep = _new_id()
+        sweep = rows.new_id()
         row = {
             "id": sweep,
             "problem_id": problem.id,
@@ -131,7 +108,7 @@ class Store:
             "state": "running",
             "combinations": combinations,
             "budget": budget,
-            "started_at": _now(),
+            "started_at": rows.now(),
             "holder": holder.this_process(),
             "kgen": kgen.__version__,
             "arguments_hash": _arguments_hash(arguments),
@@ -157,8 +134,8 @@ class Store:
             .order_by(models.Sweep.started_at.desc())
         )
         with self.database.read() as connection:
-            rows = connection.execute(query).all()
-        return next((row.id for row in rows if row.state == "interrupted" or not holder.is_alive(row.holder)), None)
+            found = connection.execute(query).all()
+        return next((row.id for row in found if row.state == "interrupted" or not holder.is_alive(row.holder)), None)
 
     def reopen_sweep(self, sweep: str) -> None:
         """Go on with an unfinished sweep in this process; :class:`StoreBusyError` where another one has it."""
@@ -179,13 +156,13 @@ class Store:
         ``seconds`` is what this process spent on it; those of earlier processes are added. ``best`` is a candidate.
         """
         spent = func.coalesce(models.Sweep.seconds, 0.0) + seconds
-        changes = {"state": state, "seconds": spent, "best": best, "ended_at": _now()}
+        changes = {"state": state, "seconds": spent, "best": best, "ended_at": rows.now()}
         with self.database.write() as connection:
             connection.execute(update(models.Sweep).where(models.Sweep.id == sweep).values(changes))
 
     def add_rejections(self, sweep: str, rejections: Sequence[Rejection]) -> None:
         """Keep combinations that were ruled out; those that the sweep has already are left as they are."""
-        rows = [
+        ruled_out = [
             {
                 "sweep_id": sweep,
                 "key": _rejection_key(rejection),
@@ -197,7 +174,7 @@ class Store:
             for rejection in rejections
         ]
         with self.database.write() as connection:
-            _insert_new(connection, models.Rejection, rows)
+            _insert_new(connection, models.Rejection, ruled_out)
 
     # Evaluations -----------------------------------------------------------------------------------------------
 
@@ -230,8 +207,8 @@ class Store:
     def add_timings(self, sweep: str, environment_id: str, accuracy: Accuracy, timings: Sequence[Timing]) -> None:
         """Keep the raw samples of finalists and baselines."""
         with self.database.write() as connection:
-            rows = [_timing_row(sweep, environment_id, accuracy, timing) for timing in timings]
-            _insert_new(connection, models.Timing, rows)
+            timed = [_timing_row(sweep, environment_id, accuracy, timing) for timing in timings]
+            _insert_new(connection, models.Timing, timed)
 
     def set_result(
         self,
@@ -274,7 +251,7 @@ class Store:
         ``problem_id`` asks for an evaluation on that very problem: the same file may fit the problem at other sizes.
         """
         table = models.Evaluation
-        query = _evaluations().where(
+        query = rows.select_evaluations().where(
             table.candidate_id == candidate_id,
             table.environment_id == environment_id,
             table.accuracy == accuracy.value,
@@ -284,27 +261,19 @@ class Store:
             query = query.where(table.problem_id == problem_id)
         with self.database.read() as connection:
             row = connection.execute(query.order_by(table.created_at.desc()).limit(1)).one_or_none()
-        return _to_evaluation(row) if row else None
+        return rows.to_evaluation(row) if row else None
 
     def evaluated(self, sweep: str) -> dict[str, Evaluation]:
         """What the sweep has judged already, by candidate in the order judged; ``infra_error`` is tried again."""
         query = (
-            _evaluations()
+            rows.select_evaluations()
             .join(models.Trial, models.Trial.evaluation_id == models.Evaluation.id)
             .where(models.Trial.sweep_id == sweep, models.Trial.status != Status.INFRA_ERROR.value)
             .order_by(models.Trial.number)
         )
         with self.database.read() as connection:
-            rows = connection.execute(query).all()
-        return {row.candidate_id: _to_evaluation(row) for row in rows}
-
-
-def _now() -> datetime:
-    return datetime.now(timezone.utc)
-
-
-def _new_id() -> str:
-    return secrets.token_hex(8)
+            found = connection.execute(query).all()
+        return {row.candidate_id: rows.to_evaluation(row) for row in found}
 
 
 def _arguments_hash(arguments: Mapping[str, Any]) -> str:
@@ -316,31 +285,19 @@ def _rejection_key(rejection: Rejection) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _insert_new(connection: Connection, model: type[models.Base], rows: Sequence[Mapping[str, Any]]) -> None:
+def _insert_new(connection: Connection, model: type[models.Base], values: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows, leaving those whose primary key is there as they are."""
-    if not rows:
+    if not values:
         return
     if connection.dialect.name == "postgresql":
         from sqlalchemy.dialects.postgresql import insert
     else:
         from sqlalchemy.dialects.sqlite import insert
-    connection.execute(insert(model).on_conflict_do_nothing(), rows)
+    connection.execute(insert(model).on_conflict_do_nothing(), values)
 
 
 def _add_candidate(connection: Connection, candidate: Candidate) -> None:
-    row = {
-        "id": candidate.id,
-        "plan": candidate.plan,
-        "device_type": candidate.device_type,
-        "kernels": candidate.kernels,
-        "source_lines": candidate.source_lines,
-        "control": candidate.control,
-        "origin": candidate.origin,
-        "created_at": _now(),
-        "params": codec.plain(candidate.params),
-        "rewrites": list(candidate.rewrites),
-    }
-    _insert_new(connection, models.Candidate, [row])
+    _insert_new(connection, models.Candidate, [rows.from_candidate(candidate)])
     _insert_new(connection, models.Source, [{"candidate_id": candidate.id, "text": candidate.source}])
 
 
@@ -352,31 +309,19 @@ def _add_evaluation(
     environment_id: str,
     median_ms: float | None,
 ) -> str:
-    evaluation_id = _new_id()
+    """Insert a new evaluation with its timing; its problem is the sweep's. Returns its id."""
     row = {
-        "id": evaluation_id,
+        **rows.from_evaluation(evaluation),
         "candidate_id": candidate_id,
         "problem_id": select(models.Sweep.problem_id).where(models.Sweep.id == sweep).scalar_subquery(),
         "environment_id": environment_id,
-        "accuracy": evaluation.accuracy.value,
-        "status": evaluation.status.value,
-        "phase": evaluation.phase.value if evaluation.phase else None,
-        "error_ratio": evaluation.error_ratio,
         "median_ms": median_ms,
-        "binary_hash": evaluation.build.binary if evaluation.build else None,
-        "created_at": _now(),
-        "log": evaluation.log,
-        "reason": evaluation.reason,
-        "labels": list(evaluation.labels),
-        "seconds": dict(evaluation.seconds),
-        "build": codec.build_to_json(evaluation.build),
-        "errors": codec.errors_to_json(evaluation.errors),
     }
     connection.execute(models.Evaluation.__table__.insert().values(row))
     if evaluation.timing:
         timing = _timing_row(sweep, environment_id, evaluation.accuracy, evaluation.timing)
-        _insert_new(connection, models.Timing, [{**timing, "evaluation_id": evaluation_id, "median_ms": median_ms}])
-    return evaluation_id
+        _insert_new(connection, models.Timing, [{**timing, "evaluation_id": row["id"]}])
+    return row["id"]
 
 
 def _is_stored(connection: Connection, candidate_id: str, environment_id: str, evaluation: Evaluation) -> bool:
@@ -419,52 +364,12 @@ def _link(
         "number": connection.execute(query).scalar_one(),
         "final": False,
         "tie": False,
-        "created_at": _now(),
+        "created_at": rows.now(),
         **changes,
     }
     connection.execute(models.Trial.__table__.insert(), row)
 
 
 def _timing_row(sweep: str, environment_id: str, accuracy: Accuracy, timing: Timing) -> dict[str, Any]:
-    return {
-        "id": _new_id(),
-        "sweep_id": sweep,
-        "environment_id": environment_id,
-        "accuracy": accuracy.value,
-        "subject": timing.subject,
-        "depth": timing.depth.value,
-        "session": timing.session,
-        "prepare_ms": timing.prepare_ms,
-        "created_at": _now(),
-        "bursts": codec.plain(timing.bursts),
-    }
-
-
-def _evaluations() -> Any:
-    """All that an :class:`Evaluation` is made of, with its own timing beside it."""
-    table, timing = models.Evaluation, models.Timing
-    columns = [column for column in table.__table__.columns if column.key not in ("median_ms", "binary_hash")]
-    timed = (timing.subject, timing.depth, timing.session, timing.prepare_ms, timing.bursts)
-    return select(*columns, *timed).outerjoin(timing, timing.evaluation_id == table.id)
-
-
-def _to_evaluation(row: Any) -> StoredEvaluation:
-    return StoredEvaluation(
-        id=row.id,
-        candidate=row.candidate_id,
-        status=Status(row.status),
-        reason=row.reason,
-        accuracy=Accuracy(row.accuracy),
-        phase=Phase(row.phase) if row.phase else None,
-        errors=codec.errors_from_json(row.errors),
-        build=codec.build_from_json(row.build),
-        timing=_to_timing(row) if row.bursts is not None else None,
-        labels=tuple(row.labels),
-        seconds=tuple(row.seconds.items()),
-        log=row.log,
-    )
-
-
-def _to_timing(row: Any) -> Timing:
-    bursts = tuple(tuple(float(sample) for sample in burst) for burst in row.bursts)
-    return Timing(row.subject, Depth(row.depth), row.session, bursts, row.prepare_ms)
+    belongs = {"sweep_id": sweep, "environment_id": environment_id, "accuracy": accuracy.value}
+    return {**rows.from_timing(timing), **belongs}

@@ -1,0 +1,444 @@
+"""The read side: each question that the command line asks, as one function with plain dataclasses out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Iterable, Iterator, Mapping, Sequence
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
+
+from kgen.errors import NotFoundError
+from kgen.evaluator.protocol import BASELINES, Accuracy, Environment, Status
+from kgen.problem import Problem
+from kgen.store import holder, models, rows
+from kgen.store.results import (
+    BestRow,
+    CandidateDetail,
+    Failures,
+    Judgement,
+    ProblemRow,
+    Rejections,
+    SweepDetail,
+    SweepRow,
+    Trial,
+)
+from kgen.store.store import Store
+
+_CHUNK = 500  #: how many values one ``IN`` is given; databases limit them
+
+
+# Problems ------------------------------------------------------------------------------------------------------
+
+
+def problems(store: Store, *, name: str | None = None, source_hash: str | None = None) -> list[ProblemRow]:
+    """The problems of the store, the most recently swept first."""
+    table = models.Problem
+    last_swept = select(func.max(models.Sweep.started_at)).where(models.Sweep.problem_id == table.id).scalar_subquery()
+    query = _select_problems().order_by(last_swept.desc())
+    if name is not None:
+        query = query.where(table.name == name)
+    if source_hash is not None:
+        query = query.where(table.source_hash == source_hash)
+    with store.database.read() as connection:
+        return [_to_problem(row) for row in connection.execute(query)]
+
+
+def problem(store: Store, problem_id: str) -> Problem:
+    """The problem itself, with its overrides in its source."""
+    with store.database.read() as connection:
+        row = connection.execute(select(models.Problem.__table__).where(models.Problem.id == problem_id)).one()
+    return Problem(row.name, row.path, row.source, tuple(row.overrides.items()), row.mode, row.mode)
+
+
+def _select_problems() -> Select[Any]:
+    return select(*(column for column in models.Problem.__table__.columns if column.key != "source"))
+
+
+def _to_problem(row: Row[Any]) -> ProblemRow:
+    return ProblemRow(
+        id=row.id,
+        name=row.name,
+        mode=row.mode,
+        default_mode=row.default_mode,
+        source_hash=row.source_hash,
+        path=row.path,
+        overrides=row.overrides,
+        passed_by=tuple(row.health_passed_by),
+    )
+
+
+def _problems_by_id(connection: Connection, ids: Iterable[str]) -> dict[str, ProblemRow]:
+    found = _in_chunks(connection, _select_problems(), models.Problem.id, ids)
+    return {row.id: _to_problem(row) for row in found}
+
+
+def _environments_by_id(connection: Connection, ids: Iterable[str]) -> dict[str, Environment]:
+    table = models.Environment
+    found = _in_chunks(connection, select(table.__table__), table.id, ids)
+    return {row.id: rows.to_environment(row) for row in found}
+
+
+# Trials --------------------------------------------------------------------------------------------------------
+
+
+def _select_trials() -> Select[Any]:
+    trial, candidate = models.Trial, models.Candidate
+    described = ("plan", "params", "rewrites", "kernels", "source_lines", "control")
+    columns = (getattr(candidate, name) for name in described)
+    return select(*trial.__table__.columns, *columns).join(candidate, candidate.id == trial.candidate_id)
+
+
+def _right() -> Select[Any]:
+    """Right candidates, the fastest first."""
+    table = models.Trial
+    right = _select_trials().where(table.status == Status.OK.value, table.speedup.is_not(None))
+    return right.order_by(table.speedup.desc())
+
+
+def _to_trial(row: Row[Any]) -> Trial:
+    return Trial(
+        sweep=row.sweep_id,
+        candidate=row.candidate_id,
+        number=row.number,
+        plan=row.plan,
+        params=row.params,
+        rewrites=tuple(row.rewrites),
+        kernels=row.kernels,
+        source_lines=row.source_lines,
+        control=row.control,
+        status=Status(row.status),
+        final=row.final,
+        tie=row.tie,
+        median_ms=row.median_ms,
+        speedup=row.speedup,
+        speedup_low=row.speedup_low,
+        speedup_high=row.speedup_high,
+        baseline=row.baseline,
+        baselines=row.baselines or {},
+        error_ratio=row.error_ratio,
+    )
+
+
+def _fastest_screened(connection: Connection, sweeps: Sequence[str]) -> Trial | None:
+    """Of candidates that were never finalists and are no controls, the fastest, beside its sweep's baselines."""
+    query = _right().where(models.Trial.final.is_(False), models.Candidate.control.is_(False)).limit(1)
+    found = [_to_trial(row) for row in _in_chunks(connection, query, models.Trial.sweep_id, sweeps)]
+    if not found:
+        return None
+    fastest = max(found, key=lambda trial: trial.speedup or 0.0)
+    baselines = _baselines(connection, fastest.sweep)
+    return replace(fastest, baselines=baselines, baseline=min(baselines, key=baselines.__getitem__, default=None))
+
+
+def _baselines(connection: Connection, sweep: str) -> dict[str, float]:
+    """The baselines' latest medians in a sweep, in milliseconds."""
+    table = models.Timing
+    query = select(table.subject, table.median_ms).order_by(table.created_at)
+    query = query.where(table.sweep_id == sweep, table.subject.in_(BASELINES), table.median_ms.is_not(None))
+    found = {row.subject: row.median_ms for row in connection.execute(query)}
+    return {name: found[name] for name in BASELINES if name in found}
+
+
+# The best ------------------------------------------------------------------------------------------------------
+
+
+def best(
+    store: Store,
+    *,
+    problem_ids: Sequence[str] | None = None,
+    accuracy: Accuracy | None = None,
+    device: str | None = None,
+    limit: int | None = None,
+) -> list[BestRow]:
+    """The best candidate of each problem, the most recently swept problem first.
+
+    Sweeps of one environment and one class of accuracy are compared: the strictest class, and the environment of its
+    latest sweep with a right candidate; ``device`` (``cpu``, ``cuda``, ``cuda:1``) and ``accuracy`` narrow the choice.
+    Finalists go before candidates that were only screened, and controls are never the best.
+    """
+    with store.database.read() as connection:
+        compared = list(islice(_compared(connection, problem_ids, accuracy, device), limit))
+        named = _problems_by_id(connection, (sweeps[0].problem_id for sweeps in compared))
+        environments = _environments_by_id(connection, {sweeps[0].environment_id for sweeps in compared})
+        finalists = _finalists(connection, {row.id: row.problem_id for sweeps in compared for row in sweeps})
+        found = []
+        for sweeps in compared:
+            latest = sweeps[0]
+            trial, ties = choose(finalists.get(latest.problem_id, ()))
+            trial = trial or _fastest_screened(connection, [row.id for row in sweeps])
+            found.append(
+                BestRow(
+                    problem=named[latest.problem_id],
+                    environment=environments[latest.environment_id],
+                    accuracy=Accuracy(latest.accuracy),
+                    sweep=trial.sweep if trial else latest.id,
+                    trial=trial,
+                    ties=ties,
+                )
+            )
+    return found
+
+
+def choose(finalists: Sequence[Trial]) -> tuple[Trial | None, int]:
+    """The best finalist that is no control, and how many others cannot be told from it.
+
+    Where intervals overlap, it is a tie: then fewer kernels, fewer lines of source and the smaller id win. Within one
+    sweep its own verdict on ties counts, made from interleaved samples. Of a candidate that was a finalist of several
+    sweeps, the first result given counts.
+    """
+    first: dict[str, Trial] = {}
+    for trial in finalists:
+        if not trial.control:
+            first.setdefault(trial.candidate, trial)
+    if not first:
+        return None, 0
+    fastest = max(first.values(), key=lambda trial: trial.speedup or 0.0)
+    tied = [trial for trial in first.values() if trial is fastest or _is_tie(trial, fastest)]
+    return min(tied, key=lambda trial: (trial.kernels, trial.source_lines, trial.candidate)), len(tied) - 1
+
+
+def _is_tie(trial: Trial, fastest: Trial) -> bool:
+    if trial.sweep == fastest.sweep:
+        return trial.tie
+    return (trial.speedup_high or 0.0) >= (fastest.speedup_low or 0.0)
+
+
+def _finalists(connection: Connection, problem_of: Mapping[str, str]) -> dict[str, list[Trial]]:
+    """The right finalists of the sweeps given, by problem, in the order of the sweeps given."""
+    query = _right().where(models.Trial.final.is_(True))
+    trials = [_to_trial(row) for row in _in_chunks(connection, query, models.Trial.sweep_id, problem_of)]
+    place = {sweep: number for number, sweep in enumerate(problem_of)}
+    found: dict[str, list[Trial]] = {}
+    for trial in sorted(trials, key=lambda trial: place[trial.sweep]):
+        found.setdefault(problem_of[trial.sweep], []).append(trial)
+    return found
+
+
+def _compared(
+    connection: Connection, problem_ids: Sequence[str] | None, accuracy: Accuracy | None, device: str | None
+) -> Iterator[list[Row[Any]]]:
+    """For each problem the sweeps that are compared, the latest first."""
+    table = models.Sweep
+    has_right = (
+        select(models.Trial.sweep_id)
+        .where(models.Trial.sweep_id == table.id, models.Trial.status == Status.OK.value)
+        .exists()
+    )
+    query = select(table.id, table.problem_id, table.environment_id, table.accuracy, has_right.label("right"))
+    query = query.order_by(table.started_at.desc(), table.id)
+    if accuracy is not None:
+        query = query.where(table.accuracy == accuracy.value)
+    if device is not None:
+        query = query.where(_on_device(device))
+    if problem_ids is not None:
+        query = query.where(table.problem_id.in_(problem_ids))
+    by_problem: dict[str, list[Row[Any]]] = {}
+    for row in connection.execute(query):
+        by_problem.setdefault(row.problem_id, []).append(row)
+    return (_comparable(sweeps) for sweeps in by_problem.values())
+
+
+def _comparable(sweeps: Sequence[Row[Any]]) -> list[Row[Any]]:
+    """Of one problem's sweeps those of the chosen class of accuracy and environment."""
+    strictness = {accuracy.value: place for place, accuracy in enumerate(Accuracy)}
+    chosen = min([row for row in sweeps if row.right] or sweeps, key=lambda row: strictness[row.accuracy])
+    same = (chosen.environment_id, chosen.accuracy)
+    return [row for row in sweeps if (row.environment_id, row.accuracy) == same]
+
+
+def _on_device(device: str) -> ColumnElement[bool]:
+    """The condition that a sweep ran on ``device``: a kind (``cuda``), or one of them (``cuda:1``)."""
+    if ":" in device:
+        return models.Sweep.device == device
+    table = models.Environment
+    return models.Sweep.environment_id.in_(select(table.id).where(table.device_type == device))
+
+
+# Sweeps --------------------------------------------------------------------------------------------------------
+
+
+def sweeps(store: Store, *, name: str | None = None, limit: int | None = None) -> list[SweepRow]:
+    """The sweeps of the store, or of the problems with this name, the latest first."""
+    query = select(models.Sweep.__table__).order_by(models.Sweep.started_at.desc()).limit(limit)
+    if name is not None:
+        query = query.where(
+            models.Sweep.problem_id.in_(select(models.Problem.id).where(models.Problem.name == name))
+        )
+    with store.database.read() as connection:
+        return _to_sweeps(connection, connection.execute(query).all())
+
+
+def sweep(store: Store, sweep_id: str, leaders: int | None = None) -> SweepDetail:
+    """One sweep with its best ``leaders`` (controls among them), its failures and its rejections."""
+    with store.database.read() as connection:
+        found = connection.execute(select(models.Sweep.__table__).where(models.Sweep.id == sweep_id)).all()
+        if not found:
+            raise NotFoundError(f"no sweep {sweep_id} in {store.name}")
+        of_sweep = models.Trial.sweep_id == sweep_id
+        taken_over = select(func.count()).where(of_sweep, models.Trial.taken_over.is_(True))
+        fastest = _right().where(of_sweep).order_by(None)
+        fastest = fastest.order_by(models.Trial.final.desc(), models.Trial.speedup.desc()).limit(leaders)
+        trials = tuple(_to_trial(row) for row in connection.execute(fastest))
+        return SweepDetail(
+            row=_to_sweeps(connection, found)[0],
+            baselines=next((trial.baselines for trial in trials if trial.baselines), _baselines(connection, sweep_id)),
+            leaders=trials,
+            failures=_failures(connection, sweep_id),
+            rejections=_rejections(connection, sweep_id),
+            taken_over=connection.execute(taken_over).scalar_one(),
+        )
+
+
+def _to_sweeps(connection: Connection, found: Sequence[Row[Any]]) -> list[SweepRow]:
+    named = _problems_by_id(connection, {row.problem_id for row in found})
+    environments = _environments_by_id(connection, {row.environment_id for row in found})
+    counts = _counts(connection, [row.id for row in found])
+    chosen = _chosen(connection, [row.id for row in found if row.best])
+    return [
+        SweepRow(
+            id=row.id,
+            problem=named[row.problem_id],
+            environment=environments[row.environment_id],
+            accuracy=Accuracy(row.accuracy),
+            device=row.device,
+            state=_state(row),
+            combinations=row.combinations,
+            budget=row.budget,
+            started_at=row.started_at,
+            seconds=row.seconds,
+            arguments=row.arguments,
+            counts=counts.get(row.id, {}),
+            best=chosen.get(row.id) or _fastest_screened(connection, [row.id]),
+        )
+        for row in found
+    ]
+
+
+def _state(row: Row[Any]) -> str:
+    """The state of a sweep; one whose process is gone without a word was interrupted."""
+    return "interrupted" if row.state == "running" and not holder.is_alive(row.holder) else row.state
+
+
+def _counts(connection: Connection, ids: Sequence[str]) -> dict[str, dict[Status, int]]:
+    """How many candidates of each sweep ended with each status."""
+    table = models.Trial
+    query = select(table.sweep_id, table.status, func.count().label("number")).group_by(table.sweep_id, table.status)
+    counts: dict[str, dict[Status, int]] = {}
+    for row in _in_chunks(connection, query, table.sweep_id, ids):
+        counts.setdefault(row.sweep_id, {})[Status(row.status)] = row.number
+    return counts
+
+
+def _chosen(connection: Connection, ids: Sequence[str]) -> dict[str, Trial]:
+    """What each of these sweeps chose as its best."""
+    query = _select_trials().join(
+        models.Sweep, (models.Sweep.id == models.Trial.sweep_id) & (models.Sweep.best == models.Trial.candidate_id)
+    )
+    return {row.sweep_id: _to_trial(row) for row in _in_chunks(connection, query, models.Sweep.id, ids)}
+
+
+def _failures(connection: Connection, sweep_id: str) -> tuple[Failures, ...]:
+    trial = models.Trial
+    groups = (
+        select(trial.status, func.count().label("number"), func.min(trial.number).label("first"))
+        .where(trial.sweep_id == sweep_id, trial.status != Status.OK.value)
+        .group_by(trial.status)
+        .subquery()
+    )
+    query = (
+        select(groups.c.status, groups.c.number, trial.candidate_id, models.Evaluation.reason)
+        .join(trial, (trial.sweep_id == sweep_id) & (trial.number == groups.c.first))
+        .join(models.Evaluation, models.Evaluation.id == trial.evaluation_id)
+        .order_by(groups.c.number.desc(), groups.c.status)
+    )
+    return tuple(Failures(Status(status), *rest) for status, *rest in connection.execute(query))
+
+
+def _rejections(connection: Connection, sweep_id: str) -> tuple[Rejections, ...]:
+    table = models.Rejection
+    number = func.count().label("number")
+    query = (
+        select(table.constraint_name, number, func.min(table.reason))
+        .where(table.sweep_id == sweep_id)
+        .group_by(table.constraint_name)
+        .order_by(number.desc(), table.constraint_name)
+    )
+    return tuple(Rejections(*row) for row in connection.execute(query))
+
+
+# Candidates ----------------------------------------------------------------------------------------------------
+
+
+def candidate(store: Store, candidate_id: str) -> CandidateDetail:
+    """One candidate with all its evaluations."""
+    table, text = models.Candidate, models.Source.text
+    query = select(table.__table__, text).join(models.Source).where(table.id == candidate_id)
+    with store.database.read() as connection:
+        row = connection.execute(query).one_or_none()
+        if row is None:
+            raise NotFoundError(f"no candidate {candidate_id} in {store.name}")
+        return CandidateDetail(
+            id=row.id,
+            plan=row.plan,
+            params=row.params,
+            rewrites=tuple(row.rewrites),
+            device_type=row.device_type,
+            kernels=row.kernels,
+            source_lines=row.source_lines,
+            control=row.control,
+            origin=row.origin,
+            source=row.text,
+            judgements=_judgements(connection, candidate_id),
+        )
+
+
+def _judgements(connection: Connection, candidate_id: str) -> tuple[Judgement, ...]:
+    table = models.Evaluation
+    query = rows.select_evaluations().where(table.candidate_id == candidate_id).order_by(table.created_at.desc())
+    found = connection.execute(query).all()
+    named = _problems_by_id(connection, {row.problem_id for row in found})
+    environments = _environments_by_id(connection, {row.environment_id for row in found})
+    trials: dict[str, list[Trial]] = {}
+    for row in connection.execute(_select_trials().where(models.Trial.candidate_id == candidate_id)):
+        trials.setdefault(row.evaluation_id, []).append(_to_trial(row))
+    return tuple(
+        Judgement(
+            evaluation=rows.to_evaluation(row),
+            problem=named[row.problem_id],
+            environment=environments[row.environment_id],
+            created_at=row.created_at,
+            trials=tuple(trials.get(row.id, ())),
+        )
+        for row in found
+    )
+
+
+def resolve(store: Store, prefix: str) -> tuple[str, str]:
+    """What an id, or the beginning of one, names: ``("sweep", id)`` or ``("candidate", id)``.
+
+    Raises :class:`NotFoundError` where nothing begins so, or more than one thing does.
+    """
+    text = prefix.lower()
+    found: list[tuple[str, str]] = []
+    if text and set(text) <= set("0123456789abcdef"):
+        with store.database.read() as connection:
+            for kind, column in (("sweep", models.Sweep.id), ("candidate", models.Candidate.id)):
+                # A range, since LIKE does not use the index everywhere; "g" follows every hexadecimal digit.
+                query = select(column).where(column >= text, column < text + "g").order_by(column).limit(3)
+                found += [(kind, row.id) for row in connection.execute(query)]
+    if not found:
+        raise NotFoundError(f"no sweep or candidate {prefix!r} in {store.name}; `kgen history` lists the sweeps")
+    if len(found) > 1:
+        examples = ", ".join(f"{kind} {name[: len(text) + 4]}" for kind, name in found)
+        raise NotFoundError(f"{prefix!r} is ambiguous ({examples}, ...): give more characters")
+    return found[0]
+
+
+def _in_chunks(
+    connection: Connection, query: Select[Any], column: Any, values: Iterable[str]
+) -> Iterator[Row[Any]]:
+    """The rows of ``query`` whose ``column`` is one of ``values``, some hundred values at a time."""
+    remaining = iter(values)
+    while chunk := list(islice(remaining, _CHUNK)):
+        yield from connection.execute(query.where(column.in_(chunk)))

@@ -1,0 +1,176 @@
+"""What the read side answers: plain dataclasses, from the store to the command line, to export and to reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Mapping
+
+from kgen.candidate import ParamValue
+from kgen.evaluator.protocol import Accuracy, Environment, Status
+from kgen.problem import Problem
+from kgen.store.rows import StoredEvaluation
+
+
+@dataclass(frozen=True)
+class ProblemRow:
+    """A problem of the store. ``default_mode``: its mode is the one that its constructor leaves it in.
+
+    ``passed_by`` names the trivial answers that its accuracy gate lets through: a result on it proves little.
+    """
+
+    id: str
+    name: str
+    mode: str
+    default_mode: bool
+    source_hash: str
+    path: str
+    overrides: Mapping[str, Any]
+    passed_by: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """The name with its overrides."""
+        return Problem(self.name, self.path, "", tuple(self.overrides.items())).title
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate of one sweep: what it is, and its figures against that sweep's baselines.
+
+    ``final`` results were timed interleaved with the baselines and have an interval; the others were only screened.
+    ``tie`` marks a finalist that cannot be told from the sweep's fastest. ``speedup`` is over ``baseline``, the
+    fastest of ``baselines``, whose medians are in milliseconds.
+    """
+
+    sweep: str
+    candidate: str
+    number: int
+    plan: str
+    params: Mapping[str, ParamValue]
+    rewrites: tuple[str, ...]
+    kernels: int
+    source_lines: int
+    control: bool
+    status: Status
+    final: bool
+    tie: bool
+    median_ms: float | None
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
+    baseline: str | None
+    baselines: Mapping[str, float]
+    error_ratio: float | None
+
+
+@dataclass(frozen=True)
+class BestRow:
+    """The best of one problem in one environment, at one class of accuracy.
+
+    ``trial`` is ``None`` where no candidate with a kernel of its own was right; ``sweep`` is then the latest one.
+    ``ties`` counts the other candidates that cannot be told from the best.
+    """
+
+    problem: ProblemRow
+    environment: Environment
+    accuracy: Accuracy
+    sweep: str
+    trial: Trial | None
+    ties: int
+
+    @property
+    def beats_baseline(self) -> bool:
+        """Whether it is proven faster than every baseline: timed as a finalist, its whole interval above 1."""
+        return self.trial is not None and (self.trial.speedup_low or 0.0) > 1.0
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """One sweep in a listing. ``state`` is ``running``, ``finished``, ``interrupted`` or ``failed``.
+
+    ``counts`` are its candidates by status; ``best`` is what it chose or, before that, its fastest so far.
+    """
+
+    id: str
+    problem: ProblemRow
+    environment: Environment
+    accuracy: Accuracy
+    device: str
+    state: str
+    combinations: int
+    budget: int
+    started_at: datetime
+    seconds: float | None
+    arguments: Mapping[str, Any]
+    counts: Mapping[Status, int]
+    best: Trial | None
+
+    @property
+    def tried(self) -> int:
+        """How many candidates it has judged."""
+        return sum(self.counts.values())
+
+    @property
+    def right(self) -> int:
+        """How many of them were right."""
+        return self.counts.get(Status.OK, 0)
+
+
+@dataclass(frozen=True)
+class Failures:
+    """The candidates of a sweep that failed in one way, with the first of them as an example."""
+
+    status: Status
+    count: int
+    example: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Rejections:
+    """The combinations of a sweep that one constraint ruled out, with one of their reasons."""
+
+    constraint: str
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class SweepDetail:
+    """One sweep in full. ``taken_over`` counts evaluations that an earlier sweep had made."""
+
+    row: SweepRow
+    baselines: Mapping[str, float]
+    leaders: tuple[Trial, ...]
+    failures: tuple[Failures, ...]
+    rejections: tuple[Rejections, ...]
+    taken_over: int
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One evaluation of a candidate: on what, where and when it was made, and its figures in each sweep."""
+
+    evaluation: StoredEvaluation
+    problem: ProblemRow
+    environment: Environment
+    created_at: datetime
+    trials: tuple[Trial, ...]
+
+
+@dataclass(frozen=True)
+class CandidateDetail:
+    """One candidate in full, its evaluations from the newest on."""
+
+    id: str
+    plan: str
+    params: Mapping[str, ParamValue]
+    rewrites: tuple[str, ...]
+    device_type: str
+    kernels: int
+    source_lines: int
+    control: bool
+    origin: str
+    source: str
+    judgements: tuple[Judgement, ...]
