@@ -1,0 +1,34 @@
+# make demo   find a kernel that beats PyTorch on this machine, and show it
+# make test   run the tests
+# make clean  remove what these made, but not what was measured (runs/)
+# Each sets up .venv first; PYTHON chooses the interpreter (3.11 or newer).
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# torch calls ninja by name when it builds an extension.
+export PATH := $(BIN):$(PATH)
+
+.PHONY: demo test clean
+
+demo: $(STAMP)
+	@if $(BIN)/python -W ignore -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; \
+	then sizes=''; else sizes='-D batch_size=1024 -D in_features=256'; fi; \
+	set -e -x; \
+	$(BIN)/kgen sweep linear_gelu_softmax $$sizes --time 30; \
+	$(BIN)/kgen best linear_gelu_softmax $$sizes -o runs/linear_gelu_softmax_kgen.py
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "kgen needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache
+	find kgen tests benchmarks problems -name __pycache__ -type d -prune -exec rm -rf {} +

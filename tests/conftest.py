@@ -1,0 +1,27 @@
+"""Shared by all tests: a folder of their own to write to, and the skipping of GPU tests where there is no GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if not gpu:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in gpu:
+            item.add_marker(pytest.mark.skip(reason="torch sees no CUDA device here"))
+
+
+@pytest.fixture(autouse=True)
+def kgen_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty ``KGEN_HOME`` for each test, so that none reads or writes the user's ``runs/``."""
+    home = tmp_path / "runs"
+    monkeypatch.setenv("KGEN_HOME", str(home))
+    monkeypatch.delenv("KGEN_DB", raising=False)
+    return home
