@@ -141,6 +141,17 @@ def read_problem(
     return Problem(path.stem, str(path), source, values, mode, mode)
 
 
+def sizes(source: str) -> dict[str, Any]:
+    """The module-level constants of a problem's source that are literals: what ``-D`` can replace."""
+    found: dict[str, Any] = {}
+    for name, expression in _constants(ast.parse(source)).items():
+        try:
+            found[name] = ast.literal_eval(expression)
+        except ValueError:
+            continue
+    return found
+
+
 def load(problem: Problem) -> LoadedProblem:
     """Execute the problem's file as a module of its own."""
     name = f"kgen_problem_{problem.source_hash[:16]}"
