@@ -393,6 +393,12 @@ def candidate(store: Store, candidate_id: str) -> CandidateDetail:
         )
 
 
+def source(store: Store, candidate_id: str) -> str:
+    """The text of a candidate."""
+    with store.database.read() as connection:
+        return connection.execute(select(models.Source.text).where(models.Source.candidate_id == candidate_id)).scalar_one()
+
+
 def _judgements(connection: Connection, candidate_id: str) -> tuple[Judgement, ...]:
     table = models.Evaluation
     query = rows.select_evaluations().where(table.candidate_id == candidate_id).order_by(table.created_at.desc())

@@ -91,14 +91,14 @@ def from_evaluation(evaluation: Evaluation) -> dict[str, Any]:
 
 def from_timing(timing: Timing) -> dict[str, Any]:
     """A row of ``timing``, but for what it belongs to."""
-    from statistics import median  # imported by writers only: readers start faster without it
+    from kgen.statistics import median_ms  # imported by writers only: readers start faster without it
 
     return {
         "id": new_id(),
         "subject": timing.subject,
         "depth": timing.depth.value,
         "session": timing.session,
-        "median_ms": median([sample for burst in timing.bursts for sample in burst]) if any(timing.bursts) else None,
+        "median_ms": median_ms(timing) if any(timing.bursts) else None,
         "prepare_ms": timing.prepare_ms,
         "created_at": now(),
         "bursts": codec.plain(timing.bursts),

@@ -234,7 +234,7 @@ class Store:
             "speedup_low": speedup_low,
             "speedup_high": speedup_high,
             "baseline": min(baselines, key=baselines.__getitem__, default=None),
-            "baselines": dict(baselines),
+            "baselines": {name: float(value) for name, value in baselines.items()},
             "error_ratio": error_ratio,
             "tie": tie,
         }

@@ -1,0 +1,448 @@
+"""The command line: parse, call, print. What a command needs is imported inside it, so that the rest answers at once."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from functools import wraps
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence, TypeVar
+
+import click
+
+import kgen
+from kgen.candidate import SHORT
+from kgen.errors import KgenError, NotFoundError
+
+if TYPE_CHECKING:
+    from kgen.events import Finished
+    from kgen.problem import Problem
+    from kgen.store import Store
+    from kgen.store.results import BestRow, CandidateDetail, Failures, SweepDetail
+    from kgen.views.progress import Tally
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+#: Exit codes besides those of the errors: an answer that is no success, and Ctrl-C.
+NOTHING_BETTER = 1
+INTERRUPTED = 130
+
+ROWS = 20  #: how many rows a long listing shows where --limit does not say
+
+_MODES = ("train", "eval", "both")
+_ACCURACIES = ("fp32", "tf32", "kernelbench")
+
+
+class Commands(click.Group):
+    """The group of all commands. A command returns its exit code, or ``None``; every error becomes one line."""
+
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        if not standalone_mode:
+            return super().main(*args, standalone_mode=False, **extra)
+        sys.exit(self._exit_code(*args, **extra))
+
+    def _exit_code(self, *args: Any, **extra: Any) -> int:
+        try:
+            code = super().main(*args, standalone_mode=False, **extra)
+            sys.stdout.flush()
+            return code if isinstance(code, int) else 0
+        except KgenError as error:
+            return _say(str(error), error.exit_code)
+        except click.ClickException as error:
+            return _say(_usage(error), error.exit_code)
+        except (click.Abort, KeyboardInterrupt):
+            return _say("interrupted", INTERRUPTED)
+        except BrokenPipeError:
+            # The reader went away (`| head`): nothing is wrong, and Python must not complain when it flushes at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            return _say(f"{where}{error.strerror or error}", 2)
+
+
+def _say(line: str, code: int) -> int:
+    click.echo(f"kgen: {line}", err=True)
+    return code
+
+
+def _usage(error: click.ClickException) -> str:
+    """A usage error in one line, with the way to the help."""
+    message = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
+    return f"{message} (see `{context.command_path} --help`)" if context else message
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What every listing command can be asked: JSON instead of a table, which database, how many rows at most."""
+
+    as_json: bool
+    db: str | None
+    limit: int | None
+
+
+def listing_options(function: Command) -> Command:
+    """The options that all listing commands share, given to the command as ``listing``."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+    @_db_option
+    @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Show at most N rows.")
+    @wraps(function)
+    def command(as_json: bool, db: str | None, limit: int | None, **rest: Any) -> Any:
+        return function(listing=Listing(as_json, db, limit), **rest)
+
+    return command  # type: ignore[return-value]
+
+
+def _db_option(function: Command) -> Command:
+    text = "Database, as a path or a URL.  [default: $KGEN_DB, or kgen.db in ./runs or $KGEN_HOME]"
+    return click.option("--db", metavar="URL", help=text)(function)
+
+
+def problem_options(function: Command) -> Command:
+    """The options that say which problem is meant, beside its file or name."""
+    function = click.option(
+        "--mode", type=click.Choice(_MODES), help="Mode of the model.  [default: as constructed, which is train]"
+    )(function)
+    return click.option(
+        "-D",
+        "overrides",
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=_parse_overrides,
+        help="Replace a module-level constant of the problem's file; may be repeated.",
+    )(function)
+
+
+def _parse_overrides(context: click.Context, option: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    pairs = [value.partition("=") for value in values]
+    for name, equals, value in pairs:
+        if not (name and equals and value):
+            raise click.BadParameter(f"{name + equals + value!r} is not NAME=VALUE", context, option)
+    return {name.strip(): value for name, _, value in pairs}
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(kgen.__version__, prog_name="kgen")
+def main() -> None:
+    """Turn a PyTorch module into a faster one that is proven right.
+
+    kgen fuses a module's operators, renders kernels, checks each against float64, times it beside PyTorch, and keeps
+    everything that was measured. `kgen sweep PROBLEM` tries, `kgen best PROBLEM -o FILE` takes the winner along.
+    """
+
+
+@main.command()
+@click.argument("problem")
+@problem_options
+@click.option("--device", metavar="cpu|cuda|cuda:N", help="Where to run.  [default: CUDA if there is one, else the CPU]")
+@click.option("--accuracy", type=click.Choice(_ACCURACIES), default="fp32", show_default=True, help="What right means.")
+@click.option("--budget", type=click.IntRange(min=1), metavar="N", help="Try at most N candidates.")
+@click.option(
+    "--time", "seconds", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop after SECONDS."
+)
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Compile N candidates at once.")
+@click.option("--fresh", is_flag=True, help="Start over: neither go on with an earlier sweep, nor take over its results.")
+@_db_option
+@click.option("--json", "as_json", is_flag=True, help="Print each event as one line of JSON.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the table at the end only.")
+def sweep(
+    problem: str,
+    overrides: Mapping[str, str],
+    mode: str | None,
+    device: str | None,
+    accuracy: str,
+    budget: int | None,
+    seconds: float | None,
+    jobs: int | None,
+    fresh: bool,
+    db: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Try fusion plans and parameters for PROBLEM.
+
+    PROBLEM is a file, or the name of a known one. What each candidate came to is kept.
+
+    The same command goes on where it was, after Ctrl-C or a kill. Exit code 1: no candidate was right.
+
+    \b
+    With --json each line is one object; "event" is one of
+      started    sweep, problem, mode, device, environment, accuracy, plans, combinations, budget, found_done
+      notice     text
+      measured   baselines (name to ms)
+      evaluated  number, candidate, plan, params, status, reason, error_ratio, median_ms, speedup, ...
+      finals     candidates
+      finished   sweep, state, seconds, counts, leaders, best, beats_baseline
+    """
+    from kgen.evaluator.protocol import Accuracy
+    from kgen.problem import read_problem
+    from kgen.sweep import SweepRequest, run
+    from kgen.views import progress
+    from kgen.views.console import console
+
+    request = SweepRequest(
+        problem=read_problem(problem, overrides, mode),
+        device=device,
+        accuracy=Accuracy(accuracy),
+        budget=budget,
+        seconds=seconds,
+        jobs=jobs,
+        fresh=fresh,
+        db=db,
+    )
+    watch = progress.JsonLines(click.echo) if as_json else progress.Watch() if quiet else progress.Live(console())
+    with watch:
+        run(request, watch)
+    return _sweep_ended(watch.tally, request.problem, db, as_json)
+
+
+def _sweep_ended(tally: Tally, problem: Problem, db: str | None, as_json: bool) -> int:
+    """Show what a sweep came to, and say what to do next; the exit code."""
+    from kgen.store import Store, queries
+    from kgen.views import tables
+    from kgen.views.console import console
+
+    finished = tally.finished
+    if finished is None:
+        return INTERRUPTED
+    with Store.open(db, create=False) as store:
+        failed = queries.sweep(store, finished.sweep, leaders=1).failures
+    if not as_json:
+        tables.sweep_ended(console(), finished, failed)
+    if finished.state == "interrupted":
+        return _say("interrupted; the same command goes on from here", INTERRUPTED)
+    if not dict(finished.counts).get("ok"):
+        return _say(_why_none(failed), NOTHING_BETTER)
+    if not as_json:
+        click.echo(_next_command(problem, db, finished))
+    return 0
+
+
+def _why_none(failed: Sequence[Failures]) -> str:
+    """Why no candidate of a sweep was right: what happened to most of them."""
+    if not failed:
+        return "no candidate was right: none was tried"
+    most, tried = failed[0], sum(group.count for group in failed)
+    return f"no candidate was right: {most.count} of {tried} ended as {most.status}, such as {most.example[:SHORT]}: {most.reason}"
+
+
+def _next_command(problem: Problem, db: str | None, finished: Finished) -> str:
+    """What to type next."""
+    if not finished.beats_baseline:
+        return f"nothing beats PyTorch here; more: kgen show {finished.sweep}"
+    words = ["kgen", "best", problem.path]
+    words += [word for name, value in problem.overrides for word in ("-D", f"{name}={value!r}")]
+    words += ["--mode", problem.asked_mode] if problem.asked_mode else []
+    words += ["--db", db] if db else []
+    return f"take the winner along: {shlex.join([*words, '-o', f'{problem.name}_fast.py'])}"
+
+
+@main.command()
+@click.argument("problem", required=False)
+@problem_options
+@click.option("--accuracy", type=click.Choice(_ACCURACIES), help="Class of accuracy.  [default: the strictest swept]")
+@click.option("--device", metavar="cpu|cuda|cuda:N", help="Results of this device only.  [default: the latest swept]")
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Verify again, and write to FILE.")
+@listing_options
+def best(
+    problem: str | None,
+    overrides: Mapping[str, str],
+    mode: str | None,
+    accuracy: str | None,
+    device: str | None,
+    output: Path | None,
+    listing: Listing,
+) -> int:
+    """Show the best candidate of each problem, or of PROBLEM.
+
+    Speedups are over the fastest baseline, with their interval. With -o the winner is verified again in a fresh
+    process and written to FILE, with what was measured in FILE.json beside it. Exit code 1: nothing beats PyTorch.
+    """
+    from kgen import lookup
+    from kgen.evaluator.protocol import Accuracy
+    from kgen.store import Store, queries
+
+    if problem is None and (overrides or mode or output):
+        raise click.UsageError("-D, --mode and -o need a PROBLEM", click.get_current_context())
+    with Store.open(listing.db, create=False) as store:
+        chosen = None if problem is None else [lookup.find(store, problem, overrides, mode).id]
+        wanted = Accuracy(accuracy) if accuracy else None
+        rows = queries.best(store, problem_ids=chosen, accuracy=wanted, device=device, limit=listing.limit)
+        if problem is None:
+            return _show_bests(rows, listing)
+        if not rows:
+            filters = " and ".join(f"{name} {value}" for name, value in (("accuracy", accuracy), ("device", device)) if value)
+            raise NotFoundError(f"{problem} was never swept with {filters}, into {store.name}")
+        return _show_best(store, rows[0], output, listing)
+
+
+def _show_bests(rows: Sequence[BestRow], listing: Listing) -> int:
+    from kgen.paths import candidate_file
+    from kgen.views import plain, tables
+    from kgen.views.console import console
+
+    if listing.as_json:
+        files = [candidate_file(row.trial.candidate) if row.trial else None for row in rows]
+        click.echo(plain.dumps([plain.best(row, file) for row, file in zip(rows, files)]))
+    else:
+        tables.bests(console(), rows)
+    return 0 if any(row.beats_baseline for row in rows) else NOTHING_BETTER
+
+
+def _show_best(store: Store, row: BestRow, output: Path | None, listing: Listing) -> int:
+    from kgen.paths import write_candidate
+    from kgen.store import queries
+    from kgen.views import plain, tables
+    from kgen.views.console import console
+
+    file = write_candidate(row.trial.candidate, queries.source(store, row.trial.candidate)) if row.trial else None
+    if listing.as_json:
+        click.echo(plain.dumps(plain.best(row, file)))
+    else:
+        tables.best(console(), row, file)
+    if not row.beats_baseline:
+        return _say(_why_not_better(row), NOTHING_BETTER)
+    if output:
+        from kgen.export import export
+
+        export(store, row, queries.problem(store, row.problem.id), output)
+        click.echo(f"verified again and written: {output}, with its figures in {output}.json", err=listing.as_json)
+    return 0
+
+
+def _why_not_better(row: BestRow) -> str:
+    """Why a best is no success."""
+    title = f"{row.problem.title}, mode {row.problem.mode}"
+    if row.trial is None:
+        return f"{title}: no candidate with a kernel of its own was right; `kgen show {row.sweep}` says why"
+    if not row.trial.final:
+        return f"{title}: only screened so far: run `kgen sweep` to its end to time the leaders beside PyTorch"
+    return f"{title}: nothing beats PyTorch ({row.trial.baseline})"
+
+
+@main.command()
+@click.argument("problem", required=False)
+@listing_options
+def history(problem: str | None, listing: Listing) -> None:
+    """List the sweeps, the latest first.
+
+    With PROBLEM those of that name, at all its sizes and in all its modes.
+    """
+    from kgen import lookup
+    from kgen.store import Store, queries
+    from kgen.views import plain, tables
+    from kgen.views.console import console
+
+    with Store.open(listing.db, create=False) as store:
+        name = lookup.problem_name(problem) if problem else None
+        rows = queries.sweeps(store, name=name, limit=listing.limit or ROWS)
+        if name and not rows:
+            raise NotFoundError(f"{problem} was never swept, into {store.name}")
+    if listing.as_json:
+        click.echo(plain.dumps([plain.sweep_row(row) for row in rows]))
+    else:
+        tables.sweeps(console(), rows)
+
+
+@main.command()
+@click.argument("identity", metavar="SWEEP|CANDIDATE")
+@click.option("--source", is_flag=True, help="Print the candidate's source only.")
+@click.option("--log", is_flag=True, help="Print the log of the candidate's latest evaluation only.")
+@listing_options
+def show(identity: str, source: bool, log: bool, listing: Listing) -> None:
+    """Show one sweep or candidate in full.
+
+    It is named by its id, or by the beginning of it.
+    """
+    from kgen.store import Store, queries
+
+    with Store.open(listing.db, create=False) as store:
+        kind, name = queries.resolve(store, identity)
+        if kind == "candidate":
+            _show_candidate(queries.candidate(store, name), source, log, listing)
+        elif source or log:
+            raise click.UsageError(f"{identity} is a sweep: --source and --log need a candidate")
+        else:
+            _show_sweep(queries.sweep(store, name, leaders=listing.limit or ROWS), listing)
+
+
+def _show_sweep(detail: SweepDetail, listing: Listing) -> None:
+    from kgen.views import plain, tables
+    from kgen.views.console import console
+
+    if listing.as_json:
+        click.echo(plain.dumps(plain.sweep_detail(detail)))
+    else:
+        tables.sweep(console(), detail)
+
+
+def _show_candidate(detail: CandidateDetail, source: bool, log: bool, listing: Listing) -> None:
+    from kgen.paths import candidate_file
+    from kgen.views import plain, tables
+    from kgen.views.console import console
+
+    file = candidate_file(detail.id)
+    if listing.as_json:
+        click.echo(plain.dumps(plain.candidate_detail(detail, file)))
+    elif source:
+        tables.source(console(), detail.source)
+    elif log:
+        click.echo(_log(detail))
+    else:
+        tables.candidate(console(), detail, file)
+
+
+def _log(detail: CandidateDetail) -> str:
+    """The log of a candidate's latest evaluation: its file or, where that is gone, what the compiler said."""
+    if not detail.judgements:
+        raise NotFoundError(f"candidate {detail.id[:SHORT]} was never evaluated")
+    evaluation = detail.judgements[0].evaluation
+    file = Path(evaluation.log)
+    if evaluation.log and file.is_file():
+        return file.read_text(encoding="utf-8", errors="replace")
+    if evaluation.build and evaluation.build.log:
+        return evaluation.build.log
+    raise NotFoundError(f"{evaluation.log or 'the log'}: the log file is gone")
+
+
+@main.command()
+@listing_options
+def problems(listing: Listing) -> None:
+    """List the known problems with their sizes.
+
+    These are named without a path: those in ./problems, then those that come with kgen.
+    """
+    from kgen.problem import problem_files, sizes
+    from kgen.views import plain, tables
+    from kgen.views.console import console
+
+    files = dict(islice(problem_files().items(), listing.limit))
+    found = {name: sizes(path.read_text(encoding="utf-8")) for name, path in files.items()}
+    if listing.as_json:
+        click.echo(plain.dumps([plain.problem_file(name, path, found[name]) for name, path in files.items()]))
+    else:
+        tables.problem_files(console(), files, found)
+
+
+@main.command()
+@listing_options
+def doctor(listing: Listing) -> int:
+    """Check what this machine has and lacks.
+
+    What is missing is listed with how to get it. Exit code 1: something is missing that kgen cannot do without.
+    """
+    from kgen import doctor as checks
+    from kgen.views import plain, tables
+    from kgen.views.console import console
+
+    found = checks.run(listing.db)[: listing.limit]
+    if listing.as_json:
+        click.echo(plain.dumps([plain.check(item) for item in found]))
+    else:
+        tables.checks(console(), found)
+    return 0 if all(item.ok for item in found if item.needed) else NOTHING_BETTER

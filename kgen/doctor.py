@@ -1,0 +1,147 @@
+"""What this machine has of what kgen needs: one function for each check, each with its remedy."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Callable
+
+from kgen.errors import KgenError
+from kgen.paths import db_url, home
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding: what was looked for, whether it is there, what was found, and how to get it where it is missing.
+
+    ``needed`` is false for what only some uses need.
+    """
+
+    name: str
+    ok: bool
+    needed: bool
+    found: str
+    remedy: str = ""
+
+
+def run(db: str | None = None) -> list[Check]:
+    """All checks, in the order in which a sweep would meet them."""
+    checks: tuple[Callable[[], Check], ...] = (
+        check_python,
+        check_torch,
+        check_ninja,
+        check_host_compiler,
+        check_cuda_device,
+        check_nvcc,
+        check_isolation,
+        check_home,
+        lambda: check_database(db),
+    )
+    return [check() for check in checks]
+
+
+def check_python() -> Check:
+    """Python itself."""
+    remedy = "install Python 3.11 or newer"
+    return Check("python", sys.version_info >= (3, 11), True, f"{platform.python_version()} at {sys.executable}", remedy)
+
+
+def check_torch() -> Check:
+    """PyTorch: the reference, and what candidates run in."""
+    return _check_package("torch", "pip install torch")
+
+
+def check_ninja() -> Check:
+    """Ninja, through which a candidate's own ``load_inline`` builds."""
+    return _check_package("ninja", "pip install ninja")
+
+
+def check_host_compiler() -> Check:
+    """The C++ compiler: ``CXX``, or the first of the usual names."""
+    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "c++", "clang++"]
+    path = next((path for name in names if (path := shutil.which(name))), None)
+    remedy = "install one (Debian, Ubuntu: apt install g++), or set CXX"
+    return Check("C++ compiler", path is not None, True, _version(path) if path else f"no {' or '.join(names)}", remedy)
+
+
+def check_cuda_device() -> Check:
+    """A GPU that PyTorch can use; without one, sweeps run on the CPU."""
+    try:
+        import torch
+    except ImportError:
+        return Check("CUDA device", False, False, "cannot be asked without torch", "pip install torch")
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+        return Check("CUDA device", True, False, ", ".join(names))
+    if torch.version.cuda is None:
+        return Check("CUDA device", False, False, "this torch is built for the CPU", "install a CUDA build of torch")
+    return Check("CUDA device", False, False, "torch sees none", "check the driver with nvidia-smi")
+
+
+def check_nvcc() -> Check:
+    """The CUDA compiler."""
+    folders = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    path = shutil.which("nvcc") or next(
+        (found for folder in folders if folder and (found := shutil.which("nvcc", path=str(Path(folder, "bin"))))), None
+    )
+    remedy = "needed for CUDA only: install the CUDA toolkit, or set CUDA_HOME"
+    return Check("nvcc", path is not None, False, _version(path) if path else "not found", remedy)
+
+
+def check_isolation() -> Check:
+    """Namespaces, which keep a candidate's process away from the one that judges it."""
+    command = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "true"]
+    remedy = "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1); without, candidates are less isolated"
+    if not shutil.which("unshare"):
+        return Check("isolation", False, False, "no unshare", "install util-linux")
+    ok = subprocess.run(command, capture_output=True).returncode == 0
+    return Check("isolation", ok, False, "namespaces work" if ok else "namespaces are not allowed", remedy)
+
+
+def check_home() -> Check:
+    """The folder that kgen writes to."""
+    folder = home()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"\0" * 4096)
+    except OSError as error:
+        remedy = "make it writable, or set KGEN_HOME to a folder that is"
+        return Check("runs", False, True, f"{folder}: {error.strerror or error}", remedy)
+    free = shutil.disk_usage(folder).free / (1 << 30)
+    return Check("runs", True, True, f"{folder.resolve()} is writable, {free:.0f} GB free")
+
+
+def check_database(url: str | None = None) -> Check:
+    """The database, where there is one already."""
+    from kgen.errors import NotFoundError
+    from kgen.store import Store
+
+    try:
+        with Store.open(url, create=False) as store:
+            return Check("database", True, True, store.name)
+    except NotFoundError:
+        return Check("database", True, True, f"{db_url(url)}: none yet, the first sweep makes it")
+    except KgenError as error:
+        return Check("database", False, True, str(error), "name another with --db or KGEN_DB")
+
+
+def _check_package(name: str, remedy: str) -> Check:
+    try:
+        return Check(name, True, True, metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return Check(name, False, True, "not installed", remedy)
+
+
+def _version(path: str) -> str:
+    """What ``path --version`` says of its version, and the path: nvcc names its release some lines down."""
+    answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout.splitlines()
+    line = next((line for line in answer if "release" in line), answer[0] if answer else "no version")
+    return f"{line.strip()} at {path}"

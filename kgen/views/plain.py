@@ -1,0 +1,197 @@
+"""Every answer as JSON values, keys in a fixed order. Numbers that are not finite are ``null``: JSON has none."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import Any, Mapping
+
+from kgen import events
+from kgen.doctor import Check
+from kgen.evaluator.protocol import Environment
+from kgen.store.results import BestRow, CandidateDetail, Judgement, ProblemRow, SweepDetail, SweepRow, Trial
+
+
+def dumps(value: Any, indent: int | None = 2) -> str:
+    """``value``, made of the plain values below, as JSON text."""
+    return json.dumps(_plain(value), indent=indent, allow_nan=False)
+
+
+def best(row: BestRow, file: Path | None) -> dict[str, Any]:
+    """The best of a problem; what describes the candidate is ``null`` where there is none."""
+    trial = row.trial
+    return {
+        **_problem(row.problem),
+        "candidate": trial and trial.candidate,
+        "plan": trial and trial.plan,
+        "params": trial and trial.params,
+        "rewrites": trial and trial.rewrites,
+        "kernels": trial and trial.kernels,
+        "status": trial and trial.status,
+        "accuracy": row.accuracy,
+        "median_ms": trial and trial.median_ms,
+        "speedup": trial and trial.speedup,
+        "speedup_low": trial and trial.speedup_low,
+        "speedup_high": trial and trial.speedup_high,
+        "baseline": trial and trial.baseline,
+        "baselines": trial.baselines if trial else {},
+        "error_ratio": trial and trial.error_ratio,
+        "final": bool(trial and trial.final),
+        "beats_baseline": row.beats_baseline,
+        "ties": row.ties,
+        "sweep": row.sweep,
+        "environment": _environment(row.environment),
+        "file": file and str(file),
+    }
+
+
+def sweep_row(row: SweepRow) -> dict[str, Any]:
+    """One sweep of a listing."""
+    return {
+        "sweep": row.id,
+        **_problem(row.problem),
+        "device": row.device,
+        "accuracy": row.accuracy,
+        "state": row.state,
+        "combinations": row.combinations,
+        "budget": row.budget,
+        "tried": row.tried,
+        "right": row.right,
+        "counts": row.counts,
+        "best": row.best and _trial(row.best),
+        "started_at": row.started_at,
+        "seconds": row.seconds,
+        "arguments": row.arguments,
+        "environment": _environment(row.environment),
+    }
+
+
+def sweep_detail(detail: SweepDetail) -> dict[str, Any]:
+    """One sweep in full."""
+    return {
+        "kind": "sweep",
+        **sweep_row(detail.row),
+        "taken_over": detail.taken_over,
+        "baselines": detail.baselines,
+        "leaders": [_trial(trial) for trial in detail.leaders],
+        "failures": [asdict(failure) for failure in detail.failures],
+        "rejections": [asdict(rejection) for rejection in detail.rejections],
+    }
+
+
+def candidate_detail(detail: CandidateDetail, file: Path | None) -> dict[str, Any]:
+    """One candidate in full."""
+    fields = {name: value for name, value in vars(detail).items() if name not in ("id", "judgements")}
+    return {
+        "kind": "candidate",
+        "candidate": detail.id,
+        **fields,
+        "file": file and str(file),
+        "evaluations": [_judgement(judgement) for judgement in detail.judgements],
+    }
+
+
+def problem_file(name: str, path: Path, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """One known problem file."""
+    return {"problem": name, "path": str(path), "sizes": sizes}
+
+
+def check(item: Check) -> dict[str, Any]:
+    """One finding of ``kgen doctor``."""
+    return asdict(item)
+
+
+def event(item: events.Event) -> dict[str, Any]:
+    """One piece of news of a sweep: its kind, then its fields; a candidate without its source."""
+    kind = type(item).__name__.lower()
+    if isinstance(item, events.Evaluated):
+        return {"event": kind, **_evaluated(item)}
+    if isinstance(item, events.Started):
+        return {"event": kind, **vars(item), "environment": _environment(item.environment)}
+    if isinstance(item, events.Measured):
+        return {"event": kind, "baselines": dict(item.baselines)}
+    if isinstance(item, events.Finished):
+        leaders = [asdict(leader) for leader in item.leaders]
+        return {"event": kind, **vars(item), "counts": dict(item.counts), "leaders": leaders}
+    return {"event": kind, **vars(item)}
+
+
+def _evaluated(item: events.Evaluated) -> dict[str, Any]:
+    candidate, evaluation = item.candidate, item.evaluation
+    return {
+        "number": item.number,
+        "candidate": candidate.id,
+        "plan": candidate.plan,
+        "params": candidate.params,
+        "rewrites": candidate.rewrites,
+        "kernels": candidate.kernels,
+        "control": candidate.control,
+        "status": evaluation.status,
+        "reason": evaluation.reason,
+        "phase": evaluation.phase,
+        "error_ratio": evaluation.error_ratio,
+        "labels": evaluation.labels,
+        "seconds": dict(evaluation.seconds),
+        "median_ms": item.median_ms,
+        "speedup": item.speedup,
+        "log": evaluation.log,
+    }
+
+
+def _problem(row: ProblemRow) -> dict[str, Any]:
+    return {
+        "problem": row.name,
+        "mode": row.mode,
+        "overrides": row.overrides,
+        "problem_id": row.id,
+        "gate_passed_by": row.passed_by,
+    }
+
+
+def _environment(environment: Environment) -> dict[str, Any]:
+    return {"id": environment.id, **asdict(environment)}
+
+
+def _trial(trial: Trial) -> dict[str, Any]:
+    return asdict(trial)
+
+
+def _judgement(judgement: Judgement) -> dict[str, Any]:
+    evaluation = judgement.evaluation
+    build = evaluation.build
+    return {
+        "evaluation": evaluation.id,
+        **_problem(judgement.problem),
+        "accuracy": evaluation.accuracy,
+        "status": evaluation.status,
+        "reason": evaluation.reason,
+        "phase": evaluation.phase,
+        "labels": evaluation.labels,
+        "error_ratio": evaluation.error_ratio,
+        "errors": [asdict(error) for error in evaluation.errors],
+        "build": build and asdict(build),
+        "timing": evaluation.timing and asdict(evaluation.timing),
+        "seconds": dict(evaluation.seconds),
+        "log": evaluation.log,
+        "created_at": judgement.created_at,
+        "environment": _environment(judgement.environment),
+        "trials": [_trial(trial) for trial in judgement.trials],
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="seconds")
+    if isinstance(value, Mapping):
+        return {str(_plain(key)): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,163 @@
+"""A sweep as it runs: a live line on a terminal, a plain line every few seconds elsewhere, or JSON."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import AbstractContextManager
+from typing import Callable
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from kgen import events
+from kgen.evaluator.protocol import Status
+from kgen.views import plain, tables, text
+
+_PLAIN_SECONDS = 5.0  #: between two lines where the output is no terminal
+
+
+class Tally:
+    """What a sweep has brought so far: fed with its events, read by whoever shows them."""
+
+    def __init__(self) -> None:
+        self.started: events.Started | None = None
+        self.finished: events.Finished | None = None
+        self.counts: Counter[Status] = Counter()
+        self.best: events.Evaluated | None = None
+        self._begun = time.monotonic()
+        self._judged = 0
+
+    def add(self, event: events.Event) -> None:
+        """Take in one event."""
+        if isinstance(event, events.Started):
+            self.started = event
+        elif isinstance(event, events.Finished):
+            self.finished = event
+        elif isinstance(event, events.Evaluated):
+            self._add_evaluated(event)
+
+    def _add_evaluated(self, event: events.Evaluated) -> None:
+        self._judged += 1
+        self.counts[event.evaluation.status] += 1
+        best = (self.best.speedup if self.best else None) or 0.0
+        if not event.candidate.control and event.speedup is not None and event.speedup > best:
+            self.best = event
+
+    @property
+    def done(self) -> int:
+        """Candidates judged, those found done among them."""
+        return self._judged + (self.started.found_done if self.started else 0)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the rest of the budget takes at the present rate."""
+        if not self.started or not self._judged:
+            return None
+        return max(0, self.started.budget - self.done) * (time.monotonic() - self._begun) / self._judged
+
+    @property
+    def line(self) -> str:
+        """Right, failed by kind, best so far, time left."""
+        failed = [f"{status} {number}" for status, number in self.counts.most_common() if status is not Status.OK]
+        parts = [f"right {self.counts[Status.OK]}"]
+        parts += [f"failed {self._judged - self.counts[Status.OK]} ({', '.join(failed)})"] if failed else []
+        if self.best:
+            figures = f"{text.speedup(self.best.speedup)}, {text.milliseconds(self.best.median_ms)}"
+            parts.append(f"best {figures}, {self.best.candidate.plan}")
+        if self.seconds_left:
+            parts.append(f"{text.duration(self.seconds_left)} left")
+        return "  ".join(parts)
+
+
+class Watch(AbstractContextManager["Watch"]):
+    """What a sweep tells its events to: keeps the tally, and shows nothing."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+
+    def __call__(self, event: events.Event) -> None:
+        """Take in one event."""
+        self.tally.add(event)
+        self.show(event)
+
+    def show(self, event: events.Event) -> None:
+        """Tell people of an event that the tally holds already."""
+
+    def __exit__(self, *exception: object) -> None:
+        """Nothing is held."""
+
+
+class JsonLines(Watch):
+    """Writes each event as one line of JSON."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        super().__init__()
+        self._write = write
+
+    def show(self, event: events.Event) -> None:
+        self._write(plain.dumps(plain.event(event), indent=None))
+
+
+class Live(Watch):
+    """Shows a live line on a terminal, or a plain one every few seconds."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self._last_line = 0.0
+        self._task: TaskID | None = None
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[line]}", markup=False),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> Live:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.stop()
+
+    def show(self, event: events.Event) -> None:
+        if isinstance(event, events.Started):
+            self._started(event)
+        elif isinstance(event, events.Notice):
+            self._console.print(event.text, style="yellow")
+        elif isinstance(event, events.Measured):
+            self._console.print(f"baselines: {text.baselines(dict(event.baselines))}")
+        elif isinstance(event, events.Evaluated):
+            self._evaluated()
+        elif isinstance(event, events.Finals):
+            self._finals(event)
+
+    def _started(self, event: events.Started) -> None:
+        self._console.print(f"{event.problem}, mode {event.mode}, accuracy {event.accuracy}")
+        self._console.print(f"on {event.device}: {text.environment(event.environment)}")
+        space = f"{event.plans} plans, {event.combinations} combinations, {event.rejected} more ruled out"
+        self._console.print(f"sweep {event.sweep}: {space}; trying {event.budget}, into {event.db}")
+        if event.found_done:
+            self._console.print(f"going on: {event.found_done} found done")
+        self._task = self._bar.add_task("sweep", total=event.budget, completed=event.found_done, line="")
+
+    def _evaluated(self) -> None:
+        if self._task is not None:
+            self._bar.update(self._task, completed=self.tally.done, line=self.tally.line)
+        if self._bar.disable and time.monotonic() - self._last_line >= _PLAIN_SECONDS:
+            self._print_line()
+
+    def _finals(self, event: events.Finals) -> None:
+        if self._bar.disable:
+            self._print_line()
+        self._console.print(f"timing {len(event.candidates)} leaders again, interleaved with the baselines")
+
+    def _print_line(self) -> None:
+        self._last_line = time.monotonic()
+        budget = self.tally.started.budget if self.tally.started else 0
+        self._console.print(f"{self.tally.done}/{budget}  {self.tally.line}", soft_wrap=True)

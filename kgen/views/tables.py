@@ -1,0 +1,298 @@
+"""What the listing commands print for people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Iterable, Mapping, Sequence
+
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+
+from kgen.candidate import SHORT
+from kgen.doctor import Check
+from kgen.evaluator.protocol import KernelResources, RegimeErrors
+from kgen.events import Finished, Leader
+from kgen.store.results import (
+    BestRow,
+    CandidateDetail,
+    Failures,
+    Judgement,
+    ProblemRow,
+    Rejections,
+    SweepDetail,
+    SweepRow,
+    Trial,
+)
+from kgen.views import text
+
+_TIE = "="  #: beside each of those that cannot be told from the best
+
+
+def best(console: Console, row: BestRow, file: Path | None) -> None:
+    """The best of one problem, in full."""
+    _facts(console, (("problem", _problem(row.problem)), ("machine", text.environment(row.environment))))
+    _warn_of_gate(console, row.problem)
+    trial = row.trial
+    if trial is None:
+        return
+    figures = text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high)
+    timed = "" if trial.final else "; only screened so far"
+    facts = [
+        ("candidate", text.short(trial.candidate)),
+        ("plan", trial.plan),
+        ("rewrites", ", ".join(trial.rewrites) or "none"),
+        ("params", text.params(trial.params)),
+        ("time", f"{text.milliseconds(trial.median_ms)}, {figures} {trial.baseline or 'the fastest baseline'}{timed}"),
+        ("baselines", text.baselines(trial.baselines)),
+        ("error", f"{text.error_ratio(trial.error_ratio)} PyTorch's own, accuracy class {row.accuracy}"),
+        ("ties", f"{row.ties} others cannot be told from it" if row.ties else "none"),
+        ("sweep", row.sweep),
+    ]
+    _facts(console, facts + ([("source", str(file))] if file else []))
+
+
+def bests(console: Console, rows: Sequence[BestRow]) -> None:
+    """The best of each problem, one line each."""
+    table = _table("problem", "mode", "device", "accuracy", "candidate", "> ms", "> speedup", "> error", "plan")
+    for row in rows:
+        trial = row.trial
+        start = (row.problem.title, row.problem.mode, row.environment.device, str(row.accuracy))
+        if trial is None:
+            table.add_row(*start, *[text.MISSING] * 4, "no candidate of its own kernels was right")
+            continue
+        figures = text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high)
+        worth = "" if row.beats_baseline else " (not faster)" if trial.final else " (screened)"
+        error = text.error_ratio(trial.error_ratio)
+        table.add_row(*start, text.short(trial.candidate), _ms(trial.median_ms), figures + worth, error, trial.plan)
+    console.print(table)
+
+
+def sweeps(console: Console, rows: Sequence[SweepRow]) -> None:
+    """A listing of sweeps."""
+    table = _table("sweep", "when", "problem", "mode", "device", "accuracy", "> right", "> best", "> took", "state")
+    for row in rows:
+        found = row.best
+        table.add_row(
+            row.id,
+            text.moment(row.started_at),
+            row.problem.title,
+            row.problem.mode,
+            row.device,
+            str(row.accuracy),
+            f"{row.right}/{row.tried}",
+            text.speedup(found.speedup, found.speedup_low, found.speedup_high) if found else text.MISSING,
+            text.duration(row.seconds),
+            row.state,
+        )
+    console.print(table)
+
+
+def sweep(console: Console, detail: SweepDetail) -> None:
+    """One sweep in full."""
+    row = detail.row
+    rejected = sum(rejection.count for rejection in detail.rejections)
+    facts = (
+        ("sweep", f"{row.id}, {row.state}, begun {text.moment(row.started_at)}, took {text.duration(row.seconds)}"),
+        ("problem", _problem(row.problem)),
+        ("machine", f"{row.device}: {text.environment(row.environment)}"),
+        ("accuracy", str(row.accuracy)),
+        ("coverage", coverage(row, rejected, detail.taken_over)),
+        ("baselines", text.baselines(detail.baselines)),
+    )
+    _facts(console, facts)
+    _warn_of_gate(console, row.problem)
+    if detail.leaders:
+        console.print(leaders(detail.leaders))
+    failures(console, detail.failures)
+    _rejections(console, detail.rejections)
+
+
+def coverage(row: SweepRow, rejected: int, taken_over: int) -> str:
+    """How much of the space was tried."""
+    parts = [f"{row.tried} of {row.combinations} combinations tried, {row.right} right"]
+    parts += [f"{rejected} rejected before rendering"] if rejected else []
+    parts += [f"{taken_over} known from earlier sweeps"] if taken_over else []
+    return ", ".join(parts)
+
+
+def leaders(trials: Iterable[Trial]) -> Table:
+    """Right candidates with their figures; ``=`` marks those that cannot be told from the best."""
+    table = _table("candidate", "> ms", "> speedup", "", "> error", "plan", "params")
+    for trial in trials:
+        marks = (_TIE if trial.tie else "") + (" control" if trial.control else "") + ("" if trial.final else " screened")
+        table.add_row(
+            text.short(trial.candidate),
+            _ms(trial.median_ms),
+            text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high),
+            marks.strip(),
+            text.error_ratio(trial.error_ratio),
+            trial.plan,
+            text.params(trial.params),
+        )
+    return table
+
+
+def sweep_ended(console: Console, finished: Finished, failed: Sequence[Failures]) -> None:
+    """What a sweep came to: its finalists beside the baselines, and what went wrong."""
+    counts = ", ".join(f"{number} {status}" for status, number in finished.counts) or "nothing tried"
+    console.print(f"{finished.state} after {text.duration(finished.seconds)}: {counts}")
+    if finished.leaders:
+        console.print(_finalists(finished.leaders))
+    failures(console, failed)
+
+
+def _finalists(rows: Iterable[Leader]) -> Table:
+    """The finalists of a sweep beside the baselines, the fastest first."""
+    table = _table("candidate", "> ms", "> speedup", "", "> error", "plan", "params")
+    for row in sorted(rows, key=lambda row: row.median_ms):
+        figures = text.speedup(row.speedup, row.speedup_low, row.speedup_high)
+        marks = " ".join(mark for mark, is_so in ((_TIE, row.tie), ("control", row.control)) if is_so)
+        marks = "baseline" if row.candidate is None else marks
+        error = text.error_ratio(row.error_ratio)
+        table.add_row(text.short(row.candidate), _ms(row.median_ms), figures, marks, error, row.name, row.params)
+    return table
+
+
+def failures(console: Console, groups: Sequence[Failures]) -> None:
+    """What went wrong, by kind, with an example of each."""
+    if not groups:
+        return
+    table = _table("> failed", "status", "for example", "reason")
+    for group in groups:
+        table.add_row(str(group.count), str(group.status), text.short(group.example), group.reason)
+    console.print(table)
+
+
+def candidate(console: Console, detail: CandidateDetail, file: Path | None) -> None:
+    """One candidate in full, but for its source."""
+    kind = "control: all of it is left to the library" if detail.control else f"{detail.kernels} kernels of its own"
+    facts = [
+        ("candidate", detail.id),
+        ("plan", detail.plan),
+        ("rewrites", ", ".join(detail.rewrites) or "none"),
+        ("params", text.params(detail.params)),
+        ("kind", f"{detail.device_type}, {kind}, {detail.source_lines} lines"),
+    ]
+    _facts(console, facts + ([("source", str(file))] if file else []))
+    for judgement in detail.judgements:
+        _judgement(console, judgement)
+
+
+def source(console: Console, source: str) -> None:
+    """A candidate's source: highlighted on a terminal, byte for byte elsewhere."""
+    if console.is_terminal:
+        console.print(Syntax(source, "python", background_color="default"))
+    else:
+        print(source, end="")
+
+
+def problem_files(console: Console, files: Mapping[str, Path], sizes: Mapping[str, Mapping[str, Any]]) -> None:
+    """The problems that a bare name finds, with their sizes."""
+    table = _table("problem", "sizes", "file")
+    for name, path in files.items():
+        table.add_row(name, " ".join(f"{key}={value!r}" for key, value in sizes[name].items()), str(path))
+    console.print(table)
+
+
+def checks(console: Console, found: Sequence[Check]) -> None:
+    """What ``kgen doctor`` found, with a remedy for what is missing."""
+    table = _table("", "what", "found", "how to get it")
+    for item in found:
+        mark = "ok" if item.ok else "MISSING" if item.needed else "none"
+        table.add_row(mark, item.name, item.found, "" if item.ok else item.remedy)
+    console.print(table)
+
+
+def _judgement(console: Console, judgement: Judgement) -> None:
+    evaluation = judgement.evaluation
+    console.print()
+    facts = [
+        ("evaluation", f"{evaluation.id}, {text.moment(judgement.created_at)}"),
+        ("problem", _problem(judgement.problem)),
+        ("machine", text.environment(judgement.environment)),
+        ("status", f"{evaluation.status} at accuracy {evaluation.accuracy}: {evaluation.reason}"),
+    ]
+    facts += [("labels", ", ".join(evaluation.labels))] if evaluation.labels else []
+    facts += [(f"sweep {trial.sweep}", _result(trial)) for trial in judgement.trials]
+    facts += [("log", evaluation.log)] if evaluation.log else []
+    _facts(console, facts)
+    if evaluation.build and evaluation.build.kernels:
+        console.print(_kernels(evaluation.build.kernels))
+    if evaluation.errors:
+        console.print(_errors(evaluation.errors))
+
+
+def _result(trial: Trial) -> str:
+    """A candidate's figures in one sweep."""
+    if trial.speedup is None:
+        return "not timed"
+    figures = text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high)
+    return f"{text.milliseconds(trial.median_ms)}, {figures} {trial.baseline or 'the fastest baseline'}" + (
+        "" if trial.final else "; screened"
+    )
+
+
+def _kernels(kernels: Iterable[KernelResources]) -> Table:
+    table = _table("kernel", "> registers", "> shared bytes", "> spilled bytes")
+    for kernel in kernels:
+        table.add_row(kernel.name, str(kernel.registers), str(kernel.shared_bytes), str(kernel.spill_bytes))
+    return table
+
+
+def _errors(errors: Iterable[RegimeErrors]) -> Table:
+    """Error figures against float64, the candidate's beside PyTorch's."""
+    table = _table("regime", "output", "> rms", "> PyTorch's", "> maximum", "> PyTorch's", "> ratio", "> used", "note")
+    for error in errors:
+        figures = (error.rms, error.eager_rms, error.maximum, error.eager_maximum, error.ratio, error.used)
+        note = error.note or ("" if error.ok else "fails")
+        table.add_row(error.regime, error.output, *(text.figure(value) for value in figures), note)
+    return table
+
+
+def _rejections(console: Console, groups: Sequence[Rejections]) -> None:
+    if not groups:
+        return
+    table = _table("> rejected", "constraint", "for example")
+    for group in groups:
+        table.add_row(str(group.count), group.constraint, group.reason)
+    console.print(table)
+
+
+def _warn_of_gate(console: Console, problem: ProblemRow) -> None:
+    if problem.passed_by:
+        passed = ", ".join(problem.passed_by)
+        console.print(f"beware: this problem's gate is passed by {passed}; a result on it proves little", style="yellow")
+
+
+def _problem(problem: ProblemRow) -> str:
+    return f"{problem.title}, mode {problem.mode}"
+
+
+def _ms(value: float | None) -> str:
+    return text.milliseconds(value).removesuffix(" ms")
+
+
+def _facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
+    """Names and values in two columns."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(name, value)
+    console.print(table)
+
+
+def _table(*columns: str) -> Table:
+    """A table with these headings; one that begins with ``> `` is aligned to the right, and figures never wrap."""
+    table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
+    for column in columns:
+        right = column.startswith("> ")
+        table.add_column(
+            column.removeprefix("> "),
+            justify="right" if right else "left",
+            no_wrap=right or column in ("candidate", "sweep", "when"),
+            min_width=SHORT if column == "candidate" else None,
+            overflow="fold",
+        )
+    return table

@@ -1,0 +1,74 @@
+"""Figures as people read them: the same words in progress lines and in tables."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Mapping
+
+from kgen.candidate import SHORT, ParamValue
+from kgen.evaluator.protocol import Environment
+
+MISSING = "-"
+
+
+def short(identity: str | None) -> str:
+    """The beginning of an id, long enough to name it again."""
+    return identity[:SHORT] if identity else MISSING
+
+
+def milliseconds(value: float | None) -> str:
+    """A time with three or four significant digits: ``34.1 ms``, ``0.0123 ms``."""
+    return MISSING if value is None else f"{_digits(value)} ms"
+
+
+def speedup(value: float | None, low: float | None = None, high: float | None = None) -> str:
+    """A speedup, with its interval where there is one: ``1.52x [1.48, 1.55]``."""
+    if value is None:
+        return MISSING
+    return f"{value:.3g}x" if low is None or high is None else f"{value:.3f}x [{low:.3f}, {high:.3f}]"
+
+
+def error_ratio(value: float | None) -> str:
+    """The worst error as a multiple of PyTorch's own."""
+    return MISSING if value is None else f"{value:.2f}x"
+
+
+def figure(value: float | None) -> str:
+    """An error figure."""
+    return MISSING if value is None else f"{value:.2g}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as ``42 s``, ``3 min 20 s`` or ``1 h 05 min``."""
+    if seconds is None:
+        return MISSING
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def moment(when: datetime) -> str:
+    """A moment in the local time zone."""
+    return when.astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def params(values: Mapping[str, ParamValue]) -> str:
+    """Parameters in one line: ``k0.block=256 k0.reduce=warp``."""
+    return " ".join(f"{name}={value}" for name, value in values.items()) or MISSING
+
+
+def baselines(values: Mapping[str, float]) -> str:
+    """The baselines' medians in one line: ``eager 54.1 ms, compile 52.0 ms``."""
+    return ", ".join(f"{name} {milliseconds(value)}" for name, value in values.items()) or "not timed"
+
+
+def environment(value: Environment) -> str:
+    """A machine in one line."""
+    parts = [value.device, value.arch, value.toolkit, value.compiler, f"torch {value.torch}"]
+    threads = f"{value.threads} threads" if value.device_type == "cpu" else ""
+    return ", ".join(part for part in (*parts, threads) if part)
+
+
+def _digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}" if value >= 100 else f"{value:.3g}"
