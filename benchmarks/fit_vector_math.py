@@ -228,7 +228,8 @@ def main(names: list[str]) -> None:
         low, high = mp.nstr(what.low, 7), mp.nstr(what.high, 7)
         print(f"{name}: {what.formula} on [{low}, {high}]; error of the fit 2^{mp.nstr(mp.log(error, 2), 4)}")
         for power, coefficient in enumerate(coefficients):
-            print(f"    {power}: {float(coefficient):+.16e}" if what.double else f"    {power}: {float(coefficient):+.9e}f")
+            value = float(coefficient)
+            print(f"    {power}: {value:+.16e}" if what.double else f"    {power}: {value:+.9e}f")
     if not names:
         for name, table in zip(("head", "tail"), two_over_pi_tables()):
             print(f"sin_shifted {name}: {', '.join(value.hex() for value in table)}")

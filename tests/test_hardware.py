@@ -74,7 +74,8 @@ def test_probe_agrees_with_the_table_where_the_gpu_is_in_it() -> None:
         table = hardware.for_arch(probed.arch)
     except DeviceError:
         pytest.skip(f"{probed.arch} is not in the table")
-    for limit in ("shared_bytes_per_block", "shared_bytes_per_multiprocessor", "registers_per_multiprocessor", "warp_size"):
+    shared = ("shared_bytes_per_block", "shared_bytes_per_multiprocessor")
+    for limit in (*shared, "registers_per_multiprocessor", "warp_size"):
         assert getattr(probed, limit) == getattr(table, limit), limit
 
 

@@ -36,7 +36,8 @@ def test_tested_versions_are_within_the_declared_ranges() -> None:
     from packaging.requirements import Requirement
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    pins = [Requirement(line) for line in (ROOT / "constraints.txt").read_text().split("\n") if line[:1] not in ("", "#")]
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = [Requirement(line) for line in lines if not line.startswith("#")]
     tested = {pin.name.lower(): next(iter(pin.specifier)).version for pin in pins}
     for text in project["dependencies"] + project["optional-dependencies"]["test"]:
         requirement = Requirement(text)

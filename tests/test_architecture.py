@@ -1,0 +1,206 @@
+"""Who imports whom, read from the source: the one-way order that the design stands on."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import resolve_name
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Packages from outside the standard library that a module may import: at its top, or only inside functions."""
+
+    at_top: frozenset[str] = frozenset()
+    in_functions: frozenset[str] = frozenset()
+
+
+def allowed(at_top: str = "", in_functions: str = "") -> Allowed:
+    return Allowed(frozenset(at_top.split()), frozenset(in_functions.split()))
+
+
+#: By module or package; the most specific entry counts. What has none may import the standard library alone.
+THIRD_PARTY = {
+    "kgen": allowed(),
+    "kgen.cli": allowed("click", "rich"),
+    "kgen.views": allowed("rich"),
+    "kgen.doctor": allowed(in_functions="torch"),
+    "kgen.problem": allowed(in_functions="torch"),
+    "kgen.graph": allowed(in_functions="torch"),
+    "kgen.hardware": allowed(in_functions="torch"),
+    "kgen.search": allowed(in_functions="optuna"),
+    "kgen.render": allowed("jinja2"),
+    "kgen.store": allowed("sqlalchemy", "alembic"),
+    "kgen.store.migrations": allowed("sqlalchemy alembic"),
+    "kgen.evaluator": allowed("torch"),  # what the oracle and the workers are made of
+    **{f"kgen.evaluator.{name}": allowed() for name in ("protocol", "channel", "locks", "process", "walls")},
+    "kgen.evaluator.build": allowed(in_functions="torch"),
+}
+
+#: (importer, imported): never, not even inside a function. Names stand for packages too.
+NEVER = [
+    ("kgen.evaluator", "kgen.store"),
+    ("kgen.evaluator", "kgen.sweep"),
+    ("kgen.evaluator", "kgen.search"),
+    ("kgen.store", "kgen.evaluator.oracle"),
+    ("kgen.store", "kgen.evaluator.worker"),
+    ("kgen.store", "kgen.sweep"),
+    ("kgen.store", "kgen.search"),
+    ("kgen.store", "kgen.graph"),
+    *(
+        (plain, stage)
+        for plain in (
+            "kgen.errors",
+            "kgen.candidate",
+            "kgen.hardware",
+            "kgen.space",
+            "kgen.fusion",
+            "kgen.search",
+            "kgen.ops",
+            "kgen.graph",
+            "kgen.rewrite",
+            "kgen.statistics",
+            "kgen.render",
+            "kgen.evaluator.protocol",
+        )
+        for stage in ("kgen.store", "kgen.sweep", "kgen.export", "kgen.cli")
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Import:
+    """``importer`` imports ``imported`` (a dotted name), at the top of its file or inside a function."""
+
+    importer: str
+    imported: str
+    at_top: bool
+    line: int
+
+
+def _module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {_module_name(path): path for path in sorted((ROOT / "kgen").rglob("*.py"))}
+
+
+def _is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+
+
+def _statements(node: ast.AST, at_top: bool = True) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Import statements below ``node``, and whether they run when the module is imported."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.Import, ast.ImportFrom)):
+            yield child, at_top
+        elif not _is_type_checking(child):
+            yield from _statements(child, at_top and not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)))
+
+
+def _imports(module: str, path: Path) -> Iterator[Import]:
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for statement, at_top in _statements(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(statement, ast.Import):
+            names = [alias.name for alias in statement.names]
+        else:
+            base = resolve_name("." * statement.level + (statement.module or ""), package)
+            members = [f"{base}.{alias.name}" for alias in statement.names]
+            names = [member if member in MODULES else base for member in members]
+        for name in dict.fromkeys(names):
+            yield Import(module, name, at_top, statement.lineno)
+
+
+IMPORTS = [found for module, path in MODULES.items() for found in _imports(module, path)]
+
+
+def _within(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def _allowed(module: str) -> Allowed:
+    return THIRD_PARTY[max((name for name in THIRD_PARTY if _within(module, name)), key=len)]
+
+
+def _third_party(imported: str) -> str | None:
+    package = imported.partition(".")[0]
+    return None if package == "kgen" or package in sys.stdlib_module_names else package
+
+
+def _loaded_with(module: str) -> set[str]:
+    """What importing ``module`` imports, directly or not: modules of kgen and packages from outside."""
+    loaded: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name in loaded:
+            continue
+        loaded.add(name)
+        if name in MODULES:
+            parents = [name.rsplit(".", depth)[0] for depth in range(1, name.count(".") + 1)]
+            tops = [i.imported for i in IMPORTS if i.importer == name and i.at_top]
+            waiting += parents + [_third_party(imported) or imported for imported in tops]
+    return loaded
+
+
+def _lines(found: list[Import]) -> list[str]:
+    return [f"{i.importer}:{i.line} imports {i.imported}" for i in found]
+
+
+def test_modules_import_only_the_packages_that_they_may() -> None:
+    wrong = []
+    for found in IMPORTS:
+        package = _third_party(found.imported)
+        may = _allowed(found.importer)
+        if package and package not in (may.at_top if found.at_top else may.at_top | may.in_functions):
+            wrong.append(found)
+    assert not _lines(wrong)
+
+
+@pytest.mark.parametrize(("importer", "imported"), NEVER)
+def test_stage_does_not_reach_back(importer: str, imported: str) -> None:
+    assert not _lines([i for i in IMPORTS if _within(i.importer, importer) and _within(i.imported, imported)])
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if _within(name, "kgen.store")])
+def test_store_loads_no_torch(module: str) -> None:
+    assert "torch" not in _loaded_with(module)
+
+
+def test_command_line_loads_only_click() -> None:
+    loaded = _loaded_with("kgen.cli")
+    assert {name for name in loaded if name not in MODULES and _third_party(name)} <= {"click"}
+
+
+@pytest.mark.parametrize("package", ["click", "rich", "kgen.cli", "torch"])
+def test_conductor_loads_neither_the_command_line_nor_torch(package: str) -> None:
+    assert package not in _loaded_with("kgen.sweep")
+
+
+def test_modules_do_not_import_each_other_in_circles() -> None:
+    edges = {module: {i.imported for i in IMPORTS if i.importer == module and i.at_top} for module in MODULES}
+    settled: set[str] = set()
+
+    def visit(module: str, way: tuple[str, ...]) -> None:
+        assert module not in way, " -> ".join([*way[way.index(module) :], module])
+        if module not in settled and module in MODULES:
+            for imported in edges[module]:
+                if not module.startswith(imported + "."):  # a package that a module is in is loaded before it anyway
+                    visit(imported, (*way, module))
+            settled.add(module)
+
+    for module in MODULES:
+        visit(module, ())
+
+
+def test_tables_name_only_what_exists() -> None:
+    named = set(THIRD_PARTY) | {name for pair in NEVER for name in pair}
+    assert not named - set(MODULES)
