@@ -189,6 +189,7 @@ class Limits:
     load_seconds: float = 60.0
     validate_seconds: float = 60.0
     time_seconds: float = 60.0
+    compile_seconds: float = 180.0  #: for each baseline's torch.compile; one that takes longer is left out
     host_bytes: int = 16 << 30
 
 

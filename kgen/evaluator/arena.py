@@ -1,0 +1,159 @@
+"""Values that cross processes: trees of tensors described as JSON, their bytes in a memory file.
+
+A *node* describes one value: ``{"kind": "tensor", "dtype", "device", "size", "stride", "offset"}``, ``{"kind": "tuple"
+or "list", "items"}``, ``{"kind": "dict", "keys", "items"}``, ``{"kind": "value", "value"}`` for numbers, strings and
+``None``, and ``{"kind": "other", "type"}`` for what cannot cross. Bytes are plain: nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from typing import Any, Callable, Iterator
+
+import torch
+
+from kgen.evaluator.channel import memory_file
+
+Node = dict[str, Any]
+
+_ALIGN = 256
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def describe(value: Any, offset: int = 0) -> tuple[Node, int]:
+    """The node of ``value``, its tensors laid out from byte ``offset`` on; and the byte behind the last."""
+    kind = type(value)
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        if value.layout != torch.strided:
+            return {"kind": "other", "type": f"Tensor with layout {value.layout}"}, offset
+        node = {"kind": "tensor", "dtype": str(value.dtype).removeprefix("torch."), "device": str(value.device.type),
+                "size": list(value.shape), "stride": list(value.stride()), "offset": offset}
+        return node, offset + -(-value.numel() * value.element_size() // _ALIGN) * _ALIGN
+    if issubclass(kind, (tuple, list)):
+        items = []
+        for item in value:
+            node, offset = describe(item, offset)
+            items.append(node)
+        return {"kind": "tuple" if issubclass(kind, tuple) else "list", "items": items}, offset
+    if issubclass(kind, dict):
+        items = []
+        for item in value.values():
+            node, offset = describe(item, offset)
+            items.append(node)
+        return {"kind": "dict", "keys": [str(key) for key in value], "items": items}, offset
+    if kind in _PLAIN:
+        return {"kind": "value", "value": value}, offset
+    return {"kind": "other", "type": kind.__name__}, offset
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of a value, in the order of :func:`nodes`, with the path of each such as ``[0]``."""
+    if isinstance(value, (tuple, list)):
+        for index, item in enumerate(value):
+            yield from leaves(item, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves(item, f"{path}[{str(key)!r}]")
+    else:
+        yield path, value
+
+
+def nodes(node: Node) -> Iterator[Node]:
+    """The leaves of a description."""
+    if "items" in node:
+        for item in node["items"]:
+            yield from nodes(item)
+    else:
+        yield node
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors among the leaves of ``value``."""
+    return [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
+    """``value`` with ``function`` applied to each of its tensors."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, (tuple, list)):
+        items = [map_tensors(item, function) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {key: map_tensors(item, function) for key, item in value.items()}
+    return value
+
+
+class Arena:
+    """A memory file that holds the bytes of tensors."""
+
+    def __init__(self, fd: int, size: int, *, writable: bool) -> None:
+        self.fd = fd
+        self.size = size
+        # A private mapping: what is written to it by mistake or on purpose stays with the writer.
+        flags = mmap.MAP_SHARED if writable else mmap.MAP_PRIVATE
+        self._map = mmap.mmap(fd, max(size, mmap.PAGESIZE), flags, mmap.PROT_READ | mmap.PROT_WRITE)
+
+    @classmethod
+    def create(cls, size: int) -> "Arena":
+        size = max(size, mmap.PAGESIZE)
+        return cls(memory_file("kgen-arena", size), size, writable=True)
+
+    @classmethod
+    def holding(cls, value: Any) -> tuple["Arena", Node]:
+        """A new arena with the bytes of ``value``'s tensors, and the node that describes them."""
+        node, size = describe(value)
+        arena = cls.create(size)
+        arena.write(value, node)
+        return arena, node
+
+    @classmethod
+    def open(cls, fd: int, *, writable: bool = False) -> "Arena":
+        """The arena behind a descriptor that came over a channel; the arena owns the descriptor."""
+        return cls(fd, os.fstat(fd).st_size, writable=writable)
+
+    def write(self, value: Any, node: Node) -> None:
+        """Copy the bytes of ``value``'s tensors to where ``node`` says. Raises ``ValueError`` where they do not fit."""
+        for leaf, (_, item) in zip(nodes(node), leaves(value)):
+            if leaf["kind"] == "tensor" and item.numel():
+                self._flat(leaf).copy_(item.detach().reshape(-1))
+
+    def read(self, node: Node, device: str | torch.device = "cpu") -> Any:
+        """The value that ``node`` describes; on the CPU its tensors may share the arena's memory."""
+        kind = node["kind"]
+        if kind == "tensor":
+            return self._tensor(node, torch.device(device))
+        if kind in ("tuple", "list"):
+            items = [self.read(item, device) for item in node["items"]]
+            return items if kind == "list" else tuple(items)
+        if kind == "dict":
+            return {key: self.read(item, device) for key, item in zip(node["keys"], node["items"])}
+        if kind == "value":
+            return node["value"]
+        raise ValueError(f"a {node['type']} cannot cross between processes")
+
+    def _tensor(self, node: Node, device: torch.device) -> torch.Tensor:
+        size, stride = node["size"], node["stride"]
+        dtype = getattr(torch, node["dtype"])
+        if not _count(size):
+            return torch.empty(size, dtype=dtype, device=device)
+        flat = self._flat(node).view(size)
+        if list(flat.stride()) == stride or any(s == 0 for s in stride):
+            return flat.to(device)
+        strided = torch.empty_strided(size, stride, dtype=dtype, device=device)
+        return strided.copy_(flat)
+
+    def _flat(self, node: Node) -> torch.Tensor:
+        dtype = getattr(torch, node["dtype"])
+        return torch.frombuffer(self._map, dtype=dtype, count=_count(node["size"]), offset=node["offset"])
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def _count(size: list[int]) -> int:
+    count = 1
+    for extent in size:
+        count *= extent
+    return count

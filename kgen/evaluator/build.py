@@ -1,0 +1,315 @@
+"""Builds: candidates' kernels compiled ahead of their evaluation, kept by content, and found again by the file itself.
+
+A candidate's file holds its kernel source and flags as literals; they are read here without running the file, and the
+same ``load_inline`` call that the file makes is made ahead of it, so that the file finds its library up to date. Files
+from outside, which may build in any way, are built when a worker loads them.
+"""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Iterator, Protocol
+
+from kgen.errors import DiskError, EvaluatorError, ToolchainError
+from kgen.evaluator.channel import Channel, ChannelTimeout
+from kgen.evaluator.locks import DeviceLock
+from kgen.evaluator.process import Child, ChildDied
+from kgen.evaluator.protocol import BuildReport, KernelResources, Limits
+
+#: Sections of a library that decide what it does; names and paths are in others.
+_CODE_SECTIONS = (".text", ".rodata", ".nv_fatbin")
+_LITERALS = ("NAME", "CPP_SOURCE", "CUDA_SOURCE", "CFLAGS", "CUDA_FLAGS")
+_LOCK_POLL_SECONDS = 0.02
+_REASON_CHARACTERS = 300
+
+
+class Spawner(Protocol):
+    """What builds need of the fork server."""
+
+    def spawn(self, kind: str, options: dict[str, Any], log: Path) -> Child: ...
+
+
+@dataclass(frozen=True)
+class Extension:
+    """The literals of one candidate's ``load_inline`` call."""
+
+    name: str
+    cpp_source: str
+    cuda_source: str
+    cflags: tuple[str, ...]
+    cuda_flags: tuple[str, ...]
+
+    @property
+    def content(self) -> str:
+        """SHA-256 of everything that the compilers are given."""
+        return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()
+
+
+def read_extension(source: str) -> Extension | None:
+    """The extension that ``source`` builds, by its module-level literals; ``None`` where it has none of its own."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    found: dict[str, Any] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if name in _LITERALS:
+                if name in found:
+                    return None
+                try:
+                    found[name] = ast.literal_eval(node.value)
+                except ValueError:
+                    return None
+    texts = [found.get(name, "") for name in ("NAME", "CPP_SOURCE", "CUDA_SOURCE")]
+    flags = [found.get(name, []) for name in ("CFLAGS", "CUDA_FLAGS")]
+    if not all(isinstance(text, str) for text in texts) or not all(_is_strings(group) for group in flags):
+        return None
+    name, cpp_source, cuda_source = texts
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or not (cpp_source or cuda_source):
+        return None
+    return Extension(name, cpp_source, cuda_source, tuple(flags[0]), tuple(flags[1]))
+
+
+def _is_strings(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
+
+
+def compiler_version(command: str) -> str:
+    """The first line that ``command --version`` prints, or for nvcc its release. Raises :class:`ToolchainError`."""
+    try:
+        text = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ToolchainError(f"{command} cannot be run ({error}): install it, or put it on PATH") from error
+    release = re.search(r"release (\S+), (V\S+)", text)
+    return f"nvcc {release.group(2)}" if release else text.partition("\n")[0].strip()
+
+
+class Builder:
+    """Builds candidates in processes of their own, each source once. Thread-safe.
+
+    ``lock`` is the device's lock; it is given on the CPU, where a build must not run during a timing.
+    """
+
+    def __init__(
+        self, home: Path, device_type: str, arch: str, server: Spawner, *, limits: Limits = Limits(),
+        lock: DeviceLock | None = None,
+    ) -> None:
+        self._server = server
+        self._limits = limits
+        self._lock = lock
+        self._logs = home / "logs" / "build"
+        compilers = [os.environ.get("CXX", "g++")] + (["nvcc"] if device_type == "cuda" else [])
+        parts = [*map(compiler_version, compilers), version("torch"), arch, sys.version.partition(" ")[0]]
+        key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+        self.directory = (home / "builds" / f"{device_type}-{key}").resolve()
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DiskError(f"{self.directory}: the folder for builds cannot be made: {error}") from error
+
+    def build(self, source: str) -> BuildReport:
+        """Build what ``source`` holds, or find it built.
+
+        Never raises for what is wrong with ``source``: the report says so. Raises :class:`EvaluatorError` when the
+        server fails and :class:`DiskError` when the folder cannot be written.
+        """
+        extension = read_extension(source)
+        if extension is None:
+            return BuildReport(True, False, 0.0, False, str(self.directory), None, "nothing to build ahead", "")
+        started = time.monotonic()
+        marker = self.directory / f"{extension.name}.json"
+        try:
+            with _held(self.directory / f"{extension.name}.lock", started + self._limits.build_seconds):
+                kept = self._kept(extension, marker)
+                return kept or self._build(extension, marker, started)
+        except OSError as error:
+            raise DiskError(f"{self.directory}: cannot be written: {error}") from error
+
+    def _kept(self, extension: Extension, marker: Path) -> BuildReport | None:
+        """The report of an earlier build, if it ended and its library is still the same."""
+        try:
+            record = json.loads(marker.read_text())
+            if record.pop("content") != extension.content:
+                return None
+            kernels = tuple(KernelResources(**kernel) for kernel in record.pop("kernels"))
+            report = BuildReport(**record, kernels=kernels, cached=True)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return report if report.binary == self.binary(extension.name) else None
+
+    def binary(self, name: str) -> str | None:
+        """The hash of the library ``name`` as it lies on disk now."""
+        try:
+            return binary_hash(self.directory / name / f"{name}.so")
+        except (OSError, ValueError, struct.error):
+            return None
+
+    def _build(self, extension: Extension, marker: Path, started: float) -> BuildReport:
+        """Compile ``extension``. What a killed build left, torch's own lock file above all, goes first."""
+        folder = self.directory / extension.name
+        shutil.rmtree(folder, ignore_errors=True)
+        marker.unlink(missing_ok=True)
+        log = self._logs / f"{extension.name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("")
+        if self._lock is None:
+            ok, reason = self._compile(extension, log)
+        else:
+            with self._lock.working():
+                ok, reason = self._compile(extension, log)
+        seconds = time.monotonic() - started
+        text = log.read_text(errors="replace")
+        if not ok:
+            shutil.rmtree(folder, ignore_errors=True)
+            timed_out = reason.startswith("timed out")
+            reason = reason if timed_out else _reason(text) or reason
+            return BuildReport(False, timed_out, seconds, False, str(self.directory), None, reason, str(log))
+        report = BuildReport(True, False, seconds, False, str(self.directory), self.binary(extension.name), "",
+                             str(log), parse_resources(text))
+        record = asdict(report) | {"content": extension.content}
+        del record["cached"]
+        aside = marker.with_suffix(".new")
+        aside.write_text(json.dumps(record))
+        aside.replace(marker)
+        return report
+
+    def _compile(self, extension: Extension, log: Path) -> tuple[bool, str]:
+        """Run the compilers in a process of their own; whether they succeeded, and what went wrong."""
+        options = {"directory": str(self.directory), "host_bytes": self._limits.host_bytes}
+        deadline = time.monotonic() + self._limits.build_seconds
+        with self._server.spawn("build", options, log) as child:
+            try:
+                answer, _ = child.ask(asdict(extension), deadline=deadline)
+            except ChannelTimeout:
+                return False, f"timed out after {self._limits.build_seconds:g} s"
+            except ChildDied as error:
+                return False, f"the build {error}"
+        return bool(answer.get("ok")), str(answer.get("reason", ""))
+
+
+def main(channel: Channel, options: dict[str, Any]) -> None:
+    """The build process: make the candidate's own ``load_inline`` call, without loading what it builds."""
+    from torch.utils import cpp_extension
+
+    from kgen.evaluator import walls
+
+    walls.limit(None, 4 << 30, None)
+    os.environ |= {"TORCH_EXTENSIONS_DIR": options["directory"], "MAX_JOBS": "2"}
+    request, _ = channel.receive()
+    # Loading a library runs its constructors: that is for a worker, behind its walls.
+    cpp_extension._import_module_from_library = lambda *_: None
+    cuda = {"cuda_sources": request["cuda_source"], "extra_cuda_cflags": list(request["cuda_flags"])}
+    try:
+        cpp_extension.load_inline(
+            name=request["name"], cpp_sources=request["cpp_source"], extra_cflags=list(request["cflags"]),
+            is_python_module=False, no_implicit_headers=True, verbose=True,
+            **(cuda if request["cuda_source"] else {}),
+        )
+    except Exception as error:
+        print(error, flush=True)
+        channel.send({"ok": False, "reason": " ".join(str(error).split())[:_REASON_CHARACTERS]})
+        return
+    channel.send({"ok": True})
+
+
+@contextmanager
+def _held(path: Path, deadline: float) -> Iterator[None]:
+    """Hold the build lock at ``path``; another process building the same is waited for."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise EvaluatorError(f"{path}: another build of the same source does not end") from None
+                time.sleep(_LOCK_POLL_SECONDS)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _reason(log: str) -> str:
+    """The first error that a compiler named, in one line."""
+    for line in log.splitlines():
+        if re.search(r"\b(fatal )?error\b", line) and not line.startswith(("ninja", "Error building")):
+            return re.sub(r"^\S*/", "", line.strip())[:_REASON_CHARACTERS]
+    return ""
+
+
+_ENTRY = re.compile(r"ptxas info\s*: Compiling entry function '([^']+)'")
+_SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"ptxas info\s*: Used (\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+
+
+def parse_resources(log: str) -> tuple[KernelResources, ...]:
+    """What ``ptxas -v`` said of each kernel in a build's log; spills are bytes stored and loaded together."""
+    found = []
+    name, spills = "", 0
+    for line in log.splitlines():
+        if entry := _ENTRY.search(line):
+            name, spills = entry.group(1), 0
+        elif bytes_ := _SPILLS.search(line):
+            spills = int(bytes_.group(1)) + int(bytes_.group(2))
+        elif name and (used := _USED.search(line)):
+            shared = _SHARED.search(line)
+            found.append(KernelResources(_demangle(name), int(used.group(1)),
+                                         int(shared.group(1)) if shared else 0, spills))
+            name = ""
+    return tuple(found)
+
+
+def _demangle(name: str) -> str:
+    """The C++ name without its arguments, or ``name`` itself."""
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")
+    except OSError:
+        return name
+    function = library.__getattr__("__cxa_demangle")
+    function.restype = ctypes.c_void_p
+    status = ctypes.c_int()
+    result = function(name.encode(), None, None, ctypes.byref(status))
+    if status.value != 0 or not result:
+        return name
+    text = ctypes.string_at(result).decode()
+    ctypes.CDLL(None).free(ctypes.c_void_p(result))
+    return re.sub(r"^void ", "", text.replace("(anonymous namespace)::", "").partition("(")[0])
+
+
+def binary_hash(path: Path) -> str:
+    """SHA-256 of the machine code in the 64-bit ELF library at ``path``: equal for sources that compile to the same.
+
+    Raises ``ValueError`` for a file that is no such library.
+    """
+    # nvcc puts a hash of the file's path and text into the names of an anonymous namespace.
+    data = re.sub(rb"_GLOBAL__N__[0-9a-f]{8}", b"_GLOBAL__N__00000000", path.read_bytes())
+    if data[:5] != b"\x7fELF\x02":
+        raise ValueError(f"{path}: no 64-bit ELF file")
+    table, entry_size, count, names_index = struct.unpack_from("<Q", data, 0x28) + struct.unpack_from("<3H", data, 0x3A)
+    sections = [struct.unpack_from("<2I4Q", data, table + index * entry_size) for index in range(count)]
+    names = sections[names_index][4]
+    digest = hashlib.sha256()
+    for name_at, kind, _, _, offset, size in sections:
+        name = data[names + name_at:data.index(b"\0", names + name_at)].decode()
+        if name in _CODE_SECTIONS and kind != 8:  # 8: occupies no space in the file
+            digest.update(name.encode() + b"\0" + data[offset:offset + size])
+    return digest.hexdigest()

@@ -1,0 +1,128 @@
+"""Private channels between the evaluator's processes: JSON messages, with file descriptors beside them.
+
+A channel is one end of a ``SOCK_SEQPACKET`` socket pair, so a message arrives whole or not at all. Nothing that a
+candidate's process can print or write to a file gets in here, and nothing that arrives is ever unpickled. A message
+too long for a packet travels in a memory file whose descriptor takes the packet's place.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import select
+import socket
+import time
+from typing import Any, Sequence
+
+PACKET_BYTES = 48 * 1024  #: longer messages travel in a memory file
+MESSAGE_BYTES = 64 << 20  #: longer messages are refused
+_MAX_FDS = 64
+
+
+class ChannelClosed(Exception):
+    """The other end is gone."""
+
+
+class ChannelTimeout(Exception):
+    """Nothing arrived in time."""
+
+
+class ChannelGarbage(Exception):
+    """What arrived is no message."""
+
+
+class Channel:
+    """One end of a private channel. Not thread-safe: one user at a time."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+
+    @classmethod
+    def pair(cls) -> tuple["Channel", "Channel"]:
+        """Two ends that are joined."""
+        left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        return cls(left), cls(right)
+
+    @classmethod
+    def from_fd(cls, fd: int) -> "Channel":
+        return cls(socket.socket(fileno=fd))
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        """Send ``message`` and descriptors beside it. Raises :class:`ChannelClosed` when nobody is there."""
+        data = json.dumps(message, separators=(",", ":")).encode()
+        if len(data) <= PACKET_BYTES:
+            self._send(b"j" + data, list(fds))
+            return
+        carrier = memory_file("kgen-message", len(data))
+        try:
+            os.pwrite(carrier, data, 0)
+            self._send(b"m" + str(len(data)).encode(), [carrier, *fds])
+        finally:
+            os.close(carrier)
+
+    def _send(self, packet: bytes, fds: list[int]) -> None:
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        try:
+            self.sock.sendmsg([packet], ancillary, socket.MSG_NOSIGNAL)
+        except OSError as error:
+            raise ChannelClosed(str(error)) from error
+
+    def receive(self, deadline: float | None = None) -> tuple[dict[str, Any], list[int]]:
+        """The next message with its descriptors, which the caller closes.
+
+        ``deadline`` is a ``time.monotonic()`` value. Raises :class:`ChannelTimeout`, :class:`ChannelClosed` or
+        :class:`ChannelGarbage`.
+        """
+        self._wait(deadline)
+        try:
+            packet, fds, flags, _ = socket.recv_fds(self.sock, PACKET_BYTES + 1, _MAX_FDS)
+        except OSError as error:
+            raise ChannelClosed(str(error)) from error
+        if not packet:
+            raise ChannelClosed("the other end closed the channel")
+        try:
+            if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+                raise ChannelGarbage("a packet was cut off")
+            data = packet[1:] if packet[:1] == b"j" else self._carried(packet, fds)
+            message = json.loads(data)
+            if not isinstance(message, dict):
+                raise ChannelGarbage("a message is no object")
+        except (ValueError, ChannelGarbage) as error:
+            for fd in fds:
+                os.close(fd)
+            raise ChannelGarbage(str(error)) from error
+        return message, fds
+
+    def _carried(self, packet: bytes, fds: list[int]) -> bytes:
+        """The text of a message that came in a memory file."""
+        if packet[:1] != b"m" or not fds:
+            raise ChannelGarbage("a packet of unknown kind")
+        size = int(packet[1:])
+        if not 0 <= size <= MESSAGE_BYTES:
+            raise ChannelGarbage("a message is too long")
+        carrier = fds.pop(0)
+        try:
+            return os.pread(carrier, size, 0)
+        finally:
+            os.close(carrier)
+
+    def _wait(self, deadline: float | None) -> None:
+        poller = select.poll()
+        poller.register(self.sock, select.POLLIN)
+        left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+        if not poller.poll(left):
+            raise ChannelTimeout("nothing arrived in time")
+
+
+def memory_file(name: str, size: int) -> int:
+    """A descriptor of an anonymous file in memory of ``size`` bytes, all zero."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC)
+    os.ftruncate(fd, size)
+    return fd

@@ -1,0 +1,519 @@
+"""The evaluator: judges candidates of one problem on one device. This is the parent; it never initialises CUDA.
+
+    with Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=Path("runs")) as evaluator:
+        builder = evaluator.builder()
+        evaluation = evaluator.evaluate(candidate, builder.build(candidate.source))
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import secrets
+import shutil
+import threading
+import time
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any, Callable, Sequence
+
+from kgen.candidate import SHORT, Candidate
+from kgen.errors import DeviceError, EvaluatorError
+from kgen.evaluator.build import Builder, binary_hash, compiler_version, read_extension
+from kgen.evaluator.channel import memory_file
+from kgen.evaluator.locks import DeviceLock
+from kgen.evaluator.process import Child, Server
+from kgen.evaluator.protocol import (
+    BASELINES, Accuracy, BuildReport, Depth, Environment, Evaluation, Health, Limits, Phase, RegimeErrors, Status,
+    Timing,
+)
+from kgen.evaluator.timing import COPY_MARGIN, Runner, doubts, interleave, screen
+from kgen.evaluator.validate import (
+    Cases, Failure, OracleClient, WorkerClient, audit, compare, end_of, explain, raise_if_failed, validate,
+)
+from kgen.problem import Problem
+
+_ORACLE_SECONDS = 300.0
+_LOG_BYTES = 1 << 20
+_CHECK_KEYS = 2
+_CPU_FLUSH_BYTES = 64 << 20
+_PRINTED_WALLS: set[str] = set()
+
+
+def _worker_environment(scratch: Path, extensions: Path) -> dict[str, str]:
+    """Everything that torch and its compilers write goes below the worker's own scratch folder."""
+    caches = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH", "TMPDIR")
+    return {name: str(scratch) for name in caches} | {"TORCH_EXTENSIONS_DIR": str(extensions)}
+
+
+class Evaluator:
+    """Judges candidates of ``problem`` on ``device`` (``cpu``, ``cuda`` or ``cuda:N``) in one class of accuracy.
+
+    A context manager: entering starts the server and the oracle, leaving ends every process. Everything is written
+    below ``home``. ``notice`` is called with one line for people, from any thread. After entering, ``problem`` has its
+    mode settled and ``environment`` says where candidates are judged.
+
+    Entering raises :class:`ProblemError` where the problem itself is wrong, :class:`DeviceError` where the device is
+    not there, and :class:`EvaluatorError` where the evaluator's processes fail.
+    """
+
+    def __init__(
+        self, problem: Problem, *, device: str, accuracy: Accuracy, home: Path, limits: Limits = Limits(),
+        baselines: Sequence[str] = BASELINES, notice: Callable[[str], None] | None = None,
+    ) -> None:
+        if accuracy is Accuracy.TF32 and device == "cpu":
+            raise DeviceError("the class tf32 is for CUDA devices: the CPU has no TF32")
+        self.problem = problem
+        self.device = device
+        self.accuracy = Accuracy(accuracy)
+        self.home = Path(home).resolve()
+        self.limits = limits
+        self.environment: Environment
+        self._baseline_names = tuple(baselines)
+        self._notice = notice or (lambda text: None)
+        self._cuda = device != "cpu"
+        self._threads = len(os.sched_getaffinity(0))
+        self._secret = secrets.randbits(40)
+        self._construction = secrets.randbits(31)
+        self._random = random.Random(secrets.randbits(64))
+        self._check_keys = tuple(secrets.randbits(32) for _ in range(_CHECK_KEYS))
+        self._server = Server(self.home, {
+            "TORCHINDUCTOR_CACHE_DIR": str(self.home / "cache" / "inductor"),
+            "TRITON_CACHE_DIR": str(self.home / "cache" / "triton"),
+            "TORCH_NO_COMPILER_WRAPPER": "1",
+        })
+        self._oracle: OracleClient | None = None
+        self._cases: Cases | None = None
+        self._opened: dict[str, Any] = {}
+        self._fds: list[int] = []
+        self._pool_fd = -1
+        self._lock = DeviceLock("cpu", self._notice)
+        self._runners: dict[str, Runner] = {}
+        self._preparing: threading.Thread | None = None
+        self._starting: Child | None = None  # the baseline that is being prepared
+        self._baseline_timings: tuple[Timing, ...] = ()
+        self._health: Health | None = None
+
+    # ---- life ----------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> "Evaluator":
+        try:
+            self._server.start()
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process that the evaluator started."""
+        self._stop()
+        self._server.close()
+
+    def builder(self) -> Builder:
+        """A builder for this evaluator's device; on the CPU it does not build during a timing."""
+        device_type = "cuda" if self._cuda else "cpu"
+        lock = None if self._cuda else DeviceLock(self._lock.key)
+        return Builder(self.home, device_type, self.environment.arch, self._server, limits=self.limits, lock=lock)
+
+    def _start(self) -> None:
+        """Start the oracle, and prepare the baselines beside whatever comes next."""
+        child = self._server.spawn("oracle", self._options() | {
+            "problem": self._problem_fields(), "secret": self._secret, "construction": self._construction,
+        }, self.home / "logs" / "oracle.log")
+        self._oracle = OracleClient(child, _ORACLE_SECONDS)
+        self._opened, self._fds = self._oracle.ask("open")
+        self.problem = replace(self.problem, mode=self._opened["mode"])
+        found = self._opened["environment"]
+        self._lock = DeviceLock(found["key"], self._notice)
+        self.environment = self._environment(found)
+        self._cases = Cases(self._oracle)
+        self._opened["pool"], fds = self._oracle.ask("pool")
+        self._pool_fd = fds[0]
+        self._preparing = threading.Thread(target=self._prepare_baselines, name="kgen-baselines", daemon=True)
+        self._preparing.start()
+
+    def _stop(self) -> None:
+        runners, self._runners = self._runners, {}
+        oracle, self._oracle = self._oracle, None
+        if self._preparing is not None:
+            while self._preparing.is_alive():
+                if self._starting is not None:
+                    self._starting.terminate()
+                self._preparing.join(0.05)
+            self._preparing = None
+        for runner in (*runners.values(), *self._runners.values()):
+            runner.worker.close()
+        self._runners = {}
+        if oracle is not None:
+            oracle.close()
+        if self._cases is not None:
+            self._cases.close()
+            self._cases = None
+        for fd in [*self._fds, self._pool_fd]:
+            if fd >= 0:
+                os.close(fd)
+        self._fds, self._pool_fd = [], -1
+
+    def _problem_fields(self) -> dict[str, Any]:
+        p = self.problem
+        return {"name": p.name, "path": p.path, "source": p.source, "mode": p.mode, "asked_mode": p.asked_mode or p.mode}
+
+    def _options(self) -> dict[str, Any]:
+        return {"device": self.device, "accuracy": str(self.accuracy), "threads": self._threads, "walled": False}
+
+    def _environment(self, found: dict[str, Any]) -> Environment:
+        return Environment(
+            found["device_type"], found["device"], found["arch"], _driver() if self._cuda else "",
+            compiler_version("nvcc") if self._cuda else "", compiler_version(os.environ.get("CXX", "g++")),
+            found["torch"], found["python"], self._threads, found["host"])
+
+    # ---- judging -------------------------------------------------------------------------------------------
+
+    def evaluate(self, candidate: Candidate, build: BuildReport, *, depth: Depth = Depth.SCREEN) -> Evaluation:
+        """Validate ``candidate`` under every regime, then time it.
+
+        Never raises for the candidate's fault. When the evaluator's own processes fail they are started again, and
+        the candidate is tried once more before its status is ``infra_error``.
+        """
+        if not build.ok:
+            status = Status.BUILD_TIMEOUT if build.timed_out else Status.BUILD_ERROR
+            return Evaluation(candidate.id, status, build.reason, self.accuracy, Phase.BUILD, build=build,
+                              seconds=((Phase.BUILD, build.seconds),), log=build.log)
+        for attempt in range(2):
+            try:
+                if self._oracle is None:
+                    self._start()
+                return _Judgement(self, candidate, build, depth).run()
+            except EvaluatorError as error:
+                reason = str(error)
+                self._stop()
+        return Evaluation(candidate.id, Status.INFRA_ERROR, reason, self.accuracy, build=build)
+
+    def health(self) -> Health:
+        """Whether the problem's gate can tell right from wrong."""
+        if self._health is None:
+            reply, _ = self._asked().ask("health")
+            self._health = Health(tuple(reply["passed"]))
+        return self._health
+
+    def _asked(self) -> OracleClient:
+        if self._oracle is None:
+            self._start()
+        assert self._oracle is not None
+        return self._oracle
+
+    # ---- timing --------------------------------------------------------------------------------------------
+
+    def baselines(self) -> tuple[Timing, ...]:
+        """Each baseline timed alone and briefly; measured once."""
+        if not self._baseline_timings:
+            session = uuid.uuid4().hex
+            timings = []
+            for runner in self._prepared():
+                with self._lock.timing():
+                    try:
+                        screen(runner, self._random)
+                    except Failure as failure:
+                        self._lose_baseline(runner, failure)
+                        continue
+                timings.append(runner.timing(Depth.SCREEN, session))
+            self._baseline_timings = tuple(timings)
+        return self._baseline_timings
+
+    def finals(self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float) -> tuple[Timing, ...]:
+        """Time ``candidates`` and all baselines in turns: at least 20 bursts each, for about ``seconds``.
+
+        A candidate that fails on the way is left out, with a notice.
+        """
+        baselines = self._prepared()
+        judgements: list[_Judgement] = []
+        try:
+            finalists = []
+            for candidate, build in candidates:
+                judgement = _Judgement(self, candidate, build, Depth.FINAL)
+                judgements.append(judgement)
+                try:
+                    finalists.append(judgement.runner())
+                except Failure as failure:
+                    self._notice(f"finalist {candidate.id[:SHORT]} is left out: {failure.reason}")
+            with self._lock.timing():
+                kept = interleave([*finalists, *baselines], seconds, self._random, self._failed_in_finals)
+            session = uuid.uuid4().hex
+            return tuple(runner.timing(Depth.FINAL, session) for runner in kept)
+        finally:
+            for judgement in judgements:
+                judgement.close()
+
+    def _failed_in_finals(self, runner: Runner, failure: Failure) -> None:
+        if runner.name in self._runners:
+            self._lose_baseline(runner, failure)
+        else:
+            self._notice(f"finalist {runner.name[:SHORT]} is left out: {failure.reason}")
+
+    def _lose_baseline(self, runner: Runner, failure: Failure) -> None:
+        self._notice(f"baseline {runner.name} is left out: {failure.reason}")
+        runner.worker.close()
+        del self._runners[runner.name]
+
+    def _prepared(self) -> list[Runner]:
+        """The baselines that could be prepared, in the order asked for."""
+        self._asked()
+        assert self._preparing is not None
+        while self._preparing.is_alive():
+            self._preparing.join(0.2)  # in slices, so that an interrupt gets through
+        return [self._runners[name] for name in self._baseline_names if name in self._runners]
+
+    def _prepare_baselines(self) -> None:
+        for name in self._baseline_names:
+            try:
+                with self._lock.working():
+                    if self._oracle is None:
+                        return
+                    runner = self._prepare_baseline(name)
+                    self._runners[name] = runner
+            except (Failure, EvaluatorError) as error:
+                if self._oracle is not None:
+                    self._notice(f"baseline {name} is left out: {getattr(error, 'reason', error)}")
+
+    def _prepare_baseline(self, name: str) -> Runner:
+        folder = self.home / "scratch" / "baselines"
+        folder.mkdir(parents=True, exist_ok=True)
+        child = self._server.spawn("baseline", self._options() | {"scratch": str(folder)},
+                                   self.home / "logs" / f"baseline-{name}.log")
+        worker = WorkerClient(child, memory_file("kgen-baseline", 4096))
+        self._starting = child
+        try:
+            worker.enter(Phase.LOAD, self.limits.compile_seconds)
+            self._load(worker, {"baseline": name, "problem": self._problem_fields()})
+            return self._ready(name, worker)
+        except BaseException:
+            self._starting = None
+            worker.close()
+            raise
+        finally:
+            self._starting = None
+
+    def _load(self, worker: WorkerClient, what: dict[str, Any]) -> dict[str, Any]:
+        """Have a worker construct its module. Raises :class:`Failure`."""
+        reply = worker.ask("load", [*self._fds, worker.output_fd], state=self._opened["state"],
+                           init=self._opened["init"], modes=self.problem.modes, construction=self._construction, **what)
+        raise_if_failed(reply, worker.phase)
+        return reply
+
+    def _ready(self, name: str, worker: WorkerClient) -> Runner:
+        """Have a worker get ready to be timed. Raises :class:`Failure`."""
+        flush = 2 * self._opened["environment"]["l2"]
+        if not self._cuda:  # the last-level cache of a server outgrows any problem; streaming it takes longer than a call
+            flush = min(flush, _CPU_FLUSH_BYTES)
+        reply = worker.ask("prepare", [self._pool_fd], pool=self._opened["pool"]["pool"], flush_bytes=flush)
+        raise_if_failed(reply, worker.phase)
+        try:
+            first, steady = reply["first_ns"] / 1e6, reply["steady_ns"] / 1e6
+        except (KeyError, TypeError) as error:
+            raise Failure(Status.SUSPICIOUS, "what it answers makes no sense", worker.phase) from error
+        return Runner(name, worker, self._cuda, first, steady)
+
+    def _floor_ms(self) -> float:
+        """What moving a call's inputs and outputs once takes at least."""
+        moved = self._opened["pool"]["bytes"] + self._opened["output_bytes"]
+        return moved / (self._opened["copy_rate"] * COPY_MARGIN) * 1000
+
+    def _warn_of_walls(self, missing: Any) -> None:
+        for wall in missing if isinstance(missing, list) else []:
+            if wall not in _PRINTED_WALLS:
+                _PRINTED_WALLS.add(wall)
+                self._notice(f"this system does not allow {wall}: candidates run without")
+
+
+class _Judgement:
+    """One candidate on its way through the phases, with the process that holds it."""
+
+    def __init__(self, evaluator: Evaluator, candidate: Candidate, build: BuildReport, depth: Depth) -> None:
+        self._evaluator = evaluator
+        self._candidate = candidate
+        self._build = build
+        self._depth = depth
+        self._worker: WorkerClient | None = None
+        self._matched = True
+        self._errors: list[RegimeErrors] = []
+        self._labels: list[str] = []
+        self._seconds: list[tuple[str, float]] = [(Phase.BUILD, build.seconds)] if build.seconds else []
+        self._timing: Timing | None = None
+        self._scratch = evaluator.home / "scratch" / uuid.uuid4().hex
+        self._log = evaluator.home / "logs" / "candidates" / f"{candidate.id[:16]}.log"
+
+    def run(self) -> Evaluation:
+        """All phases. Raises :class:`EvaluatorError` when the evaluator itself fails."""
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        self._log.write_text("")
+        try:
+            self._phase(Phase.LOAD, self._load)
+            self._phase(Phase.VALIDATE, self._validate)
+            self._phase(Phase.TIME, self._time)
+            result = self._evaluation(Status.OK, "", None)
+        except Failure as failure:
+            result = self._evaluation(failure.status, failure.reason, failure.phase)
+        finally:
+            self.close()
+        self._finish_log(result)
+        return result
+
+    def _phase(self, phase: Phase, step: Callable[[], None]) -> None:
+        started = time.monotonic()
+        try:
+            if phase is Phase.TIME or self._evaluator._cuda:
+                step()
+            else:
+                with self._evaluator._lock.working():
+                    step()
+        finally:
+            self._seconds.append((phase, time.monotonic() - started))
+
+    def _evaluation(self, status: Status, reason: str, phase: Phase | None) -> Evaluation:
+        timing = self._timing if status in (Status.OK, Status.SUSPICIOUS) else None
+        return Evaluation(self._candidate.id, status, reason, self._evaluator.accuracy, phase, tuple(self._errors),
+                          self._build, timing, tuple(self._labels), tuple(self._seconds), str(self._log))
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _load(self) -> None:
+        """Start the worker and have it construct ``ModelNew``."""
+        evaluator = self._evaluator
+        self._scratch.mkdir(parents=True)
+        path = self._scratch / "model_new.py"
+        path.write_text(self._candidate.source)
+        extension = read_extension(self._candidate.source)
+        built = extension is not None and self._build.binary is not None
+        extensions = Path(self._build.directory) if built else self._scratch / "extensions"
+        writable = [self._scratch, *([extensions / extension.name] if extension is not None and built else [])]
+        options = evaluator._options() | {
+            "scratch": str(self._scratch), "writable": [str(folder) for folder in writable], "walled": True,
+            "host_bytes": evaluator.limits.host_bytes,
+        }
+        child = evaluator._server.spawn(
+            "candidate", options, self._log, _worker_environment(self._scratch, extensions))
+        output = memory_file("kgen-output", max(4096, 2 * evaluator._opened["output_bytes"]))
+        self._worker = WorkerClient(child, output)
+        limits = evaluator.limits
+        self._worker.enter(Phase.LOAD, limits.load_seconds if built else limits.load_seconds + limits.build_seconds)
+        reply = evaluator._load(self._worker, {"path": str(path)})
+        evaluator._warn_of_walls(reply.get("missing_walls"))
+        self._matched = reply.get("matched") is True
+        if not self._matched:
+            self._labels.append("kernelbench protocol")
+
+    def _validate(self) -> None:
+        evaluator, worker = self._evaluator, self._worker
+        assert worker is not None and evaluator._oracle is not None and evaluator._cases is not None
+        worker.enter(Phase.VALIDATE, evaluator.limits.validate_seconds)
+        regimes = [tuple(pair) for pair in evaluator._opened["regimes"]]
+        validate(worker, evaluator._oracle, evaluator._cases, regimes, self._matched, self._errors, self._labels)
+
+    def runner(self) -> Runner:
+        """The candidate, loaded again and ready to be timed, for a session of finals. Raises :class:`Failure`."""
+        self._load()
+        return self._runner()
+
+    def _runner(self) -> Runner:
+        evaluator, worker = self._evaluator, self._worker
+        assert worker is not None
+        worker.enter(Phase.TIME, evaluator.limits.time_seconds)
+        runner = evaluator._ready(self._candidate.id, worker)
+        runner.check, runner.check_keys = self._check_output, evaluator._check_keys
+        return runner
+
+    def _time(self) -> None:
+        """Screen the candidate, and doubt what it says."""
+        evaluator = self._evaluator
+        evaluator.baselines()
+        eager = evaluator._runners.get("eager")
+        with evaluator._lock.timing():
+            runner = self._runner()
+            try:
+                screen(runner, evaluator._random)
+                audit(runner.worker)
+            finally:
+                self._timing = runner.timing(Depth.SCREEN, uuid.uuid4().hex) if runner.bursts else None
+        reason = doubts(
+            runner, floor_ms=evaluator._floor_ms(),
+            baseline_overhead=median(eager.overheads) if eager and eager.overheads else None,
+            baseline_sync=_sync_excess(eager) if eager else None)
+        reason = reason or self._binary_changed()
+        if reason:
+            raise Failure(Status.SUSPICIOUS, reason, Phase.TIME)
+
+    def _binary_changed(self) -> str:
+        """Whether the library that was built is still the one that lies there."""
+        extension = read_extension(self._candidate.source)
+        if extension is None or self._build.binary is None:
+            return ""
+        library = Path(self._build.directory) / extension.name / f"{extension.name}.so"
+        try:
+            same = binary_hash(library) == self._build.binary
+        except (OSError, ValueError):
+            same = False
+        return "" if same else "its library changed while it ran"
+
+    def _check_output(self, worker: WorkerClient, key: int) -> None:
+        """Judge what the last timed call returned. Raises :class:`Failure`."""
+        evaluator = self._evaluator
+        assert evaluator._oracle is not None and evaluator._cases is not None
+        reply = worker.ask("fetch")
+        raise_if_failed(reply, Phase.TIME)
+        weights = "drawn" if self._matched else "constructed"
+        shift = 0
+        for mode in evaluator.problem.modes:
+            expected = evaluator._cases.get(evaluator._opened["regimes"][0][0], mode, weights).outputs["items"][0]
+            try:
+                fault = compare(expected, reply["outputs"][mode]["items"][0], "output")
+            except (KeyError, TypeError, ValueError, IndexError):
+                fault = Status.SUSPICIOUS, "what it answers makes no sense"
+            if fault is not None:
+                raise Failure(fault[0], f"in a timed call: {fault[1]}", Phase.TIME)
+            rows, _ = evaluator._oracle.ask("judge", [worker.output_fd], key=key, mode=mode, weights=weights,
+                                            outputs=expected, shift=shift)
+            for row in rows["rows"]:
+                if not row["ok"]:
+                    reason = explain(RegimeErrors(regime="timed call", **row))
+                    raise Failure(Status.SUSPICIOUS, f"wrong in a timed call: {reason}", Phase.TIME)
+            shift += end_of(expected)
+
+    def _finish_log(self, result: Evaluation) -> None:
+        """Cut the candidate's own output to size, and write below it what became of the candidate."""
+        with open(self._log, "r+b") as log:
+            size = log.seek(0, os.SEEK_END)
+            if size > _LOG_BYTES:
+                log.truncate(_LOG_BYTES)
+                log.seek(0, os.SEEK_END)
+                log.write(f"\n[cut off: the output had {size} bytes]\n".encode())
+            lines = [f"[{e.regime}] {e.output}: {'ok' if e.ok else 'WRONG'} {explain(e)}" for e in result.errors]
+            lines.append(f"[{result.status}] {result.reason}")
+            log.write(("\n" + "\n".join(lines) + "\n").encode())
+
+
+def _sync_excess(runner: Runner) -> float | None:
+    """What a synchronised call takes more than a sample, in milliseconds."""
+    if not runner.synced or not runner.bursts:
+        return None
+    return median(runner.synced) - median(sample for burst in runner.bursts for sample in burst)
+
+
+def _driver() -> str:
+    """The version of the NVIDIA driver that is loaded."""
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        return ""
+    found = re.search(r"\s(\d+\.\d+(\.\d+)?)\s", text)
+    return found.group(1) if found else ""

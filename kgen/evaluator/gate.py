@@ -1,0 +1,215 @@
+"""The accuracy gate: error figures of a tensor against float64, and the allowances that eager PyTorch sets.
+
+For the classes ``fp32`` and ``tf32`` a candidate's error is measured as root mean square and maximum over the whole
+tensor, and as root mean square of each row (along the last dimension) and of each column. Each figure is allowed a
+multiple of its *anchor*: the larger of eager PyTorch's error in the same place and of the error that a model with one
+float32 rounding behind each operator makes there. The second anchor stands for where eager is right by luck, as it is
+when a sum of equal terms cancels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kgen.evaluator.protocol import Accuracy
+
+EPSILON = 2.0**-23  #: of float32
+RMS_FACTOR, MAX_FACTOR = 2.0, 4.0  #: over the whole tensor
+LINE_FACTOR = 3.0  #: for a row or a column
+FLOOR_RMS, FLOOR_MAX = 2 * EPSILON, 4 * EPSILON  #: relative to the expected values
+TINY = 1e-36  #: differences below this are differences between denormals
+KERNELBENCH_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Error figures of one tensor, seen as rows by columns."""
+
+    rms: torch.Tensor  # ()
+    maximum: torch.Tensor  # ()
+    rows: torch.Tensor  # (rows,) root mean square along each
+    columns: torch.Tensor  # (columns,)
+
+
+def as_matrix(x: torch.Tensor) -> torch.Tensor:
+    """Rows along the last dimension."""
+    return x.reshape(-1, x.shape[-1]) if x.ndim else x.reshape(1, 1)
+
+
+def figures(error: torch.Tensor) -> Figures:
+    """Figures of ``error``, a float64 tensor, which is overwritten."""
+    squares = as_matrix(error).square_()
+    rows, columns = squares.mean(1), squares.mean(0)
+    return Figures(rows.mean().sqrt(), squares.max().sqrt(), rows.sqrt_(), columns.sqrt_())
+
+
+def _largest(a: Figures, b: Figures) -> Figures:
+    return Figures(*(torch.maximum(getattr(a, f), getattr(b, f)) for f in a.__dataclass_fields__))
+
+
+def _spread(values: torch.Tensor, dim: int | None) -> torch.Tensor:
+    """How many elements share the weight of a root mean square: (sum x^2)^2 / sum x^4, between 1 and their number."""
+    squares = values.square()
+    fourth = squares.square()
+    if dim is None:
+        return (squares.sum().square() / fourth.sum()).nan_to_num_(1.0).clamp_(min=1.0)
+    return (squares.sum(dim).square() / fourth.sum(dim)).nan_to_num_(1.0).clamp_(min=1.0)
+
+
+def _factor(base: float, spread: torch.Tensor) -> torch.Tensor:
+    """Errors of few elements scatter: ``base`` for many, up to five times ``base`` for one."""
+    return base * (1 + 4 / spread.sqrt())
+
+
+def _finite(x: torch.Tensor) -> torch.Tensor:
+    return x.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+
+
+@dataclass
+class Leaf:
+    """What is expected of one tensor: its float64 value, and what error is allowed where."""
+
+    name: str
+    exact: torch.Tensor  # float64 (or an exact dtype), on the oracle's device
+    eager: torch.Tensor | None  # eager float32, kept only where it has non-finite elements
+    eager_rms: float = 0.0
+    eager_maximum: float = 0.0
+    anchor: Figures | None = None
+    allowed: Figures | None = None
+    skipped: str = ""
+
+    @classmethod
+    def exactly(cls, name: str, value: torch.Tensor) -> "Leaf":
+        """A tensor of integers or truth values, which must be equal."""
+        return cls(name, value, None)
+
+    @classmethod
+    def within(
+        cls, name: str, exact: torch.Tensor, eager: torch.Tensor, noisy: torch.Tensor, relative: float
+    ) -> "Leaf":
+        """A floating tensor: ``exact`` and ``noisy`` in float64, ``eager`` as PyTorch gives it.
+
+        ``relative`` is eager's error as a share of the output where the problem's own inputs are given in full; it
+        anchors regimes of few elements, whose own error is a matter of luck.
+        """
+        bad = ~torch.isfinite(eager)
+        kept = eager if bool(bad.any()) else None
+        leaf = cls(name, exact, kept)
+        if kept is not None and float(bad.double().mean()) > 0.5:
+            leaf.skipped = "over half of PyTorch's own output is not finite"
+            return leaf
+        values = _finite(exact)
+        own = figures(torch.where(bad, 0.0, eager.double() - values)) if kept is not None else figures(
+            eager.double() - values)
+        noise = figures(_finite(torch.where(bad, 0.0, noisy - values)) if kept is not None else noisy - values)
+        leaf.eager_rms, leaf.eager_maximum = float(own.rms), float(own.maximum)
+        size = figures(values.clone())
+        leaf.anchor = _anchor(_largest(own, noise), size, relative)
+        leaf.allowed = _allowed(leaf.anchor, size, as_matrix(values))
+        return leaf
+
+    @property
+    def relative(self) -> float:
+        """Eager's error as a share of the output, both as root mean squares."""
+        if self.anchor is None:
+            return 0.0
+        size = float(_finite(self.exact).square().mean().sqrt())
+        return self.eager_rms / size if size else 0.0
+
+    def judge(self, value: torch.Tensor, accuracy: Accuracy) -> dict[str, Any]:
+        """Error figures of ``value``, and whether they are allowed: the fields of ``RegimeErrors`` but two."""
+        if self.skipped:
+            return _row(note=f"skipped: {self.skipped}", ok=True)
+        if not self.exact.is_floating_point():
+            wrong = int((value != self.exact).sum())
+            return _row(ok=not wrong, note=f"{wrong} of {value.numel()} elements differ" if wrong else "")
+        if not value.numel():
+            return _row(ok=True, note="empty")
+        note, error = self._error(value)
+        if note:
+            return _row(ok=False, note=note, eager_rms=self.eager_rms, eager_maximum=self.eager_maximum)
+        if accuracy is Accuracy.KERNELBENCH:
+            return self._kernelbench(error)
+        return self._anchored(figures(error))
+
+    def _error(self, value: torch.Tensor) -> tuple[str, torch.Tensor]:
+        """What is wrong with the non-finite elements of ``value``, and the error of the others."""
+        if self.eager is None:
+            error = value.double().sub_(self.exact)
+            if not bool(torch.isfinite(error).all()):
+                bad = int((~torch.isfinite(value)).sum())
+                return f"{bad} of {value.numel()} elements are not finite, PyTorch's all are", error
+            return "", error
+        free = ~torch.isfinite(self.eager)
+        same = (value == self.eager) | (torch.isnan(value) & torch.isnan(self.eager))
+        bound = free & ~torch.isfinite(self.exact)
+        if bool((bound & ~same).any()):
+            wrong = int((bound & ~same).sum())
+            return f"{wrong} elements that are not finite in PyTorch are others or of another kind", value
+        error = torch.where(free, 0.0, value.double() - self.exact)
+        if not bool(torch.isfinite(error).all()):
+            return "elements are not finite that are finite in PyTorch", error
+        return "", error
+
+    def _kernelbench(self, error: torch.Tensor) -> dict[str, Any]:
+        allowed = KERNELBENCH_TOLERANCE * (1 + _finite(self.exact).abs())
+        used = float((error.abs() / allowed).max())
+        mine = figures(error)
+        ratio = float(mine.rms) / max(self.eager_rms, TINY)
+        return self._judged(mine, ratio, used)
+
+    def _anchored(self, mine: Figures) -> dict[str, Any]:
+        assert self.anchor is not None and self.allowed is not None
+        ratio = used = 0.0
+        for field in mine.__dataclass_fields__:
+            figure = getattr(mine, field)
+            ratio = max(ratio, _worst(figure, getattr(self.anchor, field)))
+            used = max(used, _worst(figure, getattr(self.allowed, field)))
+        return self._judged(mine, ratio, used)
+
+    def _judged(self, mine: Figures, ratio: float, used: float) -> dict[str, Any]:
+        return _row(rms=float(mine.rms), maximum=float(mine.maximum), eager_rms=self.eager_rms,
+                    eager_maximum=self.eager_maximum, ratio=ratio, used=used, ok=used <= 1.0)
+
+
+def _worst(figure: torch.Tensor, bound: torch.Tensor) -> float:
+    """The largest share of ``bound``; infinite where it cannot be told."""
+    return float((figure / (bound + TINY)).max().nan_to_num(nan=float("inf")))
+
+
+def _anchor(error: Figures, size: Figures, relative: float) -> Figures:
+    """Where eager is right by luck in one row or column, its typical relative error counts."""
+    floor = EPSILON * size.rms
+    return Figures(
+        torch.maximum(torch.maximum(error.rms, relative * size.rms), floor),
+        torch.maximum(torch.maximum(error.maximum, relative * size.rms), EPSILON * size.maximum),
+        _line_anchor(error.rows, size.rows, relative),
+        _line_anchor(error.columns, size.columns, relative),
+    )
+
+
+def _line_anchor(error: torch.Tensor, size: torch.Tensor, relative: float) -> torch.Tensor:
+    typical = (error / (size + TINY)).median().clamp(min=max(relative, EPSILON))
+    return torch.maximum(error, typical * size)
+
+
+def _allowed(anchor: Figures, size: Figures, values: torch.Tensor) -> Figures:
+    whole = _spread(values, None)
+    return Figures(
+        torch.maximum(_factor(RMS_FACTOR, whole) * anchor.rms, FLOOR_RMS * size.rms),
+        torch.maximum(_factor(MAX_FACTOR, whole) * anchor.maximum, FLOOR_MAX * size.maximum),
+        _factor(LINE_FACTOR, _spread(values, 1)) * anchor.rows,
+        _factor(LINE_FACTOR, _spread(values, 0)) * anchor.columns,
+    )
+
+
+def _row(
+    *, ok: bool, note: str = "", rms: float | None = None, maximum: float | None = None,
+    eager_rms: float | None = None, eager_maximum: float | None = None, ratio: float | None = None,
+    used: float | None = None,
+) -> dict[str, Any]:
+    return {"rms": rms, "maximum": maximum, "eager_rms": eager_rms, "eager_maximum": eager_maximum, "ratio": ratio,
+            "used": used, "ok": ok, "note": note}

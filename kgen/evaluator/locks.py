@@ -1,0 +1,92 @@
+"""Machine-wide locks: one timing at a time on a device, and on the CPU no other work during a timing.
+
+Two lock files for each device. Work that would disturb a timing (builds, validation on the CPU) holds ``work``
+shared; a timing holds it alone. ``gate`` lets a waiting timing in: whoever starts work must get through it, and a
+timing closes it first. The locks are ``flock`` locks: they end with the process that holds them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Callable, Iterator
+
+from kgen.errors import DiskError
+
+_POLL_SECONDS = 0.005
+_NOTICE_SECONDS = 1.0
+
+
+def lock_folder() -> Path:
+    """The machine-wide folder of this user's locks."""
+    folder = Path(tempfile.gettempdir()) / f"kgen-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise DiskError(f"{folder}: the folder for locks cannot be made: {error}") from error
+    return folder
+
+
+class DeviceLock:
+    """The lock of one device; ``key`` names the device uniquely on this machine (``cpu``, or a GPU's UUID)."""
+
+    def __init__(self, key: str, notice: Callable[[str], None] | None = None, folder: Path | None = None) -> None:
+        self.key = key
+        self.notice = notice
+        safe = re.sub(r"[^A-Za-z0-9.-]+", "_", key)
+        folder = folder or lock_folder()
+        self._gate = folder / f"{safe}.gate.lock"
+        self._work = folder / f"{safe}.lock"
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Hold the right to do work that would disturb a timing."""
+        gate = self._acquire(self._gate, fcntl.LOCK_SH)
+        try:
+            work = self._acquire(self._work, fcntl.LOCK_SH)
+        finally:
+            os.close(gate)
+        try:
+            yield
+        finally:
+            os.close(work)
+
+    @contextmanager
+    def timing(self) -> Iterator[None]:
+        """Hold the device alone."""
+        gate = self._acquire(self._gate, fcntl.LOCK_EX)
+        try:
+            work = self._acquire(self._work, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                os.close(work)
+        finally:
+            os.close(gate)
+
+    def _acquire(self, path: Path, how: int) -> int:
+        """A descriptor that holds the lock; closing it lets go. Polls, so that an interrupt gets through."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        started, told = time.monotonic(), how == fcntl.LOCK_SH
+        while True:
+            try:
+                fcntl.flock(fd, how | fcntl.LOCK_NB)
+                return fd
+            except BlockingIOError:
+                pass
+            except BaseException:
+                os.close(fd)
+                raise
+            if not told and self.notice and time.monotonic() - started > 10 * _NOTICE_SECONDS:
+                told = True
+                self.notice(f"waiting for {self.key}: other work or another timing holds it")
+            try:
+                time.sleep(_POLL_SECONDS)
+            except BaseException:
+                os.close(fd)
+                raise

@@ -1,0 +1,381 @@
+"""The oracle: the process that knows the seeds and the right answers, and measures errors against them.
+
+It answers the parent's requests one by one. Inputs leave it in memory files; expected values never do.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kgen.errors import KgenError, ProblemError
+from kgen.evaluator import walls
+from kgen.evaluator.arena import Arena, Node, describe, leaves, map_tensors, nodes
+from kgen.evaluator.channel import Channel
+from kgen.evaluator.gate import Leaf
+from kgen.evaluator.protocol import Accuracy
+from kgen.evaluator.reference import Reference, State, draw_weights, set_flags
+from kgen.evaluator.regimes import (
+    FULL, KERNELBENCH_REGIMES, REDUCED, REDUCED_ROWS, REGIMES, Regime, batch_size, change_inputs, change_weights,
+    recombine, slice_batch,
+)
+from kgen.problem import Problem, load, resolve_mode
+
+POOL_BYTES = 1 << 30  #: input sets for timed calls, all together
+POOL_SETS = 4
+
+
+@dataclass
+class Case:
+    """One regime in one mode: inputs, and what is expected of the output and of the buffers after it."""
+
+    regime: Regime
+    mode: str
+    rng: int
+    inputs: list[Any]
+    leaves: list[Leaf]
+    outputs: Node | None = None  # what [output, buffers] looks like
+    end: int = 0  # the byte behind them
+    note: str = ""  # why it is skipped
+    raises: bool = False  # the reference itself refuses these shapes
+
+
+class Oracle:
+    """The reference, its inputs and what it expects, for one problem on one device in one class of accuracy."""
+
+    def __init__(self, problem: Problem, device: str, accuracy: str, secret: int, construction: int) -> None:
+        self.accuracy = Accuracy(accuracy)
+        self.device = device
+        self._secret = secret
+        self._construction = construction
+        loaded = load(problem)
+        self.reference = Reference(loaded, device, construction)
+        self.loaded = resolve_mode(loaded, self.reference.single)
+        self.modes = self.loaded.problem.modes
+        self._states: dict[str, State] = {
+            "drawn": draw_weights(loaded, device, secret),
+            "constructed": {k: v.detach().clone() for k, v in self.reference.single.state_dict().items()},
+        }
+        self._given = [self._get_inputs(0)]
+        self._cases: dict[tuple[str, str, str], Case] = {}
+        self._arenas: dict[tuple[str, str, str], tuple[Arena, Node]] = {}
+        self._keys: dict[tuple[int, str, str], list[Leaf]] = {}
+        self._relative: dict[tuple[str, str, str], float] = {}
+        self._pool: list[list[Any]] = []
+        self.pool_arena: tuple[Arena, Node] | None = None
+        rows = batch_size(self._given[0])
+        self.output_bytes = 0
+        for mode in self.modes:
+            run = self.reference.eager(self._given[0], self._states["drawn"], mode, 0)
+            self.output_bytes = max(self.output_bytes, describe(list(run))[1])
+        self.batch_free = rows is not None and rows > 1 and self._takes_other_batches(rows)
+
+    def _get_inputs(self, number: int) -> list[Any]:
+        torch.manual_seed(self._secret + 1000 * number + 7)
+        inputs = map_tensors(self.loaded.inputs(), lambda x: x.detach().cpu())
+        for _, leaf in leaves(inputs):
+            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.dtype != torch.float32:
+                raise ProblemError(f"{self.loaded.problem.path}: an input is {leaf.dtype}; only float32 is supported")
+        return inputs
+
+    def _takes_other_batches(self, rows: int) -> bool:
+        """Whether the reference takes a smaller batch and gives as many rows of output."""
+        fewer = max(1, min(rows - 1, REDUCED_ROWS[self.device.partition(":")[0]]))
+        try:
+            output, _ = self.reference.eager(
+                slice_batch(self._given[0], fewer), self._states["drawn"], self.modes[0], 0)
+        except Exception:
+            return False
+        found = [leaf for _, leaf in leaves(output) if isinstance(leaf, torch.Tensor)]
+        return all(leaf.ndim and leaf.shape[0] == fewer for leaf in found)
+
+    def regimes(self) -> list[tuple[str, str]]:
+        """Names of the regimes with their modes, in the order in which they are tried."""
+        rows = batch_size(self._given[0]) or 0
+        every = KERNELBENCH_REGIMES if self.accuracy is Accuracy.KERNELBENCH else REGIMES
+        kept = [r for r in every if not r.shape_only or (self.batch_free and r.batch < rows)]
+        return [(regime.name, mode) for regime in kept for mode in self.modes]
+
+    def case(self, name: str, mode: str, weights: str) -> Case:
+        """The case of a regime and a mode, under weights drawn anew or as constructed."""
+        key = (name, mode, weights)
+        if key not in self._cases:
+            regime = next(regime for regime in REGIMES if regime.name == name)
+            self._cases[key] = self._make_case(regime, mode, weights)
+        return self._cases[key]
+
+    def _make_case(self, regime: Regime, mode: str, weights: str) -> Case:
+        number = REGIMES.index(regime)
+        inputs = self._get_inputs(number + 10)
+        rows = {FULL: None, REDUCED: REDUCED_ROWS[self.device.partition(":")[0]]}.get(regime.batch, regime.batch)
+        if rows is not None and self.batch_free and rows < (batch_size(inputs) or 0):
+            inputs = map_tensors(slice_batch(inputs, rows), lambda x: x.clone(memory_format=torch.preserve_format))
+        inputs = change_inputs(inputs, regime.values, self._secret + number)
+        case = Case(regime, mode, 1234 + number, inputs, [])
+        state = self.state(regime, weights)
+        try:
+            eager = self.reference.eager(inputs, state, mode, case.rng)
+            case.outputs, case.end = describe(list(eager))
+            case.leaves = self._expect(inputs, state, mode, case.rng, eager, self._typical(regime, mode, weights))
+        except Exception as error:
+            case.note = f"the reference raises {type(error).__name__} here"
+            case.raises = regime.shape_only
+        return case
+
+    def state(self, regime: Regime, weights: str) -> State:
+        how = regime.weights if weights == "drawn" else "drawn"
+        return change_weights(self._states[weights], how)
+
+    def _typical(self, regime: Regime, mode: str, weights: str) -> float:
+        """Eager's relative error on the problem's own inputs, which anchors regimes that differ in shape only."""
+        if not regime.shape_only:
+            return 0.0
+        key = (regime.values, mode, weights)
+        if key not in self._relative:
+            first = self.case(REGIMES[0].name, mode, weights)
+            self._relative[key] = max((leaf.relative for leaf in first.leaves), default=0.0)
+        return self._relative[key]
+
+    def _expect(
+        self, inputs: list[Any], state: State, mode: str, rng: int, eager_run: tuple[Any, Any], relative: float
+    ) -> list[Leaf]:
+        eager, eager_buffers = eager_run
+        exact, exact_buffers = self.reference.exact(inputs, state, mode, rng)
+        noisy, noisy_buffers = self.reference.exact(inputs, state, mode, rng, noise=True)
+        found = list(_expected("output", exact, eager, noisy, relative))
+        found += _expected("state ", exact_buffers, eager_buffers, noisy_buffers, relative)
+        return found
+
+    def inputs(self, name: str, mode: str, weights: str) -> tuple[Arena, Node]:
+        """The memory file with a case's inputs."""
+        key = (name, mode, weights)
+        if key not in self._arenas:
+            self._arenas[key] = Arena.holding(self.case(*key).inputs)
+        return self._arenas[key]
+
+    def judge(self, expected: list[Leaf], values: list[torch.Tensor]) -> list[dict[str, Any]]:
+        """Error figures of each tensor of a candidate's output and buffers."""
+        return [
+            leaf.judge(value.to(self.device), self.accuracy) | {"output": leaf.name}
+            for leaf, value in zip(expected, values)
+        ]
+
+    def pool(self) -> list[list[Any]]:
+        """Input sets, which timed calls recombine."""
+        if not self._pool:
+            size = describe(self._given[0])[1]
+            sets = max(2, min(POOL_SETS, POOL_BYTES // max(size, 1)))
+            self._pool = [self._get_inputs(100 + index) for index in range(sets)]
+        return self._pool
+
+    def expected_at(self, key: int, mode: str, weights: str) -> list[Leaf]:
+        """What the output of a timed call with ``key`` must be. Buffers have moved on by then: not judged."""
+        at = (key, mode, weights)
+        if at not in self._keys:
+            inputs = map_tensors(self.pool()[0], torch.empty_like)
+            recombine(inputs, self.pool(), key)
+            eager = self.reference.eager(inputs, self._states[weights], mode, 0)
+            found = self._expect(inputs, self._states[weights], mode, 0, eager, 0.0)
+            self._keys[at] = [leaf for leaf in found if leaf.name.startswith("output")]
+        return self._keys[at]
+
+    def health(self) -> list[str]:
+        """The trivial answers that every regime's gate lets through."""
+        answers = {"zeros": torch.zeros_like, "the mean": lambda x: torch.full_like(x, float(x.mean()))}
+        passed = [name for name, answer in answers.items() if self._lets_through(answer)]
+        if self._lets_through_other_seed():
+            passed.append("another seed's output")
+        if self._lets_through_input():
+            passed.append("the input passed through")
+        return passed
+
+    def _lets_through(self, answer: Any) -> bool:
+        for name, mode in self.regimes():
+            for leaf in self._outputs(name, mode):
+                value = leaf.exact
+                if value.is_floating_point():
+                    value = answer(value.nan_to_num(0.0, 0.0, 0.0)).float()
+                    if not leaf.judge(value, self.accuracy)["ok"]:
+                        return False
+        return True
+
+    def _lets_through_other_seed(self) -> bool:
+        name = REGIMES[0].name
+        for mode in self.modes:
+            other, _ = self.reference.eager(self._get_inputs(77), self._states["drawn"], mode, 0)
+            for leaf, value in zip(self._outputs(name, mode), _tensor_leaves(other)):
+                if not leaf.judge(value, self.accuracy)["ok"]:
+                    return False
+        return True
+
+    def _lets_through_input(self) -> bool:
+        name = REGIMES[0].name
+        for mode in self.modes:
+            inputs = _tensor_leaves(self.case(name, mode, "drawn").inputs)
+            for leaf in self._outputs(name, mode):
+                same = [x for x in inputs if x.shape == leaf.exact.shape and x.is_floating_point()]
+                if not any(leaf.judge(x.to(self.device), self.accuracy)["ok"] for x in same):
+                    return False
+        return True
+
+    def _outputs(self, name: str, mode: str) -> list[Leaf]:
+        return [leaf for leaf in self.case(name, mode, "drawn").leaves if leaf.name.startswith("output")]
+
+
+def _tensor_leaves(value: Any) -> list[torch.Tensor]:
+    return [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def _expected(name: str, exact: Any, eager: Any, noisy: Any, relative: float) -> list[Leaf]:
+    found = []
+    for (path, e64), (_, e32), (_, other) in zip(leaves(exact), leaves(eager), leaves(noisy)):
+        if isinstance(e64, torch.Tensor):
+            if e64.is_floating_point():
+                found.append(Leaf.within(name + path, e64, e32, other, relative))
+            else:
+                found.append(Leaf.exactly(name + path, e32))
+    return found
+
+
+def read_outputs(fd: int, node: Node, shift: int) -> list[torch.Tensor]:
+    """The tensors that a worker wrote ``shift`` bytes behind where ``node`` says, copied out of its reach."""
+    arena = Arena.open(fd)
+    try:
+        return [
+            arena.read(leaf | {"offset": leaf["offset"] + shift}).clone()
+            for leaf in nodes(node) if leaf["kind"] == "tensor"
+        ]
+    finally:
+        arena.close()
+
+
+def environment(device: str) -> dict[str, Any]:
+    """What this process knows of the device, for ``protocol.Environment``."""
+    found = {"torch": torch.__version__, "python": platform.python_version(), "threads": torch.get_num_threads(),
+             "host": platform.node(), "driver": "", "toolkit": str(torch.version.cuda or ""),
+             "device_type": device.partition(":")[0], "key": "cpu"}
+    if found["device_type"] == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        return found | {"device": properties.name, "arch": f"sm_{properties.major}{properties.minor}",
+                        "key": f"cuda-{getattr(properties, 'uuid', device)}", "l2": properties.L2_cache_size}
+    return found | {"device": _cpu_name(), "arch": torch.backends.cpu.get_cpu_capability(), "l2": _last_cache_bytes()}
+
+
+def _cpu_name() -> str:
+    with open("/proc/cpuinfo") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _last_cache_bytes() -> int:
+    """Size of the CPU's last-level cache, 32 MiB where the system does not tell."""
+    folder = "/sys/devices/system/cpu/cpu0/cache"
+    sizes = []
+    try:
+        for entry in os.listdir(folder):
+            if entry.startswith("index"):
+                with open(f"{folder}/{entry}/size") as file:
+                    text = file.read().strip()
+                sizes.append(int(text[:-1]) << {"K": 10, "M": 20, "G": 30}[text[-1]])
+    except (OSError, ValueError, KeyError):
+        pass
+    return max(sizes, default=32 << 20)
+
+
+def copy_rate(device: str) -> float:
+    """Bytes per second, read and written, of a large copy on ``device``: the best of a few."""
+    size = (256 << 20) if device != "cpu" else (64 << 20)
+    a = torch.ones(size // 4, device=device)
+    b = torch.ones(size // 4, device=device)
+    best = float("inf")
+    for _ in range(5):
+        _synchronize(device)
+        started = time.perf_counter()
+        b.copy_(a)
+        _synchronize(device)
+        best = min(best, time.perf_counter() - started)
+    return 2 * size / best
+
+
+def _synchronize(device: str) -> None:
+    if device != "cpu":
+        torch.cuda.synchronize(device)
+
+
+def main(channel: Channel, options: dict[str, Any]) -> None:
+    """The oracle's process: open the problem, then answer requests."""
+    walls.limit(None, 1 << 40, None)
+    torch.set_num_threads(options["threads"])
+    set_flags(options["accuracy"])
+    if options["device"] != "cpu":
+        torch.cuda.set_device(options["device"])
+    problem = Problem(**options["problem"])
+    channel.receive()
+    try:
+        oracle = Oracle(problem, options["device"], options["accuracy"], options["secret"], options["construction"])
+        _opened(oracle, channel, options)
+    except KgenError as error:
+        channel.send({"error": str(error), "problem": isinstance(error, ProblemError)})
+        return
+    except Exception as error:
+        text = " ".join(str(error).split())[:300]
+        channel.send({"error": f"{problem.path}: the reference raised {type(error).__name__}: {text}", "problem": True})
+        return
+    while True:
+        request, fds = channel.receive()
+        try:
+            reply, answer = _HANDLERS[request["do"]](oracle, request, fds)
+        except torch.OutOfMemoryError as error:
+            reply, answer = {"error": f"out of memory: {error}"}, []
+        channel.send(reply, answer)
+
+
+def _opened(oracle: Oracle, channel: Channel, options: dict[str, Any]) -> None:
+    state, state_node = Arena.holding(dict(oracle._states["drawn"]))
+    init, init_node = Arena.holding(oracle.loaded.init_inputs())
+    channel.send(
+        {"environment": environment(options["device"]), "mode": oracle.loaded.problem.mode,
+         "regimes": oracle.regimes(), "output_bytes": oracle.output_bytes, "state": state_node, "init": init_node,
+         "batch_free": oracle.batch_free, "copy_rate": copy_rate(options["device"])},
+        [state.fd, init.fd],
+    )
+
+
+def _inputs(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+    at = (request["regime"], request["mode"], request["weights"])
+    case = oracle.case(*at)
+    reply = {"note": case.note, "raises": case.raises, "rng": case.rng, "change": case.regime.weights}
+    if case.note and not case.raises:
+        return reply, []
+    arena, node = oracle.inputs(*at)
+    return reply | {"inputs": node, "outputs": case.outputs, "end": case.end}, [arena.fd]
+
+
+def _judge(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+    values = read_outputs(fds[0], request["outputs"], request["shift"])
+    if "key" in request:
+        expected = oracle.expected_at(request["key"], request["mode"], request["weights"])
+    else:
+        expected = oracle.case(request["regime"], request["mode"], request["weights"]).leaves
+    return {"rows": oracle.judge(expected, values)}, []
+
+
+def _pool(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+    if oracle.pool_arena is None:
+        oracle.pool_arena = Arena.holding(oracle.pool())
+    arena, node = oracle.pool_arena
+    return {"pool": node, "bytes": describe(oracle.pool()[0])[1]}, [arena.fd]
+
+
+def _health(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+    return {"passed": oracle.health()}, []
+
+
+_HANDLERS = {"inputs": _inputs, "judge": _judge, "pool": _pool, "health": _health}

@@ -1,0 +1,186 @@
+"""The parent's side of the evaluator's processes: start the fork server, ask it for processes, talk to them, end them."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Mapping, Sequence
+
+from kgen.errors import EvaluatorError
+from kgen.evaluator.channel import Channel, ChannelClosed, ChannelGarbage, ChannelTimeout
+
+_START_SECONDS = 120.0
+_KILL_SECONDS = 5.0
+
+
+class ChildDied(Exception):
+    """The process ended before it answered; ``status`` is its wait status, ``None`` where nobody knows."""
+
+    def __init__(self, status: int | None) -> None:
+        super().__init__(describe(status))
+        self.status = status
+
+
+def describe(status: int | None) -> str:
+    """How a process ended, in words."""
+    if status is None:
+        return "ended for an unknown reason"
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        try:
+            return f"killed by {signal.Signals(number).name}"
+        except ValueError:
+            return f"killed by signal {number}"
+    return f"left with exit code {os.waitstatus_to_exitcode(status)}"
+
+
+class Child:
+    """A process that the server forked: its private channel, and how it ended."""
+
+    def __init__(self, channel: Channel, pidfd: int, status: int) -> None:
+        self.channel = channel
+        self._pidfd = pidfd
+        self._status = status
+        self._ended: int | None = None
+        self._closed = False
+
+    def ask(
+        self, message: dict[str, Any], fds: Sequence[int] = (), *, deadline: float | None
+    ) -> tuple[dict[str, Any], list[int]]:
+        """Send ``message`` and wait for the answer until ``deadline`` (``time.monotonic()``).
+
+        Raises :class:`ChildDied` when the process ended, and ``ChannelTimeout`` when it did not answer in time.
+        """
+        try:
+            self.channel.send(message, fds)
+            return self.channel.receive(deadline)
+        except (ChannelClosed, ChannelGarbage) as error:
+            raise ChildDied(self.wait(1.0)) from error
+
+    def wait(self, seconds: float) -> int | None:
+        """The wait status of the process, if it ends within ``seconds``."""
+        if self._ended is None and not self._closed and select.select([self._status], [], [], seconds)[0]:
+            data = os.read(self._status, 4)
+            if len(data) == 4:
+                self._ended = struct.unpack("i", data)[0]
+        return self._ended
+
+    def terminate(self) -> None:
+        """Have the process end soon; may be called while another thread waits for its answer."""
+        if not self._closed:
+            signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the process and everything that it started; returns when they are gone."""
+        if self._closed:
+            return
+        self._closed = True
+        self.channel.close()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                signal.pidfd_send_signal(self._pidfd, number)
+            except ProcessLookupError:
+                break
+            if select.select([self._pidfd], [], [], _KILL_SECONDS)[0]:
+                break
+        os.close(self._pidfd)
+        os.close(self._status)
+
+    def __enter__(self) -> "Child":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+class Server:
+    """The fork server, started on demand and started again when it died. Thread-safe."""
+
+    def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
+        self._home = home
+        self._environment = dict(environment)
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen | None = None
+        self._control: Channel | None = None
+        self._ready = False
+
+    def start(self) -> None:
+        """Start the server without waiting until it has loaded torch."""
+        with self._lock:
+            self._start()
+
+    def _start(self) -> None:
+        mine, theirs = Channel.pair()
+        folder = self._home / "logs"
+        folder.mkdir(parents=True, exist_ok=True)
+        root = str(Path(__file__).resolve().parents[2])
+        paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        with open(folder / "server.log", "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "kgen.evaluator.server", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()], start_new_session=True,
+                env=os.environ | self._environment | {"PYTHONPATH": os.pathsep.join(paths)},
+            )
+        theirs.close()
+        self._control, self._ready = mine, False
+
+    def spawn(
+        self, kind: str, options: Mapping[str, Any], log: Path, environment: Mapping[str, str] | None = None
+    ) -> Child:
+        """Fork a process of ``kind`` whose output is appended to ``log``.
+
+        Raises :class:`EvaluatorError` when the server cannot be reached; it is started anew for the next call.
+        """
+        mine, theirs = Channel.pair()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log_fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        status_read, status_write = os.pipe2(os.O_CLOEXEC)
+        request = {"kind": kind, "options": dict(options), "environment": dict(environment or {})}
+        try:
+            with self._lock:
+                pidfd = self._request(request, [theirs.fileno(), log_fd, status_write])
+        except BaseException:
+            mine.close()
+            os.close(status_read)
+            raise
+        finally:
+            theirs.close()
+            os.close(log_fd)
+            os.close(status_write)
+        return Child(mine, pidfd, status_read)
+
+    def _request(self, request: dict[str, Any], fds: list[int]) -> int:
+        if self._process is None:
+            self._start()
+        assert self._control is not None
+        deadline = time.monotonic() + _START_SECONDS
+        try:
+            if not self._ready:
+                self._control.receive(deadline)
+                self._ready = True
+            self._control.send(request, fds)
+            return self._control.receive(deadline)[1][0]
+        except (ChannelClosed, ChannelTimeout, ChannelGarbage) as error:
+            self._stop()
+            log = self._home / "logs" / "server.log"
+            raise EvaluatorError(f"the evaluator's server does not answer ({error}); see {log}") from error
+
+    def close(self) -> None:
+        """End the server, and with it every process that it forked."""
+        with self._lock:
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._process = self._control = None

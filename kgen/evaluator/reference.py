@@ -1,0 +1,152 @@
+"""The reference model: constructed, its weights drawn anew, run in float32 and in float64."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import contextmanager, nullcontext
+from typing import Any, Iterator, Mapping, Sequence
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kgen.evaluator.arena import map_tensors
+from kgen.evaluator.gate import EPSILON
+from kgen.problem import LoadedProblem
+
+State = Mapping[str, torch.Tensor]
+
+
+def set_flags(accuracy: str) -> None:
+    """The global switches of every process of an evaluation: IEEE float32, or TF32 in its class."""
+    tf32 = accuracy == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
+
+
+def construct(make: Any, device: str, seed: int) -> torch.nn.Module:
+    """``make()``'s module on ``device``, its random numbers from ``seed``; constructed there directly if it can be."""
+    torch.manual_seed(seed)
+    with torch.device(device) if device != "cpu" else nullcontext():
+        return make().to(device)
+
+
+def draw_weights(loaded: LoadedProblem, device: str, seed: int) -> dict[str, torch.Tensor]:
+    """A state dict drawn anew from ``seed``: initial values that are the same throughout become different.
+
+    Fresh modules have scales of one, biases and running means of zero, variances of one, which hide wrong folds.
+    """
+    model = construct(loaded.model, device, seed)
+    parameters = dict(model.named_parameters())
+    generator = torch.Generator().manual_seed(seed + 1)
+    return {
+        name: _draw(name, value.detach(), name in parameters, generator) for name, value in model.state_dict().items()
+    }
+
+
+def _draw(name: str, value: torch.Tensor, parameter: bool, generator: torch.Generator) -> torch.Tensor:
+    if not value.is_floating_point():
+        return value + 3 if name.endswith("num_batches_tracked") else value
+    if not value.numel() or bool((value != value.flatten()[0]).any()):
+        return value
+    constant = float(value.flatten()[0])
+    if constant == 0:
+        fresh = 0.25 * torch.randn(value.shape, generator=generator)
+    elif parameter:
+        fresh = constant * (1 + 0.25 * torch.randn(value.shape, generator=generator))
+    else:  # a buffer such as a variance keeps its sign
+        fresh = constant * (0.5 + torch.rand(value.shape, generator=generator))
+    return fresh.to(value)
+
+
+class _Rounding(TorchDispatchMode):
+    """Runs random operators in float32, and puts one float32 rounding behind every operator if asked to."""
+
+    def __init__(self, noise: torch.Generator | None) -> None:
+        super().__init__()
+        self._noise = noise
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            return self._random(func, args, kwargs)
+        result = func(*args, **kwargs)
+        view = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
+        if self._noise is not None and not view:
+            map_tensors(result, self._round)
+        return result
+
+    def _random(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The same draws as float32 makes: the generators give other numbers to float64."""
+        lowered = map_tensors(list(args), lambda x: x.float() if x.dtype == torch.float64 else x)
+        kwargs = kwargs | ({"dtype": torch.float32} if kwargs.get("dtype") == torch.float64 else {})
+        result = func(*lowered, **kwargs)
+        if func._schema.is_mutable:
+            return args[0].copy_(lowered[0])
+        return map_tensors(result, lambda x: x.double() if x.dtype == torch.float32 else x)
+
+    def _round(self, x: torch.Tensor) -> torch.Tensor:
+        if x.dtype == torch.float64 and x.numel():
+            x.mul_(torch.rand(x.shape, dtype=x.dtype, device=x.device, generator=self._noise).mul_(2 * EPSILON)
+                   .add_(1 - EPSILON))
+        return x
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Tensors made without a dtype have this one."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+class Reference:
+    """The problem's model in float32 and float64 on one device, run under any weights.
+
+    ``seed`` is the construction seed, which candidates are constructed under too.
+    """
+
+    def __init__(self, loaded: LoadedProblem, device: str, seed: int) -> None:
+        self.device = device
+        self.single = construct(loaded.model, device, seed)
+        self.double = _to_double(self.single)
+        self._noise = torch.Generator(device).manual_seed(seed)
+
+    def eager(self, inputs: Sequence[Any], state: State, mode: str, rng: int) -> tuple[Any, dict[str, torch.Tensor]]:
+        """Output and buffers after one forward in float32."""
+        return self._run(self.single, self._place(inputs), state, mode, rng)
+
+    def exact(
+        self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False
+    ) -> tuple[Any, dict[str, torch.Tensor]]:
+        """Output and buffers after one forward in float64; with ``noise``, rounded to float32 after each operator."""
+        inputs = map_tensors(self._place(inputs), lambda x: x.double() if x.dtype == torch.float32 else x)
+        with default_dtype(torch.float64), _Rounding(self._noise if noise else None):
+            return self._run(self.double, inputs, state, mode, rng)
+
+    def _place(self, inputs: Sequence[Any]) -> list[Any]:
+        return map_tensors(list(inputs), lambda x: x.to(self.device, copy=True))
+
+    def _run(
+        self, model: torch.nn.Module, inputs: Sequence[Any], state: State, mode: str, rng: int
+    ) -> tuple[Any, dict[str, torch.Tensor]]:
+        model.load_state_dict(state)
+        model.train(mode == "train")
+        torch.manual_seed(rng)
+        with torch.no_grad():
+            output = model(*inputs)
+        named = set(model.state_dict())
+        buffers = {name: value.clone() for name, value in model.named_buffers() if name in named}
+        return output, buffers
+
+
+def _to_double(model: torch.nn.Module) -> torch.nn.Module:
+    """A copy in float64, plain tensor attributes too."""
+    double = copy.deepcopy(model).double()
+    for module in double.modules():
+        for name, value in list(vars(module).items()):
+            if isinstance(value, torch.Tensor) and value.dtype == torch.float32:
+                setattr(module, name, value.double())
+    return double

@@ -1,0 +1,166 @@
+"""Regimes: the values and shapes under which a candidate must be right.
+
+A regime changes the inputs that the problem's ``get_inputs()`` makes: the values of its floating tensors by one entry
+of :data:`VALUES`, its batch by slicing, and the weights by one entry of :data:`WEIGHTS`. A new regime is one entry in
+:data:`REGIMES`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Mapping, Sequence
+
+import torch
+
+from kgen.evaluator.arena import leaves, map_tensors, tensors
+
+FULL, REDUCED = 0, -1  #: special batches: the problem's own; a smaller one where the batch is free
+REDUCED_ROWS = {"cpu": 128, "cuda": 256}
+
+
+@dataclass(frozen=True)
+class Regime:
+    """One way to try a candidate. ``batch`` is a number of rows, :data:`FULL` or :data:`REDUCED`."""
+
+    name: str
+    values: str = "given"
+    weights: str = "drawn"
+    batch: int = REDUCED
+
+    @property
+    def shape_only(self) -> bool:
+        """Whether only the batch differs from what the problem gives."""
+        return self.batch > 0
+
+
+#: In the order in which they are tried: those that most often find something wrong come first.
+REGIMES = (
+    Regime("as given", batch=FULL),
+    Regime("other weights", weights="rolled"),
+    Regime("all positive", values="positive", weights="positive"),
+    Regime("x 1e2", values="large"),
+    Regime("rows of different size", values="rows"),
+    Regime("x 1e-2", values="small"),
+    Regime("zeros", values="zeros"),
+    Regime("sparse outliers", values="outliers"),
+    Regime("sign flipped", values="flipped"),
+    Regime("shifted by 100 std", values="shifted"),
+    Regime("NaN and infinities", values="non-finite"),
+    Regime("batch 1", batch=1),
+    Regime("batch 7", batch=7),
+    Regime("batch 63", batch=63),
+    Regime("batch 65", batch=65),
+    Regime("as given again", batch=FULL),
+)
+
+#: The regimes that KernelBench's own check corresponds to.
+KERNELBENCH_REGIMES = tuple(regime for regime in REGIMES if regime.batch == FULL)
+
+
+def _rows(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    if x.ndim < 1:
+        return x
+    exponent = torch.rand(x.shape[:1], generator=generator) * 6 - 3
+    return x * (10.0**exponent).view(-1, *[1] * (x.ndim - 1))
+
+
+def _outliers(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return torch.where(torch.rand(x.shape, generator=generator) < 1e-3, x * 100, x)
+
+
+def _shifted(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return x + 100 * x.std() if x.numel() > 1 else x + 100
+
+
+def _non_finite(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """NaN, infinity and minus infinity, each in one place of one row."""
+    if not x.numel():
+        return x
+    x = x.clone()
+    flat = x.view(x.shape[0], -1) if x.ndim else x.view(1, 1)
+    rows = (0, flat.shape[0] // 2, flat.shape[0] - 1)
+    for row, value in zip(rows, (float("nan"), float("inf"), float("-inf"))):
+        flat[row, int(torch.randint(flat.shape[1], (1,), generator=generator))] = value
+    return x
+
+
+#: What each regime does to a floating input.
+VALUES: Mapping[str, Callable[[torch.Tensor, torch.Generator], torch.Tensor]] = {
+    "given": lambda x, generator: x,
+    "small": lambda x, generator: x * 1e-2,
+    "large": lambda x, generator: x * 1e2,
+    "zeros": lambda x, generator: torch.zeros_like(x),
+    "flipped": lambda x, generator: -x,
+    "positive": lambda x, generator: x.abs(),
+    "outliers": _outliers,
+    "rows": _rows,
+    "shifted": _shifted,
+    "non-finite": _non_finite,
+}
+
+
+def _rolled(x: torch.Tensor) -> torch.Tensor:
+    return torch.roll(x, 1, 0) if x.ndim and x.shape[0] > 1 else x * 1.25
+
+
+#: What each regime does to a floating tensor of the state dict; the worker does the same to its copy.
+WEIGHTS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "drawn": lambda x: x,
+    "rolled": _rolled,
+    "positive": lambda x: x.abs(),
+}
+
+
+def change_weights(state: Mapping[str, torch.Tensor], how: str) -> dict[str, torch.Tensor]:
+    """``state`` with :data:`WEIGHTS`' entry ``how`` applied to its floating tensors."""
+    change = WEIGHTS[how]
+    return {name: change(value) if value.is_floating_point() else value for name, value in state.items()}
+
+
+def change_inputs(inputs: Sequence[Any], how: str, seed: int) -> list[Any]:
+    """``inputs`` (on the CPU) with :data:`VALUES`' entry ``how`` applied to their floating tensors."""
+    generator = torch.Generator().manual_seed(seed)
+    change = VALUES[how]
+
+    def one(x: torch.Tensor) -> torch.Tensor:
+        if not x.is_floating_point():
+            return x
+        changed = change(x, generator)
+        # A problem that gives a non-contiguous input means it: its strides are kept.
+        return changed if changed.stride() == x.stride() else torch.empty_like(x).copy_(changed)
+
+    return map_tensors(list(inputs), one)
+
+
+def batch_size(inputs: Sequence[Any]) -> int | None:
+    """The number of rows of the first tensor, taken for the batch; ``None`` without one."""
+    found = [x for x in tensors(list(inputs)) if x.ndim]
+    return found[0].shape[0] if found else None
+
+
+def slice_batch(inputs: Sequence[Any], rows: int) -> list[Any]:
+    """The first ``rows`` rows of each tensor whose first dimension is the batch."""
+    batch = batch_size(inputs)
+
+    def one(x: torch.Tensor) -> torch.Tensor:
+        return x[:rows] if x.ndim and x.shape[0] == batch else x
+
+    return map_tensors(list(inputs), one)
+
+
+def recombine(buffers: Any, pool: Sequence[Any], key: int) -> None:
+    """Fill ``buffers`` with fresh contents: the first rows of one input set, the rest of another, as ``key`` says.
+
+    ``key`` holds the two sets in its low 16 bits and the place where they meet in the 16 bits above.
+    """
+    first, second = pool[key % 256 % len(pool)], pool[key // 256 % 256 % len(pool)]
+    share = (key >> 16 & 0xFFFF) / 65536
+    for (_, buffer), (_, a), (_, b) in zip(leaves(buffers), leaves(first), leaves(second)):
+        if not isinstance(buffer, torch.Tensor):
+            continue
+        cut = int(share * buffer.shape[0]) if buffer.ndim else 0
+        if cut:
+            buffer[:cut].copy_(a[:cut])
+            buffer[cut:].copy_(b[cut:])
+        else:
+            buffer.copy_(b)

@@ -1,0 +1,320 @@
+"""Validation, the parent's part: a candidate runs under every regime, the oracle measures, the parent decides.
+
+Everything that a worker says is untrusted: it is compared with what the oracle said, never followed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Any, Sequence
+
+from kgen.errors import EvaluatorError, ProblemError
+from kgen.evaluator.channel import ChannelTimeout
+from kgen.evaluator.process import Child, ChildDied
+from kgen.evaluator.protocol import Phase, RegimeErrors, Status
+
+_ALIGN = 256
+#: Bytes of each element, by the dtype's name.
+_ELEMENT_BYTES = {
+    "float64": 8, "int64": 8, "complex64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2,
+    "int8": 1, "uint8": 1, "bool": 1,
+}
+_REASON_CHARACTERS = 300
+
+
+class Failure(Exception):
+    """A candidate failed: its status, and one line that says why."""
+
+    def __init__(self, status: Status, reason: str, phase: Phase) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = " ".join(reason.split())[:_REASON_CHARACTERS]
+        self.phase = phase
+
+
+class OracleClient:
+    """The parent's end of the oracle. Not thread-safe: its user holds a lock."""
+
+    def __init__(self, child: Child, seconds: float) -> None:
+        self._child = child
+        self._seconds = seconds
+
+    def ask(self, do: str, fds: Sequence[int] = (), **request: Any) -> tuple[dict[str, Any], list[int]]:
+        """Raises :class:`EvaluatorError` when the oracle fails, :class:`ProblemError` when the problem is at fault."""
+        try:
+            deadline = time.monotonic() + self._seconds
+            reply, got = self._child.ask({"do": do} | request, fds, deadline=deadline)
+        except ChildDied as error:
+            raise EvaluatorError(f"the oracle {error}") from error
+        except ChannelTimeout as error:
+            raise EvaluatorError(f"the oracle did not answer within {self._seconds:g} s") from error
+        if "error" in reply:
+            kind = ProblemError if reply.get("problem") else EvaluatorError
+            raise kind(reply["error"])
+        return reply, got
+
+    def close(self) -> None:
+        self._child.kill()
+
+
+class WorkerClient:
+    """The parent's end of a worker, with the time that each of its phases has left."""
+
+    def __init__(self, child: Child, output_fd: int) -> None:
+        self.child = child
+        self.output_fd = output_fd
+        self.phase = Phase.LOAD
+        self._left = 0.0
+        self._budget = 0.0
+
+    def enter(self, phase: Phase, seconds: float) -> None:
+        """Begin a phase that may take ``seconds`` of the worker's time."""
+        self.phase, self._left, self._budget = phase, seconds, seconds
+
+    def ask(self, do: str, fds: Sequence[int] = (), **request: Any) -> dict[str, Any]:
+        """The worker's answer. Raises :class:`Failure` when it crashed or took too long."""
+        started = time.monotonic()
+        try:
+            reply, got = self.child.ask({"do": do} | request, fds, deadline=started + self._left)
+        except ChildDied as error:
+            raise self._death(error.status) from error
+        except ChannelTimeout as error:
+            text = f"did not end within {self._budget:g} s while it was to {_VERBS[self.phase]}"
+            raise Failure(Status.TIMEOUT, text, self.phase) from error
+        finally:
+            self._left = max(0.0, self._left - (time.monotonic() - started))
+        for fd in got:  # a worker has nothing to send
+            os.close(fd)
+        return reply
+
+    def _death(self, status: int | None) -> Failure:
+        what = str(ChildDied(status))
+        if status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == 9:
+            return Failure(Status.OUT_OF_MEMORY, f"{what}, as the system does when memory runs out", self.phase)
+        return Failure(Status.CRASHED, f"the process {what} while it was to {_VERBS[self.phase]}", self.phase)
+
+    def close(self) -> None:
+        self.child.kill()
+        os.close(self.output_fd)
+
+
+_VERBS = {Phase.BUILD: "build", Phase.LOAD: "load", Phase.VALIDATE: "be validated", Phase.TIME: "be timed"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A regime in a mode, as the oracle described it: where its inputs are, what its output must look like."""
+
+    name: str
+    mode: str
+    weights: str
+    note: str
+    raises: bool
+    change: str
+    rng: int
+    fd: int | None
+    inputs: dict[str, Any]
+    outputs: dict[str, Any]
+    end: int
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} ({self.mode})"
+
+
+class Cases:
+    """The oracle's cases, each asked for once."""
+
+    def __init__(self, oracle: OracleClient) -> None:
+        self._oracle = oracle
+        self._known: dict[tuple[str, str, str], Case] = {}
+
+    def get(self, name: str, mode: str, weights: str) -> Case:
+        key = (name, mode, weights)
+        if key not in self._known:
+            reply, fds = self._oracle.ask("inputs", regime=name, mode=mode, weights=weights)
+            self._known[key] = Case(
+                name, mode, weights, reply["note"], reply["raises"], reply["change"], reply["rng"],
+                fds[0] if fds else None, reply.get("inputs", {}), reply.get("outputs") or {}, reply.get("end", 0))
+        return self._known[key]
+
+    def close(self) -> None:
+        for case in self._known.values():
+            if case.fd is not None:
+                os.close(case.fd)
+        self._known = {}
+
+
+def validate(
+    worker: WorkerClient, oracle: OracleClient, cases: Cases, regimes: Sequence[tuple[str, str]], matched: bool,
+    found: list[RegimeErrors], labels: list[str],
+) -> None:
+    """Run every regime; error figures are appended to ``found`` as they come. Raises :class:`Failure` at the first
+    that is wrong, and :class:`EvaluatorError` when the oracle fails."""
+    weights = "drawn" if matched else "constructed"
+    modes = {mode for _, mode in regimes}
+    for name, mode in regimes:
+        case = cases.get(name, mode, weights)
+        regime = case.name if len(modes) == 1 else case.label
+        if case.note and not case.raises:
+            found.append(_skipped(regime, case.note))
+            continue
+        _run_case(worker, oracle, case, regime, matched, found, labels)
+    audit(worker)
+
+
+def audit(worker: WorkerClient) -> None:
+    """Whether the candidate left alone what is not its own. Raises :class:`Failure`."""
+    reply = worker.ask("audit")
+    _raised(reply, worker.phase)
+    if reply.get("mutated"):
+        raise Failure(Status.MUTATED_INPUT, f"it wrote into {reply['mutated']}", worker.phase)
+    if reply.get("flags"):
+        raise Failure(Status.SUSPICIOUS, f"it changed {reply['flags']}", worker.phase)
+
+
+def _run_case(
+    worker: WorkerClient, oracle: OracleClient, case: Case, regime: str, matched: bool, found: list[RegimeErrors],
+    labels: list[str],
+) -> None:
+    assert case.fd is not None
+    reply = worker.ask(
+        "run", [case.fd], inputs=case.inputs, change=case.change, mode=case.mode, rng=case.rng,
+        sizes=[node["size"] for node in tensor_nodes(case.outputs)] if case.outputs else [])
+    if case.raises:
+        if "error" not in reply:
+            reason = f"{regime}: it gives an output where {case.note.removesuffix(' here')}"
+            raise Failure(Status.WRONG_SHAPE, reason, Phase.VALIDATE)
+        found.append(_skipped(regime, f"{case.note}, and so does the candidate"))
+        return
+    _raised(reply, Phase.VALIDATE, regime)
+    _check_structure(case, reply.get("first"), regime, matched)
+    if reply.get("alias"):
+        raise Failure(Status.ALIASED_OUTPUT, f"{regime}: the output shares memory with {reply['alias']}", Phase.VALIDATE)
+    if reply.get("mutated"):
+        raise Failure(Status.MUTATED_INPUT, f"{regime}: it wrote into {reply['mutated']}", Phase.VALIDATE)
+    rows = _judged(worker, oracle, case, regime, matched, 0)
+    found.extend(rows)
+    _decide(rows, regime)
+    if not reply.get("repeatable"):
+        _check_structure(case, reply.get("second"), regime, matched)
+        _decide(_judged(worker, oracle, case, regime, matched, case_end(case, matched)), regime, second=True)
+        if "not bitwise repeatable" not in labels:
+            labels.append("not bitwise repeatable")
+
+
+def case_end(case: Case, matched: bool) -> int:
+    """The byte behind the first run's tensors; a file with other buffers has them elsewhere."""
+    if not matched:
+        raise Failure(Status.NONDETERMINISTIC, f"{case.label}: two runs differ", Phase.VALIDATE)
+    return case.end
+
+
+def _judged(
+    worker: WorkerClient, oracle: OracleClient, case: Case, regime: str, matched: bool, shift: int
+) -> list[RegimeErrors]:
+    outputs = case.outputs if matched else case.outputs["items"][0]
+    reply, _ = oracle.ask("judge", [worker.output_fd], regime=case.name, mode=case.mode, weights=case.weights,
+                          outputs=outputs, shift=shift)
+    return [RegimeErrors(regime=regime, **row) for row in reply["rows"]]
+
+
+def _decide(rows: Sequence[RegimeErrors], regime: str, *, second: bool = False) -> None:
+    for row in rows:
+        if row.ok:
+            continue
+        status = Status.WRONG_STATE if row.output.startswith("state ") else Status.WRONG_VALUES
+        reason = f"{regime}: {row.output}: {explain(row)}"
+        if second:
+            status, reason = Status.NONDETERMINISTIC, f"a second run differs from the first: {reason}"
+        raise Failure(status, reason, Phase.VALIDATE)
+
+
+def explain(row: RegimeErrors) -> str:
+    """Why an error is not allowed, in one line."""
+    if row.note or row.used is None or row.ratio is None or row.rms is None:
+        return row.note
+    return (f"error {row.rms:.2g} rms, {row.maximum:.2g} at most (PyTorch {row.eager_rms:.2g}, "
+            f"{row.eager_maximum:.2g}): {row.used:.3g} x what is allowed")
+
+
+def _raised(reply: dict[str, Any], phase: Phase, regime: str = "") -> None:
+    if "error" not in reply:
+        return
+    status = Status.OUT_OF_MEMORY if reply.get("memory") else (
+        Status.LOAD_ERROR if phase is Phase.LOAD else Status.RUNTIME_ERROR)
+    text = str(reply["error"])
+    raise Failure(status, f"{regime}: {text}" if regime else text, phase)
+
+
+def raise_if_failed(reply: dict[str, Any], phase: Phase) -> None:
+    """Raises :class:`Failure` when a worker's answer says that the candidate raised."""
+    _raised(reply, phase)
+
+
+def tensor_nodes(node: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tensors of a description that the oracle made."""
+    if "items" in node:
+        return [leaf for item in node["items"] for leaf in tensor_nodes(item)]
+    return [node] if node["kind"] == "tensor" else []
+
+
+def end_of(node: dict[str, Any]) -> int:
+    """The byte behind the last tensor of a description that the oracle made."""
+    end = 0
+    for leaf in tensor_nodes(node):
+        size = _ELEMENT_BYTES[leaf["dtype"]]
+        for extent in leaf["size"]:
+            size *= extent
+        end = max(end, leaf["offset"] + -(-size // _ALIGN) * _ALIGN)
+    return end
+
+
+def _check_structure(case: Case, got: Any, regime: str, matched: bool) -> None:
+    """Compare what a worker says of its output with what it must be. Raises :class:`Failure`."""
+    try:
+        output, state = got["items"]
+        fault = compare(case.outputs["items"][0], output, "output")
+        if fault is None and matched:
+            fault = compare(case.outputs["items"][1], state, "state")
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise Failure(Status.SUSPICIOUS, f"{regime}: what it answers makes no sense", Phase.VALIDATE) from error
+    if fault is not None:
+        raise Failure(fault[0], f"{regime}: {fault[1]}", Phase.VALIDATE)
+
+
+def compare(expected: dict[str, Any], got: dict[str, Any], path: str) -> tuple[Status, str] | None:
+    """The first difference in container, type, dtype, device or shape; ``None`` where there is none."""
+    if expected["kind"] != got["kind"]:
+        return Status.WRONG_TYPE, f"{path} is {_kind(got)}, not {_kind(expected)}"
+    if "items" in expected:
+        if len(expected["items"]) != len(got["items"]) or expected.get("keys") != got.get("keys"):
+            return Status.WRONG_TYPE, f"{path} has {len(got['items'])} parts, not {len(expected['items'])}"
+        inner = (compare(e, g, f"{path}[{i}]") for i, (e, g) in enumerate(zip(expected["items"], got["items"])))
+        return next((fault for fault in inner if fault), None)
+    if expected["kind"] == "tensor":
+        return _compare_tensors(expected, got, path)
+    if expected["kind"] == "value" and expected["value"] != got["value"]:
+        return Status.WRONG_VALUES, f"{path} is {got['value']!r:.50}, not {expected['value']!r:.50}"
+    return None
+
+
+def _compare_tensors(expected: dict[str, Any], got: dict[str, Any], path: str) -> tuple[Status, str] | None:
+    for field in ("dtype", "device"):
+        if expected[field] != got[field]:
+            return Status.WRONG_TYPE, f"{path} has {field} {got[field]!s:.30}, not {expected[field]}"
+    if expected["size"] != got["size"]:
+        return Status.WRONG_SHAPE, f"{path} has shape {got['size']!s:.60}, not {expected['size']}"
+    return None
+
+
+def _kind(node: dict[str, Any]) -> str:
+    return f"a {node['type']!s:.40}" if node["kind"] == "other" else f"a {node['kind']!s:.40}"
+
+
+def _skipped(regime: str, note: str) -> RegimeErrors:
+    return RegimeErrors(regime, "", None, None, None, None, None, None, True, f"skipped: {note}")
+
+

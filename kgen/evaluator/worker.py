@@ -1,0 +1,424 @@
+"""The worker: a process that holds one subject, a candidate or a baseline, and runs it on request.
+
+It is given inputs and weights, never an expected value or the seed of an input. It answers with what it saw: the
+structure and bytes of outputs, and raw times. The parent and the oracle decide what they mean.
+
+What the harness uses of torch after the candidate is loaded is bound to names here first, so that a candidate that
+patches torch's modules changes its own behaviour only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import glob
+import importlib.util
+import os
+import sys
+import time
+import traceback
+from contextlib import nullcontext
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Callable
+
+import torch
+
+from kgen.evaluator import walls
+from kgen.evaluator.arena import Arena, Node, describe, map_tensors, tensors
+from kgen.evaluator.channel import Channel
+from kgen.evaluator.reference import construct, set_flags
+from kgen.evaluator.regimes import change_weights, recombine
+
+_FILE_BYTES = 256 << 20
+_MESSAGE_CHARACTERS = 400
+_POISON_BLOCKS = 3
+_PERTURB = -6  # mallopt: fill what is allocated and freed
+_PERTURB_BYTE = 0x80
+_GHZ = 2.0  # upper bound of the clock that torch.cuda._sleep counts, for turning nanoseconds into cycles
+
+_now = time.perf_counter_ns
+_equal = torch.equal
+_empty = torch.empty
+_full = torch.full
+_no_grad = torch.no_grad
+_manual_seed = torch.manual_seed
+_copy = torch.Tensor.copy_
+_synchronize = torch.cuda.synchronize
+_Event = torch.cuda.Event
+_record, _elapsed, _event_synchronize = _Event.record, _Event.elapsed_time, _Event.synchronize
+
+
+class Refused(Exception):
+    """The subject's file is no candidate; the message says why."""
+
+
+class Subject:
+    """The module under evaluation, with what is needed to call it."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.device = options["device"]
+        self.cuda = self.device != "cpu"
+        self.threads = options["threads"]
+        self.accuracy = options["accuracy"]
+        self.model: torch.nn.Module | None = None
+        self.call_model: Callable[..., Any] | None = None
+        self.matched = False
+        self.base: dict[str, torch.Tensor] = {}
+        self.weights: dict[str, torch.Tensor] = {}
+        self.change = "drawn"
+        self.buffers: list[Any] = []
+        self.pool: list[list[Any]] = []
+        self.modes: list[str] = []
+        self.last: list[Any] = []
+        self.sleep_cycles = 0
+        self.flush_buffer: torch.Tensor | None = None
+        self.output: Arena | None = None
+
+    # ---- loading -------------------------------------------------------------------------------------------
+
+    def load(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Construct the module, give it the weights where names and shapes agree."""
+        state_arena, init_arena, self.output = (
+            Arena.open(fds[0]), Arena.open(fds[1]), Arena.open(fds[2], writable=True))
+        self.base = state_arena.read(request["state"], self.device)
+        init = init_arena.read(request["init"], self.device)
+        self.modes = request["modes"]
+        started = _now()
+        make = _baseline(request) if "baseline" in request else _candidate(request["path"], init)
+        self.model = construct(make, self.device, request["construction"])
+        if not isinstance(self.model, torch.nn.Module):
+            raise Refused(f"ModelNew(...) is a {type(self.model).__name__}, not a torch.nn.Module")
+        own = self.model.state_dict()
+        self.matched = {k: (v.shape, v.dtype) for k, v in own.items()} == {
+            k: (v.shape, v.dtype) for k, v in self.base.items()}
+        if self.matched:
+            self._set_weights("drawn", force=True)
+        else:
+            self.base = self.weights = {k: v.detach().clone() for k, v in own.items()}
+        self.call_model = self.model
+        if request.get("baseline", "eager") != "eager":
+            self.call_model = _compiled(self.model, request["baseline"])
+        return {"matched": self.matched, "ns": _now() - started}
+
+    def _set_weights(self, change: str, *, force: bool = False) -> None:
+        """Load the weights as changed; where they are unchanged, only what forwards may change."""
+        assert self.model is not None
+        if not self.matched:
+            self._restore_buffers()
+        elif force or change != self.change:
+            self.weights = change_weights(self.base, change)
+            self.model.load_state_dict(self.weights)
+            self.change = change
+        else:
+            self._restore_buffers()
+
+    def _restore_buffers(self) -> None:
+        assert self.model is not None
+        with _no_grad():
+            for name, buffer in self.model.named_buffers():
+                if name in self.weights:
+                    _copy(buffer, self.weights[name])
+
+    # ---- validation ----------------------------------------------------------------------------------------
+
+    def run(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Two forwards on the same inputs: output, buffers, what they alias, whether anything else changed."""
+        arena = Arena.open(fds[0])
+        pristine = arena.read(request["inputs"])
+        inputs = map_tensors(pristine, self._copied)
+        arena.close()
+        self._set_weights(request["change"])
+        first, state = self._forward(inputs, request)
+        reply: dict[str, Any] = {"mutated": self._mutated(inputs, pristine), "alias": self._alias(first, inputs)}
+        self._set_weights(request["change"])
+        second, _ = self._forward(inputs, request)
+        if not reply["alias"] and _overlaps(second, tensors([first])):
+            reply["alias"] = "the previous call's output"
+        same = _bitwise(first, second)
+        reply |= self._write("first", [first, state], 0)
+        if not same:
+            reply |= self._write("second", [second, state], reply["end"])
+        return reply | {"repeatable": same}
+
+    def _copied(self, x: torch.Tensor) -> torch.Tensor:
+        fresh = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=self.device)
+        return _copy(fresh, x)
+
+    def _forward(self, inputs: list[Any], request: dict[str, Any]) -> tuple[Any, dict[str, torch.Tensor]]:
+        assert self.model is not None and self.call_model is not None
+        self.model.train(request["mode"] == "train")
+        self._poison(request["sizes"])
+        _manual_seed(request["rng"])
+        with _no_grad():
+            output = self.call_model(*inputs)
+        if self.cuda:
+            _synchronize()
+        buffers = {k: v.detach().clone() for k, v in self.model.named_buffers() if k in self.weights}
+        return output, buffers
+
+    def _poison(self, sizes: list[list[int]]) -> None:
+        """Fill the allocator's free blocks of the output's size with NaN: an unwritten element shows. (On the CPU
+        the C library fills every block.)"""
+        if self.cuda:
+            blocks = [_full(size, float("nan"), device=self.device) for size in sizes for _ in range(_POISON_BLOCKS)]
+            _synchronize()
+            del blocks
+
+    def _mutated(self, inputs: list[Any], pristine: list[Any]) -> str:
+        for index, (mine, given) in enumerate(zip(tensors(inputs), tensors(pristine))):
+            if not _bitwise(mine.cpu(), given):
+                return f"input {index}"
+        return ""
+
+    def _alias(self, output: Any, inputs: list[Any]) -> str:
+        assert self.model is not None
+        if _overlaps(output, tensors(inputs)):
+            return "an input"
+        if _overlaps(output, [*self.model.parameters(), *self.model.buffers()]):
+            return "a parameter or buffer"
+        return ""
+
+    def _write(self, name: str, value: Any, offset: int) -> dict[str, Any]:
+        """Describe ``value`` and write its bytes where the oracle reads them, if they fit."""
+        assert self.output is not None
+        node, end = describe(value, offset)
+        if end <= self.output.size:
+            self.output.write(value, node)
+        return {name: node, "end": end}
+
+    def audit(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """What must not have changed: parameters, and torch's global switches."""
+        assert self.model is not None
+        changed = ""
+        for name, parameter in self.model.named_parameters():
+            if name in self.weights and not _bitwise(parameter.detach(), self.weights[name]):
+                changed = f"parameter {name}"
+        return {"mutated": changed, "flags": _flags(self), "peak_bytes": self._peak_bytes()}
+
+    def _peak_bytes(self) -> int:
+        return torch.cuda.max_memory_allocated() if self.cuda else 0
+
+    # ---- timing --------------------------------------------------------------------------------------------
+
+    def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Get ready to be timed: the pool of inputs, the flush buffer, and how long a first call takes."""
+        assert self.model is not None
+        if not self.cuda:
+            _fill_allocations(0)
+        arena = Arena.open(fds[0])
+        self.pool = [map_tensors(inputs, self._copied) for inputs in arena.read(request["pool"])]
+        self.buffers = map_tensors(self.pool[0], self._copied)
+        arena.close()
+        if request["flush_bytes"]:
+            self.flush_buffer = _full((request["flush_bytes"] // 4,), 1.0, device=self.device)
+        self._set_weights("drawn", force=True)
+        first = self._host_ns()
+        steady = min(self._host_ns() for _ in range(2))
+        if self.cuda:
+            launch = min(self._launch_ns() for _ in range(3))
+            self.sleep_cycles = int((1.5 * launch + 30_000) * _GHZ)
+        gc.collect()
+        gc.disable()
+        return {"first_ns": first, "steady_ns": steady}
+
+    def _host_ns(self) -> int:
+        """A call from its start to the device's idleness."""
+        started = _now()
+        self._call_all()
+        if self.cuda:
+            _synchronize()
+        return _now() - started
+
+    def _launch_ns(self) -> int:
+        """A call until it returns."""
+        _synchronize()
+        started = _now()
+        self._call_all()
+        return _now() - started
+
+    def _call_all(self) -> None:
+        """One forward in each mode; the outputs stay until the next call."""
+        assert self.model is not None and self.call_model is not None
+        self.last = []
+        with _no_grad():
+            for mode in self.modes:
+                self._set_mode(mode)
+                self.last.append(self.call_model(*self.buffers))
+
+    def _set_mode(self, mode: str) -> None:
+        assert self.model is not None
+        if self.model.training != (mode == "train"):
+            self.model.train(mode == "train")
+
+    def call(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """One timed call on fresh inputs; ``ns`` is its time, both modes' together where there are two."""
+        recombine(self.buffers, self.pool, request["key"])
+        self.last = []
+        if self.flush_buffer is not None:
+            self.flush_buffer.mul_(-1.0)
+        total = 0
+        for mode in self.modes:
+            self._set_mode(mode)
+            total += self._time(request["how"])
+        return {"ns": total}
+
+    def _time(self, how: str) -> int:
+        assert self.call_model is not None
+        with _no_grad():
+            if not self.cuda:
+                started = _now()
+                output = self.call_model(*self.buffers)
+                ended = _now()
+            elif how == "sync":
+                _synchronize()
+                started = _now()
+                output = self.call_model(*self.buffers)
+                _synchronize()
+                ended = _now()
+            else:
+                output, started, ended = self._time_events()
+        self.last.append(output)
+        return ended - started
+
+    def _time_events(self) -> tuple[Any, int, int]:
+        """Time between two events, with work queued in front of the first so that launches do not count."""
+        assert self.call_model is not None
+        start, end = _Event(enable_timing=True), _Event(enable_timing=True)
+        torch.cuda._sleep(self.sleep_cycles)
+        _record(start)
+        output = self.call_model(*self.buffers)
+        _record(end)
+        _event_synchronize(end)
+        return output, 0, int(_elapsed(start, end) * 1e6)
+
+    def fetch(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Write out what the last timed call returned."""
+        offset, found = 0, {}
+        for mode, output in zip(self.modes, self.last):
+            reply = self._write(mode, [output, {}], offset)
+            found[mode], offset = reply[mode], reply["end"]
+        return {"outputs": found, "end": offset}
+
+
+def _flags(subject: Subject) -> str:
+    """The first global switch that is not as it was set, in words."""
+    tf32 = subject.accuracy == "tf32"
+    found = {
+        "TF32 for products": torch.backends.cuda.matmul.allow_tf32 == tf32,
+        "TF32 for cuDNN": torch.backends.cudnn.allow_tf32 == tf32,
+        "the number of threads": torch.get_num_threads() == subject.threads,
+        "the default dtype": torch.get_default_dtype() == torch.float32,
+        "gradient mode": torch.is_grad_enabled(),
+        "deterministic algorithms": not torch.are_deterministic_algorithms_enabled(),
+    }
+    return next((name for name, kept in found.items() if not kept), "")
+
+
+def _bitwise(a: Any, b: Any) -> bool:
+    """Whether two values are the same bit for bit; values of unlike structure are not."""
+    if describe(a)[0] != describe(b)[0]:
+        return False
+    for x, y in zip(tensors(a), tensors(b)):
+        if x.is_floating_point():
+            integer = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
+            x, y = x.contiguous().view(integer), y.contiguous().view(integer)
+        if not _equal(x, y):
+            return False
+    return True
+
+
+def _span(x: torch.Tensor) -> tuple[int, int]:
+    storage = x.untyped_storage()
+    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+
+
+def _overlaps(output: Any, others: list[torch.Tensor]) -> bool:
+    """Whether a tensor of ``output`` shares memory with one of ``others``."""
+    spans = [_span(x) for x in others if x.numel()]
+    return any(
+        start < other_end and other_start < end
+        for start, end in (_span(x) for x in tensors(output) if x.numel()) for other_start, other_end in spans
+    )
+
+
+def _candidate(path: str, init: list[Any]) -> Callable[[], Any]:
+    """Import the candidate's file; what constructs its module."""
+    spec = importlib.util.spec_from_file_location("kgen_candidate", path)
+    assert spec is not None and spec.loader is not None
+    module = ModuleType("kgen_candidate")
+    module.__file__, module.__spec__ = path, spec
+    sys.modules["kgen_candidate"] = module
+    spec.loader.exec_module(module)
+    if not isinstance(getattr(module, "ModelNew", None), type):
+        raise Refused("the file has no class ModelNew")
+    return lambda: module.ModelNew(*init)
+
+
+def _baseline(request: dict[str, Any]) -> Callable[[], Any]:
+    from kgen.problem import Problem, load
+
+    return load(Problem(**request["problem"])).model
+
+
+def _compiled(model: torch.nn.Module, name: str) -> Callable[..., Any]:
+    mode = {"compile": "default", "compile-max-autotune": "max-autotune-no-cudagraphs"}[name]
+    return torch.compile(model, mode=mode)
+
+
+def _fill_allocations(byte: int) -> None:
+    """Have the C library fill every block that it gives out with the complement of ``byte`` (0: leave it alone)."""
+    try:
+        ctypes.CDLL(None).mallopt(_PERTURB, byte)
+    except AttributeError:
+        print("the C library has no mallopt: allocated memory is not poisoned", flush=True)
+
+
+def _failure(error: BaseException) -> dict[str, Any]:
+    text = " ".join(str(error).split())[:_MESSAGE_CHARACTERS]
+    memory = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
+        isinstance(error, RuntimeError) and any(s in text for s in ("can't allocate memory", "out of memory", "bad_alloc")))
+    return {"error": f"{type(error).__name__}: {text}" if text else type(error).__name__, "memory": memory}
+
+
+def _put_up_walls(options: dict[str, Any]) -> list[str]:
+    """Hold a candidate's process; the names of the walls that the system does not allow."""
+    cpu = options["device"] == "cpu"
+    devices = [Path(path) for path in ("/dev/null", "/dev/zero", *glob.glob("/dev/nvidia*"))]
+    folders = [Path(folder) for folder in options["writable"]]
+    missing = options["missing_walls"] + walls.put_up({
+        "resource limits": lambda: walls.limit(options["host_bytes"] if cpu else None, _FILE_BYTES, None),
+        "dropping capabilities": walls.drop_capabilities,
+        "Landlock": lambda: walls.write_only_below([*folders, *(path for path in devices if path.exists())]),
+    })
+    return missing
+
+
+def main(channel: Channel, options: dict[str, Any]) -> None:
+    """The worker's process: walls, then requests until the channel closes."""
+    missing = _put_up_walls(options) if options["walled"] else []
+    os.chdir(options["scratch"])
+    torch.set_num_threads(options["threads"])
+    set_flags(options["accuracy"])
+    subject = Subject(options)
+    if subject.cuda:
+        torch.cuda.set_device(options["device"])
+        torch.cuda.init()
+    elif options["walled"]:
+        _fill_allocations(_PERTURB_BYTE)
+    handlers = {"load": subject.load, "run": subject.run, "audit": subject.audit, "prepare": subject.prepare,
+                "call": subject.call, "fetch": subject.fetch}
+    while True:
+        request, fds = channel.receive()
+        try:
+            reply = handlers[request["do"]](request, fds)
+        except Refused as error:
+            reply = {"error": str(error), "memory": False}
+        except BaseException as error:
+            traceback.print_exc()
+            reply = _failure(error)
+        if request["do"] == "load":
+            reply["missing_walls"] = missing
+        sys.stdout.flush()
+        sys.stderr.flush()
+        channel.send(reply)

@@ -1,0 +1,110 @@
+"""Medians, intervals and verdicts, derived from raw samples. Standard library only.
+
+Samples within a burst are not independent, so bursts are the unit: a subject's time is the median of its bursts'
+medians, and intervals come from resampling whole bursts (percentile bootstrap; Efron and Tibshirani, "An Introduction
+to the Bootstrap", 1993, chapter 13).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from statistics import median
+from typing import Callable, Sequence
+
+from kgen.evaluator.protocol import Timing
+
+#: Two processes that run the same code differ by up to this share of their time, however often one measures.
+RESOLUTION = 0.01
+
+Bursts = Sequence[Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval with the estimate in it."""
+
+    low: float
+    mid: float
+    high: float
+
+    @property
+    def width(self) -> float:
+        """Width relative to the estimate."""
+        return (self.high - self.low) / self.mid if self.mid else float("inf")
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One place in a ranking; ``tie`` marks those that cannot be told from the fastest."""
+
+    timing: Timing
+    tie: bool
+
+
+def burst_medians(timing: Timing | Bursts) -> list[float]:
+    """The median of each burst, in milliseconds."""
+    bursts = timing.bursts if isinstance(timing, Timing) else timing
+    return [median(burst) for burst in bursts if burst]
+
+
+def median_ms(timing: Timing | Bursts) -> float:
+    """The median of the bursts' medians, in milliseconds. Raises ``ValueError`` where there is no sample."""
+    medians = burst_medians(timing)
+    if not medians:
+        raise ValueError("no samples")
+    return median(medians)
+
+
+def ratio_interval(
+    numerator: Timing, denominator: Timing, *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> Interval:
+    """The ratio of two subjects' median times, with its bootstrap interval over bursts.
+
+    Bursts of one session were interleaved: their rounds are resampled together, so that a drift of the machine that
+    both went through does not widen the interval. Raises ``ValueError`` where one has no sample.
+    """
+    above, below = burst_medians(numerator), burst_medians(denominator)
+    if not above or not below:
+        raise ValueError("no samples")
+    mid = median(above) / median(below)
+    if numerator.subject == denominator.subject and above == below:
+        return Interval(1.0, 1.0, 1.0)
+    paired = numerator.session == denominator.session and len(above) == len(below)
+    generator = random.Random(seed)
+    ratios = []
+    for _ in range(resamples):
+        rounds = generator.choices(range(len(above)), k=len(above))
+        others = rounds if paired else generator.choices(range(len(below)), k=len(below))
+        ratios.append(median([above[i] for i in rounds]) / median([below[i] for i in others]))
+    ratios.sort()
+    tail = (1 - confidence) / 2
+    low, high = ratios[int(tail * (resamples - 1))], ratios[-1 - int(tail * (resamples - 1))]
+    return Interval(min(low, mid), mid, max(high, mid))
+
+
+def verdict(interval: Interval, resolution: float = RESOLUTION) -> str:
+    """What a speedup's interval says: ``faster``, ``slower``, ``same`` (within the resolution) or ``cannot tell``."""
+    if interval.low > 1 + resolution:
+        return "faster"
+    if interval.high < 1 - resolution:
+        return "slower"
+    if interval.low >= 1 - 2 * resolution and interval.high <= 1 + 2 * resolution:
+        return "same"
+    return "cannot tell"
+
+
+def leaders(timings: Sequence[Timing], tie_break: Callable[[Timing], tuple] | None = None) -> list[Rank]:
+    """``timings`` from the best to the slowest.
+
+    Those that cannot be told from the fastest are tied with it, and come first in the order of ``tie_break`` (by
+    subject, if it is not given); the others follow by their medians.
+    """
+    if not timings:
+        return []
+    order = sorted(timings, key=median_ms)
+    fastest = order[0]
+    key = tie_break or (lambda timing: (timing.subject,))
+    tied = [t for t in order if t is fastest or verdict(ratio_interval(fastest, t)) in ("same", "cannot tell", "faster")]
+    rest = [t for t in order if t not in tied]
+    return [*(Rank(t, len(tied) > 1) for t in sorted(tied, key=key)), *(Rank(t, False) for t in rest)]
