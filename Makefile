@@ -18,7 +18,7 @@ demo: $(STAMP)
 	then sizes=''; else sizes='-D batch_size=1024 -D in_features=256'; fi; \
 	set -e -x; \
 	$(BIN)/kgen sweep linear_gelu_softmax $$sizes --time 30; \
-	$(BIN)/kgen best linear_gelu_softmax $$sizes -o runs/linear_gelu_softmax_kgen.py
+	$(BIN)/kgen best linear_gelu_softmax $$sizes -o runs/linear_gelu_softmax_fast.py
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

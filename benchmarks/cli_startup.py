@@ -1,6 +1,6 @@
 """How long whole processes of the command line take: ``kgen --help``, and ``kgen history`` on a small database.
 
-    python benchmarks/cli_startup.py [--repeats N] [--db URL]
+    python benchmarks/cli_startup.py [--repeats N]
 
 Beside each stands a process of the same Python that imports only the libraries that the command cannot do without: the
 difference is kgen's own work.
@@ -15,14 +15,52 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
+from pathlib import Path
 
 from _record import ROOT, record
+
+from kgen.candidate import Candidate
+from kgen.evaluator.protocol import Accuracy, Depth, Environment, Evaluation, Status, Timing
+from kgen.problem import read_problem
+from kgen.store import Store
+
+SWEEPS, CANDIDATES = 10, 40  #: of the database that ``kgen history`` reads
 
 #: The command, and the imports that it cannot do without.
 SUBJECTS = [
     (["--help"], "import click"),
     (["history"], "import click, rich.console, rich.table, sqlalchemy.orm"),
 ]
+
+
+def fill(db: Path) -> None:
+    """Make a small database of finished sweeps, with made-up figures."""
+    problem = replace(read_problem(str(ROOT / "problems" / "linear_gelu_softmax.py")), mode="train")
+    environment = Environment("cpu", "a CPU", "x86_64", "", "", "g++", "2.13", "3.11", 2, "here")
+    with Store.open(str(db)) as store:
+        store.add_problem(problem)
+        store.add_environment(environment)
+        for number in range(SWEEPS):
+            arguments = {"number": number}
+            sweep = store.start_sweep(
+                problem=problem,
+                environment=environment,
+                accuracy=Accuracy.FP32,
+                device="cpu",
+                arguments=arguments,
+                combinations=CANDIDATES,
+                budget=CANDIDATES,
+            )
+            for block in range(CANDIDATES):
+                source = f"# {number} {block}\n" * 200
+                candidate = Candidate(source, "linear(library) + row[gelu]", {"k0.block": block}, "cpu", kernels=1)
+                timing = Timing(candidate.id, Depth.SCREEN, "session", ((1.0,) * 20,) * 5)
+                evaluation = Evaluation(candidate.id, Status.OK, "", Accuracy.FP32, timing=timing)
+                store.add_evaluation(
+                    sweep, candidate, evaluation, environment_id=environment.id, median_ms=1.0, speedup=1.0
+                )
+            store.finish_sweep(sweep, "finished", 1.0, candidate.id)
 
 
 def seconds(command: list[str], environment: dict[str, str]) -> float:
@@ -35,18 +73,18 @@ def seconds(command: list[str], environment: dict[str, str]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--db", help="database for `kgen history` (default: a new, empty one)")
-    arguments = parser.parse_args()
+    repeats = parser.parse_args().repeats
     rows = []
     with tempfile.TemporaryDirectory() as home:
+        fill(Path(home) / "kgen.db")
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "KGEN_HOME": home}
-        environment.update({"KGEN_DB": arguments.db} if arguments.db else {})
+        environment.pop("KGEN_DB", None)
         for command, imports in SUBJECTS:
             kgen = [sys.executable, "-m", "kgen", *command]
             bare = [sys.executable, "-c", imports]
-            for process in (kgen, bare):  # compiles bytecode, makes the database
-                seconds(process, environment)
-            pairs = [(seconds(kgen, environment), seconds(bare, environment)) for _ in range(arguments.repeats)]
+            for process in (kgen, bare):
+                seconds(process, environment)  # compiles bytecode
+            pairs = [(seconds(kgen, environment), seconds(bare, environment)) for _ in range(repeats)]
             whole, libraries = (statistics.median(side) for side in zip(*pairs))
             rows.append(
                 {
@@ -57,8 +95,8 @@ def main() -> None:
                 }
             )
     notes = (
-        f"Medians of {arguments.repeats} processes each, taken in turn. Libraries alone: a process that imports only "
-        "what the command cannot do without."
+        f"Medians of {repeats} processes each, taken in turn. Libraries alone: a process that imports only what the "
+        f"command cannot do without. The database has {SWEEPS} sweeps of {CANDIDATES} candidates."
     )
     record("cli_startup", "Start of the command line", rows, notes)
 

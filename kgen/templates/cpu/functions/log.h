@@ -1,5 +1,5 @@
-// log(x) = e ln 2 + log(m) with x = m 2^e and m = 1 + f in [sqrt(1/2), sqrt(2)];
-// log(1 + f) = f - f^2 / 2 + f^3 p(f), p a minimax polynomial of degree 7 (benchmarks/fit_vector_math.py).
+// ln x = e ln 2 + ln m with x = m 2^e and m = 1 + f in [sqrt(1/2), sqrt(2)];
+// ln (1 + f) = f - f^2 / 2 + f^3 p(f), p a minimax polynomial of degree 7 (kgen's benchmarks/fit_vector_math.py).
 // Largest error: 0.90 ulp.
 __attribute__((always_inline)) inline float log(float x) {
     const bool subnormal = x < 1.17549435e-38f;

@@ -1,6 +1,6 @@
-// log1p(x) = log(1 + x) = e ln 2 + log(1 + f) with 1 + x = (1 + f) 2^e and 1 + f in [sqrt(1/2), sqrt(2)];
+// ln (1 + x) = e ln 2 + ln (1 + f) with 1 + x = (1 + f) 2^e and 1 + f in [sqrt(1/2), sqrt(2)];
 // x is scaled by itself, so that nothing of it is lost in 1 + x.
-// log(1 + f) = f - f^2 / 2 + f^3 p(f), p a minimax polynomial of degree 7 (benchmarks/fit_vector_math.py).
+// ln (1 + f) = f - f^2 / 2 + f^3 p(f), p a minimax polynomial of degree 7 (kgen's benchmarks/fit_vector_math.py).
 // Largest error: 1.43 ulp.
 __attribute__((always_inline)) inline float log1p(float x) {
     const float sum = 1.0f + x;

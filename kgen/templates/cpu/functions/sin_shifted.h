@@ -1,10 +1,10 @@
-// sin(x + quarters pi / 2) for any float x. With y = x 2 / pi = n + f, n = round(y): the result is +-sin(f pi / 2) or
-// +-cos(f pi / 2), by the last two bits of n + quarters.
-// Only y modulo 4 counts, so of 2 / pi only those bits are kept that make a difference, which depend on the size
-// of x: entry b of the tables is for |x| in [2^(17+8b), 2^(25+8b)), the first for all below too. The head has 29 bits,
-// so that its product with x is exact in double (after M. Payne and R. Hanek, "Radian reduction for trigonometric
-// functions", 1983). sin(r) = r + r^3 p(r^2) and cos(r) = 1 - r^2 / 2 + r^4 q(r^2), with minimax polynomials of
-// degree 3 and 2 (benchmarks/fit_vector_math.py, which prints the tables too).
+// The sine of x + quarters pi / 2, for any float x.
+// With y = x 2 / pi = n + f, n = round(y), it is the sine or cosine of f pi / 2, by the last two bits of n + quarters.
+// Only y modulo 4 counts, so of 2 / pi only those bits are kept that make a difference, by the size of x: entry b of
+// the tables is for |x| in [2^(17+8b), 2^(25+8b)), the first for all below too. The head has 29 bits, so that its
+// product with x is exact in double (M. Payne and R. Hanek, "Radian reduction for trigonometric functions", 1983).
+// sine = r + r^3 p(r^2) and cosine = 1 - r^2 / 2 + r^4 q(r^2), with minimax polynomials of degree 3 and 2
+// (kgen's benchmarks/fit_vector_math.py, which prints the tables too).
 __attribute__((always_inline)) inline float sin_shifted(float x, std::int32_t quarters) {
     static constexpr double head[14] = {
         0x1.45f306dp-1,  0x1.45f306dp-1,  0x1.f306dc9p-9,  0x1.06dc9c8p-17, 0x1.b939104p-26,
