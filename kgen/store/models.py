@@ -189,7 +189,8 @@ class Trial(Base):
 
     __tablename__ = "trial"
     __table_args__ = (
-        Index(None, "sweep_id", "status"),
+        Index(None, "sweep_id", "status", "number"),
+        Index(None, "sweep_id", "taken_over"),
         Index(None, "sweep_id", "final", "speedup"),
         Index(None, "sweep_id", "number"),
         Index(None, "candidate_id"),

@@ -187,4 +187,5 @@ def upgrade() -> None:
     op.create_index("ix_trial_evaluation_id", "trial", ["evaluation_id"])
     op.create_index("ix_trial_sweep_id_final_speedup", "trial", ["sweep_id", "final", "speedup"])
     op.create_index("ix_trial_sweep_id_number", "trial", ["sweep_id", "number"])
-    op.create_index("ix_trial_sweep_id_status", "trial", ["sweep_id", "status"])
+    op.create_index("ix_trial_sweep_id_status_number", "trial", ["sweep_id", "status", "number"])
+    op.create_index("ix_trial_sweep_id_taken_over", "trial", ["sweep_id", "taken_over"])

@@ -1,0 +1,38 @@
+"""Writes ``docs/cli.md`` from the commands' own help: ``python docs/make_cli.py``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Iterator
+
+import click
+
+from kgen.cli import main
+
+PAGE = Path(__file__).parent / "cli.md"
+_WIDTH = 100
+_START = """# Command line
+
+Written by `docs/make_cli.py` from `kgen --help`; a test fails when it is out of date.
+
+Exit codes: 0 done; 1 the answer is no success (no right candidate, nothing beats PyTorch); 2 something given is wrong,
+said in one line; 70 a bug in kgen; 130 Ctrl-C.
+"""
+
+
+def render() -> str:
+    """The page: the help of each command."""
+    settings = {**main.context_settings, "max_content_width": _WIDTH, "terminal_width": _WIDTH}
+    context = click.Context(main, info_name="kgen", **settings)
+    return _START + "".join(f"\n## `{name}`\n\n```\n{text}\n```\n" for name, text in _helps(context))
+
+
+def _helps(context: click.Context) -> Iterator[tuple[str, str]]:
+    yield context.command_path, main.get_help(context)
+    for name, command in sorted(main.commands.items()):
+        inner = click.Context(command, info_name=name, parent=context, max_content_width=_WIDTH, terminal_width=_WIDTH)
+        yield inner.command_path, command.get_help(inner)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), encoding="utf-8")

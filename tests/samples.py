@@ -1,0 +1,106 @@
+"""Small made-up problems, candidates and evaluations, for tests of the store and of what reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kgen.candidate import Candidate
+from kgen.evaluator.protocol import (
+    Accuracy,
+    BuildReport,
+    Depth,
+    Environment,
+    Evaluation,
+    KernelResources,
+    Phase,
+    RegimeErrors,
+    Status,
+    Timing,
+)
+from kgen.problem import Problem
+from kgen.store import Store
+
+SOURCE = "batch_size = 8\n\nclass Model: ...\n\ndef get_inputs(): ...\n"
+
+
+def problem(name: str = "made_up", mode: str = "train", asked_mode: str | None = None, source: str = SOURCE) -> Problem:
+    return Problem(name, f"{name}.py", source, (), mode, asked_mode)
+
+
+def environment(device: str = "a cpu", device_type: str = "cpu") -> Environment:
+    return Environment(device_type, device, "avx2", "", "", "g++ 12", "2.13", "3.11", 2, "here")
+
+
+def candidate(text: str = "x = 1", *, control: bool = False, kernels: int = 1, block: int = 128) -> Candidate:
+    return Candidate(text, "linear(library) + row[gelu]", {"k0.block": block}, "cpu", kernels, control, rewrites=("fold",))
+
+
+def timing(subject: str, *bursts: tuple[float, ...], depth: Depth = Depth.SCREEN) -> Timing:
+    return Timing(subject, depth, "session 1", bursts or ((1.0, 1.5), (1.25,)), 0.5)
+
+
+def evaluation(
+    of: Candidate, status: Status = Status.OK, accuracy: Accuracy = Accuracy.FP32, reason: str = "right"
+) -> Evaluation:
+    """An evaluation with something in each field."""
+    kernels = (KernelResources("row", 32, 1024, 0),)
+    return Evaluation(
+        candidate=of.id,
+        status=status,
+        reason=reason,
+        accuracy=accuracy,
+        phase=Phase.TIME,
+        errors=(RegimeErrors("given", "0", 1e-6, float("inf"), 2e-6, 1e-5, 0.5, 0.25, True, "a note"),),
+        build=BuildReport(True, False, 0.75, False, "builds/1", "abc", "", "a log", kernels),
+        timing=timing(of.id) if status is Status.OK else None,
+        labels=("library only",),
+        seconds=(("build", 0.75), ("time", 1.5)),
+        log="logs/1.log",
+    )
+
+
+@dataclass
+class Filled:
+    """A store with one sweep begun, and the means to fill it."""
+
+    store: Store
+    problem: Problem = field(default_factory=problem)
+    environment: Environment = field(default_factory=environment)
+    accuracy: Accuracy = Accuracy.FP32
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        self.store.add_problem(self.problem)
+        self.store.add_environment(self.environment)
+        self.sweep = self.start()
+
+    def start(self, **arguments: int) -> str:
+        return self.store.start_sweep(
+            problem=self.problem,
+            environment=self.environment,
+            accuracy=self.accuracy,
+            device=self.device,
+            arguments=arguments,
+            combinations=10,
+            budget=5,
+        )
+
+    def judge(self, of: Candidate, status: Status = Status.OK, speedup: float | None = None, reason: str = "right") -> None:
+        """Add an evaluation of a candidate to the sweep."""
+        judged = evaluation(of, status, self.accuracy, reason)
+        self.store.add_evaluation(self.sweep, of, judged, environment_id=self.environment.id, median_ms=1.25, speedup=speedup)
+
+    def finish(self, of: Candidate, low: float, speedup: float, high: float, tie: bool = False) -> None:
+        """Make a right candidate a finalist of the sweep."""
+        self.judge(of, speedup=speedup)
+        self.store.set_result(
+            self.sweep,
+            of.id,
+            median_ms=3.0 / speedup,
+            speedup=speedup,
+            speedup_low=low,
+            speedup_high=high,
+            baselines={"eager": 4.0, "compile": 3.0},
+            error_ratio=0.5,
+            tie=tie,
+        )

@@ -1,0 +1,248 @@
+"""What is written is read back, once, by whom it belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from samples import Filled, candidate, environment, evaluation, problem, timing
+
+from kgen.candidate import Rejection
+from kgen.errors import NotFoundError, StoreBusyError
+from kgen.evaluator.protocol import Accuracy, Depth, Evaluation, Health, Status
+from kgen.store import Store, holder, queries
+
+FP32 = Accuracy.FP32
+
+
+def as_given(stored: Evaluation) -> Evaluation:
+    """A stored evaluation without its row's id, to compare it with the one given."""
+    return Evaluation(**{name: getattr(stored, name) for name in Evaluation.__dataclass_fields__})
+
+
+def count(filled: Filled, table: str) -> int:
+    with filled.store.database.read() as connection:
+        return connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar_one()
+
+
+def take_over(filled: Filled, of: str = "x = 1", **changes: object) -> str:
+    """Give the known evaluation of a candidate, changed or not, to a second sweep; returns that sweep."""
+    known = filled.store.known(candidate(of).id, filled.environment.id, FP32)
+    assert known
+    second = filled.start()
+    given = replace(known, **changes)
+    filled.store.add_evaluation(second, candidate(of), given, environment_id=filled.environment.id)
+    return second
+
+
+def test_evaluation_comes_back_as_it_was_given(filled: Filled) -> None:
+    filled.judge(candidate())
+    judged = filled.store.evaluated(filled.sweep)
+    assert {name: as_given(item) for name, item in judged.items()} == {candidate().id: evaluation(candidate())}
+
+
+def test_figure_that_is_no_number_comes_back(filled: Filled) -> None:
+    given = evaluation(candidate())
+    error = replace(given.errors[0], rms=float("nan"))
+    given = replace(given, errors=(error,))
+    filled.store.add_evaluation(filled.sweep, candidate(), given, environment_id=filled.environment.id)
+    found = filled.store.evaluated(filled.sweep)[candidate().id].errors[0]
+    assert found.rms != found.rms
+
+
+def test_source_comes_back_byte_for_byte(filled: Filled) -> None:
+    text = "# \u03c0\r\n\tx = 1\n\n"
+    filled.judge(candidate(text))
+    assert queries.source(filled.store, candidate(text).id) == text
+
+
+def test_problem_comes_back_as_it_was_given(store: Store) -> None:
+    given = replace(problem(asked_mode="train"), overrides=(("batch_size", 8),))
+    store.add_problem(given)
+    assert queries.problem(store, given.id) == given
+
+
+def test_problem_learns_its_health_later(store: Store) -> None:
+    store.add_problem(problem())
+    store.add_problem(problem(), Health(("zeros",)))
+    assert [row.passed_by for row in queries.problems(store)] == [("zeros",)]
+
+
+def test_mode_asked_for_is_no_default_mode(store: Store) -> None:
+    store.add_problem(problem(asked_mode="train"))
+    assert [row.default_mode for row in queries.problems(store)] == [False]
+
+
+def test_mode_not_asked_for_makes_a_known_problem_the_default(store: Store) -> None:
+    store.add_problem(problem(asked_mode="train"))
+    store.add_problem(problem())
+    assert [row.default_mode for row in queries.problems(store)] == [True]
+
+
+def test_known_finds_an_evaluation_of_another_sweep(filled: Filled) -> None:
+    filled.judge(candidate())
+    known = filled.store.known(candidate().id, filled.environment.id, FP32)
+    assert known and as_given(known) == evaluation(candidate())
+
+
+def test_known_is_kept_apart_by_environment(filled: Filled) -> None:
+    filled.judge(candidate())
+    assert filled.store.known(candidate().id, environment("another cpu").id, FP32) is None
+
+
+def test_known_is_kept_apart_by_accuracy(filled: Filled) -> None:
+    filled.judge(candidate())
+    assert filled.store.known(candidate().id, filled.environment.id, Accuracy.KERNELBENCH) is None
+
+
+def test_known_is_kept_apart_by_problem_when_asked(filled: Filled) -> None:
+    filled.judge(candidate())
+    assert filled.store.known(candidate().id, filled.environment.id, FP32, problem("another").id) is not None
+    other = problem(source="another source")
+    assert filled.store.known(candidate().id, filled.environment.id, FP32, other.id) is None
+
+
+def test_failure_of_the_evaluator_is_never_known(filled: Filled) -> None:
+    filled.judge(candidate(), Status.INFRA_ERROR)
+    assert filled.store.known(candidate().id, filled.environment.id, FP32) is None
+
+
+def test_failure_of_the_evaluator_is_not_judged(filled: Filled) -> None:
+    filled.judge(candidate(), Status.INFRA_ERROR)
+    assert filled.store.evaluated(filled.sweep) == {}
+
+
+def test_failure_of_the_evaluator_is_replaced_when_tried_again(filled: Filled) -> None:
+    filled.judge(candidate(), Status.INFRA_ERROR)
+    filled.judge(candidate())
+    assert [item.status for item in filled.store.evaluated(filled.sweep).values()] == [Status.OK]
+    assert count(filled, "trial") == 1
+
+
+def test_evaluation_taken_over_is_linked_and_not_doubled(filled: Filled) -> None:
+    filled.judge(candidate())
+    second = take_over(filled)
+    assert list(filled.store.evaluated(second)) == [candidate().id]
+    assert (count(filled, "evaluation"), count(filled, "timing"), count(filled, "trial")) == (1, 1, 2)
+
+
+def test_evaluation_taken_over_is_counted(filled: Filled) -> None:
+    filled.judge(candidate())
+    assert queries.sweep(filled.store, take_over(filled)).taken_over == 1
+
+
+def test_evaluation_made_from_a_stored_one_is_a_new_one(filled: Filled) -> None:
+    filled.judge(candidate())
+    take_over(filled, accuracy=Accuracy.KERNELBENCH)
+    assert count(filled, "evaluation") == 2
+
+
+def test_evaluation_given_to_its_own_sweep_again_changes_nothing(filled: Filled) -> None:
+    filled.judge(candidate(), speedup=1.5)
+    own = filled.store.evaluated(filled.sweep)[candidate().id]
+    filled.store.add_evaluation(filled.sweep, candidate(), own, environment_id=filled.environment.id)
+    detail = queries.sweep(filled.store, filled.sweep)
+    assert (detail.taken_over, detail.leaders[0].speedup) == (0, 1.5)
+
+
+def test_failed_write_leaves_nothing_of_itself(filled: Filled) -> None:
+    with pytest.raises(Exception, match="FOREIGN KEY"):
+        filled.store.add_evaluation(
+            filled.sweep, candidate(), evaluation(candidate()), environment_id="an unknown one"
+        )
+    assert (count(filled, "candidate"), count(filled, "source"), count(filled, "evaluation")) == (0, 0, 0)
+
+
+def test_candidates_are_numbered_in_the_order_judged(filled: Filled) -> None:
+    texts = ["c", "a", "b"]
+    for text in texts:
+        filled.judge(candidate(text))
+    assert list(filled.store.evaluated(filled.sweep)) == [candidate(text).id for text in texts]
+
+
+def test_rejection_added_again_is_kept_once(filled: Filled) -> None:
+    rejection = Rejection("a plan", {"k0.block": 4096}, "threads", "a block has 1024 threads at most")
+    filled.store.add_rejections(filled.sweep, [rejection, replace(rejection, params={"k0.block": 2048})])
+    filled.store.add_rejections(filled.sweep, [rejection])
+    assert [group.count for group in queries.sweep(filled.store, filled.sweep).rejections] == [2]
+
+
+def test_timing_keeps_raw_samples_and_the_median_of_bursts(filled: Filled) -> None:
+    given = timing("eager", (1.0, 9.0, 2.0), (4.0,), depth=Depth.FINAL)
+    filled.store.add_timings(filled.sweep, filled.environment.id, FP32, [given])
+    with filled.store.database.read() as connection:
+        row = connection.exec_driver_sql("SELECT bursts, median_ms FROM timing").one()
+    assert tuple(row) == ("[[1.0,9.0,2.0],[4.0]]", 3.0)
+
+
+def test_result_of_a_candidate_not_judged_is_refused(filled: Filled) -> None:
+    with pytest.raises(NotFoundError):
+        filled.store.set_result(
+            filled.sweep,
+            "f" * 64,
+            median_ms=1.0,
+            speedup=1.0,
+            speedup_low=1.0,
+            speedup_high=1.0,
+            baselines={},
+            error_ratio=None,
+            tie=False,
+        )
+
+
+def unfinished(filled: Filled, **arguments: int) -> str | None:
+    return filled.store.unfinished_sweep(filled.problem.id, filled.environment.id, FP32, arguments)
+
+
+def kill_holder(filled: Filled) -> None:
+    """Make the sweep look like one whose process was killed: its number is in use by another one now."""
+    with filled.store.database.write() as connection:
+        connection.exec_driver_sql("UPDATE sweep SET holder = holder || '1'")
+
+
+def test_running_sweep_is_not_taken_for_an_unfinished_one(filled: Filled) -> None:
+    assert unfinished(filled) is None
+
+
+def test_sweep_of_a_killed_process_is_unfinished(filled: Filled) -> None:
+    kill_holder(filled)
+    assert unfinished(filled) == filled.sweep
+
+
+def test_interrupted_sweep_is_unfinished(filled: Filled) -> None:
+    filled.store.finish_sweep(filled.sweep, "interrupted", 1.0, None)
+    assert unfinished(filled) == filled.sweep
+
+
+def test_finished_sweep_is_not_unfinished(filled: Filled) -> None:
+    filled.store.finish_sweep(filled.sweep, "finished", 1.0, None)
+    assert unfinished(filled) is None
+
+
+def test_unfinished_sweep_with_other_arguments_is_another(filled: Filled) -> None:
+    kill_holder(filled)
+    assert unfinished(filled, budget=7) is None
+
+
+def test_reopened_sweep_is_running(filled: Filled) -> None:
+    filled.store.finish_sweep(filled.sweep, "interrupted", 1.0, None)
+    filled.store.reopen_sweep(filled.sweep)
+    assert (queries.sweep(filled.store, filled.sweep).row.state, unfinished(filled)) == ("running", None)
+
+
+def test_seconds_add_up_over_interruptions(filled: Filled) -> None:
+    filled.store.finish_sweep(filled.sweep, "interrupted", 1.5, None)
+    filled.store.reopen_sweep(filled.sweep)
+    filled.store.finish_sweep(filled.sweep, "finished", 2.0, None)
+    assert queries.sweep(filled.store, filled.sweep).row.seconds == 3.5
+
+
+def test_sweep_that_another_process_runs_cannot_be_reopened(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holder, "this_process", lambda: "here:1:2")
+    with pytest.raises(StoreBusyError):
+        filled.store.reopen_sweep(filled.sweep)
+
+
+def test_sweep_that_is_not_there_cannot_be_reopened(filled: Filled) -> None:
+    with pytest.raises(NotFoundError):
+        filled.store.reopen_sweep("0" * 16)
