@@ -77,6 +77,7 @@ class Leaf:
     eager: torch.Tensor | None  # eager float32, kept only where it has non-finite elements
     eager_rms: float = 0.0
     eager_maximum: float = 0.0
+    size: float = 0.0  # root mean square of the exact value
     anchor: Figures | None = None
     allowed: Figures | None = None
     skipped: str = ""
@@ -88,9 +89,11 @@ class Leaf:
 
     @classmethod
     def within(
-        cls, name: str, exact: torch.Tensor, eager: torch.Tensor, noisy: torch.Tensor, relative: float
+        cls, name: str, exact: torch.Tensor, eager: torch.Tensor, noisy: torch.Tensor | None, relative: float
     ) -> "Leaf":
         """A floating tensor: ``exact`` and ``noisy`` in float64, ``eager`` as PyTorch gives it.
+
+        Without ``noisy``, eager's error is the only anchor: among many elements it is no matter of luck.
 
         ``relative`` is eager's error as a share of the output where the problem's own inputs are given in full; it
         anchors regimes of few elements, whose own error is a matter of luck.
@@ -101,13 +104,14 @@ class Leaf:
         if kept is not None and float(bad.double().mean()) > 0.5:
             leaf.skipped = "over half of PyTorch's own output is not finite"
             return leaf
-        values = _finite(exact)
-        own = figures(torch.where(bad, 0.0, eager.double() - values)) if kept is not None else figures(
-            eager.double() - values)
-        noise = figures(_finite(torch.where(bad, 0.0, noisy - values)) if kept is not None else noisy - values)
+        values = _finite(exact) if kept is not None else exact
+        anchor = own = figures(eager.double().sub_(values).masked_fill_(bad, 0.0))
+        if noisy is not None:
+            anchor = _largest(own, figures(_finite(noisy - values).masked_fill_(bad, 0.0)))
         leaf.eager_rms, leaf.eager_maximum = float(own.rms), float(own.maximum)
         size = figures(values.clone())
-        leaf.anchor = _anchor(_largest(own, noise), size, relative)
+        leaf.size = float(size.rms)
+        leaf.anchor = _anchor(anchor, size, relative)
         leaf.allowed = _allowed(leaf.anchor, size, as_matrix(values))
         return leaf
 
@@ -116,8 +120,7 @@ class Leaf:
         """Eager's error as a share of the output, both as root mean squares."""
         if self.anchor is None:
             return 0.0
-        size = float(_finite(self.exact).square().mean().sqrt())
-        return self.eager_rms / size if size else 0.0
+        return self.eager_rms / self.size if self.size else 0.0
 
     def judge(self, value: torch.Tensor, accuracy: Accuracy) -> dict[str, Any]:
         """Error figures of ``value``, and whether they are allowed: the fields of ``RegimeErrors`` but two."""
@@ -128,38 +131,32 @@ class Leaf:
             return _row(ok=not wrong, note=f"{wrong} of {value.numel()} elements differ" if wrong else "")
         if not value.numel():
             return _row(ok=True, note="empty")
-        note, error = self._error(value)
-        if note:
-            return _row(ok=False, note=note, eager_rms=self.eager_rms, eager_maximum=self.eager_maximum)
+        error = value.double().sub_(self.exact)
+        if self.eager is not None:
+            free = ~torch.isfinite(self.eager)
+            if note := self._other_kind(value, free):
+                return self._refused(note)
+            error.masked_fill_(free, 0.0)
         if accuracy is Accuracy.KERNELBENCH:
-            return self._kernelbench(error)
-        return self._anchored(figures(error))
-
-    def _error(self, value: torch.Tensor) -> tuple[str, torch.Tensor]:
-        """What is wrong with the non-finite elements of ``value``, and the error of the others."""
-        if self.eager is None:
-            error = value.double().sub_(self.exact)
-            if not bool(torch.isfinite(error).all()):
-                bad = int((~torch.isfinite(value)).sum())
-                return f"{bad} of {value.numel()} elements are not finite, PyTorch's all are", error
-            return "", error
-        free = ~torch.isfinite(self.eager)
-        same = (value == self.eager) | (torch.isnan(value) & torch.isnan(self.eager))
-        bound = free & ~torch.isfinite(self.exact)
-        if bool((bound & ~same).any()):
-            wrong = int((bound & ~same).sum())
-            return f"{wrong} elements that are not finite in PyTorch are others or of another kind", value
-        error = torch.where(free, 0.0, value.double() - self.exact)
-        if not bool(torch.isfinite(error).all()):
-            return "elements are not finite that are finite in PyTorch", error
-        return "", error
-
-    def _kernelbench(self, error: torch.Tensor) -> dict[str, Any]:
-        allowed = KERNELBENCH_TOLERANCE * (1 + _finite(self.exact).abs())
-        used = float((error.abs() / allowed).max())
+            allowed = KERNELBENCH_TOLERANCE * (1 + _finite(self.exact).abs())
+            used = _worst(error.abs(), allowed)
         mine = figures(error)
-        ratio = float(mine.rms) / max(self.eager_rms, TINY)
-        return self._judged(mine, ratio, used)
+        if not bool(torch.isfinite(mine.rms)):
+            bad = int((~torch.isfinite(value)).sum())
+            return self._refused(f"{bad} of {value.numel()} elements are not finite, some where PyTorch's are")
+        if accuracy is Accuracy.KERNELBENCH:
+            return self._judged(mine, float(mine.rms) / max(self.eager_rms, TINY), used)
+        return self._anchored(mine)
+
+    def _other_kind(self, value: torch.Tensor, free: torch.Tensor) -> str:
+        """What is wrong with ``value`` where eager and float64 both are not finite."""
+        assert self.eager is not None
+        same = (value == self.eager) | (torch.isnan(value) & torch.isnan(self.eager))
+        wrong = int((free & ~torch.isfinite(self.exact) & ~same).sum())
+        return f"{wrong} elements that are not finite in PyTorch are finite or of another kind" if wrong else ""
+
+    def _refused(self, note: str) -> dict[str, Any]:
+        return _row(ok=False, note=note, eager_rms=self.eager_rms, eager_maximum=self.eager_maximum)
 
     def _anchored(self, mine: Figures) -> dict[str, Any]:
         assert self.anchor is not None and self.allowed is not None

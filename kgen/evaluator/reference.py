@@ -86,8 +86,8 @@ class _Rounding(TorchDispatchMode):
 
     def _round(self, x: torch.Tensor) -> torch.Tensor:
         if x.dtype == torch.float64 and x.numel():
-            x.mul_(torch.rand(x.shape, dtype=x.dtype, device=x.device, generator=self._noise).mul_(2 * EPSILON)
-                   .add_(1 - EPSILON))
+            uniform = torch.rand(x.shape, dtype=torch.float32, device=x.device, generator=self._noise)
+            x.addcmul_(x, uniform.sub_(0.5).double(), value=2 * EPSILON)
         return x
 
 
