@@ -1,0 +1,316 @@
+"""Fusion plans: ways to cut a graph into kernels of our own and library calls.
+
+    linear ── gelu ── softmax
+    ├─ linear(library) + row[gelu, softmax]            fused behind the product
+    ├─ linear(library) + map[gelu] + row[softmax]      one kernel for each operator
+    └─ linear(library) + gelu(library) + softmax(library)    the control: everything left to the library
+
+Operators that follow one another and can be lowered together form *runs*; a plan cuts each run into kernels. What is
+no map, row operator or statistics stays a library call. A value that statistics over the batch read on the way (a
+scaled product) is not stored by their kernel: who needs it later computes it again from what is stored.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Iterator, Sequence
+
+from kgen.graph import Node, OpGraph
+from kgen.ops import OPS
+from kgen.program import NotFusable, Program, lower
+from kgen.rewrite import Variant, variants
+
+#: Runs up to this length are cut in every way; longer ones in the ways that matter most.
+ALL_CUTS = 4
+#: How many plans a problem gets at most; the plainest and the most fused come first.
+MOST_PLANS = 24
+
+#: Operators that are only bookkeeping or a view: they are run, and left out of a plan's name.
+_UNNAMED = {"aten.select.int", "aten.add_.Tensor", "_operator.getitem", "aten.view.default", "aten.reshape.default"}
+
+
+@dataclass(frozen=True)
+class Library:
+    """A node that is a library call."""
+
+    node: str
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Nodes that are one kernel of our own: what it computes, stores, and may write over.
+
+    ``overwrites`` names a tensor of the output's shape that nothing needs after this kernel: a library product's own
+    result, or another kernel's output.
+    """
+
+    name: str
+    family: str
+    nodes: tuple[str, ...]
+    outputs: tuple[str, ...]
+    overwrites: str | None = None
+
+
+Step = Library | Kernel
+
+
+@dataclass(frozen=True)
+class FusionPlan:
+    """One way to run a graph, with a readable name."""
+
+    name: str
+    rewrites: tuple[str, ...]
+    graph: OpGraph
+    steps: tuple[Step, ...]
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return tuple(s for s in self.steps if isinstance(s, Kernel))
+
+    @property
+    def control(self) -> bool:
+        """Whether everything is left to the library as it stands: no kernel, and no weights folded."""
+        return not self.kernels and not self.graph.derived
+
+    def program(self, kernel: Kernel, *, two_sweeps: bool = False) -> Program:
+        return lower(self.graph, kernel.nodes, kernel.outputs, two_sweeps=two_sweeps)
+
+
+def plans(graph: OpGraph) -> tuple[FusionPlan, ...]:
+    """All plans for a graph: for each of its rewritten variants, each way to cut its runs; the control comes last."""
+    found: dict[tuple, FusionPlan] = {}
+    everything = variants(graph)
+    for variant in reversed(everything):
+        for plan in _plans_of(variant):
+            found.setdefault((plan.graph, plan.steps), plan)
+    control = _control(Variant((), graph))
+    fused = sorted(found.values(), key=lambda p: len(p.kernels))
+    return (*fused[: MOST_PLANS - 1], control)
+
+
+def _control(variant: Variant) -> FusionPlan:
+    steps = tuple(Library(n.name) for n in variant.graph.nodes)
+    return FusionPlan(_name(variant, steps), variant.rewrites, variant.graph, steps)
+
+
+def _plans_of(variant: Variant) -> Iterator[FusionPlan]:
+    runs = _runs(variant.graph)
+    options = [list(_cuts(variant.graph, run)) if _fusable(run[0]) else [None] for run in runs]
+    for choice in itertools.islice(itertools.product(*options), 4 * MOST_PLANS):
+        steps = _steps(variant.graph, runs, choice)
+        if steps is not None and (any(isinstance(s, Kernel) for s in steps) or variant.graph.derived):
+            yield FusionPlan(_name(variant, steps), variant.rewrites, variant.graph, steps)
+
+
+def _fusable(node: Node) -> bool:
+    op = OPS.get(node.op)
+    return op is not None and op.kind in ("map", "row", "column")
+
+
+def _runs(graph: OpGraph) -> list[list[Node]]:
+    """Nodes in an order in which they can be run, fusable ones that follow one another together."""
+    runs: list[list[Node]] = []
+    for node in _order(graph):
+        if runs and _fusable(node) and _fusable(runs[-1][0]):
+            runs[-1].append(node)
+        else:
+            runs.append([node])
+    return runs
+
+
+def _order(graph: OpGraph) -> list[Node]:
+    """The nodes with library calls as early as their operands allow, so that chains behind them stay in one piece.
+
+    Nodes with effects keep their places among each other and before and after whoever reads what they change.
+    """
+    touched = {value for n in graph.nodes if n.effect for value in n.values if graph.is_weight(value)}
+    ordered = [n for n in graph.nodes if n.effect or touched & set(n.values)]
+    before = {b.name: a.name for a, b in zip(ordered, ordered[1:])}
+    waiting = list(graph.nodes)
+    made: set[str] = set()
+    names = {n.name for n in graph.nodes}
+    out: list[Node] = []
+    while waiting:
+        ready = [
+            n for n in waiting
+            if all(v in made or v not in names for v in n.values) and before.get(n.name, n.name) in made | {n.name}
+        ]  # fmt: skip
+        libraries = [n for n in ready if not _fusable(n)]
+        follows = [n for n in ready if out and out[-1].name in n.values]
+        node = (libraries or follows or ready)[0]
+        waiting.remove(node)
+        made.add(node.name)
+        out.append(node)
+    return out
+
+
+def _cuts(graph: OpGraph, run: list[Node]) -> Iterator[tuple[tuple[Node, ...], ...]]:
+    """Ways to cut a run into kernels, those of which every piece can be lowered; the most fused first."""
+    length = len(run)
+    masks: list[tuple[bool, ...]]
+    if length - 1 <= ALL_CUTS:
+        masks = sorted(itertools.product((False, True), repeat=length - 1), key=sum)
+    else:
+        greedy = _greedy(graph, run)
+        masks = [greedy, *(tuple(g or i == at for i, g in enumerate(greedy)) for at in range(length - 1) if not greedy[at])]
+        masks.append((True,) * (length - 1))
+    for mask in dict.fromkeys(masks):
+        pieces = _pieces(run, mask)
+        if all(_lowers(graph, piece) for piece in pieces):
+            yield pieces
+
+
+def _pieces(run: Sequence[Node], mask: Sequence[bool]) -> tuple[tuple[Node, ...], ...]:
+    pieces: list[list[Node]] = [[run[0]]]
+    for node, cut in zip(run[1:], mask):
+        if cut:
+            pieces.append([node])
+        else:
+            pieces[-1].append(node)
+    return tuple(tuple(p) for p in pieces)
+
+
+def _greedy(graph: OpGraph, run: Sequence[Node]) -> tuple[bool, ...]:
+    """Cuts such that each piece is as long as it can be."""
+    mask: list[bool] = []
+    piece = [run[0]]
+    for node in run[1:]:
+        if _lowers(graph, (*piece, node)):
+            piece.append(node)
+            mask.append(False)
+        else:
+            piece = [node]
+            mask.append(True)
+    return tuple(mask)
+
+
+def _lowers(graph: OpGraph, piece: Sequence[Node]) -> bool:
+    names = [n.name for n in piece]
+    try:
+        lower(graph, names, _used_outside(graph, names) or names[-1:])
+    except NotFusable:
+        return False
+    return _connected(piece)
+
+
+def _connected(piece: Sequence[Node]) -> bool:
+    """Whether every node but the first touches an earlier one, by reading it or by reading what it reads."""
+    seen = set(piece[0].values) | {piece[0].name}
+    for node in piece[1:]:
+        if not seen & set(node.values):
+            return False
+        seen |= set(node.values) | {node.name}
+    return True
+
+
+def _used_outside(graph: OpGraph, names: Sequence[str]) -> tuple[str, ...]:
+    inside = set(names)
+    return tuple(
+        n for n in names if n in graph.returns or any(u.name not in inside for u in graph.users(n))
+    )
+
+
+def _family(graph: OpGraph, nodes: Sequence[str]) -> str:
+    kinds = {OPS[graph.node(n).op].kind for n in nodes}
+    return "column" if "column" in kinds else "row" if "row" in kinds else "map"
+
+
+def _steps(graph: OpGraph, runs: list[list[Node]], choice: tuple) -> tuple[Step, ...] | None:
+    """The steps of one choice of cuts, kernels named and told what to store; ``None`` where a piece cannot be lowered."""
+    pieces: list[tuple[Node, ...] | Node] = []
+    for run, cut in zip(runs, choice):
+        pieces.extend(run if cut is None else cut)
+    stored = {n.name for n in graph.nodes if not _fusable(n)}
+    kernels: dict[int, tuple[list[str], tuple[str, ...]]] = {}
+    for number, piece in enumerate(pieces):
+        if isinstance(piece, Node):
+            continue
+        nodes = [n.name for n in piece]
+        statistics = OPS[piece[-1].op].kind == "column"
+        outputs = tuple(nodes[-1:]) if statistics else _used_outside(graph, nodes)
+        # What an earlier kernel computed on its way and did not store is computed again here.
+        for node in piece:
+            nodes = _pulled(graph, node, stored, nodes) + nodes
+        kernels[number] = (list(dict.fromkeys(nodes)), outputs)
+        stored.update(outputs)
+    steps: list[Step] = []
+    taken: set[str] = set()
+    for number, piece in enumerate(pieces):
+        if isinstance(piece, Node):
+            if any(v not in stored and graph.producer(v) for v in piece.values):
+                return None
+            steps.append(Library(piece.name))
+            continue
+        nodes, outputs = kernels[number]
+        try:
+            program = lower(graph, nodes, outputs)
+        except NotFusable:
+            return None
+        name = _kernel_name(graph, [n.name for n in piece], taken)
+        later = {v for n in range(number + 1, len(pieces)) for v in _reads(pieces[n], kernels.get(n), graph)}
+        family = _family(graph, nodes)
+        steps.append(Kernel(name, family, tuple(nodes), outputs, _overwrites(graph, program, stored, later)))
+    return tuple(steps)
+
+
+def _reads(piece: tuple[Node, ...] | Node, kernel: tuple[list[str], tuple[str, ...]] | None, graph: OpGraph) -> set[str]:
+    if isinstance(piece, Node):
+        return set(piece.values)
+    return {v for name in kernel[0] for v in graph.node(name).values}
+
+
+def _pulled(graph: OpGraph, node: Node, stored: set[str], have: list[str]) -> list[str]:
+    """Maps that the node needs and nobody stored, in order."""
+    out: list[str] = []
+    for value in node.values:
+        producer = graph.producer(value)
+        if producer is not None and value not in stored and value not in have:
+            out.extend(_pulled(graph, producer, stored, have))
+            out.append(value)
+    return out
+
+
+def _overwrites(graph: OpGraph, program: Program, stored: set[str], later: set[str]) -> str | None:
+    """An operand that may be written over by the kernel's one full-size output."""
+    outputs = [s for s in program.stores if s.level == "element"]
+    if len(outputs) != 1 or program.result is not None:
+        return None
+    for load in program.loads:
+        producer = graph.producer(load.tensor)
+        fresh = producer is not None and (_fusable(producer) or OPS.get(producer.op, OPS["identity"]).kind == "anchor")
+        if fresh and load.access.full and load.tensor not in later and load.tensor not in graph.returns:
+            if graph.type(load.tensor) == graph.type(outputs[0].tensor):
+                return load.tensor
+    return None
+
+
+_LABELS = {"lerp_affine": "affine", "normalise_affine": "normalise", "batch_statistics": "statistics", "pow_scalar": "pow"}
+
+
+def _label(node: Node) -> str:
+    if node.op in OPS:
+        return _LABELS.get(node.op, node.op)
+    return node.op.split(".")[1].rstrip("_") if "." in node.op else node.op
+
+
+def _kernel_name(graph: OpGraph, nodes: Sequence[str], taken: set[str]) -> str:
+    stem = "_".join(_label(graph.node(n)) for n in nodes)[:60]
+    name, count = stem, 1
+    while name in taken:
+        count += 1
+        name = f"{stem}_{count}"
+    taken.add(name)
+    return name
+
+
+def _name(variant: Variant, steps: Sequence[Step]) -> str:
+    graph = variant.graph
+    parts = []
+    for step in steps:
+        if isinstance(step, Kernel):
+            parts.append(f"{step.family}[{', '.join(_label(graph.node(n)) for n in step.nodes)}]")
+        elif graph.node(step.node).op not in _UNNAMED:
+            parts.append(f"{_label(graph.node(step.node))}(library)")
+    shown = [r for r in variant.rewrites if r not in ("drop_identity", "split_batchnorm")]
+    return " + ".join(parts) + (f" after {', '.join(shown)}" if shown else "")

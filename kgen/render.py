@@ -1,0 +1,511 @@
+"""Rendering: plans with their parameters filled in, as the source of a ``ModelNew`` that stands alone."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import keyword
+import re
+import symtable
+import textwrap
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
+
+from kgen import __version__
+from kgen.candidate import Candidate, Params
+from kgen.errors import RenderError
+from kgen.fusion import FusionPlan, Kernel
+from kgen.graph import BatchSize, Derived, OpGraph, Tensor, Weight
+from kgen.hardware import Hardware
+from kgen.ops import OPS
+from kgen.problem import Problem
+from kgen.templates import FOLDER, Argument, Rendering, Task, template_for
+from kgen.templates.cpu import common as cpu
+from kgen.templates.spelling import helpers
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+@dataclass(frozen=True)
+class Way:
+    """How one mode is computed: a plan and its parameters (``k0.block`` is the first kernel's)."""
+
+    mode: str
+    plan: FusionPlan
+    params: Params
+
+    def kernel_params(self, number: int) -> Params:
+        prefix = f"k{number}."
+        return {k.removeprefix(prefix): v for k, v in self.params.items() if k.startswith(prefix)}
+
+
+def render(problem: Problem, ways: Sequence[Way], hardware: Hardware, *, both_modes: bool) -> Candidate:
+    """The candidate of these ways: one for each mode, or a single one.
+
+    ``both_modes`` says that a single way is right in train and in eval mode. Raises :class:`RenderError` where a
+    template is wrong.
+    """
+    return _File(problem, tuple(ways), hardware, both_modes).candidate()
+
+
+def kernel_text(task: Task, params: Params) -> tuple[str, Rendering]:
+    """The text of one kernel with its launcher, without the helpers that it calls."""
+    import jinja2
+
+    template = template_for(task)
+    rendering = template.render(task, params)
+    try:
+        text = _environment().get_template(template.file).render(**rendering.context)
+    except jinja2.TemplateError as error:
+        raise RenderError(f"template {template.file}: {error}") from error
+    return text.strip(), rendering
+
+
+def translation_unit(texts: Sequence[str], device_type: str) -> str:
+    """Kernels as one file of C++ or CUDA, with the helpers that they call in front."""
+    body = "\n\n".join(texts)
+    found = helpers(body, device_type)
+    if device_type == "cuda":
+        parts = ["#include <cfloat>\n#include <cmath>\n#include <cuda_runtime.h>", found.table, found.kernels, body]
+    else:
+        math = f"namespace vec {{\n\n{found.math.strip()}\n\n}}  // namespace vec" if found.math else ""
+        parts = ["#include <cfloat>\n#include <cmath>\n#include <cstdint>", math, found.table, found.kernels, body]
+    return "\n\n".join(p.strip() for p in parts if p.strip())
+
+
+def compiler_flags(hardware: Hardware, params: Sequence[Params]) -> list[str]:
+    """Flags of the kernels' compiler, those of the architecture among them."""
+    if hardware.device_type == "cpu":
+        return cpu.flags(params)
+    number = hardware.arch.removeprefix("sm_")
+    return ["-O3", f"-gencode=arch=compute_{number},code=sm_{number}", "-Xptxas=-v"]
+
+
+@lru_cache(maxsize=1)
+def _environment() -> "jinja2.Environment":
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+class _File:
+    """One ``ModelNew`` file in the making."""
+
+    def __init__(self, problem: Problem, ways: tuple[Way, ...], hardware: Hardware, both_modes: bool) -> None:
+        self.problem, self.ways, self.hardware, self.both_modes = problem, ways, hardware, both_modes
+        self.device_type = hardware.device_type
+        self.kernels: list[tuple[str, Rendering]] = []  # name of the launcher, how it is called
+        self.graph = ways[0].plan.graph
+
+    def candidate(self) -> Candidate:
+        texts, way_lines, all_params = [], [], []
+        for way in self.ways:
+            renderings: dict[str, Rendering] = {}
+            for number, kernel in enumerate(way.plan.kernels):
+                named = self._renamed(way, kernel)
+                params = way.kernel_params(number)
+                text, rendering = kernel_text(Task(way.plan, named, self.hardware), params)
+                texts.append(text)
+                all_params.append(params)
+                self.kernels.append((named.name, rendering))
+                renderings[kernel.name] = rendering
+            way_lines.append({"method": self._method(way), "lines": self._body(way, renderings)})
+        source = self._source(texts, all_params, way_lines)
+        params = {k: v for way in self.ways for k, v in self._prefixed(way).items()}
+        plan = " / ".join(w.plan.name if len(self.ways) == 1 else f"{w.mode}: {w.plan.name}" for w in self.ways)
+        return Candidate(
+            source=source,
+            plan=plan,
+            params=params,
+            device_type=self.device_type,
+            kernels=len(self.kernels),
+            control=all(w.plan.control for w in self.ways),
+            rewrites=tuple(dict.fromkeys(r for w in self.ways for r in w.plan.rewrites)),
+        )
+
+    def _prefixed(self, way: Way) -> Params:
+        return way.params if len(self.ways) == 1 else {f"{way.mode}.{k}": v for k, v in way.params.items()}
+
+    def _renamed(self, way: Way, kernel: Kernel) -> Kernel:
+        """The kernel under a name of its own where both modes have kernels."""
+        from dataclasses import replace
+
+        return kernel if len(self.ways) == 1 else replace(kernel, name=f"{way.mode}_{kernel.name}")
+
+    def _method(self, way: Way) -> str:
+        return "_run" if len(self.ways) == 1 else f"_{way.mode}"
+
+    # The module
+
+    def _source(self, texts: list[str], params: list[Params], ways: list[dict[str, Any]]) -> str:
+        kernel_source = translation_unit(texts, self.device_type) if texts else ""
+        flags = compiler_flags(self.hardware, params)
+        digest = hashlib.sha256("\0".join([kernel_source, *flags]).encode()).hexdigest()[:16]
+        stem = re.sub(r"\W", "_", self.problem.name)[:40]
+        model = _ModelText(self.problem)
+        graph = self.graph
+        inputs = [i.name for i in graph.inputs]
+        derived = self._derived()
+        packed = None if graph.output == f"{{{graph.returns[0]}}}" else graph.output
+        names = list(dict.fromkeys(graph.returns))
+        context = {
+            "title": self.problem.title,
+            "chain": " -> ".join(_chain(graph)),
+            "plan_lines": [f"Plan: {self._plan(w)}" for w in self.ways],
+            "param_lines": _wrapped("Parameters: ", [f"{k}={v}" for w in self.ways for k, v in self._prefixed(w).items()]),
+            "version": __version__,
+            "problem": f"{self.problem.name}.py",
+            "modes": "train and eval mode" if self.both_modes or len(self.ways) > 1 else f"{self.ways[0].mode} mode",
+            "device_name": self.hardware.name,
+            "imports": _imports(model, bool(texts), self._uses_functional(ways)),
+            "kernel_source": kernel_source,
+            "source_constant": "CUDA_SOURCE" if self.device_type == "cuda" else "CPP_SOURCE",
+            "flags_constant": "CUDA_FLAGS" if self.device_type == "cuda" else "CFLAGS",
+            "flags": _list(flags),
+            "extension": f"kgen_{stem}_{digest}",
+            "device_type": self.device_type,
+            "alignment": 16 if self.device_type == "cuda" else 4,
+            "kernels": [{"name": n, "pointers": len(r.arguments)} for n, r in self.kernels],
+            "definitions": model.definitions,
+            "bases": model.bases,
+            "class_body": model.class_body,
+            "forward_signature": model.forward_signature(inputs, [g for g, _ in graph.guards]),
+            "one_mode": None if self.both_modes or len(self.ways) > 1 else self.ways[0].mode,
+            "guards": [
+                f'if {n} != {v!r}: raise ValueError(f"{n} is {{{n}!r}}: this file was made for {v!r}")'
+                for n, v in graph.guards
+            ],
+            "checks": self._checks(),
+            "first": inputs[0] if inputs else None,
+            "device_of": self._device_of(),
+            "inputs": inputs,
+            "ways": ways,
+            "packed": packed.format(**{n: n for n in names}) if packed else None,
+            "packed_names": ", ".join(names) + ("," if len(names) == 1 else ""),
+            "derived": [line for d in derived for line in self._derive(d)],
+            "derived_names": [d.name for d in derived],
+            "derived_sources": [self._weight(w) for w in self._derived_sources(derived)],
+        }
+        if not inputs:
+            raise RenderError("forward takes no tensor")
+        text = _environment().get_template("model_new.py.j2").render(**context)
+        return re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
+
+    def _plan(self, way: Way) -> str:
+        return way.plan.name if len(self.ways) == 1 else f"{way.mode}: {way.plan.name}"
+
+    def _uses_functional(self, ways: list[dict[str, Any]]) -> bool:
+        return any("F." in line for way in ways for line in way["lines"])
+
+    def _checks(self) -> list[str]:
+        graph, lines = self.graph, []
+        for value in graph.inputs:
+            first = value.name == graph.batch_input
+            sizes = [
+                "None" if first and d == 0 and isinstance(s, BatchSize) else str(s)
+                for d, s in enumerate(value.type.sizes())
+            ]
+            lines.append(f'check("{value.name}", {value.name}, {_tuple(sizes)}, torch.{value.type.dtype})')
+            if first:
+                multiple = value.type.multiples[0]
+                if multiple != 1:
+                    message = f"{value.name} has {{{value.name}.shape[0]}} rows, not a multiple of {multiple}"
+                    lines.append(f'if {value.name}.shape[0] % {multiple}: raise ValueError(f"{message}")')
+                lines.append(self._batch(value.name, multiple))
+        needs_batch = any("batch_size" in line for line in lines[2:])
+        return lines if needs_batch else [line for line in lines if not line.startswith("batch_size")]
+
+    @staticmethod
+    def _batch(name: str, multiple: int) -> str:
+        return f"batch_size = {name}.shape[0]" + (f" // {multiple}" if multiple != 1 else "")
+
+    def _device_of(self) -> str | None:
+        """A parameter whose device the inputs' must be."""
+        weights = [w for w in self.graph.weights if not w.buffer] or list(self.graph.weights)
+        return self._weight(weights[0]) if weights else None
+
+    def _weight(self, weight: Weight) -> str:
+        parts = weight.path.split(".")
+        if all(p.isidentifier() and not keyword.iskeyword(p) for p in parts):
+            return f"self.{weight.path}"
+        return f'self.get_{"buffer" if weight.buffer else "parameter"}("{weight.path}")'
+
+    # Derived weights
+
+    def _derived(self) -> list[Derived]:
+        found: dict[str, Derived] = {}
+        for way in self.ways:
+            found.update({d.name: d for d in way.plan.graph.derived})
+        return list(found.values())
+
+    def _derived_sources(self, derived: list[Derived]) -> list[Weight]:
+        made = {d.name for d in derived}
+        names = dict.fromkeys(s for d in derived for s in d.sources if s not in made)
+        weights = {w.name: w for way in self.ways for w in self._all_weights(way)}
+        return [weights[n] for n in names]
+
+    def _all_weights(self, way: Way) -> tuple[Weight, ...]:
+        return way.plan.graph.weights
+
+    def _derive(self, d: Derived) -> list[str]:
+        made = {x.name for x in self._derived()}
+        weights = {w.name: w for way in self.ways for w in way.plan.graph.weights}
+        spelled = [s if s in made else self._weight(weights[s]) for s in d.sources]
+        return [f"{d.name} = {d.expression.format(*spelled)}"]
+
+    # The forward of one way
+
+    def _body(self, way: Way, renderings: Mapping[str, Rendering]) -> list[str]:
+        graph, lines = way.plan.graph, []
+        if graph.batch_input is not None:
+            source = next(i for i in graph.inputs if i.name == graph.batch_input)
+            lines.append(self._batch(source.name, source.type.multiples[0]))
+        derived = [d.name for d in self._derived()]
+        if derived:
+            used = {v for n in graph.nodes for v in n.values}
+            lines.append(f"{_targets([d if d in used else '_' for d in derived])} = self._weights()")
+        spelled = {w.name: self._weight(w) for w in graph.weights}
+        spelled |= {i.name: i.name for i in graph.inputs} | {d: d for d in derived}
+        for step in way.plan.steps:
+            if isinstance(step, Kernel):
+                lines += self._launch(way, step, renderings[step.name], spelled)
+            else:
+                node = graph.node(step.node)
+                call = node.call.format(*(spelled[v] for v in node.values))
+                call = call.replace("_device", f"{graph.inputs[0].name}.device")
+                local = _python_name(node.name)
+                spelled[node.name] = local
+                used = graph.users(node.name) or node.name in graph.returns
+                lines.append(f"{local} = {call}" if used else call)
+        names = [spelled[r] for r in dict.fromkeys(graph.returns)]
+        single = graph.output == f"{{{graph.returns[0]}}}"
+        lines.append(f"return {names[0]}" if single else f"return {_tuple(names)}")
+        if not any("batch_size" in line for line in lines[1:]):
+            lines = [line for line in lines if not line.startswith("batch_size =")]
+        return lines
+
+    def _launch(self, way: Way, kernel: Kernel, rendering: Rendering, spelled: dict[str, str]) -> list[str]:
+        graph, lines, given = way.plan.graph, [], []
+        first = graph.inputs[0].name
+        program = way.plan.program(kernel)
+        rows = _rows(program.domain, program.cols)
+        if any(OPS[graph.node(n).op].kind == "column" for n in kernel.nodes):
+            lines.append(f"if {rows} < 2:")
+            lines.append('    raise ValueError("batch norm in train mode needs more than one value per channel")')
+        overwritten: str | None = None
+        for a in rendering.arguments:
+            if a.role in ("in", "state"):
+                given.append(self._operand(graph, a, spelled))
+            elif a.role == "inout":
+                overwritten = _python_name(next(s.tensor for s in program.stores if s.level == "element"))
+                lines.append(f"{overwritten} = {spelled[a.tensor]}  # written over")
+                given.append(overwritten)
+            elif a.role == "out":
+                local = _python_name(a.tensor)
+                lines.append(f"{local} = {first}.new_empty({_sizes(graph.type(a.tensor))})")
+                spelled[a.tensor] = local
+                given.append(local)
+            else:
+                lines.append(f"{a.name} = {first}.new_empty({a.size.replace('rows', rows)})")
+                given.append(a.name)
+        lines.append(f"launch(_{self._renamed(way, kernel).name}, {rows}, {', '.join(given)})")
+        for store in program.stores:
+            if store.tensor not in spelled:
+                spelled[store.tensor] = overwritten
+        return lines
+
+    def _operand(self, graph: OpGraph, a: Argument, spelled: Mapping[str, str]) -> str:
+        """A tensor as a kernel takes it: what comes from outside or from the library may need a dense copy."""
+        producer = graph.producer(a.tensor)
+        if a.role == "state" or (producer is not None and OPS.get(producer.op, OPS["identity"]).kind != "identity"):
+            return spelled[a.tensor]
+        return f"dense({spelled[a.tensor]})"
+
+
+class _ModelText:
+    """What a ``ModelNew`` takes over from the problem's file: how ``Model`` is constructed, and what that needs."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.source = problem.source
+        self.tree = ast.parse(self.source)
+        self.lines = self.source.splitlines()
+        (self.model,) = [n for n in self.tree.body if isinstance(n, ast.ClassDef) and n.name == "Model"] or [None]
+        if self.model is None:
+            raise RenderError("class Model is imported: its source is not in the problem's file")
+        kept = self._kept_methods()
+        self.class_body = [self._text(n, "    ") for n in self.model.body if self._is_kept(n, kept)]
+        self.bases = ", ".join(ast.unparse(b) for b in self.model.bases) or "nn.Module"
+        self.scopes = {t.get_name(): t for t in symtable.symtable(self.source, "problem", "exec").get_children()}
+        needed = self._globals(self.scopes["Model"], kept)
+        for base in (*self.model.bases, *self.model.decorator_list):
+            needed |= _names(base)
+        self.definitions, self.imports = self._outside(needed)
+
+    def forward_signature(self, inputs: Sequence[str], guards: Sequence[str]) -> str:
+        """Parameters of ``forward`` as the problem has them."""
+        forward = next(n for n in self.model.body if isinstance(n, ast.FunctionDef) and n.name == "forward")
+        arguments = forward.args
+        names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)][1:]
+        if arguments.vararg or arguments.kwarg or not set((*inputs, *guards)) <= set(names):
+            raise RenderError("forward takes *args or **kwargs, which kgen does not render")
+        for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+            a.annotation = None
+        return ast.unparse(arguments)
+
+    def _kept_methods(self) -> set[str]:
+        """Methods that constructing the model calls, directly or not, and those of Python's own protocols."""
+        methods = {n.name: n for n in self.model.body if isinstance(n, ast.FunctionDef) and n.name != "forward"}
+        kept = {n for n in methods if n.startswith("__") or n == "extra_repr"}
+        waiting = list(kept)
+        while waiting:
+            for node in ast.walk(methods[waiting.pop()]):
+                called = node.attr if isinstance(node, ast.Attribute) else None
+                if called in methods and called not in kept:
+                    kept.add(called)
+                    waiting.append(called)
+        return kept
+
+    def _is_kept(self, node: ast.stmt, kept: set[str]) -> bool:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return node.name in kept
+        return not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) and not isinstance(node, ast.Pass)
+
+    def _globals(self, scope: symtable.SymbolTable, children: set[str] | None = None) -> set[str]:
+        """Names of the module that a class or function refers to; of a class, in these of its methods alone."""
+        found = {s.get_name() for s in scope.get_symbols() if s.is_referenced() and (s.is_global() or s.is_free())}
+        if children is not None:
+            # Names in the class's own statements, which may be the module's.
+            found |= {s.get_name() for s in scope.get_symbols() if s.is_referenced()}
+        for child in scope.get_children():
+            if children is None or child.get_name() in children:
+                found |= self._globals(child)
+        return found
+
+    def _outside(self, needed: set[str]) -> tuple[list[str], list[str]]:
+        """Definitions and imports of the module that the names need, each after what it needs itself."""
+        owners: dict[str, ast.stmt] = {}
+        imports: dict[str, str] = {}
+        for node in self.tree.body:
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                for alias in node.names:
+                    single = ast.unparse(type(node)(**{**vars(node), "names": [alias]}))
+                    imports[(alias.asname or alias.name).split(".")[0]] = single
+            elif node is not self.model:
+                for name in _defined(node):
+                    owners[name] = node
+        wanted: list[ast.stmt] = []
+        used_imports: dict[str, str] = {}
+
+        def need(names: set[str]) -> None:
+            for name in sorted(names):
+                if name in imports:
+                    used_imports[name] = imports[name]
+                node = owners.get(name)
+                if node is not None and node not in wanted:
+                    wanted.append(node)
+                    scope = self.scopes.get(name)
+                    need(_names(node) if scope is None else self._globals(scope) | _outer_names(node))
+
+        need(needed)
+        ordered = [n for n in self.tree.body if n in wanted]
+        return [self._text(n, "") for n in ordered], list(dict.fromkeys(used_imports.values()))
+
+    def _text(self, node: ast.stmt, indent: str) -> str:
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+        # A comment right above belongs to what it stands above.
+        while first > 1 and self.lines[first - 2].strip().startswith("#"):
+            first -= 1
+        text = textwrap.dedent("\n".join(self.lines[first - 1 : node.end_lineno]))
+        return textwrap.indent(re.sub(r"\bModel\b", "ModelNew", text), indent)
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def _outer_names(node: ast.AST) -> set[str]:
+    """Names that a definition needs where it stands: bases, decorators, defaults."""
+    found: set[str] = set()
+    for field in ("bases", "decorator_list"):
+        for part in getattr(node, field, []):
+            found |= _names(part)
+    for part in ast.walk(node):
+        if isinstance(part, ast.arguments):
+            for default in (*part.defaults, *(d for d in part.kw_defaults if d is not None)):
+                found |= _names(default)
+    return found
+
+
+def _defined(node: ast.stmt) -> set[str]:
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return {node.name}
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+def _imports(model: _ModelText, kernels: bool, functional: bool) -> list[str]:
+    """Import lines: the standard library's, then torch's, those of the problem among them."""
+    lines = ["import torch", "import torch.nn as nn"]
+    lines += ["import torch.nn.functional as F"] if functional else []
+    lines += ["from torch.utils.cpp_extension import load_inline"] if kernels else []
+    standard = ["import ctypes"] if kernels else []
+    for line in model.imports:
+        module = line.split()[1]
+        (lines if module.split(".")[0] == "torch" else standard).append(line)
+    standard, lines = list(dict.fromkeys(standard)), list(dict.fromkeys(lines))
+    ordered = [line for line in lines if line.startswith("import")] + [line for line in lines if line.startswith("from")]
+    return [*sorted(standard), *([""] if standard else []), *ordered]
+
+
+def _chain(graph: OpGraph) -> list[str]:
+    return [n.op.split(".")[1] if "." in n.op else n.op for n in graph.nodes if not n.op.startswith("aten.add_")]
+
+
+def _rows(domain: Tensor, cols: int) -> str:
+    """Rows of a domain as Python source."""
+    fixed, multiple, left = 1, 0, cols
+    sizes = list(zip(domain.shape, domain.multiples))
+    while sizes and left > 1:
+        size, _ = sizes.pop()
+        left //= size
+    for size, m in sizes:
+        if m:
+            multiple = m
+        else:
+            fixed *= size
+    if not multiple:
+        return str(fixed)
+    return str(BatchSize(multiple * fixed))
+
+
+def _sizes(tensor: Tensor) -> str:
+    return _tuple([str(s) for s in tensor.sizes()])
+
+
+def _tuple(parts: Sequence[str]) -> str:
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def _targets(names: Sequence[str]) -> str:
+    return ", ".join(names) + ("," if len(names) == 1 else "")
+
+
+def _list(items: Sequence[str]) -> str:
+    return "[" + ", ".join(f'"{i}"' for i in items) + "]"
+
+
+def _python_name(name: str) -> str:
+    return f"{name}_value" if keyword.iskeyword(name) or name in ("self", "torch", "nn", "F", "launch", "dense") else name
+
+
+def _wrapped(head: str, parts: Sequence[str]) -> list[str]:
+    if not parts:
+        return []
+    return textwrap.wrap(head + ", ".join(parts), width=110, subsequent_indent=" " * len(head), break_on_hyphens=False)

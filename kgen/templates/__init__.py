@@ -1,0 +1,98 @@
+"""Templates: families of kernels, each a Jinja2 file with its space of parameters beside it.
+
+``cuda/row.cu.j2`` is the text of the family ``row`` in CUDA; ``cuda/row.py`` holds its ``TEMPLATE``: the axes and
+constraints, and what the text is rendered with. A new family is such a pair of files; nothing else knows of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Callable, Mapping
+
+from kgen.candidate import Params
+from kgen.fusion import FusionPlan, Kernel
+from kgen.hardware import Hardware
+from kgen.space import Constraint, Space
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Task:
+    """One kernel of a plan, to be rendered for a device."""
+
+    plan: FusionPlan
+    kernel: Kernel
+    hardware: Hardware
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One pointer argument of a launcher, in order.
+
+    ``role`` is ``in``, ``out`` (a tensor to be made), ``inout`` (written over) or ``workspace`` (``size`` is Python
+    source for its number of float32 elements, in which ``rows`` may be used).
+    """
+
+    name: str
+    role: str
+    tensor: str = ""
+    size: str = ""
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """What a template makes of a task: the context of its text and how its launcher is called."""
+
+    context: Mapping[str, Any]
+    arguments: tuple[Argument, ...]
+
+
+@dataclass(frozen=True)
+class Template:
+    """One family of kernels for one kind of device."""
+
+    family: str
+    device_type: str
+    file: str
+    space: Callable[[Task], Space]
+    render: Callable[[Task, Params], Rendering]
+
+
+@lru_cache(maxsize=None)
+def templates() -> Mapping[tuple[str, str], Template]:
+    """All templates by (family, device type), found by looking through the folders beside this file."""
+    found: dict[tuple[str, str], Template] = {}
+    for device_type in ("cuda", "cpu"):
+        package = importlib.import_module(f"kgen.templates.{device_type}")
+        for module in pkgutil.iter_modules(package.__path__):
+            template = getattr(importlib.import_module(f"{package.__name__}.{module.name}"), "TEMPLATE", None)
+            if template is not None:
+                found[template.family, template.device_type] = template
+    return found
+
+
+def template_for(task: Task) -> Template:
+    return templates()[task.kernel.family, task.hardware.device_type]
+
+
+def space_for(plan: FusionPlan, hardware: Hardware) -> Space:
+    """The space of a whole plan: each kernel's parameters under ``k0``, ``k1``, ..."""
+    spaces = {}
+    for number, kernel in enumerate(plan.kernels):
+        task = Task(plan, kernel, hardware)
+        spaces[f"k{number}"] = template_for(task).space(task)
+    joined = Space.joined(spaces)
+    widths = [a.name for a in joined.axes if a.name.endswith(".vector_bits")]
+    if len(widths) < 2:
+        return joined
+    one_width = Constraint(
+        "one_vector_width",
+        "the compiler takes one preferred vector width for a file",
+        lambda p: len({p[w] for w in widths}) == 1,
+    )
+    return Space(joined.axes, (*joined.constraints, one_width))

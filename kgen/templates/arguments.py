@@ -1,0 +1,70 @@
+"""The launcher's pointers, alike on every kind of device."""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+from kgen.candidate import Params
+from kgen.program import Program, Store
+from kgen.space import Axis
+from kgen.templates import Argument, Task
+from kgen.templates.spelling import output_pointer, pointer
+
+
+def output_axis(task: Task) -> list[Axis]:
+    """Where the result goes: over an operand that nothing needs any more, or into memory of its own."""
+    return [Axis("output", ("in_place", "new"))] if task.kernel.overwrites else []
+
+
+def arguments(task: Task, program: Program, params: Params) -> list[Argument]:
+    """The launcher's pointers: what is read, then what is written; one of each may be the same."""
+    over = task.kernel.overwrites if params.get("output") == "in_place" else None
+    found = [Argument(pointer(t), "inout" if t == over else "in", t) for t in program.tensors]
+    for store in program.stores:
+        if not (over and store.level == "element"):
+            found.append(Argument(output_pointer(store.tensor), "out", store.tensor))
+    return found
+
+
+def sources(args: Sequence[Argument]) -> dict[str, str]:
+    """The pointer through which each tensor is read."""
+    return {a.tensor: a.name for a in args if a.role in ("in", "inout")}
+
+
+def written(store: Store, args: Sequence[Argument]) -> str:
+    """The pointer through which a result is written: its own, or that of the operand that it is written over."""
+    own = output_pointer(store.tensor)
+    return own if any(a.name == own for a in args) else next(a.name for a in args if a.role == "inout")
+
+
+def declared(argument: Argument) -> str:
+    """The argument as a kernel declares it. What is written over is read through the same pointer."""
+    if argument.role == "in":
+        return f"const float* __restrict__ {argument.name}"
+    return f"float* __restrict__ {argument.name}"
+
+
+def signature(args: Sequence[Argument]) -> dict[str, str]:
+    """Parameter lists of kernel and launcher, and the call of one by the other."""
+    return {
+        "parameters": ", ".join(declared(a) for a in args),
+        "launcher_parameters": ", ".join(f"{'const ' if a.role == 'in' else ''}float* {a.name}" for a in args),
+        "arguments": ", ".join(a.name for a in args),
+    }
+
+
+def summary(task: Task) -> str:
+    """One line that says what the kernel computes and of what."""
+    nodes = set(task.kernel.nodes)
+    outside = dict.fromkeys(v for n in task.kernel.nodes for v in task.plan.graph.node(n).values if v not in nodes)
+    return f"{task.kernel.name}: {', '.join(task.kernel.nodes)} from {', '.join(outside)}."
+
+
+def batch_statistics(task: Task) -> tuple[dict[str, str], list[Argument]]:
+    """Of the node that ends a ``column`` kernel: its operands by role, and the pointers that finishing a column needs."""
+    node = task.plan.graph.node(task.kernel.nodes[-1])
+    roles = dict(zip(node["roles"], node.inputs))
+    extra = [Argument("weight_in", "in", roles["weight"])] if "weight" in roles else []
+    if "running_mean" in roles:
+        extra += [Argument(r, "state", roles[r]) for r in ("running_mean", "running_var")]
+    return roles, [*extra, Argument("statistics_out", "out", node.name)]

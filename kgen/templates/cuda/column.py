@@ -1,0 +1,98 @@
+"""The family ``column`` in CUDA: statistics over the batch for every column, behind maps."""
+
+from __future__ import annotations
+
+from kgen.candidate import Params
+from kgen.ops import c_float
+from kgen.program import schedule
+from kgen.space import Axis, Constraint, Space
+from kgen.templates import Argument, Rendering, Task, Template
+from kgen.templates.arguments import arguments as pointers, batch_statistics, declared, signature, sources, summary
+from kgen.templates.cuda import common
+from kgen.templates.spelling import row_loads, statement
+
+
+def space(task: Task) -> Space:
+    program = task.plan.program(task.kernel)
+    cols, rows = program.cols, program.rows
+    axes = (
+        Axis("block", (256, 128, 512, 1024)),
+        Axis("combine", ("two_kernels", "last_block", "atomics")),
+        Axis("vec", (4, 2, 1)),
+        Axis("splits", (8, 4, 16, 32, 64)),
+    )
+
+    def lines(p: Params) -> int:
+        return int(p["block"]) // 32
+
+    constraints = (
+        Constraint(
+            "vector_width",
+            f"a row of {cols} does not divide into vectors of that width",
+            lambda p: cols % int(p["vec"]) == 0,
+        ),
+        Constraint(
+            "rows_for_all",
+            f"{rows} rows are too few to give every line of every block one",
+            lambda p: lines(p) * int(p["splits"]) <= max(rows, lines(p)),
+        ),
+        Constraint(
+            "shared_memory",
+            "the lines' moments would need more shared memory than a block has without asking",
+            lambda p: (2 * 32 * int(p["vec"]) + 1) * lines(p) * 4 <= 48 << 10,
+        ),
+        Constraint(
+            "too_many_blocks",
+            "more blocks than the chip can run in four rounds: merging them costs more than they win",
+            lambda p: -(-cols // (32 * int(p["vec"]))) * int(p["splits"]) * int(p["block"])
+            <= 4 * 2048 * max(task.hardware.multiprocessors, 1),
+        ),
+    )
+    return Space(axes, constraints)
+
+
+def render(task: Task, params: Params) -> Rendering:
+    program = task.plan.program(task.kernel)
+    plan = schedule(program, keep=True)
+    (sweep,) = plan.sweeps
+    node = task.plan.graph.node(task.kernel.nodes[-1])
+    roles, extra = batch_statistics(task)
+    vec, threads, splits = int(params["vec"]), int(params["block"]), int(params["splits"])
+    combine = str(params["combine"])
+    cols, groups = program.cols, -(-program.cols // (32 * vec))
+    counters = 2 * cols if combine == "atomics" else 3 * cols * splits
+    arguments = pointers(task, program, params)
+    workspace = Argument("workspace", "workspace", size=str(counters + groups))
+    outer, inner = common.load_statements(sweep.loads, vec, sources(arguments))
+    inner += [statement(m, "cuda") for m in sweep.maps]
+    finish = "".join(f", {declared(a)}" for a in extra)
+    context = {
+        "name": task.kernel.name,
+        "summary": summary(task),
+        "cols": cols,
+        "threads": threads,
+        "lines": threads // 32,
+        "vec": vec,
+        "splits": splits,
+        "groups": groups,
+        "combine": combine,
+        "counters": counters,
+        "cleared_from": 0 if combine == "atomics" else counters,
+        "cleared": counters + groups if combine == "atomics" else groups,
+        "eps": c_float(node["eps"]),
+        "momentum": c_float(node["momentum"]),
+        "keep_factor": c_float(1.0 - node["momentum"]),
+        "weight": "weight" in roles,
+        "running": "running_mean" in roles,
+        "result": program.result,
+        "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
+        "outer": outer,
+        "inner": inner,
+        "finish_parameters": finish,
+        "finish_arguments": "".join(f", {a.name}" for a in extra),
+        **signature([*arguments, *extra, workspace]),
+    }
+    return Rendering(context, (*arguments, *extra, workspace))
+
+
+TEMPLATE = Template("column", "cuda", "cuda/column.cu.j2", space, render)

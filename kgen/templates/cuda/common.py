@@ -1,0 +1,49 @@
+"""What the CUDA families share: the statements that load and store vectors of elements."""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+from kgen.program import Load, Store
+from kgen.templates import Argument
+from kgen.templates.arguments import written
+from kgen.templates.spelling import element_index
+
+
+def load_statements(loads: Sequence[Load], vec: int, read_from: dict[str, str]) -> tuple[list[str], list[str]]:
+    """Statements before the loop over a vector's elements, and those in it."""
+    outer: list[str] = []
+    inner: list[str] = []
+    for load in loads:
+        if load.level == "row":
+            continue
+        source, index, mode = read_from[load.tensor], element_index(load), load.access.mode(vec)
+        if vec == 1:
+            inner.append(f"const float {load.name} = {source}[{index}];")
+        elif mode == "vector":
+            outer.append(f"const Vector<{vec}> {load.name}_vector = load_vector<{vec}>({source} + {index});")
+            inner.append(f"const float {load.name} = {load.name}_vector.v[j];")
+        elif mode == "splat":
+            outer.append(f"const float {load.name} = {source}[{index}];")
+        else:
+            index = load.access.index("row", "(col + j)")
+            inner.append(f"const float {load.name} = {source}[{index}];")
+    return outer, inner
+
+
+def store_statements(
+    stores: Sequence[Store], vec: int, cols: int, args: Sequence[Argument]
+) -> tuple[list[str], list[str], list[str]]:
+    """Statements that gather results, and those that store them after the loop over a vector's elements."""
+    outer: list[str] = []
+    inner: list[str] = []
+    close: list[str] = []
+    for store in stores:
+        target = written(store, args)
+        if vec == 1:
+            inner.append(f"{target}[row * {cols} + col] = {store.arg};")
+        else:
+            outer.append(f"Vector<{vec}> {store.tensor}_result;")
+            inner.append(f"{store.tensor}_result.v[j] = {store.arg};")
+            close.append(f"store_vector<{vec}>({target} + row * {cols} + col, {store.tensor}_result);")
+    return outer, inner, close

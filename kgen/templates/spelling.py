@@ -1,0 +1,133 @@
+"""How programs are spelled in C: expressions, functions, and the helper files that a kernel's text calls for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Mapping
+
+from kgen.templates import FOLDER
+from kgen.ops import FUNCTIONS, Function
+from kgen.program import Load, Map, Program, Schedule, Sweep
+
+#: What stands for the capitals of an expression.
+PRIMITIVES: Mapping[str, Mapping[str, str]] = {
+    "cuda": {
+        "EXP": "expf", "EXPM1": "expm1f", "LOG": "logf", "LOG1P": "log1pf", "ERF": "erff", "TANH": "tanhf",
+        "SIN": "sinf", "COS": "cosf", "POW": "powf", "SQRT": "sqrtf", "ABS": "fabsf",
+    },
+    "cpu": {
+        "EXP": "vec::exp", "EXPM1": "vec::expm1", "LOG": "vec::log", "LOG1P": "vec::log1p", "ERF": "vec::erf",
+        "TANH": "vec::tanh", "SIN": "vec::sin", "COS": "vec::cos", "POW": "vec::pow", "SQRT": "std::sqrt",
+        "ABS": "std::fabs",
+    },
+}  # fmt: skip
+
+_QUALIFIER = {"cuda": "__device__ __forceinline__", "cpu": "__attribute__((always_inline)) inline"}
+
+
+def expression(text: str, device_type: str) -> str:
+    """The expression with its capitals spelled for the device."""
+    table = PRIMITIVES[device_type]
+    return re.sub(r"\b([A-Z][A-Z0-9]+)\(", lambda m: f"{table[m[1]]}(" if m[1] in table else m[0], text)
+
+
+def statement(step: Map, device_type: str) -> str:
+    """``const float name = expression;``"""
+    return f"const float {step.name} = {expression(step.expression.format(*step.args), device_type)};"
+
+
+def pointer(tensor: str) -> str:
+    """The name of the kernel's argument that points to a tensor that is read."""
+    return f"{tensor}_in"
+
+
+@dataclass(frozen=True)
+class Helpers:
+    """The functions that a kernel's text calls, each after those that it calls itself, as texts by where they stand.
+
+    ``math`` are files of the device's ``functions`` (on the CPU: the namespace ``vec``), ``table`` functions of
+    :data:`kgen.ops.FUNCTIONS`, ``kernels`` files of ``kernels``, which may call both.
+    """
+
+    math: str
+    table: str
+    kernels: str
+
+
+def helpers(text: str, device_type: str) -> Helpers:
+    """What ``text`` calls, directly or not."""
+    folders = {kind: FOLDER / device_type / kind for kind in ("functions", "kernels")}
+    files = {stem: body for folder in folders.values() for stem, body in _files(folder).items()}
+    defines = {name: stem for folder in folders.values() for name, stem in _defined(folder).items()}
+    order: list[str] = []  # names of files and of functions of the table
+    seen: set[str] = set()
+
+    def visit(body: str) -> None:
+        for name in re.findall(r"\b([a-z_][a-z0-9_]*)\s*(?:<[^<>;]*>)?\(", body):
+            key = defines.get(name, name)
+            if key in seen or (key not in FUNCTIONS and key not in files):
+                continue
+            seen.add(key)
+            visit(files[key] if key in files else function(FUNCTIONS[key], device_type).split("{", 1)[1])
+            order.append(key)
+
+    visit(text)
+    return Helpers(
+        "\n".join(files[n] for n in order if n in _files(folders["functions"])),
+        "\n".join(function(FUNCTIONS[n], device_type) for n in order if n not in files),
+        "\n".join(files[n] for n in order if n in _files(folders["kernels"])),
+    )
+
+
+@lru_cache(maxsize=None)
+def _defined(folder: Path) -> Mapping[str, str]:
+    """The functions that each file of the folder defines, with the file's stem."""
+    pattern = re.compile(r"^\S.*?\b(\w+)\([^()]*\) \{$", re.MULTILINE)
+    return {name: stem for stem, text in _files(folder).items() for name in pattern.findall(text)}
+
+
+@lru_cache(maxsize=None)
+def _files(folder: Path) -> Mapping[str, str]:
+    return {path.stem: path.read_text() for path in sorted(folder.glob("*")) if path.suffix in (".h", ".cuh")}
+
+
+def function(f: Function, device_type: str) -> str:
+    """A function of the table as C."""
+    parameters = ", ".join(f"float {p}" for p in f.parameters)
+    body = expression(f.body, device_type)
+    return f"// {f.comment}\n{_QUALIFIER[device_type]} float {f.name}({parameters}) {{\n    return {body};\n}}\n"
+
+
+def describe(sweep: Sweep, stores: tuple[str, ...]) -> str:
+    """One line that says what a sweep does."""
+    parts = []
+    if sweep.loads:
+        parts.append("load " + ", ".join(x.name for x in sweep.loads))
+    if sweep.held:
+        parts.append("take up " + ", ".join(sweep.held))
+    if sweep.keeps:
+        parts.append("keep " + ", ".join(sweep.keeps))
+    parts += [f"reduce to {', '.join(r.names)}" for r in sweep.reductions]
+    if stores:
+        parts.append("store " + ", ".join(stores))
+    return "; ".join(parts)
+
+
+def row_loads(plan_schedule: Schedule) -> list[str]:
+    """Statements that load the values of the whole row."""
+    return [f"const float {x.name} = {pointer(x.tensor)}[{x.access.index('row', '0')}];" for x in plan_schedule.row_loads]
+
+
+def element_index(load: Load) -> str:
+    return load.access.index("row", "col")
+
+
+def output_pointer(tensor: str) -> str:
+    return f"{tensor}_out"
+
+
+def uses_online_softmax(program: Program) -> bool:
+    return any(r.kind == "softmax" for r in program.reductions)
