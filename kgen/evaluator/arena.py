@@ -18,13 +18,14 @@ from kgen.evaluator.channel import memory_file
 Node = dict[str, Any]
 
 _ALIGN = 256
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN = (bool, int, float, str, type(None))
 
 
 def describe(value: Any, offset: int = 0) -> tuple[Node, int]:
     """The node of ``value``, its tensors laid out from byte ``offset`` on; and the byte behind the last."""
     kind = type(value)
-    if kind is torch.Tensor or kind is torch.nn.Parameter:
+    if kind in _TENSORS:
         if value.layout != torch.strided:
             return {"kind": "other", "type": f"Tensor with layout {value.layout}"}, offset
         node = {"kind": "tensor", "dtype": str(value.dtype).removeprefix("torch."), "device": str(value.device.type),
@@ -69,8 +70,8 @@ def nodes(node: Node) -> Iterator[Node]:
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
-    """The tensors among the leaves of ``value``."""
-    return [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
+    """The tensors among the leaves of ``value``; a subclass may do anything when looked at, and is none."""
+    return [leaf for _, leaf in leaves(value) if type(leaf) in _TENSORS]
 
 
 def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:

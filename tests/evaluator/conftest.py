@@ -1,0 +1,44 @@
+"""One evaluator for the tests of this folder: small sizes, the CPU, eager as the only baseline."""
+
+import pytest
+
+from kgen.candidate import Candidate
+from kgen.evaluator.evaluator import Evaluator
+from kgen.evaluator.protocol import Accuracy, Limits
+from kgen.problem import read_problem
+
+SIZES = {"batch_size": "160", "in_features": "64", "out_features": "96"}
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="session")
+def problem():
+    return read_problem("linear_gelu_softmax", SIZES)
+
+
+@pytest.fixture(scope="session")
+def evaluator(home, problem):
+    limits = Limits(load_seconds=20, validate_seconds=10, time_seconds=20, host_bytes=4 << 30)
+    with Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=home, limits=limits,
+                   baselines=("eager",)) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def builder(evaluator):
+    return evaluator.builder()
+
+
+@pytest.fixture(scope="session")
+def judge(evaluator, builder):
+    """Build and evaluate a source; its evaluation."""
+
+    def run(source):
+        candidate = Candidate(source, "by hand", {}, "cpu")
+        return evaluator.evaluate(candidate, builder.build(source))
+
+    return run
