@@ -181,12 +181,15 @@ def sweep(
     """
     from kgen.evaluator.protocol import Accuracy
     from kgen.problem import read_problem
+
+    asked = read_problem(problem, overrides, mode)  # before anything that takes time to import
+
     from kgen.sweep import SweepRequest, run
     from kgen.views import progress
     from kgen.views.console import console
 
     request = SweepRequest(
-        problem=read_problem(problem, overrides, mode),
+        problem=asked,
         device=device,
         accuracy=Accuracy(accuracy),
         budget=budget,
@@ -198,7 +201,7 @@ def sweep(
     watch = progress.JsonLines(click.echo) if as_json else progress.Watch() if quiet else progress.Live(console())
     with watch:
         run(request, watch)
-    return _sweep_ended(watch.tally, request.problem, db, as_json)
+    return _sweep_ended(watch.tally, asked, db, as_json)
 
 
 def _sweep_ended(tally: Tally, problem: Problem, db: str | None, as_json: bool) -> int:

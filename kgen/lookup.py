@@ -14,15 +14,13 @@ from kgen.store.results import ProblemRow
 def find(store: Store, reference: str, overrides: Mapping[str, str], mode: str | None) -> ProblemRow:
     """The problem that was swept as ``reference`` with these overrides in this mode.
 
-    A file is looked for first, and its present text counts; else any problem of the store with that name. Without
+    A file is looked for first, and its present text counts; else any problem of the store with that name. Without a
     ``mode`` it is the one that the constructor leaves the model in. Raises :class:`NotFoundError` where it was never
     swept, and :class:`ProblemError` for a file that is no problem.
     """
-    name = problem_name(reference)
-    same_name = queries.problems(store, name=name)
+    same_name = queries.problems(store, name=problem_name(reference))
     if _is_file(reference):
-        asked = read_problem(reference, overrides, mode)
-        found = [row for row in same_name if row.source_hash == asked.source_hash]
+        found = queries.problems(store, source_hash=read_problem(reference, overrides, mode).source_hash)
     elif same_name:
         found = [row for row in same_name if _has(row, overrides)]
     else:

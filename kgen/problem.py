@@ -176,7 +176,8 @@ def _parse(path: Path, source: str) -> ast.Module:
     try:
         return ast.parse(source, str(path))
     except SyntaxError as error:
-        raise ProblemError(f"{path}:{error.lineno}: syntax error: {error.msg}") from error
+        where = f"{path}:{error.lineno}" if error.lineno else str(path)
+        raise ProblemError(f"{where}: syntax error: {error.msg}") from error
     except ValueError as error:
         raise ProblemError(f"{path}: is not Python source: {error}") from error
 

@@ -6,6 +6,7 @@ beginning and never fail halfway; the wait is told to people after a second, and
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
 from contextlib import contextmanager
@@ -121,6 +122,7 @@ _MEANINGS: dict[int, tuple[type[KgenError], str]] = {
 
 
 def _engine(url: str) -> Engine:
+    shown = re.sub("//[^@/]*@", "//", url)  # a password is not for the screen
     try:
         parsed = make_url(url)
         options: dict[str, Any] = {}
@@ -128,9 +130,9 @@ def _engine(url: str) -> Engine:
             options["connect_args"] = {"timeout": NOTICE_SECONDS, "isolation_level": None}
         engine = create_engine(parsed, json_serializer=codec.dumps, **options)
     except (ArgumentError, NoSuchModuleError) as error:
-        raise StoreError(f"{url}: is no database URL or path ({_first_line(error)})") from error
+        raise StoreError(f"{shown}: is no database URL or path ({_first_line(error)})") from error
     except ImportError as error:
-        raise StoreError(f"{url}: needs the Python module {error.name!r}, which is not installed") from error
+        raise StoreError(f"{shown}: needs the Python module {error.name!r}, which is not installed") from error
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _on_sqlite_connect)
         event.listen(engine, "begin", _on_sqlite_begin)

@@ -1,0 +1,227 @@
+"""Databases that cannot be used, locks that are waited for, and processes that are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from samples import Filled
+
+from kgen.errors import DiskError, NotFoundError, StoreBusyError, StoreError, StoreVersionError
+from kgen.store import Store, database, queries
+
+#: A process that judges one candidate after the other, and prints each when it is committed.
+WRITER = """
+import sys
+from samples import Filled, candidate
+from kgen.store import Store
+with Store.open(sys.argv[1]) as store:
+    filled = Filled(store)
+    print(filled.sweep, flush=True)
+    for number in range(int(sys.argv[2])):
+        text = f"{filled.sweep} {number}"
+        filled.judge(candidate(text))
+        print(candidate(text).id, flush=True)
+"""
+
+
+def start_writer(path: Path, number: int) -> subprocess.Popen[str]:
+    folders = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+    command = [sys.executable, "-c", WRITER, str(path), str(number)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "NOTICE_SECONDS", 0.05)
+    monkeypatch.setattr(database, "WAIT_SECONDS", 0.2)
+
+
+def test_url_in_the_environment_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KGEN_DB", f"sqlite:///{tmp_path / 'other.db'}")
+    with Store.open():
+        assert (tmp_path / "other.db").is_file()
+
+
+def test_home_folder_is_made(kgen_home: Path) -> None:
+    with Store.open():
+        assert (kgen_home / "kgen.db").is_file()
+
+
+def test_url_opens_the_same_database_again(store: Store, filled: Filled) -> None:
+    with Store.open(store.url) as again:
+        assert queries.resolve(again, filled.sweep) == ("sweep", filled.sweep)
+
+
+def test_writes_go_to_a_log_ahead(store: Store) -> None:
+    with store.database.read() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+
+
+def test_missing_database_is_not_made_by_a_reader(path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no database"):
+        Store.open(str(path), create=False)
+    assert not path.exists()
+
+
+def test_empty_file_is_not_filled_by_a_reader(path: Path) -> None:
+    path.touch()
+    with pytest.raises(NotFoundError, match="empty"):
+        Store.open(str(path), create=False)
+
+
+def test_file_that_is_no_database_is_refused(path: Path) -> None:
+    path.write_text("no database at all, but long enough to have a header of a hundred bytes" * 2)
+    with pytest.raises(StoreError, match="is not a kgen database"):
+        Store.open(str(path))
+
+
+def test_database_of_another_program_is_refused(path: Path) -> None:
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE songs (title TEXT)")
+    other.close()
+    with pytest.raises(StoreError, match="belongs to another program"):
+        Store.open(str(path))
+
+
+def test_database_of_a_newer_kgen_is_refused(store: Store, path: Path) -> None:
+    with store.database.write() as connection:
+        connection.exec_driver_sql("UPDATE kgen_version SET version_num = '9999'")
+    with pytest.raises(StoreVersionError, match="newer kgen"):
+        Store.open(str(path))
+
+
+def test_damaged_database_is_refused(store: Store, path: Path) -> None:
+    store.close()
+    with open(path, "r+b") as file:
+        file.seek(100)
+        file.write(b"\xff" * 8000)
+    with pytest.raises(StoreError, match="damaged"):
+        Store.open(str(path))
+
+
+def test_folder_is_no_database(tmp_path: Path) -> None:
+    with pytest.raises(DiskError, match="cannot be opened"):
+        Store.open(str(tmp_path))
+
+
+def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DiskError, match="cannot be made"):
+        Store.open(str(tmp_path / "file" / "folder" / "kgen.db"))
+
+
+def test_url_of_an_unknown_database_is_refused() -> None:
+    with pytest.raises(StoreError, match="no database URL"):
+        Store.open("nonsense://here")
+
+
+def test_password_is_not_shown() -> None:
+    with pytest.raises(StoreError) as raised:
+        Store.open("nonsense://me:secret@here/db")
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "text"),
+    [
+        (sqlite3.SQLITE_FULL, DiskError, "the disk is full"),
+        (sqlite3.SQLITE_READONLY, DiskError, "read-only"),
+        (sqlite3.SQLITE_IOERR | 2 << 8, DiskError, "the disk reports an error"),
+        (sqlite3.SQLITE_BUSY, StoreBusyError, "locked by another process"),
+    ],
+)
+def test_error_of_the_disk_is_one_line(store: Store, code: int, kind: type[Exception], text: str) -> None:
+    error = sqlite3.OperationalError("as the driver has it")
+    error.sqlite_errorcode = code
+    with pytest.raises(kind, match=text), store.database.write():
+        raise error
+
+
+def test_disk_that_is_full_is_one_line(filled: Filled) -> None:
+    with filled.store.database.write() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1")  # the pool keeps this connection, and its limit
+    with pytest.raises(DiskError, match="full"):
+        filled.store.add_problem(filled.problem.__class__("large", "large.py", "x" * 1_000_000, (), "train"))
+
+
+def test_writer_waits_for_another_and_says_so_once(
+    path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "NOTICE_SECONDS", 0.05)
+    notices: list[str] = []
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    threading.Timer(0.5, other.commit).start()
+    with Store.open(str(path), notice=notices.append) as waiting:
+        Filled(waiting)
+    other.close()
+    assert len(notices) == 1 and "waiting" in notices[0]
+
+
+def test_writer_gives_up_in_the_end(path: Path, store: Store, short_waits: None) -> None:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with Store.open(str(path)) as waiting, pytest.raises(StoreBusyError, match="locked by another process"):
+        Filled(waiting)
+    other.close()
+
+
+def test_reader_does_not_wait_for_a_writer(filled: Filled, path: Path, short_waits: None) -> None:
+    with filled.store.database.write(), Store.open(str(path), create=False) as reader:
+        assert len(queries.sweeps(reader)) == 1
+
+
+def test_reader_gives_up_on_an_exclusive_lock(path: Path, store: Store, short_waits: None) -> None:
+    store.close()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("PRAGMA locking_mode = EXCLUSIVE")
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(StoreBusyError):
+        Store.open(str(path), create=False)
+    other.close()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes to read-only folders too")
+def test_folder_that_is_read_only_is_one_line(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(DiskError):
+        Store.open(str(tmp_path / "kgen.db"))
+
+
+def test_killed_writer_loses_nothing_that_was_committed(path: Path) -> None:
+    committed: set[str] = set()
+    for judged_before_the_kill in (0, 1, 2, 5, 9):
+        writer = start_writer(path, 10_000)
+        assert writer.stdout
+        sweep = writer.stdout.readline().strip()
+        for _ in range(judged_before_the_kill):
+            committed.add(writer.stdout.readline().strip())
+        writer.send_signal(signal.SIGKILL)
+        committed |= {line.strip() for line in writer.stdout if line.endswith("\n")}
+        writer.wait()
+        writer.stdout.close()
+        with Store.open(str(path)) as store:
+            assert queries.sweep(store, sweep).row.state == "interrupted"
+            with store.database.read() as connection:
+                assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
+                assert connection.exec_driver_sql("PRAGMA foreign_key_check").all() == []
+                found = set(connection.exec_driver_sql("SELECT candidate_id FROM trial").scalars())
+        assert committed <= found
+
+
+def test_two_sweeps_write_at_once_and_lose_nothing(path: Path) -> None:
+    writers = [start_writer(path, 30) for _ in range(2)]
+    printed = [set(writer.communicate()[0].split()) for writer in writers]
+    assert [writer.returncode for writer in writers] == [0, 0]
+    with Store.open(str(path)) as store:
+        for ids in printed:
+            sweep = next(name for name in ids if len(name) == 16)
+            assert set(store.evaluated(sweep)) == ids - {sweep}

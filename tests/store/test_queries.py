@@ -1,0 +1,287 @@
+"""What the read side answers: who is best, what ties, what failed; and that no question reads a whole large table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from samples import Filled, candidate, environment, evaluation, problem, timing
+from sqlalchemy import event
+
+from kgen.candidate import Candidate, Rejection
+from kgen.errors import NotFoundError
+from kgen.evaluator.protocol import Accuracy, Depth, Status
+from kgen.store import Store, queries
+from kgen.store.results import BestRow
+
+#: Tables that grow with every candidate.
+LARGE = ("candidate", "source", "rejection", "evaluation", "trial", "timing")
+
+
+def the_best(filled: Filled, **filters: Any) -> BestRow:
+    [row] = queries.best(filled.store, problem_ids=[filled.problem.id], **filters)
+    return row
+
+
+def best_id(filled: Filled, **filters: Any) -> str | None:
+    trial = the_best(filled, **filters).trial
+    return trial and trial.candidate
+
+
+def test_faster_finalist_is_best(filled: Filled) -> None:
+    filled.finish(candidate("slow"), 1.1, 1.2, 1.3)
+    filled.finish(candidate("fast"), 1.4, 1.5, 1.6)
+    assert best_id(filled) == candidate("fast").id
+
+
+def test_finalist_goes_before_a_candidate_that_was_only_screened(filled: Filled) -> None:
+    filled.finish(candidate("final"), 1.1, 1.2, 1.3)
+    filled.judge(candidate("screened"), speedup=9.0)
+    assert best_id(filled) == candidate("final").id
+
+
+def test_control_is_never_best(filled: Filled) -> None:
+    filled.finish(candidate("control", control=True), 1.9, 2.0, 2.1)
+    filled.finish(candidate("own kernel"), 1.1, 1.2, 1.3)
+    assert best_id(filled) == candidate("own kernel").id
+
+
+def test_controls_alone_leave_no_best(filled: Filled) -> None:
+    filled.finish(candidate("control", control=True), 1.9, 2.0, 2.1)
+    row = the_best(filled)
+    assert (row.trial, row.beats_baseline) == (None, False)
+
+
+def test_tie_is_won_by_fewer_kernels(filled: Filled) -> None:
+    filled.finish(candidate("two", kernels=2), 1.4, 1.6, 1.8, tie=True)
+    filled.finish(candidate("one", kernels=1), 1.4, 1.5, 1.8, tie=True)
+    assert (best_id(filled), the_best(filled).ties) == (candidate("one").id, 1)
+
+
+def test_tie_is_won_by_fewer_lines_among_as_many_kernels(filled: Filled) -> None:
+    filled.finish(candidate("x = 1\ny = 2"), 1.4, 1.6, 1.8, tie=True)
+    filled.finish(candidate("x = 1"), 1.4, 1.5, 1.8, tie=True)
+    assert best_id(filled) == candidate("x = 1").id
+
+
+def test_tie_is_won_by_the_smaller_id_in_the_end(filled: Filled) -> None:
+    filled.finish(candidate("a"), 1.4, 1.6, 1.8, tie=True)
+    filled.finish(candidate("b"), 1.4, 1.5, 1.8, tie=True)
+    assert best_id(filled) == min(candidate("a").id, candidate("b").id)
+
+
+def test_finalists_of_two_sweeps_tie_where_their_intervals_overlap(filled: Filled) -> None:
+    filled.finish(candidate("two", kernels=2), 1.4, 1.6, 1.8)
+    filled.sweep = filled.start()
+    filled.finish(candidate("one", kernels=1), 1.3, 1.35, 1.5)
+    assert best_id(filled) == candidate("one").id
+
+
+def test_finalist_of_two_sweeps_counts_as_the_later_has_it(filled: Filled) -> None:
+    filled.finish(candidate("once lucky"), 1.9, 2.0, 2.1)
+    filled.sweep = filled.start()
+    filled.finish(candidate("once lucky"), 1.1, 1.2, 1.3)
+    assert [trial and trial.speedup for trial in [the_best(filled).trial]] == [1.2]
+
+
+def test_interval_above_one_beats_the_baseline(filled: Filled) -> None:
+    filled.finish(candidate(), 1.01, 1.2, 1.3)
+    assert the_best(filled).beats_baseline
+
+
+def test_interval_that_reaches_one_does_not_beat_the_baseline(filled: Filled) -> None:
+    filled.finish(candidate(), 1.0, 1.2, 1.3)
+    assert not the_best(filled).beats_baseline
+
+
+def test_screening_alone_does_not_beat_the_baseline(filled: Filled) -> None:
+    filled.judge(candidate(), speedup=2.0)
+    row = the_best(filled)
+    assert (best_id(filled), row.beats_baseline) == (candidate().id, False)
+
+
+def test_screened_best_stands_beside_its_sweeps_baselines(filled: Filled) -> None:
+    filled.judge(candidate(), speedup=2.0)
+    baselines = [timing("eager", (3.0,), depth=Depth.FINAL), timing("compile", (2.5,), depth=Depth.FINAL)]
+    filled.store.add_timings(filled.sweep, filled.environment.id, Accuracy.FP32, baselines)
+    trial = the_best(filled).trial
+    assert trial and (trial.baseline, trial.baselines) == ("compile", {"eager": 3.0, "compile": 2.5})
+
+
+def test_wrong_candidate_is_never_best(filled: Filled) -> None:
+    filled.judge(candidate(), Status.WRONG_VALUES)
+    assert best_id(filled) is None
+
+
+def test_speedup_is_over_the_fastest_baseline(filled: Filled) -> None:
+    filled.finish(candidate(), 1.4, 1.5, 1.6)
+    trial = the_best(filled).trial
+    assert trial and (trial.baseline, trial.baselines) == ("compile", {"eager": 4.0, "compile": 3.0})
+
+
+def test_environments_are_not_mixed_and_the_latest_counts(filled: Filled, store: Store) -> None:
+    filled.finish(candidate("elsewhere"), 8.9, 9.0, 9.1)
+    later = Filled(store, environment=environment("another cpu"))
+    later.finish(candidate("here"), 1.1, 1.2, 1.3)
+    assert best_id(filled) == candidate("here").id
+
+
+def test_sweep_with_nothing_right_does_not_hide_an_earlier_best(filled: Filled, store: Store) -> None:
+    filled.finish(candidate("right"), 1.1, 1.2, 1.3)
+    later = Filled(store, environment=environment("another cpu"))
+    later.judge(candidate("wrong"), Status.WRONG_VALUES)
+    assert best_id(filled) == candidate("right").id
+
+
+def test_strictest_class_of_accuracy_is_shown_unless_asked(filled: Filled, store: Store) -> None:
+    filled.finish(candidate("exact"), 1.1, 1.2, 1.3)
+    Filled(store, accuracy=Accuracy.KERNELBENCH).finish(candidate("loose"), 8.9, 9.0, 9.1)
+    assert best_id(filled) == candidate("exact").id
+    assert best_id(filled, accuracy=Accuracy.KERNELBENCH) == candidate("loose").id
+
+
+@pytest.mark.parametrize(("device", "winner"), [("cpu", "on cpu"), ("cuda", "on cuda"), ("cuda:1", "on cuda")])
+def test_device_filters_by_kind_or_number(filled: Filled, store: Store, device: str, winner: str) -> None:
+    filled.finish(candidate("on cpu"), 1.1, 1.2, 1.3)
+    gpu = Filled(store, environment=environment("a gpu", "cuda"), device="cuda:1")
+    gpu.finish(candidate("on cuda"), 1.1, 1.2, 1.3)
+    assert best_id(filled, device=device) == candidate(winner).id
+
+
+def test_device_never_swept_on_has_no_best(filled: Filled) -> None:
+    assert queries.best(filled.store, device="cuda") == []
+
+
+def test_each_problem_has_its_own_best_and_the_latest_swept_comes_first(filled: Filled, store: Store) -> None:
+    filled.finish(candidate("of the first"), 1.1, 1.2, 1.3)
+    second = Filled(store, problem=problem("another", source="another source"))
+    second.finish(candidate("of the second"), 1.1, 1.2, 1.3)
+    assert [row.problem.name for row in queries.best(store)] == ["another", "made_up"]
+    assert [row.problem.name for row in queries.best(store, limit=1)] == ["another"]
+
+
+def test_sweeps_come_the_latest_first_with_their_counts(filled: Filled) -> None:
+    filled.judge(candidate("a"))
+    filled.judge(candidate("b"), Status.CRASHED)
+    second = filled.start()
+    rows = queries.sweeps(filled.store)
+    assert [(row.id, row.right, row.tried) for row in rows] == [(second, 0, 0), (filled.sweep, 1, 2)]
+
+
+def test_sweeps_of_one_name_only(filled: Filled, store: Store) -> None:
+    other = Filled(store, problem=problem("another", source="another source"))
+    assert [row.id for row in queries.sweeps(store, name="another")] == [other.sweep]
+
+
+def test_sweep_shows_what_it_chose(filled: Filled) -> None:
+    filled.judge(candidate("screened"), speedup=9.0)
+    filled.finish(candidate("chosen"), 1.4, 1.5, 1.6)
+    filled.store.finish_sweep(filled.sweep, "finished", 1.0, candidate("chosen").id)
+    [row] = queries.sweeps(filled.store)
+    assert row.best and row.best.candidate == candidate("chosen").id
+
+
+def test_sweep_that_goes_on_shows_its_fastest_so_far(filled: Filled) -> None:
+    filled.judge(candidate("slow"), speedup=1.1)
+    filled.judge(candidate("fast"), speedup=1.2)
+    [row] = queries.sweeps(filled.store)
+    assert row.best and row.best.candidate == candidate("fast").id
+
+
+def test_failures_are_grouped_with_the_first_as_example(filled: Filled) -> None:
+    for text, status in (("a", Status.CRASHED), ("b", Status.WRONG_VALUES), ("c", Status.WRONG_VALUES)):
+        filled.judge(candidate(text), status, reason=f"why {text}")
+    failures = queries.sweep(filled.store, filled.sweep).failures
+    assert [(group.status, group.count, group.reason) for group in failures] == [
+        (Status.WRONG_VALUES, 2, "why b"),
+        (Status.CRASHED, 1, "why a"),
+    ]
+
+
+def test_leaders_are_finalists_first_then_by_speedup(filled: Filled) -> None:
+    filled.judge(candidate("screened"), speedup=9.0)
+    filled.finish(candidate("second"), 1.1, 1.2, 1.3)
+    filled.finish(candidate("first"), 1.4, 1.5, 1.6)
+    leaders = queries.sweep(filled.store, filled.sweep, leaders=3).leaders
+    assert [trial.candidate for trial in leaders] == [candidate(text).id for text in ("first", "second", "screened")]
+
+
+def test_candidate_shows_every_evaluation_and_the_sweeps_that_use_it(filled: Filled) -> None:
+    filled.judge(candidate())
+    second = filled.start()
+    known = filled.store.known(candidate().id, filled.environment.id, Accuracy.FP32)
+    assert known
+    filled.store.add_evaluation(second, candidate(), known, environment_id=filled.environment.id)
+    [judgement] = queries.candidate(filled.store, candidate().id).judgements
+    assert {trial.sweep for trial in judgement.trials} == {filled.sweep, second}
+
+
+def test_beginning_of_an_id_names_it(filled: Filled) -> None:
+    filled.judge(candidate())
+    assert queries.resolve(filled.store, candidate().id[:12].upper()) == ("candidate", candidate().id)
+    assert queries.resolve(filled.store, filled.sweep[:8]) == ("sweep", filled.sweep)
+
+
+@pytest.mark.parametrize("prefix", ["f" * 20, "no id", ""])
+def test_id_that_names_nothing_is_refused(filled: Filled, prefix: str) -> None:
+    with pytest.raises(NotFoundError, match="no sweep or candidate"):
+        queries.resolve(filled.store, prefix)
+
+
+def test_beginning_of_two_ids_is_refused(filled: Filled) -> None:
+    candidates = [candidate(str(number)) for number in range(17)]  # two of seventeen begin with the same digit
+    for item in candidates:
+        filled.judge(item)
+    digits = [item.id[0] for item in candidates]
+    with pytest.raises(NotFoundError, match="ambiguous"):
+        queries.resolve(filled.store, next(digit for digit in digits if digits.count(digit) > 1))
+
+
+@contextmanager
+def statements(store: Store) -> Iterator[list[tuple[str, Any]]]:
+    """The statements that are run inside the block, with their parameters."""
+    seen: list[tuple[str, Any]] = []
+
+    def listen(connection: Any, cursor: Any, statement: str, parameters: Any, *rest: Any) -> None:
+        seen.append((statement, parameters))
+
+    event.listen(store.database.engine, "before_cursor_execute", listen)
+    yield seen
+    event.remove(store.database.engine, "before_cursor_execute", listen)
+
+
+QUESTIONS: dict[str, Callable[[Filled, Candidate], Any]] = {
+    "best of all": lambda filled, one: queries.best(filled.store),
+    "best of one": lambda filled, one: queries.best(filled.store, problem_ids=[filled.problem.id]),
+    "sweeps": lambda filled, one: queries.sweeps(filled.store, limit=20),
+    "sweeps of a name": lambda filled, one: queries.sweeps(filled.store, name="made_up"),
+    "sweep": lambda filled, one: queries.sweep(filled.store, filled.sweep, leaders=20),
+    "candidate": lambda filled, one: queries.candidate(filled.store, one.id),
+    "resolve": lambda filled, one: queries.resolve(filled.store, one.id[:8]),
+    "known": lambda filled, one: filled.store.known(one.id, filled.environment.id, Accuracy.FP32),
+    "evaluated": lambda filled, one: filled.store.evaluated(filled.sweep),
+    "add evaluation": lambda filled, one: filled.store.add_evaluation(
+        filled.start(), one, evaluation(one), environment_id=filled.environment.id
+    ),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_question_reads_no_large_table_whole(filled: Filled, question: str) -> None:
+    one = candidate()
+    filled.judge(one, speedup=1.5)
+    filled.finish(candidate("final"), 1.1, 1.2, 1.3)
+    filled.store.finish_sweep(filled.sweep, "finished", 1.0, candidate("final").id)
+    filled.store.add_rejections(filled.sweep, [Rejection("a plan", {}, "threads", "too many")])
+    with statements(filled.store) as seen:
+        QUESTIONS[question](filled, one)
+    plans = []
+    with filled.store.database.read() as connection:
+        for statement, parameters in seen:
+            if statement.startswith(("SELECT", "UPDATE")):
+                plans += [row[-1] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+    assert plans
+    assert [line for line in plans if re.match(rf"SCAN ({'|'.join(LARGE)})\b", line)] == []

@@ -1,0 +1,469 @@
+"""What is typed, what is answered, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+import types
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+from samples import SOURCE, Filled, candidate, problem
+
+from kgen import events, paths
+from kgen.candidate import Rejection
+from kgen.cli import main
+from kgen.evaluator.protocol import Accuracy, Status
+from kgen.problem import Problem
+from kgen.store import Store
+
+ROOT = Path(__file__).parents[1]
+LISTING = ("best", "doctor", "history", "problems", "show")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def kgen(*arguments: str) -> Answer:
+    result = CliRunner().invoke(main, arguments)
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Answer(result.exit_code, result.stdout, result.stderr)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that commands run in, with one problem file that a name finds."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "problems").mkdir()
+    (tmp_path / "problems" / "made_up.py").write_text(SOURCE)
+    return tmp_path
+
+
+@pytest.fixture
+def filled() -> Iterator[Filled]:
+    with Store.open() as store:
+        yield Filled(store)
+
+
+@pytest.fixture
+def won(filled: Filled) -> Filled:
+    """A finished sweep with a winner, a failure and a rejection."""
+    filled.finish(candidate("winner"), 1.4, 1.5, 1.6)
+    filled.judge(candidate("wrong"), Status.WRONG_VALUES, reason="row 3 is off")
+    filled.store.add_rejections(filled.sweep, [Rejection("a plan", {}, "threads", "1024 at most")])
+    filled.store.finish_sweep(filled.sweep, "finished", 61.0, candidate("winner").id)
+    return filled
+
+
+# Help ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", main.commands)
+def test_command_and_each_of_its_options_has_help(name: str) -> None:
+    command = main.commands[name]
+    assert command.help
+    assert [option.name for option in command.params if isinstance(option, click.Option) and not option.help] == []
+
+
+@pytest.mark.parametrize("name", LISTING)
+def test_listing_command_has_the_shared_options(name: str) -> None:
+    assert {"as_json", "db", "limit"} <= {option.name for option in main.commands[name].params}
+
+
+def test_page_of_the_command_line_is_current() -> None:
+    page = runpy.run_path(str(ROOT / "docs" / "make_cli.py"))
+    assert page["PAGE"].read_text(encoding="utf-8") == page["render"](), "run: python docs/make_cli.py"
+
+
+@pytest.mark.parametrize("command", [["--help"], ["best", "made_up"], ["history"], ["show", "0"], ["problems"]])
+def test_command_answers_without_torch(command: list[str], won: Filled) -> None:
+    code = (
+        "import sys; from kgen.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "sys.exit(bool({'torch', 'alembic'} & set(sys.modules)))"
+    )
+    answer = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, env=_environment())
+    assert answer.returncode == 0
+
+
+def test_help_loads_neither_the_database_nor_tables() -> None:
+    code = "import sys, kgen.cli; sys.exit(bool({'sqlalchemy', 'rich', 'kgen.store'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], env=_environment()).returncode == 0
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+# Bad input -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sweep", "no_such"], "no problem 'no_such'"),
+        (["sweep", "made_up", "-D", "nothing=1"], "no such module-level constant"),
+        (["sweep", "made_up", "-D", "batch_size=many"], "not a Python literal"),
+        (["sweep", "made_up", "-D", "batch_size"], "is not NAME=VALUE"),
+        (["sweep", "made_up", "--mode", "dream"], "'dream' is not one of"),
+        (["sweep", "made_up", "--budget", "0"], "0 is not in the range"),
+        (["sweep", "made_up", "--accuracy", "int8"], "'int8' is not one of"),
+        (["sweep"], "Missing argument 'PROBLEM'"),
+        (["no_such_command"], "No such command"),
+        (["best", "no_such"], "no problem 'no_such'"),
+        (["best", "-o", "file.py"], "need a PROBLEM"),
+        (["best", "made_up", "--mode", "eval"], "never swept"),
+        (["best", "made_up", "-D", "batch_size=16"], "never swept"),
+        (["best", "made_up", "--device", "cuda"], "never swept with device cuda"),
+        (["best", "made_up", "--accuracy", "tf32"], "never swept with accuracy tf32"),
+        (["history", "no_such"], "never swept"),
+        (["show", "ffff"], "no sweep or candidate 'ffff'"),
+        (["history", "--db", "missing.db"], "no database at missing.db"),
+        (["history", "--db", "problems/made_up.py"], "is not a kgen database"),
+        (["history", "--db", "nonsense://x"], "no database URL"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(filled: Filled, arguments: list[str], message: str) -> None:
+    answer = kgen(*arguments)
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
+    assert answer.err.startswith("kgen: ") and message in answer.err
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def broken(:\n", "syntax error"),
+        ("def get_inputs(): ...\n", "has no class Model"),
+        ("class Model: ...\n", "has no function get_inputs"),
+        ("\0", "bad.py: "),
+    ],
+)
+@pytest.mark.parametrize("command", ["sweep", "best"])
+def test_bad_problem_file_is_one_line_and_exit_code_2(
+    filled: Filled, folder: Path, command: str, source: str, message: str
+) -> None:
+    (folder / "bad.py").write_text(source)
+    answer = kgen(command, "bad.py")
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+    assert message in answer.err
+
+
+def test_disk_that_is_full_is_one_line_and_exit_code_2(won: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device", "runs")
+
+    monkeypatch.setattr(paths, "write_candidate", full)
+    answer = kgen("best", "made_up")
+    assert (answer.code, answer.err) == (2, "kgen: runs: No space left on device\n")
+
+
+def test_ctrl_c_is_one_line_and_exit_code_130(won: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(paths, "write_candidate", interrupted)
+    answer = kgen("best", "made_up")
+    assert (answer.code, answer.err.strip()) == (130, "kgen: interrupted")
+
+
+# Sweep ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Request:
+    """Stands for the conductor's own request."""
+
+    problem: Problem
+    device: str | None
+    accuracy: Accuracy
+    budget: int | None
+    seconds: float | None
+    jobs: int | None
+    fresh: bool
+    db: str | None
+
+
+@pytest.fixture
+def conductor(monkeypatch: pytest.MonkeyPatch, won: Filled) -> list[Request]:
+    """Replaces the conductor by one that tells of the sweep in the store; the requests that it was given."""
+    return conduct(monkeypatch, won, "finished")
+
+
+def conduct(monkeypatch: pytest.MonkeyPatch, filled: Filled, state: str) -> list[Request]:
+    requests: list[Request] = []
+
+    def run(request: Request, tell: Callable[[events.Event], None]) -> None:
+        requests.append(request)
+        for event in news(filled, state):
+            tell(event)
+
+    module = types.ModuleType("kgen.sweep")
+    vars(module).update(SweepRequest=Request, run=run)
+    monkeypatch.setitem(sys.modules, "kgen.sweep", module)
+    return requests
+
+
+def news(filled: Filled, state: str) -> Iterator[events.Event]:
+    """What a conductor tells of the sweep in the store."""
+    judged = filled.store.evaluated(filled.sweep)
+    yield events.Started(
+        filled.sweep, "made_up", "train", "cpu", filled.environment, "fp32", 2, 10, 3, 5, 0, filled.store.name
+    )
+    yield events.Notice("the machine is busy")
+    yield events.Measured((("eager", 4.0), ("compile", 3.0)))
+    for text in ("winner", "wrong"):
+        if candidate(text).id in judged:
+            speedup = 1.5 if text == "winner" else None
+            yield events.Evaluated(1, candidate(text), judged[candidate(text).id], 2.0, speedup)
+    yield events.Finals((candidate("winner").id,))
+    counts = Counter(str(item.status) for item in judged.values())
+    leader = events.Leader(candidate("winner").id, "row[gelu]", "k0.block=128", 2.0, 1.5, 1.4, 1.6, 0.5, False, False)
+    baseline = events.Leader(None, "compile", "", 3.0, 1.0, 1.0, 1.0, None, False, False)
+    won = bool(counts["ok"])
+    leaders = (leader, baseline) if won else ()
+    best = candidate("winner").id if won else None
+    yield events.Finished(filled.sweep, state, 61.0, tuple(counts.items()), leaders, best, won)
+
+
+def test_sweep_is_given_what_was_typed(conductor: list[Request]) -> None:
+    typed = "-D batch_size=16 --mode eval --device cpu --accuracy kernelbench --budget 7 --time 60 --jobs 2 --fresh"
+    assert kgen("sweep", "made_up", *typed.split()).code == 0
+    [request] = conductor
+    assert (request.problem.overrides, request.problem.asked_mode) == ((("batch_size", 16),), "eval")
+    assert request == Request(request.problem, "cpu", Accuracy.KERNELBENCH, 7, 60.0, 2, True, None)
+
+
+def test_sweep_shows_device_baselines_leaders_failures_and_the_next_command(conductor: list[Request]) -> None:
+    answer = kgen("sweep", "made_up")
+    assert answer.code == 0
+    for fact in ("on cpu: a cpu", "eager 4 ms", "1.500x [1.400, 1.600]", "row 3 is off", "the machine is busy"):
+        assert fact in answer.out
+    assert "kgen best problems/made_up.py -o made_up_fast.py" in answer.out
+
+
+def test_quiet_sweep_shows_only_its_end(conductor: list[Request]) -> None:
+    out = kgen("sweep", "made_up", "-q").out
+    assert "on cpu" not in out and "1.500x [1.400, 1.600]" in out
+
+
+def test_sweep_as_json_is_one_object_for_each_event(conductor: list[Request]) -> None:
+    lines = [json.loads(line) for line in kgen("sweep", "made_up", "--json").out.splitlines()]
+    kinds = ["started", "notice", "measured", "evaluated", "evaluated", "finals", "finished"]
+    assert [line["event"] for line in lines] == kinds
+    assert (lines[3]["candidate"], lines[3]["status"]) == (candidate("winner").id, "ok")
+    assert lines[-1]["counts"] == {"ok": 1, "wrong_values": 1}
+
+
+def test_sweep_with_nothing_right_says_why_most_failed_with_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, filled: Filled
+) -> None:
+    filled.judge(candidate("wrong"), Status.BUILD_ERROR, reason="expected ';'")
+    conduct(monkeypatch, filled, "finished")
+    answer = kgen("sweep", "made_up")
+    assert (answer.code, answer.err.count("\n")) == (1, 1)
+    assert "1 of 1 ended as build_error" in answer.err and "expected ';'" in answer.err
+
+
+def test_interrupted_sweep_shows_the_table_so_far_with_exit_code_130(
+    monkeypatch: pytest.MonkeyPatch, won: Filled
+) -> None:
+    conduct(monkeypatch, won, "interrupted")
+    answer = kgen("sweep", "made_up")
+    assert (answer.code, "1.500x" in answer.out) == (130, True)
+
+
+# Best ----------------------------------------------------------------------------------------------------------
+
+
+def test_best_as_json_is_one_object_with_what_was_measured(won: Filled) -> None:
+    found = kgen("best", "made_up", "--json")
+    expected = {
+        "problem": "made_up",
+        "mode": "train",
+        "candidate": candidate("winner").id,
+        "plan": "linear(library) + row[gelu]",
+        "params": {"k0.block": 128},
+        "rewrites": ["fold"],
+        "status": "ok",
+        "accuracy": "fp32",
+        "median_ms": 2.0,
+        "speedup": 1.5,
+        "speedup_low": 1.4,
+        "speedup_high": 1.6,
+        "baseline": "compile",
+        "baselines": {"eager": 4.0, "compile": 3.0},
+        "error_ratio": 0.5,
+        "sweep": won.sweep,
+        "ties": 0,
+    }
+    assert found.code == 0
+    assert {name: found.json[name] for name in expected} == expected
+    assert found.json["environment"]["id"] == won.environment.id
+
+
+def test_best_names_a_file_with_the_candidates_source(won: Filled) -> None:
+    assert Path(kgen("best", "made_up", "--json").json["file"]).read_text() == "winner"
+
+
+def test_best_of_all_as_json_is_a_list(won: Filled) -> None:
+    assert [row["problem"] for row in kgen("best", "--json").json] == ["made_up"]
+
+
+def test_best_shows_plan_and_interval(won: Filled) -> None:
+    answer = kgen("best", "made_up")
+    assert answer.code == 0
+    assert "linear(library) + row[gelu]" in answer.out and "1.500x [1.400, 1.600]" in answer.out
+
+
+def test_best_finds_a_problem_by_its_path(won: Filled) -> None:
+    assert kgen("best", "problems/made_up.py").code == 0
+
+
+def test_best_finds_a_problem_whose_file_is_gone(won: Filled, folder: Path) -> None:
+    (folder / "problems" / "made_up.py").unlink()
+    assert kgen("best", "made_up").code == 0
+
+
+def test_best_does_not_show_what_was_measured_of_an_older_text(won: Filled, folder: Path) -> None:
+    (folder / "problems" / "made_up.py").write_text(SOURCE + "# changed\n")
+    answer = kgen("best", "made_up")
+    assert (answer.code, "never swept" in answer.err) == (2, True)
+
+
+def test_best_prefers_the_mode_that_was_not_asked_for(filled: Filled) -> None:
+    asked = Filled(filled.store, problem=problem(mode="eval", asked_mode="eval"))
+    asked.finish(candidate("in eval mode"), 1.4, 1.5, 1.6)
+    filled.finish(candidate("in train mode"), 1.4, 1.5, 1.6)
+    assert kgen("best", "made_up", "--json").json["mode"] == "train"
+    assert kgen("best", "made_up", "--mode", "eval", "--json").json["mode"] == "eval"
+
+
+def test_best_that_does_not_beat_pytorch_says_so_with_exit_code_1(filled: Filled) -> None:
+    filled.finish(candidate(), 0.9, 1.0, 1.1)
+    answer = kgen("best", "made_up", "--json")
+    assert (answer.code, answer.json["beats_baseline"]) == (1, False)
+    assert "nothing beats PyTorch" in answer.err
+
+
+def test_best_of_controls_alone_says_so_with_exit_code_1(filled: Filled) -> None:
+    filled.finish(candidate("control", control=True), 1.4, 1.5, 1.6)
+    answer = kgen("best", "made_up", "--json")
+    assert (answer.code, answer.json["candidate"]) == (1, None)
+    assert "no candidate with a kernel of its own" in answer.err
+
+
+def test_best_that_was_only_screened_says_so_with_exit_code_1(filled: Filled) -> None:
+    filled.judge(candidate(), speedup=2.0)
+    answer = kgen("best", "made_up")
+    assert (answer.code, "only screened so far" in answer.err) == (1, True)
+
+
+def test_nothing_is_written_where_nothing_beats_pytorch(filled: Filled, folder: Path) -> None:
+    filled.finish(candidate(), 0.9, 1.0, 1.1)
+    assert kgen("best", "made_up", "-o", "fast.py").code == 1
+    assert not (folder / "fast.py").exists()
+
+
+# History and show ----------------------------------------------------------------------------------------------
+
+
+def test_history_lists_sweeps(won: Filled) -> None:
+    answer = kgen("history")
+    assert answer.code == 0
+    assert won.sweep in answer.out and "1/2" in answer.out and "1 min 01 s" in answer.out
+
+
+def test_history_as_json_counts_by_status(won: Filled) -> None:
+    [row] = kgen("history", "made_up", "--json").json
+    assert (row["sweep"], row["counts"], row["state"]) == (won.sweep, {"ok": 1, "wrong_values": 1}, "finished")
+
+
+def test_history_shows_no_more_than_its_limit(won: Filled) -> None:
+    latest = won.start()
+    assert [row["sweep"] for row in kgen("history", "--limit", "1", "--json").json] == [latest]
+
+
+def test_show_sweep_tells_leaders_failures_and_rejections(won: Filled) -> None:
+    out = kgen("show", won.sweep[:8]).out
+    for fact in (candidate("winner").id[:12], "row 3 is off", "1024 at most", "2 of 10 combinations tried, 1 right"):
+        assert fact in out
+
+
+def test_show_sweep_as_json_has_what_the_table_has(won: Filled) -> None:
+    found = kgen("show", won.sweep, "--json").json
+    assert [row["reason"] for row in found["failures"]] == ["row 3 is off"]
+    assert [row["constraint"] for row in found["rejections"]] == ["threads"]
+    assert [row["candidate"] for row in found["leaders"]] == [candidate("winner").id]
+
+
+def test_show_candidate_tells_plan_errors_and_resources(won: Filled) -> None:
+    out = kgen("show", candidate("winner").id[:10]).out
+    for fact in ("linear(library) + row[gelu]", "fold", "k0.block=128", "given", "registers", "1.500x [1.400, 1.600]"):
+        assert fact in out
+
+
+def test_figure_that_is_infinite_is_null_in_json(won: Filled) -> None:
+    found = kgen("show", candidate("winner").id, "--json").json
+    assert found["evaluations"][0]["errors"][0]["maximum"] is None
+
+
+def test_show_source_is_the_text_alone(won: Filled) -> None:
+    assert kgen("show", candidate("winner").id, "--source").out == "winner"
+
+
+def test_show_log_is_what_the_compiler_said_where_the_file_is_gone(won: Filled) -> None:
+    assert kgen("show", candidate("winner").id, "--log").out == "a log\n"
+
+
+def test_show_log_is_the_log_file(won: Filled, folder: Path) -> None:
+    (folder / "logs").mkdir()
+    (folder / "logs" / "1.log").write_text("all of it")
+    assert kgen("show", candidate("winner").id, "--log").out == "all of it\n"
+
+
+def test_source_of_a_sweep_is_refused(won: Filled) -> None:
+    assert kgen("show", won.sweep, "--source").code == 2
+
+
+# Problems and doctor -------------------------------------------------------------------------------------------
+
+
+def test_problems_are_listed_with_their_sizes(filled: Filled) -> None:
+    found = {row["problem"]: row["sizes"] for row in kgen("problems", "--json").json}
+    assert found["made_up"] == {"batch_size": 8}
+
+
+def test_doctor_as_json_names_what_is_missing_and_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    answer = kgen("doctor", "--json")
+    [compiler] = [check for check in answer.json if check["name"] == "C++ compiler"]
+    assert (answer.code, compiler["ok"]) == (1, False)
+    assert "apt install g++" in compiler["remedy"]
+
+
+def test_doctor_names_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    (folder / "file").touch()
+    monkeypatch.setenv("KGEN_HOME", str(folder / "file" / "runs"))
+    [home] = [check for check in kgen("doctor", "--json").json if check["name"] == "runs"]
+    assert (home["ok"], "KGEN_HOME" in home["remedy"]) == (False, True)
