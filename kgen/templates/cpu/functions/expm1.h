@@ -1,6 +1,6 @@
 // e^x - 1 = 2^n (e^r - 1) + (2^n - 1) with n = round(x / ln 2) and r = x - n ln 2;
 // e^r - 1 = r + r^2 q(r), q a minimax polynomial of degree 5 (kgen's benchmarks/fit_vector_math.py).
-// Largest error: 1.34 ulp.
+// Largest error over all floats: 1.44 ulp.
 __attribute__((always_inline)) inline float expm1(float x) {
     const float sign = x;
     // Beyond these bounds the result is -1 or infinity anyway; a NaN fails both comparisons and stays.

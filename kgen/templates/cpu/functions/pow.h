@@ -2,7 +2,7 @@
 // |x| = m 2^e with m in [sqrt(1/2), sqrt(2)]; log2 m = z p(z^2) with z = (m - 1) / (m + 1);
 // 2^v = 2^n (1 + r q(r)) with n = round(v) and r = v - n.
 // p and q are minimax polynomials of degree 4 and 6 (kgen's benchmarks/fit_vector_math.py).
-// Largest error: 0.51 ulp.
+// Largest error found: 0.51 ulp.
 __attribute__((always_inline)) inline float pow(float x, float y) {
     const float magnitude = __builtin_fabsf(x);
     const bool subnormal = magnitude < 1.17549435e-38f;
