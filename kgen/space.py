@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 from dataclasses import dataclass
 from typing import Callable, Iterator
 
@@ -55,10 +54,6 @@ class Space:
     def allowed(self) -> Iterator[Params]:
         return (p for p in self.combinations() if self.broken(p) is None)
 
-    def sample(self, rng: random.Random) -> Params:
-        """One combination at random; it may be ruled out."""
-        return {a.name: rng.choice(a.values) for a in self.axes}
-
     def corners(self) -> tuple[Params, ...]:
         """A few allowed combinations in which every value of every axis occurs, if it is allowed at all."""
         missing = {(a.name, v) for a in self.axes for v in a.values}
@@ -68,16 +63,3 @@ class Space:
                 chosen.append(params)
                 missing -= set(params.items())
         return tuple(chosen)
-
-    @staticmethod
-    def joined(spaces: dict[str, Space]) -> Space:
-        """One space of several, each one's parameters under its prefix: ``k0.block``."""
-
-        def strip(prefix: str, params: Params) -> Params:
-            return {k.removeprefix(f"{prefix}."): v for k, v in params.items() if k.startswith(f"{prefix}.")}
-
-        def lift(prefix: str, c: Constraint) -> Constraint:
-            return Constraint(c.name, c.reason, lambda params: c.holds(strip(prefix, params)))
-
-        axes = tuple(Axis(f"{p}.{a.name}", a.values) for p, s in spaces.items() for a in s.axes)
-        return Space(axes, tuple(lift(p, c) for p, s in spaces.items() for c in s.constraints))

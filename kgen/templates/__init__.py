@@ -16,7 +16,7 @@ from typing import Any, Callable, Mapping
 from kgen.candidate import Params
 from kgen.fusion import FusionPlan, Kernel
 from kgen.hardware import Hardware
-from kgen.space import Constraint, Space
+from kgen.space import Space
 
 FOLDER = Path(__file__).parent
 
@@ -78,21 +78,3 @@ def templates() -> Mapping[tuple[str, str], Template]:
 
 def template_for(task: Task) -> Template:
     return templates()[task.kernel.family, task.hardware.device_type]
-
-
-def space_for(plan: FusionPlan, hardware: Hardware) -> Space:
-    """The space of a whole plan: each kernel's parameters under ``k0``, ``k1``, ..."""
-    spaces = {}
-    for number, kernel in enumerate(plan.kernels):
-        task = Task(plan, kernel, hardware)
-        spaces[f"k{number}"] = template_for(task).space(task)
-    joined = Space.joined(spaces)
-    widths = [a.name for a in joined.axes if a.name.endswith(".vector_bits")]
-    if len(widths) < 2:
-        return joined
-    one_width = Constraint(
-        "one_vector_width",
-        "the compiler takes one preferred vector width for a file",
-        lambda p: len({p[w] for w in widths}) == 1,
-    )
-    return Space(joined.axes, (*joined.constraints, one_width))

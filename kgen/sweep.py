@@ -1,0 +1,412 @@
+"""A sweep: the one conductor of search, builds, evaluator and store.
+
+    search.ask -> candidate -> [build pool] -> evaluator -> store (committed at once) -> search.tell
+    leaders -> timed again, interleaved with each other and the baselines -> result
+
+Killed at any point, the same command goes on: what was evaluated is in the store, and is found there.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import os
+import time
+from collections import Counter, deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Callable, Iterator
+
+from kgen import events, paths, statistics
+from kgen.candidate import SHORT, Candidate
+from kgen.design import Design
+
+from kgen.evaluator.build import Builder
+from kgen.evaluator.evaluator import Evaluator
+from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Status, Timing
+from kgen.graph import capture
+from kgen.hardware import Hardware, cpu, for_arch
+from kgen.problem import Problem, load
+from kgen.search import Point, Search
+from kgen.statistics import median_ms, ratio_interval
+from kgen.store import Store
+
+#: How many candidates are tried where no budget is given.
+DEFAULT_BUDGET = {"cuda": 96, "cpu": 40}
+#: How many of the fastest are timed again, and how far behind the fastest one of them may be.
+FINALISTS = 5
+FINALIST_MARGIN = 1.10
+#: Seconds of the finals.
+FINAL_SECONDS = {"cuda": 20.0, "cpu": 12.0}
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """What a sweep is asked for. ``seconds`` and ``budget`` bound the search; ``fresh`` neither resumes nor takes over."""
+
+    problem: Problem
+    device: str | None = None
+    accuracy: Accuracy = Accuracy.FP32
+    budget: int | None = None
+    seconds: float | None = None
+    jobs: int | None = None
+    fresh: bool = False
+    db: str | None = None
+
+
+Listener = Callable[[events.Event], None]
+
+
+def run(request: SweepRequest, on_event: Listener) -> events.Finished:
+    """Run a sweep to its end, its budget, or an interrupt.
+
+    Raises :class:`kgen.errors.KgenError` where the problem, the device, a compiler or the database does not serve; a
+    candidate's failure is never raised. ``KeyboardInterrupt`` ends the sweep as interrupted, with what it has.
+    """
+
+    def notice(text: str) -> None:
+        on_event(events.Notice(text))
+
+    device = request.device or default_device()
+    with Store.open(request.db, notice=notice) as store:
+        loaded = load(request.problem)
+        home = paths.home()
+        with Evaluator(
+            request.problem, device=device, accuracy=request.accuracy, home=home, baselines=BASELINES, notice=notice
+        ) as evaluator:
+            problem = evaluator.problem
+            design = Design(problem, capture(replace(loaded, problem=problem)), hardware_of(evaluator))
+            return _Sweep(request, store, evaluator, design, device, on_event).run()
+
+
+def default_device() -> str:
+    """``cuda`` where torch was built for it and a GPU is there, else ``cpu``. Opens no context."""
+    import torch
+
+    has_gpu = any(os.path.exists(f"/dev/nvidia{n}") for n in range(16))
+    return "cuda" if torch.version.cuda and has_gpu else "cpu"
+
+
+def hardware_of(evaluator: Evaluator) -> Hardware:
+    """Limits of the evaluator's device, for constraints and for compiler flags."""
+    environment = evaluator.environment
+    if environment.device_type == "cpu":
+        return cpu()
+    return replace(for_arch(environment.arch), name=environment.device)
+
+
+@dataclass
+class _Entry:
+    """A candidate on its way: rendered, building, judged."""
+
+    point: Point
+    candidate: Candidate
+    building: "Future[BuildReport] | None" = None
+    taken_over: Evaluation | None = None
+
+
+@dataclass
+class _Right:
+    """A candidate that was right, with its screening."""
+
+    candidate: Candidate
+    build: BuildReport
+    evaluation: Evaluation
+    ms: float
+
+
+@dataclass
+class _Sweep:
+    request: SweepRequest
+    store: Store
+    evaluator: Evaluator
+    design: Design
+    device: str
+    on_event: Listener
+    sweep: str = ""
+    number: int = 0
+    counts: Counter = field(default_factory=Counter)
+    right: list[_Right] = field(default_factory=list)
+    binaries: dict[str, str] = field(default_factory=dict)  # what a candidate compiles and runs -> its id
+    judged: dict[str, Evaluation] = field(default_factory=dict)  # found done in this sweep before
+    baseline_ms: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def problem(self) -> Problem:
+        return self.design.problem
+
+    @property
+    def budget(self) -> int:
+        return self.request.budget or DEFAULT_BUDGET[self.design.hardware.device_type]
+
+    def run(self) -> events.Finished:
+        self.started = time.monotonic()
+        self._open()
+        builder = self.evaluator.builder()
+        jobs = self.request.jobs or max(1, len(os.sched_getaffinity(0)))
+        pool = ThreadPoolExecutor(jobs, thread_name_prefix="kgen-build")
+        state = "failed"
+        leaders: tuple[events.Leader, ...] = ()
+        try:
+            self._search(builder, pool, ahead=2 * jobs)
+            leaders = self._finals(builder)
+            state = "finished"
+        except KeyboardInterrupt:
+            state = "interrupted"
+            leaders = self._screened()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            seconds = time.monotonic() - self.started
+            best = next((x.candidate for x in leaders if x.candidate and not x.control), None)
+            self.store.finish_sweep(self.sweep, state, seconds, best)
+        beats = any(x.candidate == best and x.speedup_low > 1.0 for x in leaders) if best else False
+        finished = events.Finished(
+            self.sweep, state, seconds, tuple((str(k), v) for k, v in self.counts.items()), leaders, best, beats
+        )
+        self.on_event(finished)
+        return finished
+
+    def _open(self) -> None:
+        """Begin the sweep in the store, or take up one that was cut off."""
+        environment = self.evaluator.environment
+        health = self.evaluator.health()
+        self.store.add_problem(self.problem, health)
+        self.store.add_environment(environment)
+        arguments = {"device": self.device, "budget": self.request.budget, "seconds": self.request.seconds}
+        found = None
+        if not self.request.fresh:
+            found = self.store.unfinished_sweep(self.problem.id, environment.id, self.request.accuracy, arguments)
+        if found:
+            self.store.reopen_sweep(found)
+            self.sweep = found
+            self.judged = self.store.evaluated(found)
+        else:
+            self.sweep = self.store.start_sweep(
+                problem=self.problem,
+                environment=environment,
+                accuracy=self.request.accuracy,
+                device=self.device,
+                arguments=arguments,
+                combinations=self.design.combinations,
+                budget=self.budget,
+            )
+        rejections = self.design.rejections()
+        self.store.add_rejections(self.sweep, rejections)
+        self.on_event(
+            events.Started(
+                sweep=self.sweep,
+                problem=self.problem.title,
+                mode=str(self.problem.mode),
+                device=self.device,
+                environment=environment,
+                accuracy=self.request.accuracy,
+                plans=len(self.design.choices),
+                combinations=self.design.combinations,
+                rejected=len(rejections),
+                budget=min(self.budget, self.design.combinations),
+                found_done=len(self.judged),
+                db=self.store.name,
+            )
+        )
+        if not health.ok:
+            self._notice(f"this problem cannot tell right from wrong: {', '.join(health.passed_by)} would be accepted")
+
+    # ---- the loop ------------------------------------------------------------------------------------------
+
+    def _search(self, builder: Builder, pool: ThreadPoolExecutor, ahead: int) -> None:
+        """Ask, build ahead, judge in order, tell."""
+        search = Search(self.design.options)
+        waiting: deque[_Entry] = deque()
+        entries = self._entries(search)
+        exhausted = False
+        while True:
+            while not exhausted and len(waiting) < ahead and not self._out_of_time():
+                entry = next(entries, None)
+                if entry is None:
+                    exhausted = True
+                    break
+                if entry.taken_over is None or entry.taken_over.status is Status.OK:
+                    entry.building = pool.submit(builder.build, entry.candidate.source)
+                waiting.append(entry)
+            if not waiting or self._out_of_time():
+                break
+            entry = self._next_built(waiting)
+            search.tell(entry.point, self._judge(entry))
+
+    def _entries(self, search: Search) -> Iterator[_Entry]:
+        """Candidates to judge, each source once, as many as the budget allows."""
+        seen: set[str] = set()
+        while len(seen) < self.budget:
+            point = search.ask()
+            if point is None:
+                return
+            candidate = self.design.candidate(point)
+            if candidate.id in seen:
+                continue
+            seen.add(candidate.id)
+            paths.write_candidate(candidate.id, candidate.source)
+            yield _Entry(point, candidate, taken_over=self._known(candidate))
+
+    def _known(self, candidate: Candidate) -> Evaluation | None:
+        """What the store knows of the candidate on this problem, in this environment and class."""
+        found = self.judged.get(candidate.id)
+        if found is None and not self.request.fresh:
+            found = self.store.known(
+                candidate.id, self.evaluator.environment.id, self.request.accuracy, self.problem.id
+            )
+        return found
+
+    def _next_built(self, waiting: deque[_Entry]) -> _Entry:
+        """The first entry whose build is done, or the first of all once it is."""
+        while True:
+            for entry in waiting:
+                if entry.building is None or entry.building.done():
+                    waiting.remove(entry)
+                    return entry
+            time.sleep(0.005)
+
+    def _judge(self, entry: _Entry) -> float | None:
+        """Evaluate one candidate, keep what became of it, and report it. Returns milliseconds where it was right."""
+        candidate = entry.candidate
+        build = entry.building.result() if entry.building else None
+        evaluation = entry.taken_over or self._duplicate(candidate, build) or self.evaluator.evaluate(candidate, build)
+        if not self.baseline_ms:
+            self._measure_baselines()
+        ms = median_ms(evaluation.timing) if evaluation.status is Status.OK and evaluation.timing else None
+        fastest = min(self.baseline_ms.values(), default=None)
+        speedup = fastest / ms if ms and fastest else None
+        self.store.add_evaluation(
+            self.sweep,
+            candidate,
+            evaluation,
+            environment_id=self.evaluator.environment.id,
+            median_ms=ms,
+            speedup=speedup,
+        )
+        self.number += 1
+        self.counts[evaluation.status] += 1
+        if ms is not None and build is not None:
+            self.right.append(_Right(candidate, build, evaluation, ms))
+            self.binaries.setdefault(_substance(candidate, build), candidate.id)
+        if candidate.id not in self.judged:
+            self.on_event(events.Evaluated(self.number, candidate, evaluation, ms, speedup))
+        return ms
+
+    def _duplicate(self, candidate: Candidate, build: BuildReport | None) -> Evaluation | None:
+        """The verdict on a candidate that compiles to what another one did and runs it the same way."""
+        if build is None or not build.ok or build.binary is None:
+            return None
+        twin = self.binaries.get(_substance(candidate, build))
+        if twin is None or twin == candidate.id:
+            return None
+        reason = f"the same machine code as {twin[:SHORT]}"
+        return Evaluation(candidate.id, Status.DUPLICATE, reason, self.request.accuracy, build=build)
+
+    def _measure_baselines(self) -> None:
+        timings = self.evaluator.baselines()
+        self.baseline_ms = {t.subject: median_ms(t) for t in timings}
+        self.store.add_timings(self.sweep, self.evaluator.environment.id, self.request.accuracy, timings)
+        self.on_event(events.Measured(tuple(self.baseline_ms.items())))
+
+    def _out_of_time(self) -> bool:
+        return self.request.seconds is not None and time.monotonic() - self.started >= self.request.seconds
+
+    def _notice(self, text: str) -> None:
+        self.on_event(events.Notice(text))
+
+    # ---- the finals ----------------------------------------------------------------------------------------
+
+    def _finalists(self) -> list[_Right]:
+        """The fastest candidates with work of their own, by their screening."""
+        ranked = sorted((r for r in self.right if not r.candidate.control), key=lambda r: r.ms)
+        return [r for r in ranked[:FINALISTS] if r.ms <= FINALIST_MARGIN * ranked[0].ms]
+
+    def _finals(self, builder: Builder) -> tuple[events.Leader, ...]:
+        """Time the leaders again, interleaved with the baselines, and keep what each came to."""
+        finalists = self._finalists()
+        if not finalists:
+            return self._screened()
+        self.on_event(events.Finals(tuple(r.candidate.id for r in finalists)))
+        seconds = FINAL_SECONDS[self.design.hardware.device_type]
+        if self.request.seconds is not None:
+            seconds = min(seconds, max(2.0, self.request.seconds / 4))
+        timings = self.evaluator.finals([(r.candidate, r.build) for r in finalists], seconds=seconds)
+        self.store.add_timings(self.sweep, self.evaluator.environment.id, self.request.accuracy, timings)
+        by_id = {r.candidate.id: r for r in finalists}
+        baselines = [t for t in timings if t.subject not in by_id]
+        candidates = [t for t in timings if t.subject in by_id]
+        if not baselines or not candidates:
+            return self._screened()
+        leaders = _ranked(candidates, baselines, by_id)
+        medians = {t.subject: median_ms(t) for t in baselines}
+        for leader in leaders:
+            if leader.candidate:
+                self.store.set_result(
+                    self.sweep,
+                    leader.candidate,
+                    median_ms=leader.median_ms,
+                    speedup=leader.speedup,
+                    speedup_low=leader.speedup_low,
+                    speedup_high=leader.speedup_high,
+                    baselines=medians,
+                    error_ratio=leader.error_ratio,
+                    tie=leader.tie,
+                )
+        return leaders
+
+    def _screened(self) -> tuple[events.Leader, ...]:
+        """Leaders by their screening alone: no interval, so none of them counts as a proven speedup."""
+        fastest = min(self.baseline_ms.values(), default=None)
+        rows = []
+        for r in sorted(self.right, key=lambda r: r.ms)[:FINALISTS]:
+            speedup = fastest / r.ms if fastest else 0.0
+            rows.append(_leader(r, r.ms, speedup, 0.0, float("inf"), False))
+        for name, ms in self.baseline_ms.items():
+            rows.append(events.Leader(None, name, "", ms, (fastest or ms) / ms, 0.0, float("inf"), 1.0, False, True))
+        return tuple(sorted(rows, key=lambda x: x.median_ms))
+
+
+def _ranked(
+    candidates: list[Timing], baselines: list[Timing], by_id: dict[str, _Right]
+) -> tuple[events.Leader, ...]:
+    """Finalists and baselines from the best down, with their speedups over the fastest baseline."""
+
+    def tie_break(timing: Timing) -> tuple[int, int, str]:
+        candidate = by_id[timing.subject].candidate
+        return candidate.kernels, candidate.source_lines, candidate.id
+
+    fastest = min(baselines, key=median_ms)
+    rows = []
+    for rank in statistics.leaders(candidates, tie_break):
+        interval = ratio_interval(fastest, rank.timing)
+        right = by_id[rank.timing.subject]
+        rows.append(_leader(right, median_ms(rank.timing), interval.mid, interval.low, interval.high, rank.tie))
+    for timing in sorted(baselines, key=median_ms):
+        interval = ratio_interval(fastest, timing)
+        rows.append(
+            events.Leader(
+                None, timing.subject, "", median_ms(timing), interval.mid, interval.low, interval.high, None, False, True
+            )
+        )
+    return tuple(rows)
+
+
+def _leader(r: _Right, ms: float, speedup: float, low: float, high: float, tie: bool) -> events.Leader:
+    params = ", ".join(f"{k}={v}" for k, v in r.candidate.params.items())
+    return events.Leader(
+        r.candidate.id, r.candidate.plan, params, ms, speedup, low, high, r.evaluation.error_ratio, tie, r.candidate.control
+    )
+
+
+def _substance(candidate: Candidate, build: BuildReport) -> str:
+    """What a candidate does, whatever its comments and names say: its machine code and the statements around it."""
+    tree = ast.parse(candidate.source)
+    named = {"NAME", "CUDA_SOURCE", "CPP_SOURCE"}
+    kept = [
+        node
+        for number, node in enumerate(tree.body)
+        if not (number == 0 and isinstance(node, ast.Expr))
+        and not (isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in named)
+    ]
+    text = f"{build.binary}\0{ast.dump(ast.Module(kept, []))}"
+    return hashlib.sha256(text.encode()).hexdigest()
