@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import warnings
 from dataclasses import dataclass
 from functools import wraps
 from itertools import islice
@@ -45,6 +46,8 @@ class Commands(click.Group):
         sys.exit(self._exit_code(*args, **extra))
 
     def _exit_code(self, *args: Any, **extra: Any) -> int:
+        # torch says so at its import where NumPy is not installed; kgen needs none.
+        warnings.filterwarnings("ignore", "Failed to initialize NumPy")
         try:
             code = super().main(*args, standalone_mode=False, **extra)
             sys.stdout.flush()
@@ -67,6 +70,13 @@ class Commands(click.Group):
 def _say(line: str, code: int) -> int:
     click.echo(f"kgen: {line}", err=True)
     return code
+
+
+def _store(db: str | None) -> Store:
+    """The database, opened for reading: it is there already, or an error says so."""
+    from kgen.store import Store
+
+    return Store.open(db, notice=lambda line: click.echo(f"kgen: {line}", err=True), create=False)
 
 
 def _usage(error: click.ClickException) -> str:
@@ -206,14 +216,14 @@ def sweep(
 
 def _sweep_ended(tally: Tally, problem: Problem, db: str | None, as_json: bool) -> int:
     """Show what a sweep came to, and say what to do next; the exit code."""
-    from kgen.store import Store, queries
+    from kgen.store import queries
     from kgen.views import tables
     from kgen.views.console import console
 
     finished = tally.finished
     if finished is None:
-        return INTERRUPTED
-    with Store.open(db, create=False) as store:
+        return _say("interrupted before anything was tried", INTERRUPTED)
+    with _store(db) as store:
         failed = queries.sweep(store, finished.sweep, leaders=1).failures
     if not as_json:
         tables.sweep_ended(console(), finished, failed)
@@ -268,11 +278,11 @@ def best(
     """
     from kgen import lookup
     from kgen.evaluator.protocol import Accuracy
-    from kgen.store import Store, queries
+    from kgen.store import queries
 
     if problem is None and (overrides or mode or output):
         raise click.UsageError("-D, --mode and -o need a PROBLEM", click.get_current_context())
-    with Store.open(listing.db, create=False) as store:
+    with _store(listing.db) as store:
         chosen = None if problem is None else [lookup.find(store, problem, overrides, mode).id]
         wanted = Accuracy(accuracy) if accuracy else None
         rows = queries.best(store, problem_ids=chosen, accuracy=wanted, device=device, limit=listing.limit)
@@ -320,7 +330,7 @@ def _show_best(store: Store, row: BestRow, output: Path | None, listing: Listing
 
 def _why_not_better(row: BestRow) -> str:
     """Why a best is no success."""
-    title = f"{row.problem.title}, mode {row.problem.mode}"
+    title = f"{row.problem.title}, {row.problem.mode} mode"
     if row.trial is None:
         return f"{title}: no candidate with a kernel of its own was right; `kgen show {row.sweep}` says why"
     if not row.trial.final:
@@ -337,11 +347,11 @@ def history(problem: str | None, listing: Listing) -> None:
     With PROBLEM those of that name, at all its sizes and in all its modes.
     """
     from kgen import lookup
-    from kgen.store import Store, queries
+    from kgen.store import queries
     from kgen.views import plain, tables
     from kgen.views.console import console
 
-    with Store.open(listing.db, create=False) as store:
+    with _store(listing.db) as store:
         name = lookup.problem_name(problem) if problem else None
         rows = queries.sweeps(store, name=name, limit=listing.limit or ROWS)
         if name and not rows:
@@ -362,9 +372,9 @@ def show(identity: str, source: bool, log: bool, listing: Listing) -> None:
 
     It is named by its id, or by the beginning of it.
     """
-    from kgen.store import Store, queries
+    from kgen.store import queries
 
-    with Store.open(listing.db, create=False) as store:
+    with _store(listing.db) as store:
         kind, name = queries.resolve(store, identity)
         if kind == "candidate":
             _show_candidate(queries.candidate(store, name), source, log, listing)

@@ -113,7 +113,7 @@ def check_home() -> Check:
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(b"\0" * 4096)
     except OSError as error:
-        remedy = "make it writable, or set KGEN_HOME to a folder that is"
+        remedy = "make it writable and free some space, or set KGEN_HOME to another folder"
         return Check("runs", False, True, f"{folder}: {error.strerror or error}", remedy)
     free = shutil.disk_usage(folder).free / (1 << 30)
     return Check("runs", True, True, f"{folder.resolve()} is writable, {free:.0f} GB free")

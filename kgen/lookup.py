@@ -48,6 +48,6 @@ def _has(row: ProblemRow, overrides: Mapping[str, str]) -> bool:
 def _never_swept(store: Store, reference: str, same_name: list[ProblemRow]) -> str:
     text = f"{reference} was never swept so, into {store.name}"
     if same_name:
-        known = ", ".join(dict.fromkeys(f"{row.title} in mode {row.mode}" for row in same_name[:5]))
+        known = ", ".join(dict.fromkeys(f"{row.title} in {row.mode} mode" for row in same_name[:5]))
         return f"{text}; there are results of {known}"
     return f"{text}: `kgen sweep {reference}` does it"

@@ -25,6 +25,8 @@ from kgen.store.results import (
 )
 from kgen.store.store import Store
 
+_NO_FAILURES = (Status.OK.value, Status.DUPLICATE.value)
+
 _CHUNK = 500  #: how many values one ``IN`` is given; databases limit them
 
 
@@ -35,7 +37,7 @@ def problems(store: Store, *, name: str | None = None, source_hash: str | None =
     """The problems of the store, the most recently swept first."""
     table = models.Problem
     last_swept = select(func.max(models.Sweep.started_at)).where(models.Sweep.problem_id == table.id).scalar_subquery()
-    query = _select_problems().order_by(last_swept.desc())
+    query = _select_problems().order_by(last_swept.desc().nulls_last())
     if name is not None:
         query = query.where(table.name == name)
     if source_hash is not None:
@@ -250,7 +252,7 @@ def _comparable(sweeps: Sequence[Row[Any]]) -> list[Row[Any]]:
 def _on_device(device: str) -> ColumnElement[bool]:
     """The condition that a sweep ran on ``device``: a kind (``cuda``), or one of them (``cuda:1``)."""
     if ":" in device:
-        return models.Sweep.device == device
+        return models.Sweep.device.in_([device, *([device.removesuffix(":0")] if device.endswith(":0") else [])])
     table = models.Environment
     return models.Sweep.environment_id.in_(select(table.id).where(table.device_type == device))
 
@@ -342,7 +344,7 @@ def _failures(connection: Connection, sweep_id: str) -> tuple[Failures, ...]:
     trial = models.Trial
     groups = (
         select(trial.status, func.count().label("number"), func.min(trial.number).label("first"))
-        .where(trial.sweep_id == sweep_id, trial.status != Status.OK.value)
+        .where(trial.sweep_id == sweep_id, trial.status.not_in(_NO_FAILURES))
         .group_by(trial.status)
         .subquery()
     )

@@ -113,8 +113,13 @@ class SweepRow:
 
     @property
     def right(self) -> int:
-        """How many of them were right."""
+        """How many of them were right and timed."""
         return self.counts.get(Status.OK, 0)
+
+    @property
+    def duplicates(self) -> int:
+        """How many of them compiled to what another one had compiled to."""
+        return self.counts.get(Status.DUPLICATE, 0)
 
 
 @dataclass(frozen=True)

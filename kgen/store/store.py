@@ -138,7 +138,10 @@ class Store:
         return next((row.id for row in found if row.state == "interrupted" or not holder.is_alive(row.holder)), None)
 
     def reopen_sweep(self, sweep: str) -> None:
-        """Go on with an unfinished sweep in this process; :class:`StoreBusyError` where another one has it."""
+        """Go on with an unfinished sweep in this process; :class:`StoreBusyError` where another one has it.
+
+        Finalists that it had already are none any more: they are timed again with those still to come.
+        """
         query = select(models.Sweep.state, models.Sweep.holder).where(models.Sweep.id == sweep)
         mine = holder.this_process()
         with self.database.write() as connection:
@@ -149,6 +152,9 @@ class Store:
                 raise StoreBusyError(f"sweep {sweep} is running in another process ({row.holder})")
             changes = {"state": "running", "holder": mine, "ended_at": None}
             connection.execute(update(models.Sweep).where(models.Sweep.id == sweep).values(changes))
+            screened = {"final": False, "tie": False, "speedup_low": None, "speedup_high": None}
+            finalists = (models.Trial.sweep_id == sweep, models.Trial.final.is_(True))
+            connection.execute(update(models.Trial).where(*finalists).values(screened))
 
     def finish_sweep(self, sweep: str, state: str, seconds: float, best: str | None) -> None:
         """End a sweep as ``finished``, ``interrupted`` or ``failed``.

@@ -59,9 +59,11 @@ class Tally:
     @property
     def line(self) -> str:
         """Right, failed by kind, best so far, time left."""
-        failed = [f"{status} {number}" for status, number in self.counts.most_common() if status is not Status.OK]
+        failed = {status: n for status, n in self.counts.most_common() if status not in (Status.OK, Status.DUPLICATE)}
+        kinds = ", ".join(f"{status} {number}" for status, number in failed.items())
         parts = [f"right {self.counts[Status.OK]}"]
-        parts += [f"failed {self._judged - self.counts[Status.OK]} ({', '.join(failed)})"] if failed else []
+        parts += [f"duplicate {self.counts[Status.DUPLICATE]}"] if self.counts[Status.DUPLICATE] else []
+        parts += [f"failed {sum(failed.values())} ({kinds})"] if failed else []
         if self.best:
             figures = f"{text.speedup(self.best.speedup)}, {text.milliseconds(self.best.median_ms)}"
             parts.append(f"best {figures}, {self.best.candidate.plan}")
@@ -138,7 +140,7 @@ class Live(Watch):
             self._finals(event)
 
     def _started(self, event: events.Started) -> None:
-        self._console.print(f"{event.problem}, mode {event.mode}, accuracy {event.accuracy}")
+        self._console.print(f"{event.problem}, {event.mode} mode, accuracy {event.accuracy}")
         self._console.print(f"on {event.device}: {text.environment(event.environment)}")
         space = f"{event.plans} plans, {event.combinations} combinations, {event.rejected} more ruled out"
         self._console.print(f"sweep {event.sweep}: {space}; trying {event.budget}, into {event.db}")
@@ -149,12 +151,11 @@ class Live(Watch):
     def _evaluated(self) -> None:
         if self._task is not None:
             self._bar.update(self._task, completed=self.tally.done, line=self.tally.line)
-        if self._bar.disable and time.monotonic() - self._last_line >= _PLAIN_SECONDS:
+        is_last = self.tally.started is not None and self.tally.done == self.tally.started.budget
+        if self._bar.disable and (is_last or time.monotonic() - self._last_line >= _PLAIN_SECONDS):
             self._print_line()
 
     def _finals(self, event: events.Finals) -> None:
-        if self._bar.disable:
-            self._print_line()
         self._console.print(f"timing {len(event.candidates)} leaders again, interleaved with the baselines")
 
     def _print_line(self) -> None:

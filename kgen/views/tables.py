@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
-from kgen.candidate import SHORT
 from kgen.doctor import Check
 from kgen.evaluator.protocol import KernelResources, RegimeErrors
 from kgen.events import Finished, Leader
@@ -26,6 +25,7 @@ from kgen.store.results import (
 )
 from kgen.views import text
 
+_SPEEDUP = "speedup"  #: heading of the one figure that may wrap: its interval goes below it
 _TIE = "="  #: beside each of those that cannot be told from the best
 
 
@@ -43,9 +43,9 @@ def best(console: Console, row: BestRow, file: Path | None) -> None:
         ("plan", trial.plan),
         ("rewrites", ", ".join(trial.rewrites) or "none"),
         ("params", text.params(trial.params)),
-        ("time", f"{text.milliseconds(trial.median_ms)}, {figures} {trial.baseline or 'the fastest baseline'}{timed}"),
+        ("time", f"{text.milliseconds(trial.median_ms)}, {figures} over {trial.baseline or 'the fastest baseline'}{timed}"),
         ("baselines", text.baselines(trial.baselines)),
-        ("error", f"{text.error_ratio(trial.error_ratio)} PyTorch's own, accuracy class {row.accuracy}"),
+        ("error", f"{text.error_ratio(trial.error_ratio)} PyTorch's own, at accuracy {row.accuracy}"),
         ("ties", f"{row.ties} others cannot be told from it" if row.ties else "none"),
         ("sweep", row.sweep),
     ]
@@ -54,10 +54,10 @@ def best(console: Console, row: BestRow, file: Path | None) -> None:
 
 def bests(console: Console, rows: Sequence[BestRow]) -> None:
     """The best of each problem, one line each."""
-    table = _table("problem", "mode", "device", "accuracy", "candidate", "> ms", "> speedup", "> error", "plan")
+    table = _table("problem", "device", "class", "candidate", "> ms", "> speedup", "> error", "plan")
     for row in rows:
         trial = row.trial
-        start = (row.problem.title, row.problem.mode, row.environment.device, str(row.accuracy))
+        start = (_problem(row.problem), row.environment.device, str(row.accuracy))
         if trial is None:
             table.add_row(*start, *[text.MISSING] * 4, "no candidate of its own kernels was right")
             continue
@@ -70,14 +70,13 @@ def bests(console: Console, rows: Sequence[BestRow]) -> None:
 
 def sweeps(console: Console, rows: Sequence[SweepRow]) -> None:
     """A listing of sweeps."""
-    table = _table("sweep", "when", "problem", "mode", "device", "accuracy", "> right", "> best", "> took", "state")
+    table = _table("sweep", "when", "problem", "device", "class", "> right", "> speedup", "> took", "state")
     for row in rows:
         found = row.best
         table.add_row(
-            row.id,
+            text.short(row.id),
             text.moment(row.started_at),
-            row.problem.title,
-            row.problem.mode,
+            _problem(row.problem),
             row.device,
             str(row.accuracy),
             f"{row.right}/{row.tried}",
@@ -96,7 +95,7 @@ def sweep(console: Console, detail: SweepDetail) -> None:
         ("sweep", f"{row.id}, {row.state}, begun {text.moment(row.started_at)}, took {text.duration(row.seconds)}"),
         ("problem", _problem(row.problem)),
         ("machine", f"{row.device}: {text.environment(row.environment)}"),
-        ("accuracy", str(row.accuracy)),
+        ("class", f"accuracy {row.accuracy}"),
         ("coverage", coverage(row, rejected, detail.taken_over)),
         ("baselines", text.baselines(detail.baselines)),
     )
@@ -111,6 +110,7 @@ def sweep(console: Console, detail: SweepDetail) -> None:
 def coverage(row: SweepRow, rejected: int, taken_over: int) -> str:
     """How much of the space was tried."""
     parts = [f"{row.tried} of {row.combinations} combinations tried, {row.right} right"]
+    parts += [f"{row.duplicates} duplicates of others"] if row.duplicates else []
     parts += [f"{rejected} rejected before rendering"] if rejected else []
     parts += [f"{taken_over} known from earlier sweeps"] if taken_over else []
     return ", ".join(parts)
@@ -166,7 +166,7 @@ def failures(console: Console, groups: Sequence[Failures]) -> None:
 
 def candidate(console: Console, detail: CandidateDetail, file: Path | None) -> None:
     """One candidate in full, but for its source."""
-    kind = "control: all of it is left to the library" if detail.control else f"{detail.kernels} kernels of its own"
+    kind = "control: all of it is left to the library" if detail.control else f"kernels of its own: {detail.kernels}"
     facts = [
         ("candidate", detail.id),
         ("plan", detail.plan),
@@ -211,7 +211,7 @@ def _judgement(console: Console, judgement: Judgement) -> None:
         ("evaluation", f"{evaluation.id}, {text.moment(judgement.created_at)}"),
         ("problem", _problem(judgement.problem)),
         ("machine", text.environment(judgement.environment)),
-        ("status", f"{evaluation.status} at accuracy {evaluation.accuracy}: {evaluation.reason}"),
+        ("status", ": ".join(filter(None, (f"{evaluation.status} at accuracy {evaluation.accuracy}", evaluation.reason)))),
     ]
     facts += [("labels", ", ".join(evaluation.labels))] if evaluation.labels else []
     facts += [(f"sweep {trial.sweep}", _result(trial)) for trial in judgement.trials]
@@ -228,7 +228,7 @@ def _result(trial: Trial) -> str:
     if trial.speedup is None:
         return "not timed"
     figures = text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high)
-    return f"{text.milliseconds(trial.median_ms)}, {figures} {trial.baseline or 'the fastest baseline'}" + (
+    return f"{text.milliseconds(trial.median_ms)}, {figures} over {trial.baseline or 'the fastest baseline'}" + (
         "" if trial.final else "; screened"
     )
 
@@ -266,7 +266,7 @@ def _warn_of_gate(console: Console, problem: ProblemRow) -> None:
 
 
 def _problem(problem: ProblemRow) -> str:
-    return f"{problem.title}, mode {problem.mode}"
+    return f"{problem.title}, {problem.mode} mode"
 
 
 def _ms(value: float | None) -> str:
@@ -284,15 +284,19 @@ def _facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
 
 
 def _table(*columns: str) -> Table:
-    """A table with these headings; one that begins with ``> `` is aligned to the right, and figures never wrap."""
+    """A table with these headings; one that begins with ``> `` is aligned to the right.
+
+    On a narrow terminal texts and intervals go over several lines, but no heading, id or plain figure does.
+    """
     table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
     for column in columns:
-        right = column.startswith("> ")
+        heading = column.removeprefix("> ")
+        right = heading != column
         table.add_column(
-            column.removeprefix("> "),
+            heading,
             justify="right" if right else "left",
-            no_wrap=right or column in ("candidate", "sweep", "when"),
-            min_width=SHORT if column == "candidate" else None,
+            no_wrap=heading in ("sweep", "candidate") or (right and heading != _SPEEDUP),
+            min_width=len(heading),
             overflow="fold",
         )
     return table

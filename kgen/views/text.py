@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from typing import Mapping
 
@@ -22,10 +23,12 @@ def milliseconds(value: float | None) -> str:
 
 
 def speedup(value: float | None, low: float | None = None, high: float | None = None) -> str:
-    """A speedup, with its interval where there is one: ``1.52x [1.48, 1.55]``."""
+    """A speedup, with its interval where there is one: ``1.520x [1.480, 1.550]``. An endless interval is none."""
     if value is None:
         return MISSING
-    return f"{value:.3g}x" if low is None or high is None else f"{value:.3f}x [{low:.3f}, {high:.3f}]"
+    if low is None or high is None or math.isinf(high):
+        return f"{value:.3g}x"
+    return f"{value:.3f}x [{low:.3f}, {high:.3f}]"
 
 
 def error_ratio(value: float | None) -> str:

@@ -143,6 +143,12 @@ def test_strictest_class_of_accuracy_is_shown_unless_asked(filled: Filled, store
     assert best_id(filled, accuracy=Accuracy.KERNELBENCH) == candidate("loose").id
 
 
+def test_first_gpu_has_two_names(filled: Filled, store: Store) -> None:
+    Filled(store, environment=environment("a gpu", "cuda"), device="cuda").finish(candidate("on cuda"), 1.1, 1.2, 1.3)
+    assert best_id(filled, device="cuda:0") == candidate("on cuda").id
+    assert queries.best(store, device="cuda:1") == []
+
+
 @pytest.mark.parametrize(("device", "winner"), [("cpu", "on cpu"), ("cuda", "on cuda"), ("cuda:1", "on cuda")])
 def test_device_filters_by_kind_or_number(filled: Filled, store: Store, device: str, winner: str) -> None:
     filled.finish(candidate("on cpu"), 1.1, 1.2, 1.3)
@@ -199,6 +205,12 @@ def test_failures_are_grouped_with_the_first_as_example(filled: Filled) -> None:
         (Status.WRONG_VALUES, 2, "why b"),
         (Status.CRASHED, 1, "why a"),
     ]
+
+
+def test_duplicates_are_no_failures(filled: Filled) -> None:
+    filled.judge(candidate(), Status.DUPLICATE)
+    detail = queries.sweep(filled.store, filled.sweep)
+    assert (detail.failures, detail.row.duplicates) == ((), 1)
 
 
 def test_leaders_are_finalists_first_then_by_speedup(filled: Filled) -> None:

@@ -230,6 +230,14 @@ def test_reopened_sweep_is_running(filled: Filled) -> None:
     assert (queries.sweep(filled.store, filled.sweep).row.state, unfinished(filled)) == ("running", None)
 
 
+def test_reopened_sweep_has_no_finalists_yet(filled: Filled) -> None:
+    filled.finish(candidate(), 1.1, 1.2, 1.3)
+    filled.store.finish_sweep(filled.sweep, "interrupted", 1.0, None)
+    filled.store.reopen_sweep(filled.sweep)
+    [leader] = queries.sweep(filled.store, filled.sweep).leaders
+    assert (leader.final, leader.speedup_low) == (False, None)
+
+
 def test_seconds_add_up_over_interruptions(filled: Filled) -> None:
     filled.store.finish_sweep(filled.sweep, "interrupted", 1.5, None)
     filled.store.reopen_sweep(filled.sweep)
