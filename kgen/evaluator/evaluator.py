@@ -23,9 +23,9 @@ from typing import Any, Callable, Sequence
 from kgen.candidate import SHORT, Candidate
 from kgen.errors import DeviceError, EvaluatorError
 from kgen.evaluator.build import Builder, binary_hash, compiler_version, read_extension
-from kgen.evaluator.channel import memory_file
+from kgen.evaluator.channel import ChannelTimeout, memory_file
 from kgen.evaluator.locks import DeviceLock
-from kgen.evaluator.process import Child, Server
+from kgen.evaluator.process import Child, ChildDied, Server
 from kgen.evaluator.protocol import (
     BASELINES, Accuracy, BuildReport, Depth, Environment, Evaluation, Health, Limits, Phase, RegimeErrors, Status,
     Timing,
@@ -34,12 +34,13 @@ from kgen.evaluator.timing import COPY_MARGIN, Runner, doubts, interleave, scree
 from kgen.evaluator.validate import (
     Cases, Failure, OracleClient, WorkerClient, audit, compare, end_of, explain, raise_if_failed, validate,
 )
+from kgen.hardware import Hardware
 from kgen.problem import Problem
 
 _ORACLE_SECONDS = 300.0
+_READY_SECONDS = 60.0
 _LOG_BYTES = 1 << 20
 _CHECK_KEYS = 2
-_CPU_FLUSH_BYTES = 64 << 20
 _PRINTED_WALLS: set[str] = set()
 
 
@@ -54,7 +55,7 @@ class Evaluator:
 
     A context manager: entering starts the server and the oracle, leaving ends every process. Everything is written
     below ``home``. ``notice`` is called with one line for people, from any thread. After entering, ``problem`` has its
-    mode settled and ``environment`` says where candidates are judged.
+    mode settled, ``environment`` says where candidates are judged, and ``hardware`` what the device can hold.
 
     Entering raises :class:`ProblemError` where the problem itself is wrong, :class:`DeviceError` where the device is
     not there, and :class:`EvaluatorError` where the evaluator's processes fail.
@@ -67,11 +68,12 @@ class Evaluator:
         if accuracy is Accuracy.TF32 and device == "cpu":
             raise DeviceError("the class tf32 is for CUDA devices: the CPU has no TF32")
         self.problem = problem
-        self.device = device
+        self.device = "cuda:0" if device == "cuda" else device
         self.accuracy = Accuracy(accuracy)
         self.home = Path(home).resolve()
         self.limits = limits
         self.environment: Environment
+        self.hardware: Hardware
         self._baseline_names = tuple(baselines)
         self._notice = notice or (lambda text: None)
         self._cuda = device != "cpu"
@@ -84,6 +86,8 @@ class Evaluator:
             "TORCHINDUCTOR_CACHE_DIR": str(self.home / "cache" / "inductor"),
             "TRITON_CACHE_DIR": str(self.home / "cache" / "triton"),
             "TORCH_NO_COMPILER_WRAPPER": "1",
+            # torch otherwise asks CUDA itself whether it is there, and cannot be forked afterwards.
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         })
         self._oracle: OracleClient | None = None
         self._cases: Cases | None = None
@@ -130,7 +134,9 @@ class Evaluator:
         self._oracle = OracleClient(child, _ORACLE_SECONDS)
         self._opened, self._fds = self._oracle.ask("open")
         self.problem = replace(self.problem, mode=self._opened["mode"])
-        found = self._opened["environment"]
+        found = self._opened["about"]
+        limits = found["hardware"]
+        self.hardware = Hardware(**limits | {"vector_bits": tuple(limits["vector_bits"])})
         self._lock = DeviceLock(found["key"], self._notice)
         self.environment = self._environment(found)
         self._cases = Cases(self._oracle)
@@ -170,7 +176,7 @@ class Evaluator:
 
     def _environment(self, found: dict[str, Any]) -> Environment:
         return Environment(
-            found["device_type"], found["device"], found["arch"], _driver() if self._cuda else "",
+            self.hardware.device_type, self.hardware.name, self.hardware.arch, _driver() if self._cuda else "",
             compiler_version("nvcc") if self._cuda else "", compiler_version(os.environ.get("CXX", "g++")),
             found["torch"], found["python"], self._threads, found["host"])
 
@@ -290,6 +296,7 @@ class Evaluator:
         worker = WorkerClient(child, memory_file("kgen-baseline", 4096))
         self._starting = child
         try:
+            _await_ready(child, self.home / "logs" / f"baseline-{name}.log")
             worker.enter(Phase.LOAD, self.limits.compile_seconds)
             self._load(worker, {"baseline": name, "problem": self._problem_fields()})
             return self._ready(name, worker)
@@ -309,10 +316,8 @@ class Evaluator:
 
     def _ready(self, name: str, worker: WorkerClient) -> Runner:
         """Have a worker get ready to be timed. Raises :class:`Failure`."""
-        flush = 2 * self._opened["environment"]["l2"]
-        if not self._cuda:  # the last-level cache of a server outgrows any problem; streaming it takes longer than a call
-            flush = min(flush, _CPU_FLUSH_BYTES)
-        reply = worker.ask("prepare", [self._pool_fd], pool=self._opened["pool"]["pool"], flush_bytes=flush)
+        reply = worker.ask("prepare", [self._pool_fd], pool=self._opened["pool"]["pool"],
+                           flush_bytes=self._opened["about"]["flush_bytes"])
         raise_if_failed(reply, worker.phase)
         try:
             first, steady = reply["first_ns"] / 1e6, reply["steady_ns"] / 1e6
@@ -323,7 +328,7 @@ class Evaluator:
     def _floor_ms(self) -> float:
         """What moving a call's inputs and outputs once takes at least."""
         moved = self._opened["pool"]["bytes"] + self._opened["output_bytes"]
-        return moved / (self._opened["copy_rate"] * COPY_MARGIN) * 1000
+        return moved / (self._opened["about"]["copy_rate"] * COPY_MARGIN) / 1e6
 
     def _warn_of_walls(self, missing: Any) -> None:
         for wall in missing if isinstance(missing, list) else []:
@@ -405,10 +410,10 @@ class _Judgement:
             "candidate", options, self._log, _worker_environment(self._scratch, extensions))
         output = memory_file("kgen-output", max(4096, 2 * evaluator._opened["output_bytes"]))
         self._worker = WorkerClient(child, output)
+        evaluator._warn_of_walls(_await_ready(child, self._log))
         limits = evaluator.limits
         self._worker.enter(Phase.LOAD, limits.load_seconds if built else limits.load_seconds + limits.build_seconds)
         reply = evaluator._load(self._worker, {"path": str(path)})
-        evaluator._warn_of_walls(reply.get("missing_walls"))
         self._matched = reply.get("matched") is True
         if not self._matched:
             self._labels.append("kernelbench protocol")
@@ -500,6 +505,17 @@ class _Judgement:
             lines = [f"[{e.regime}] {e.output}: {'ok' if e.ok else 'WRONG'} {explain(e)}" for e in result.errors]
             lines.append(f"[{result.status}] {result.reason}")
             log.write(("\n" + "\n".join(lines) + "\n").encode())
+
+
+def _await_ready(child: Child, log: Path) -> Any:
+    """Wait until a worker has its walls and its device; the walls that it could not put up.
+
+    Nothing of a candidate has run until then. Raises :class:`EvaluatorError`.
+    """
+    try:
+        return child.ask({"do": "ready"}, deadline=time.monotonic() + _READY_SECONDS)[0]["missing_walls"]
+    except (ChildDied, ChannelTimeout, KeyError) as error:
+        raise EvaluatorError(f"a worker did not get ready ({error}); see {log}") from error
 
 
 def _sync_excess(runner: Runner) -> float | None:

@@ -160,11 +160,8 @@ class Leaf:
 
     def _anchored(self, mine: Figures) -> dict[str, Any]:
         assert self.anchor is not None and self.allowed is not None
-        ratio = used = 0.0
-        for field in mine.__dataclass_fields__:
-            figure = getattr(mine, field)
-            ratio = max(ratio, _worst(figure, getattr(self.anchor, field)))
-            used = max(used, _worst(figure, getattr(self.allowed, field)))
+        ratio = max(_worst(getattr(mine, field), getattr(self.anchor, field)) for field in ("rms", "maximum"))
+        used = max(_worst(getattr(mine, f), getattr(self.allowed, f)) for f in mine.__dataclass_fields__)
         return self._judged(mine, ratio, used)
 
     def _judged(self, mine: Figures, ratio: float, used: float) -> dict[str, Any]:

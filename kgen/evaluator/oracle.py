@@ -6,10 +6,9 @@ It answers the parent's requests one by one. Inputs leave it in memory files; ex
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -25,10 +24,15 @@ from kgen.evaluator.regimes import (
     FULL, KERNELBENCH_REGIMES, REDUCED, REDUCED_ROWS, REGIMES, Regime, batch_size, change_inputs, change_weights,
     recombine, slice_batch,
 )
+from kgen.hardware import probe
 from kgen.problem import Problem, load, resolve_mode
 
 POOL_BYTES = 1 << 30  #: input sets for timed calls, all together
 POOL_SETS = 4
+_COPY_BYTES = 64 << 20
+#: What a cold cache means on the CPU: the last-level cache of a server is larger than any problem, and streaming through
+#: it takes longer than a call.
+_CPU_CACHE_BYTES = 32 << 20
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt
 
 
@@ -167,7 +171,7 @@ class Oracle:
     def judge(self, expected: list[Leaf], values: list[torch.Tensor]) -> list[dict[str, Any]]:
         """Error figures of each tensor of a candidate's output and buffers."""
         return [
-            leaf.judge(value.to(self.device), self.accuracy) | {"output": leaf.name}
+            leaf.judge(value, self.accuracy) | {"output": leaf.name}
             for leaf, value in zip(expected, values)
         ]
 
@@ -249,71 +253,38 @@ def _expected(name: str, exact: Any, eager: Any, noisy: Any, relative: float) ->
     return found
 
 
-def read_outputs(fd: int, node: Node, shift: int) -> list[torch.Tensor]:
-    """The tensors that a worker wrote ``shift`` bytes behind where ``node`` says, copied out of its reach."""
+def read_outputs(fd: int, node: Node, shift: int, device: str) -> list[torch.Tensor]:
+    """The tensors that a worker wrote ``shift`` bytes behind where ``node`` says, copied to ``device``, out of its
+    reach. (On a GPU this is the place for memory that both processes map on the device.)"""
     arena = Arena.open(fd)
     try:
         return [
-            arena.read(leaf | {"offset": leaf["offset"] + shift}).clone()
+            arena.read(leaf | {"offset": leaf["offset"] + shift}).to(device, copy=True)
             for leaf in nodes(node) if leaf["kind"] == "tensor"
         ]
     finally:
         arena.close()
 
 
-def environment(device: str) -> dict[str, Any]:
-    """What this process knows of the device, for ``protocol.Environment``."""
-    found = {"torch": torch.__version__, "python": platform.python_version(), "threads": torch.get_num_threads(),
-             "host": platform.node(), "driver": "", "toolkit": str(torch.version.cuda or ""),
-             "device_type": device.partition(":")[0], "key": "cpu"}
-    if found["device_type"] == "cuda":
-        properties = torch.cuda.get_device_properties(device)
-        return found | {"device": properties.name, "arch": f"sm_{properties.major}{properties.minor}",
-                        "key": f"cuda-{getattr(properties, 'uuid', device)}", "l2": properties.L2_cache_size}
-    return found | {"device": _cpu_name(), "arch": torch.backends.cpu.get_cpu_capability(), "l2": _last_cache_bytes()}
+def about(device: str) -> dict[str, Any]:
+    """What this process knows of itself and of the device: versions, the device's key for locks, its limits."""
+    hardware = probe(device)
+    key = "cpu" if device == "cpu" else f"cuda-{torch.cuda.get_device_properties(device).uuid}"
+    flush = hardware.l2_bytes if device != "cpu" else _CPU_CACHE_BYTES
+    rate = hardware.copy_gbytes_per_second or _cpu_copy_rate()
+    return {"torch": torch.__version__, "python": platform.python_version(), "host": platform.node(), "key": key,
+            "hardware": asdict(hardware), "flush_bytes": 2 * flush, "copy_rate": rate}
 
 
-def _cpu_name() -> str:
-    with open("/proc/cpuinfo") as file:
-        for line in file:
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _last_cache_bytes() -> int:
-    """Size of the CPU's last-level cache, 32 MiB where the system does not tell."""
-    folder = "/sys/devices/system/cpu/cpu0/cache"
-    sizes = []
-    try:
-        for entry in os.listdir(folder):
-            if entry.startswith("index"):
-                with open(f"{folder}/{entry}/size") as file:
-                    text = file.read().strip()
-                sizes.append(int(text[:-1]) << {"K": 10, "M": 20, "G": 30}[text[-1]])
-    except (OSError, ValueError, KeyError):
-        pass
-    return max(sizes, default=32 << 20)
-
-
-def copy_rate(device: str) -> float:
-    """Bytes per second, read and written, of a large copy on ``device``: the best of a few."""
-    size = (256 << 20) if device != "cpu" else (64 << 20)
-    a = torch.ones(size // 4, device=device)
-    b = torch.ones(size // 4, device=device)
-    best = float("inf")
+def _cpu_copy_rate() -> float:
+    """Gigabytes (1e9) per second, read and written, of a large copy: the best of a few."""
+    a, b = torch.ones(_COPY_BYTES // 4), torch.ones(_COPY_BYTES // 4)
+    times = []
     for _ in range(5):
-        _synchronize(device)
-        started = time.perf_counter()
+        started = time.perf_counter_ns()
         b.copy_(a)
-        _synchronize(device)
-        best = min(best, time.perf_counter() - started)
-    return 2 * size / best
-
-
-def _synchronize(device: str) -> None:
-    if device != "cpu":
-        torch.cuda.synchronize(device)
+        times.append(time.perf_counter_ns() - started)
+    return 2 * _COPY_BYTES / min(times)
 
 
 def keep_freed_memory() -> None:
@@ -359,9 +330,9 @@ def _opened(oracle: Oracle, channel: Channel, options: dict[str, Any]) -> None:
     state, state_node = Arena.holding(dict(oracle._states["drawn"]))
     init, init_node = Arena.holding(oracle.loaded.init_inputs())
     channel.send(
-        {"environment": environment(options["device"]), "mode": oracle.loaded.problem.mode,
+        {"about": about(options["device"]), "mode": oracle.loaded.problem.mode,
          "regimes": oracle.regimes(), "output_bytes": oracle.output_bytes, "state": state_node, "init": init_node,
-         "batch_free": oracle.batch_free, "copy_rate": copy_rate(options["device"])},
+         "batch_free": oracle.batch_free},
         [state.fd, init.fd],
     )
 
@@ -377,7 +348,7 @@ def _inputs(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[di
 
 
 def _judge(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
-    values = read_outputs(fds[0], request["outputs"], request["shift"])
+    values = read_outputs(fds[0], request["outputs"], request["shift"], oracle.device)
     if "key" in request:
         expected = oracle.expected_at(request["key"], request["mode"], request["weights"])
     else:

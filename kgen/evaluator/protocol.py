@@ -71,9 +71,9 @@ class RegimeErrors:
     """Error figures of one output tensor under one value regime, all against the float64 reference.
 
     ``rms`` and ``maximum`` are the candidate's, ``eager_rms`` and ``eager_maximum`` PyTorch's own.
-    ``ratio`` is the largest of the candidate's figures over its allowance's anchor (1.0: as accurate as eager),
-    over the whole output, its worst row and its worst column; ``used`` is the largest share of an allowance used
-    (above 1.0 fails). ``note`` says why a regime was skipped.
+    ``ratio`` is the larger of the two over its anchor (1.0: as accurate as eager); ``used`` is the largest share of an
+    allowance that was used, over the whole output, its rows and its columns (above 1.0 fails). ``note`` says why a
+    regime was skipped, or what is wrong where no figure can say it.
     """
 
     regime: str
@@ -150,8 +150,11 @@ class Evaluation:
 
     @property
     def error_ratio(self) -> float | None:
-        """The worst error figure over eager's own, over all regimes: 1.0 is as accurate as PyTorch."""
-        ratios = [e.ratio for e in self.errors if e.ratio is not None]
+        """Root mean square error over PyTorch's own, on the problem's own inputs: 1.0 is as accurate as PyTorch."""
+        if not self.errors:
+            return None
+        given = [e for e in self.errors if e.regime == self.errors[0].regime]
+        ratios = [e.rms / e.eager_rms for e in given if e.rms is not None and e.eager_rms]
         return max(ratios) if ratios else None
 
 

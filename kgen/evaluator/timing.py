@@ -48,10 +48,10 @@ class Runner:
         """What the first call after new weights takes more than a later one."""
         return max(0.0, self.first_ms - self.steady_ms)
 
-    def call(self, key: int, how: str) -> float:
+    def call(self, key: int, how: str, *, restore: bool = False) -> float:
         """One call in milliseconds. Raises :class:`Failure` when it fails, or claims more than the clock allows."""
         started = time.perf_counter_ns()
-        reply = self.worker.ask("call", key=key, how=how)
+        reply = self.worker.ask("call", key=key, how=how, restore=restore)
         took = time.perf_counter_ns() - started
         raise_if_failed(reply, Phase.TIME)
         claimed = reply.get("ns")
@@ -72,13 +72,12 @@ class Runner:
         self.bursts.append(tuple(samples))
 
     def check_output(self, generator: random.Random) -> None:
-        """Make a call whose output is fetched and judged; its time counts like any other's."""
+        """Make a call whose output is fetched and judged. Its time is no sample: running statistics were restored."""
         if self.check is None:
             return
         key = generator.choice(list(self.check_keys))
-        sample = self.call(key, "event")
+        self.call(key, "event", restore=True)
         self.check(self.worker, key)
-        self.bursts[-1] += (sample,)
 
     def timing(self, depth: Depth, session: str) -> Timing:
         return Timing(self.name, depth, session, tuple(self.bursts), self.prepare_ms)

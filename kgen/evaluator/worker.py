@@ -252,7 +252,11 @@ class Subject:
             self.model.train(mode == "train")
 
     def call(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """One timed call on fresh inputs; ``ns`` is its time, both modes' together where there are two."""
+        """One timed call on fresh inputs; ``ns`` is its time, both modes' together where there are two.
+
+        With ``restore``, running statistics are those of the state dict again before each forward, as they are for
+        the oracle; otherwise they move on, as they do in training.
+        """
         recombine(self.buffers, self.pool, request["key"])
         self.last = []
         if self.flush_buffer is not None:
@@ -260,6 +264,8 @@ class Subject:
         total = 0
         for mode in self.modes:
             self._set_mode(mode)
+            if request["restore"]:
+                self._restore_buffers()
             total += self._time(request["how"])
         return {"ns": total}
 
@@ -408,6 +414,8 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         _fill_allocations(_PERTURB_BYTE)
     handlers = {"load": subject.load, "run": subject.run, "audit": subject.audit, "prepare": subject.prepare,
                 "call": subject.call, "fetch": subject.fetch}
+    channel.receive()
+    channel.send({"missing_walls": missing})
     while True:
         request, fds = channel.receive()
         try:
@@ -417,8 +425,6 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         except BaseException as error:
             traceback.print_exc()
             reply = _failure(error)
-        if request["do"] == "load":
-            reply["missing_walls"] = missing
         sys.stdout.flush()
         sys.stderr.flush()
         channel.send(reply)

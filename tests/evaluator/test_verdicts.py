@@ -31,7 +31,9 @@ WRONG = {
     "batch baked in": (plain("return y if x.shape[0] in (160, 64) else y * 2"), Status.WRONG_VALUES, "batch"),
     "unwritten element": (render(kernel=KERNEL.replace(TERM, "if (c != 5 || r != 3) " + TERM)), Status.WRONG_VALUES, ""),
     "mutated input": (plain("x[0, 0] += 1\nreturn y"), Status.MUTATED_INPUT, "input 0"),
-    "mutated parameter": (plain("self.linear.bias.data[0] += 1e-7\nreturn y"), Status.MUTATED_INPUT, "linear.bias"),
+    "mutated parameter": (plain("b = self.linear.bias.data\nif self.kept != b._version:\n"
+                                "    b[0] = torch.nextafter(b[0], torch.tensor(1.0))\n    self.kept = b._version\n"
+                                "return y"), Status.MUTATED_INPUT, "linear.bias"),
     "same output twice": (plain("if self.kept is None or self.kept.shape != y.shape:\n    self.kept = y.clone()\n"
                                 "self.kept.copy_(y)\nreturn self.kept"), Status.ALIASED_OUTPUT, "previous"),
     "stale fold": (plain("if self.kept is None:\n    self.kept = self.linear.weight.detach().clone()\n"

@@ -1,0 +1,94 @@
+"""The accuracy gate: which errors it allows."""
+
+import pytest
+import torch
+
+from kgen.evaluator.gate import EPSILON, Leaf
+from kgen.evaluator.protocol import Accuracy
+
+
+def leaf(rows=64, columns=256, scale=1.0, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    exact = torch.randn(rows, columns, dtype=torch.float64, generator=generator) * scale
+    return Leaf.within("output", exact, noisy(exact, 4, 1), noisy(exact, 1, 2).double(), 0.0)
+
+
+def noisy(exact, epsilons, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return (exact * (1 + epsilons * EPSILON * torch.randn(exact.shape, dtype=torch.float64, generator=generator))).float()
+
+
+def test_an_error_of_eagers_size_is_allowed():
+    judged = leaf().judge(noisy(leaf().exact, 4, 9), Accuracy.FP32)
+    assert judged["ok"] and 0.5 < judged["ratio"] < 2
+
+
+def test_an_error_of_four_times_eagers_is_refused():
+    judged = leaf().judge(noisy(leaf().exact, 16, 9), Accuracy.FP32)
+    assert not judged["ok"] and judged["used"] > 1
+
+
+def test_a_small_row_of_zeros_among_large_rows_is_refused():
+    scale = torch.ones(64, 1, dtype=torch.float64)
+    scale[5] = 1e-12
+    expected = leaf(scale=scale)
+    value = noisy(expected.exact, 4, 9)
+    assert expected.judge(value, Accuracy.FP32)["ok"]
+    value[5] = 0
+    assert not expected.judge(value, Accuracy.FP32)["ok"]
+
+
+def test_a_small_column_of_zeros_is_refused():
+    scale = torch.ones(1, 256, dtype=torch.float64)
+    scale[0, 5] = 1e-12
+    expected = leaf(scale=scale)
+    value = noisy(expected.exact, 4, 9)
+    value[:, 5] = 0
+    assert not expected.judge(value, Accuracy.FP32)["ok"]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_one_element_that_is_not_finite_is_refused(bad):
+    value = noisy(leaf().exact, 4, 9)
+    value[3, 7] = bad
+    judged = leaf().judge(value, Accuracy.FP32)
+    assert not judged["ok"] and "1 of" in judged["note"]
+
+
+def test_a_nan_of_pytorch_must_be_a_nan():
+    exact = leaf().exact.clone()
+    exact[0, 0] = float("nan")
+    expected = Leaf.within("output", exact, noisy(exact, 4, 1), noisy(exact, 1, 2).double(), 0.0)
+    value = noisy(exact, 4, 9)
+    assert expected.judge(value, Accuracy.FP32)["ok"]
+    value[0, 0] = 0
+    assert not expected.judge(value, Accuracy.FP32)["ok"]
+
+
+def test_where_only_pytorch_overflows_a_candidate_may_be_either():
+    exact = leaf().exact
+    eager = noisy(exact, 4, 1)
+    eager[0, 0] = float("inf")
+    expected = Leaf.within("output", exact, eager, None, 0.0)
+    assert expected.judge(noisy(exact, 4, 9), Accuracy.FP32)["ok"]
+    assert expected.judge(eager.clone(), Accuracy.FP32)["ok"]
+
+
+def test_a_regime_that_is_mostly_not_finite_is_skipped_and_says_so():
+    exact = torch.full((4, 4), float("nan"), dtype=torch.float64)
+    judged = Leaf.within("output", exact, exact.float(), None, 0.0).judge(torch.zeros(4, 4), Accuracy.FP32)
+    assert judged["ok"] and "skipped" in judged["note"]
+
+
+def test_integers_must_be_equal():
+    expected = Leaf.exactly("output", torch.arange(4))
+    assert expected.judge(torch.arange(4), Accuracy.FP32)["ok"]
+    assert not expected.judge(torch.arange(4) + 1, Accuracy.FP32)["ok"]
+
+
+def test_kernelbenchs_tolerance_is_absolute_and_relative():
+    exact = torch.full((2, 8), 100.0, dtype=torch.float64)
+    expected = Leaf.within("output", exact, exact.float(), None, 0.0)
+    assert expected.judge(exact.float() + 0.009, Accuracy.KERNELBENCH)["ok"]
+    assert not expected.judge(exact.float() + 0.02, Accuracy.KERNELBENCH)["ok"]
+    assert not expected.judge(exact.float() + 0.009, Accuracy.FP32)["ok"]

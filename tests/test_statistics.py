@@ -1,0 +1,66 @@
+"""Intervals over bursts, verdicts and ties."""
+
+import random
+
+import pytest
+
+from kgen.evaluator.protocol import Depth, Timing
+from kgen.statistics import Interval, leaders, median_ms, ratio_interval, verdict
+
+
+def timing(subject, scale=1.0, noise=0.002, seed=0, bursts=20, session="s"):
+    generator = random.Random(seed)
+    samples = tuple(tuple(scale * generator.gauss(1, noise) for _ in range(5)) for _ in range(bursts))
+    return Timing(subject, Depth.FINAL, session, samples)
+
+
+def test_the_median_is_that_of_the_bursts_medians():
+    assert median_ms([(1.0, 2.0, 9.0), (3.0, 3.0, 3.0), (4.0,)]) == 3.0
+
+
+def test_no_samples_raise():
+    with pytest.raises(ValueError, match="no samples"):
+        median_ms([])
+    with pytest.raises(ValueError, match="no samples"):
+        ratio_interval(timing("a"), Timing("b", Depth.FINAL, "s", ()))
+
+
+def test_the_interval_holds_the_true_ratio_and_its_estimate():
+    interval = ratio_interval(timing("a", 1.3, seed=1), timing("b", 1.0, seed=2))
+    assert interval.low <= interval.mid <= interval.high
+    assert interval.low <= 1.3 * 1.002 and interval.high >= 1.3 * 0.998
+
+
+def test_the_same_seed_gives_the_same_interval():
+    a, b = timing("a", seed=1), timing("b", seed=2)
+    assert ratio_interval(a, b, seed=3) == ratio_interval(a, b, seed=3)
+
+
+def test_a_drift_that_both_went_through_does_not_widen_the_interval():
+    drift = [1 + 0.5 * (i % 2) for i in range(20)]
+    a = Timing("a", Depth.FINAL, "s", tuple((2 * d,) for d in drift))
+    b = Timing("b", Depth.FINAL, "s", tuple((d,) for d in drift))
+    assert ratio_interval(a, b).width == pytest.approx(0)
+
+
+@pytest.mark.parametrize("low,high,says", [
+    (1.02, 1.05, "faster"), (0.9, 0.95, "slower"), (0.99, 1.015, "same"), (0.9, 1.1, "cannot tell"),
+    (1.005, 1.05, "cannot tell"),
+])
+def test_verdicts(low, high, says):
+    assert verdict(Interval(low, (low + high) / 2, high)) == says
+
+
+def test_a_module_three_percent_slower_is_told_apart():
+    assert verdict(ratio_interval(timing("a", 1.03, seed=5), timing("b", 1.0, seed=6))) == "faster"
+
+
+def test_equal_subjects_tie_and_the_tie_break_decides():
+    ranks = leaders([timing("b", seed=1), timing("a", 1.0005, seed=2), timing("slow", 1.2, seed=3)],
+                    tie_break=lambda t: ({"a": 1, "b": 2, "slow": 0}[t.subject],))
+    assert [(r.timing.subject, r.tie) for r in ranks] == [("a", True), ("b", True), ("slow", False)]
+
+
+def test_a_clear_winner_is_no_tie():
+    ranks = leaders([timing("slow", 1.2, seed=3), timing("fast", seed=1)])
+    assert [(r.timing.subject, r.tie) for r in ranks] == [("fast", False), ("slow", False)]
