@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. What a command needs is imported inside it, so that the rest answers at once."""
+"""The command line: parse, call, print. What a command needs is imported inside it, so that others start at once."""
 
 from __future__ import annotations
 
@@ -40,16 +40,18 @@ _ACCURACIES = ("fp32", "tf32", "kernelbench")
 class Commands(click.Group):
     """The group of all commands. A command returns its exit code, or ``None``; every error becomes one line."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, standalone_mode: bool = True, **extra: Any
+    ) -> Any:
         if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **extra)
-        sys.exit(self._exit_code(*args, **extra))
+            return super().main(args, standalone_mode=False, **extra)
+        sys.exit(self._exit_code(args, **extra))
 
-    def _exit_code(self, *args: Any, **extra: Any) -> int:
+    def _exit_code(self, args: Sequence[str] | None, **extra: Any) -> int:
         # torch says so at its import where NumPy is not installed; kgen needs none.
         warnings.filterwarnings("ignore", "Failed to initialize NumPy")
         try:
-            code = super().main(*args, standalone_mode=False, **extra)
+            code = super().main(args, standalone_mode=False, **extra)
             sys.stdout.flush()
             return code if isinstance(code, int) else 0
         except KgenError as error:
@@ -149,14 +151,18 @@ def main() -> None:
 @main.command()
 @click.argument("problem")
 @problem_options
-@click.option("--device", metavar="cpu|cuda|cuda:N", help="Where to run.  [default: CUDA if there is one, else the CPU]")
+@click.option(
+    "--device", metavar="cpu|cuda|cuda:N", help="Where to run.  [default: CUDA if there is one, else the CPU]"
+)
 @click.option("--accuracy", type=click.Choice(_ACCURACIES), default="fp32", show_default=True, help="What right means.")
 @click.option("--budget", type=click.IntRange(min=1), metavar="N", help="Try at most N candidates.")
 @click.option(
     "--time", "seconds", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop after SECONDS."
 )
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Compile N candidates at once.")
-@click.option("--fresh", is_flag=True, help="Start over: neither go on with an earlier sweep, nor take over its results.")
+@click.option(
+    "--fresh", is_flag=True, help="Start over: neither go on with an earlier sweep, nor take over its results."
+)
 @_db_option
 @click.option("--json", "as_json", is_flag=True, help="Print each event as one line of JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the table at the end only.")
@@ -241,7 +247,8 @@ def _why_none(failed: Sequence[Failures]) -> str:
     if not failed:
         return "no candidate was right: none was tried"
     most, tried = failed[0], sum(group.count for group in failed)
-    return f"no candidate was right: {most.count} of {tried} ended as {most.status}, such as {most.example[:SHORT]}: {most.reason}"
+    example = f"such as {most.example[:SHORT]}: {most.reason}"
+    return f"no candidate was right: {most.count} of {tried} ended as {most.status}, {example}"
 
 
 def _next_command(problem: Problem, db: str | None, finished: Finished) -> str:
@@ -260,7 +267,9 @@ def _next_command(problem: Problem, db: str | None, finished: Finished) -> str:
 @problem_options
 @click.option("--accuracy", type=click.Choice(_ACCURACIES), help="Class of accuracy.  [default: the strictest swept]")
 @click.option("--device", metavar="cpu|cuda|cuda:N", help="Results of this device only.  [default: the latest swept]")
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Verify again, and write to FILE.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Verify again, and write to FILE."
+)
 @listing_options
 def best(
     problem: str | None,
@@ -289,7 +298,7 @@ def best(
         if problem is None:
             return _show_bests(rows, listing)
         if not rows:
-            filters = " and ".join(f"{name} {value}" for name, value in (("accuracy", accuracy), ("device", device)) if value)
+            filters = " ".join(filter(None, (accuracy and f"--accuracy {accuracy}", device and f"--device {device}")))
             raise NotFoundError(f"{problem} was never swept with {filters}, into {store.name}")
         return _show_best(store, rows[0], output, listing)
 
@@ -301,7 +310,7 @@ def _show_bests(rows: Sequence[BestRow], listing: Listing) -> int:
 
     if listing.as_json:
         files = [candidate_file(row.trial.candidate) if row.trial else None for row in rows]
-        click.echo(plain.dumps([plain.best(row, file) for row, file in zip(rows, files)]))
+        click.echo(plain.dumps([plain.best(row, file) for row, file in zip(rows, files, strict=True)]))
     else:
         tables.bests(console(), rows)
     return 0 if any(row.beats_baseline for row in rows) else NOTHING_BETTER

@@ -50,7 +50,9 @@ def run(db: str | None = None) -> list[Check]:
 def check_python() -> Check:
     """Python itself."""
     remedy = "install Python 3.11 or newer"
-    return Check("python", sys.version_info >= (3, 11), True, f"{platform.python_version()} at {sys.executable}", remedy)
+    return Check(
+        "python", sys.version_info >= (3, 11), True, f"{platform.python_version()} at {sys.executable}", remedy
+    )
 
 
 def check_torch() -> Check:

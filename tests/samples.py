@@ -32,7 +32,9 @@ def environment(device: str = "a cpu", device_type: str = "cpu") -> Environment:
 
 
 def candidate(text: str = "x = 1", *, control: bool = False, kernels: int = 1, block: int = 128) -> Candidate:
-    return Candidate(text, "linear(library) + row[gelu]", {"k0.block": block}, "cpu", kernels, control, rewrites=("fold",))
+    return Candidate(
+        text, "linear(library) + row[gelu]", {"k0.block": block}, "cpu", kernels, control, rewrites=("fold",)
+    )
 
 
 def timing(subject: str, *bursts: tuple[float, ...], depth: Depth = Depth.SCREEN) -> Timing:
@@ -85,10 +87,14 @@ class Filled:
             budget=5,
         )
 
-    def judge(self, of: Candidate, status: Status = Status.OK, speedup: float | None = None, reason: str = "right") -> None:
+    def judge(
+        self, of: Candidate, status: Status = Status.OK, speedup: float | None = None, reason: str = "right"
+    ) -> None:
         """Add an evaluation of a candidate to the sweep."""
         judged = evaluation(of, status, self.accuracy, reason)
-        self.store.add_evaluation(self.sweep, of, judged, environment_id=self.environment.id, median_ms=1.25, speedup=speedup)
+        self.store.add_evaluation(
+            self.sweep, of, judged, environment_id=self.environment.id, median_ms=1.25, speedup=speedup
+        )
 
     def finish(self, of: Candidate, low: float, speedup: float, high: float, tie: bool = False) -> None:
         """Make a right candidate a finalist of the sweep."""

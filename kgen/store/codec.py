@@ -60,7 +60,7 @@ def build_from_json(value: Mapping[str, Any] | None) -> BuildReport | None:
 
 
 def _make(cls: type[T], value: Mapping[str, Any], **replaced: Any) -> T:
-    """An instance from stored fields; fields that the class has no longer are left out, so that old rows stay readable."""
+    """An instance from stored fields. Those that the class has no longer are left out: old rows stay readable."""
     known = {name: value[name] for name in cls.__dataclass_fields__ if name in value}  # type: ignore[attr-defined]
     return cls(**{**known, **replaced})
 

@@ -264,9 +264,7 @@ def sweeps(store: Store, *, name: str | None = None, limit: int | None = None) -
     """The sweeps of the store, or of the problems with this name, the latest first."""
     query = select(models.Sweep.__table__).order_by(models.Sweep.started_at.desc()).limit(limit)
     if name is not None:
-        query = query.where(
-            models.Sweep.problem_id.in_(select(models.Problem.id).where(models.Problem.name == name))
-        )
+        query = query.where(models.Sweep.problem_id.in_(select(models.Problem.id).where(models.Problem.name == name)))
     with store.database.read() as connection:
         return _to_sweeps(connection, connection.execute(query).all())
 
@@ -325,7 +323,8 @@ def _state(row: Row[Any]) -> str:
 def _counts(connection: Connection, ids: Sequence[str]) -> dict[str, dict[Status, int]]:
     """How many candidates of each sweep ended with each status."""
     table = models.Trial
-    query = select(table.sweep_id, table.status, func.count().label("number")).group_by(table.sweep_id, table.status)
+    query: Select[Any] = select(table.sweep_id, table.status, func.count().label("number"))
+    query = query.group_by(table.sweep_id, table.status)
     counts: dict[str, dict[Status, int]] = {}
     for row in _in_chunks(connection, query, table.sweep_id, ids):
         counts.setdefault(row.sweep_id, {})[Status(row.status)] = row.number
@@ -398,7 +397,9 @@ def candidate(store: Store, candidate_id: str) -> CandidateDetail:
 def source(store: Store, candidate_id: str) -> str:
     """The text of a candidate."""
     with store.database.read() as connection:
-        return connection.execute(select(models.Source.text).where(models.Source.candidate_id == candidate_id)).scalar_one()
+        return connection.execute(
+            select(models.Source.text).where(models.Source.candidate_id == candidate_id)
+        ).scalar_one()
 
 
 def _judgements(connection: Connection, candidate_id: str) -> tuple[Judgement, ...]:
@@ -443,9 +444,7 @@ def resolve(store: Store, prefix: str) -> tuple[str, str]:
     return found[0]
 
 
-def _in_chunks(
-    connection: Connection, query: Select[Any], column: Any, values: Iterable[str]
-) -> Iterator[Row[Any]]:
+def _in_chunks(connection: Connection, query: Select[Any], column: Any, values: Iterable[str]) -> Iterator[Row[Any]]:
     """The rows of ``query`` whose ``column`` is one of ``values``, some hundred values at a time."""
     remaining = iter(values)
     while chunk := list(islice(remaining, _CHUNK)):

@@ -71,9 +71,8 @@ def from_candidate(candidate: Candidate) -> dict[str, Any]:
 
 
 def from_evaluation(evaluation: Evaluation) -> dict[str, Any]:
-    """A row of ``evaluation``, but for what it belongs to."""
+    """A row of ``evaluation``, but for its id and what it belongs to."""
     return {
-        "id": new_id(),
         "accuracy": evaluation.accuracy.value,
         "status": evaluation.status.value,
         "phase": evaluation.phase.value if evaluation.phase else None,

@@ -56,7 +56,7 @@ def _revision(connection: Connection, name: str) -> str | None:
         if tables.get_table_names():
             raise StoreError(f"{name}: belongs to another program; name another database with --db")
         return None
-    revision = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").scalar()
+    revision: str = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").scalar_one()
     if revision not in REVISIONS:
         raise StoreVersionError(f"{name}: written by a newer kgen (revision {revision}, this one knows {HEAD}): update")
     return revision

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Callable, Mapping, Sequence
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, Insert, func, insert, select, update
 
 import kgen
 from kgen.candidate import Candidate, Rejection
@@ -30,9 +30,7 @@ class Store:
         self.database = database
 
     @classmethod
-    def open(
-        cls, url: str | None = None, *, notice: Callable[[str], None] | None = None, create: bool = True
-    ) -> Store:
+    def open(cls, url: str | None = None, *, notice: Callable[[str], None] | None = None, create: bool = True) -> Store:
         """Open the database at ``url`` (a URL or a path; by default ``KGEN_DB``, or ``kgen.db`` in the home folder).
 
         An older database is migrated; a missing one is made, or is a :class:`~kgen.errors.NotFoundError` where
@@ -295,11 +293,16 @@ def _insert_new(connection: Connection, model: type[models.Base], values: Sequen
     """Insert rows, leaving those whose primary key is there as they are."""
     if not values:
         return
+    statement: Insert
     if connection.dialect.name == "postgresql":
-        from sqlalchemy.dialects.postgresql import insert
+        from sqlalchemy.dialects import postgresql
+
+        statement = postgresql.insert(model).on_conflict_do_nothing()
     else:
-        from sqlalchemy.dialects.sqlite import insert
-    connection.execute(insert(model).on_conflict_do_nothing(), values)
+        from sqlalchemy.dialects import sqlite
+
+        statement = sqlite.insert(model).on_conflict_do_nothing()
+    connection.execute(statement, values)
 
 
 def _add_candidate(connection: Connection, candidate: Candidate) -> None:
@@ -316,18 +319,20 @@ def _add_evaluation(
     median_ms: float | None,
 ) -> str:
     """Insert a new evaluation with its timing; its problem is the sweep's. Returns its id."""
+    evaluation_id = rows.new_id()
     row = {
         **rows.from_evaluation(evaluation),
+        "id": evaluation_id,
         "candidate_id": candidate_id,
         "problem_id": select(models.Sweep.problem_id).where(models.Sweep.id == sweep).scalar_subquery(),
         "environment_id": environment_id,
         "median_ms": median_ms,
     }
-    connection.execute(models.Evaluation.__table__.insert().values(row))
+    connection.execute(insert(models.Evaluation).values(row))
     if evaluation.timing:
         timing = _timing_row(sweep, environment_id, evaluation.accuracy, evaluation.timing)
-        _insert_new(connection, models.Timing, [{**timing, "evaluation_id": row["id"]}])
-    return row["id"]
+        _insert_new(connection, models.Timing, [{**timing, "evaluation_id": evaluation_id}])
+    return evaluation_id
 
 
 def _is_stored(connection: Connection, candidate_id: str, environment_id: str, evaluation: Evaluation) -> bool:
@@ -373,7 +378,7 @@ def _link(
         "created_at": rows.now(),
         **changes,
     }
-    connection.execute(models.Trial.__table__.insert(), row)
+    connection.execute(insert(models.Trial), row)
 
 
 def _timing_row(sweep: str, environment_id: str, accuracy: Accuracy, timing: Timing) -> dict[str, Any]:

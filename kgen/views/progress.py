@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from kgen import events
 from kgen.evaluator.protocol import Status
-from kgen.views import plain, tables, text
+from kgen.views import plain, text
 
 _PLAIN_SECONDS = 5.0  #: between two lines where the output is no terminal
 

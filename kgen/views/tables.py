@@ -36,14 +36,12 @@ def best(console: Console, row: BestRow, file: Path | None) -> None:
     trial = row.trial
     if trial is None:
         return
-    figures = text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high)
-    timed = "" if trial.final else "; only screened so far"
     facts = [
         ("candidate", text.short(trial.candidate)),
         ("plan", trial.plan),
         ("rewrites", ", ".join(trial.rewrites) or "none"),
         ("params", text.params(trial.params)),
-        ("time", f"{text.milliseconds(trial.median_ms)}, {figures} over {trial.baseline or 'the fastest baseline'}{timed}"),
+        ("time", _result(trial)),
         ("baselines", text.baselines(trial.baselines)),
         ("error", f"{text.error_ratio(trial.error_ratio)} PyTorch's own, at accuracy {row.accuracy}"),
         ("ties", f"{row.ties} others cannot be told from it" if row.ties else "none"),
@@ -120,12 +118,11 @@ def leaders(trials: Iterable[Trial]) -> Table:
     """Right candidates with their figures; ``=`` marks those that cannot be told from the best."""
     table = _table("candidate", "> ms", "> speedup", "", "> error", "plan", "params")
     for trial in trials:
-        marks = (_TIE if trial.tie else "") + (" control" if trial.control else "") + ("" if trial.final else " screened")
         table.add_row(
             text.short(trial.candidate),
             _ms(trial.median_ms),
             text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high),
-            marks.strip(),
+            _marks((_TIE, trial.tie), ("control", trial.control), ("screened", not trial.final)),
             text.error_ratio(trial.error_ratio),
             trial.plan,
             text.params(trial.params),
@@ -147,8 +144,7 @@ def _finalists(rows: Iterable[Leader]) -> Table:
     table = _table("candidate", "> ms", "> speedup", "", "> error", "plan", "params")
     for row in sorted(rows, key=lambda row: row.median_ms):
         figures = text.speedup(row.speedup, row.speedup_low, row.speedup_high)
-        marks = " ".join(mark for mark, is_so in ((_TIE, row.tie), ("control", row.control)) if is_so)
-        marks = "baseline" if row.candidate is None else marks
+        marks = "baseline" if row.candidate is None else _marks((_TIE, row.tie), ("control", row.control))
         error = text.error_ratio(row.error_ratio)
         table.add_row(text.short(row.candidate), _ms(row.median_ms), figures, marks, error, row.name, row.params)
     return table
@@ -211,8 +207,9 @@ def _judgement(console: Console, judgement: Judgement) -> None:
         ("evaluation", f"{evaluation.id}, {text.moment(judgement.created_at)}"),
         ("problem", _problem(judgement.problem)),
         ("machine", text.environment(judgement.environment)),
-        ("status", ": ".join(filter(None, (f"{evaluation.status} at accuracy {evaluation.accuracy}", evaluation.reason)))),
+        ("status", f"{evaluation.status} at accuracy {evaluation.accuracy}"),
     ]
+    facts += [("reason", evaluation.reason)] if evaluation.reason else []
     facts += [("labels", ", ".join(evaluation.labels))] if evaluation.labels else []
     facts += [(f"sweep {trial.sweep}", _result(trial)) for trial in judgement.trials]
     facts += [("log", evaluation.log)] if evaluation.log else []
@@ -228,9 +225,13 @@ def _result(trial: Trial) -> str:
     if trial.speedup is None:
         return "not timed"
     figures = text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high)
-    return f"{text.milliseconds(trial.median_ms)}, {figures} over {trial.baseline or 'the fastest baseline'}" + (
-        "" if trial.final else "; screened"
-    )
+    result = f"{text.milliseconds(trial.median_ms)}, {figures} over {trial.baseline or 'the fastest baseline'}"
+    return result if trial.final else f"{result}; only screened"
+
+
+def _marks(*marks: tuple[str, bool]) -> str:
+    """Those marks that hold."""
+    return " ".join(mark for mark, holds in marks if holds)
 
 
 def _kernels(kernels: Iterable[KernelResources]) -> Table:
@@ -262,7 +263,9 @@ def _rejections(console: Console, groups: Sequence[Rejections]) -> None:
 def _warn_of_gate(console: Console, problem: ProblemRow) -> None:
     if problem.passed_by:
         passed = ", ".join(problem.passed_by)
-        console.print(f"beware: this problem's gate is passed by {passed}; a result on it proves little", style="yellow")
+        console.print(
+            f"beware: this problem's gate is passed by {passed}; a result on it proves little", style="yellow"
+        )
 
 
 def _problem(problem: ProblemRow) -> str:

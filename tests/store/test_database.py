@@ -152,9 +152,7 @@ def test_disk_that_is_full_is_one_line(filled: Filled) -> None:
         filled.store.add_problem(filled.problem.__class__("large", "large.py", "x" * 1_000_000, (), "train"))
 
 
-def test_writer_waits_for_another_and_says_so_once(
-    path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writer_waits_for_another_and_says_so_once(path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "NOTICE_SECONDS", 0.05)
     notices: list[str] = []
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)

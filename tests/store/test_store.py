@@ -147,9 +147,7 @@ def test_evaluation_given_to_its_own_sweep_again_changes_nothing(filled: Filled)
 
 def test_failed_write_leaves_nothing_of_itself(filled: Filled) -> None:
     with pytest.raises(Exception, match="FOREIGN KEY"):
-        filled.store.add_evaluation(
-            filled.sweep, candidate(), evaluation(candidate()), environment_id="an unknown one"
-        )
+        filled.store.add_evaluation(filled.sweep, candidate(), evaluation(candidate()), environment_id="an unknown one")
     assert (count(filled, "candidate"), count(filled, "source"), count(filled, "evaluation")) == (0, 0, 0)
 
 

@@ -90,7 +90,9 @@ def upgrade() -> None:
     )
     op.create_index("ix_evaluation_binary_hash", "evaluation", ["binary_hash"])
     op.create_index(
-        "ix_evaluation_candidate_id_environment_id_accuracy", "evaluation", ["candidate_id", "environment_id", "accuracy"]
+        "ix_evaluation_candidate_id_environment_id_accuracy",
+        "evaluation",
+        ["candidate_id", "environment_id", "accuracy"],
     )
 
     op.create_table(
