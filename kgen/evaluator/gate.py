@@ -10,7 +10,7 @@ when a sum of equal terms cancels.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Sequence
 
 import torch
 
@@ -19,6 +19,9 @@ from kgen.evaluator.protocol import Accuracy
 EPSILON = 2.0**-23  #: of float32
 RMS_FACTOR, MAX_FACTOR = 2.0, 4.0  #: over the whole tensor
 LINE_FACTOR = 3.0  #: for a row or a column
+LINE_ELEMENTS = 8  #: a shorter row or column says nothing that the whole tensor does not: it may be small by cancellation
+LUCKY = 16.0  #: the error of a line in which fewer elements count is a matter of luck
+NOISE_SCALE = 100.0  #: at most; a long sum makes errors so much larger than one rounding behind it
 FLOOR_RMS, FLOOR_MAX = 2 * EPSILON, 4 * EPSILON  #: relative to the expected values
 TINY = 1e-36  #: differences below this are differences between denormals
 KERNELBENCH_TOLERANCE = 1e-4
@@ -50,13 +53,24 @@ def _largest(a: Figures, b: Figures) -> Figures:
     return Figures(*(torch.maximum(getattr(a, f), getattr(b, f)) for f in a.__dataclass_fields__))
 
 
-def _spread(values: torch.Tensor, dim: int | None) -> torch.Tensor:
-    """How many elements share the weight of a root mean square: (sum x^2)^2 / sum x^4, between 1 and their number."""
-    squares = values.square()
+def _spread(values: torch.Tensor, error: torch.Tensor) -> Figures:
+    """How many elements share the weight of a root mean square, over the whole and along rows and columns: the
+    smaller of the expected values' number and of eager's errors'."""
+    own, its = _shares(values), _shares(error)
+    return Figures(*(torch.minimum(getattr(own, f), getattr(its, f)) for f in own.__dataclass_fields__))
+
+
+def _shares(x: torch.Tensor) -> Figures:
+    """(sum x^2)^2 / sum x^4: between 1 and the number of elements."""
+    squares = as_matrix(x).square()
     fourth = squares.square()
-    if dim is None:
-        return (squares.sum().square() / fourth.sum()).nan_to_num_(1.0).clamp_(min=1.0)
-    return (squares.sum(dim).square() / fourth.sum(dim)).nan_to_num_(1.0).clamp_(min=1.0)
+    rows, columns = squares.sum(1), squares.sum(0)
+    whole = _share(rows.sum(), fourth.sum())
+    return Figures(whole, whole, _share(rows, fourth.sum(1)), _share(columns, fourth.sum(0)))
+
+
+def _share(second: torch.Tensor, fourth: torch.Tensor) -> torch.Tensor:
+    return (second.square() / fourth).nan_to_num_(1.0).clamp_(min=1.0)
 
 
 def _factor(base: float, spread: torch.Tensor) -> torch.Tensor:
@@ -89,11 +103,13 @@ class Leaf:
 
     @classmethod
     def within(
-        cls, name: str, exact: torch.Tensor, eager: torch.Tensor, noisy: torch.Tensor | None, relative: float
+        cls, name: str, exact: torch.Tensor, eager: torch.Tensor, noisy: Sequence[torch.Tensor], relative: float
     ) -> "Leaf":
-        """A floating tensor: ``exact`` and ``noisy`` in float64, ``eager`` as PyTorch gives it.
+        """A floating tensor: ``exact`` in float64, ``eager`` as PyTorch gives it, ``noisy`` a few runs in float64 with
+        a float32 rounding behind each operator.
 
-        Without ``noisy``, eager's error is the only anchor: among many elements it is no matter of luck.
+        Without noisy runs, eager's error is the only anchor, and lines whose error is that of a few elements, which
+        is a matter of luck, are not judged.
 
         ``relative`` is eager's error as a share of the output where the problem's own inputs are given in full; it
         anchors regimes of few elements, whose own error is a matter of luck.
@@ -105,14 +121,16 @@ class Leaf:
             leaf.skipped = "over half of PyTorch's own output is not finite"
             return leaf
         values = _finite(exact) if kept is not None else exact
-        anchor = own = figures(eager.double().sub_(values).masked_fill_(bad, 0.0))
-        if noisy is not None:
-            anchor = _largest(own, figures(_finite(noisy - values).masked_fill_(bad, 0.0)))
+        error = eager.double().sub_(values).masked_fill_(bad, 0.0)
+        spread = _spread(values, error)
+        own = figures(error)
+        noise = [figures(_finite(other - values).masked_fill_(bad, 0.0)) for other in noisy]
+        anchor = _with_noise(own, noise)
         leaf.eager_rms, leaf.eager_maximum = float(own.rms), float(own.maximum)
         size = figures(values.clone())
         leaf.size = float(size.rms)
         leaf.anchor = _anchor(anchor, size, relative)
-        leaf.allowed = _allowed(leaf.anchor, size, as_matrix(values))
+        leaf.allowed = _allowed(leaf.anchor, size, spread, 0.0 if noisy else LUCKY)
         return leaf
 
     @property
@@ -190,14 +208,28 @@ def _line_anchor(error: torch.Tensor, size: torch.Tensor, relative: float) -> to
     return torch.maximum(error, typical * size)
 
 
-def _allowed(anchor: Figures, size: Figures, values: torch.Tensor) -> Figures:
-    whole = _spread(values, None)
+def _with_noise(own: Figures, noise: Sequence[Figures]) -> Figures:
+    """Eager's error, or where it is larger that of the noisy runs, scaled to be as large as eager's over the whole:
+    they tell where errors show, eager how large they are."""
+    for other in noise:
+        scale = (own.rms / (other.rms + TINY)).clamp(1.0, NOISE_SCALE)
+        own = _largest(own, Figures(*(getattr(other, f) * scale for f in other.__dataclass_fields__)))
+    return own
+
+
+def _allowed(anchor: Figures, size: Figures, spread: Figures, judged_from: float) -> Figures:
     return Figures(
-        torch.maximum(_factor(RMS_FACTOR, whole) * anchor.rms, FLOOR_RMS * size.rms),
-        torch.maximum(_factor(MAX_FACTOR, whole) * anchor.maximum, FLOOR_MAX * size.maximum),
-        _factor(LINE_FACTOR, _spread(values, 1)) * anchor.rows,
-        _factor(LINE_FACTOR, _spread(values, 0)) * anchor.columns,
+        torch.maximum(_factor(RMS_FACTOR, spread.rms) * anchor.rms, FLOOR_RMS * size.rms),
+        torch.maximum(_factor(MAX_FACTOR, spread.maximum) * anchor.maximum, FLOOR_MAX * size.maximum),
+        _line_allowed(anchor.rows, spread.rows, len(anchor.columns), judged_from),
+        _line_allowed(anchor.columns, spread.columns, len(anchor.rows), judged_from),
     )
+
+
+def _line_allowed(anchor: torch.Tensor, spread: torch.Tensor, elements: int, judged_from: float) -> torch.Tensor:
+    if elements < LINE_ELEMENTS:
+        return torch.full_like(anchor, float("inf"))
+    return torch.where(spread < judged_from, float("inf"), _factor(LINE_FACTOR, spread) * anchor)
 
 
 def _row(

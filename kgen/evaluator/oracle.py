@@ -29,6 +29,7 @@ from kgen.problem import Problem, load, resolve_mode
 
 POOL_BYTES = 1 << 30  #: input sets for timed calls, all together
 POOL_SETS = 4
+NOISY_RUNS = 3
 _COPY_BYTES = 64 << 20
 #: What a cold cache means on the CPU: the last-level cache of a server is larger than any problem, and streaming through
 #: it takes longer than a call.
@@ -128,7 +129,7 @@ class Oracle:
             eager = self.reference.eager(inputs, state, mode, case.rng)
             case.outputs, case.end = describe(list(eager))
             case.leaves = self._expect(inputs, state, mode, case.rng, eager, self._typical(regime, mode, weights),
-                                       noise=regime.batch != FULL)
+                                       noise=regime.batch != FULL or self.device != "cpu")
         except Exception as error:
             case.note = f"the reference raises {type(error).__name__} here"
             case.raises = regime.shape_only
@@ -154,11 +155,9 @@ class Oracle:
     ) -> list[Leaf]:
         eager, eager_buffers = eager_run
         exact, exact_buffers = self.reference.exact(inputs, state, mode, rng)
-        noisy, noisy_buffers = None, None
-        if noise:
-            noisy, noisy_buffers = self.reference.exact(inputs, state, mode, rng, noise=True)
-        found = list(_expected("output", exact, eager, noisy, relative))
-        found += _expected("state ", exact_buffers, eager_buffers, noisy_buffers, relative)
+        noisy = [self.reference.exact(inputs, state, mode, rng, noise=True) for _ in range(NOISY_RUNS if noise else 0)]
+        found = list(_expected("output", exact, eager, [output for output, _ in noisy], relative))
+        found += _expected("state ", exact_buffers, eager_buffers, [buffers for _, buffers in noisy], relative)
         return found
 
     def inputs(self, name: str, mode: str, weights: str) -> tuple[Arena, Node]:
@@ -241,16 +240,20 @@ def _tensor_leaves(value: Any) -> list[torch.Tensor]:
     return [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-def _expected(name: str, exact: Any, eager: Any, noisy: Any, relative: float) -> list[Leaf]:
+def _expected(name: str, exact: Any, eager: Any, noisy: list[Any], relative: float) -> list[Leaf]:
     found = []
-    others = [leaf for _, leaf in leaves(noisy)] if noisy is not None else [None] * len(list(leaves(exact)))
-    for (path, e64), (_, e32), other in zip(leaves(exact), leaves(eager), others):
+    others = [_leaves(value) for value in noisy]
+    for number, ((path, e64), (_, e32)) in enumerate(zip(leaves(exact), leaves(eager))):
         if isinstance(e64, torch.Tensor):
             if e64.is_floating_point():
-                found.append(Leaf.within(name + path, e64, e32, other, relative))
+                found.append(Leaf.within(name + path, e64, e32, [other[number] for other in others], relative))
             else:
                 found.append(Leaf.exactly(name + path, e32))
     return found
+
+
+def _leaves(value: Any) -> list[Any]:
+    return [leaf for _, leaf in leaves(value)]
 
 
 def read_outputs(fd: int, node: Node, shift: int, device: str) -> list[torch.Tensor]:

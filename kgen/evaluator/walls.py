@@ -51,7 +51,7 @@ def adopt_orphans() -> None:
 
 
 def new_namespaces(network: bool) -> list[str]:
-    """Leave the parent's PID and, where asked, its mount, IPC and network namespaces; the next child is in the new.
+    """Leave the parent's PID and mount and, where asked, its IPC and network namespaces; the next child is in the new.
 
     Returns the names of the namespaces that the system does not allow.
     """
@@ -61,9 +61,9 @@ def new_namespaces(network: bool) -> list[str]:
             _own_user_namespace()
         except OSError:
             return ["namespaces"]
-    wanted = {"PID namespace": _CLONE_NEWPID}
+    wanted = {"PID namespace": _CLONE_NEWPID, "mount namespace": _CLONE_NEWNS}
     if network:
-        wanted |= {"mount namespace": _CLONE_NEWNS, "IPC namespace": _CLONE_NEWIPC, "network namespace": _CLONE_NEWNET}
+        wanted |= {"IPC namespace": _CLONE_NEWIPC, "network namespace": _CLONE_NEWNET}
     for name, flag in wanted.items():
         try:
             _check(_libc.unshare(flag), "unshare")
