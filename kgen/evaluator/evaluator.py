@@ -30,7 +30,7 @@ from kgen.evaluator.protocol import (
     BASELINES, Accuracy, BuildReport, Depth, Environment, Evaluation, Health, Limits, Phase, RegimeErrors, Status,
     Timing,
 )
-from kgen.evaluator.timing import COPY_MARGIN, Runner, doubts, interleave, screen
+from kgen.evaluator.timing import FINAL_BURSTS, SCREEN_BURSTS, Runner, doubts, interleave, least_ms, screen
 from kgen.evaluator.validate import (
     Cases, Failure, OracleClient, WorkerClient, audit, compare, end_of, explain, raise_if_failed, validate,
 )
@@ -39,6 +39,8 @@ from kgen.problem import Problem
 
 _ORACLE_SECONDS = 300.0
 _READY_SECONDS = 60.0
+_JOIN_SECONDS = 5.0
+_CPU_COMPILE_SECONDS = 60.0
 _LOG_BYTES = 1 << 20
 _CHECK_KEYS = 2
 _PRINTED_WALLS: set[str] = set()
@@ -100,6 +102,8 @@ class Evaluator:
         self._starting: Child | None = None  # the baseline that is being prepared
         self._baseline_timings: tuple[Timing, ...] = ()
         self._health: Health | None = None
+        self._walled = True
+        self._walls_hold = False  # a worker has started behind them
 
     # ---- life ----------------------------------------------------------------------------------------------
 
@@ -149,7 +153,8 @@ class Evaluator:
         runners, self._runners = self._runners, {}
         oracle, self._oracle = self._oracle, None
         if self._preparing is not None:
-            while self._preparing.is_alive():
+            deadline = time.monotonic() + _JOIN_SECONDS
+            while self._preparing.is_alive() and time.monotonic() < deadline:
                 if self._starting is not None:
                     self._starting.terminate()
                 self._preparing.join(0.05)
@@ -224,6 +229,7 @@ class Evaluator:
             timings = []
             for runner in self._prepared():
                 with self._lock.timing():
+                    runner.worker.enter(Phase.TIME, self.limits.time_seconds)
                     try:
                         screen(runner, self._random)
                     except Failure as failure:
@@ -249,6 +255,8 @@ class Evaluator:
                     finalists.append(judgement.runner())
                 except Failure as failure:
                     self._notice(f"finalist {candidate.id[:SHORT]} is left out: {failure.reason}")
+            for runner in (*finalists, *baselines):
+                runner.worker.enter(Phase.TIME, self.limits.time_seconds + 2 * seconds)
             with self._lock.timing():
                 kept = interleave([*finalists, *baselines], seconds, self._random, self._failed_in_finals)
             session = uuid.uuid4().hex
@@ -297,7 +305,8 @@ class Evaluator:
         self._starting = child
         try:
             _await_ready(child, self.home / "logs" / f"baseline-{name}.log")
-            worker.enter(Phase.LOAD, self.limits.compile_seconds)
+            worker.enter(Phase.LOAD, self.limits.compile_seconds if self._cuda else min(
+                self.limits.compile_seconds, _CPU_COMPILE_SECONDS))
             self._load(worker, {"baseline": name, "problem": self._problem_fields()})
             return self._ready(name, worker)
         except BaseException:
@@ -306,6 +315,24 @@ class Evaluator:
             raise
         finally:
             self._starting = None
+
+    def _start_worker(self, options: dict[str, Any], log: Path, environment: dict[str, str]) -> WorkerClient:
+        """A worker behind its walls, ready for a candidate. Where no process starts behind them (a GPU's driver may
+        refuse), candidates run without, and that is said once."""
+        while True:
+            child = self._server.spawn("candidate", self._options() | options | {
+                "walled": self._walled, "host_bytes": self.limits.host_bytes}, log, environment)
+            try:
+                self._warn_of_walls(_await_ready(child, log))
+            except EvaluatorError as error:
+                child.kill()
+                if not self._walled or self._walls_hold:
+                    raise
+                self._walled = False
+                self._notice(f"no process starts behind walls here, so candidates run without them: {error}")
+                continue
+            self._walls_hold = self._walled
+            return WorkerClient(child, memory_file("kgen-output", max(4096, 2 * self._opened["output_bytes"])))
 
     def _load(self, worker: WorkerClient, what: dict[str, Any]) -> dict[str, Any]:
         """Have a worker construct its module. Raises :class:`Failure`."""
@@ -326,9 +353,8 @@ class Evaluator:
         return Runner(name, worker, self._cuda, first, steady)
 
     def _floor_ms(self) -> float:
-        """What moving a call's inputs and outputs once takes at least."""
         moved = self._opened["pool"]["bytes"] + self._opened["output_bytes"]
-        return moved / (self._opened["about"]["copy_rate"] * COPY_MARGIN) / 1e6
+        return least_ms(moved, self._opened["about"]["copy_rate"])
 
     def _warn_of_walls(self, missing: Any) -> None:
         for wall in missing if isinstance(missing, list) else []:
@@ -373,7 +399,7 @@ class _Judgement:
     def _phase(self, phase: Phase, step: Callable[[], None]) -> None:
         started = time.monotonic()
         try:
-            if phase is Phase.TIME or self._evaluator._cuda:
+            if phase is Phase.TIME:
                 step()
             else:
                 with self._evaluator._lock.working():
@@ -402,15 +428,8 @@ class _Judgement:
         built = extension is not None and self._build.binary is not None
         extensions = Path(self._build.directory) if built else self._scratch / "extensions"
         writable = [self._scratch, *([extensions / extension.name] if extension is not None and built else [])]
-        options = evaluator._options() | {
-            "scratch": str(self._scratch), "writable": [str(folder) for folder in writable], "walled": True,
-            "host_bytes": evaluator.limits.host_bytes,
-        }
-        child = evaluator._server.spawn(
-            "candidate", options, self._log, _worker_environment(self._scratch, extensions))
-        output = memory_file("kgen-output", max(4096, 2 * evaluator._opened["output_bytes"]))
-        self._worker = WorkerClient(child, output)
-        evaluator._warn_of_walls(_await_ready(child, self._log))
+        options = {"scratch": str(self._scratch), "writable": [str(folder) for folder in writable]}
+        self._worker = evaluator._start_worker(options, self._log, _worker_environment(self._scratch, extensions))
         limits = evaluator.limits
         self._worker.enter(Phase.LOAD, limits.load_seconds if built else limits.load_seconds + limits.build_seconds)
         reply = evaluator._load(self._worker, {"path": str(path)})
@@ -446,10 +465,10 @@ class _Judgement:
         with evaluator._lock.timing():
             runner = self._runner()
             try:
-                screen(runner, evaluator._random)
+                screen(runner, evaluator._random, SCREEN_BURSTS if self._depth is Depth.SCREEN else FINAL_BURSTS)
                 audit(runner.worker)
             finally:
-                self._timing = runner.timing(Depth.SCREEN, uuid.uuid4().hex) if runner.bursts else None
+                self._timing = runner.timing(self._depth, uuid.uuid4().hex) if runner.bursts else None
         reason = doubts(
             runner, floor_ms=evaluator._floor_ms(),
             baseline_overhead=median(eager.overheads) if eager and eager.overheads else None,

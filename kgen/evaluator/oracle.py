@@ -270,7 +270,8 @@ def read_outputs(fd: int, node: Node, shift: int, device: str) -> list[torch.Ten
 
 
 def about(device: str) -> dict[str, Any]:
-    """What this process knows of itself and of the device: versions, the device's key for locks, its limits."""
+    """What this process knows of itself and of the device: versions, the device's key for locks, its limits, and
+    the rate of a large copy in gigabytes (1e9) read and written per second."""
     hardware = probe(device)
     key = "cpu" if device == "cpu" else f"cuda-{torch.cuda.get_device_properties(device).uuid}"
     flush = hardware.l2_bytes if device != "cpu" else _CPU_CACHE_BYTES

@@ -74,8 +74,8 @@ def _keep(request: dict[str, Any], fds: list[int]) -> NoReturn:
         walls.die_with_parent()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         walls.adopt_orphans()
-        candidate = request["kind"] == "candidate"
-        missing = walls.new_namespaces(network=candidate)
+        walled = bool(request["options"].get("walled"))
+        missing = walls.new_namespaces(network=walled)
         channel, log, status = fds
         if "PID namespace" in missing or "namespaces" in missing:
             _wait_for(lambda: _child(request, channel, log, status, missing), status, [channel, log])

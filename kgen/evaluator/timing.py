@@ -88,11 +88,16 @@ def calls_per_burst(steady_ms: float) -> int:
     return max(MIN_CALLS, min(MAX_CALLS, round(BURST_SECONDS * 1000 / max(steady_ms, 1e-3))))
 
 
-def screen(runner: Runner, generator: random.Random) -> None:
+def least_ms(moved_bytes: int, gbytes_per_second: float) -> float:
+    """What moving inputs and outputs once takes at least, by the rate of a device copy and a margin."""
+    return moved_bytes / (gbytes_per_second * COPY_MARGIN) / 1e6
+
+
+def screen(runner: Runner, generator: random.Random, bursts: int = SCREEN_BURSTS) -> None:
     """Time a subject alone and briefly."""
     calls = calls_per_burst(runner.steady_ms)
-    checked = generator.randrange(SCREEN_BURSTS)
-    for number in range(SCREEN_BURSTS):
+    checked = generator.randrange(bursts)
+    for number in range(bursts):
         runner.burst(calls, generator)
         if number == checked:
             runner.check_output(generator)

@@ -125,7 +125,7 @@ class Subject:
     def run(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Two forwards on the same inputs: output, buffers, what they alias, whether anything else changed."""
         arena = Arena.open(fds[0])
-        pristine = arena.read(request["inputs"])
+        pristine = arena.read(request["inputs"], self.device)
         inputs = map_tensors(pristine, self._copied)
         arena.close()
         self._set_weights(request["change"])
@@ -167,7 +167,7 @@ class Subject:
 
     def _mutated(self, inputs: list[Any], pristine: list[Any]) -> str:
         for index, (mine, given) in enumerate(zip(tensors(inputs), tensors(pristine))):
-            if not _bitwise(mine.cpu(), given):
+            if not _bitwise(mine, given):
                 return f"input {index}"
         return ""
 
@@ -402,15 +402,17 @@ def _put_up_walls(options: dict[str, Any]) -> list[str]:
 
 def main(channel: Channel, options: dict[str, Any]) -> None:
     """The worker's process: walls, then requests until the channel closes."""
-    missing = _put_up_walls(options) if options["walled"] else []
     os.chdir(options["scratch"])
     torch.set_num_threads(options["threads"])
     set_flags(options["accuracy"])
     subject = Subject(options)
     if subject.cuda:
+        # CUDA starts, and cuBLAS is loaded, while this process may still do what they need.
         torch.cuda.set_device(options["device"])
-        torch.cuda.init()
-    elif options["walled"]:
+        torch.ones(8, 8, device=options["device"]) @ torch.ones(8, 8, device=options["device"])
+        torch.cuda.synchronize()
+    missing = _put_up_walls(options) if options["walled"] else []
+    if options["walled"] and not subject.cuda:
         _fill_allocations(_PERTURB_BYTE)
     handlers = {"load": subject.load, "run": subject.run, "audit": subject.audit, "prepare": subject.prepare,
                 "call": subject.call, "fetch": subject.fetch}
