@@ -206,11 +206,10 @@ class Oracle:
     def _lets_through(self, answer: Any) -> bool:
         for name, mode in self.regimes():
             for leaf in self._outputs(name, mode):
-                value = leaf.exact
-                if value.is_floating_point():
-                    value = answer(value.nan_to_num(0.0, 0.0, 0.0)).float()
-                    if not leaf.judge(value, self.accuracy)["ok"]:
-                        return False
+                if not leaf.exact.is_floating_point() or leaf.eager is not None:
+                    continue  # NaN and infinities are asked for elsewhere: they tell trivial answers too easily
+                if not leaf.judge(answer(leaf.exact).float(), self.accuracy)["ok"]:
+                    return False
         return True
 
     def _lets_through_other_seed(self) -> bool:

@@ -254,8 +254,8 @@ class Subject:
     def call(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """One timed call on fresh inputs; ``ns`` is its time, both modes' together where there are two.
 
-        With ``restore``, running statistics are those of the state dict again before each forward, as they are for
-        the oracle; otherwise they move on, as they do in training.
+        With ``restore``, running statistics are those of the state dict again before each forward and random numbers
+        begin anew, as they do for the oracle; otherwise they move on, as in training.
         """
         recombine(self.buffers, self.pool, request["key"])
         self.last = []
@@ -266,6 +266,7 @@ class Subject:
             self._set_mode(mode)
             if request["restore"]:
                 self._restore_buffers()
+                _manual_seed(0)
             total += self._time(request["how"])
         return {"ns": total}
 

@@ -1,0 +1,156 @@
+"""Problems of other kinds: random operators, several outputs, integer and non-contiguous inputs, no batch."""
+
+import pytest
+
+from kgen.candidate import Candidate
+from kgen.evaluator.evaluator import Evaluator
+from kgen.evaluator.protocol import Accuracy, Status
+from kgen.errors import DeviceError, ProblemError
+from kgen.problem import read_problem
+
+HEAD = "import torch\nimport torch.nn as nn\n\n"
+
+DROPOUT = HEAD + """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(32, 48)
+        self.drop = nn.Dropout(0.3)
+
+    def forward(self, x):
+        return self.drop(self.linear(x)) * 2
+
+def get_inputs():
+    return [torch.rand(96, 32)]
+"""
+
+MANY = HEAD + """
+class Model(nn.Module):
+    def __init__(self, size, *, scale=2.0):
+        super().__init__()
+        self.table = nn.Embedding(size, 16)
+        self.scale = scale
+
+    def forward(self, index, x, factor):
+        y = self.table(index) * self.scale + x.t() * factor
+        return {"y": y, "parts": (y.sum(1), y.argmax(1)), "n": 3}
+
+def get_inputs():
+    return [torch.randint(0, 10, (96,)), torch.rand(16, 96).t().contiguous().t(), 0.5]
+
+def get_init_inputs():
+    return [10]
+"""
+
+SQUARE = HEAD + """
+class Model(nn.Module):
+    def forward(self, a, b):
+        return a @ b
+
+def get_inputs():
+    return [torch.rand(24, 24), torch.rand(24, 24)]
+"""
+
+RELU = HEAD + """
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.rand(64, 32, 5)]
+"""
+
+CONSTANT = HEAD + """
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.softmax(x.sum(1, keepdim=True), dim=1)
+
+def get_inputs():
+    return [torch.rand(64, 32)]
+"""
+
+
+@pytest.fixture
+def on(tmp_path, home):
+    """An evaluator of a problem given as text, eager its only baseline."""
+
+    def make(text, accuracy=Accuracy.FP32, mode=None, device="cpu"):
+        path = tmp_path / "problem.py"
+        path.write_text(text)
+        return Evaluator(read_problem(str(path), mode=mode), device=device, accuracy=accuracy, home=home,
+                         baselines=("eager",))
+
+    return make
+
+
+def judged(evaluator, source):
+    return evaluator.evaluate(Candidate(source, "by hand", {}, "cpu"), evaluator.builder().build(source))
+
+
+def new(text):
+    return text.replace("class Model(", "class ModelNew(")
+
+
+@pytest.mark.parametrize("text", [DROPOUT, MANY, SQUARE, RELU], ids=["dropout", "many", "square", "relu"])
+def test_the_problems_own_module_is_right(on, text):
+    with on(text) as evaluator:
+        evaluation = judged(evaluator, new(text))
+        assert evaluation.status is Status.OK, evaluation.reason
+        assert evaluation.timing is not None
+
+
+def test_dropout_with_another_probability_is_wrong(on):
+    with on(DROPOUT) as evaluator:
+        assert judged(evaluator, new(DROPOUT).replace("0.3", "0.2")).status is Status.WRONG_VALUES
+
+
+def test_a_wrong_part_of_several_outputs_is_found(on):
+    with on(MANY) as evaluator:
+        for before, after, status in [("y.sum(1)", "y.mean(1)", Status.WRONG_VALUES),
+                                      ("y.argmax(1)", "y.argmin(1)", Status.WRONG_VALUES),
+                                      ('"n": 3', '"n": 4', Status.WRONG_VALUES),
+                                      ('"parts": (', '"parts": [', Status.WRONG_TYPE)]:
+            source = new(MANY).replace(before, after)
+            if status is Status.WRONG_TYPE:
+                source = source.replace("y.argmax(1))", "y.argmax(1)]")
+            assert judged(evaluator, source).status is status
+
+
+def test_an_input_passed_through_shares_memory(on):
+    with on(RELU) as evaluator:
+        evaluation = judged(evaluator, new(RELU).replace("torch.relu(x)", "x.relu_()"))
+        assert evaluation.status is Status.ALIASED_OUTPUT
+
+
+def test_a_problem_with_a_constant_output_is_not_healthy(on):
+    with on(CONSTANT) as evaluator:
+        health = evaluator.health()
+        assert "the mean" in health.passed_by and not health.ok
+
+
+def test_both_modes_are_judged_and_timed_together(on):
+    with on(DROPOUT, mode="both") as evaluator:
+        evaluation = judged(evaluator, new(DROPOUT))
+        assert evaluation.status is Status.OK, evaluation.reason
+        assert {row.regime for row in evaluation.errors} >= {"as given (train)", "as given (eval)"}
+
+
+def test_the_kernelbench_class_allows_a_tenth_of_a_thousandth(on):
+    with on(RELU, Accuracy.KERNELBENCH) as evaluator:
+        close, far = (new(RELU).replace("torch.relu(x)", f"torch.relu(x) + {d}") for d in (5e-5, 5e-4))
+        assert judged(evaluator, close).status is Status.OK
+        assert judged(evaluator, far).status is Status.WRONG_VALUES
+
+
+@pytest.mark.parametrize("before,after", [
+    ("return torch.relu(x)", "raise ValueError('no')"), ("torch.rand(64, 32, 5)", "torch.rand(64, 32, 5).double()"),
+    ("def get_inputs():", "def get_inputs():\n    raise KeyError('x')"),
+])
+def test_a_problem_that_is_wrong_itself_is_said_so(on, before, after):
+    with pytest.raises(ProblemError, match="problem.py"):
+        on(RELU.replace(before, after)).__enter__()
+
+
+def test_tf32_is_refused_on_the_cpu(on):
+    with pytest.raises(DeviceError, match="tf32"):
+        on(RELU, Accuracy.TF32)
