@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,7 @@ class Conditions:
     """Where and when a benchmark ran. What a machine does not have is an empty text."""
 
     date: str
-    commit: str  #: with ``+`` behind it where files of the repository were changed since
+    commit: str  #: with ``+`` behind it where files of the repository were changed since; ``KGEN_COMMIT`` where it is set
     cpu: str
     cores: int
     gpu: str  #: with its driver's version
@@ -48,7 +49,7 @@ def conditions() -> Conditions:
         torch = ""
     return Conditions(
         date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        commit=commit + ("+" if changed else ""),
+        commit=os.environ.get("KGEN_COMMIT") or commit + ("+" if changed else ""),
         cpu=f"{cpu.name} ({cpu.arch})",
         cores=cpu.threads,
         gpu=gpu,

@@ -76,6 +76,11 @@ class FusionPlan:
     def program(self, kernel: Kernel, *, two_sweeps: bool = False) -> Program:
         return lower(self.graph, kernel.nodes, kernel.outputs, two_sweeps=two_sweeps)
 
+    def bytes_moved(self, kernel: Kernel) -> int:
+        """The least that a kernel must move through memory: each tensor that it reads and writes, once."""
+        names = {*self.program(kernel).tensors, *kernel.outputs}
+        return sum(self.graph.type(name).nbytes for name in names)
+
 
 def plans(graph: OpGraph) -> tuple[FusionPlan, ...]:
     """All plans for a graph: for each of its rewritten variants, each way to cut its runs; the control comes last."""

@@ -1,0 +1,134 @@
+"""The kernels behind the product, alone, beside a device copy of the same bytes.
+
+    python benchmarks/fused_tails.py [--most N]
+
+For each swept reference problem, the right candidates are loaded with the product replaced by a tensor that is there
+already; what is left is timed in turns with a copy of as many bytes as the plan's kernels must move: each tensor
+that a kernel reads or writes counts once for that kernel. Timed by device events with a cold cache and with work queued
+in front, so that launches are hidden for both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from statistics import median
+from types import SimpleNamespace
+from typing import Any, Callable
+
+import torch
+from _record import record
+
+from kgen import paths
+from kgen.design import Design
+from kgen.fusion import FusionPlan
+from kgen.graph import capture
+from kgen.hardware import for_arch
+from kgen.problem import load
+from kgen.store import Store, queries
+
+ROUNDS = 25
+_SLEEP_CYCLES = 1_000_000  # half a millisecond: longer than launching a tail takes
+
+
+def plans_of(problem: Any) -> dict[str, FusionPlan]:
+    """The problem's plans behind a library product, by name."""
+    design = Design(problem, capture(load(problem)), for_arch("sm_90"))
+    return {c.plans[0][1].name: c.plans[0][1] for c in design.choices if c.plans[0][1].kernels}
+
+
+def tail(source: str, problem: Any, product: torch.Tensor) -> Callable[[], Any]:
+    """The candidate's forward with its linear layer replaced by ``product``."""
+    namespace: dict[str, Any] = {"__name__": "candidate"}
+    exec(compile(source, "candidate", "exec"), namespace)
+    functional = SimpleNamespace(**vars(torch.nn.functional))
+    functional.linear = lambda *_: product
+    namespace["F"] = functional
+    loaded = load(problem)
+    with torch.device("cuda"):
+        model = namespace["ModelNew"](*loaded.init_inputs())
+    model.train(problem.mode == "train")
+    x = torch.rand(product.shape[0], model.linear.in_features, device="cuda")
+    return lambda: model(x)
+
+
+def measure(subjects: dict[str, Callable[[], Any]], refresh: Callable[[], None]) -> dict[str, float]:
+    """Median microseconds of each subject, taken in turns."""
+    flush = torch.ones(64 << 20, device="cuda")
+    samples: dict[str, list[float]] = {name: [] for name in subjects}
+    for function in subjects.values():
+        function()
+    for number in range(ROUNDS):
+        order = list(subjects.items())
+        for name, call in order if number % 2 else reversed(order):
+            refresh()
+            flush.add_(1.0)
+            torch.cuda._sleep(_SLEEP_CYCLES)
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            call()
+            end.record()
+            end.synchronize()
+            samples[name].append(start.elapsed_time(end) * 1e3)
+    return {name: median(values) for name, values in samples.items()}
+
+
+def rows_of(store: Store, sweep: str, most: int) -> list[dict]:
+    detail = queries.sweep(store, sweep, leaders=10_000)
+    problem = queries.problem(store, detail.row.problem.id)
+    plans = plans_of(problem)
+    trials = [t for t in detail.leaders if t.status == "ok" and t.plan in plans and "linear(library)" in t.plan]
+    (linear,) = [n for n in next(iter(plans.values())).graph.nodes if n.op == "linear"]
+    given = torch.randn(linear.type.shape, device="cuda") * 0.3
+    product = given.clone()
+    chosen: dict[int, list] = {}
+    for trial in trials:
+        group = chosen.setdefault(sum(plans[trial.plan].bytes_moved(k) for k in plans[trial.plan].kernels), [])
+        if len(group) < most:
+            group.append(trial)
+    rows = []
+    # The plans that move the fewest bytes are the most fused: their tails are what fusion is for.
+    for moved in sorted(chosen)[:2]:
+        source = torch.empty(moved // 8, device="cuda").normal_()
+        target = torch.empty_like(source)
+        subjects: dict[str, Callable[[], Any]] = {"copy": lambda: target.copy_(source)}
+        by_id = {t.candidate: t for t in chosen[moved]}
+        for trial in chosen[moved]:
+            subjects[trial.candidate] = tail(queries.source(store, trial.candidate), problem, product)
+        with torch.no_grad():
+            times = measure(subjects, lambda: product.copy_(given))
+        best = min((t for t in times if t != "copy"), key=times.__getitem__)
+        rows.append({
+            "problem": detail.row.problem.title,
+            "mode": detail.row.problem.mode,
+            "plan": by_id[best].plan,
+            "MB moved": moved / 1e6,
+            "best tail us": times[best],
+            "copy us": times["copy"],
+            "tail / copy": times[best] / times["copy"],
+            "tail GB/s": moved / times[best] / 1e3,
+            "tails timed": len(times) - 1,
+            "params": ", ".join(f"{k}={v}" for k, v in by_id[best].params.items()),
+        })  # fmt: skip
+        del subjects
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--most", type=int, default=40, help="tails timed for each amount of bytes")
+    most = parser.parse_args().most
+    builds = sorted(paths.builds().glob("cuda-*"))
+    if builds:
+        os.environ["TORCH_EXTENSIONS_DIR"] = str(builds[-1].resolve())
+    rows = []
+    with Store.open(create=False) as store:
+        for row in queries.sweeps(store, limit=100):
+            if row.state == "finished" and row.device.startswith("cuda"):
+                rows += rows_of(store, row.id, most)
+    rows.sort(key=lambda r: (r["problem"], r["mode"], r["MB moved"]))
+    record("fused_tails", "Fused tails beside a device copy of the same bytes", rows, " ".join((__doc__ or "").split("\n\n")[2].split()))
+
+
+if __name__ == "__main__":
+    main()
