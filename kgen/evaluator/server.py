@@ -34,6 +34,8 @@ MAINS = {
 }
 _PRELOAD = ("torch", "torch.utils.cpp_extension", "kgen.evaluator.worker", "kgen.evaluator.oracle",
             "kgen.evaluator.build")
+#: Loaded once the first process is on its way: candidates import it for a decorator, baselines to be compiled.
+_LATER = ("torch._dynamo",)
 _PARENT_POLL_MS = 1000
 
 
@@ -43,11 +45,9 @@ def serve(fd: int) -> None:
     parent = os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt ends
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
-    for name in _PRELOAD:
-        importlib.import_module(name)
-    gc.collect()
-    gc.freeze()
+    _preload(_PRELOAD)
     control.send({"ready": True})
+    later = _LATER
     poller = select.poll()
     poller.register(control.fileno(), select.POLLIN)
     while os.getppid() == parent:
@@ -66,6 +66,17 @@ def serve(fd: int) -> None:
         pidfd = os.pidfd_open(pid)
         control.send({"pid": pid}, [pidfd])
         os.close(pidfd)
+        _preload(later)
+        later = ()
+
+
+def _preload(names: tuple[str, ...]) -> None:
+    """Import modules for every later child, which then share their memory."""
+    for name in names:
+        importlib.import_module(name)
+    if names:
+        gc.collect()
+        gc.freeze()
 
 
 def _keep(request: dict[str, Any], fds: list[int]) -> NoReturn:
