@@ -93,19 +93,19 @@ def test_an_oracle_that_dies_is_started_again(evaluator, judge):
     assert judge(plain("return y")).status is Status.OK
 
 
-def test_a_candidate_cannot_write_outside_its_scratch_folder(judge, tmp_path):
+def test_a_candidate_cannot_write_outside_its_scratch_folder(judge, walls, tmp_path):
     target = tmp_path / "written"
     evaluation = judge(plain(f"open({str(target)!r}, 'w').write('x')\nreturn y"))
     assert evaluation.status is Status.RUNTIME_ERROR
     assert not target.exists()
 
 
-def test_a_candidate_sees_no_other_process(judge):
+def test_a_candidate_sees_no_other_process(judge, walls):
     evaluation = judge(plain("raise ValueError(len([p for p in os.listdir('/proc') if p.isdigit()]))"))
     assert evaluation.reason.endswith("ValueError: 2")  # init and itself
 
 
-def test_a_candidate_has_no_network(judge):
+def test_a_candidate_has_no_network(judge, walls):
     evaluation = judge(plain("import socket\nsocket.create_connection(('127.0.0.1', 9), 1)\nreturn y"))
     assert "unreachable" in evaluation.reason
 
