@@ -41,8 +41,8 @@ SUBJECTS = {
     "scaled before": (True, "return (x * 0.7) @ (w / 0.7).t() + b"),
     "float64 inside": (True, "return (x.double() @ w.double().t() + b.double()).float()"),
     "one long sequential sum": (
-        False, "y = b.expand(x.shape[0], -1).clone()\n    for k in range(x.shape[1]):\n        y += x[:, k:k+1] * w[:, k]\n"
-        "    return y"),
+        False, "y = b.expand(x.shape[0], -1).clone()\n    for k in range(x.shape[1]):\n"
+        "        y += x[:, k:k+1] * w[:, k]\n    return y"),
     "bfloat16 in two parts": (
         False, "h = x.bfloat16().float()\n    l = (x - h).bfloat16().float()\n    return h @ w.t() + l @ w.t() + b"),
     "float16 inputs": (False, "return x.half().float() @ w.t() + b"),

@@ -105,6 +105,6 @@ def leaders(timings: Sequence[Timing], tie_break: Callable[[Timing], tuple] | No
     order = sorted(timings, key=median_ms)
     fastest = order[0]
     key = tie_break or (lambda timing: (timing.subject,))
-    tied = [t for t in order if t is fastest or verdict(ratio_interval(fastest, t)) in ("same", "cannot tell", "faster")]
+    tied = [t for t in order if t is fastest or verdict(ratio_interval(fastest, t)) != "slower"]
     rest = [t for t in order if t not in tied]
     return [*(Rank(t, len(tied) > 1) for t in sorted(tied, key=key)), *(Rank(t, False) for t in rest)]

@@ -174,7 +174,8 @@ class Evaluator:
 
     def _problem_fields(self) -> dict[str, Any]:
         p = self.problem
-        return {"name": p.name, "path": p.path, "source": p.source, "mode": p.mode, "asked_mode": p.asked_mode or p.mode}
+        return {"name": p.name, "path": p.path, "source": p.source, "mode": p.mode,
+                "asked_mode": p.asked_mode or p.mode}
 
     def _options(self) -> dict[str, Any]:
         return {"device": self.device, "accuracy": str(self.accuracy), "threads": self._threads, "walled": False}

@@ -31,8 +31,8 @@ POOL_BYTES = 1 << 30  #: input sets for timed calls, all together
 POOL_SETS = 4
 NOISY_RUNS = 3
 _COPY_BYTES = 64 << 20
-#: What a cold cache means on the CPU: the last-level cache of a server is larger than any problem, and streaming through
-#: it takes longer than a call.
+#: What a cold cache means on the CPU: the last-level cache of a server is larger than any problem, and streaming
+#: through it takes longer than a call.
 _CPU_CACHE_BYTES = 32 << 20
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt
 

@@ -1,4 +1,4 @@
-"""The parent's side of the evaluator's processes: start the fork server, ask it for processes, talk to them, end them."""
+"""The parent's side of the evaluator's processes: start the fork server, have it fork, talk to them, end them."""
 
 from __future__ import annotations
 

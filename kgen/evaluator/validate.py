@@ -192,7 +192,8 @@ def _run_case(
     _raised(reply, Phase.VALIDATE, regime)
     _check_structure(case, reply.get("first"), regime, matched)
     if reply.get("alias"):
-        raise Failure(Status.ALIASED_OUTPUT, f"{regime}: the output shares memory with {reply['alias']}", Phase.VALIDATE)
+        reason = f"{regime}: the output shares memory with {reply['alias']}"
+        raise Failure(Status.ALIASED_OUTPUT, reason, Phase.VALIDATE)
     if reply.get("mutated"):
         raise Failure(Status.MUTATED_INPUT, f"{regime}: it wrote into {reply['mutated']}", Phase.VALIDATE)
     rows = _judged(worker, oracle, case, regime, matched, 0)

@@ -32,6 +32,7 @@ from kgen.evaluator.regimes import change_weights, recombine
 
 _FILE_BYTES = 256 << 20
 _MESSAGE_CHARACTERS = 400
+_OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc")  # in a RuntimeError's message
 _POISON_BLOCKS = 3
 _PERTURB = -6  # mallopt: fill what is allocated and freed
 _PERTURB_BYTE = 0x80
@@ -384,7 +385,7 @@ def _fill_allocations(byte: int) -> None:
 def _failure(error: BaseException) -> dict[str, Any]:
     text = " ".join(str(error).split())[:_MESSAGE_CHARACTERS]
     memory = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
-        isinstance(error, RuntimeError) and any(s in text for s in ("can't allocate memory", "out of memory", "bad_alloc")))
+        isinstance(error, RuntimeError) and any(words in text for words in _OUT_OF_MEMORY))
     return {"error": f"{type(error).__name__}: {text}" if text else type(error).__name__, "memory": memory}
 
 

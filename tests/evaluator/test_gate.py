@@ -15,7 +15,8 @@ def leaf(rows=64, columns=256, scale=1.0, seed=0):
 
 def noisy(exact, epsilons, seed):
     generator = torch.Generator().manual_seed(seed)
-    return (exact * (1 + epsilons * EPSILON * torch.randn(exact.shape, dtype=torch.float64, generator=generator))).float()
+    errors = epsilons * EPSILON * torch.randn(exact.shape, dtype=torch.float64, generator=generator)
+    return (exact * (1 + errors)).float()
 
 
 def test_an_error_of_eagers_size_is_allowed():

@@ -29,7 +29,9 @@ WRONG = {
                               Status.WRONG_VALUES, "not finite"),
     "one wrong row": (plain("y[-1] *= 1.01\nreturn y"), Status.WRONG_VALUES, "as given"),
     "batch baked in": (plain("return y if x.shape[0] in (160, 64) else y * 2"), Status.WRONG_VALUES, "batch"),
-    "unwritten element": (render(kernel=KERNEL.replace(TERM, "if (c != 5 || r != 3) " + TERM)), Status.WRONG_VALUES, ""),
+    "unwritten element": (plain("z = torch.empty_like(y)\nz[:, 1:] = y[:, 1:]\nreturn z"), Status.WRONG_VALUES, ""),
+    "unwritten element of a kernel": (render(kernel=KERNEL.replace(TERM, "if (c != 5 || r != 3) " + TERM)),
+                                      Status.WRONG_VALUES, ""),
     "mutated input": (plain("x[0, 0] += 1\nreturn y"), Status.MUTATED_INPUT, "input 0"),
     "mutated parameter": (plain("b = self.linear.bias.data\nif self.kept != b._version:\n"
                                 "    b[0] = torch.nextafter(b[0], torch.tensor(1.0))\n    self.kept = b._version\n"

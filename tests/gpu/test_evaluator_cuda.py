@@ -160,7 +160,8 @@ def test_a_kernel_that_does_not_end_is_killed(judge, evaluator):
 
     before, evaluator.limits = evaluator.limits, replace(evaluator.limits, validate_seconds=5.0)
     try:
-        hangs = KERNEL.replace("float* row =", "volatile float* flag = x; while (flag[0] != 1e30f) {}\n    float* row =")
+        loop = "volatile float* flag = x; while (flag[0] != 1e30f) {}\n    float* row ="
+        hangs = KERNEL.replace("float* row =", loop)
         assert judge(kernel=hangs).status is Status.TIMEOUT
     finally:
         evaluator.limits = before
