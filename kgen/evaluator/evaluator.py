@@ -355,7 +355,7 @@ class Evaluator:
 
     def _floor_ms(self) -> float:
         moved = self._opened["pool"]["bytes"] + self._opened["output_bytes"]
-        return least_ms(moved, self._opened["about"]["copy_rate"])
+        return least_ms(moved, self._opened["about"]["copy_rate"], self.hardware.device_type)
 
     def _warn_of_walls(self, missing: Any) -> None:
         for wall in missing if isinstance(missing, list) else []:
