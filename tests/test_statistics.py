@@ -43,6 +43,15 @@ def test_a_drift_that_both_went_through_does_not_widen_the_interval():
     assert ratio_interval(a, b).width == pytest.approx(0)
 
 
+def test_a_subject_is_as_fast_as_itself():
+    assert ratio_interval(timing("a"), timing("a")) == Interval(1.0, 1.0, 1.0)
+
+
+def test_unlike_sessions_are_compared_by_their_medians():
+    a, b = timing("a", 2.0, seed=1), timing("b", seed=2, session="other", bursts=7)
+    assert ratio_interval(a, b).mid == median_ms(a) / median_ms(b)
+
+
 @pytest.mark.parametrize("low,high,says", [
     (1.02, 1.05, "faster"), (0.9, 0.95, "slower"), (0.99, 1.015, "same"), (0.9, 1.1, "cannot tell"),
     (1.005, 1.05, "cannot tell"),
