@@ -18,13 +18,16 @@ from typing import Iterator, Sequence
 
 from kgen.graph import Node, OpGraph
 from kgen.ops import OPS
-from kgen.program import NotFusable, Program, lower
+from kgen.program import NotFusable, Program, lower, schedule
 from kgen.rewrite import Variant, variants
 
 #: Runs up to this length are cut in every way; longer ones in the ways that matter most.
 ALL_CUTS = 4
 #: How many plans a problem gets at most; the plainest and the most fused come first.
 MOST_PLANS = 24
+
+#: What the C library calls by the same name: a kernel of one such operator is called otherwise.
+_C_FUNCTIONS = frozenset("abs cos div erf exp expm1 log log1p pow sin sqrt tanh".split())
 
 #: Operators that are only bookkeeping or a view: they are run, and left out of a plan's name.
 _UNNAMED = {"aten.select.int", "aten.add_.Tensor", "_operator.getitem", "aten.view.default", "aten.reshape.default"}
@@ -100,31 +103,36 @@ def _control(variant: Variant) -> FusionPlan:
 
 
 def _plans_of(variant: Variant) -> Iterator[FusionPlan]:
-    runs = _runs(variant.graph)
-    options = [list(_cuts(variant.graph, run)) if _fusable(run[0]) else [None] for run in runs]
+    graph = variant.graph
+    fusable = frozenset(n.name for n in graph.nodes if _fusable(graph, n))
+    if any(OPS[n.op].kind == "column" and n.name not in fusable for n in graph.nodes if n.op in OPS):
+        return  # the library has no call for statistics alone
+    runs = _runs(graph, fusable)
+    options = [list(_cuts(graph, run)) if run[0].name in fusable else [None] for run in runs]
     for choice in itertools.islice(itertools.product(*options), 4 * MOST_PLANS):
-        steps = _steps(variant.graph, runs, choice)
+        steps = _steps(graph, fusable, runs, choice)
         if steps is not None and (any(isinstance(s, Kernel) for s in steps) or variant.graph.derived):
             yield FusionPlan(_name(variant, steps), variant.rewrites, variant.graph, steps)
 
 
-def _fusable(node: Node) -> bool:
+def _fusable(graph: OpGraph, node: Node) -> bool:
+    """Whether the node can be a kernel of its own."""
     op = OPS.get(node.op)
-    return op is not None and op.kind in ("map", "row", "column")
+    return op is not None and op.kind in ("map", "row", "column") and _lowers(graph, (node,))
 
 
-def _runs(graph: OpGraph) -> list[list[Node]]:
+def _runs(graph: OpGraph, fusable: frozenset[str]) -> list[list[Node]]:
     """Nodes in an order in which they can be run, fusable ones that follow one another together."""
     runs: list[list[Node]] = []
-    for node in _order(graph):
-        if runs and _fusable(node) and _fusable(runs[-1][0]):
+    for node in _order(graph, fusable):
+        if runs and node.name in fusable and runs[-1][0].name in fusable:
             runs[-1].append(node)
         else:
             runs.append([node])
     return runs
 
 
-def _order(graph: OpGraph) -> list[Node]:
+def _order(graph: OpGraph, fusable: frozenset[str]) -> list[Node]:
     """The nodes with library calls as early as their operands allow, so that chains behind them stay in one piece.
 
     Nodes with effects keep their places among each other and before and after whoever reads what they change.
@@ -141,7 +149,7 @@ def _order(graph: OpGraph) -> list[Node]:
             n for n in waiting
             if all(v in made or v not in names for v in n.values) and before.get(n.name, n.name) in made | {n.name}
         ]  # fmt: skip
-        libraries = [n for n in ready if not _fusable(n)]
+        libraries = [n for n in ready if n.name not in fusable]
         follows = [n for n in ready if out and out[-1].name in n.values]
         node = (libraries or follows or ready)[0]
         waiting.remove(node)
@@ -221,12 +229,15 @@ def _family(graph: OpGraph, nodes: Sequence[str]) -> str:
     return "column" if "column" in kinds else "row" if "row" in kinds else "map"
 
 
-def _steps(graph: OpGraph, runs: list[list[Node]], choice: tuple) -> tuple[Step, ...] | None:
+def _steps(
+    graph: OpGraph, fusable: frozenset[str], runs: list[list[Node]], choice: tuple
+) -> tuple[Step, ...] | None:
     """The steps of one choice of cuts, kernels named and told what to store; ``None`` where a piece cannot be lowered."""
     pieces: list[tuple[Node, ...] | Node] = []
     for run, cut in zip(runs, choice):
         pieces.extend(run if cut is None else cut)
-    stored = {n.name for n in graph.nodes if not _fusable(n)}
+    libraries = {n.name for n in graph.nodes if n.name not in fusable}
+    stored = set(libraries)
     kernels: dict[int, tuple[list[str], tuple[str, ...]]] = {}
     for number, piece in enumerate(pieces):
         if isinstance(piece, Node):
@@ -239,6 +250,8 @@ def _steps(graph: OpGraph, runs: list[list[Node]], choice: tuple) -> tuple[Step,
             nodes = _pulled(graph, node, stored, nodes) + nodes
         kernels[number] = (list(dict.fromkeys(nodes)), outputs)
         stored.update(outputs)
+    if any(r in fusable and r not in stored for r in graph.returns):
+        return None
     steps: list[Step] = []
     taken: set[str] = set()
     for number, piece in enumerate(pieces):
@@ -249,13 +262,15 @@ def _steps(graph: OpGraph, runs: list[list[Node]], choice: tuple) -> tuple[Step,
             continue
         nodes, outputs = kernels[number]
         try:
-            program = lower(graph, nodes, outputs)
+            lower(graph, nodes, outputs)
         except NotFusable:
             return None
         name = _kernel_name(graph, [n.name for n in piece], taken)
         later = {v for n in range(number + 1, len(pieces)) for v in _reads(pieces[n], kernels.get(n), graph)}
         family = _family(graph, nodes)
-        steps.append(Kernel(name, family, tuple(nodes), outputs, _overwrites(graph, program, stored, later)))
+        needed = later | set(graph.returns)
+        over = _overwrites(graph, nodes, outputs, libraries, needed)
+        steps.append(Kernel(name, family, tuple(nodes), outputs, over))
     return tuple(steps)
 
 
@@ -276,18 +291,45 @@ def _pulled(graph: OpGraph, node: Node, stored: set[str], have: list[str]) -> li
     return out
 
 
-def _overwrites(graph: OpGraph, program: Program, stored: set[str], later: set[str]) -> str | None:
-    """An operand that may be written over by the kernel's one full-size output."""
-    outputs = [s for s in program.stores if s.level == "element"]
-    if len(outputs) != 1 or program.result is not None:
+def _overwrites(
+    graph: OpGraph, nodes: Sequence[str], outputs: Sequence[str], libraries: set[str], needed: set[str]
+) -> str | None:
+    """An operand that may be written over by the kernel's one full-size output, as nothing needs it afterwards."""
+    programs = [lower(graph, nodes, outputs, two_sweeps=two_sweeps) for two_sweeps in (False, True)]
+    program = programs[0]
+    stores = [s for s in program.stores if s.level == "element"]
+    if len(stores) != 1 or program.result is not None:
         return None
     for load in program.loads:
-        producer = graph.producer(load.tensor)
-        fresh = producer is not None and (_fusable(producer) or OPS.get(producer.op, OPS["identity"]).kind == "anchor")
-        if fresh and load.access.full and load.tensor not in later and load.tensor not in graph.returns:
-            if graph.type(load.tensor) == graph.type(outputs[0].tensor):
-                return load.tensor
+        if not load.access.full or graph.type(load.tensor) != graph.type(stores[0].tensor):
+            continue
+        aliases = _aliases(graph, load.tensor, libraries)
+        fresh = graph.producer(load.tensor) is not None and not _may_be_view(graph, load.tensor, libraries)
+        read = {x.tensor for x in program.loads} - {load.tensor}
+        if fresh and not aliases & (needed | read) and not any(_read_after_store(p, load.tensor) for p in programs):
+            return load.tensor
     return None
+
+
+def _may_be_view(graph: OpGraph, name: str, libraries: set[str]) -> bool:
+    """Whether a library call's result may share an operand's memory. Those of the table have a result of their own."""
+    return name in libraries and OPS.get(graph.node(name).op, OPS["identity"]).kind == "identity"
+
+
+def _aliases(graph: OpGraph, tensor: str, libraries: set[str]) -> set[str]:
+    """The tensor, and the values that may share its memory."""
+    found = {tensor}
+    for node in graph.nodes:
+        if found & set(node.values) and _may_be_view(graph, node.name, libraries):
+            found.add(node.name)
+    return found
+
+
+def _read_after_store(program: Program, tensor: str) -> bool:
+    """Whether a sweep that reads the row again reads the tensor after an element was stored."""
+    sweeps = schedule(program, keep=False).sweeps
+    stored = next(s.number for s in sweeps if s.stores)
+    return any(x.tensor == tensor for s in sweeps[stored + 1 :] for x in s.loads)
 
 
 _LABELS = {"lerp_affine": "affine", "normalise_affine": "normalise", "batch_statistics": "statistics", "pow_scalar": "pow"}
@@ -301,6 +343,8 @@ def _label(node: Node) -> str:
 
 def _kernel_name(graph: OpGraph, nodes: Sequence[str], taken: set[str]) -> str:
     stem = "_".join(_label(graph.node(n)) for n in nodes)[:60]
+    if stem in _C_FUNCTIONS:
+        stem = f"{stem}_kernel"
     name, count = stem, 1
     while name in taken:
         count += 1

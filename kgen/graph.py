@@ -299,7 +299,10 @@ def _capture_mode(loaded: "LoadedProblem", mode: str) -> OpGraph:
             other = _export(problem.path, module, resized, "meta" if meta else None)
         except CaptureError:
             other = None
-    return _Reader(problem.path, module, program, other, batch).graph()
+    found = _Reader(problem.path, module, program, other, batch).graph()
+    if not found.inputs:
+        raise CaptureError(f"{problem.path}: forward takes no tensor")
+    return found
 
 
 def _resized(tensor: "torch.Tensor", batch: int) -> "torch.Tensor":
@@ -369,16 +372,17 @@ class _Reader:
             self.others = {}
         self.names: dict[Any, str] = {}
         self.types: dict[str, Tensor] = {}
+        self.taken = {n.name for n in self.nodes}
         self.renamed: dict[Any, Any] = {}  # a value written in place -> the node that stands for it afterwards
 
     def is_user_input(self, n: Any) -> bool:
         return n.name in self.program.graph_signature.user_inputs
 
     def _follows(self) -> bool:
-        """Whether every size and integer that differs is a multiple of the batch in both programs."""
+        """Whether every size and number that differs is an integer multiple of the batch in both programs."""
         try:
             for a, b in self.others.items():
-                for x, y in zip(_leaves(a), _leaves(b)):
+                for x, y in zip(_leaves(a), _leaves(b), strict=True):
                     if x != y:
                         _multiple(x, y, self.batch)
                 val_a, val_b = a.meta.get("val"), b.meta.get("val")
@@ -411,12 +415,12 @@ class _Reader:
                     else:
                         guards.append((n.name, getattr(spec.arg, "value", n.meta.get("val"))))
                 elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
-                    name = _identifier(spec.target)
+                    name = self._weight_name(spec.target)
                     self.names[n] = name
                     self.types[name] = self._type(n)
                     weights.append(Weight(name, self.types[name], spec.target, spec.kind == InputKind.BUFFER))
                 else:
-                    name = _identifier(spec.target)
+                    name = self._weight_name(spec.target)
                     self.names[n], self.types[name] = name, self._type(n)
                     weights.append(Weight(name, self.types[name], self._constant_path(spec.target), True))
             elif n.op == "call_function":
@@ -431,6 +435,15 @@ class _Reader:
             tuple(inputs), tuple(weights), tuple(nodes), returns, output,
             batch=self.batch if batch_input else None, batch_input=batch_input, guards=tuple(guards),
         ).pruned()  # fmt: skip
+
+    def _weight_name(self, target: str) -> str:
+        """A name for a weight that no value of the program and no other weight has."""
+        stem = name = _identifier(target)
+        count = 1
+        while name in self.taken:
+            name, count = f"{stem}_{count}", count + 1
+        self.taken.add(name)
+        return name
 
     def _constant_path(self, target: str) -> str:
         """Where the module itself holds a tensor that export lifted as a constant."""
@@ -481,6 +494,8 @@ class _Reader:
 
         structure = pytree.tree_unflatten(flat, spec)
         names = tuple(self.names[x] for x in returned if x in self.names)
+        if not names:
+            raise CaptureError(f"{self.path}: forward returns no tensor")
         return _spell_container(structure), names
 
 
@@ -515,13 +530,22 @@ class _Call:
         base = self.n.args[0]
         if base.op == "placeholder":
             return self.reader.is_user_input(base)
-        schema = getattr(base.target, "_schema", None)
-        if schema is not None and any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns):
+        if _is_view(base):
             raise CaptureError(
                 f"{self.reader.path}: forward writes in place into a view ({self.n.target} of {base.target}); "
                 "write it without the underscore"
             )
+        if any(_is_view(u) and any(self._after(w) for w in u.users) for u in base.users if not self._after(u)):
+            raise CaptureError(
+                f"{self.reader.path}: forward writes in place ({self.n.target}) into a value of which it uses a view later; "
+                "write it without the underscore"
+            )
         return True
+
+    def _after(self, other: Any) -> bool:
+        """Whether the other call comes after this one."""
+        order = self.reader.nodes
+        return order.index(other) > order.index(self.n)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -593,17 +617,23 @@ def refs(value: Any) -> list[str]:
     return []
 
 
-def _leaves(n: Any) -> list[int]:
-    """Integers among a node's arguments, in order."""
+def _is_view(n: Any) -> bool:
+    """Whether a call's result may share its operand's memory."""
+    schema = getattr(n.target, "_schema", None)
+    return schema is not None and any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+
+
+def _leaves(n: Any) -> list[int | float]:
+    """Numbers among a node's arguments, in order."""
     import torch.utils._pytree as pytree
 
     leaves, _ = pytree.tree_flatten((n.args, n.kwargs))
-    return [x for x in leaves if isinstance(x, int) and not isinstance(x, bool)]
+    return [x for x in leaves if isinstance(x, (int, float)) and not isinstance(x, bool)]
 
 
-def _multiple(a: int, b: int, batch: int | None) -> int:
+def _multiple(a: int | float, b: int | float, batch: int | None) -> int:
     """m where ``a == m * batch`` and ``b == m * (2 * batch + 1)``; raises ``ValueError`` where there is none."""
-    if batch and a % batch == 0 and b == a // batch * (2 * batch + 1):
+    if batch and isinstance(a, int) and isinstance(b, int) and a % batch == 0 and b == a // batch * (2 * batch + 1):
         return a // batch
     raise ValueError(f"{a} and {b} do not follow the batch {batch}")
 

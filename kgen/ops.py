@@ -55,7 +55,8 @@ class Op:
 
     ``targets`` are the ATen operators that it covers; ``operands`` the arguments that may be tensors, in the order of
     ``{0}``, ``{1}``; ``attrs`` the arguments kept as attributes. ``accept`` may refuse a call (it then stays a library
-    call). ``flops`` is the count for one element of the output.
+    call). ``library`` spells the library call from the attributes, where it is not the captured one. ``flops`` is the
+    count for one element of the output.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Op:
     lower: Callable[..., Any] | None = None
     accept: Callable[[Captured], bool] = field(default=lambda call: True)
     read: Callable[[Captured], Mapping[str, Any]] | None = None
+    library: Callable[[Mapping[str, Any]], str] | None = None
     flops: int = 1
 
 
@@ -135,6 +137,7 @@ FUNCTIONS = {
             "m == INFINITY ? NAN : 1.0f / s",
             "1 / sum; a row with an infinity has no softmax",
         ),
+        Function("log_sum", ("m", "s"), "m == INFINITY ? NAN : LOG(s)", "log(sum); a row with an infinity has no log softmax"),
         Function("positive", ("x",), "x < 0.0f ? 0.0f : x", "max(x, 0); NaN stays NaN"),
     )
 }
@@ -244,7 +247,7 @@ def _softmax(b: Lowering, node: Node, x: Any) -> Any:
 
 def _log_softmax(b: Lowering, node: Node, x: Any) -> Any:
     m, (_, s) = _stable_sum(b, x)
-    return b.map("({0} - {1}) - {2}", x, m, b.map("LOG({0})", s, name="log"))
+    return b.map("({0} - {1}) - {2}", x, m, b.map("log_sum({0}, {1})", m, s, name="log"))
 
 
 def _logsumexp(b: Lowering, node: Node, x: Any) -> Any:
@@ -346,10 +349,17 @@ def _batch_norm_attrs(call: Captured) -> dict[str, Any] | None:
     return {"roles": roles, "training": training, "momentum": momentum, "eps": call.arguments["eps"]}
 
 
+def _batch_norm_call(attrs: Mapping[str, Any]) -> str:
+    """The call that refuses a batch of one in train mode, as the module does; the ATen operator does not."""
+    at = {role: f"{{{number}}}" for number, role in enumerate(attrs["roles"])}
+    tensors = ", ".join(at.get(r, "None") for r in ("input", "running_mean", "running_var", "weight", "bias"))
+    return f"F.batch_norm({tensors}, {attrs['training']}, {attrs['momentum']!r}, {attrs['eps']!r})"
+
+
 OTHERS = (
     Op("linear", "anchor", ("aten.linear.default",), ("input", "weight", "bias")),
     Op("batch_norm", "batch_norm", ("aten.batch_norm.default",),
-       ("input", "weight", "bias", "running_mean", "running_var"), read=_batch_norm_attrs),
+       ("input", "weight", "bias", "running_mean", "running_var"), read=_batch_norm_attrs, library=_batch_norm_call),
     Op("identity", "identity", ("aten.alias.default", "aten.detach.default", "aten.detach_.default", "aten.lift_fresh_copy.default"), ("self",)),
     Op("dropout", "identity", ("aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default"),
        ("input",), accept=lambda c: not c.arguments["train"] or c.arguments["p"] == 0.0),
@@ -436,8 +446,9 @@ def _known(op: Op, call: Captured) -> Node | None:
         # The call numbers tensors by first use; the node numbers operands by position.
         source = source.replace(f"{{{number}}}", f"\0{operands.index(name)}\1")
     source = source.replace("\0", "{").replace("\1", "}")
+    source = op.library(attrs) if op.library else spell(source)
     effect = op.kind == "batch_norm" and attrs["training"] and "running_mean" in attrs["roles"]
-    return Node(call.name, op.name, tuple(operands), call.type, spell(source), tuple(attrs.items()), effect)
+    return Node(call.name, op.name, tuple(operands), call.type, source, tuple(attrs.items()), effect)
 
 
 def c_float(value: float | int | None) -> str:

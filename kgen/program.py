@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Sequence
 
-from kgen.graph import Node, OpGraph, Operand, Tensor
+from kgen.graph import BatchSize, Node, OpGraph, Operand, Tensor
 from kgen.ops import FUNCTIONS, OPS, c_float, map_expression
 
 ELEMENT, ROW = "element", "row"
@@ -25,9 +25,10 @@ ELEMENT, ROW = "element", "row"
 RESERVED = frozenset(
     "row rows col lane line step item j at begin end first last vector vectors tile count shift sum square mean squares "
     "inside from difference deviation variance workspace stream inverse merged total partial max min other piece "
-    "auto bool break case char class const continue default do double else enum extern float for if int long new "
-    "operator private public register return short signed sizeof static struct switch template this typename union "
-    "unsigned using void volatile while vec std".split()
+    "asm auto bool break case catch char class const constexpr continue default delete do double else enum explicit "
+    "export extern float for friend goto if inline int long mutable namespace new noexcept operator private protected "
+    "public register return short signed sizeof static struct switch template this throw typedef typeid typename union "
+    "unsigned using virtual void volatile while xor vec std".split()
 )
 
 
@@ -37,7 +38,10 @@ class NotFusable(Exception):
 
 @dataclass(frozen=True)
 class Term:
-    """One addend of an index: ``(flat / inner) % size * stride``; ``top`` where no modulo is needed."""
+    """One addend of an index: ``(flat / inner) % size * stride``.
+
+    ``top`` where no modulo is needed; of a dimension that follows the batch, ``size`` is its multiple.
+    """
 
     inner: int
     size: int
@@ -103,12 +107,15 @@ def _divide(text: str, by: int) -> str:
     return text if by == 1 else f"{text} / {by}"
 
 
-def access(tensor: Tensor, domain: Sequence[int], cols: int) -> Access:
-    """How ``tensor``, contiguous, is read when broadcast to ``domain``, whose rows are of ``cols`` elements."""
+def access(tensor: Tensor, domain: Sequence[int | BatchSize], cols: int) -> Access:
+    """How ``tensor``, contiguous, is read when broadcast to ``domain``, whose rows are of ``cols`` elements.
+
+    Only the first dimension may follow the batch; it counts as one even where the captured batch is 1.
+    """
     rank = len(domain)
     if len(tensor.shape) > rank:
         raise NotFusable(f"an operand has more dimensions than the domain ({tensor.shape} against {tuple(domain)})")
-    shape = (1,) * (rank - len(tensor.shape)) + tuple(tensor.shape)
+    shape = (1,) * (rank - len(tensor.shape)) + tensor.sizes()
     terms: list[Term] = []
     inner, stride = 1, 1
     for d in range(rank - 1, -1, -1):
@@ -117,12 +124,14 @@ def access(tensor: Tensor, domain: Sequence[int], cols: int) -> Access:
             raise NotFusable(f"an operand of shape {tensor.shape} does not broadcast to {tuple(domain)}")
         if shape[d] == size and size != 1:
             last = terms[-1] if terms else None
+            if isinstance(size, BatchSize):
+                size = size.multiple
             if last is not None and last.inner * last.size == inner and last.stride * last.size == stride:
                 terms[-1] = Term(last.inner, last.size * size, last.stride, d == 0)
             else:
                 terms.append(Term(inner, size, stride, d == 0))
             stride *= size
-        inner *= size
+        inner *= size if isinstance(size, int) else size.multiple
     return Access(tuple(reversed(terms)), cols)
 
 
@@ -205,7 +214,7 @@ class _Builder:
     """Lowers nodes one by one; implements :class:`kgen.ops.Lowering`."""
 
     graph: OpGraph
-    domain: tuple[int, ...]
+    domain: tuple[int | BatchSize, ...]
     dims: int  # trailing dimensions that make up a row
     cols: int
     two_sweeps: bool
@@ -217,7 +226,7 @@ class _Builder:
     final: str = ""
 
     @property
-    def row_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def row_shapes(self) -> tuple[tuple[int | BatchSize, ...], tuple[int | BatchSize, ...]]:
         """The shapes of a row value: reduced dimensions kept as 1, and dropped."""
         lead = self.domain[: len(self.domain) - self.dims]
         return lead + (1,) * self.dims, lead
@@ -240,7 +249,7 @@ class _Builder:
     def node(self, node: Node) -> None:
         op = OPS[node.op]
         self.prefix = node.name
-        shape = node.type.shape
+        shape = node.type.sizes()
         if op.kind == "map":
             at_row = shape != self.domain and shape in self.row_shapes
             if not at_row and shape != self.domain:
@@ -255,7 +264,7 @@ class _Builder:
                 raise NotFusable(f"{node.name} is the same along the row")
         elif op.kind == "row":
             source = node.inputs[0]
-            if self.graph.type(source).shape != self.domain or node["dims"] != self.dims:
+            if self.graph.type(source).sizes() != self.domain or node["dims"] != self.dims:
                 raise NotFusable(f"{node.name} reduces other dimensions than the kernel")
             operands = [self.operand(i, self.domain, False) for i in node.inputs]
             if self.levels[operands[0]] != ELEMENT:
@@ -268,13 +277,13 @@ class _Builder:
         else:
             raise NotFusable(f"{node.name} is no map and no row operator")
 
-    def operand(self, value: Operand, shape: tuple[int, ...], at_row: bool) -> str | float:
+    def operand(self, value: Operand, shape: tuple[int | BatchSize, ...], at_row: bool) -> str | float:
         """The operand's name in the program, loaded if it comes from outside."""
         if not isinstance(value, str):
             return value
         if value in self.values:
             name = self.values[value]
-            if self.levels[name] == ROW and not at_row and self.graph.type(value).shape != self.row_shapes[0]:
+            if self.levels[name] == ROW and not at_row and self.graph.type(value).sizes() != self.row_shapes[0]:
                 raise NotFusable(f"{value} broadcasts along another dimension than the row")
             if self.levels[name] == ELEMENT and at_row:
                 raise NotFusable(f"{value} has columns where a row value is needed")
@@ -282,7 +291,7 @@ class _Builder:
         tensor = self.graph.type(value)
         if tensor.dtype != "float32":
             raise NotFusable(f"{value} is of type {tensor.dtype}")
-        if any(tensor.multiples[1:]) or (tensor.batched and tensor.shape[0] != shape[0]):
+        if any(tensor.multiples[1:]) or (tensor.batched and tensor.sizes()[0] != shape[0]):
             raise NotFusable(f"{value} follows the batch in another dimension than the first")
         found = access(tensor, shape, 1 if at_row else self.cols)
         level = ROW if at_row else found.level
@@ -326,13 +335,13 @@ def lower(
         cols *= size
     if domain.numel == 0:
         raise NotFusable("the tensors are empty")
-    builder = _Builder(graph, tuple(domain.shape), dims, cols, two_sweeps)
+    builder = _Builder(graph, domain.sizes(), dims, cols, two_sweeps)
     for node in nodes:
         if OPS[node.op].kind != "column":
             builder.node(node)
     result = None
     if statistics:
-        result = builder.operand(statistics[0].inputs[0], tuple(domain.shape), False)
+        result = builder.operand(statistics[0].inputs[0], domain.sizes(), False)
     stores = tuple(Store(o, builder.values[o], builder.levels[builder.values[o]]) for o in outputs if o in builder.values)
     for store in stores:
         if graph.type(store.tensor).dtype != "float32":

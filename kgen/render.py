@@ -10,11 +10,12 @@ import symtable
 import textwrap
 from dataclasses import dataclass
 from functools import lru_cache
+from string import Formatter
 from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from kgen import __version__
 from kgen.candidate import Candidate, Params
-from kgen.errors import RenderError
+from kgen.errors import CaptureError, RenderError
 from kgen.fusion import FusionPlan, Kernel
 from kgen.graph import BatchSize, Derived, OpGraph, Tensor, Weight
 from kgen.hardware import Hardware
@@ -45,7 +46,7 @@ def render(problem: Problem, ways: Sequence[Way], hardware: Hardware, *, both_mo
     """The candidate of these ways: one for each mode, or a single one.
 
     ``both_modes`` says that a single way is right in train and in eval mode. Raises :class:`RenderError` where a
-    template is wrong.
+    template is wrong, and :class:`CaptureError` where ``Model`` is written in a way that cannot be taken over.
     """
     return _File(problem, tuple(ways), hardware, both_modes).candidate()
 
@@ -153,9 +154,8 @@ class _File:
         model = _ModelText(self.problem)
         graph = self.graph
         inputs = [i.name for i in graph.inputs]
-        derived = self._derived()
-        packed = None if graph.output == f"{{{graph.returns[0]}}}" else graph.output
-        names = list(dict.fromkeys(graph.returns))
+        packed, packed_names = _packed(graph)
+        options = [self._unused_option(*o) for o in model.options(inputs, [g for g, _ in graph.guards])]
         context = {
             "title": self.problem.title,
             "chain": " -> ".join(_chain(graph)),
@@ -182,22 +182,24 @@ class _File:
             "guards": [
                 f'if {n} != {v!r}: raise ValueError(f"{n} is {{{n}!r}}: this file was made for {v!r}")'
                 for n, v in graph.guards
-            ],
+            ] + options,
             "checks": self._checks(),
             "first": inputs[0] if inputs else None,
             "device_of": self._device_of(),
             "inputs": inputs,
             "ways": ways,
-            "packed": packed.format(**{n: n for n in names}) if packed else None,
-            "packed_names": ", ".join(names) + ("," if len(names) == 1 else ""),
-            "derived": [line for d in derived for line in self._derive(d)],
-            "derived_names": [d.name for d in derived],
-            "derived_sources": [self._weight(w) for w in self._derived_sources(derived)],
+            "packed": packed,
+            "packed_names": _targets(packed_names),
+            "prepared": [self._prepared(w) for w in self.ways if w.plan.graph.derived],
         }
-        if not inputs:
-            raise RenderError("forward takes no tensor")
         text = _environment().get_template("model_new.py.j2").render(**context)
         return re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
+
+    @staticmethod
+    def _unused_option(name: str, default: str) -> str:
+        """Refuse a value for an argument of forward that the problem leaves at its default."""
+        differs = "is not" if default in ("None", "True", "False") else "!="
+        return f'if {name} {differs} {default}: raise ValueError("this file was made for {name} at its default")'
 
     def _plan(self, way: Way) -> str:
         return way.plan.name if len(self.ways) == 1 else f"{way.mode}: {way.plan.name}"
@@ -220,6 +222,10 @@ class _File:
                     message = f"{value.name} has {{{value.name}.shape[0]}} rows, not a multiple of {multiple}"
                     lines.append(f'if {value.name}.shape[0] % {multiple}: raise ValueError(f"{message}")')
                 lines.append(self._batch(value.name, multiple))
+            if value is not graph.inputs[0]:
+                first_name = graph.inputs[0].name
+                message = f"{value.name} is on {{{value.name}.device}}, {first_name} on {{{first_name}.device}}"
+                lines.append(f'if {value.name}.device != {first_name}.device: raise ValueError(f"{message}")')
         needs_batch = any("batch_size" in line for line in lines[2:])
         return lines if needs_batch else [line for line in lines if not line.startswith("batch_size")]
 
@@ -240,26 +246,29 @@ class _File:
 
     # Derived weights
 
-    def _derived(self) -> list[Derived]:
-        found: dict[str, Derived] = {}
-        for way in self.ways:
-            found.update({d.name: d for d in way.plan.graph.derived})
-        return list(found.values())
+    def _prefixed_name(self, way: Way, name: str) -> str:
+        """A name of the module that each mode has one of, where there are two."""
+        return f"_{name}" if len(self.ways) == 1 else f"_{way.mode}_{name}"
 
-    def _derived_sources(self, derived: list[Derived]) -> list[Weight]:
-        made = {d.name for d in derived}
-        names = dict.fromkeys(s for d in derived for s in d.sources if s not in made)
-        weights = {w.name: w for way in self.ways for w in self._all_weights(way)}
-        return [weights[n] for n in names]
+    def _prepared(self, way: Way) -> dict[str, Any]:
+        """What the method that prepares a way's derived weights is rendered with."""
+        graph = way.plan.graph
+        made = [d.name for d in graph.derived]
+        spelled = {w.name: self._weight(w) for w in graph.weights} | {d: d for d in made}
+        sources = dict.fromkeys(s for d in graph.derived for s in d.sources if s not in made)
+        return {
+            "method": self._prefixed_name(way, "weights"),
+            "slot": self._prefixed_name(way, "prepared"),
+            "sources": [spelled[s] for s in sources],
+            "lines": [f"{d.name} = {d.expression.format(*(spelled[s] for s in d.sources))}" for d in graph.derived],
+            "names": self._used_derived(way),
+        }
 
-    def _all_weights(self, way: Way) -> tuple[Weight, ...]:
-        return way.plan.graph.weights
-
-    def _derive(self, d: Derived) -> list[str]:
-        made = {x.name for x in self._derived()}
-        weights = {w.name: w for way in self.ways for w in way.plan.graph.weights}
-        spelled = [s if s in made else self._weight(weights[s]) for s in d.sources]
-        return [f"{d.name} = {d.expression.format(*spelled)}"]
+    @staticmethod
+    def _used_derived(way: Way) -> list[str]:
+        """Derived weights that the forward itself uses."""
+        used = {v for n in way.plan.graph.nodes for v in n.values}
+        return [d.name for d in way.plan.graph.derived if d.name in used]
 
     # The forward of one way
 
@@ -268,10 +277,9 @@ class _File:
         if graph.batch_input is not None:
             source = next(i for i in graph.inputs if i.name == graph.batch_input)
             lines.append(self._batch(source.name, source.type.multiples[0]))
-        derived = [d.name for d in self._derived()]
+        derived = self._used_derived(way)
         if derived:
-            used = {v for n in graph.nodes for v in n.values}
-            lines.append(f"{_targets([d if d in used else '_' for d in derived])} = self._weights()")
+            lines.append(f"{_targets(derived)} = self.{self._prefixed_name(way, 'weights')}()")
         spelled = {w.name: self._weight(w) for w in graph.weights}
         spelled |= {i.name: i.name for i in graph.inputs} | {d: d for d in derived}
         for step in way.plan.steps:
@@ -285,7 +293,7 @@ class _File:
                 spelled[node.name] = local
                 used = graph.users(node.name) or node.name in graph.returns
                 lines.append(f"{local} = {call}" if used else call)
-        names = [spelled[r] for r in dict.fromkeys(graph.returns)]
+        names = [spelled[r] for r in graph.returns]
         single = graph.output == f"{{{graph.returns[0]}}}"
         lines.append(f"return {names[0]}" if single else f"return {_tuple(names)}")
         if not any("batch_size" in line for line in lines[1:]):
@@ -303,7 +311,7 @@ class _File:
         overwritten: str | None = None
         for a in rendering.arguments:
             if a.role in ("in", "state"):
-                given.append(self._operand(graph, a, spelled))
+                given.append(self._operand(way, a, spelled))
             elif a.role == "inout":
                 overwritten = _python_name(next(s.tensor for s in program.stores if s.level == "element"))
                 lines.append(f"{overwritten} = {spelled[a.tensor]}  # written over")
@@ -320,12 +328,17 @@ class _File:
         for store in program.stores:
             if store.tensor not in spelled:
                 spelled[store.tensor] = overwritten
+        states = [spelled[a.tensor] for a in rendering.arguments if a.role == "state"]
+        if states:
+            # What a kernel writes through a pointer, no version counter sees.
+            lines.append(f"torch.autograd.graph.increment_version([{', '.join(states)}])")
         return lines
 
-    def _operand(self, graph: OpGraph, a: Argument, spelled: Mapping[str, str]) -> str:
+    def _operand(self, way: Way, a: Argument, spelled: Mapping[str, str]) -> str:
         """A tensor as a kernel takes it: what comes from outside or from the library may need a dense copy."""
-        producer = graph.producer(a.tensor)
-        if a.role == "state" or (producer is not None and OPS.get(producer.op, OPS["identity"]).kind != "identity"):
+        producer = way.plan.graph.producer(a.tensor)
+        made = any(a.tensor in k.outputs for k in way.plan.kernels)
+        if a.role == "state" or made or (producer is not None and producer.op == "linear"):
             return spelled[a.tensor]
         return f"dense({spelled[a.tensor]})"
 
@@ -339,7 +352,11 @@ class _ModelText:
         self.lines = self.source.splitlines()
         (self.model,) = [n for n in self.tree.body if isinstance(n, ast.ClassDef) and n.name == "Model"] or [None]
         if self.model is None:
-            raise RenderError("class Model is imported: its source is not in the problem's file")
+            raise CaptureError(f"{problem.path}: class Model is imported: its source must be in the problem's file")
+        self.forward = next((n for n in self.model.body if isinstance(n, ast.FunctionDef) and n.name == "forward"), None)
+        if self.forward is None:
+            raise CaptureError(f"{problem.path}: class Model inherits its forward: it must define it")
+        self.path = problem.path
         kept = self._kept_methods()
         self.class_body = [self._text(n, "    ") for n in self.model.body if self._is_kept(n, kept)]
         self.bases = ", ".join(ast.unparse(b) for b in self.model.bases) or "nn.Module"
@@ -351,14 +368,26 @@ class _ModelText:
 
     def forward_signature(self, inputs: Sequence[str], guards: Sequence[str]) -> str:
         """Parameters of ``forward`` as the problem has them."""
-        forward = next(n for n in self.model.body if isinstance(n, ast.FunctionDef) and n.name == "forward")
-        arguments = forward.args
+        arguments = self.forward.args
         names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)][1:]
         if arguments.vararg or arguments.kwarg or not set((*inputs, *guards)) <= set(names):
-            raise RenderError("forward takes *args or **kwargs, which kgen does not render")
+            raise CaptureError(
+                f"{self.path}: forward must name each of its tensors: *args, **kwargs and lists of tensors are not taken over"
+            )
         for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
             a.annotation = None
         return ast.unparse(arguments)
+
+    def options(self, inputs: Sequence[str], guards: Sequence[str]) -> list[tuple[str, str]]:
+        """Arguments of ``forward`` that get_inputs() leaves out, with their defaults as source."""
+        arguments = self.forward.args
+        positional = [*arguments.posonlyargs, *arguments.args]
+        pairs = [*zip(reversed(positional), reversed(arguments.defaults)), *zip(arguments.kwonlyargs, arguments.kw_defaults)]
+        return [
+            (a.arg, ast.unparse(default))
+            for a, default in pairs
+            if default is not None and a.arg not in (*inputs, *guards)
+        ]
 
     def _kept_methods(self) -> set[str]:
         """Methods that constructing the model calls, directly or not, and those of Python's own protocols."""
@@ -483,6 +512,19 @@ def _rows(domain: Tensor, cols: int) -> str:
     if not multiple:
         return str(fixed)
     return str(BatchSize(multiple * fixed))
+
+
+def _packed(graph: OpGraph) -> tuple[str | None, list[str]]:
+    """What forward returns as Python source, and the names of the values in it, one for each; ``None`` for one tensor."""
+    if graph.output == f"{{{graph.returns[0]}}}":
+        return None, []
+    names = [
+        name if name not in graph.returns[:at] else f"{name}_{at + 1}"
+        for at, name in enumerate(_python_name(r) for r in graph.returns)
+    ]
+    rest = iter(names)
+    parts = Formatter().parse(graph.output)
+    return "".join(text + (next(rest) if field is not None else "") for text, field, _, _ in parts), names
 
 
 def _sizes(tensor: Tensor) -> str:

@@ -109,7 +109,7 @@ def split_batchnorm(graph: OpGraph) -> OpGraph:
             continue
         roles = dict(zip(node["roles"], node.inputs))
         x = roles["input"]
-        if len(node.type.shape) != 2 or ("running_mean" in roles) != ("running_var" in roles):
+        if len(node.type.shape) != 2 or node.type.multiples[1] or ("running_mean" in roles) != ("running_var" in roles):
             continue
         channels = node.type.shape[1]
         names = [r for r in ("input", "weight", "running_mean", "running_var") if r in roles]

@@ -11,6 +11,7 @@ searched as a sum, not as a product:
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from dataclasses import dataclass, field
@@ -121,7 +122,8 @@ class Search:
             choice = tuple(self._random.randrange(len(c)) for c in option.kernels)
             if choice not in state.tried:
                 return choice
-        return None
+        every = itertools.product(*(range(len(c)) for c in option.kernels))
+        return next((choice for choice in every if choice not in state.tried), None)
 
 
 def _distance(a: Params, b: Params) -> int:

@@ -64,7 +64,7 @@ def batch_statistics(task: Task) -> tuple[dict[str, str], list[Argument]]:
     """Of the node that ends a ``column`` kernel: its operands by role, and the pointers that finishing a column needs."""
     node = task.plan.graph.node(task.kernel.nodes[-1])
     roles = dict(zip(node["roles"], node.inputs))
-    extra = [Argument("weight_in", "in", roles["weight"])] if "weight" in roles else []
+    extra = [Argument("affine_weight", "in", roles["weight"])] if "weight" in roles else []
     if "running_mean" in roles:
         extra += [Argument(r, "state", roles[r]) for r in ("running_mean", "running_var")]
     return roles, [*extra, Argument("statistics_out", "out", node.name)]

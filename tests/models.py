@@ -1,0 +1,106 @@
+"""Problems written as text, and the ways from there to graphs, plans, candidates and modules, for tests."""
+
+from __future__ import annotations
+
+import textwrap
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kgen.candidate import Candidate, Params
+from kgen.design import Design
+from kgen.fusion import FusionPlan
+from kgen.graph import Capture, OpGraph, capture
+from kgen.hardware import Hardware, cpu
+from kgen.problem import LoadedProblem, Problem, load, read_problem
+from kgen.render import Way, render
+from kgen.search import Point
+
+PROBLEMS = Path(__file__).parent.parent / "problems"
+NAMES = (
+    "linear_gelu_softmax",
+    "linear_batchnorm_scale_softmax",
+    "linear_scale_residual_clamp_logsumexp_mish",
+    "linear_scale_batchnorm",
+)
+#: Sizes at which everything is fast; the columns are no multiple of most vector widths.
+SMALL = {"batch_size": "6", "in_features": "12", "out_features": "20"}
+
+
+def source(forward: str, inputs: str = "torch.randn(6, 20)", init: str = "", arguments: str = "x") -> str:
+    """A problem's text: the body of ``forward``, what ``get_inputs`` returns, and the rest of ``__init__``."""
+    return "\n".join(
+        [
+            "import torch",
+            "import torch.nn as nn",
+            "import torch.nn.functional as F",
+            "",
+            "",
+            "class Model(nn.Module):",
+            "    def __init__(self):",
+            "        super().__init__()",
+            *([textwrap.indent(textwrap.dedent(init).strip(), "        ")] if init else []),
+            "",
+            f"    def forward(self, {arguments}):",
+            textwrap.indent(textwrap.dedent(forward).strip(), "        "),
+            "",
+            "",
+            "def get_inputs():",
+            f"    return [{inputs}]",
+            "",
+        ]
+    )
+
+
+def made(text: str, mode: str = "eval", name: str = "made_up") -> LoadedProblem:
+    return load(Problem(name, f"{name}.py", text, (), mode, mode))
+
+
+def reference(name: str, mode: str, **sizes: str) -> LoadedProblem:
+    """One of the problems that come with kgen, small."""
+    return load(read_problem(str(PROBLEMS / f"{name}.py"), SMALL | sizes, mode))
+
+
+def graph(loaded: LoadedProblem) -> OpGraph:
+    """The graph of a problem in its one mode."""
+    ((_, found),) = capture(loaded).graphs
+    return found
+
+
+def design(loaded: LoadedProblem, hardware: Hardware | None = None) -> Design:
+    return Design(loaded.problem, capture(loaded), hardware or cpu())
+
+
+def plainest(of: Design) -> list[Candidate]:
+    """One candidate of each plan, each kernel with its plainest parameters."""
+    return [of.candidate(Point(n, (0,) * len(option.kernels))) for n, option in enumerate(of.options)]
+
+
+def candidate(
+    loaded: LoadedProblem, captured: Capture, plans: Sequence[FusionPlan], params: Sequence[Params] | None = None
+) -> Candidate:
+    """The candidate of one plan for each captured graph."""
+    ways = [
+        Way(mode, plan, chosen)
+        for (mode, _), plan, chosen in zip(captured.graphs, plans, params or [{}] * len(plans), strict=True)
+    ]
+    return render(loaded.problem, ways, cpu(), both_modes=captured.same)
+
+
+def module(of: Candidate) -> types.ModuleType:
+    """The candidate's file, executed as KernelBench does: text without a ``__file__``."""
+    namespace = types.ModuleType("candidate")
+    exec(compile(of.source, "<candidate>", "exec"), namespace.__dict__)
+    return namespace
+
+
+def pair(loaded: LoadedProblem, of: Candidate, mode: str = "eval", seed: int = 0) -> tuple[Any, Any]:
+    """The problem's model and the candidate's, constructed from the same seed."""
+    torch.manual_seed(seed)
+    model = loaded.model().train(mode == "train")
+    torch.manual_seed(seed)
+    new = module(of).ModelNew(*loaded.init_inputs()).train(mode == "train")
+    return model, new
