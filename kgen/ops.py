@@ -162,6 +162,13 @@ def _map(name: str, targets: str, expression: str, **more: Any) -> Op:
     return Op(name, "map", tuple(f"aten.{t}" for t in targets.split()), expression=expression, **more)
 
 
+def _clamp_attrs(call: Captured) -> dict[str, Any] | None:
+    """The bounds; ``None`` where they are crossed, for which PyTorch has a rule of its own."""
+    low = call.arguments.get("min", call.arguments.get("min_val"))
+    high = call.arguments.get("max", call.arguments.get("max_val"))
+    return {"min": low, "max": high} if low is None or high is None or low <= high else None
+
+
 _ALPHA = {"operands": ("self", "other"), "attrs": ("alpha",), "accept": _scalar("alpha")}
 _BINARY = {"operands": ("self", "other")}
 
@@ -193,11 +200,7 @@ MAPS = (
     _map("relu", "relu.default relu_.default", "positive({0})"),
     _map("relu6", "relu6.default", "clamp_to({0}, 0.0f, 6.0f)"),
     _map("clamp", "clamp.default hardtanh.default clamp_.default hardtanh_.default", "clamp_to({0}, {min}, {max})",
-         attrs=("min", "max"),
-         read=lambda c: {
-             "min": c.arguments.get("min", c.arguments.get("min_val")),
-             "max": c.arguments.get("max", c.arguments.get("max_val")),
-         }),
+         read=_clamp_attrs),
     _map("clamp_min", "clamp_min.default", "{0} < {min} ? {min} : {0}", attrs=("min",), accept=_scalar("min")),
     _map("clamp_max", "clamp_max.default", "{0} > {max} ? {max} : {0}", attrs=("max",), accept=_scalar("max")),
     _map("leaky_relu", "leaky_relu.default leaky_relu_.default", "{0} > 0.0f ? {0} : {0} * {negative_slope}",
