@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
+import traceback
 import warnings
 from dataclasses import dataclass
 from functools import wraps
@@ -35,6 +37,7 @@ ROWS = 20  #: how many rows a long listing shows where --limit does not say
 
 _MODES = ("train", "eval", "both")
 _ACCURACIES = ("fp32", "tf32", "kernelbench")
+_BASELINES = ("eager", "compile", "compile-max-autotune")
 
 
 class Commands(click.Group):
@@ -48,6 +51,7 @@ class Commands(click.Group):
         sys.exit(self._exit_code(args, **extra))
 
     def _exit_code(self, args: Sequence[str] | None, **extra: Any) -> int:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C
         # torch says so at its import where NumPy is not installed; kgen needs none.
         warnings.filterwarnings("ignore", "Failed to initialize NumPy")
         try:
@@ -65,8 +69,12 @@ class Commands(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            return _say(f"{where}{error.strerror or error}", 2)
+            from kgen.paths import home
+
+            return _say(f"{error.filename or home()}: {error.strerror or error}", 2)
+        except Exception:
+            traceback.print_exc()
+            return _say("this is a bug in kgen: please report it, with the lines above", 70)
 
 
 def _say(line: str, code: int) -> int:
@@ -138,6 +146,16 @@ def _parse_overrides(context: click.Context, option: click.Parameter, values: Se
     return {name.strip(): value for name, _, value in pairs}
 
 
+def _parse_baselines(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
+    names = [name.strip() for name in value.split(",")]
+    for name in names:
+        if name not in _BASELINES:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(_BASELINES)}", context, option)
+    if "eager" not in names:
+        raise click.BadParameter("eager has to be among them", context, option)
+    return tuple(name for name in _BASELINES if name in names)
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(kgen.__version__, prog_name="kgen")
 def main() -> None:
@@ -157,9 +175,21 @@ def main() -> None:
 @click.option("--accuracy", type=click.Choice(_ACCURACIES), default="fp32", show_default=True, help="What right means.")
 @click.option("--budget", type=click.IntRange(min=1), metavar="N", help="Try at most N candidates.")
 @click.option(
-    "--time", "seconds", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop after SECONDS."
+    "--time",
+    "seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Try candidates until the leaders can be timed and all be done after SECONDS; one is tried in any case.",
 )
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Compile N candidates at once.")
+@click.option(
+    "--baselines",
+    metavar="NAMES",
+    default=",".join(_BASELINES),
+    show_default=True,
+    callback=_parse_baselines,
+    help="Ways of PyTorch to compare with; fewer take less time to prepare.",
+)
 @click.option(
     "--fresh", is_flag=True, help="Start over: neither go on with an earlier sweep, nor take over its results."
 )
@@ -175,6 +205,7 @@ def sweep(
     budget: int | None,
     seconds: float | None,
     jobs: int | None,
+    baselines: tuple[str, ...],
     fresh: bool,
     db: str | None,
     as_json: bool,
@@ -211,16 +242,17 @@ def sweep(
         budget=budget,
         seconds=seconds,
         jobs=jobs,
+        baselines=baselines,
         fresh=fresh,
         db=db,
     )
     watch = progress.JsonLines(click.echo) if as_json else progress.Watch() if quiet else progress.Live(console())
     with watch:
         run(request, watch)
-    return _sweep_ended(watch.tally, asked, db, as_json)
+    return _sweep_ended(watch.tally, asked, problem, db, as_json)
 
 
-def _sweep_ended(tally: Tally, problem: Problem, db: str | None, as_json: bool) -> int:
+def _sweep_ended(tally: Tally, problem: Problem, reference: str, db: str | None, as_json: bool) -> int:
     """Show what a sweep came to, and say what to do next; the exit code."""
     from kgen.store import queries
     from kgen.views import tables
@@ -230,15 +262,15 @@ def _sweep_ended(tally: Tally, problem: Problem, db: str | None, as_json: bool) 
     if finished is None:
         return _say("interrupted before anything was tried", INTERRUPTED)
     with _store(db) as store:
-        failed = queries.sweep(store, finished.sweep, leaders=1).failures
+        detail = queries.sweep(store, finished.sweep, leaders=1)
     if not as_json:
-        tables.sweep_ended(console(), finished, failed)
+        tables.sweep_ended(console(), finished, detail)
     if finished.state == "interrupted":
         return _say("interrupted; the same command goes on from here", INTERRUPTED)
     if not dict(finished.counts).get("ok"):
-        return _say(_why_none(failed), NOTHING_BETTER)
+        return _say(_why_none(detail.failures), NOTHING_BETTER)
     if not as_json:
-        click.echo(_next_command(problem, db, finished))
+        click.echo(_next_command(problem, reference, db, finished))
     return 0
 
 
@@ -251,11 +283,11 @@ def _why_none(failed: Sequence[Failures]) -> str:
     return f"no candidate was right: {most.count} of {tried} ended as {most.status}, {example}"
 
 
-def _next_command(problem: Problem, db: str | None, finished: Finished) -> str:
+def _next_command(problem: Problem, reference: str, db: str | None, finished: Finished) -> str:
     """What to type next."""
     if not finished.beats_baseline:
         return f"nothing beats PyTorch here; more: kgen show {finished.sweep}"
-    words = ["kgen", "best", problem.path]
+    words = ["kgen", "best", reference]
     words += [word for name, value in problem.overrides for word in ("-D", f"{name}={value!r}")]
     words += ["--mode", problem.asked_mode] if problem.asked_mode else []
     words += ["--db", db] if db else []

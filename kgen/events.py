@@ -62,16 +62,17 @@ class Finals:
 class Leader:
     """One row of the table at a sweep's end: a finalist or a baseline.
 
-    ``speedup`` is over the fastest baseline, with its interval; ``tie`` marks those that cannot be told from the best.
+    ``speedup`` is over the fastest baseline; its interval is known of those that were timed interleaved. ``tie`` marks
+    those that cannot be told from the best.
     """
 
     candidate: str | None
     name: str
     params: str
     median_ms: float
-    speedup: float
-    speedup_low: float
-    speedup_high: float
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
     error_ratio: float | None
     tie: bool
     control: bool

@@ -13,6 +13,7 @@ from kgen.candidate import Candidate
 from kgen.errors import DiskError, KgenError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import Evaluation, Status
+from kgen.machine import find_own_tools, resolve_device
 from kgen.problem import Problem
 from kgen.store import Store, queries
 from kgen.store.results import BestRow
@@ -52,7 +53,8 @@ def export(store: Store, best: BestRow, problem: Problem, file: Path) -> ExportR
         control=best.trial.control,
         rewrites=best.trial.rewrites,
     )
-    device = "cpu" if best.environment.device_type == "cpu" else "cuda"
+    find_own_tools()
+    device = resolve_device(best.environment.device_type)
     with Evaluator(problem, device=device, accuracy=best.accuracy, home=paths.home(), baselines=("eager",)) as evaluator:
         evaluation = evaluator.evaluate(candidate, evaluator.builder().build(source))
         where = evaluator.environment

@@ -9,26 +9,28 @@ Killed at any point, the same command goes on: what was evaluated is in the stor
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
+import io
 import os
 import time
 from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Callable, Iterator
 
 from kgen import events, paths, statistics
 from kgen.candidate import SHORT, Candidate
 from kgen.design import Design
-
 from kgen.evaluator.build import Builder
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Status, Timing
-from kgen.graph import capture
-from kgen.hardware import Hardware, cpu, for_arch
-from kgen.problem import Problem, load
+from kgen.graph import Capture, capture
+from kgen.machine import find_own_tools, resolve_device
+from kgen.problem import LoadedProblem, Problem, load
 from kgen.search import Point, Search
-from kgen.statistics import median_ms, ratio_interval
+from kgen.statistics import Interval, median_ms, ratio_interval
 from kgen.store import Store
 
 #: How many candidates are tried where no budget is given.
@@ -36,13 +38,18 @@ DEFAULT_BUDGET = {"cuda": 96, "cpu": 40}
 #: How many of the fastest are timed again, and how far behind the fastest one of them may be.
 FINALISTS = 5
 FINALIST_MARGIN = 1.10
-#: Seconds of the finals.
+#: Seconds of the finals, and which part of the time that a sweep is given they take at most.
 FINAL_SECONDS = {"cuda": 20.0, "cpu": 12.0}
+FINAL_PART = 0.25
 
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """What a sweep is asked for. ``seconds`` and ``budget`` bound the search; ``fresh`` neither resumes nor takes over."""
+    """What a sweep is asked for.
+
+    ``budget`` bounds the candidates tried and ``seconds`` the whole sweep, finals included; one candidate is tried in
+    any case. ``fresh`` neither goes on with an earlier sweep nor takes over results.
+    """
 
     problem: Problem
     device: str | None = None
@@ -50,6 +57,7 @@ class SweepRequest:
     budget: int | None = None
     seconds: float | None = None
     jobs: int | None = None
+    baselines: tuple[str, ...] = BASELINES
     fresh: bool = False
     db: str | None = None
 
@@ -67,32 +75,29 @@ def run(request: SweepRequest, on_event: Listener) -> events.Finished:
     def notice(text: str) -> None:
         on_event(events.Notice(text))
 
-    device = request.device or default_device()
+    started = time.monotonic()
+    find_own_tools()
+    device = resolve_device(request.device)
     with Store.open(request.db, notice=notice) as store:
         loaded = load(request.problem)
         home = paths.home()
         with Evaluator(
-            request.problem, device=device, accuracy=request.accuracy, home=home, baselines=BASELINES, notice=notice
+            request.problem,
+            device=device,
+            accuracy=request.accuracy,
+            home=home,
+            baselines=request.baselines,
+            notice=notice,
         ) as evaluator:
             problem = evaluator.problem
-            design = Design(problem, capture(replace(loaded, problem=problem)), hardware_of(evaluator))
-            return _Sweep(request, store, evaluator, design, device, on_event).run()
+            design = Design(problem, captured(replace(loaded, problem=problem)), evaluator.hardware)
+            return _Sweep(request, store, evaluator, design, device, on_event, started).run()
 
 
-def default_device() -> str:
-    """``cuda`` where torch was built for it and a GPU is there, else ``cpu``. Opens no context."""
-    import torch
-
-    has_gpu = any(os.path.exists(f"/dev/nvidia{n}") for n in range(16))
-    return "cuda" if torch.version.cuda and has_gpu else "cpu"
-
-
-def hardware_of(evaluator: Evaluator) -> Hardware:
-    """Limits of the evaluator's device, for constraints and for compiler flags."""
-    environment = evaluator.environment
-    if environment.device_type == "cpu":
-        return cpu()
-    return replace(for_arch(environment.arch), name=environment.device)
+def captured(loaded: LoadedProblem) -> Capture:
+    """The problem's graphs. Where torch cannot export, it prints what it has so far; its error says enough."""
+    with contextlib.redirect_stderr(io.StringIO()):
+        return capture(loaded)
 
 
 @dataclass
@@ -123,6 +128,7 @@ class _Sweep:
     design: Design
     device: str
     on_event: Listener
+    started: float  # by the monotonic clock
     sweep: str = ""
     number: int = 0
     counts: Counter = field(default_factory=Counter)
@@ -140,7 +146,6 @@ class _Sweep:
         return self.request.budget or DEFAULT_BUDGET[self.design.hardware.device_type]
 
     def run(self) -> events.Finished:
-        self.started = time.monotonic()
         self._open()
         builder = self.evaluator.builder()
         jobs = self.request.jobs or max(1, len(os.sched_getaffinity(0)))
@@ -159,7 +164,7 @@ class _Sweep:
             seconds = time.monotonic() - self.started
             best = next((x.candidate for x in leaders if x.candidate and not x.control), None)
             self.store.finish_sweep(self.sweep, state, seconds, best)
-        beats = any(x.candidate == best and x.speedup_low > 1.0 for x in leaders) if best else False
+        beats = any(x.candidate == best and (x.speedup_low or 0.0) > 1.0 for x in leaders) if best else False
         finished = events.Finished(
             self.sweep, state, seconds, tuple((str(k), v) for k, v in self.counts.items()), leaders, best, beats
         )
@@ -172,7 +177,13 @@ class _Sweep:
         health = self.evaluator.health()
         self.store.add_problem(self.problem, health)
         self.store.add_environment(environment)
-        arguments = {"device": self.device, "budget": self.request.budget, "seconds": self.request.seconds}
+        arguments = {
+            "device": self.device,
+            "budget": self.request.budget,
+            "seconds": self.request.seconds,
+            "jobs": self.request.jobs,
+            "baselines": self.request.baselines,
+        }
         found = None
         if not self.request.fresh:
             found = self.store.unfinished_sweep(self.problem.id, environment.id, self.request.accuracy, arguments)
@@ -214,23 +225,22 @@ class _Sweep:
     # ---- the loop ------------------------------------------------------------------------------------------
 
     def _search(self, builder: Builder, pool: ThreadPoolExecutor, ahead: int) -> None:
-        """Ask, build ahead, judge in order, tell."""
+        """Ask, build ahead, judge, tell.
+
+        Candidates are judged in the order asked for, whichever is built first: so a sweep that was cut off asks for
+        the same ones again, and finds them done.
+        """
         search = Search(self.design.options)
         waiting: deque[_Entry] = deque()
         entries = self._entries(search)
-        exhausted = False
-        while True:
-            while not exhausted and len(waiting) < ahead and not self._out_of_time():
-                entry = next(entries, None)
-                if entry is None:
-                    exhausted = True
-                    break
+        while not self._out_of_time():
+            for entry in islice(entries, ahead - len(waiting)):
                 if entry.taken_over is None or entry.taken_over.status is Status.OK:
                     entry.building = pool.submit(builder.build, entry.candidate.source)
                 waiting.append(entry)
-            if not waiting or self._out_of_time():
+            if not waiting:
                 break
-            entry = self._next_built(waiting)
+            entry = waiting.popleft()
             search.tell(entry.point, self._judge(entry))
 
     def _entries(self, search: Search) -> Iterator[_Entry]:
@@ -250,20 +260,11 @@ class _Sweep:
     def _known(self, candidate: Candidate) -> Evaluation | None:
         """What the store knows of the candidate on this problem, in this environment and class."""
         found = self.judged.get(candidate.id)
-        if found is None and not self.request.fresh:
-            found = self.store.known(
-                candidate.id, self.evaluator.environment.id, self.request.accuracy, self.problem.id
-            )
-        return found
-
-    def _next_built(self, waiting: deque[_Entry]) -> _Entry:
-        """The first entry whose build is done, or the first of all once it is."""
-        while True:
-            for entry in waiting:
-                if entry.building is None or entry.building.done():
-                    waiting.remove(entry)
-                    return entry
-            time.sleep(0.005)
+        if found is not None or self.request.fresh:
+            return found
+        known = self.store.known(candidate.id, self.evaluator.environment.id, self.request.accuracy, self.problem.id)
+        # That it does what another one does says nothing here, where that other one may never be tried.
+        return None if known is None or known.status is Status.DUPLICATE else known
 
     def _judge(self, entry: _Entry) -> float | None:
         """Evaluate one candidate, keep what became of it, and report it. Returns milliseconds where it was right."""
@@ -308,8 +309,17 @@ class _Sweep:
         self.store.add_timings(self.sweep, self.evaluator.environment.id, self.request.accuracy, timings)
         self.on_event(events.Measured(tuple(self.baseline_ms.items())))
 
+    @property
+    def _final_seconds(self) -> float:
+        """How long the finals take."""
+        seconds = FINAL_SECONDS[self.design.hardware.device_type]
+        return min(seconds, FINAL_PART * self.request.seconds) if self.request.seconds else seconds
+
     def _out_of_time(self) -> bool:
-        return self.request.seconds is not None and time.monotonic() - self.started >= self.request.seconds
+        """Whether it is time for the finals."""
+        if self.request.seconds is None or not self.number:
+            return False
+        return time.monotonic() - self.started >= self.request.seconds - self._final_seconds
 
     def _notice(self, text: str) -> None:
         self.on_event(events.Notice(text))
@@ -327,10 +337,7 @@ class _Sweep:
         if not finalists:
             return self._screened()
         self.on_event(events.Finals(tuple(r.candidate.id for r in finalists)))
-        seconds = FINAL_SECONDS[self.design.hardware.device_type]
-        if self.request.seconds is not None:
-            seconds = min(seconds, max(2.0, self.request.seconds / 4))
-        timings = self.evaluator.finals([(r.candidate, r.build) for r in finalists], seconds=seconds)
+        timings = self.evaluator.finals([(r.candidate, r.build) for r in finalists], seconds=self._final_seconds)
         self.store.add_timings(self.sweep, self.evaluator.environment.id, self.request.accuracy, timings)
         by_id = {r.candidate.id: r for r in finalists}
         baselines = [t for t in timings if t.subject not in by_id]
@@ -357,13 +364,12 @@ class _Sweep:
     def _screened(self) -> tuple[events.Leader, ...]:
         """Leaders by their screening alone: no interval, so none of them counts as a proven speedup."""
         fastest = min(self.baseline_ms.values(), default=None)
-        rows = []
-        for r in sorted(self.right, key=lambda r: r.ms)[:FINALISTS]:
-            speedup = fastest / r.ms if fastest else 0.0
-            rows.append(_leader(r, r.ms, speedup, 0.0, float("inf"), False))
-        for name, ms in self.baseline_ms.items():
-            rows.append(events.Leader(None, name, "", ms, (fastest or ms) / ms, 0.0, float("inf"), 1.0, False, True))
-        return tuple(sorted(rows, key=lambda x: x.median_ms))
+        rows = [
+            _leader(r, r.ms, fastest / r.ms if fastest else None, None, False)
+            for r in sorted(self.right, key=lambda r: r.ms)[:FINALISTS]
+        ]
+        rows += [_baseline(name, ms, fastest / ms if fastest else None, None) for name, ms in self.baseline_ms.items()]
+        return tuple(sorted(rows, key=lambda row: row.median_ms))
 
 
 def _ranked(
@@ -379,22 +385,41 @@ def _ranked(
     rows = []
     for rank in statistics.leaders(candidates, tie_break):
         interval = ratio_interval(fastest, rank.timing)
-        right = by_id[rank.timing.subject]
-        rows.append(_leader(right, median_ms(rank.timing), interval.mid, interval.low, interval.high, rank.tie))
+        rows.append(_leader(by_id[rank.timing.subject], median_ms(rank.timing), interval.mid, interval, rank.tie))
     for timing in sorted(baselines, key=median_ms):
         interval = ratio_interval(fastest, timing)
-        rows.append(
-            events.Leader(
-                None, timing.subject, "", median_ms(timing), interval.mid, interval.low, interval.high, None, False, True
-            )
-        )
+        rows.append(_baseline(timing.subject, median_ms(timing), interval.mid, interval))
     return tuple(rows)
 
 
-def _leader(r: _Right, ms: float, speedup: float, low: float, high: float, tie: bool) -> events.Leader:
-    params = ", ".join(f"{k}={v}" for k, v in r.candidate.params.items())
+def _leader(right: _Right, ms: float, speedup: float | None, interval: Interval | None, tie: bool) -> events.Leader:
+    candidate = right.candidate
     return events.Leader(
-        r.candidate.id, r.candidate.plan, params, ms, speedup, low, high, r.evaluation.error_ratio, tie, r.candidate.control
+        candidate=candidate.id,
+        name=candidate.plan,
+        params=", ".join(f"{name}={value}" for name, value in candidate.params.items()),
+        median_ms=ms,
+        speedup=speedup,
+        speedup_low=interval and interval.low,
+        speedup_high=interval and interval.high,
+        error_ratio=right.evaluation.error_ratio,
+        tie=tie,
+        control=candidate.control,
+    )
+
+
+def _baseline(name: str, ms: float, speedup: float | None, interval: Interval | None) -> events.Leader:
+    return events.Leader(
+        candidate=None,
+        name=name,
+        params="",
+        median_ms=ms,
+        speedup=speedup,
+        speedup_low=interval and interval.low,
+        speedup_high=interval and interval.high,
+        error_ratio=None,
+        tie=False,
+        control=True,
     )
 
 

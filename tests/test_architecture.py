@@ -36,7 +36,7 @@ THIRD_PARTY = {
     "kgen.graph": allowed(in_functions="torch"),
     "kgen.hardware": allowed(in_functions="torch"),
     "kgen.search": allowed(in_functions="optuna"),
-    "kgen.sweep": allowed(in_functions="torch"),
+    "kgen.machine": allowed(in_functions="torch"),
     "kgen.render": allowed("jinja2"),
     "kgen.store": allowed("sqlalchemy", "alembic"),
     "kgen.store.migrations": allowed("sqlalchemy alembic"),

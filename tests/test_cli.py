@@ -22,7 +22,7 @@ from samples import SOURCE, Filled, candidate, problem
 from kgen import events, paths
 from kgen.candidate import Rejection
 from kgen.cli import main
-from kgen.evaluator.protocol import Accuracy, Status
+from kgen.evaluator.protocol import BASELINES, Accuracy, Status
 from kgen.problem import Problem
 from kgen.store import Store
 
@@ -129,6 +129,8 @@ def _environment() -> dict[str, str]:
         (["sweep", "made_up", "--mode", "dream"], "'dream' is not one of"),
         (["sweep", "made_up", "--budget", "0"], "0 is not in the range"),
         (["sweep", "made_up", "--accuracy", "int8"], "'int8' is not one of"),
+        (["sweep", "made_up", "--baselines", "eager,jit"], "'jit' is not one of"),
+        (["sweep", "made_up", "--baselines", "compile"], "eager has to be among them"),
         (["sweep"], "Missing argument 'PROBLEM'"),
         (["no_such_command"], "No such command"),
         (["best", "no_such"], "no problem 'no_such'"),
@@ -200,6 +202,7 @@ class Request:
     budget: int | None
     seconds: float | None
     jobs: int | None
+    baselines: tuple[str, ...]
     fresh: bool
     db: str | None
 
@@ -248,10 +251,16 @@ def news(filled: Filled, state: str) -> Iterator[events.Event]:
 
 def test_sweep_is_given_what_was_typed(conductor: list[Request]) -> None:
     typed = "-D batch_size=16 --mode eval --device cpu --accuracy kernelbench --budget 7 --time 60 --jobs 2 --fresh"
-    assert kgen("sweep", "made_up", *typed.split()).code == 0
+    assert kgen("sweep", "made_up", *typed.split(), "--baselines", "compile,eager").code == 0
     [request] = conductor
     assert (request.problem.overrides, request.problem.asked_mode) == ((("batch_size", 16),), "eval")
-    assert request == Request(request.problem, "cpu", Accuracy.KERNELBENCH, 7, 60.0, 2, True, None)
+    baselines = ("eager", "compile")
+    assert request == Request(request.problem, "cpu", Accuracy.KERNELBENCH, 7, 60.0, 2, baselines, True, None)
+
+
+def test_sweep_compares_with_every_baseline_by_default(conductor: list[Request]) -> None:
+    assert kgen("sweep", "made_up").code == 0
+    assert conductor[0].baselines == BASELINES
 
 
 def test_sweep_shows_device_baselines_leaders_failures_and_the_next_command(conductor: list[Request]) -> None:
@@ -259,7 +268,7 @@ def test_sweep_shows_device_baselines_leaders_failures_and_the_next_command(cond
     assert answer.code == 0
     for fact in ("on cpu: a cpu", "eager 4 ms", "1.500x [1.400, 1.600]", "row 3 is off", "the machine is busy"):
         assert fact in answer.out
-    assert "kgen best problems/made_up.py -o made_up_fast.py" in answer.out
+    assert "kgen best made_up -o made_up_fast.py" in answer.out
 
 
 def test_quiet_sweep_shows_only_its_end(conductor: list[Request]) -> None:

@@ -25,8 +25,8 @@ class Tally:
         self.finished: events.Finished | None = None
         self.counts: Counter[Status] = Counter()
         self.best: events.Evaluated | None = None
-        self._begun = time.monotonic()
         self._judged = 0
+        self._first_at = 0.0  #: when the first one was judged, which waits for all that is set up once
 
     def add(self, event: events.Event) -> None:
         """Take in one event."""
@@ -39,6 +39,7 @@ class Tally:
 
     def _add_evaluated(self, event: events.Evaluated) -> None:
         self._judged += 1
+        self._first_at = self._first_at or time.monotonic()
         self.counts[event.evaluation.status] += 1
         best = (self.best.speedup if self.best else None) or 0.0
         if not event.candidate.control and event.speedup is not None and event.speedup > best:
@@ -51,10 +52,11 @@ class Tally:
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the rest of the budget takes at the present rate."""
-        if not self.started or not self._judged:
+        """How long the rest of the budget takes at the rate since the first candidate."""
+        if not self.started or self._judged < 2:
             return None
-        return max(0, self.started.budget - self.done) * (time.monotonic() - self._begun) / self._judged
+        rate = (time.monotonic() - self._first_at) / (self._judged - 1)
+        return max(0, self.started.budget - self.done) * rate
 
     @property
     def line(self) -> str:

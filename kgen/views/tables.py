@@ -88,13 +88,12 @@ def sweeps(console: Console, rows: Sequence[SweepRow]) -> None:
 def sweep(console: Console, detail: SweepDetail) -> None:
     """One sweep in full."""
     row = detail.row
-    rejected = sum(rejection.count for rejection in detail.rejections)
     facts = (
         ("sweep", f"{row.id}, {row.state}, begun {text.moment(row.started_at)}, took {text.duration(row.seconds)}"),
         ("problem", _problem(row.problem)),
         ("machine", f"{row.device}: {text.environment(row.environment)}"),
         ("class", f"accuracy {row.accuracy}"),
-        ("coverage", coverage(row, rejected, detail.taken_over)),
+        ("coverage", _coverage(detail)),
         ("baselines", text.baselines(detail.baselines)),
     )
     _facts(console, facts)
@@ -105,12 +104,14 @@ def sweep(console: Console, detail: SweepDetail) -> None:
     _rejections(console, detail.rejections)
 
 
-def coverage(row: SweepRow, rejected: int, taken_over: int) -> str:
+def _coverage(detail: SweepDetail) -> str:
     """How much of the space was tried."""
+    row = detail.row
+    rejected = sum(rejection.count for rejection in detail.rejections)
     parts = [f"{row.tried} of {row.combinations} combinations tried, {row.right} right"]
     parts += [f"{row.duplicates} duplicates of others"] if row.duplicates else []
     parts += [f"{rejected} rejected before rendering"] if rejected else []
-    parts += [f"{taken_over} known from earlier sweeps"] if taken_over else []
+    parts += [f"{detail.taken_over} known from earlier sweeps"] if detail.taken_over else []
     return ", ".join(parts)
 
 
@@ -130,13 +131,12 @@ def leaders(trials: Iterable[Trial]) -> Table:
     return table
 
 
-def sweep_ended(console: Console, finished: Finished, failed: Sequence[Failures]) -> None:
+def sweep_ended(console: Console, finished: Finished, detail: SweepDetail) -> None:
     """What a sweep came to: its finalists beside the baselines, and what went wrong."""
-    counts = ", ".join(f"{number} {status}" for status, number in finished.counts) or "nothing tried"
-    console.print(f"{finished.state} after {text.duration(finished.seconds)}: {counts}")
+    console.print(f"{finished.state} after {text.duration(finished.seconds)}: {_coverage(detail)}")
     if finished.leaders:
         console.print(_finalists(finished.leaders))
-    failures(console, failed)
+    failures(console, detail.failures)
 
 
 def _finalists(rows: Iterable[Leader]) -> Table:

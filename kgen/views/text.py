@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from datetime import datetime
 from typing import Mapping
 
@@ -23,10 +22,10 @@ def milliseconds(value: float | None) -> str:
 
 
 def speedup(value: float | None, low: float | None = None, high: float | None = None) -> str:
-    """A speedup, with its interval where there is one: ``1.520x [1.480, 1.550]``. An endless interval is none."""
+    """A speedup, with its interval where there is one: ``1.520x [1.480, 1.550]``."""
     if value is None:
         return MISSING
-    if low is None or high is None or math.isinf(high):
+    if low is None or high is None:
         return f"{value:.3g}x"
     return f"{value:.3f}x [{low:.3f}, {high:.3f}]"
 

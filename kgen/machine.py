@@ -1,0 +1,42 @@
+"""What sweeps and exports need of this machine, settled before their processes start."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+from kgen.errors import DeviceError
+
+
+def resolve_device(asked: str | None = None) -> str:
+    """``cpu``, ``cuda`` or ``cuda:N``: as asked or, by default, CUDA where torch sees a GPU. Opens no context.
+
+    Raises :class:`DeviceError` for what is no device, or is not there.
+    """
+    if asked == "cpu":
+        return asked
+    if asked is not None and not re.fullmatch(r"cuda(:\d+)?", asked):
+        raise DeviceError(f"{asked!r} is no device: say cpu, cuda or cuda:N")
+    # Otherwise torch asks CUDA itself, which starts it.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    import torch
+
+    if not torch.cuda.is_available():
+        if asked is not None:
+            raise DeviceError(f"{asked}: torch sees no CUDA device here; use --device cpu")
+        return "cpu"
+    device = asked or "cuda"
+    index, count = int(device.partition(":")[2] or 0), torch.cuda.device_count()
+    if index >= count:
+        raise DeviceError(f"{device}: CUDA devices are counted from 0, and there are only {count} here")
+    return device
+
+
+def find_own_tools() -> None:
+    """Let torch find ninja where it was installed with kgen, though that environment may not be activated."""
+    own = str(Path(sys.executable).parent)
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    if own not in folders:
+        os.environ["PATH"] = os.pathsep.join([*folders, own])
