@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Mapping
+from typing import Callable, Mapping, Sequence
 
 from kgen.templates import FOLDER
 from kgen.ops import FUNCTIONS, Function
@@ -36,7 +36,17 @@ def expression(text: str, device_type: str) -> str:
 
 def statement(step: Map, device_type: str) -> str:
     """``const float name = expression;``"""
-    return f"const float {step.name} = {expression(step.expression.format(*step.args), device_type)};"
+    return f"const float {step.name} = {spell(step, device_type)};"
+
+
+def spell(step: Map, device_type: str, at: Callable[[str], str] = str) -> str:
+    """The expression of a map over its operands, each spelled by ``at``."""
+    return expression(step.expression.format(*map(at, step.args)), device_type)
+
+
+def block(head: str, lines: Sequence[str]) -> list[str]:
+    """``head { lines }``, a level deeper."""
+    return [f"{head} {{", *(f"    {line}" for line in lines), "}"]
 
 
 def pointer(tensor: str) -> str:

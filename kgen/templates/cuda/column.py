@@ -17,15 +17,25 @@ def space(task: Task) -> Space:
     cols, rows = program.cols, program.rows
     axes = (
         Axis("block", (256, 128, 512, 1024)),
-        Axis("combine", ("two_kernels", "last_block", "atomics")),
-        Axis("vec", (4, 2, 1)),
-        Axis("splits", (8, 4, 16, 32, 64)),
+        Axis("combine", ("last_block", "one_block", "two_kernels", "atomics")),
+        Axis("vec", (2, 1, 4)),
+        Axis("splits", (8, 1, 4, 16, 32)),
     )
 
     def lines(p: Params) -> int:
         return int(p["block"]) // 32
 
     constraints = (
+        Constraint(
+            "splits_to_combine",
+            "one block takes all rows, and then there is nothing to combine; several are combined",
+            lambda p: (p["splits"] == 1) == (p["combine"] == "one_block"),
+        ),
+        Constraint(
+            "threads_to_merge",
+            "the block's first threads merge its lines, one for each column: it needs as many threads as columns",
+            lambda p: int(p["block"]) >= 32 * int(p["vec"]),
+        ),
         Constraint(
             "vector_width",
             f"a row of {cols} does not divide into vectors of that width",
@@ -62,9 +72,11 @@ def render(task: Task, params: Params) -> Rendering:
     cols, groups = program.cols, -(-program.cols // (32 * vec))
     counters = 2 * cols if combine == "atomics" else 3 * cols * splits
     arguments = pointers(task, program, params)
-    workspace = Argument("workspace", "workspace", size=str(counters + groups))
+    workspace = [] if combine == "one_block" else [Argument("workspace", "workspace", size=str(counters + groups))]
     outer, inner = common.load_statements(sweep.loads, vec, sources(arguments))
-    inner += [statement(m, "cuda") for m in sweep.maps]
+    maps = [statement(m, "cuda") for m in sweep.maps]
+    # One column alone, as the thread that finishes it reads it.
+    _, single = common.load_statements(sweep.loads, 1, sources(arguments))
     finish = "".join(f", {declared(a)}" for a in extra)
     context = {
         "name": task.kernel.name,
@@ -87,12 +99,14 @@ def render(task: Task, params: Params) -> Rendering:
         "result": program.result,
         "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
         "outer": outer,
-        "inner": inner,
+        "inner": inner + maps,
+        "single": single + maps,
+        "exact": cols % (32 * vec) == 0,
         "finish_parameters": finish,
         "finish_arguments": "".join(f", {a.name}" for a in extra),
-        **signature([*arguments, *extra, workspace]),
+        **signature([*arguments, *extra, *workspace]),
     }
-    return Rendering(context, (*arguments, *extra, workspace))
+    return Rendering(context, (*arguments, *extra, *workspace))
 
 
 TEMPLATE = Template("column", "cuda", "cuda/column.cu.j2", space, render)
