@@ -314,7 +314,7 @@ class _File:
                 given.append(self._operand(way, a, spelled))
             elif a.role == "inout":
                 overwritten = _python_name(next(s.tensor for s in program.stores if s.level == "element"))
-                lines.append(f"{overwritten} = {spelled[a.tensor]}  # written over")
+                lines.append(f"{overwritten} = {self._operand(way, a, spelled)}  # written over")
                 given.append(overwritten)
             elif a.role == "out":
                 local = _python_name(a.tensor)
