@@ -7,7 +7,7 @@ from kgen.ops import c_float
 from kgen.program import schedule
 from kgen.space import Axis, Constraint, Space
 from kgen.templates import Argument, Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, batch_statistics, declared, signature, sources, summary
+from kgen.templates.arguments import arguments as pointers, batch_statistics, signature, sources, summary
 from kgen.templates.cuda import common
 from kgen.templates.spelling import row_loads, statement
 
@@ -77,7 +77,8 @@ def render(task: Task, params: Params) -> Rendering:
     maps = [statement(m, "cuda") for m in sweep.maps]
     # One column alone, as the thread that finishes it reads it.
     _, single = common.load_statements(sweep.loads, 1, sources(arguments))
-    finish = "".join(f", {declared(a)}" for a in extra)
+    given = {a.name for a in extra}
+    held = (("affine", "affine_weight"), ("old_mean", "running_mean"), ("old_var", "running_var"))
     context = {
         "name": task.kernel.name,
         "summary": summary(task),
@@ -102,8 +103,8 @@ def render(task: Task, params: Params) -> Rendering:
         "inner": inner + maps,
         "single": single + maps,
         "exact": cols % (32 * vec) == 0,
-        "finish_parameters": finish,
-        "finish_arguments": "".join(f", {a.name}" for a in extra),
+        "state": [(value, pointer) for value, pointer in held if pointer in given],
+        "written": [a.name for a in extra if a.role != "in"],
         **signature([*arguments, *extra, *workspace]),
     }
     return Rendering(context, (*arguments, *extra, *workspace))
