@@ -16,10 +16,10 @@ def space(task: Task) -> Space:
     program = task.plan.program(task.kernel)
     cols, rows = program.cols, program.rows
     axes = (
-        Axis("block", (256, 128, 512, 1024)),
-        Axis("combine", ("last_block", "one_block", "two_kernels", "atomics")),
-        Axis("vec", (2, 1, 4)),
-        Axis("splits", (8, 1, 4, 16, 32)),
+        Axis("block", (1024, 512, 256, 128)),
+        Axis("combine", ("one_block", "last_block", "atomics", "two_kernels")),
+        Axis("vec", (2, 4, 1)),
+        Axis("splits", (1, 8, 4, 16, 32)),
     )
 
     def lines(p: Params) -> int:

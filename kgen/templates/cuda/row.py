@@ -35,14 +35,14 @@ def space(task: Task) -> Space:
         kept[softmax] = schedule(program, keep=True).kept
     sweeps = len(schedule(online, keep=True).sweeps)
     axes = [
-        Axis("block", (256, 128, 512, 1024)),
+        Axis("block", (512, 256, 1024, 128)),
         Axis("row_per", ("block", "warp")),
         Axis("reduction", ("warp_shuffle", "shared_tree")),
         Axis("vec", (4, 2, 1)),
         Axis("rows", (1, 2)),
     ]
     if uses_online_softmax(online):
-        axes.append(Axis("softmax", ("online", "two_pass")))
+        axes.append(Axis("softmax", ("two_pass", "online")))
     if sweeps > 1:
         axes.append(Axis("row", ("registers", "reread")))
     axes += output_axis(task)
