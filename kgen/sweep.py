@@ -12,6 +12,7 @@ import ast
 import contextlib
 import hashlib
 import io
+import logging
 import os
 import time
 from collections import Counter, deque
@@ -95,9 +96,14 @@ def run(request: SweepRequest, on_event: Listener) -> events.Finished:
 
 
 def captured(loaded: LoadedProblem) -> Capture:
-    """The problem's graphs. Where torch cannot export, it prints what it has so far; its error says enough."""
-    with contextlib.redirect_stderr(io.StringIO()):
-        return capture(loaded)
+    """The problem's graphs. Where torch cannot export, it prints and logs at length; its error says enough."""
+    logged = logging.root.manager.disable
+    logging.disable()
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            return capture(loaded)
+    finally:
+        logging.disable(logged)
 
 
 @dataclass
@@ -146,13 +152,14 @@ class _Sweep:
         return self.request.budget or DEFAULT_BUDGET[self.design.hardware.device_type]
 
     def run(self) -> events.Finished:
-        self._open()
-        builder = self.evaluator.builder()
         jobs = self.request.jobs or max(1, len(os.sched_getaffinity(0)))
         pool = ThreadPoolExecutor(jobs, thread_name_prefix="kgen-build")
         state = "failed"
         leaders: tuple[events.Leader, ...] = ()
+        self._open()
         try:
+            self._begin()
+            builder = self.evaluator.builder()
             self._search(builder, pool, ahead=2 * jobs)
             leaders = self._finals(builder)
             state = "finished"
@@ -174,8 +181,7 @@ class _Sweep:
     def _open(self) -> None:
         """Begin the sweep in the store, or take up one that was cut off."""
         environment = self.evaluator.environment
-        health = self.evaluator.health()
-        self.store.add_problem(self.problem, health)
+        self.store.add_problem(self.problem, self.evaluator.health())
         self.store.add_environment(environment)
         arguments = {
             "device": self.device,
@@ -201,6 +207,9 @@ class _Sweep:
                 combinations=self.design.combinations,
                 budget=self.budget,
             )
+
+    def _begin(self) -> None:
+        """Keep what is ruled out, and tell of the sweep."""
         rejections = self.design.rejections()
         self.store.add_rejections(self.sweep, rejections)
         self.on_event(
@@ -209,7 +218,7 @@ class _Sweep:
                 problem=self.problem.title,
                 mode=str(self.problem.mode),
                 device=self.device,
-                environment=environment,
+                environment=self.evaluator.environment,
                 accuracy=self.request.accuracy,
                 plans=len(self.design.choices),
                 combinations=self.design.combinations,
@@ -219,6 +228,7 @@ class _Sweep:
                 db=self.store.name,
             )
         )
+        health = self.evaluator.health()
         if not health.ok:
             self._notice(f"this problem cannot tell right from wrong: {', '.join(health.passed_by)} would be accepted")
 

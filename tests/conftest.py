@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from running import SHORT_SWEEP, Ended, Home
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -25,3 +26,10 @@ def kgen_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("KGEN_HOME", str(home))
     monkeypatch.delenv("KGEN_DB", raising=False)
     return home
+
+
+@pytest.fixture(scope="session")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, Ended]:
+    """A short sweep that found something faster: the folder that it ran in, and what it told as JSON."""
+    home = Home(tmp_path_factory.mktemp("swept"))
+    return home, home.kgen(*SHORT_SWEEP, "--budget", "4", "--time", "20", "--json")

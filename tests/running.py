@@ -1,0 +1,131 @@
+"""Real ``kgen`` processes with a folder of their own: run, watched, ended, and looked for afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PROBLEM = str(Path(__file__).parent / "problems" / "long_tail.py")
+
+#: A sweep that is short, because PyTorch is not compiled.
+SHORT_SWEEP = ("sweep", PROBLEM, "--device", "cpu", "--baselines", "eager")
+
+_PATIENCE = 100.0  #: seconds; what takes longer hangs
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a process printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The lines of ``--json``, each one an object."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@dataclass(frozen=True)
+class Home:
+    """A folder for ``kgen`` to run in and to write to; its path marks every process that is started in it."""
+
+    folder: Path
+
+    @property
+    def db(self) -> Path:
+        return self.folder / "runs" / "kgen.db"
+
+    def environment(self, **more: str) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if name != "KGEN_DB"}
+        return kept | {"KGEN_HOME": str(self.folder / "runs"), "PYTHONPATH": str(ROOT)} | more
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """A ``kgen`` process that runs."""
+        return self.popen([sys.executable, "-m", "kgen", *arguments], **environment)
+
+    def popen(self, command: list[str], **environment: str) -> subprocess.Popen[str]:
+        """Any process that runs in the folder."""
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=self.environment(**environment),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def kgen(self, *arguments: str, **environment: str) -> Ended:
+        """A ``kgen`` process that has ended."""
+        return wait(self.start(*arguments, **environment))
+
+    def ask(self, query: str) -> list[tuple[Any, ...]]:
+        """The database's own answer, without kgen."""
+        with closing(sqlite3.connect(self.db)) as connection:
+            return connection.execute(query).fetchall()
+
+    def strays(self) -> list[str]:
+        """Processes that were started in this folder, here or in a namespace below, and still live."""
+        return [" ".join(command) for pid, command in _processes(str(self.folder)) if pid != os.getpid()]
+
+
+def wait(process: subprocess.Popen[str]) -> Ended:
+    """Wait until a process has ended."""
+    try:
+        out, err = process.communicate(timeout=_PATIENCE)
+    finally:
+        process.kill()
+    return Ended(process.returncode, out, err)
+
+
+def wait_for_event(process: subprocess.Popen[str], kind: str, count: int = 1) -> None:
+    """Read what a sweep with ``--json`` tells until the ``count``-th event of a kind."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        count -= json.loads(line)["event"] == kind
+        if count == 0:
+            return
+    raise AssertionError(f"the sweep ended before: {wait(process).err}")
+
+
+def seconds_until_none_is_left(home: Home) -> float:
+    """How long processes outlive the one that started them; fails where they do so for long."""
+    started = time.monotonic()
+    while strays := home.strays():
+        assert time.monotonic() - started < 10, f"still there: {strays}"
+        time.sleep(0.05)
+    return time.monotonic() - started
+
+
+def end(process: subprocess.Popen[str], number: signal.Signals) -> tuple[Ended, float]:
+    """Send a signal; what became of the process, and after how many seconds."""
+    started = time.monotonic()
+    process.send_signal(number)
+    ended = wait(process)
+    return ended, time.monotonic() - started
+
+
+def _processes(mark: str) -> Iterator[tuple[int, list[str]]]:
+    """Processes with ``mark`` in their environment, and their command lines."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "environ").read_bytes():
+                yield int(folder.name), (folder / "cmdline").read_text().split("\0")
+        except OSError:
+            continue

@@ -1,0 +1,268 @@
+"""Sweeps from end to end: the command line, compilers, a database, and processes that are killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from running import PROBLEM, SHORT_SWEEP, Ended, Home, end, seconds_until_none_is_left, wait, wait_for_event
+
+GOOD = """
+import torch
+import torch.nn as nn
+
+batch_size = 8
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.rand(batch_size, 16)]
+"""
+
+
+# A sweep that runs to its end ------------------------------------------------------------------------------------
+
+
+def test_json_tells_each_event_as_one_object(swept: tuple[Home, Ended]) -> None:
+    kinds = [event["event"] for event in swept[1].events]
+    assert kinds[0] == "started" and kinds[-2:] == ["finals", "finished"]
+    assert kinds.count("measured") == 1 and kinds.count("evaluated") >= 1
+
+
+def test_finished_sweep_names_a_winner_that_is_twice_as_fast_as_sweeping_for_each_operator(
+    swept: tuple[Home, Ended],
+) -> None:
+    finished = swept[1].events[-1]
+    leaders = {leader["candidate"] or leader["name"]: leader for leader in finished["leaders"]}
+    assert (swept[1].code, finished["state"], finished["beats_baseline"]) == (0, "finished", True)
+    assert leaders[finished["best"]]["speedup_low"] > 1
+    assert leaders["eager"]["speedup"] == 1
+
+
+def test_each_candidate_is_a_row_with_its_source_and_raw_samples(swept: tuple[Home, Ended]) -> None:
+    home, ended = swept
+    judged = {event["candidate"]: event["status"] for event in ended.events if event["event"] == "evaluated"}
+    assert dict(home.ask("SELECT candidate_id, status FROM evaluation")) == judged
+    assert dict(home.ask("SELECT candidate_id, status FROM trial")) == judged
+    assert {row[0] for row in home.ask("SELECT candidate_id FROM source")} == set(judged)
+    timed = {row[0] for row in home.ask("SELECT subject FROM timing WHERE json_array_length(bursts) > 0")}
+    assert timed == {"eager"} | {candidate for candidate, status in judged.items() if status == "ok"}
+
+
+def test_combinations_that_are_ruled_out_are_rows_with_their_reason(swept: tuple[Home, Ended]) -> None:
+    home, ended = swept
+    assert home.ask("SELECT count(*) FROM rejection WHERE reason <> ''") == [(ended.events[0]["rejected"],)]
+
+
+def test_history_lists_the_sweep_with_its_arguments(swept: tuple[Home, Ended]) -> None:
+    home, ended = swept
+    [row] = home.kgen("history", "--json").json
+    assert (row["sweep"], row["state"], row["device"]) == (ended.events[0]["sweep"], "finished", "cpu")
+    assert row["arguments"]["baselines"] == ["eager"]
+    assert row["sweep"][:12] in home.kgen("history").out
+
+
+def test_show_tells_of_a_sweep(swept: tuple[Home, Ended]) -> None:
+    home, ended = swept
+    sweep, best = ended.events[0]["sweep"], ended.events[-1]["best"]
+    shown = home.kgen("show", sweep[:8], "--json").json
+    assert (shown["kind"], shown["sweep"]) == ("sweep", sweep)
+    assert best in {leader["candidate"] for leader in shown["leaders"]}
+    assert best[:12] in home.kgen("show", sweep).out
+
+
+def test_show_tells_of_a_candidate_its_source_and_its_log(swept: tuple[Home, Ended]) -> None:
+    home, ended = swept
+    best = ended.events[-1]["best"]
+    shown = home.kgen("show", best[:12], "--json").json
+    assert (shown["kind"], shown["evaluations"][0]["status"]) == ("candidate", "ok")
+    assert home.kgen("show", best, "--source").out == Path(shown["file"]).read_text()
+    assert "[ok]" in home.kgen("show", best, "--log").out
+
+
+def test_no_process_outlives_a_sweep(swept: tuple[Home, Ended]) -> None:
+    assert swept[0].strays() == []
+
+
+# A sweep that is cut off -----------------------------------------------------------------------------------------
+
+FIVE = (*SHORT_SWEEP, "--budget", "5", "--time", "40")
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, set[str]]:
+    """A sweep that was killed after two candidates, and what it had evaluated by then."""
+    home = Home(tmp_path_factory.mktemp("killed"))
+    process = home.start(*FIVE, "--json")
+    wait_for_event(process, "evaluated", 2)
+    assert home.strays()
+    assert end(process, signal.SIGKILL)[0].code == -signal.SIGKILL
+    seconds_until_none_is_left(home)
+    return home, {row[0] for row in home.ask("SELECT candidate_id FROM evaluation")}
+
+
+@pytest.fixture(scope="module")
+def resumed(killed: tuple[Home, set[str]]) -> Ended:
+    """The same command once more."""
+    return killed[0].kgen(*FIVE, "--json")
+
+
+def test_no_process_outlives_a_sweep_that_is_killed(killed: tuple[Home, set[str]]) -> None:
+    assert killed[0].strays() == []
+
+
+def test_killed_sweep_goes_on_where_it_was(killed: tuple[Home, set[str]], resumed: Ended) -> None:
+    home, done = killed
+    events = resumed.events
+    again = {event["candidate"] for event in events if event["event"] == "evaluated"}
+    assert (resumed.code, events[0]["found_done"]) == (0, len(done))
+    assert len(done) >= 2 and not again & done
+    assert len(again | done) == 5
+    assert home.ask("SELECT id, state FROM sweep") == [(events[0]["sweep"], "finished")]
+
+
+def test_killed_sweep_evaluates_nothing_twice(killed: tuple[Home, set[str]], resumed: Ended) -> None:
+    assert killed[0].ask("SELECT count(*), count(DISTINCT candidate_id) FROM evaluation") == [(5, 5)]
+
+
+def test_finished_sweep_is_not_evaluated_again_by_the_next_one(
+    killed: tuple[Home, set[str]], resumed: Ended
+) -> None:
+    home = killed[0]
+    process = home.start(*SHORT_SWEEP, "--budget", "4", "--json")
+    wait_for_event(process, "finals")
+    end(process, signal.SIGKILL)
+    assert home.ask("SELECT count(*) FROM evaluation") == [(5,)]
+    assert home.ask("SELECT count(*) FROM trial WHERE taken_over") == [(4,)]
+
+
+@pytest.fixture(scope="module")
+def interrupted(killed: tuple[Home, set[str]], resumed: Ended) -> tuple[Ended, float, list[str]]:
+    """A fresh sweep of what is known, interrupted as Ctrl-C does: how it ended, after how long, what it left."""
+    home = killed[0]
+    process = home.start(*FIVE, "--fresh")
+    while not home.ask("SELECT 1 FROM evaluation GROUP BY candidate_id HAVING count(*) > 1"):
+        assert process.poll() is None
+        time.sleep(0.1)
+    ended, seconds = end(process, signal.SIGINT)
+    return ended, seconds, home.strays()
+
+
+def test_fresh_sweep_takes_nothing_over(killed: tuple[Home, set[str]], interrupted: object) -> None:
+    home = killed[0]
+    fresh = "SELECT id FROM sweep ORDER BY started_at DESC LIMIT 1"
+    assert home.ask(f"SELECT sum(taken_over) FROM trial WHERE sweep_id = ({fresh})") == [(0,)]
+
+
+def test_interrupt_ends_soon_with_a_table_and_exit_code_130(interrupted: tuple[Ended, float, list[str]]) -> None:
+    ended, seconds, strays = interrupted
+    assert ended.code == 130
+    assert "interrupted after" in ended.out and "eager" in ended.out
+    assert ended.err.endswith("interrupted; the same command goes on from here\n")
+    assert strays == []
+    assert seconds < 5  # two seconds where the machine is not busy
+
+
+def test_termination_ends_a_sweep_like_an_interrupt(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    process = home.start(*SHORT_SWEEP, "--json")
+    wait_for_event(process, "started")
+    ended, _ = end(process, signal.SIGTERM)
+    assert (ended.code, ended.events[-1]["state"]) == (130, "interrupted")
+    assert home.ask("SELECT state FROM sweep") == [("interrupted",)]
+    assert home.strays() == []
+
+
+# A sweep without success, and one that is refused ----------------------------------------------------------------
+
+
+def test_sweep_in_which_nothing_is_right_says_why_most_failed_with_exit_code_1(tmp_path: Path) -> None:
+    compiler = tmp_path / "c++"
+    compiler.write_text('#!/bin/sh\ncase "$*" in *-version*) exec g++ "$@" ;; esac\necho "error: out of order" >&2\nexit 1\n')
+    compiler.chmod(0o755)
+    ended = Home(tmp_path).kgen(*SHORT_SWEEP, "--budget", "2", "-q", CXX=str(compiler))
+    assert (ended.code, ended.err.count("\n")) == (1, 1)
+    assert "no candidate was right: 2 of 2 ended as build_error" in ended.err and "out of order" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("nn.Module):", "nn.Module:"), "problem.py:7: syntax error"),
+        (("class Model", "class Other"), "has no class Model"),
+        (("import torch\n", "import torch, not_there\n"), "problem.py:2: the file raised ModuleNotFoundError"),
+        (("return [torch", "raise ValueError('none today')\n    return [torch"), "get_inputs() raised ValueError: none"),
+        (("16)]", "16, dtype=torch.float64)]"), "an input is torch.float64; only float32 is supported"),
+        (("return torch.relu(x)", "return x * x.sum().item() if x.sum() > 0 else x"), "forward cannot be captured"),
+        (("return torch.relu(x)", "raise ValueError('never')"), "ValueError: never"),
+    ],
+)  # fmt: skip
+def test_problem_that_does_not_serve_is_one_line_and_exit_code_2(
+    tmp_path: Path, change: tuple[str, str], message: str
+) -> None:
+    assert change[0] in GOOD
+    (tmp_path / "problem.py").write_text(GOOD.replace(*change))
+    refused(Home(tmp_path).kgen("sweep", "problem.py", "--device", "cpu", "--baselines", "eager"), message)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--device", "gpu"], "'gpu' is no device: say cpu, cuda or cuda:N"),
+        (["--device", "cuda"], "cuda: torch sees no CUDA device here"),
+        (["--device", "cpu", "--accuracy", "tf32"], "the CPU has no TF32"),
+        (["--db", "problem.py"], "problem.py: is not a kgen database"),
+    ],
+)
+def test_option_that_does_not_serve_is_one_line_and_exit_code_2(
+    tmp_path: Path, options: list[str], message: str
+) -> None:
+    (tmp_path / "problem.py").write_text(GOOD)
+    refused(Home(tmp_path).kgen("sweep", "problem.py", *options, CUDA_VISIBLE_DEVICES=""), message)
+    assert (tmp_path / "problem.py").read_text() == GOOD
+
+
+def test_missing_compiler_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    refused(Home(tmp_path).kgen("sweep", PROBLEM, "--device", "cpu", PATH=str(tmp_path), CXX="g++"), "g++ cannot be run")
+
+
+def test_read_only_folder_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    refused(kgen_on_a_disk(Home(tmp_path), "size=1m,ro", *SHORT_SWEEP), "kgen.db: cannot be opened")
+
+
+def test_full_disk_is_one_line_and_exit_code_2_and_nothing_judged_is_lost(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    ended = kgen_on_a_disk(home, "size=1m", *SHORT_SWEEP, "--json")
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert "full" in ended.err or "No space left" in ended.err
+    told = {event["candidate"] for event in ended.events if event["event"] == "evaluated"}
+    kept = {row[0] for row in home.ask("SELECT candidate_id FROM evaluation")}
+    assert told and told <= kept
+    assert home.ask("PRAGMA integrity_check") == [("ok",)]
+
+
+def refused(ended: Ended, message: str) -> None:
+    """The command said in one line what was wrong with what it was given."""
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1), ended
+    assert ended.err.startswith("kgen: ") and message in ended.err
+
+
+def kgen_on_a_disk(home: Home, options: str, *arguments: str) -> Ended:
+    """``kgen`` with its folder on a disk of its own, mounted with ``options``; the database is kept behind it."""
+    unshare = ["unshare", "--mount", *([] if os.getuid() == 0 else ["--map-root-user"])]
+    if not shutil.which("unshare") or subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
+        pytest.skip("namespaces are not allowed here")
+    runs, disk = home.folder / "runs", home.folder / "disk"
+    for folder in (runs, disk):
+        folder.mkdir()
+    script = 'mount -t tmpfs -o "$1" none "$2"; shift 2; "$@"; code=$?; cp disk/kgen.db* runs 2>/dev/null; exit $code'
+    command = [*unshare, "sh", "-c", script, "sh", options, str(disk), sys.executable, "-m", "kgen", *arguments]
+    return wait(home.popen(command, KGEN_HOME=str(disk)))
