@@ -527,9 +527,11 @@ class _Call:
         target = self.n.target
         if not (self.args and isinstance(self.args[0], Ref) and target._schema.name.endswith("_")):
             return False
-        base = self.n.args[0]
-        if base.op == "placeholder":
-            return self.reader.is_user_input(base)
+        base = root = self.n.args[0]
+        while root.op != "placeholder" and hasattr(root.target, "_schema") and root.target._schema.is_mutable:
+            root = root.args[0]  # what was written in place is still the tensor that it was
+        if root.op == "placeholder":
+            return self.reader.is_user_input(root)
         if _is_view(base):
             raise CaptureError(
                 f"{self.reader.path}: forward writes in place into a view ({self.n.target} of {base.target}); "

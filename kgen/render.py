@@ -293,6 +293,9 @@ class _File:
                 spelled[node.name] = local
                 used = graph.users(node.name) or node.name in graph.returns
                 lines.append(f"{local} = {call}" if used else call)
+                if node.op == "batch_norm" and node.effect:
+                    states = [v for r, v in zip(node["roles"], node.inputs) if r.startswith("running_")]
+                    lines += self._moved_on([spelled[v] for v in states])
         names = [spelled[r] for r in graph.returns]
         single = graph.output == f"{{{graph.returns[0]}}}"
         lines.append(f"return {names[0]}" if single else f"return {_tuple(names)}")
@@ -328,11 +331,13 @@ class _File:
         for store in program.stores:
             if store.tensor not in spelled:
                 spelled[store.tensor] = overwritten
-        states = [spelled[a.tensor] for a in rendering.arguments if a.role == "state"]
-        if states:
-            # What a kernel writes through a pointer, no version counter sees.
-            lines.append(f"torch.autograd.graph.increment_version([{', '.join(states)}])")
-        return lines
+        return lines + self._moved_on([spelled[a.tensor] for a in rendering.arguments if a.role == "state"])
+
+    def _moved_on(self, states: Sequence[str]) -> list[str]:
+        """Count running statistics as changed where weights are prepared from them: no kernel does, nor batch norm."""
+        if not states or not any(w.plan.graph.derived for w in self.ways):
+            return []
+        return [f"torch.autograd.graph.increment_version([{', '.join(states)}])"]
 
     def _operand(self, way: Way, a: Argument, spelled: Mapping[str, str]) -> str:
         """A tensor as a kernel takes it: what comes from outside or from the library may need a dense copy."""
