@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Sequence
 
@@ -219,8 +220,9 @@ class _Emitter:
         body = outer + self._each_row(rows)
         if not self.exact:
             body = block(f"if (col < {self.program.cols})", body)
-        step = [f"const int col = (step * {self.lanes} + lane){f' * {self.vec}' if self.vec > 1 else ''};", *body]
-        return [self.unroll, *block(f"for (int step = 0; step < {self.steps}; ++step)", step)]
+        if any(re.search(r"\bcol\b", line) for line in body):
+            body = [f"const int col = (step * {self.lanes} + lane){f' * {self.vec}' if self.vec > 1 else ''};", *body]
+        return [self.unroll, *block(f"for (int step = 0; step < {self.steps}; ++step)", body)]
 
     def _reduction(self, r: Reduce, kept: bool) -> _Lines:
         self.sites += 1

@@ -1,0 +1,149 @@
+"""Every CUDA template compiles without a warning over the corners of its space, for two architectures. Needs no GPU.
+
+Kernels of many corners are renamed and compiled as a few files, since starting nvcc takes longer than most of them.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+from models import NAMES, design, made, reference, source
+
+from kgen.design import Design
+from kgen.hardware import for_arch
+from kgen.render import kernel_text, translation_unit
+from kgen.templates import Task
+
+pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on PATH: CUDA templates are not compiled here")
+
+ARCHITECTURES = ("sm_80", "sm_90a")
+#: Plans of each problem whose kernels are compiled: the most fused ones.
+PLANS = 4
+#: Kernels to a file: two compilers run beside each other.
+TO_A_FILE = 24
+
+#: Unseen chains: forward, __init__, inputs, mode.
+UNSEEN = {
+    "gather": ("return torch.softmax(x * self.w + self.b, dim=-1)", "self.w = nn.Parameter(torch.randn(4, 1, 6))\nself.b = nn.Parameter(torch.randn(5, 1))", "torch.randn(3, 4, 5, 6)", "eval"),
+    "channels": ("return torch.sigmoid(x + self.b) * self.s", "self.b = nn.Parameter(torch.randn(4, 1, 1))\nself.s = nn.Parameter(torch.randn(1, 4, 1, 1))", "torch.randn(2, 4, 3, 3)", "eval"),
+    "cols_1000": ("return F.layer_norm(x, (1000,)).softmax(dim=1)", "", "torch.randn(64, 1000)", "eval"),
+    "cols_999": ("return F.gelu(x).log_softmax(dim=1), x.amax(dim=1), x.amin(dim=1)", "", "torch.randn(64, 999)", "eval"),
+    "statistics_999": ("return self.norm(x * self.s).relu()", "self.s = nn.Parameter(torch.randn(999))\nself.norm = nn.BatchNorm1d(999)", "torch.randn(512, 999)", "train"),
+    "statistics_plain": ("return self.norm(x).relu()", "self.norm = nn.BatchNorm1d(8, affine=False, track_running_stats=False)", "torch.randn(512, 8)", "train"),
+    "one_column": ("return torch.softmax(x, dim=1)", "", "torch.randn(64, 1)", "eval"),
+    "functions": ("a = x.abs()\ny = torch.sin(x) + torch.cos(x) + torch.erf(x) + torch.log1p(a) + torch.expm1(x) + F.softplus(x) + F.mish(x)\nreturn y + (a + 1) ** 1.5 + torch.tanh(x) + F.silu(x) + F.elu(x) + F.logsigmoid(x) + F.hardswish(x) + F.gelu(x, approximate='tanh')", "", "torch.randn(64, 1000)", "eval"),
+}  # fmt: skip
+
+_CASES = [f"{name}-{mode}" for name in NAMES for mode in ("train", "eval")] + list(UNSEEN)
+
+
+@dataclass(frozen=True)
+class Text:
+    """One kernel's text under a name of its own, with what it was rendered from."""
+
+    body: str
+    name: str
+    origin: str
+    plainest: bool
+
+
+def designed(case: str) -> Design:
+    if case in UNSEEN:
+        forward, init, inputs, mode = UNSEEN[case]
+        return design(made(source(forward, inputs, init), mode), for_arch("sm_90"))
+    name, mode = case.split("-")
+    return design(reference(name, mode, batch_size="1024", out_features="8192"), for_arch("sm_90"))
+
+
+def corners(case: str) -> Iterator[tuple[Task, dict, bool]]:
+    """The kernels of the case's first plans at the corners of their spaces, the plainest first."""
+    of = designed(case)
+    for choice in of.choices[:PLANS]:
+        ((_, plan),) = choice.plans
+        for kernel, space in zip(plan.kernels, choice.spaces):
+            for number, params in enumerate(space.corners()):
+                yield Task(plan, kernel, of.hardware), dict(params), number == 0
+
+
+@lru_cache(maxsize=1)
+def texts() -> tuple[Text, ...]:
+    """All kernels, each text once, renamed so that they can stand in one file."""
+    found: dict[str, Text] = {}
+    for case in _CASES:
+        for task, params, plainest in corners(case):
+            body, _ = kernel_text(task, params)
+            if body not in found:
+                name = f"kernel_{len(found)}"
+                renamed = re.sub(rf"\b{task.kernel.name}(?=_kernel\b|_merge_kernel\b|_finish\b|\()", name, body)
+                found[body] = Text(renamed, name, f"{case}: {task.kernel.name} {params}", plainest)
+    return tuple(found.values())
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What became of one file: the compiler's exit status and its words, and the kernels in it."""
+
+    status: int
+    log: str
+    kernels: tuple[Text, ...]
+
+
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Compiled]:
+    """All kernels compiled for one architecture, two files at a time."""
+    folder = tmp_path_factory.mktemp(request.param)
+    groups = [texts()[at : at + TO_A_FILE] for at in range(0, len(texts()), TO_A_FILE)]
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda group: _compile(group, request.param, folder), groups))
+
+
+def _compile(kernels: tuple[Text, ...], arch: str, folder: Path) -> Compiled:
+    path = folder / f"{kernels[0].name}.cu"
+    path.write_text(translation_unit([k.body for k in kernels], "cuda"))
+    compute = arch.replace("sm_", "compute_")
+    command = ["nvcc", "-cubin", "-std=c++17", "-O3", "-Werror", "all-warnings", "-Xptxas=-v",
+               f"-gencode=arch={compute},code={arch}", "-o", str(path.with_suffix(".cubin")), str(path)]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    return Compiled(done.returncode, done.stdout + done.stderr, kernels)
+
+
+def test_every_kernel_compiles_without_a_warning(compiled: list[Compiled]) -> None:
+    failed = [f"{c.log[-3000:]}\n{[k.origin for k in c.kernels]}" for c in compiled if c.status != 0]
+    assert not failed, failed[0]
+
+
+def test_no_kernel_spills_at_the_plainest_parameters(compiled: list[Compiled]) -> None:
+    plainest = {k.name: k.origin for c in compiled for k in c.kernels if k.plainest}
+    assert not [plainest[name] for name, spilled in _spills(compiled) if name in plainest and spilled]
+
+
+def test_every_kernel_is_compiled(compiled: list[Compiled]) -> None:
+    assert {name for name, _ in _spills(compiled)} == {k.name for c in compiled for k in c.kernels}
+
+
+def _spills(compiled: list[Compiled]) -> Iterator[tuple[str, int]]:
+    """Of each kernel in the assembler's words: its name, and the bytes that it stores because registers ran out."""
+    for c in compiled:
+        for entry in c.log.split("Compiling entry function ")[1:]:
+            name = re.match(r"'_Z\d+(kernel_\d+)", entry)
+            stores = re.search(r"(\d+) bytes spill stores", entry)
+            if name and stores:
+                yield name[1], int(stores[1])
+
+
+def test_every_family_and_strategy_is_compiled() -> None:
+    """The corners hold every value of every axis of every template."""
+    families = {task.kernel.family for case in _CASES for task, _, _ in corners(case)}
+    values = {(axis, value) for case in _CASES for _, params, _ in corners(case) for axis, value in params.items()}
+    assert families == {"map", "row", "column"}
+    assert {("reduction", "warp_shuffle"), ("reduction", "shared_tree"), ("row_per", "warp"), ("softmax", "two_pass"),
+            ("row", "reread"), ("combine", "atomics"), ("combine", "last_block"), ("vec", 1), ("index", "flat"),
+            ("output", "new")} <= values  # fmt: skip
