@@ -135,19 +135,23 @@ def sweep_ended(console: Console, finished: Finished, detail: SweepDetail) -> No
     """What a sweep came to: its finalists beside the baselines, and what went wrong."""
     console.print(f"{finished.state} after {text.duration(finished.seconds)}: {_coverage(detail)}")
     if finished.leaders:
-        console.print(_finalists(finished.leaders))
+        console.print(_finalists(finished))
     failures(console, detail.failures)
 
 
-def _finalists(rows: Iterable[Leader]) -> Table:
-    """The finalists of a sweep beside the baselines, the fastest first."""
+def _finalists(finished: Finished) -> Table:
+    """The finalists of a sweep beside the baselines, the fastest first. The best is the simplest of those tied."""
     table = _table("candidate", "> ms", "> speedup", "", "> error", "plan", "params")
-    for row in sorted(rows, key=lambda row: row.median_ms):
+    for row in sorted(finished.leaders, key=lambda row: row.median_ms):
         figures = text.speedup(row.speedup, row.speedup_low, row.speedup_high)
-        marks = "baseline" if row.candidate is None else _marks((_TIE, row.tie), ("control", row.control))
+        marks = "baseline" if row.candidate is None else _leader_marks(row, row.candidate == finished.best)
         error = text.error_ratio(row.error_ratio)
         table.add_row(text.short(row.candidate), _ms(row.median_ms), figures, marks, error, row.name, row.params)
     return table
+
+
+def _leader_marks(row: Leader, best: bool) -> str:
+    return _marks((_TIE, row.tie), ("best", best), ("control", row.control))
 
 
 def failures(console: Console, groups: Sequence[Failures]) -> None:
