@@ -172,6 +172,7 @@ class _File:
             "flags": _list(flags),
             "extension": f"kgen_{stem}_{digest}",
             "device_type": self.device_type,
+            "counts": any(a.ctype != "float" for _, r in self.kernels for a in r.arguments),
             "alignment": 16 if self.device_type == "cuda" else 4,
             "kernels": [{"name": n, "pointers": len(r.arguments)} for n, r in self.kernels],
             "definitions": model.definitions,

@@ -102,7 +102,7 @@ def split_batchnorm(graph: OpGraph) -> OpGraph:
     """Batch norm in train mode as statistics over the batch (a node of its own) and a normalisation.
 
     The statistics are a (2, channels) tensor: the mean, and ``weight / sqrt(var + eps)``. Their node updates the
-    running statistics. Only for 2-D inputs whose first dimension is the batch.
+    running statistics and counts the batch. Only for 2-D inputs whose first dimension is the batch.
     """
     for node in graph.nodes:
         if node.op != "batch_norm" or not node["training"]:
@@ -112,7 +112,11 @@ def split_batchnorm(graph: OpGraph) -> OpGraph:
         if len(node.type.shape) != 2 or node.type.multiples[1] or ("running_mean" in roles) != ("running_var" in roles):
             continue
         channels = node.type.shape[1]
-        names = [r for r in ("input", "weight", "running_mean", "running_var") if r in roles]
+        counting = _counting(graph, roles.get("running_mean"))
+        if counting is not None:
+            roles["counter"] = counting.inputs[0]
+            graph = replace(graph, nodes=tuple(n for n in graph.nodes if n is not counting))
+        names = [r for r in ("input", "weight", "running_mean", "running_var", "counter") if r in roles]
         statistics = Node(
             graph.fresh(f"{node.name}_statistics"),
             "batch_statistics",
@@ -136,6 +140,19 @@ def split_batchnorm(graph: OpGraph) -> OpGraph:
         )
         graph = graph.with_nodes_for(node.name, (statistics, mean, scale, apply))
     return graph
+
+
+def _counting(graph: OpGraph, running_mean: str | None) -> Node | None:
+    """The node that adds one to the batch counter that belongs to a running mean, if nothing else reads it."""
+    paths = {w.name: w.path for w in graph.weights}
+    if running_mean is None:
+        return None
+    counter = paths[running_mean].removesuffix("running_mean") + "num_batches_tracked"
+    for node in graph.nodes:
+        counts = node.op == "aten.add_.Tensor" and node.call.endswith("({0}, 1)")
+        if counts and paths.get(node.inputs[0]) == counter and graph.users(node.inputs[0]) == (node,):
+            return node if not graph.users(node.name) and node.name not in graph.returns else None
+    return None
 
 
 def merge_affine(graph: OpGraph) -> OpGraph:

@@ -42,6 +42,7 @@ class Argument:
     role: str
     tensor: str = ""
     size: str = ""
+    ctype: str = "float"
 
 
 @dataclass(frozen=True)

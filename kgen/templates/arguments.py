@@ -37,18 +37,24 @@ def written(store: Store, args: Sequence[Argument]) -> str:
     return own if any(a.name == own for a in args) else next(a.name for a in args if a.role == "inout")
 
 
-def declared(argument: Argument) -> str:
-    """The argument as a kernel declares it. What is written over is read through the same pointer."""
+def declared(argument: Argument, early: bool = False) -> str:
+    """The argument as a kernel declares it. What is written over is read through the same pointer.
+
+    A kernel that is launched ``early`` may not promise that what it reads never changes: the compiler could then move a
+    load in front of the wait for the kernel that writes it.
+    """
+    if argument.role == "in" and early:
+        return f"const {argument.ctype}* {argument.name}"
     if argument.role == "in":
-        return f"const float* __restrict__ {argument.name}"
-    return f"float* __restrict__ {argument.name}"
+        return f"const {argument.ctype}* __restrict__ {argument.name}"
+    return f"{argument.ctype}* __restrict__ {argument.name}"
 
 
-def signature(args: Sequence[Argument]) -> dict[str, str]:
+def signature(args: Sequence[Argument], early: bool = False) -> dict[str, str]:
     """Parameter lists of kernel and launcher, and the call of one by the other."""
     return {
-        "parameters": ", ".join(declared(a) for a in args),
-        "launcher_parameters": ", ".join(f"{'const ' if a.role == 'in' else ''}float* {a.name}" for a in args),
+        "parameters": ", ".join(declared(a, early) for a in args),
+        "launcher_parameters": ", ".join(f"{'const ' if a.role == 'in' else ''}{a.ctype}* {a.name}" for a in args),
         "arguments": ", ".join(a.name for a in args),
     }
 
@@ -67,4 +73,6 @@ def batch_statistics(task: Task) -> tuple[dict[str, str], list[Argument]]:
     extra = [Argument("affine_weight", "in", roles["weight"])] if "weight" in roles else []
     if "running_mean" in roles:
         extra += [Argument(r, "state", roles[r]) for r in ("running_mean", "running_var")]
+    if "counter" in roles:
+        extra.append(Argument("batches_tracked", "state", roles["counter"], ctype="long long"))
     return roles, [*extra, Argument("statistics_out", "out", node.name)]

@@ -63,10 +63,11 @@ def render(task: Task, params: Params) -> Rendering:
         "keep_factor": c_float(1.0 - node["momentum"]),
         "weight": "weight" in roles,
         "running": "running_mean" in roles,
+        "counter": "counter" in roles,
         "load_parameters": "".join(f", {declared(a)}" for a in args),
         "load_arguments": "".join(f", {a.name}" for a in args),
-        "finish_parameters": "".join(f", {declared(a)}" for a in extra),
-        "finish_arguments": "".join(f", {a.name}" for a in extra),
+        "finish_parameters": "".join(f", {declared(a)}" for a in extra if a.ctype == "float"),
+        "finish_arguments": "".join(f", {a.name}" for a in extra if a.ctype == "float"),
         **signature([*args, *extra, *workspace]),
     }
     return Rendering(context, (*args, *extra, *workspace))

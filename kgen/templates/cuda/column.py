@@ -20,6 +20,7 @@ def space(task: Task) -> Space:
         Axis("combine", ("one_block", "last_block", "atomics", "two_kernels")),
         Axis("vec", (2, 4, 1)),
         Axis("splits", (1, 8, 4, 16, 32)),
+        *common.launch_axis(task.hardware),
     )
 
     def lines(p: Params) -> int:
@@ -104,8 +105,10 @@ def render(task: Task, params: Params) -> Rendering:
         "single": single + maps,
         "exact": cols % (32 * vec) == 0,
         "state": [(value, pointer) for value, pointer in held if pointer in given],
-        "written": [a.name for a in extra if a.role != "in"],
-        **signature([*arguments, *extra, *workspace]),
+        "written": [(a.name, a.ctype) for a in extra if a.role != "in"],
+        "counter": "counter" in roles,
+        "early": params.get("launch") == "early",
+        **signature([*arguments, *extra, *workspace], params.get("launch") == "early"),
     }
     return Rendering(context, (*arguments, *extra, *workspace))
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Sequence
 
+from kgen.hardware import Hardware
 from kgen.program import Load, Store
+from kgen.space import Axis
 from kgen.templates import Argument
 from kgen.templates.arguments import written
 from kgen.templates.spelling import element_index
+
+
+def launch_axis(hardware: Hardware) -> list[Axis]:
+    """When the kernel is launched: while the one before it ends, waiting for it before it reads, or after it."""
+    number = int("".join(c for c in hardware.arch if c.isdigit()) or 0)
+    return [Axis("launch", ("early", "plain"))] if number >= 90 else []
 
 
 def load_statements(loads: Sequence[Load], vec: int, read_from: dict[str, str]) -> tuple[list[str], list[str]]:

@@ -19,6 +19,7 @@ def space(task: Task) -> Space:
         Axis("items", (1, 2, 4)),
         Axis("index", ("tiled", "flat")),
         *output_axis(task),
+        *common.launch_axis(task.hardware),
     ]
 
     def tile(p: Params) -> int:
@@ -56,6 +57,7 @@ def render(task: Task, params: Params) -> Rendering:
     tile = threads * vec * items
     context = {
         "name": task.kernel.name,
+        "early": params.get("launch") == "early",
         "summary": summary(task),
         "cols": program.cols,
         "threads": threads,
@@ -69,7 +71,7 @@ def render(task: Task, params: Params) -> Rendering:
         "outer": outer + store_outer,
         "inner": inner + store_inner,
         "close": close,
-        **signature(arguments),
+        **signature(arguments, params.get("launch") == "early"),
     }
     return Rendering(context, tuple(arguments))
 

@@ -46,7 +46,7 @@ def space(task: Task) -> Space:
         axes.append(Axis("softmax", ("two_pass", "online")))
     if sweeps > 1:
         axes.append(Axis("row", ("registers", "reread")))
-    axes += output_axis(task)
+    axes += [*output_axis(task), *common.launch_axis(task.hardware)]
 
     def held(params: Params) -> int:
         if params.get("row") != "registers":
@@ -111,6 +111,7 @@ def render(task: Task, params: Params) -> Rendering:
     emitter = _Emitter(program, plan, params, args)
     context = {
         "name": task.kernel.name,
+        "early": params.get("launch") == "early",
         "summary": summary(task),
         "cols": program.cols,
         "threads": int(params["block"]),
@@ -122,7 +123,7 @@ def render(task: Task, params: Params) -> Rendering:
         "row_statements": emitter.row_values([(x.name, _row_load(x, emitter)) for x in plan.row_loads], plan.row_maps),
         "kept_values": list(dict.fromkeys(k for s in plan.sweeps for k in s.keeps)),
         "sweeps": [emitter.sweep(s) for s in plan.sweeps],
-        **signature(args),
+        **signature(args, params.get("launch") == "early"),
     }
     return Rendering(context, tuple(args))
 
