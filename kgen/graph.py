@@ -290,7 +290,7 @@ def _capture_mode(loaded: "LoadedProblem", mode: str) -> OpGraph:
         meta, module = False, loaded.model()
         module.train(mode == "train")
         program = _export(problem.path, module, inputs, None)
-    other, batch, batch_multiple, batch_input = None, None, 1, None
+    other, batch = None, None
     tensors = [t for t in inputs if isinstance(t, torch.Tensor) and t.dim()]
     if tensors:
         batch = tensors[0].shape[0]

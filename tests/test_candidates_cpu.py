@@ -89,7 +89,9 @@ def assert_as_accurate_as_eager(model: nn.Module, new: nn.Module, inputs: Sequen
             assert (got - want).abs().max() <= allowed
 
 
-def assert_right(loaded: LoadedProblem, candidates: Sequence[Candidate], mode: str, batches: Sequence[int] = (13, 1)) -> None:
+def assert_right(
+    loaded: LoadedProblem, candidates: Sequence[Candidate], mode: str, batches: Sequence[int] = (13, 1)
+) -> None:
     training = mode == "train"
     model = constructed(loaded, loaded.model_class, training)
     for file in built(candidates):
@@ -115,7 +117,9 @@ def test_first_plans_of_the_reference_problems_are_right(name: str, mode: str) -
     assert_right(loaded, [*found[:5], found[-1]], mode, batches=(13, 200))
 
 
-@pytest.mark.parametrize(("name", "mode"), [(NAMES[0], "eval"), (NAMES[1], "train"), (NAMES[2], "eval"), (NAMES[3], "train")])
+@pytest.mark.parametrize(
+    ("name", "mode"), [(NAMES[0], "eval"), (NAMES[1], "train"), (NAMES[2], "eval"), (NAMES[3], "train")]
+)
 def test_corners_of_the_spaces_are_right(name: str, mode: str) -> None:
     loaded = reference(name, mode, out_features="600", batch_size="64")
     of = design(loaded)
@@ -278,7 +282,9 @@ def test_rows_of_any_length_are_right(columns: int) -> None:
     assert_right(loaded, plainest(design(loaded))[:1], "eval")
 
 
-@pytest.mark.parametrize("forward", ["return torch.softmax(x * 2.0, dim=1)", "return torch.exp(x)", "return x.sum(dim=1)"])
+@pytest.mark.parametrize(
+    "forward", ["return torch.softmax(x * 2.0, dim=1)", "return torch.exp(x)", "return x.sum(dim=1)"]
+)
 def test_empty_batch_gives_an_empty_result(forward: str) -> None:
     loaded = made(source(forward))
     (file,) = built(plainest(design(loaded))[:1])
@@ -353,7 +359,9 @@ def test_copy_has_weights_of_its_own(trio: tuple[LoadedProblem, Any, Any]) -> No
     assert_same_output(loaded, model, new)
 
 
-def test_pickled_module_comes_back(trio: tuple[LoadedProblem, Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pickled_module_comes_back(
+    trio: tuple[LoadedProblem, Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     loaded, model, _ = trio
     of = design(loaded)
     path = tmp_path / "pickled_candidate.py"
@@ -510,7 +518,9 @@ def test_backward_to_an_input_raises() -> None:
 
 
 def test_backward_through_one_of_several_outputs_raises() -> None:
-    loaded = made(source("y = self.linear(x).relu()\nreturn y, torch.topk(y, 2)[1]", init="self.linear = nn.Linear(20, 20)"))
+    loaded = made(
+        source("y = self.linear(x).relu()\nreturn y, torch.topk(y, 2)[1]", init="self.linear = nn.Linear(20, 20)")
+    )
     (file,) = built(plainest(design(loaded))[:1])
     with pytest.raises(RuntimeError, match="forward only"):
         file.ModelNew()(torch.zeros(6, 20))[0].sum().backward()
@@ -539,7 +549,9 @@ def test_model_made_in_inference_mode_works() -> None:
         loaded = reference(*given[:2])
         file = chosen(loaded, given[2])
         with torch.inference_mode():
-            model, new = (constructed(loaded, make, given[1] == "train") for make in (loaded.model_class, file.ModelNew))
+            model, new = (
+                constructed(loaded, make, given[1] == "train") for make in (loaded.model_class, file.ModelNew)
+            )
             inputs = drawn(loaded)
             torch.testing.assert_close(new(*inputs), model(*inputs))
             torch.testing.assert_close(list(new.buffers()), list(model.buffers()))
@@ -627,7 +639,8 @@ def both(name: str, *, train: str, evaluation: str) -> tuple[LoadedProblem, Any,
     loaded = reference(name, "both")
     captured = capture(loaded)
     picked = [
-        next(p for p in plans(found) if part in p.name) for (_, found), part in zip(captured.graphs, (train, evaluation))
+        next(p for p in plans(found) if part in p.name)
+        for (_, found), part in zip(captured.graphs, (train, evaluation))
     ]
     params = []
     of = design(loaded)

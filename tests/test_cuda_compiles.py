@@ -22,7 +22,9 @@ from kgen.hardware import for_arch
 from kgen.render import kernel_text, translation_unit
 from kgen.templates import Task
 
-pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on PATH: CUDA templates are not compiled here")
+pytestmark = pytest.mark.skipif(
+    shutil.which("nvcc") is None, reason="no nvcc on PATH: CUDA templates are not compiled here"
+)
 
 ARCHITECTURES = ("sm_80", "sm_90a")
 #: Plans of each problem whose kernels are compiled: the most fused ones.

@@ -9,7 +9,9 @@ from kgen.fusion import MOST_PLANS, FusionPlan, Kernel, Library, plans
 from kgen.ops import OPS
 
 
-def planned(forward: str, init: str = "", inputs: str = "torch.randn(6, 20)", arguments: str = "x", mode: str = "eval") -> tuple[FusionPlan, ...]:
+def planned(
+    forward: str, init: str = "", inputs: str = "torch.randn(6, 20)", arguments: str = "x", mode: str = "eval"
+) -> tuple[FusionPlan, ...]:
     return plans(graph(made(source(forward, inputs, init, arguments), mode)))
 
 
@@ -214,7 +216,9 @@ def test_input_is_not_written_over() -> None:
 
 
 def test_weight_is_not_written_over() -> None:
-    assert overwritten(planned("return self.w.relu() * 2.0 + x.sum()", "self.w = nn.Parameter(torch.randn(20))")) == [None]
+    assert overwritten(planned("return self.w.relu() * 2.0 + x.sum()", "self.w = nn.Parameter(torch.randn(20))")) == [
+        None
+    ]
 
 
 def test_product_that_is_returned_is_not_written_over() -> None:

@@ -10,7 +10,9 @@ from kgen.graph import BatchSize, Input, Node, OpGraph, Tensor, Weight, capture
 from kgen.ops import OPS
 
 
-def captured(forward: str, inputs: str = "torch.randn(6, 20)", init: str = "", arguments: str = "x", mode: str = "eval") -> OpGraph:
+def captured(
+    forward: str, inputs: str = "torch.randn(6, 20)", init: str = "", arguments: str = "x", mode: str = "eval"
+) -> OpGraph:
     return graph(made(source(forward, inputs, init, arguments), mode))
 
 
@@ -18,7 +20,9 @@ def ops(of: OpGraph) -> list[str]:
     return [n.op for n in of.nodes]
 
 
-def refusal(forward: str, inputs: str = "torch.randn(6, 20)", init: str = "", arguments: str = "x", mode: str = "eval") -> str:
+def refusal(
+    forward: str, inputs: str = "torch.randn(6, 20)", init: str = "", arguments: str = "x", mode: str = "eval"
+) -> str:
     with pytest.raises(CaptureError) as error:
         captured(forward, inputs, init, arguments, mode)
     text = str(error.value)
@@ -287,7 +291,9 @@ def test_other_floating_inputs_are_refused(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 def test_other_floating_weights_are_refused(dtype: str) -> None:
-    text = refusal("return x.to(self.w.dtype) * self.w", init=f"self.w = nn.Parameter(torch.zeros(20, dtype=torch.{dtype}))")
+    text = refusal(
+        "return x.to(self.w.dtype) * self.w", init=f"self.w = nn.Parameter(torch.zeros(20, dtype=torch.{dtype}))"
+    )
     assert f"Model holds {dtype}" in text
 
 
@@ -325,7 +331,9 @@ def test_forward_with_a_branch_on_values_is_one_clear_line() -> None:
 def chain(*names: str) -> OpGraph:
     """relu after relu, the last one returned."""
     nodes = tuple(Node(b, "relu", (a,), Tensor((2, 3)), "F.relu({0})") for a, b in zip(("x", *names), names))
-    return OpGraph((Input("x", Tensor((2, 3))),), (Weight("w", Tensor((3,)), "w"),), nodes, names[-1:], f"{{{names[-1]}}}")
+    return OpGraph(
+        (Input("x", Tensor((2, 3))),), (Weight("w", Tensor((3,)), "w"),), nodes, names[-1:], f"{{{names[-1]}}}"
+    )
 
 
 def test_dropped_node_is_replaced_where_it_was_used() -> None:

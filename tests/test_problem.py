@@ -211,7 +211,9 @@ def test_unknown_name_is_refused_with_the_known_ones(folder: Path) -> None:
         read_problem(write(folder), {"hight": "1"})
 
 
-@pytest.mark.parametrize(("name", "text"), [("batch_size", "8.0"), ("batch_size", "True"), ("ratio", "1"), ("lengths", "3")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("batch_size", "8.0"), ("batch_size", "True"), ("ratio", "1"), ("lengths", "3")]
+)
 def test_value_of_another_type_is_refused(folder: Path, name: str, text: str) -> None:
     with pytest.raises(OverrideError, match="the constant is of type") as error:
         read_problem(write(folder), {name: text})

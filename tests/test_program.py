@@ -17,7 +17,9 @@ def captured(forward: str, inputs: str = "torch.randn(6, 20)", init: str = "", a
     return graph(made(source(forward, inputs, init, arguments)))
 
 
-def program(forward: str, inputs: str = "torch.randn(6, 20)", init: str = "", arguments: str = "x", *, two_sweeps: bool = False) -> Program:
+def program(
+    forward: str, inputs: str = "torch.randn(6, 20)", init: str = "", arguments: str = "x", *, two_sweeps: bool = False
+) -> Program:
     """All operators of the forward that are known as one kernel."""
     found = captured(forward, inputs, init, arguments)
     return lower(found, [n.name for n in found.nodes if n.op in OPS], found.returns, two_sweeps=two_sweeps)
@@ -25,7 +27,19 @@ def program(forward: str, inputs: str = "torch.randn(6, 20)", init: str = "", ar
 
 # Access: index expressions, evaluated, against torch's broadcasting
 
-DOMAINS = [(6, 20), (1, 20), (5, 1), (1, 1), (7,), (4, 3, 8), (4, 1, 8), (3, 4, 5, 6), (2, 1, 3, 1), (2, 2, 2, 2), (2, 3, 1, 4, 2)]
+DOMAINS = [
+    (6, 20),
+    (1, 20),
+    (5, 1),
+    (1, 1),
+    (7,),
+    (4, 3, 8),
+    (4, 1, 8),
+    (3, 4, 5, 6),
+    (2, 1, 3, 1),
+    (2, 2, 2, 2),
+    (2, 3, 1, 4, 2),
+]
 
 
 def broadcasts(domain: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -105,7 +119,9 @@ def test_full_access_is_the_element_itself() -> None:
     assert [shape for shape in broadcasts((6, 20)) if access(Tensor(shape), (6, 20), 20).full] == [(6, 20)]
 
 
-@pytest.mark.parametrize(("shape", "mode"), [((20,), "vector"), ((6, 1), "splat"), ((1,), "splat"), ((6, 20), "vector")])
+@pytest.mark.parametrize(
+    ("shape", "mode"), [((20,), "vector"), ((6, 1), "splat"), ((1,), "splat"), ((6, 20), "vector")]
+)
 def test_common_operands_are_read_without_gathering(shape: tuple[int, ...], mode: str) -> None:
     assert access(Tensor(shape), (6, 20), 20).mode(4) == mode
 
@@ -169,7 +185,11 @@ def test_what_makes_no_kernel_says_so(forward: str, inputs: str) -> None:
 
 
 def test_names_of_the_language_are_avoided() -> None:
-    found = program("return row * double + float", "torch.randn(6, 20), torch.randn(20), torch.randn(20)", arguments="row, double, float")
+    found = program(
+        "return row * double + float",
+        "torch.randn(6, 20), torch.randn(20), torch.randn(20)",
+        arguments="row, double, float",
+    )
     assert not {load.name for load in found.loads} & {"row", "double", "float"}
 
 
@@ -228,7 +248,10 @@ def test_without_keeping_the_row_is_read_and_computed_again() -> None:
 
 
 def test_broadcast_operands_are_read_again_rather_than_kept() -> None:
-    found = schedule(program("return (x * w).softmax(dim=1) * w", "torch.randn(6, 20), torch.randn(1, 20)", arguments="x, w"), keep=True)
+    found = schedule(
+        program("return (x * w).softmax(dim=1) * w", "torch.randn(6, 20), torch.randn(1, 20)", arguments="x, w"),
+        keep=True,
+    )
     assert all("w" not in s.keeps for s in found.sweeps)
 
 

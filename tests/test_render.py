@@ -126,7 +126,9 @@ def test_header_says_the_one_mode() -> None:
 def test_both_modes_have_kernels_of_their_own(device: str) -> None:
     candidate = rendered(NAMES[1], "both", device)[0]
     assert "train: " in candidate.plan and " / eval: " in candidate.plan
-    assert any(k.startswith("train.k0.") for k in candidate.params) and any(k.startswith("eval.k0.") for k in candidate.params)
+    assert any(k.startswith("train.k0.") for k in candidate.params) and any(
+        k.startswith("eval.k0.") for k in candidate.params
+    )
 
 
 def test_control_has_no_kernel() -> None:
@@ -194,7 +196,15 @@ def get_inputs():
 
 def test_only_what_the_constructor_needs_is_taken_over() -> None:
     text = of_text(PROBLEM).source
-    for kept in ("import math", "from functools import partial", "width = 20", "def initial(n):", "class Block", "def reset", "scale = 3.0"):
+    for kept in (
+        "import math",
+        "from functools import partial",
+        "width = 20",
+        "def initial(n):",
+        "class Block",
+        "def reset",
+        "scale = 3.0",
+    ):
         assert kept in text
     for left in ("unused", "def helper", "A docstring of the problem", "get_inputs"):
         assert left not in text
@@ -306,6 +316,9 @@ def test_name_missing_from_a_context_is_an_error(monkeypatch: pytest.MonkeyPatch
     template = templates()["row", "cpu"]
     whole = template.render(task, params)
     short = type(whole)({k: v for k, v in whole.context.items() if k != "cols"}, whole.arguments)
-    monkeypatch.setattr("kgen.render.template_for", lambda task: type(template)("row", "cpu", template.file, template.space, lambda *_: short))
+    monkeypatch.setattr(
+        "kgen.render.template_for",
+        lambda task: type(template)("row", "cpu", template.file, template.space, lambda *_: short),
+    )
     with pytest.raises(RenderError, match="'cols' is undefined"):
         kernel_text(task, params)
