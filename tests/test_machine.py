@@ -1,0 +1,60 @@
+"""Which device is taken, and where build tools are looked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kgen.errors import DeviceError
+from kgen.machine import find_own_tools, resolve_device
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus", "device"),
+    [
+        ("cpu", 2, "cpu"),
+        (None, 0, "cpu"),
+        (None, 2, "cuda"),
+        ("cuda", 1, "cuda"),
+        ("cuda:1", 2, "cuda:1"),
+    ],
+)
+def test_device_is_the_one_asked_for_or_cuda_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, asked: str | None, gpus: int, device: str
+) -> None:
+    pretend(monkeypatch, gpus)
+    assert resolve_device(asked) == device
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus", "message"),
+    [
+        ("gpu", 1, "is no device"),
+        ("cuda:", 1, "is no device"),
+        ("cuda", 0, "torch sees no CUDA device here"),
+        ("cuda:2", 2, "there are only 2 here"),
+    ],
+)
+def test_device_that_is_not_there_is_refused(
+    monkeypatch: pytest.MonkeyPatch, asked: str, gpus: int, message: str
+) -> None:
+    pretend(monkeypatch, gpus)
+    with pytest.raises(DeviceError, match=message):
+        resolve_device(asked)
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+
+
+def test_tools_installed_with_kgen_are_found_behind_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin")
+    for _ in range(2):
+        find_own_tools()
+    assert os.environ["PATH"].split(os.pathsep) == ["/usr/bin", str(Path(sys.executable).parent)]
