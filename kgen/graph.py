@@ -137,9 +137,8 @@ class OpGraph:
     """A forward as operators in an order in which they can be run.
 
     ``output`` is Python source of what forward returns, with ``{name}`` for values; ``returns`` names those values.
-    ``batch`` is the batch size captured; ``batch_input`` is the input whose first dimension is ``batch`` times
-    ``batch_multiple`` (``None``: every size is fixed). ``guards`` lists arguments that are no tensors with the value
-    that they were captured with.
+    ``batch`` is the batch size captured; ``batch_input`` is the input whose first dimension follows it (``None``: every
+    size is fixed). ``guards`` lists arguments that are no tensors with the value that they were captured with.
     """
 
     inputs: tuple[Input, ...]
@@ -150,7 +149,6 @@ class OpGraph:
     derived: tuple[Derived, ...] = ()
     batch: int | None = None
     batch_input: str | None = None
-    batch_multiple: int = 1
     guards: tuple[tuple[str, Any], ...] = ()
 
     def type(self, name: str) -> Tensor:

@@ -17,7 +17,7 @@ from kgen import __version__
 from kgen.candidate import Candidate, Params
 from kgen.errors import CaptureError, RenderError
 from kgen.fusion import FusionPlan, Kernel
-from kgen.graph import BatchSize, Derived, OpGraph, Tensor, Weight
+from kgen.graph import BatchSize, OpGraph, Tensor, Weight
 from kgen.hardware import Hardware
 from kgen.ops import OPS
 from kgen.problem import Problem
