@@ -44,7 +44,7 @@ def best(console: Console, row: BestRow, file: Path | None) -> None:
         ("time", _result(trial)),
         ("baselines", text.baselines(trial.baselines)),
         ("error", f"{text.error_ratio(trial.error_ratio)} PyTorch's own, at accuracy {row.accuracy}"),
-        ("ties", f"{row.ties} others cannot be told from it" if row.ties else "none"),
+        ("ties", f"{row.ties} more that cannot be told from it" if row.ties else "none"),
         ("sweep", row.sweep),
     ]
     _facts(console, facts + ([("source", str(file))] if file else []))
