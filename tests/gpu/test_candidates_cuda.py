@@ -1,0 +1,174 @@
+"""Rendered candidates on a GPU: their values against float64, and the contract of a ModelNew."""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from models import NAMES, design, module, plainest, reference
+
+from kgen.hardware import probe
+from kgen.search import Point
+
+pytestmark = pytest.mark.gpu
+
+#: An odd batch, and columns that are a multiple of the widest vectors.
+SIZES = {"batch_size": "261", "in_features": "200", "out_features": "1000"}
+CASES = [(name, mode) for name in NAMES for mode in ("train", "eval")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path_factory.mktemp("builds")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def modules(builds: None) -> dict[tuple[str, str], list[types.ModuleType]]:
+    """The most fused candidates of each case, and the last allowed point of each as another corner."""
+    sources = {}
+    for name, mode in CASES:
+        of = design(reference(name, mode, **SIZES), probe("cuda"))
+        corner = Point(0, tuple(len(kernel) - 1 for kernel in of.options[0].kernels))
+        sources[name, mode] = [*plainest(of)[:2], of.candidate(corner)]
+    with ThreadPoolExecutor() as pool:
+        return {case: list(pool.map(module, found)) for case, found in sources.items()}
+
+
+def models(modules: dict, name: str, mode: str, number: int = 0) -> tuple[Any, Any, list[torch.Tensor]]:
+    """The problem's model, the candidate's with the same weights, and inputs, all on the GPU."""
+    loaded = reference(name, mode, **SIZES)
+    torch.manual_seed(0)
+    model = loaded.model().cuda().train(mode == "train")
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(1 + 0.1 * torch.randn_like(p))
+    new = modules[name, mode][number].ModelNew(*loaded.init_inputs()).cuda().train(mode == "train")
+    new.load_state_dict(model.state_dict())
+    return model, new, [x.cuda() for x in loaded.inputs()]
+
+
+def rms(error: torch.Tensor) -> float:
+    return error.square().mean().sqrt().item()
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize(("name", "mode"), CASES)
+def test_is_as_accurate_as_pytorch(modules: dict, name: str, mode: str, number: int) -> None:
+    model, new, inputs = models(modules, name, mode, number)
+    exact = copy.deepcopy(model).double()
+    with torch.no_grad():
+        expected = exact(*(x.double() for x in inputs))
+        eager, mine = model(*inputs), new(*inputs)
+    assert rms(mine - expected) <= 2 * rms(eager - expected) + 1e-7 * rms(expected)
+    for key, value in exact.state_dict().items():
+        torch.testing.assert_close(new.state_dict()[key].double(), value.double(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 1024])
+@pytest.mark.parametrize("name", NAMES)
+def test_any_batch_is_right(modules: dict, name: str, rows: int) -> None:
+    model, new, (x,) = models(modules, name, "eval")
+    x = torch.randn(rows, x.shape[1], device="cuda")
+    with torch.no_grad():
+        torch.testing.assert_close(new(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_no_rows_give_no_rows(modules: dict) -> None:
+    _, new, (x,) = models(modules, "linear_gelu_softmax", "eval")
+    with torch.no_grad():
+        assert new(x[:0]).shape == (0, 1000)
+
+
+@pytest.mark.parametrize(("name", "mode"), [("linear_gelu_softmax", "eval"), ("linear_batchnorm_scale_softmax", "train")])
+def test_a_cuda_graph_replays_it(modules: dict, name: str, mode: str) -> None:
+    model, new, (x,) = models(modules, name, mode)
+    with torch.no_grad():
+        new(x)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = new(x)
+        x.copy_(torch.rand_like(x))
+        graph.replay()
+        torch.cuda.synchronize()
+        torch.testing.assert_close(y, model(x), rtol=1e-4, atol=1e-6)
+
+
+def test_a_side_stream_orders_it(modules: dict) -> None:
+    model, new, (x,) = models(modules, "linear_gelu_softmax", "eval")
+    side = torch.cuda.Stream()
+    with torch.no_grad():
+        expected = model(x + 1)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(20_000_000)
+            y = new(x + 1)
+        side.synchronize()
+    torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_calls_behind_one_another_do_not_overtake(modules: dict) -> None:
+    model, new, (x,) = models(modules, "linear_batchnorm_scale_softmax", "train")
+    with torch.no_grad():
+        outputs = [new(x * k) for k in range(1, 9)]
+        for k, y in enumerate(outputs, 1):
+            torch.testing.assert_close(y, model(x * k), rtol=1e-4, atol=1e-6)
+
+
+def test_a_compiled_model_may_hold_it(modules: dict) -> None:
+    model, new, (x,) = models(modules, "linear_gelu_softmax", "eval")
+    compiled = torch.compile(torch.nn.Sequential(new, torch.nn.ReLU()))
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x).relu(), rtol=1e-4, atol=1e-6)
+
+
+def test_strided_and_misaligned_inputs_are_right(modules: dict) -> None:
+    model, new, (x,) = models(modules, "linear_gelu_softmax", "eval")
+    strided = torch.randn(x.shape[1], x.shape[0], device="cuda").T
+    shifted = torch.randn(x.numel() + 1, device="cuda")[1:].view_as(x)
+    with torch.no_grad():
+        for given in (strided, shifted):
+            torch.testing.assert_close(new(given), model(given), rtol=1e-4, atol=1e-6)
+
+
+def test_changed_weights_are_noticed(modules: dict) -> None:
+    model, new, (x,) = models(modules, "linear_batchnorm_scale_softmax", "eval")
+    assert "fold_batchnorm_into_linear" in (modules["linear_batchnorm_scale_softmax", "eval"][0].__doc__ or "")
+    with torch.no_grad():
+        new(x)
+        changed = {k: v * 1.5 if v.is_floating_point() else v for k, v in model.state_dict().items()}
+        model.load_state_dict(changed)
+        new.load_state_dict(changed)
+        torch.testing.assert_close(new(x), model(x), rtol=1e-4, atol=1e-6)
+
+
+def test_an_input_elsewhere_is_refused(modules: dict) -> None:
+    _, new, (x,) = models(modules, "linear_gelu_softmax", "eval")
+    with pytest.raises(ValueError, match="x is on cpu"):
+        new(x.cpu())
+
+
+def test_a_copy_works_alone(modules: dict) -> None:
+    model, new, (x,) = models(modules, "linear_gelu_softmax", "eval")
+    twin = copy.deepcopy(new)
+    del new
+    with torch.no_grad():
+        torch.testing.assert_close(twin(x), model(x), rtol=1e-4, atol=1e-6)
+
+
+def test_every_result_has_memory_of_its_own(modules: dict) -> None:
+    _, new, (x,) = models(modules, "linear_gelu_softmax", "eval")
+    with torch.no_grad():
+        first = new(x)
+        kept = first.clone()
+        new(x + 1)
+    assert torch.equal(first, kept)
+
+
