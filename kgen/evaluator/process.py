@@ -110,6 +110,7 @@ class Server:
         self._process: subprocess.Popen | None = None
         self._control: Channel | None = None
         self._ready = False
+        self._closed = False
 
     def start(self) -> None:
         """Start the server without waiting until it has loaded torch."""
@@ -157,6 +158,8 @@ class Server:
         return Child(mine, pidfd, status_read)
 
     def _request(self, request: dict[str, Any], fds: list[int]) -> int:
+        if self._closed:
+            raise EvaluatorError("the evaluator is closed: it starts nothing any more")
         if self._process is None:
             self._start()
         assert self._control is not None
@@ -173,7 +176,11 @@ class Server:
             raise EvaluatorError(f"the evaluator's server does not answer ({error}); see {log}") from error
 
     def close(self) -> None:
-        """End the server, and with it every process that it forked."""
+        """End the server, and with it every process that it forked; it is not started again."""
+        self._closed = True
+        # Killed before the lock is taken: a thread that waits for the server's answer holds it.
+        if self._process is not None:
+            self._process.kill()
         with self._lock:
             self._stop()
 

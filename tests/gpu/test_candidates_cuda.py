@@ -122,6 +122,7 @@ def test_calls_behind_one_another_do_not_overtake(modules: dict) -> None:
             torch.testing.assert_close(y, model(x * k), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own compiler
 def test_a_compiled_model_may_hold_it(modules: dict) -> None:
     model, new, (x,) = models(modules, "linear_gelu_softmax", "eval")
     compiled = torch.compile(torch.nn.Sequential(new, torch.nn.ReLU()))
