@@ -29,11 +29,6 @@ def builds() -> Path:
     return home() / "builds"
 
 
-def logs() -> Path:
-    """The folder of the evaluations' logs."""
-    return home() / "logs"
-
-
 def candidate_file(candidate: str) -> Path:
     """Where the source of the candidate with this id lies: 256 folders, so that none grows large."""
     return candidates() / candidate[:2] / f"{candidate}.py"

@@ -38,6 +38,7 @@ THIRD_PARTY = {
     "kgen.search": allowed(in_functions="optuna"),
     "kgen.machine": allowed(in_functions="torch"),
     "kgen.render": allowed("jinja2"),
+    "kgen.templates": allowed(in_functions="jinja2"),
     "kgen.store": allowed("sqlalchemy", "alembic"),
     "kgen.store.migrations": allowed("sqlalchemy alembic"),
     "kgen.evaluator": allowed("torch"),  # what the oracle and the workers are made of

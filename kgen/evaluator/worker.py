@@ -17,7 +17,6 @@ import os
 import sys
 import time
 import traceback
-from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable
@@ -25,7 +24,7 @@ from typing import Any, Callable
 import torch
 
 from kgen.evaluator import walls
-from kgen.evaluator.arena import Arena, Node, describe, map_tensors, tensors
+from kgen.evaluator.arena import Arena, describe, map_tensors, tensors
 from kgen.evaluator.channel import Channel
 from kgen.evaluator.reference import construct, set_flags
 from kgen.evaluator.regimes import change_weights, recombine

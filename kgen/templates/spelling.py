@@ -99,9 +99,27 @@ def _defined(folder: Path) -> Mapping[str, str]:
     return {name: stem for stem, text in _files(folder).items() for name in pattern.findall(text)}
 
 
+#: Reductions of one number: how the comment calls them, and how ``value[r]`` takes in ``other``.
+_SCALAR_REDUCTIONS = {
+    "sum": ("The sum", "value[r] + other"),
+    "max": ("The maximum", "nan_max(value[r], other)"),
+    "min": ("The minimum", "nan_min(value[r], other)"),
+    "max_finite": ("The maximum, NaN left out,", "fmaxf(value[r], other)"),
+}
+
+
 @lru_cache(maxsize=None)
 def _files(folder: Path) -> Mapping[str, str]:
-    return {path.stem: path.read_text() for path in sorted(folder.glob("*")) if path.suffix in (".h", ".cuh")}
+    """The helpers of a folder by their names; a template stands for one of each kind of reduction."""
+    import jinja2
+
+    found = {path.stem: path.read_text() for path in sorted(folder.glob("*")) if path.suffix in (".h", ".cuh")}
+    for path in sorted(folder.glob("*_kind_*.j2")):
+        template = jinja2.Template(path.read_text(), undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+        for kind, (word, expression) in _SCALAR_REDUCTIONS.items():
+            name = path.name.partition(".")[0].replace("kind", kind)
+            found[name] = template.render(kind=kind, word=word, expression=expression)
+    return found
 
 
 def function(f: Function, device_type: str) -> str:
