@@ -159,9 +159,8 @@ class _Sweep:
         self._open()
         try:
             self._begin()
-            builder = self.evaluator.builder()
-            self._search(builder, pool, ahead=2 * jobs)
-            leaders = self._finals(builder)
+            self._search(self.evaluator.builder(), pool, ahead=2 * jobs)
+            leaders = self._finals()
             state = "finished"
         except KeyboardInterrupt:
             state = "interrupted"
@@ -341,7 +340,7 @@ class _Sweep:
         ranked = sorted((r for r in self.right if not r.candidate.control), key=lambda r: r.ms)
         return [r for r in ranked[:FINALISTS] if r.ms <= FINALIST_MARGIN * ranked[0].ms]
 
-    def _finals(self, builder: Builder) -> tuple[events.Leader, ...]:
+    def _finals(self) -> tuple[events.Leader, ...]:
         """Time the leaders again, interleaved with the baselines, and keep what each came to."""
         finalists = self._finalists()
         if not finalists:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Any, Sequence
 
 from kgen.candidate import Params
+from kgen.ops import c_float
 from kgen.program import Program, Store
 from kgen.space import Axis
 from kgen.templates import Argument, Task
@@ -50,9 +51,10 @@ def declared(argument: Argument, early: bool = False) -> str:
     return f"{argument.ctype}* __restrict__ {argument.name}"
 
 
-def signature(args: Sequence[Argument], early: bool = False) -> dict[str, str]:
-    """Parameter lists of kernel and launcher, and the call of one by the other."""
+def signature(args: Sequence[Argument], early: bool = False) -> dict[str, Any]:
+    """Parameter lists of kernel and launcher, the call of one by the other, and whether the launch is early."""
     return {
+        "early": early,
         "parameters": ", ".join(declared(a, early) for a in args),
         "launcher_parameters": ", ".join(f"{'const ' if a.role == 'in' else ''}{a.ctype}* {a.name}" for a in args),
         "arguments": ", ".join(a.name for a in args),
@@ -66,8 +68,9 @@ def summary(task: Task) -> str:
     return f"{task.kernel.name}: {', '.join(task.kernel.nodes)} from {', '.join(outside)}."
 
 
-def batch_statistics(task: Task) -> tuple[dict[str, str], list[Argument]]:
-    """Of the node that ends a ``column`` kernel: its operands by role, and the pointers that finishing a column needs."""
+def batch_statistics(task: Task) -> tuple[dict[str, Any], list[Argument]]:
+    """Of the node that ends a ``column`` kernel: what its text is rendered with, and the pointers that finishing a
+    column needs."""
     node = task.plan.graph.node(task.kernel.nodes[-1])
     roles = dict(zip(node["roles"], node.inputs))
     extra = [Argument("affine_weight", "in", roles["weight"])] if "weight" in roles else []
@@ -75,4 +78,12 @@ def batch_statistics(task: Task) -> tuple[dict[str, str], list[Argument]]:
         extra += [Argument(r, "state", roles[r]) for r in ("running_mean", "running_var")]
     if "counter" in roles:
         extra.append(Argument("batches_tracked", "state", roles["counter"], ctype="long long"))
-    return roles, [*extra, Argument("statistics_out", "out", node.name)]
+    context = {
+        "eps": c_float(node["eps"]),
+        "momentum": c_float(node["momentum"]),
+        "keep_factor": c_float(1.0 - node["momentum"]),
+        "weight": "weight" in roles,
+        "running": "running_mean" in roles,
+        "counter": "counter" in roles,
+    }
+    return context, [*extra, Argument("statistics_out", "out", node.name)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kgen.candidate import Params
-from kgen.ops import c_float
 from kgen.program import schedule
 from kgen.space import Axis, Constraint, Space
 from kgen.templates import Argument, Rendering, Task, Template
@@ -22,11 +21,7 @@ def space(task: Task) -> Space:
         *common.vector_axis(task.hardware),
     )
     constraints = (
-        Constraint(
-            "tile_in_row",
-            f"a tile this large holds a whole row of {program.cols} twice: a smaller one does the same",
-            lambda p: int(p["tile"]) < 2 * program.cols or int(p["tile"]) == 128,
-        ),
+        common.tile_in_row(program.cols, least=128),
         Constraint(
             "lines_in_batch",
             f"more lines than the batch of {program.rows} has rows: fewer do the same",
@@ -40,8 +35,7 @@ def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
     plan = schedule(program, keep=True)
     (sweep,) = plan.sweeps
-    node = task.plan.graph.node(task.kernel.nodes[-1])
-    roles, extra = batch_statistics(task)
+    statistics, extra = batch_statistics(task)
     args = pointers(task, program, params)
     tile, lines, cols = min(int(params["tile"]), program.cols), int(params["lines"]), program.cols
     two_stage = params["combine"] == "two_stage"
@@ -58,16 +52,11 @@ def render(task: Task, params: Params) -> Rendering:
         "row_statements": row_loads(plan) + [statement(m, "cpu") for m in plan.row_maps],
         "body": body,
         "result": program.result,
-        "eps": c_float(node["eps"]),
-        "momentum": c_float(node["momentum"]),
-        "keep_factor": c_float(1.0 - node["momentum"]),
-        "weight": "weight" in roles,
-        "running": "running_mean" in roles,
-        "counter": "counter" in roles,
         "load_parameters": "".join(f", {declared(a)}" for a in args),
         "load_arguments": "".join(f", {a.name}" for a in args),
         "finish_parameters": "".join(f", {declared(a)}" for a in extra if a.ctype == "float"),
         "finish_arguments": "".join(f", {a.name}" for a in extra if a.ctype == "float"),
+        **statistics,
         **signature([*args, *extra, *workspace]),
     }
     return Rendering(context, (*args, *extra, *workspace))

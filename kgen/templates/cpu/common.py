@@ -7,7 +7,7 @@ from typing import Sequence
 from kgen.candidate import Params
 from kgen.hardware import Hardware
 from kgen.program import Load
-from kgen.space import Axis
+from kgen.space import Axis, Constraint
 from kgen.templates.spelling import element_index
 
 #: What every kernel of a file is compiled with. No flag here changes how NaN and infinities behave.
@@ -18,6 +18,15 @@ def vector_axis(hardware: Hardware) -> list[Axis]:
     """Width of the vectors that the compiler prefers, where the CPU has a choice. One for the whole file."""
     widths = tuple(sorted((b for b in hardware.vector_bits if b >= 256), reverse=True))
     return [Axis("vector_bits", widths)] if len(widths) > 1 else []
+
+
+def tile_in_row(cols: int, least: int) -> Constraint:
+    """Tiles of more than a row are alike, so the smallest of them stands for all; ``least`` is always allowed."""
+    return Constraint(
+        "tile_in_row",
+        f"a tile this large holds a whole row of {cols} twice: a smaller one does the same",
+        lambda p: int(p["tile"]) < 2 * cols or int(p["tile"]) == least,
+    )
 
 
 def flags(params: Sequence[Params]) -> list[str]:

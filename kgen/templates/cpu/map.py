@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kgen.candidate import Params
 from kgen.program import schedule
-from kgen.space import Axis, Constraint, Space
+from kgen.space import Axis, Space
 from kgen.templates import Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers
 from kgen.templates.arguments import output_axis, signature, sources, summary, written
@@ -19,11 +19,7 @@ def space(task: Task) -> Space:
         *common.vector_axis(task.hardware),
         *output_axis(task),
     )
-    constraint = Constraint(
-        "tile_in_row",
-        f"a tile this large holds a whole row of {cols} twice: a smaller one does the same",
-        lambda p: int(p["tile"]) < 2 * cols or int(p["tile"]) == 512,
-    )
+    constraint = common.tile_in_row(cols, least=512)
     return Space(axes, (constraint,))
 
 

@@ -31,11 +31,7 @@ def space(task: Task) -> Space:
         axes.append(Axis("row", ("buffer", "reread")))
     axes += [*common.vector_axis(task.hardware), *output_axis(task)]
     constraints = (
-        Constraint(
-            "tile_in_row",
-            f"a tile this large holds a whole row of {cols} twice: a smaller one does the same",
-            lambda p: int(p["tile"]) < 2 * cols or int(p["tile"]) == 256,
-        ),
+        common.tile_in_row(cols, least=256),
         Constraint(
             "kept_bytes",
             f"more than {MOST_KEPT_BYTES >> 10} KB of kept rows on a thread's stack",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kgen.candidate import Params
-from kgen.ops import c_float
 from kgen.program import schedule
 from kgen.space import Axis, Constraint, Space
 from kgen.templates import Argument, Rendering, Task, Template
@@ -37,11 +36,7 @@ def space(task: Task) -> Space:
             "the block's first threads merge its lines, one for each column: it needs as many threads as columns",
             lambda p: int(p["block"]) >= 32 * int(p["vec"]),
         ),
-        Constraint(
-            "vector_width",
-            f"a row of {cols} does not divide into vectors of that width",
-            lambda p: cols % int(p["vec"]) == 0,
-        ),
+        common.vector_width(cols),
         Constraint(
             "rows_for_all",
             f"{rows} rows are too few to give every line of every block one",
@@ -66,8 +61,7 @@ def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
     plan = schedule(program, keep=True)
     (sweep,) = plan.sweeps
-    node = task.plan.graph.node(task.kernel.nodes[-1])
-    roles, extra = batch_statistics(task)
+    statistics, extra = batch_statistics(task)
     vec, threads, splits = int(params["vec"]), int(params["block"]), int(params["splits"])
     combine = str(params["combine"])
     cols, groups = program.cols, -(-program.cols // (32 * vec))
@@ -93,11 +87,6 @@ def render(task: Task, params: Params) -> Rendering:
         "counters": counters,
         "cleared_from": 0 if combine == "atomics" else counters,
         "cleared": counters + groups if combine == "atomics" else groups,
-        "eps": c_float(node["eps"]),
-        "momentum": c_float(node["momentum"]),
-        "keep_factor": c_float(1.0 - node["momentum"]),
-        "weight": "weight" in roles,
-        "running": "running_mean" in roles,
         "result": program.result,
         "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
         "outer": outer,
@@ -106,8 +95,7 @@ def render(task: Task, params: Params) -> Rendering:
         "exact": cols % (32 * vec) == 0,
         "state": [(value, pointer) for value, pointer in held if pointer in given],
         "written": [(a.name, a.ctype) for a in extra if a.role != "in"],
-        "counter": "counter" in roles,
-        "early": params.get("launch") == "early",
+        **statistics,
         **signature([*arguments, *extra, *workspace], params.get("launch") == "early"),
     }
     return Rendering(context, (*arguments, *extra, *workspace))

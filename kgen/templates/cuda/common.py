@@ -6,7 +6,7 @@ from typing import Sequence
 
 from kgen.hardware import Hardware
 from kgen.program import Load, Store
-from kgen.space import Axis
+from kgen.space import Axis, Constraint
 from kgen.templates import Argument
 from kgen.templates.arguments import written
 from kgen.templates.spelling import element_index
@@ -16,6 +16,15 @@ def launch_axis(hardware: Hardware) -> list[Axis]:
     """When the kernel is launched: while the one before it ends, waiting for it before it reads, or after it."""
     number = int("".join(c for c in hardware.arch if c.isdigit()) or 0)
     return [Axis("launch", ("early", "plain"))] if number >= 90 else []
+
+
+def vector_width(cols: int) -> Constraint:
+    """Rows begin at multiples of a vector, or vector loads would not be aligned."""
+    return Constraint(
+        "vector_width",
+        f"a row of {cols} does not divide into vectors of that width",
+        lambda p: cols % int(p["vec"]) == 0,
+    )
 
 
 def load_statements(loads: Sequence[Load], vec: int, read_from: dict[str, str]) -> tuple[list[str], list[str]]:

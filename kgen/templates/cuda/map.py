@@ -26,11 +26,7 @@ def space(task: Task) -> Space:
         return int(p["block"]) * int(p["vec"]) * int(p["items"])
 
     constraints = (
-        Constraint(
-            "vector_width",
-            f"a row of {cols} does not divide into vectors of that width",
-            lambda p: cols % int(p["vec"]) == 0,
-        ),
+        common.vector_width(cols),
         Constraint(
             "idle_threads",
             f"half of a block or more would lie beyond a row of {cols}: the flat index serves short rows",
@@ -57,7 +53,6 @@ def render(task: Task, params: Params) -> Rendering:
     tile = threads * vec * items
     context = {
         "name": task.kernel.name,
-        "early": params.get("launch") == "early",
         "summary": summary(task),
         "cols": program.cols,
         "threads": threads,

@@ -54,11 +54,7 @@ def space(task: Task) -> Space:
         return kept[params.get("softmax", "online")] * _steps(params, cols) * int(params["vec"]) * int(params["rows"])
 
     constraints = (
-        Constraint(
-            "vector_width",
-            f"a row of {cols} does not divide into vectors of that width",
-            lambda p: cols % int(p["vec"]) == 0,
-        ),
+        common.vector_width(cols),
         Constraint(
             "warp_reduction",
             "a warp reduces by shuffles; a tree in shared memory is for whole blocks",
@@ -111,7 +107,6 @@ def render(task: Task, params: Params) -> Rendering:
     emitter = _Emitter(program, plan, params, args)
     context = {
         "name": task.kernel.name,
-        "early": params.get("launch") == "early",
         "summary": summary(task),
         "cols": program.cols,
         "threads": int(params["block"]),
