@@ -130,6 +130,7 @@ class Timing:
     session: str
     bursts: tuple[tuple[float, ...], ...]
     prepare_ms: float | None = None  #: time of the first call's preparation of weights, where there is one
+    conditions: tuple[tuple[str, str | float], ...] = ()  #: cache, clocks, temperature, throttling; by name
 
 
 @dataclass(frozen=True)
