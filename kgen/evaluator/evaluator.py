@@ -65,7 +65,7 @@ class Evaluator:
 
     def __init__(
         self, problem: Problem, *, device: str, accuracy: Accuracy, home: Path, limits: Limits = Limits(),
-        baselines: Sequence[str] = BASELINES, notice: Callable[[str], None] | None = None,
+        baselines: Sequence[str] = BASELINES, notice: Callable[[str], None] | None = None, cache: str = "cold",
     ) -> None:
         if accuracy is Accuracy.TF32 and device == "cpu":
             raise DeviceError("the class tf32 is for CUDA devices: the CPU has no TF32")
@@ -77,6 +77,7 @@ class Evaluator:
         self.environment: Environment
         self.hardware: Hardware
         self._baseline_names = tuple(baselines)
+        self._cache = cache
         self._notice = notice or (lambda text: None)
         self._cuda = device != "cpu"
         self._threads = len(os.sched_getaffinity(0))
@@ -378,8 +379,9 @@ class _Judgement:
         self._labels: list[str] = []
         self._seconds: list[tuple[str, float]] = [(Phase.BUILD, build.seconds)] if build.seconds else []
         self._timing: Timing | None = None
-        self._scratch = evaluator.home / "scratch" / uuid.uuid4().hex
-        self._log = evaluator.home / "logs" / "candidates" / f"{candidate.id[:16]}.log"
+        name = uuid.uuid4().hex
+        self._scratch = evaluator.home / "scratch" / name
+        self._log = evaluator.home / "logs" / "candidates" / f"{candidate.id[:16]}-{name[:8]}.log"
 
     def run(self) -> Evaluation:
         """All phases. Raises :class:`EvaluatorError` when the evaluator itself fails."""
