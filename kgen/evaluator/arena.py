@@ -7,6 +7,7 @@ or "list", "items"}``, ``{"kind": "dict", "keys", "items"}``, ``{"kind": "value"
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 from typing import Any, Callable, Iterator
@@ -86,6 +87,21 @@ def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
     return value
 
 
+def rebuild(node: Node, tensor: Callable[[Node], torch.Tensor]) -> Any:
+    """The value that ``node`` describes, each of its tensors made by ``tensor``."""
+    kind = node["kind"]
+    if kind == "tensor":
+        return tensor(node)
+    if kind in ("tuple", "list"):
+        items = [rebuild(item, tensor) for item in node["items"]]
+        return items if kind == "list" else tuple(items)
+    if kind == "dict":
+        return {key: rebuild(item, tensor) for key, item in zip(node["keys"], node["items"])}
+    if kind == "value":
+        return node["value"]
+    raise ValueError(f"a {node['type']} cannot cross between processes")
+
+
 class Arena:
     """A memory file that holds the bytes of tensors."""
 
@@ -122,22 +138,12 @@ class Arena:
 
     def read(self, node: Node, device: str | torch.device = "cpu") -> Any:
         """The value that ``node`` describes; on the CPU its tensors may share the arena's memory."""
-        kind = node["kind"]
-        if kind == "tensor":
-            return self._tensor(node, torch.device(device))
-        if kind in ("tuple", "list"):
-            items = [self.read(item, device) for item in node["items"]]
-            return items if kind == "list" else tuple(items)
-        if kind == "dict":
-            return {key: self.read(item, device) for key, item in zip(node["keys"], node["items"])}
-        if kind == "value":
-            return node["value"]
-        raise ValueError(f"a {node['type']} cannot cross between processes")
+        return rebuild(node, lambda leaf: self._tensor(leaf, torch.device(device)))
 
     def _tensor(self, node: Node, device: torch.device) -> torch.Tensor:
         size, stride = node["size"], node["stride"]
         dtype = getattr(torch, node["dtype"])
-        if not _count(size):
+        if not count(size):
             return torch.empty(size, dtype=dtype, device=device)
         flat = self._flat(node).view(size)
         if list(flat.stride()) == stride or any(s == 0 for s in stride):
@@ -147,14 +153,12 @@ class Arena:
 
     def _flat(self, node: Node) -> torch.Tensor:
         dtype = getattr(torch, node["dtype"])
-        return torch.frombuffer(self._map, dtype=dtype, count=_count(node["size"]), offset=node["offset"])
+        return torch.frombuffer(self._map, dtype=dtype, count=count(node["size"]), offset=node["offset"])
 
     def close(self) -> None:
         os.close(self.fd)
 
 
-def _count(size: list[int]) -> int:
-    count = 1
-    for extent in size:
-        count *= extent
-    return count
+def count(size: list[int]) -> int:
+    """The number of elements of a tensor of that size."""
+    return math.prod(size)

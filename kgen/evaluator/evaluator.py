@@ -17,22 +17,22 @@ import time
 import uuid
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any, Callable, Sequence
 
 from kgen.candidate import SHORT, Candidate
 from kgen.errors import DeviceError, EvaluatorError
 from kgen.evaluator.build import Builder, binary_hash, compiler_version, read_extension
-from kgen.evaluator.channel import ChannelTimeout, memory_file
+from kgen.evaluator.channel import ChannelTimeout
+from kgen.evaluator.conditions import Conditions, conditions, worse
 from kgen.evaluator.locks import DeviceLock
 from kgen.evaluator.process import Child, ChildDied, Server
 from kgen.evaluator.protocol import (
     BASELINES, Accuracy, BuildReport, Depth, Environment, Evaluation, Health, Limits, Phase, RegimeErrors, Status,
     Timing,
 )
-from kgen.evaluator.timing import FINAL_BURSTS, SCREEN_BURSTS, Runner, doubts, interleave, least_ms, screen
+from kgen.evaluator.timing import FINAL_BURSTS, SCREEN_BURSTS, Habits, Runner, doubts, interleave, least_ms, screen
 from kgen.evaluator.validate import (
-    Cases, Failure, OracleClient, WorkerClient, audit, compare, end_of, explain, raise_if_failed, validate,
+    Cases, Failure, OracleClient, WorkerClient, audit, compare, explain, raise_if_failed, validate,
 )
 from kgen.hardware import Hardware
 from kgen.problem import Problem
@@ -42,7 +42,7 @@ _READY_SECONDS = 60.0
 _JOIN_SECONDS = 5.0
 _CPU_COMPILE_SECONDS = 60.0
 _LOG_BYTES = 1 << 20
-_CHECK_KEYS = 2
+_SLEEP_FACTOR, _SLEEP_NS, _MOST_SLEEP_NS = 1.5, 30_000, 20_000_000
 _PRINTED_WALLS: set[str] = set()
 
 
@@ -77,14 +77,14 @@ class Evaluator:
         self.environment: Environment
         self.hardware: Hardware
         self._baseline_names = tuple(baselines)
-        self._cache = cache
         self._notice = notice or (lambda text: None)
         self._cuda = device != "cpu"
+        self._shared = self._cuda  # whether tensors cross processes in device memory
+        self._cold = cache == "cold"
         self._threads = len(os.sched_getaffinity(0))
         self._secret = secrets.randbits(40)
         self._construction = secrets.randbits(31)
         self._random = random.Random(secrets.randbits(64))
-        self._check_keys = tuple(secrets.randbits(32) for _ in range(_CHECK_KEYS))
         self._server = Server(self.home, {
             "TORCHINDUCTOR_CACHE_DIR": str(self.home / "cache" / "inductor"),
             "TRITON_CACHE_DIR": str(self.home / "cache" / "triton"),
@@ -102,6 +102,7 @@ class Evaluator:
         self._preparing: threading.Thread | None = None
         self._starting: Child | None = None  # the baseline that is being prepared
         self._baseline_timings: tuple[Timing, ...] = ()
+        self._eager: Habits | None = None  # what PyTorch's own calls take
         self._health: Health | None = None
         self._walled = True
         self._walls_hold = False  # a worker has started behind them
@@ -179,7 +180,8 @@ class Evaluator:
                 "asked_mode": p.asked_mode or p.mode}
 
     def _options(self) -> dict[str, Any]:
-        return {"device": self.device, "accuracy": str(self.accuracy), "threads": self._threads, "walled": False}
+        return {"device": self.device, "accuracy": str(self.accuracy), "threads": self._threads, "walled": False,
+                "shared": self._shared}
 
     def _environment(self, found: dict[str, Any]) -> Environment:
         return Environment(
@@ -232,12 +234,16 @@ class Evaluator:
             for runner in self._prepared():
                 with self._lock.timing():
                     runner.worker.enter(Phase.TIME, self.limits.time_seconds)
+                    before = self._conditions()
                     try:
                         screen(runner, self._random)
                     except Failure as failure:
                         self._lose_baseline(runner, failure)
                         continue
-                timings.append(runner.timing(Depth.SCREEN, session))
+                    under = worse(before, self._conditions())
+                timings.append(runner.timing(Depth.SCREEN, session, under))
+                if runner.name == "eager":
+                    self._eager = runner.habits()
             self._baseline_timings = tuple(timings)
         return self._baseline_timings
 
@@ -260,12 +266,29 @@ class Evaluator:
             for runner in (*finalists, *baselines):
                 runner.worker.enter(Phase.TIME, self.limits.time_seconds + 2 * seconds)
             with self._lock.timing():
+                before = self._conditions()
                 kept = interleave([*finalists, *baselines], seconds, self._random, self._failed_in_finals)
+                under = worse(before, self._conditions())
             session = uuid.uuid4().hex
-            return tuple(runner.timing(Depth.FINAL, session) for runner in kept)
+            return tuple(runner.timing(Depth.FINAL, session, under) for runner in self._believed(kept))
         finally:
             for judgement in judgements:
                 judgement.close()
+
+    def _believed(self, runners: Sequence[Runner]) -> list[Runner]:
+        """Those of a session whose samples can be believed; the others are left out, with a notice."""
+        eager = next((runner.habits() for runner in runners if runner.name == "eager"), None)
+        kept = []
+        for runner in runners:
+            reason = "" if runner.name in self._runners else doubts(runner, eager=eager, floor_ms=self._floor_ms())
+            if reason:
+                self._notice(f"finalist {runner.name[:SHORT]} is left out: {reason}")
+            else:
+                kept.append(runner)
+        return kept
+
+    def _conditions(self) -> Conditions:
+        return conditions(self._lock.key, self._cold)
 
     def _failed_in_finals(self, runner: Runner, failure: Failure) -> None:
         if runner.name in self._runners:
@@ -303,7 +326,7 @@ class Evaluator:
         folder.mkdir(parents=True, exist_ok=True)
         child = self._server.spawn("baseline", self._options() | {"scratch": str(folder)},
                                    self.home / "logs" / f"baseline-{name}.log")
-        worker = WorkerClient(child, memory_file("kgen-baseline", 4096))
+        worker = WorkerClient(child, uuid.uuid4().hex)
         self._starting = child
         try:
             _await_ready(child, self.home / "logs" / f"baseline-{name}.log")
@@ -334,25 +357,48 @@ class Evaluator:
                 self._notice(f"no process starts behind walls here, so candidates run without them: {error}")
                 continue
             self._walls_hold = self._walled
-            return WorkerClient(child, memory_file("kgen-output", max(4096, 2 * self._opened["output_bytes"])))
+            return WorkerClient(child, uuid.uuid4().hex)
 
     def _load(self, worker: WorkerClient, what: dict[str, Any]) -> dict[str, Any]:
         """Have a worker construct its module. Raises :class:`Failure`."""
-        reply = worker.ask("load", [*self._fds, worker.output_fd], state=self._opened["state"],
-                           init=self._opened["init"], modes=self.problem.modes, construction=self._construction, **what)
+        assert self._oracle is not None
+        memory, fds = self._oracle.ask("output", subject=worker.subject)
+        try:
+            reply = worker.ask("load", [*self._fds, *fds], state=self._opened["state"],
+                               state_bytes=self._opened["state_bytes"], init=self._opened["init"],
+                               output_bytes=memory["bytes"], modes=self.problem.modes,
+                               construction=self._construction, **what)
+        finally:
+            for fd in fds:
+                os.close(fd)
+        if reply.get("unshared") is True and self._shared:
+            self._shared = False
+            self._notice("this system does not share device memory between processes: tensors go through host memory")
+            raise EvaluatorError(str(reply["error"]))
         raise_if_failed(reply, worker.phase)
         return reply
 
     def _ready(self, name: str, worker: WorkerClient) -> Runner:
         """Have a worker get ready to be timed. Raises :class:`Failure`."""
         reply = worker.ask("prepare", [self._pool_fd], pool=self._opened["pool"]["pool"],
-                           flush_bytes=self._opened["about"]["flush_bytes"])
+                           pool_bytes=self._opened["pool"]["pool_bytes"],
+                           flush_bytes=self._opened["about"]["flush_bytes"] if self._cold else 0)
         raise_if_failed(reply, worker.phase)
         try:
-            first, steady = reply["first_ns"] / 1e6, reply["steady_ns"] / 1e6
-        except (KeyError, TypeError) as error:
+            first, steady, launch = (int(reply[name]) for name in ("first_ns", "steady_ns", "launch_ns"))
+        except (KeyError, TypeError, ValueError) as error:
             raise Failure(Status.SUSPICIOUS, "what it answers makes no sense", worker.phase) from error
-        return Runner(name, worker, self._cuda, first, steady)
+        sleep = min(int(_SLEEP_FACTOR * launch + _SLEEP_NS), _MOST_SLEEP_NS) if self._cuda else 0
+        return Runner(name, worker, self._cuda, self.problem.modes, first / 1e6, steady / 1e6, sleep, self._cold)
+
+    def _let_go(self, worker: WorkerClient) -> None:
+        """End a worker, and free what the oracle keeps for it."""
+        worker.close()
+        if self._oracle is not None:
+            try:
+                self._oracle.ask("forget", subject=worker.subject)
+            except EvaluatorError as error:
+                self._notice(f"the oracle failed: {error}")
 
     def _floor_ms(self) -> float:
         moved = self._opened["pool"]["bytes"] + self._opened["output_bytes"]
@@ -417,7 +463,7 @@ class _Judgement:
 
     def close(self) -> None:
         if self._worker is not None:
-            self._worker.close()
+            self._evaluator._let_go(self._worker)
             self._worker = None
         shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -457,26 +503,22 @@ class _Judgement:
         assert worker is not None
         worker.enter(Phase.TIME, evaluator.limits.time_seconds)
         runner = evaluator._ready(self._candidate.id, worker)
-        runner.check, runner.check_keys = self._check_output, evaluator._check_keys
+        runner.check = self._check_output
         return runner
 
     def _time(self) -> None:
         """Screen the candidate, and doubt what it says."""
         evaluator = self._evaluator
         evaluator.baselines()
-        eager = evaluator._runners.get("eager")
         with evaluator._lock.timing():
-            runner = self._runner()
+            runner, before = self._runner(), evaluator._conditions()
             try:
                 screen(runner, evaluator._random, SCREEN_BURSTS if self._depth is Depth.SCREEN else FINAL_BURSTS)
                 audit(runner.worker)
             finally:
-                self._timing = runner.timing(self._depth, uuid.uuid4().hex) if runner.bursts else None
-        reason = doubts(
-            runner, floor_ms=evaluator._floor_ms(),
-            baseline_overhead=median(eager.overheads) if eager and eager.overheads else None,
-            baseline_sync=_sync_excess(eager) if eager else None)
-        reason = reason or self._binary_changed()
+                under = worse(before, evaluator._conditions())
+                self._timing = runner.timing(self._depth, uuid.uuid4().hex, under) if runner.bursts else None
+        reason = doubts(runner, eager=evaluator._eager, floor_ms=evaluator._floor_ms()) or self._binary_changed()
         if reason:
             raise Failure(Status.SUSPICIOUS, reason, Phase.TIME)
 
@@ -492,29 +534,24 @@ class _Judgement:
             same = False
         return "" if same else "its library changed while it ran"
 
-    def _check_output(self, worker: WorkerClient, key: int) -> None:
-        """Judge what the last timed call returned. Raises :class:`Failure`."""
-        evaluator = self._evaluator
-        assert evaluator._oracle is not None and evaluator._cases is not None
-        reply = worker.ask("fetch")
-        raise_if_failed(reply, Phase.TIME)
+    def _check_output(self, reply: dict[str, Any], mode: str, key: int) -> None:
+        """Judge what a timed call returned. Raises :class:`Failure`."""
+        evaluator, worker = self._evaluator, self._worker
+        assert worker is not None and evaluator._oracle is not None and evaluator._cases is not None
         weights = "drawn" if self._matched else "constructed"
-        shift = 0
-        for mode in evaluator.problem.modes:
-            expected = evaluator._cases.get(evaluator._opened["regimes"][0][0], mode, weights).outputs["items"][0]
-            try:
-                fault = compare(expected, reply["outputs"][mode]["items"][0], "output")
-            except (KeyError, TypeError, ValueError, IndexError):
-                fault = Status.SUSPICIOUS, "what it answers makes no sense"
-            if fault is not None:
-                raise Failure(fault[0], f"in a timed call: {fault[1]}", Phase.TIME)
-            rows, _ = evaluator._oracle.ask("judge", [worker.output_fd], key=key, mode=mode, weights=weights,
-                                            outputs=expected, shift=shift)
-            for row in rows["rows"]:
-                if not row["ok"]:
-                    reason = explain(RegimeErrors(regime="timed call", **row))
-                    raise Failure(Status.SUSPICIOUS, f"wrong in a timed call: {reason}", Phase.TIME)
-            shift += end_of(expected)
+        expected = evaluator._cases.get(evaluator._opened["regimes"][0][0], mode, weights).outputs["items"][0]
+        try:
+            fault = compare(expected, reply["output"]["items"][0], "output")
+        except (KeyError, TypeError, ValueError, IndexError):
+            fault = Status.SUSPICIOUS, "what it answers makes no sense"
+        if fault is not None:
+            raise Failure(fault[0], f"in a timed call: {fault[1]}", Phase.TIME)
+        rows, _ = evaluator._oracle.ask("judge", subject=worker.subject, key=key, mode=mode, weights=weights,
+                                        outputs=expected, shift=0)
+        for row in rows["rows"]:
+            if not row["ok"]:
+                reason = explain(RegimeErrors(regime="timed call", **row))
+                raise Failure(Status.SUSPICIOUS, f"wrong in a timed call: {reason}", Phase.TIME)
 
     def _finish_log(self, result: Evaluation) -> None:
         """Cut the candidate's own output to size, and write below it what became of the candidate."""
@@ -538,13 +575,6 @@ def _await_ready(child: Child, log: Path) -> Any:
         return child.ask({"do": "ready"}, deadline=time.monotonic() + _READY_SECONDS)[0]["missing_walls"]
     except (ChildDied, ChannelTimeout, KeyError) as error:
         raise EvaluatorError(f"a worker did not get ready ({error}); see {log}") from error
-
-
-def _sync_excess(runner: Runner) -> float | None:
-    """What a synchronised call takes more than a sample, in milliseconds."""
-    if not runner.synced or not runner.bursts:
-        return None
-    return median(runner.synced) - median(sample for burst in runner.bursts for sample in burst)
 
 
 def _driver() -> str:

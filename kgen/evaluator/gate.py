@@ -78,6 +78,10 @@ def _factor(base: float, spread: torch.Tensor) -> torch.Tensor:
     return base * (1 + 4 / spread.sqrt())
 
 
+#: Anchors of rows and columns that are not judged.
+_NOT_JUDGED = (torch.tensor(float("inf"), dtype=torch.float64),) * 2
+
+
 def _finite(x: torch.Tensor) -> torch.Tensor:
     return x.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
@@ -131,6 +135,24 @@ class Leaf:
         leaf.size = float(size.rms)
         leaf.anchor = _anchor(anchor, size, relative)
         leaf.allowed = _allowed(leaf.anchor, size, spread, 0.0 if noisy else LUCKY)
+        return leaf
+
+    def again(self, eager: torch.Tensor) -> "Leaf":
+        """What is expected of the same tensor for other inputs like these, where only ``eager`` in float32 is known.
+
+        Eager's own error has the size that it has here, and lies on both sides of a comparison with it; no row or
+        column is judged alone.
+        """
+        if not eager.is_floating_point():
+            return Leaf.exactly(self.name, eager)
+        bad = ~torch.isfinite(eager)
+        leaf = Leaf(self.name, eager.double(), eager if bool(bad.any()) else None)
+        if self.anchor is None or self.allowed is None:
+            leaf.skipped = self.skipped or "nothing is known of it"
+            return leaf
+        scale = float(figures(_finite(eager).double()).rms) / self.size if self.size else 1.0
+        leaf.anchor = Figures(*(2 * scale * getattr(self.anchor, f) for f in ("rms", "maximum")), *_NOT_JUDGED)
+        leaf.allowed = Figures(*(2 * scale * getattr(self.allowed, f) for f in ("rms", "maximum")), *_NOT_JUDGED)
         return leaf
 
     @property

@@ -17,6 +17,7 @@ from kgen.errors import KgenError, ProblemError
 from kgen.evaluator import walls
 from kgen.evaluator.arena import Arena, Node, describe, leaves, map_tensors, nodes
 from kgen.evaluator.channel import Channel
+from kgen.evaluator.device_arena import DeviceArena, holding
 from kgen.evaluator.gate import Leaf
 from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.reference import Reference, State, draw_weights, set_flags
@@ -55,9 +56,12 @@ class Case:
 class Oracle:
     """The reference, its inputs and what it expects, for one problem on one device in one class of accuracy."""
 
-    def __init__(self, problem: Problem, device: str, accuracy: str, secret: int, construction: int) -> None:
+    def __init__(
+        self, problem: Problem, device: str, accuracy: str, secret: int, construction: int, *, shared: bool
+    ) -> None:
         self.accuracy = Accuracy(accuracy)
         self.device = device
+        self.shared = shared
         self._secret = secret
         self._construction = construction
         loaded = load(problem)
@@ -70,11 +74,11 @@ class Oracle:
         }
         self._given = [self._get_inputs(0)]
         self._cases: dict[tuple[str, str, str], Case] = {}
-        self._arenas: dict[tuple[str, str, str], tuple[Arena, Node]] = {}
-        self._keys: dict[tuple[int, str, str], list[Leaf]] = {}
+        self._arenas: dict[tuple[str, str, str], tuple[Arena | DeviceArena, Node]] = {}
         self._relative: dict[tuple[str, str, str], float] = {}
         self._pool: list[list[Any]] = []
-        self.pool_arena: tuple[Arena, Node] | None = None
+        self.pool_arena: tuple[Arena | DeviceArena, Node] | None = None
+        self._outputs_of: dict[str, Arena | DeviceArena] = {}
         rows = batch_size(self._given[0])
         self.output_bytes = 0
         for mode in self.modes:
@@ -160,12 +164,34 @@ class Oracle:
         found += _expected("state ", exact_buffers, eager_buffers, [buffers for _, buffers in noisy], relative)
         return found
 
-    def inputs(self, name: str, mode: str, weights: str) -> tuple[Arena, Node]:
-        """The memory file with a case's inputs."""
+    def inputs(self, name: str, mode: str, weights: str) -> tuple[Arena | DeviceArena, Node]:
+        """The memory with a case's inputs."""
         key = (name, mode, weights)
         if key not in self._arenas:
-            self._arenas[key] = Arena.holding(self.case(*key).inputs)
+            self._arenas[key] = holding(self.case(*key).inputs, self.device, self.shared)
         return self._arenas[key]
+
+    def output_memory(self, subject: str) -> Arena | DeviceArena:
+        """Fresh memory for what ``subject`` returns twice: nothing of another's output is in it."""
+        size = 2 * self.output_bytes
+        memory = DeviceArena.create(size, self.device) if self.shared else Arena.create(size)
+        self._outputs_of[subject] = memory
+        return memory
+
+    def forget(self, subject: str) -> None:
+        """Let go of a subject's output memory."""
+        memory = self._outputs_of.pop(subject, None)
+        if memory is not None:
+            memory.close()
+
+    def read_outputs(self, subject: str, node: Node, shift: int) -> list[torch.Tensor]:
+        """The tensors that ``subject`` wrote ``shift`` bytes behind where ``node`` says, copied on the device, out of
+        its reach."""
+        memory = self._outputs_of[subject]
+        return [
+            memory.read(leaf | {"offset": leaf["offset"] + shift}).to(self.device, copy=not self.shared)
+            for leaf in nodes(node) if leaf["kind"] == "tensor"
+        ]
 
     def judge(self, expected: list[Leaf], values: list[torch.Tensor]) -> list[dict[str, Any]]:
         """Error figures of each tensor of a candidate's output and buffers."""
@@ -175,23 +201,26 @@ class Oracle:
         ]
 
     def pool(self) -> list[list[Any]]:
-        """Input sets, which timed calls recombine."""
+        """Input sets on the device, which timed calls recombine."""
         if not self._pool:
             size = describe(self._given[0])[1]
             sets = max(2, min(POOL_SETS, POOL_BYTES // max(size, 1)))
-            self._pool = [self._get_inputs(100 + index) for index in range(sets)]
+            given = [self._get_inputs(100 + index) for index in range(sets)]
+            self._pool = map_tensors(given, lambda x: x.to(self.device))
         return self._pool
 
-    def expected_at(self, key: int, mode: str, weights: str) -> list[Leaf]:
-        """What the output of a timed call with ``key`` must be. Buffers have moved on by then: not judged."""
-        at = (key, mode, weights)
-        if at not in self._keys:
-            inputs = map_tensors(self.pool()[0], torch.empty_like)
-            recombine(inputs, self.pool(), key)
-            eager = self.reference.eager(inputs, self._states[weights], mode, 0)
-            found = self._expect(inputs, self._states[weights], mode, 0, eager, 0.0, noise=False)
-            self._keys[at] = [leaf for leaf in found if leaf.name.startswith("output")]
-        return self._keys[at]
+    def judge_timed(self, key: int, mode: str, weights: str, values: list[torch.Tensor]) -> list[dict[str, Any]]:
+        """Error figures of the output of the timed call with ``key``. Buffers have moved on by then: not judged.
+
+        What is expected is PyTorch's own output, which takes no longer than the call itself; its error where the
+        problem's own inputs are given in full says how far from it a right output may be.
+        """
+        inputs = map_tensors(self.pool()[0], torch.empty_like)
+        recombine(inputs, self.pool(), key)
+        eager, _ = self.reference.eager(inputs, self._states[weights], mode, key)
+        first = self.case(REGIMES[0].name, mode, weights).leaves
+        expected = [leaf.again(value) for leaf, value in zip(first, _tensor_leaves(eager))]
+        return self.judge(expected, values)
 
     def health(self) -> list[str]:
         """The trivial answers that every regime's gate lets through."""
@@ -255,19 +284,6 @@ def _leaves(value: Any) -> list[Any]:
     return [leaf for _, leaf in leaves(value)]
 
 
-def read_outputs(fd: int, node: Node, shift: int, device: str) -> list[torch.Tensor]:
-    """The tensors that a worker wrote ``shift`` bytes behind where ``node`` says, copied to ``device``, out of its
-    reach. (On a GPU this is the place for memory that both processes map on the device.)"""
-    arena = Arena.open(fd)
-    try:
-        return [
-            arena.read(leaf | {"offset": leaf["offset"] + shift}).to(device, copy=True)
-            for leaf in nodes(node) if leaf["kind"] == "tensor"
-        ]
-    finally:
-        arena.close()
-
-
 def about(device: str) -> dict[str, Any]:
     """What this process knows of itself and of the device: versions, the device's key for locks, its limits, and
     the rate of a large copy in gigabytes (1e9) read and written per second."""
@@ -311,7 +327,8 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     problem = Problem(**options["problem"])
     channel.receive()
     try:
-        oracle = Oracle(problem, options["device"], options["accuracy"], options["secret"], options["construction"])
+        oracle = Oracle(problem, options["device"], options["accuracy"], options["secret"], options["construction"],
+                        shared=options["shared"])
         _opened(oracle, channel, options)
     except KgenError as error:
         channel.send({"error": str(error), "problem": isinstance(error, ProblemError)})
@@ -330,12 +347,13 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
 
 
 def _opened(oracle: Oracle, channel: Channel, options: dict[str, Any]) -> None:
-    state, state_node = Arena.holding(dict(oracle._states["drawn"]))
+    drawn = dict(oracle._states["drawn"])
+    state, state_node = holding(drawn, oracle.device, oracle.shared)
     init, init_node = Arena.holding(oracle.loaded.init_inputs())
     channel.send(
         {"about": about(options["device"]), "mode": oracle.loaded.problem.mode,
-         "regimes": oracle.regimes(), "output_bytes": oracle.output_bytes, "state": state_node, "init": init_node,
-         "batch_free": oracle.batch_free},
+         "regimes": oracle.regimes(), "output_bytes": oracle.output_bytes, "state": state_node,
+         "state_bytes": describe(drawn)[1], "init": init_node, "batch_free": oracle.batch_free},
         [state.fd, init.fd],
     )
 
@@ -347,27 +365,38 @@ def _inputs(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[di
     if case.note and not case.raises:
         return reply, []
     arena, node = oracle.inputs(*at)
-    return reply | {"inputs": node, "outputs": case.outputs, "end": case.end}, [arena.fd]
+    return reply | {"inputs": node, "bytes": describe(case.inputs)[1], "outputs": case.outputs, "end": case.end}, [
+        arena.fd]
+
+
+def _output(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+    memory = oracle.output_memory(request["subject"])
+    return {"bytes": 2 * oracle.output_bytes}, [memory.fd]
+
+
+def _forget(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+    oracle.forget(request["subject"])
+    return {}, []
 
 
 def _judge(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
-    values = read_outputs(fds[0], request["outputs"], request["shift"], oracle.device)
+    values = oracle.read_outputs(request["subject"], request["outputs"], request["shift"])
+    mode, weights = request["mode"], request["weights"]
     if "key" in request:
-        expected = oracle.expected_at(request["key"], request["mode"], request["weights"])
-    else:
-        expected = oracle.case(request["regime"], request["mode"], request["weights"]).leaves
-    return {"rows": oracle.judge(expected, values)}, []
+        return {"rows": oracle.judge_timed(request["key"], mode, weights, values)}, []
+    return {"rows": oracle.judge(oracle.case(request["regime"], mode, weights).leaves, values)}, []
 
 
 def _pool(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
     if oracle.pool_arena is None:
-        oracle.pool_arena = Arena.holding(oracle.pool())
+        oracle.pool_arena = holding(oracle.pool(), oracle.device, oracle.shared)
     arena, node = oracle.pool_arena
-    return {"pool": node, "bytes": describe(oracle.pool()[0])[1]}, [arena.fd]
+    return {"pool": node, "pool_bytes": describe(oracle.pool())[1], "bytes": describe(oracle.pool()[0])[1]}, [arena.fd]
 
 
 def _health(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
     return {"passed": oracle.health()}, []
 
 
-_HANDLERS = {"inputs": _inputs, "judge": _judge, "pool": _pool, "health": _health}
+_HANDLERS = {"inputs": _inputs, "output": _output, "forget": _forget, "judge": _judge, "pool": _pool,
+             "health": _health}

@@ -148,18 +148,26 @@ def slice_batch(inputs: Sequence[Any], rows: int) -> list[Any]:
 
 
 def recombine(buffers: Any, pool: Sequence[Any], key: int) -> None:
-    """Fill ``buffers`` with fresh contents: the first rows of one input set, the rest of another, as ``key`` says.
+    """Fill ``buffers`` with contents that were never there before: elements of two input sets, mixed as ``key`` says.
 
-    ``key`` holds the two sets in its low 16 bits and the place where they meet in the 16 bits above.
+    Which set an element comes from is the exclusive or of a bit of its row and a bit of its column, so that no row
+    comes twice, and a result kept for a row serves nobody. Integers, which may depend on each other along a row, are
+    chosen by the row.
     """
-    first, second = pool[key % 256 % len(pool)], pool[key // 256 % 256 % len(pool)]
-    share = (key >> 16 & 0xFFFF) / 65536
+    generator = torch.Generator().manual_seed(key)
+    first, second = (pool[int(i)] for i in torch.randperm(len(pool), generator=generator)[:2])
     for (_, buffer), (_, a), (_, b) in zip(leaves(buffers), leaves(first), leaves(second)):
-        if not isinstance(buffer, torch.Tensor):
-            continue
-        cut = int(share * buffer.shape[0]) if buffer.ndim else 0
-        if cut:
-            buffer[:cut].copy_(a[:cut])
-            buffer[cut:].copy_(b[cut:])
-        else:
-            buffer.copy_(b)
+        if isinstance(buffer, torch.Tensor) and buffer.numel():
+            buffer.copy_(torch.where(_choice(buffer, generator), a, b))
+
+
+def _choice(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Truth values that broadcast to ``x``: drawn on the CPU, so that every device gets the same."""
+    choice = _bits(x.shape[0] if x.ndim else 1, generator).view(-1, *[1] * max(0, x.ndim - 1))
+    if x.ndim > 1 and x.is_floating_point():
+        choice = choice ^ _bits(x.shape[-1], generator)
+    return (choice if x.ndim else choice[0]).to(x.device)
+
+
+def _bits(count: int, generator: torch.Generator) -> torch.Tensor:
+    return torch.randint(2, (count,), dtype=torch.bool, generator=generator)

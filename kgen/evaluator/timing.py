@@ -1,8 +1,10 @@
 """Timing, the parent's part: which calls are made in which order, what brackets them, and what cannot be believed.
 
-A *burst* is a few calls of one subject, one after the other. Every call gets fresh contents in the same buffers, named
-by a key that arrives with the call; the parent's own clock brackets each call; after some calls, which nobody in the
-worker can foresee, the output is fetched and checked.
+A *burst* is a few calls of one subject, one after the other. A call has two halves: the worker is *armed* (contents that
+were never there before in the same buffers, by a key that arrives with the call; running statistics and random numbers
+as they were; a flushed cache) and then told to *go*. The parent's own clock brackets the second half, so that time which
+a sample leaves out shows; and after some calls, chosen when the answer is already there, the output is fetched and
+checked.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import median, quantiles
 from typing import Callable, Sequence
 
 from kgen.evaluator.protocol import Depth, Phase, Status, Timing
@@ -19,70 +21,125 @@ from kgen.statistics import ratio_interval
 
 SCREEN_BURSTS = 5
 FINAL_BURSTS = 20
-BURST_SECONDS = 0.05
+BURST_SECONDS = 0.03
 MAX_CALLS = 20
 MIN_CALLS = 2
 SYNC_SHARE = 1 / 3  #: of calls on a GPU, bracketed by synchronisations instead of events
+CHECK_SHARE = 1 / 5  #: of the rounds of finals have a call whose output is checked
 NARROW = 0.005  #: relative width of the interval of a ratio that is narrow enough
-HIDDEN_SHARE, HIDDEN_MS = 0.5, 0.3  #: time outside the samples beyond the baseline's own that raises suspicion
+#: What a call may take outside its sample beyond what PyTorch's own calls do, in milliseconds and as a share of the
+#: sample: more is time that the sample hides.
+HIDDEN_MS, HIDDEN_SHARE = 0.15, 0.03
+#: The same for a call that is bracketed by synchronisations: many launches from Python take longer than their kernels.
+UNJOINED_MS, UNJOINED_SHARE = 0.3, 0.1
+#: Fetching an output may take this many times as long as PyTorch's own, and this share of a sample: more is work done
+#: when it is looked at.
+FETCH_FACTOR, FETCH_SHARE = 3.0, 0.5
 #: Nothing moves its inputs and outputs this much faster than a device copy. Writes that end in the cache are fast, and
 #: the last cache of a server's CPU is never cold.
 COPY_MARGIN = {"cpu": 10.0, "cuda": 4.0}
 
 
+@dataclass(frozen=True)
+class Habits:
+    """What PyTorch's own calls take on this device, in milliseconds, by the parent's clock."""
+
+    outside: float  #: of a call outside its sample, at the upper quartile
+    unjoined: float  #: that a synchronised call takes more than a sample
+    fetch: float  #: to fetch an output
+
+
 @dataclass
 class Runner:
-    """A subject that is ready to be timed, and what its calls took."""
+    """A subject that is ready to be timed, and what its calls took, in milliseconds."""
 
     name: str
     worker: WorkerClient
     cuda: bool
+    modes: Sequence[str]
     first_ms: float
     steady_ms: float
-    check: Callable[[WorkerClient, int], None] | None = None  # fetch and judge the last output, made with this key
-    check_keys: Sequence[int] = ()
+    sleep_ns: int = 0  #: of work queued in front of a sample, so that launches do not count
+    cold: bool = True  #: whether the cache is flushed before each call
+    check: Callable[[WorkerClient, str, int], None] | None = None  #: judge the output fetched from that mode and key
     bursts: list[tuple[float, ...]] = field(default_factory=list)
-    overheads: list[float] = field(default_factory=list)
+    outside: list[float] = field(default_factory=list)
     synced: list[float] = field(default_factory=list)
+    fetches: list[float] = field(default_factory=list)
 
     @property
     def prepare_ms(self) -> float:
         """What the first call after new weights takes more than a later one."""
         return max(0.0, self.first_ms - self.steady_ms)
 
-    def call(self, key: int, how: str, *, restore: bool = False) -> float:
-        """One call in milliseconds. Raises :class:`Failure` when it fails, or claims more than the clock allows."""
+    @property
+    def middle(self) -> float:
+        """The median sample."""
+        return median(sample for burst in self.bursts for sample in burst)
+
+    @property
+    def unjoined(self) -> float:
+        """What a synchronised call takes more than a sample; nothing where there were none."""
+        return max(0.0, median(self.synced) - self.middle) if self.synced else 0.0
+
+    def habits(self) -> Habits:
+        """What others may take beside their samples, if this subject is PyTorch."""
+        return Habits(_quartile(self.outside, 2), self.unjoined, median(self.fetches) if self.fetches else 0.0)
+
+    def call(self, generator: random.Random, how: str, *, checked: bool = False) -> float:
+        """One call, in each mode. Raises :class:`Failure` when it fails, or claims more than the clock allows."""
+        key, total = generator.getrandbits(48), 0.0
+        for mode in self.modes:
+            raise_if_failed(self.worker.ask("arm", key=key, mode=mode, cold=self.cold), Phase.TIME)
+            total += self._go(how)
+            if checked:
+                self._fetch(mode, key)
+        return total
+
+    def _go(self, how: str) -> float:
         started = time.perf_counter_ns()
-        reply = self.worker.ask("call", key=key, how=how, restore=restore)
+        reply = self.worker.ask("go", how=how, sleep_ns=self.sleep_ns)
         took = time.perf_counter_ns() - started
         raise_if_failed(reply, Phase.TIME)
         claimed = reply.get("ns")
         if not isinstance(claimed, int) or not 0 < claimed <= took:
             raise Failure(Status.SUSPICIOUS, f"it claims {claimed!r:.30} ns for a call that took {took} ns", Phase.TIME)
-        self.overheads.append((took - claimed) / 1e6)
+        if how == "event":
+            self.outside.append((took - claimed - self.sleep_ns) / 1e6)
         return claimed / 1e6
 
-    def burst(self, calls: int, generator: random.Random) -> None:
-        """Make a burst of ``calls`` samples; calls bracketed by synchronisations are made beside them."""
+    def _fetch(self, mode: str, key: int) -> None:
+        started = time.perf_counter_ns()
+        reply = self.worker.ask("fetch", mode=mode)
+        self.fetches.append((time.perf_counter_ns() - started) / 1e6)
+        raise_if_failed(reply, Phase.TIME)
+        if self.check is not None:
+            self.check(reply, mode, key)
+
+    def burst(self, calls: int, generator: random.Random, checked: int = -1) -> None:
+        """Make a burst of ``calls`` samples; calls bracketed by synchronisations are made beside them.
+
+        The output of the sample of number ``checked`` is fetched and judged.
+        """
         samples: list[float] = []
         while len(samples) < calls:
-            key = generator.getrandbits(32)
             if self.cuda and generator.random() < SYNC_SHARE:
-                self.synced.append(self.call(key, "sync"))
+                self.synced.append(self.call(generator, "sync"))
             else:
-                samples.append(self.call(key, "event"))
+                samples.append(self.call(generator, "event", checked=len(samples) == checked))
         self.bursts.append(tuple(samples))
 
-    def check_output(self, generator: random.Random) -> None:
-        """Make a call whose output is fetched and judged. Its time is no sample: running statistics were restored."""
-        if self.check is None:
-            return
-        key = generator.choice(list(self.check_keys))
-        self.call(key, "event", restore=True)
-        self.check(self.worker, key)
+    def forget(self) -> None:
+        """Begin anew, without samples."""
+        self.bursts, self.outside, self.synced, self.fetches = [], [], [], []
 
-    def timing(self, depth: Depth, session: str) -> Timing:
-        return Timing(self.name, depth, session, tuple(self.bursts), self.prepare_ms)
+    def timing(self, depth: Depth, session: str, conditions: tuple[tuple[str, str | float], ...] = ()) -> Timing:
+        return Timing(self.name, depth, session, tuple(self.bursts), self.prepare_ms, conditions)
+
+
+def _quartile(values: Sequence[float], number: int) -> float:
+    """The lower quartile (0), the median (1) or the upper quartile (2)."""
+    return quantiles(values, n=4)[number] if len(values) > 1 else values[0] if values else 0.0
 
 
 def calls_per_burst(steady_ms: float) -> int:
@@ -96,13 +153,12 @@ def least_ms(moved_bytes: int, gbytes_per_second: float, device_type: str) -> fl
 
 
 def screen(runner: Runner, generator: random.Random, bursts: int = SCREEN_BURSTS) -> None:
-    """Time a subject alone and briefly."""
+    """Time a subject alone and briefly; one output on the way is checked, and the last."""
     calls = calls_per_burst(runner.steady_ms)
-    checked = generator.randrange(bursts)
+    chosen = generator.randrange(bursts * calls - 1)
     for number in range(bursts):
-        runner.burst(calls, generator)
-        if number == checked:
-            runner.check_output(generator)
+        checked = calls - 1 if number == bursts - 1 else chosen - number * calls
+        runner.burst(calls, generator, checked)
 
 
 def interleave(
@@ -115,17 +171,16 @@ def interleave(
     """
     started = time.monotonic()
     alive = list(runners)
-    wall = sum(r.steady_ms + median(r.overheads or [0.0]) for r in alive) / 1000
+    wall = sum(r.steady_ms + r.sleep_ns / 1e6 + median(r.outside or [0.0]) for r in alive) / 1000
     calls = max(1, min(MAX_CALLS, int(seconds / (FINAL_BURSTS * max(wall, 1e-6)))))
     for runner in alive:
-        runner.bursts, runner.overheads, runner.synced = [], [], []
+        runner.forget()
     rounds = 0
     while alive and (rounds < FINAL_BURSTS or (time.monotonic() - started < seconds and not _narrow(alive))):
         for runner in (alive if rounds % 2 == 0 else alive[::-1]).copy():
+            checked = generator.randrange(calls) if not rounds or generator.random() < CHECK_SHARE else -1
             try:
-                runner.burst(calls, generator)
-                if generator.random() < 1 / SCREEN_BURSTS:
-                    runner.check_output(generator)
+                runner.burst(calls, generator, checked)
             except Failure as failure:
                 alive.remove(runner)
                 failed(runner, failure)
@@ -139,24 +194,24 @@ def _narrow(runners: Sequence[Runner]) -> bool:
     return all(ratio_interval(t, fastest, resamples=200).width < NARROW for t in timings if t is not fastest)
 
 
-def doubts(
-    runner: Runner, *, baseline_overhead: float | None, baseline_sync: float | None, floor_ms: float
-) -> str:
+def doubts(runner: Runner, *, eager: Habits | None, floor_ms: float) -> str:
     """Why ``runner``'s samples cannot be believed, in one line; empty where they can.
 
-    ``baseline_overhead`` is the milliseconds that a call of the eager baseline takes outside its sample,
-    ``baseline_sync`` what a synchronised call of it takes more than its sample; ``floor_ms`` is the time that moving
-    the inputs and outputs once takes at least.
+    ``eager`` is what PyTorch's own calls take; ``floor_ms`` is the time that moving the inputs and outputs once takes
+    at least.
     """
-    middle = median(sample for burst in runner.bursts for sample in burst)
-    slack = HIDDEN_MS + HIDDEN_SHARE * middle
+    middle = runner.middle
     if middle < floor_ms:
         return f"{middle:.4g} ms is less than reading the inputs and writing the outputs once takes ({floor_ms:.4g} ms)"
-    outside = sorted(runner.overheads)[len(runner.overheads) // 4]  # a busy machine slows many calls, not all
-    if baseline_overhead is not None and outside > 2 * baseline_overhead + slack:
-        return f"a call takes {outside:.3g} ms outside its sample, PyTorch's {baseline_overhead:.3g} ms"
-    if runner.synced and baseline_sync is not None:
-        more = median(runner.synced) - middle
-        if more > max(0.0, baseline_sync) + slack:
-            return f"a call takes {more:.3g} ms more when the whole device is waited for: work outside its stream"
+    if eager is None:
+        return ""
+    outside = _quartile(runner.outside, 0)  # a busy machine slows many calls, not all
+    if outside > max(0.0, eager.outside) + HIDDEN_MS + HIDDEN_SHARE * middle:
+        return f"a call takes {outside:.3g} ms outside its sample, PyTorch's {eager.outside:.3g} ms"
+    if runner.unjoined > eager.unjoined + UNJOINED_MS + UNJOINED_SHARE * middle:
+        return (f"a call takes {runner.unjoined:.3g} ms more when the whole device is waited for: "
+                f"work outside its stream")
+    fetch = min(runner.fetches, default=0.0)
+    if fetch > FETCH_FACTOR * eager.fetch + FETCH_SHARE * middle:
+        return f"its output takes {fetch:.3g} ms to fetch, PyTorch's {eager.fetch:.3g} ms: work done when looked at"
     return ""

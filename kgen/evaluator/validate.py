@@ -15,12 +15,6 @@ from kgen.evaluator.channel import ChannelTimeout
 from kgen.evaluator.process import Child, ChildDied
 from kgen.evaluator.protocol import Phase, RegimeErrors, Status
 
-_ALIGN = 256
-#: Bytes of each element, by the dtype's name.
-_ELEMENT_BYTES = {
-    "float64": 8, "int64": 8, "complex64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2,
-    "int8": 1, "uint8": 1, "bool": 1,
-}
 _REASON_CHARACTERS = 300
 
 
@@ -62,9 +56,9 @@ class OracleClient:
 class WorkerClient:
     """The parent's end of a worker, with the time that each of its phases has left."""
 
-    def __init__(self, child: Child, output_fd: int) -> None:
+    def __init__(self, child: Child, subject: str) -> None:
         self.child = child
-        self.output_fd = output_fd
+        self.subject = subject  # what the oracle knows its output memory by
         self.phase = Phase.LOAD
         self._left = 0.0
         self._budget = 0.0
@@ -97,7 +91,6 @@ class WorkerClient:
 
     def close(self) -> None:
         self.child.kill()
-        os.close(self.output_fd)
 
 
 _VERBS = {Phase.BUILD: "build", Phase.LOAD: "load", Phase.VALIDATE: "be validated", Phase.TIME: "be timed"}
@@ -115,6 +108,7 @@ class Case:
     change: str
     rng: int
     fd: int | None
+    bytes: int
     inputs: dict[str, Any]
     outputs: dict[str, Any]
     end: int
@@ -137,7 +131,8 @@ class Cases:
             reply, fds = self._oracle.ask("inputs", regime=name, mode=mode, weights=weights)
             self._known[key] = Case(
                 name, mode, weights, reply["note"], reply["raises"], reply["change"], reply["rng"],
-                fds[0] if fds else None, reply.get("inputs", {}), reply.get("outputs") or {}, reply.get("end", 0))
+                fds[0] if fds else None, reply.get("bytes", 0), reply.get("inputs", {}), reply.get("outputs") or {},
+                reply.get("end", 0))
         return self._known[key]
 
     def close(self) -> None:
@@ -181,7 +176,7 @@ def _run_case(
 ) -> None:
     assert case.fd is not None
     reply = worker.ask(
-        "run", [case.fd], inputs=case.inputs, change=case.change, mode=case.mode, rng=case.rng,
+        "run", [case.fd], inputs=case.inputs, bytes=case.bytes, change=case.change, mode=case.mode, rng=case.rng,
         sizes=[node["size"] for node in tensor_nodes(case.outputs)] if case.outputs else [])
     if case.raises:
         if "error" not in reply:
@@ -217,7 +212,7 @@ def _judged(
     worker: WorkerClient, oracle: OracleClient, case: Case, regime: str, matched: bool, shift: int
 ) -> list[RegimeErrors]:
     outputs = case.outputs if matched else case.outputs["items"][0]
-    reply, _ = oracle.ask("judge", [worker.output_fd], regime=case.name, mode=case.mode, weights=case.weights,
+    reply, _ = oracle.ask("judge", subject=worker.subject, regime=case.name, mode=case.mode, weights=case.weights,
                           outputs=outputs, shift=shift)
     return [RegimeErrors(regime=regime, **row) for row in reply["rows"]]
 
@@ -260,17 +255,6 @@ def tensor_nodes(node: dict[str, Any]) -> list[dict[str, Any]]:
     if "items" in node:
         return [leaf for item in node["items"] for leaf in tensor_nodes(item)]
     return [node] if node["kind"] == "tensor" else []
-
-
-def end_of(node: dict[str, Any]) -> int:
-    """The byte behind the last tensor of a description that the oracle made."""
-    end = 0
-    for leaf in tensor_nodes(node):
-        size = _ELEMENT_BYTES[leaf["dtype"]]
-        for extent in leaf["size"]:
-            size *= extent
-        end = max(end, leaf["offset"] + -(-size // _ALIGN) * _ALIGN)
-    return end
 
 
 def _check_structure(case: Case, got: Any, regime: str, matched: bool) -> None:

@@ -23,9 +23,10 @@ from typing import Any, Callable
 
 import torch
 
-from kgen.evaluator import walls
+from kgen.evaluator import driver, walls
 from kgen.evaluator.arena import Arena, describe, map_tensors, tensors
 from kgen.evaluator.channel import Channel
+from kgen.evaluator.device_arena import DeviceArena, open_arena
 from kgen.evaluator.reference import construct, set_flags
 from kgen.evaluator.regimes import change_weights, recombine
 
@@ -33,6 +34,7 @@ _FILE_BYTES = 256 << 20
 _MESSAGE_CHARACTERS = 400
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc")  # in a RuntimeError's message
 _POISON_BLOCKS = 3
+_FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 bytes
 _PERTURB = -6  # mallopt: fill what is allocated and freed
 _PERTURB_BYTE = 0x80
 _GHZ = 2.0  # upper bound of the clock that torch.cuda._sleep counts, for turning nanoseconds into cycles
@@ -47,6 +49,7 @@ _copy = torch.Tensor.copy_
 _synchronize = torch.cuda.synchronize
 _Event = torch.cuda.Event
 _record, _elapsed, _event_synchronize = _Event.record, _Event.elapsed_time, _Event.synchronize
+_sleep = torch.cuda._sleep
 
 
 class Refused(Exception):
@@ -61,6 +64,7 @@ class Subject:
         self.cuda = self.device != "cpu"
         self.threads = options["threads"]
         self.accuracy = options["accuracy"]
+        self.shared = options["shared"]
         self.model: torch.nn.Module | None = None
         self.call_model: Callable[..., Any] | None = None
         self.matched = False
@@ -70,17 +74,16 @@ class Subject:
         self.buffers: list[Any] = []
         self.pool: list[list[Any]] = []
         self.modes: list[str] = []
-        self.last: list[Any] = []
-        self.sleep_cycles = 0
+        self.last: Any = None
         self.flush_buffer: torch.Tensor | None = None
-        self.output: Arena | None = None
+        self.output: Arena | DeviceArena | None = None
 
     # ---- loading -------------------------------------------------------------------------------------------
 
     def load(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Construct the module, give it the weights where names and shapes agree."""
-        state_arena, init_arena, self.output = (
-            Arena.open(fds[0]), Arena.open(fds[1]), Arena.open(fds[2], writable=True))
+        state_arena, init_arena = self._arena(fds[0], request["state_bytes"]), Arena.open(fds[1])
+        self.output = self._arena(fds[2], request["output_bytes"], writable=True)
         self.base = state_arena.read(request["state"], self.device)
         init = init_arena.read(request["init"], self.device)
         self.modes = request["modes"]
@@ -100,6 +103,9 @@ class Subject:
         if request.get("baseline", "eager") != "eager":
             self.call_model = _compiled(self.model, request["baseline"])
         return {"matched": self.matched, "ns": _now() - started}
+
+    def _arena(self, fd: int, size: int, *, writable: bool = False) -> Arena | DeviceArena:
+        return open_arena(fd, size, self.device, self.shared, writable=writable)
 
     def _set_weights(self, change: str, *, force: bool = False) -> None:
         """Load the weights as changed; where they are unchanged, only what forwards may change."""
@@ -124,15 +130,19 @@ class Subject:
 
     def run(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Two forwards on the same inputs: output, buffers, what they alias, whether anything else changed."""
-        arena = Arena.open(fds[0])
+        arena = self._arena(fds[0], request["bytes"])
         pristine = arena.read(request["inputs"], self.device)
-        inputs = map_tensors(pristine, self._copied)
+        guards: list[torch.Tensor] = []
+        inputs = map_tensors(pristine, lambda x: self._guarded(x, guards))
+        fences = [_fences(guard).clone() for guard in guards]
         arena.close()
         self._set_weights(request["change"])
         first, state = self._forward(inputs, request)
         reply: dict[str, Any] = {"mutated": self._mutated(inputs, pristine), "alias": self._alias(first, inputs)}
         self._set_weights(request["change"])
         second, _ = self._forward(inputs, request)
+        if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(guards, fences)):
+            reply["mutated"] = "memory beside an input"
         if not reply["alias"] and _overlaps(second, tensors([first])):
             reply["alias"] = "the previous call's output"
         same = _bitwise(first, second)
@@ -144,6 +154,14 @@ class Subject:
     def _copied(self, x: torch.Tensor) -> torch.Tensor:
         fresh = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=self.device)
         return _copy(fresh, x)
+
+    def _guarded(self, x: torch.Tensor, guards: list[torch.Tensor]) -> torch.Tensor:
+        """A copy of ``x`` with NaN, or the largest number, on both sides of it: reading beyond it shows, and writing."""
+        span = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride())) if x.numel() else 0
+        fill = float("nan") if x.is_floating_point() else True if x.dtype == torch.bool else torch.iinfo(x.dtype).max
+        guard = _full((span + 2 * _FENCE,), fill, dtype=x.dtype, device=self.device)
+        guards.append(guard)
+        return _copy(guard.as_strided(x.shape, x.stride(), _FENCE), x)
 
     def _forward(self, inputs: list[Any], request: dict[str, Any]) -> tuple[Any, dict[str, torch.Tensor]]:
         assert self.model is not None and self.call_model is not None
@@ -202,12 +220,12 @@ class Subject:
     # ---- timing --------------------------------------------------------------------------------------------
 
     def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Get ready to be timed: the pool of inputs, the flush buffer, and how long a first call takes."""
+        """Get ready to be timed: the pool of inputs, the flush buffer, and how long calls take."""
         assert self.model is not None
         if not self.cuda:
             _fill_allocations(0)
-        arena = Arena.open(fds[0])
-        self.pool = [map_tensors(inputs, self._copied) for inputs in arena.read(request["pool"])]
+        arena = self._arena(fds[0], request["pool_bytes"])
+        self.pool = [map_tensors(inputs, self._copied) for inputs in arena.read(request["pool"], self.device)]
         self.buffers = map_tensors(self.pool[0], self._copied)
         arena.close()
         if request["flush_bytes"]:
@@ -215,12 +233,10 @@ class Subject:
         self._set_weights("drawn", force=True)
         first = self._host_ns()
         steady = min(self._host_ns() for _ in range(2))
-        if self.cuda:
-            launch = min(self._launch_ns() for _ in range(3))
-            self.sleep_cycles = int((1.5 * launch + 30_000) * _GHZ)
+        launch = min(self._launch_ns() for _ in range(3)) if self.cuda else 0
         gc.collect()
         gc.disable()
-        return {"first_ns": first, "steady_ns": steady}
+        return {"first_ns": first, "steady_ns": steady, "launch_ns": launch}
 
     def _host_ns(self) -> int:
         """A call from its start to the device's idleness."""
@@ -238,74 +254,65 @@ class Subject:
         return _now() - started
 
     def _call_all(self) -> None:
-        """One forward in each mode; the outputs stay until the next call."""
+        """One forward in each mode."""
         assert self.model is not None and self.call_model is not None
-        self.last = []
         with _no_grad():
             for mode in self.modes:
                 self._set_mode(mode)
-                self.last.append(self.call_model(*self.buffers))
+                self.last = self.call_model(*self.buffers)
 
     def _set_mode(self, mode: str) -> None:
         assert self.model is not None
         if self.model.training != (mode == "train"):
             self.model.train(mode == "train")
 
-    def call(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """One timed call on fresh inputs; ``ns`` is its time, both modes' together where there are two.
-
-        With ``restore``, running statistics are those of the state dict again before each forward and random numbers
-        begin anew, as they do for the oracle; otherwise they move on, as in training.
-        """
-        recombine(self.buffers, self.pool, request["key"])
-        self.last = []
-        if self.flush_buffer is not None:
+    def arm(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Get ready for one call: contents that were never there before, running statistics of the state dict, random
+        numbers that begin anew as they do for the oracle, and a cold cache if asked for."""
+        key = request["key"]
+        recombine(self.buffers, self.pool, key)
+        self.last = None
+        self._set_mode(request["mode"])
+        self._restore_buffers()
+        if self.flush_buffer is not None and request["cold"]:
             self.flush_buffer.mul_(-1.0)
-        total = 0
-        for mode in self.modes:
-            self._set_mode(mode)
-            if request["restore"]:
-                self._restore_buffers()
-                _manual_seed(0)
-            total += self._time(request["how"])
-        return {"ns": total}
+        _manual_seed(key)
+        if self.cuda:
+            driver.reset_persisting_cache()
+            _synchronize()
+        return {}
 
-    def _time(self, how: str) -> int:
+    def go(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """The call that was armed; ``ns`` is its time. The device is idle when the answer goes out."""
         assert self.call_model is not None
         with _no_grad():
             if not self.cuda:
                 started = _now()
-                output = self.call_model(*self.buffers)
-                ended = _now()
-            elif how == "sync":
-                _synchronize()
+                self.last = self.call_model(*self.buffers)
+                return {"ns": _now() - started}
+            if request["how"] == "sync":
                 started = _now()
-                output = self.call_model(*self.buffers)
+                self.last = self.call_model(*self.buffers)
                 _synchronize()
-                ended = _now()
-            else:
-                output, started, ended = self._time_events()
-        self.last.append(output)
-        return ended - started
+                return {"ns": _now() - started}
+            return {"ns": self._time_events(request["sleep_ns"])}
 
-    def _time_events(self) -> tuple[Any, int, int]:
+    def _time_events(self, sleep_ns: int) -> int:
         """Time between two events, with work queued in front of the first so that launches do not count."""
         assert self.call_model is not None
         start, end = _Event(enable_timing=True), _Event(enable_timing=True)
-        torch.cuda._sleep(self.sleep_cycles)
+        _sleep(int(sleep_ns * _GHZ))
         _record(start)
-        output = self.call_model(*self.buffers)
+        self.last = self.call_model(*self.buffers)
         _record(end)
         _event_synchronize(end)
-        return output, 0, int(_elapsed(start, end) * 1e6)
+        ns = int(_elapsed(start, end) * 1e6)
+        _synchronize()
+        return ns
 
     def fetch(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Write out what the last timed call returned."""
-        offset, found = 0, {}
-        for mode, output in zip(self.modes, self.last):
-            reply = self._write(mode, [output, {}], offset)
-            found[mode], offset = reply[mode], reply["end"]
-        return {"outputs": found, "end": offset}
+        return self._write("output", [self.last, {}], 0)
 
 
 def _flags(subject: Subject) -> str:
@@ -333,6 +340,11 @@ def _bitwise(a: Any, b: Any) -> bool:
         if not _equal(x, y):
             return False
     return True
+
+
+def _fences(guard: torch.Tensor) -> torch.Tensor:
+    """What lies before and behind the tensor in ``guard``."""
+    return torch.cat([guard[:_FENCE], guard[-_FENCE:]])
 
 
 def _span(x: torch.Tensor) -> tuple[int, int]:
@@ -416,13 +428,15 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     if options["walled"] and not subject.cuda:
         _fill_allocations(_PERTURB_BYTE)
     handlers = {"load": subject.load, "run": subject.run, "audit": subject.audit, "prepare": subject.prepare,
-                "call": subject.call, "fetch": subject.fetch}
+                "arm": subject.arm, "go": subject.go, "fetch": subject.fetch}
     channel.receive()
     channel.send({"missing_walls": missing})
     while True:
         request, fds = channel.receive()
         try:
             reply = handlers[request["do"]](request, fds)
+        except driver.DriverError as error:
+            reply = {"error": str(error), "memory": False, "unshared": True}
         except Refused as error:
             reply = {"error": str(error), "memory": False}
         except BaseException as error:

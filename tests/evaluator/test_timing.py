@@ -4,42 +4,46 @@ import random
 
 import pytest
 
+from kgen.evaluator.conditions import worse
 from kgen.evaluator.protocol import Depth, Status
-from kgen.evaluator.timing import FINAL_BURSTS, Runner, calls_per_burst, doubts, interleave, least_ms, screen
+from kgen.evaluator.timing import FINAL_BURSTS, Habits, Runner, calls_per_burst, doubts, interleave, least_ms, screen
 from kgen.evaluator.validate import Failure
 
 
 class Worker:
-    """A worker that answers each call with ``claim``."""
+    """A worker that claims ``claim()`` nanoseconds for each call."""
 
     def __init__(self, claim=lambda: 1):
         self.claim = claim
         self.requests = []
 
     def ask(self, do, fds=(), **request):
-        self.requests.append(request)
-        return {"ns": self.claim()}
+        self.requests.append((do, request))
+        return {"ns": self.claim()} if do == "go" else {}
 
 
-def runner(name="a", claim=lambda: 1, cuda=False):
-    return Runner(name, Worker(claim), cuda, 2.0, 1.0)
+def runner(name="a", claim=lambda: 1, cuda=False, modes=("eval",)):
+    return Runner(name, Worker(claim), cuda, modes, 2.0, 1.0)
 
 
-def timed(samples, overheads, synced=()):
+def timed(samples, outside, synced=(), fetches=()):
     found = runner()
-    found.bursts, found.overheads, found.synced = [tuple(samples)], list(overheads), list(synced)
+    found.bursts, found.outside, found.synced, found.fetches = [tuple(samples)], list(outside), list(synced), fetches
     return found
+
+
+EAGER = Habits(outside=0.2, unjoined=0.1, fetch=2.0)
 
 
 @pytest.mark.parametrize("claim", [10**15, 0, -5, "1", None, 1.5])
 def test_a_claim_that_the_clock_does_not_bear_out_is_suspicious(claim):
     with pytest.raises(Failure) as caught:
-        runner(claim=lambda: claim).call(1, "event")
+        runner(claim=lambda: claim).call(random.Random(0), "event")
     assert caught.value.status is Status.SUSPICIOUS
 
 
 def test_bursts_fill_their_time_within_bounds():
-    assert [calls_per_burst(ms) for ms in (0.0, 0.001, 5.0, 500.0)] == [20, 20, 10, 2]
+    assert [calls_per_burst(ms) for ms in (0.0, 0.001, 5.0, 500.0)] == [20, 20, 6, 2]
 
 
 def test_a_screening_has_its_bursts_and_fresh_keys():
@@ -47,8 +51,30 @@ def test_a_screening_has_its_bursts_and_fresh_keys():
     screen(subject, random.Random(0))
     timing = subject.timing(Depth.SCREEN, "s")
     assert len(timing.bursts) == 5 and timing.prepare_ms == 1.0
-    keys = [request["key"] for request in subject.worker.requests]
-    assert len(set(keys)) == len(keys)
+    keys = [request["key"] for do, request in subject.worker.requests if do == "arm"]
+    assert len(set(keys)) == len(keys) == 100
+
+
+def test_what_a_worker_is_told_before_a_call_does_not_say_whether_its_output_is_checked():
+    def told(checked):
+        subject = runner()
+        subject.call(random.Random(0), "event", checked=checked)
+        return subject.worker.requests
+
+    assert told(True)[:2] == told(False) and told(True)[2][0] == "fetch"
+
+
+def test_a_screening_checks_its_last_output_and_one_before():
+    subject = runner()
+    screen(subject, random.Random(0))
+    done = [do for do, _ in subject.worker.requests]
+    assert done.count("fetch") == 2 and done[-1] == "fetch"
+
+
+def test_a_call_goes_through_every_mode():
+    subject = runner(modes=("train", "eval"), claim=lambda: 5)
+    assert subject.call(random.Random(0), "event") == 10 / 1e6
+    assert [request["mode"] for do, request in subject.worker.requests if do == "arm"] == ["train", "eval"]
 
 
 def test_finals_alternate_their_order():
@@ -69,17 +95,31 @@ def test_a_finalist_that_fails_is_reported_and_the_others_go_on():
 def test_faster_than_moving_the_data_is_doubted():
     floor = least_ms(4_000_000_000, 1000.0, "cuda")
     assert floor == 1.0
-    assert "less than reading" in doubts(timed([0.5], [0.1]), baseline_overhead=0.1, baseline_sync=None, floor_ms=floor)
-    assert not doubts(timed([1.5], [0.1]), baseline_overhead=0.1, baseline_sync=None, floor_ms=floor)
+    assert "less than reading" in doubts(timed([0.5], [0.1]), eager=EAGER, floor_ms=floor)
+    assert not doubts(timed([1.5], [0.1]), eager=EAGER, floor_ms=floor)
 
 
 def test_time_outside_the_samples_is_doubted():
-    hidden = doubts(timed([1.0], [9.0] * 4), baseline_overhead=1.0, baseline_sync=None, floor_ms=0)
-    assert "outside its sample" in hidden
-    assert not doubts(timed([1.0], [1.1, 9.0, 9.0, 9.0, 1.1]), baseline_overhead=1.0, baseline_sync=None, floor_ms=0)
+    assert "outside its sample" in doubts(timed([1.0], [0.9] * 4), eager=EAGER, floor_ms=0)
+    assert not doubts(timed([1.0], [0.3, 9.0, 9.0, 0.3, 0.3]), eager=EAGER, floor_ms=0)
+
+
+def test_a_sample_that_hides_a_tenth_of_a_long_call_is_doubted():
+    assert "outside its sample" in doubts(timed([36.0], [4.2] * 4), eager=EAGER, floor_ms=0)
 
 
 def test_work_that_only_a_synchronisation_shows_is_doubted():
-    shown = doubts(timed([1.0], [0.1], [5.0]), baseline_overhead=0.1, baseline_sync=0.1, floor_ms=0)
-    assert "outside its stream" in shown
-    assert not doubts(timed([1.0], [0.1], [1.2]), baseline_overhead=0.1, baseline_sync=0.1, floor_ms=0)
+    assert "outside its stream" in doubts(timed([1.0], [0.1], [5.0]), eager=EAGER, floor_ms=0)
+    assert not doubts(timed([1.0], [0.1], [1.2]), eager=EAGER, floor_ms=0)
+
+
+def test_work_done_when_the_output_is_fetched_is_doubted():
+    assert "when looked at" in doubts(timed([1.0], [0.1], fetches=[9.0, 8.0]), eager=EAGER, floor_ms=0)
+    assert not doubts(timed([1.0], [0.1], fetches=[9.0, 2.5]), eager=EAGER, floor_ms=0)
+
+
+def test_conditions_of_a_session_are_the_worse_of_both_its_ends():
+    before = (("cache", "cold"), ("sm_clock_mhz", 1980.0), ("temperature_c", 40.0), ("throttle", "none"))
+    after = (("cache", "cold"), ("sm_clock_mhz", 1500.0), ("temperature_c", 60.0), ("throttle", "power cap"))
+    assert dict(worse(before, after)) == {
+        "cache": "cold", "sm_clock_mhz": 1500.0, "temperature_c": 60.0, "throttle": "power cap"}

@@ -1,0 +1,85 @@
+"""Under what conditions a timing was taken: clocks, temperature and throttling where the device tells them.
+
+The driver's management library is asked through ``ctypes``; it needs no CUDA context, so that the parent can ask.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from functools import cache
+from pathlib import Path
+from typing import Mapping
+
+#: Reasons for lower clocks, by their bit (``nvmlClocksThrottleReasons``); an idle device and the clocks that an
+#: application asked for are none.
+_REASONS = {
+    0x04: "power cap", 0x08: "hardware slowdown", 0x10: "sync boost", 0x20: "thermal (software)",
+    0x40: "thermal (hardware)", 0x80: "power brake",
+}
+_SM_CLOCK, _GPU_TEMPERATURE = 1, 0
+
+Conditions = tuple[tuple[str, str | float], ...]
+
+
+def conditions(key: str, cold: bool) -> Conditions:
+    """What is known now of the device named by ``key`` (see :class:`DeviceLock`), and of the cache."""
+    found: dict[str, str | float] = {"cache": "cold" if cold else "warm"}
+    found |= _gpu(key.removeprefix("cuda-")) if key.startswith("cuda-") else _cpu()
+    return tuple(found.items())
+
+
+def worse(before: Conditions, after: Conditions) -> Conditions:
+    """Both together: the lower clock, the higher temperature and load, every reason of throttling."""
+    found = dict(before)
+    for name, value in after:
+        other = found.get(name, value)
+        if isinstance(value, str) or isinstance(other, str):
+            parts = dict.fromkeys(part for text in (other, value) for part in str(text).split(", ") if part != "none")
+            found[name] = ", ".join(parts) or "none"
+        else:
+            found[name] = min(value, other) if name.endswith("mhz") else max(value, other)
+    return tuple(found.items())
+
+
+def _gpu(uuid: str) -> Mapping[str, str | float]:
+    library = _nvml()
+    if library is None:
+        return {}
+    device = ctypes.c_void_p()
+    name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
+    if library.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(device)):
+        return {}
+    found: dict[str, str | float] = {}
+    number, reasons = ctypes.c_uint(), ctypes.c_ulonglong()
+    if not library.nvmlDeviceGetClockInfo(device, _SM_CLOCK, ctypes.byref(number)):
+        found["sm_clock_mhz"] = float(number.value)
+    if not library.nvmlDeviceGetTemperature(device, _GPU_TEMPERATURE, ctypes.byref(number)):
+        found["temperature_c"] = float(number.value)
+    if not library.nvmlDeviceGetPowerUsage(device, ctypes.byref(number)):
+        found["power_w"] = number.value / 1000
+    if not library.nvmlDeviceGetCurrentClocksThrottleReasons(device, ctypes.byref(reasons)):
+        names = [text for bit, text in _REASONS.items() if reasons.value & bit]
+        found["throttle"] = ", ".join(names) or "none"
+    return found
+
+
+@cache
+def _nvml() -> ctypes.CDLL | None:
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    return library if library.nvmlInit_v2() == 0 else None
+
+
+def _cpu() -> Mapping[str, str | float]:
+    found: dict[str, str | float] = {"load": os.getloadavg()[0]}
+    try:
+        clocks = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        clocks = []
+    if clocks:
+        found["cpu_clock_mhz"] = min(map(float, clocks))
+    return found
