@@ -46,7 +46,7 @@ class Habits:
 
     outside: float  #: of a call outside its sample, at the upper quartile
     unjoined: float  #: that a synchronised call takes more than a sample
-    fetch: float  #: to fetch an output
+    fetch: float  #: to fetch an output, at least
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Runner:
 
     def habits(self) -> Habits:
         """What others may take beside their samples, if this subject is PyTorch."""
-        return Habits(_quartile(self.outside, 2), self.unjoined, median(self.fetches) if self.fetches else 0.0)
+        return Habits(_quartile(self.outside, 2), self.unjoined, min(self.fetches, default=0.0))
 
     def call(self, generator: random.Random, how: str, *, checked: bool = False) -> float:
         """One call, in each mode. Raises :class:`Failure` when it fails, or claims more than the clock allows."""

@@ -1,0 +1,158 @@
+"""How well the evaluator tells times apart, and what judging one candidate costs.
+
+    python benchmarks/evaluator_targets.py [--device cuda] [--runs 20] [--candidates 6] [--seconds 4]
+
+`timing_resolution`: in each run an evaluator of its own judges the same file twice (as two candidates that differ in a
+comment), and a third time made 3% slower in total; the three and eager are timed interleaved. Counted are the runs in
+which the copies are called a tie and the slower one is told apart, and the pairs of runs whose speedups over eager
+agree within 1%. `evaluation_cost`: seconds by phase for candidates that are built already.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from _record import record
+from reference_problems import CASES
+
+from kgen.candidate import Candidate
+from kgen.design import Design
+from kgen.evaluator.evaluator import Evaluator
+from kgen.evaluator.protocol import Accuracy, Status, Timing
+from kgen.machine import find_own_tools
+from kgen.problem import load, read_problem
+from kgen.search import Search
+from kgen.statistics import median_ms, ratio_interval, verdict
+from kgen.sweep import captured
+
+SLOWER = 0.03
+AGREEMENT = 0.01
+#: Smaller sizes of the same problems, for machines without a GPU.
+CPU_SIZES = {"batch_size": 1024, "in_features": 256, "out_features": 8192}
+#: The clock that ``torch.cuda._sleep`` counts, in GHz: what an H200 runs at when its power allows.
+GHZ = 1.98
+
+_SLOWED = {
+    "cuda": "torch.cuda._sleep({cycles})",
+    "cpu": "ended = time.perf_counter_ns() + {ns}\n        while time.perf_counter_ns() < ended: continue",
+}
+
+
+def open_evaluator(case: str, device: str, home: Path) -> Evaluator:
+    name, overrides, mode = CASES[case]
+    overrides = CPU_SIZES if device == "cpu" else overrides
+    problem = read_problem(name, {key: str(value) for key, value in overrides.items()}, mode)
+    return Evaluator(problem, device=device, accuracy=Accuracy.FP32, home=home, baselines=("eager",), notice=print)
+
+
+def candidates(evaluator: Evaluator, count: int) -> list[Candidate]:
+    """The first candidates that a sweep would try, those with kernels of their own."""
+    loaded = load(evaluator.problem)
+    design = Design(evaluator.problem, captured(replace(loaded, problem=evaluator.problem)), evaluator.hardware)
+    search = Search(design.options)
+    found = (design.candidate(search.ask()) for _ in itertools.count())
+    return list(itertools.islice((c for c in found if not c.control), count))
+
+
+def copies(candidate: Candidate, ms: float) -> list[Candidate]:
+    """The same file twice, apart from a comment, and one that is slower by a share of ``ms``."""
+    ns = SLOWER * ms * 1e6
+    line = _SLOWED[candidate.device_type].format(cycles=int(ns * GHZ), ns=int(ns))
+    head, found, tail = candidate.source.rpartition("        return ")
+    slowed = f"import time\n{head}        {line}\n{found}{tail}"
+    return [
+        replace(candidate, source=source)
+        for source in (f"{candidate.source}# one\n", f"{candidate.source}# two\n", slowed)
+    ]
+
+
+def one_run(device: str, home: Path, seconds: float) -> dict[str, float | str | bool]:
+    """One evaluator's life: the same file twice and a slower one, judged and then timed interleaved."""
+    with open_evaluator("gelu_softmax", device, home) as evaluator:
+        builder = evaluator.builder()
+        (candidate,) = candidates(evaluator, 1)
+        judged = evaluator.evaluate(candidate, builder.build(candidate.source))
+        assert judged.status is Status.OK and judged.timing is not None, judged.reason
+        entries = [(c, builder.build(c.source)) for c in copies(candidate, median_ms(judged.timing))]
+        for entry in entries:
+            again = evaluator.evaluate(*entry)
+            assert again.status is Status.OK, again.reason
+        timings = {t.subject: t for t in evaluator.finals(entries, seconds=seconds)}
+    one, two, slower = (timings[c.id] for c, _ in entries)
+    return {
+        "copies": _shown(one, two), "copies told apart": verdict(ratio_interval(one, two)) in ("faster", "slower"),
+        "3% slower": _shown(slower, one), "slower told apart": verdict(ratio_interval(one, slower)) == "slower"
+        or verdict(ratio_interval(slower, one)) == "faster", "ratio": ratio_interval(slower, one).mid,
+        "speedup": ratio_interval(timings["eager"], one).mid, "ms": median_ms(one),
+    }
+
+
+def _shown(a: Timing, b: Timing) -> str:
+    interval = ratio_interval(a, b)
+    return f"{interval.mid:.4f} [{interval.low:.4f}, {interval.high:.4f}]"
+
+
+def resolution(device: str, runs: int, seconds: float, home: Path) -> None:
+    rows = []
+    for number in range(runs):
+        rows.append({"run": number, **one_run(device, home, seconds)})
+        print(rows[-1], flush=True)
+    speedups = [row["speedup"] for row in rows]
+    pairs = list(zip(speedups[::2], speedups[1::2]))
+    agreeing = sum(abs(a / b - 1) <= AGREEMENT for a, b in pairs)
+    notes = (
+        f"linear_gelu_softmax; {seconds:g} s of interleaved timing a run, each run an evaluator of its own.\n\n"
+        f"- the same file twice was called a tie in {sum(not row['copies told apart'] for row in rows)} of {runs} runs\n"
+        f"- a module made {SLOWER:.0%} slower (as measured: {median(row['ratio'] for row in rows):.4f}) was told apart "
+        f"in {sum(row['slower told apart'] for row in rows)} of {runs}\n"
+        f"- speedups over eager agreed within {AGREEMENT:.0%} in {agreeing} of {len(pairs)} pairs of runs"
+    )
+    record(f"timing_resolution_{device}", "How well times are told apart", rows, notes)
+
+
+def cost(device: str, count: int, cases: list[str], home: Path) -> None:
+    rows = []
+    for case in cases:
+        with open_evaluator(case, device, home) as evaluator:
+            builder = evaluator.builder()
+            entries = [(c, builder.build(c.source)) for c in candidates(evaluator, count)]
+            found = []
+            for entry in entries:
+                judged = evaluator.evaluate(*entry)
+                print(case, judged.status, judged.reason, dict(judged.seconds), flush=True)
+                if judged.status is Status.OK:
+                    found.append({str(phase): seconds for phase, seconds in judged.seconds})
+        later = found[1:] or found
+        row: dict[str, str | int | float] = {"problem": case, "candidates": len(later)}
+        for phase in ("load", "validate", "time"):
+            row[f"{phase} s"] = median(seconds[phase] for seconds in later)
+        row["all s"] = median(sum(seconds[p] for p in ("load", "validate", "time")) for seconds in later)
+        row["first one's gate s"] = found[0]["validate"]
+        rows.append(row)
+    notes = "Medians over right candidates, built already, without the first, which waits for the oracle's float64 runs."
+    record(f"evaluation_cost_{device}", "What judging one candidate at screening depth takes", rows, notes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of interleaved timing in each run")
+    parser.add_argument("--candidates", type=int, default=6, help="judged for each problem to see what it costs")
+    parser.add_argument("--case", action="append", choices=CASES, help="problems for the cost (default: all)")
+    arguments = parser.parse_args()
+    find_own_tools()
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.candidates:
+            cost(arguments.device, arguments.candidates, arguments.case or list(CASES), Path(folder))
+        if arguments.runs:
+            resolution(arguments.device, arguments.runs, arguments.seconds, Path(folder))
+
+
+if __name__ == "__main__":
+    main()
