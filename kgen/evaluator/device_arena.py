@@ -64,7 +64,9 @@ class DeviceArena:
 
     def read(self, node: Node, device: str | torch.device | None = None) -> Any:
         """The value that ``node`` describes, its tensors copied on the device that the arena is on."""
-        return rebuild(node, self._tensor)
+        value = rebuild(node, self._tensor)
+        torch.cuda.synchronize(self.device)  # unmapping does not wait for what was queued
+        return value
 
     def _tensor(self, node: Node) -> torch.Tensor:
         flat = torch.empty(node["size"], dtype=getattr(torch, node["dtype"]), device=self.device)
