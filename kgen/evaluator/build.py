@@ -210,7 +210,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
 
     from kgen.evaluator import walls
 
-    walls.limit(None, 4 << 30, None)
+    walls.limit(None, 4 << 30)
     os.environ |= {"TORCH_EXTENSIONS_DIR": options["directory"], "MAX_JOBS": "2"}
     request, _ = channel.receive()
     # Loading a library runs its constructors: that is for a worker, behind its walls.

@@ -346,7 +346,9 @@ class Evaluator:
         refuse), candidates run without, and that is said once."""
         while True:
             child = self._server.spawn("candidate", self._options() | options | {
-                "walled": self._walled, "host_bytes": self.limits.host_bytes}, log, environment)
+                "walled": self._walled, "own_user": True, "host_bytes": self.limits.host_bytes,
+                "scratch_bytes": self.limits.scratch_bytes,
+                "processes": self.limits.processes + 4 * self._threads}, log, environment)
             try:
                 self._warn_of_walls(_await_ready(child, log))
             except EvaluatorError as error:

@@ -318,7 +318,7 @@ def keep_freed_memory() -> None:
 
 def main(channel: Channel, options: dict[str, Any]) -> None:
     """The oracle's process: open the problem, then answer requests."""
-    walls.limit(None, 1 << 40, None)
+    walls.limit(None, 1 << 40)
     keep_freed_memory()
     torch.set_num_threads(options["threads"])
     set_flags(options["accuracy"])

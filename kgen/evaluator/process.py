@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any, Mapping, Sequence
 
 from kgen.errors import EvaluatorError
+from kgen.evaluator import walls
 from kgen.evaluator.channel import Channel, ChannelClosed, ChannelGarbage, ChannelTimeout
 
 _START_SECONDS = 120.0
 _KILL_SECONDS = 5.0
+_LOOK_SECONDS = 0.2  #: how often the memory of a process that does not answer is looked at
+_END_SECONDS = 0.1  #: what a process that was told to end, or is about to, may take to be gone
 
 
 class ChildDied(Exception):
@@ -26,6 +29,10 @@ class ChildDied(Exception):
     def __init__(self, status: int | None) -> None:
         super().__init__(describe(status))
         self.status = status
+
+
+class MemoryExceeded(Exception):
+    """The process and what it started hold more memory than they may; the message says how much."""
 
 
 def describe(status: int | None) -> str:
@@ -41,28 +48,108 @@ def describe(status: int | None) -> str:
     return f"left with exit code {os.waitstatus_to_exitcode(status)}"
 
 
+class Family:
+    """The processes below one that the server forked, as the parent sees them."""
+
+    def __init__(self, keeper: int) -> None:
+        self._keeper = keeper
+        self._proc: Path | None = None
+        first = next(iter(walls.descendants(keeper)), None)
+        if first is not None:
+            # A /proc of the namespace's own lists nobody else, which is quicker than to look through all processes.
+            inside = Path(f"/proc/{first}/root/proc")
+            try:
+                self._proc = inside if os.stat(inside).st_dev != os.stat("/proc").st_dev else None
+            except OSError:
+                pass
+        self._founders = set(self._folders())
+
+    def _folders(self) -> list[Path]:
+        if self._proc is not None:
+            try:
+                return [self._proc / entry for entry in os.listdir(self._proc) if entry.isdigit()]
+            except OSError:
+                return []
+        return [Path(f"/proc/{pid}") for pid in walls.descendants(self._keeper)]
+
+    def strangers(self) -> list[str]:
+        """The names of processes that live, and did not when this was made."""
+        found = []
+        for folder in set(self._folders()) - self._founders:
+            try:
+                name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
+            except OSError:
+                continue
+            if rest.split()[0] not in "ZX":
+                found.append(name)
+        return sorted(found)
+
+    def resident_bytes(self) -> int:
+        """The memory that the processes hold and share with no file."""
+        pages = 0
+        for folder in self._folders():
+            try:
+                resident, shared = (folder / "statm").read_text().split()[1:3]
+            except OSError:
+                continue
+            pages += int(resident) - int(shared)
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 class Child:
     """A process that the server forked: its private channel, and how it ended."""
 
-    def __init__(self, channel: Channel, pidfd: int, status: int) -> None:
+    def __init__(self, channel: Channel, pid: int, pidfd: int, status: int) -> None:
         self.channel = channel
+        self._pid = pid
         self._pidfd = pidfd
         self._status = status
         self._ended: int | None = None
         self._closed = False
+        self._family: Family | None = None
+        self._most_bytes = 0
+
+    def watch(self, most_bytes: int) -> None:
+        """From now on, count new processes below this one, and end them all when they hold more than ``most_bytes`` of
+        memory."""
+        self._family, self._most_bytes = Family(self._pid), most_bytes
+
+    def strangers(self) -> list[str]:
+        """The names of the processes that were started since :meth:`watch` and still live."""
+        if self._family is None or not self._family.strangers():
+            return []
+        time.sleep(_END_SECONDS)
+        return self._family.strangers()
 
     def ask(
         self, message: dict[str, Any], fds: Sequence[int] = (), *, deadline: float | None
     ) -> tuple[dict[str, Any], list[int]]:
         """Send ``message`` and wait for the answer until ``deadline`` (``time.monotonic()``).
 
-        Raises :class:`ChildDied` when the process ended, and ``ChannelTimeout`` when it did not answer in time.
+        Raises :class:`ChildDied` when the process ended, ``ChannelTimeout`` when it did not answer in time, and
+        :class:`MemoryExceeded` when it was ended because of its memory.
         """
         try:
             self.channel.send(message, fds)
-            return self.channel.receive(deadline)
+            return self._answer(deadline)
         except (ChannelClosed, ChannelGarbage) as error:
             raise ChildDied(self.wait(1.0)) from error
+
+    def _answer(self, deadline: float | None) -> tuple[dict[str, Any], list[int]]:
+        """The next message; while it does not come, the process's memory is looked at."""
+        while self._family is not None:
+            look = time.monotonic() + _LOOK_SECONDS
+            if deadline is not None and deadline <= look:
+                break
+            try:
+                return self.channel.receive(look)
+            except ChannelTimeout:
+                held = self._family.resident_bytes()
+                if held > self._most_bytes:
+                    self.terminate()
+                    raise MemoryExceeded(
+                        f"it held {held / 1e9:.1f} GB of memory, and may hold {self._most_bytes / 1e9:.1f}") from None
+        return self.channel.receive(deadline)
 
     def wait(self, seconds: float) -> int | None:
         """The wait status of the process, if it ends within ``seconds``."""
@@ -146,7 +233,7 @@ class Server:
         request = {"kind": kind, "options": dict(options), "environment": dict(environment or {})}
         try:
             with self._lock:
-                pidfd = self._request(request, [theirs.fileno(), log_fd, status_write])
+                pid, pidfd = self._request(request, [theirs.fileno(), log_fd, status_write])
         except BaseException:
             mine.close()
             os.close(status_read)
@@ -155,9 +242,9 @@ class Server:
             theirs.close()
             os.close(log_fd)
             os.close(status_write)
-        return Child(mine, pidfd, status_read)
+        return Child(mine, pid, pidfd, status_read)
 
-    def _request(self, request: dict[str, Any], fds: list[int]) -> int:
+    def _request(self, request: dict[str, Any], fds: list[int]) -> tuple[int, int]:
         if self._closed:
             raise EvaluatorError("the evaluator is closed: it starts nothing any more")
         if self._process is None:
@@ -169,7 +256,8 @@ class Server:
                 self._control.receive(deadline)
                 self._ready = True
             self._control.send(request, fds)
-            return self._control.receive(deadline)[1][0]
+            answer, (pidfd,) = self._control.receive(deadline)
+            return answer["pid"], pidfd
         except (ChannelClosed, ChannelTimeout, ChannelGarbage) as error:
             self._stop()
             log = self._home / "logs" / "server.log"

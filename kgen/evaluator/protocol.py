@@ -195,6 +195,9 @@ class Limits:
     time_seconds: float = 60.0
     compile_seconds: float = 180.0  #: for each baseline's torch.compile; one that takes longer is left out
     host_bytes: int = 16 << 30
+    scratch_bytes: int = 1 << 30  #: for each of the folders that it may write to
+    processes: int = 512  #: processes and threads, beside four threads for each CPU
+    device_share: float = 0.5  #: of a GPU's memory, through PyTorch's allocator
 
 
 @dataclass(frozen=True)

@@ -88,14 +88,16 @@ def _keep(request: dict[str, Any], fds: list[int]) -> NoReturn:
         walled = bool(request["options"].get("walled"))
         missing = walls.new_namespaces(network=walled)
         channel, log, status = fds
-        if "PID namespace" in missing or "namespaces" in missing:
+        request["options"] |= {"user": walls.nameless_user(os.getpid()), "mounts": "mount namespace" not in missing}
+        if "PID namespace" in missing:
             _wait_for(lambda: _child(request, channel, log, status, missing), status, [channel, log])
         else:
             inner = os.fork()
             if inner == 0:
                 walls.die_with_parent()
                 # CUDA does not start where /proc shows another PID namespace than the process's own.
-                missing += walls.put_up({"/proc of its own": walls.own_proc})
+                if request["options"]["mounts"]:
+                    missing += walls.put_up({"/proc of its own": walls.own_proc})
                 _wait_for(lambda: _child(request, channel, log, status, missing), status, [channel, log])
                 os._exit(0)
             for fd in fds:

@@ -1,4 +1,4 @@
-"""Walls around a process, from the Linux kernel: namespaces, limits, capabilities, Landlock.
+"""Walls around a process, from the Linux kernel: namespaces, a user of its own, limits, capabilities, Landlock.
 
 Each wall is put up by the process that it is to hold, before it runs anything foreign. A wall that the system does
 not allow is named in the result, so that the parent can say so once; it is never silently left out.
@@ -9,10 +9,14 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import shutil
 import signal
+import stat
 import struct
+import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Iterable
+from typing import Callable, Iterable, Sequence
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -20,7 +24,7 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 4, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
 _CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWNET = (
     0x00020000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
-_MS_REC, _MS_PRIVATE, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 0x4000, 1 << 18, 2, 4, 8
+_MS_REC, _MS_PRIVATE, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND = 0x4000, 1 << 18, 2, 4, 8, 0x1000
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 #: Rights that change the file system, by the Landlock version that knows them: writing, removing, making; then
@@ -28,6 +32,43 @@ _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 _LANDLOCK_WRITE = sum(1 << bit for bit in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12))
 _LANDLOCK_LATER = {2: 1 << 13, 3: 1 << 14}
 _LANDLOCK_FILE_RIGHTS = 1 << 1 | 1 << 14  # those that make sense on a file rather than a folder
+#: Users without a name: systemd's own for such, which no distribution gives to anybody else.
+_NAMELESS_USERS = range(61184, 65520)
+_FILES_PER_FOLDER = 1 << 16
+#: Since this version the kernel counts the processes of a user namespace apart from the rest of its user's.
+_COUNTS_BY_NAMESPACE = (5, 14)
+
+
+@dataclass(frozen=True)
+class Hold:
+    """What a candidate's process may use.
+
+    Of each folder in ``writable`` it sees a copy of its own, in memory, of at most ``folder_bytes``. ``user`` is the
+    user that it becomes (``None``: the one that it is), ``mounts`` whether it has a mount namespace of its own.
+    """
+
+    writable: Sequence[Path]
+    devices: Sequence[Path]
+    user: int | None
+    mounts: bool
+    address_space: int | None
+    file_bytes: int
+    folder_bytes: int
+    processes: int
+
+
+def hold(held: Hold) -> list[str]:
+    """Hold this process, which runs its candidate next; the names of the walls that the system does not allow."""
+    user = held.user if held.user is not None and _can_live(held.user, held) else None
+    return put_up({
+        "being the first to end when memory runs out": end_first,
+        "a scratch folder of limited size": lambda: own_folders(held, os.geteuid() if user is None else user),
+        "an unprivileged user": lambda: become(user, _groups(held.devices)),
+        "resource limits": lambda: limit(held.address_space, held.file_bytes),
+        "a limit on processes": lambda: limit_processes(held.processes),
+        "dropping capabilities": drop_capabilities,
+        "Landlock": lambda: write_only_below([*held.writable, *(path for path in held.devices if path.exists())]),
+    })
 
 
 def _check(result: int, what: str) -> None:
@@ -60,7 +101,7 @@ def new_namespaces(network: bool) -> list[str]:
         try:
             _own_user_namespace()
         except OSError:
-            return ["namespaces"]
+            return ["PID namespace", "mount namespace", *(["IPC namespace", "network namespace"] if network else [])]
     wanted = {"PID namespace": _CLONE_NEWPID, "mount namespace": _CLONE_NEWNS}
     if network:
         wanted |= {"IPC namespace": _CLONE_NEWIPC, "network namespace": _CLONE_NEWNET}
@@ -82,17 +123,161 @@ def _own_user_namespace() -> None:
 def own_proc() -> None:
     """Mount a /proc that shows this PID namespace only. Raises ``OSError`` where that is not allowed."""
     _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "mount")
-    _check(_libc.mount(b"proc", b"/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None), "mount")
+    _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
 
 
-def limit(address_space: int | None, file_bytes: int, processes: int | None) -> None:
-    """Limit this process and what it starts: bytes of address space, bytes of a file, processes; no core files."""
+def _mount(source: str, target: str | Path, kind: str = "", flags: int = 0, options: str = "") -> None:
+    result = _libc.mount(source.encode(), os.fsencode(target), kind.encode(), flags, options.encode() or None)
+    _check(result, f"mount {target}")
+
+
+def own_folders(held: Hold, owner: int) -> None:
+    """Cover each writable folder by a copy of its own in memory, which belongs to ``owner`` and cannot fill a disk.
+
+    Without a mount namespace ``owner`` is given the folders themselves, and ``OSError`` is raised.
+    """
+    if not held.mounts:
+        for folder in held.writable:
+            _give(folder, owner)
+        raise OSError("there is no mount namespace to cover a folder in")
+    for folder in held.writable:
+        below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            options = f"size={held.folder_bytes},nr_inodes={_FILES_PER_FOLDER},uid={owner},gid={owner}"
+            _mount("tmpfs", folder, "tmpfs", _MS_NOSUID | _MS_NODEV, options)
+            shutil.copytree(f"/proc/self/fd/{below}", folder, dirs_exist_ok=True)
+        finally:
+            os.close(below)
+        _give(folder, owner)
+        folder.chmod(0o700)
+    os.chdir(os.getcwd())  # the folder that covers this one
+
+
+def _give(folder: Path, owner: int) -> None:
+    """Make ``owner`` the owner of everything below ``folder``."""
+    if owner == os.geteuid():
+        return
+    for root, folders, files in os.walk(folder):
+        for name in (".", *folders, *files):
+            os.chown(os.path.join(root, name), owner, owner, follow_symlinks=False)
+
+
+def nameless_user(slot: int) -> int | None:
+    """A user without a name for the process in ``slot``; ``None`` where this process may not become another user."""
+    return _NAMELESS_USERS[slot % len(_NAMELESS_USERS)] if os.geteuid() == 0 else None
+
+
+def become(user: int | None, groups: Sequence[int]) -> None:
+    """Become ``user`` for good. Raises ``OSError`` for root where there is none to become."""
+    if user is None:
+        if os.geteuid() == 0:
+            raise OSError("no other user can read what a candidate needs")
+        return
+    os.setgroups(groups)
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+    die_with_parent()  # the kernel forgets this when the user changes
+
+
+def _groups(devices: Iterable[Path]) -> list[int]:
+    """The groups that open ``devices``, where not everybody may."""
+    modes = [os.stat(path) for path in devices if path.exists()]
+    return sorted({mode.st_gid for mode in modes if mode.st_mode & 0o006 != 0o006 and mode.st_mode & 0o060 == 0o060})
+
+
+def _can_live(user: int, held: Hold) -> bool:
+    """Whether ``user`` can read what Python and torch are made of, once the way there is open."""
+    libraries = [Path(module.__file__) for name in ("os", "torch") if (module := sys.modules.get(name))]
+    needed = [Path(path) for path in (*sys.path, sys.prefix, sys.base_prefix, os.environ.get("CUDA_HOME", "")) if path]
+    try:
+        if held.mounts:
+            open_way([*(path for path in needed if path.exists()), *held.writable])
+        os.seteuid(user)
+        try:
+            for path in (Path(__file__), *libraries):
+                path.open("rb").close()
+        finally:
+            os.seteuid(0)
+    except OSError:
+        return False
+    return True
+
+
+def open_way(paths: Iterable[Path]) -> None:
+    """Let every user reach ``paths``: a folder on the way that lets nobody through, such as root's home, is covered by
+    one that holds those paths alone. Seen in this mount namespace only."""
+    wanted = {Path(os.path.abspath(path)) for path in paths}
+    wanted |= {path.resolve() for path in wanted}
+    covered: set[Path] = set()
+    while closed := next(filter(None, map(_closed, wanted)), None):
+        if closed in covered:
+            raise OSError(f"{closed} stays closed")
+        covered.add(closed)
+        _cover(closed, wanted)
+
+
+def _closed(path: Path) -> Path | None:
+    """The first folder on the way to ``path`` that others may not pass."""
+    way = reversed(path.parents)
+    return next((folder.resolve() for folder in way if not folder.stat().st_mode & stat.S_IXOTH), None)
+
+
+def _cover(closed: Path, wanted: Iterable[Path]) -> None:
+    """Mount an empty folder over ``closed``, and in it those of ``wanted`` that were below."""
+    kept: dict[Path, int] = {}
+    try:
+        for path in sorted(wanted):
+            inside = next((path.relative_to(folder) for folder in path.parents if folder.resolve() == closed), None)
+            if inside is not None and not any(inside.is_relative_to(other) for other in kept):
+                kept[inside] = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        _mount("tmpfs", closed, "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode=0755,nr_inodes={_FILES_PER_FOLDER}")
+        for inside, fd in kept.items():
+            target = closed / inside
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if stat.S_ISDIR(os.fstat(fd).st_mode):
+                target.mkdir()
+            else:
+                target.touch()
+            _mount(f"/proc/self/fd/{fd}", target, flags=_MS_BIND | _MS_REC)
+    finally:
+        for fd in kept.values():
+            os.close(fd)
+
+
+def limit(address_space: int | None, file_bytes: int) -> None:
+    """Limit this process and what it starts: bytes of address space, bytes of a file; no core files."""
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, file_bytes)
     if address_space is not None:
         _limit(resource.RLIMIT_AS, _virtual_bytes() + address_space)
-    if processes is not None:
-        _limit(resource.RLIMIT_NPROC, processes)
+
+
+def limit_processes(more: int) -> None:
+    """Let this process's user have ``more`` processes and threads than now. Raises ``OSError`` where the kernel would
+    count none, which is so for root, or count those of the user's other sessions, which are not seen here."""
+    if os.geteuid() == 0:
+        raise OSError("the kernel does not count root's processes")
+    own_user = os.geteuid() in _NAMELESS_USERS
+    if not own_user and tuple(int(part) for part in os.uname().release.split(".")[:2]) < _COUNTS_BY_NAMESPACE:
+        raise OSError("this kernel counts the processes of the user's other sessions")
+    _limit(resource.RLIMIT_NPROC, _tasks_of(os.geteuid()) + more)
+
+
+def _tasks_of(user: int) -> int:
+    """The threads of ``user`` that are seen in /proc."""
+    count = 0
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and os.stat(f"/proc/{entry}/task").st_uid == user:
+                count += len(os.listdir(f"/proc/{entry}/task"))
+        except OSError:
+            continue
+    return count
+
+
+def end_first() -> None:
+    """Have the kernel choose this process and what it starts when it must end one for want of memory."""
+    Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _limit(which: int, value: int) -> None:
@@ -109,8 +294,6 @@ def _virtual_bytes() -> int:
 def drop_capabilities() -> None:
     """Give up every capability for good: root becomes a user like any other, who cannot look into other processes."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    if os.geteuid() != 0:
-        return
     for capability in range(64):
         _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0)
     number = _SYS_CAPSET.get(os.uname().machine)

@@ -402,15 +402,16 @@ def _failure(error: BaseException) -> dict[str, Any]:
 
 def _put_up_walls(options: dict[str, Any]) -> list[str]:
     """Hold a candidate's process; the names of the walls that the system does not allow."""
-    cpu = options["device"] == "cpu"
-    devices = [Path(path) for path in ("/dev/null", "/dev/zero", *glob.glob("/dev/nvidia*"))]
-    folders = [Path(folder) for folder in options["writable"]]
-    missing = options["missing_walls"] + walls.put_up({
-        "resource limits": lambda: walls.limit(options["host_bytes"] if cpu else None, _FILE_BYTES, None),
-        "dropping capabilities": walls.drop_capabilities,
-        "Landlock": lambda: walls.write_only_below([*folders, *(path for path in devices if path.exists())]),
-    })
-    return missing
+    return options["missing_walls"] + walls.hold(walls.Hold(
+        writable=[Path(folder) for folder in options["writable"]],
+        devices=[Path(path) for path in ("/dev/null", "/dev/zero", *glob.glob("/dev/nvidia*"))],
+        user=options["user"] if options["own_user"] else None,
+        mounts=options["mounts"],
+        address_space=options["host_bytes"] if options["device"] == "cpu" else None,
+        file_bytes=_FILE_BYTES,
+        folder_bytes=options["scratch_bytes"],
+        processes=options["processes"],
+    ))
 
 
 def main(channel: Channel, options: dict[str, Any]) -> None:
