@@ -15,8 +15,8 @@ _START = """# Command line
 
 Written by `docs/make_cli.py` from `kgen --help`; a test fails when it is out of date.
 
-Exit codes: 0 done; 1 the answer is no success (no right candidate, nothing beats PyTorch); 2 something given is wrong,
-said in one line; 70 a bug in kgen; 130 Ctrl-C.
+Exit codes: 0 done; 1 the answer is no success (no right candidate, a file that is not right, nothing beats PyTorch);
+2 something given is wrong, said in one line; 70 a bug in kgen; 130 Ctrl-C.
 """
 
 

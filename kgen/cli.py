@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 #: Exit codes besides those of the errors: an answer that is no success, and Ctrl-C.
-NOTHING_BETTER = 1
+NO_SUCCESS = 1
 INTERRUPTED = 130
 
 ROWS = 20  #: how many rows a long listing shows where --limit does not say
@@ -38,6 +38,7 @@ ROWS = 20  #: how many rows a long listing shows where --limit does not say
 _MODES = ("train", "eval", "both")
 _ACCURACIES = ("fp32", "tf32", "kernelbench")
 _BASELINES = ("eager", "compile", "compile-max-autotune")
+_CACHES = ("cold", "warm")
 
 
 class Commands(click.Group):
@@ -78,15 +79,19 @@ class Commands(click.Group):
 
 
 def _say(line: str, code: int) -> int:
-    click.echo(f"kgen: {line}", err=True)
+    _tell(line)
     return code
+
+
+def _tell(line: str) -> None:
+    click.echo(f"kgen: {line}", err=True)
 
 
 def _store(db: str | None) -> Store:
     """The database, opened for reading: it is there already, or an error says so."""
     from kgen.store import Store
 
-    return Store.open(db, notice=lambda line: click.echo(f"kgen: {line}", err=True), create=False)
+    return Store.open(db, notice=_tell, create=False)
 
 
 def _usage(error: click.ClickException) -> str:
@@ -156,23 +161,39 @@ def _parse_baselines(context: click.Context, option: click.Parameter, value: str
     return tuple(name for name in _BASELINES if name in names)
 
 
+def judging_options(function: Command) -> Command:
+    """The options of commands that judge candidates: where, at which class, and beside which baselines."""
+    function = click.option(
+        "--baselines",
+        metavar="NAMES",
+        default=",".join(_BASELINES),
+        show_default=True,
+        callback=_parse_baselines,
+        help="Ways of PyTorch to compare with; fewer take less time to prepare.",
+    )(function)
+    function = click.option(
+        "--accuracy", type=click.Choice(_ACCURACIES), default="fp32", show_default=True, help="What right means."
+    )(function)
+    return click.option(
+        "--device", metavar="cpu|cuda|cuda:N", help="Where to run.  [default: CUDA if there is one, else the CPU]"
+    )(function)
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(kgen.__version__, prog_name="kgen")
 def main() -> None:
     """Turn a PyTorch module into a faster one that is proven right.
 
     kgen fuses a module's operators, renders kernels, checks each against float64, times it beside PyTorch, and keeps
-    everything that was measured. `kgen sweep PROBLEM` tries, `kgen best PROBLEM -o FILE` takes the winner along.
+    everything that was measured. `kgen sweep PROBLEM` tries, `kgen best PROBLEM -o FILE` takes the winner along,
+    `kgen eval PROBLEM FILE` judges what somebody else wrote.
     """
 
 
 @main.command()
 @click.argument("problem")
 @problem_options
-@click.option(
-    "--device", metavar="cpu|cuda|cuda:N", help="Where to run.  [default: CUDA if there is one, else the CPU]"
-)
-@click.option("--accuracy", type=click.Choice(_ACCURACIES), default="fp32", show_default=True, help="What right means.")
+@judging_options
 @click.option("--budget", type=click.IntRange(min=1), metavar="N", help="Try at most N candidates.")
 @click.option(
     "--time",
@@ -182,14 +203,6 @@ def main() -> None:
     help="Try candidates until the leaders can be timed and all be done after SECONDS; one is tried in any case.",
 )
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Compile N candidates at once.")
-@click.option(
-    "--baselines",
-    metavar="NAMES",
-    default=",".join(_BASELINES),
-    show_default=True,
-    callback=_parse_baselines,
-    help="Ways of PyTorch to compare with; fewer take less time to prepare.",
-)
 @click.option(
     "--fresh", is_flag=True, help="Start over: neither go on with an earlier sweep, nor take over its results."
 )
@@ -268,7 +281,7 @@ def _sweep_ended(tally: Tally, problem: Problem, reference: str, db: str | None,
     if finished.state == "interrupted":
         return _say("interrupted; the same command goes on from here", INTERRUPTED)
     if not dict(finished.counts).get("ok"):
-        return _say(_why_none(detail.failures), NOTHING_BETTER)
+        return _say(_why_none(detail.failures), NO_SUCCESS)
     if not as_json:
         click.echo(_next_command(problem, reference, db, finished))
     return 0
@@ -294,6 +307,85 @@ def _next_command(problem: Problem, reference: str, db: str | None, finished: Fi
     return f"take the winner along: {shlex.join([*words, '-o', f'{problem.name}_fast.py'])}"
 
 
+@main.command("eval")
+@click.argument("problem")
+@click.argument("file", type=click.Path(path_type=Path))
+@problem_options
+@judging_options
+@click.option(
+    "--time",
+    "seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Time a right file beside the baselines for about SECONDS.  [default: 20 on a GPU, 12 on the CPU]",
+)
+@click.option(
+    "--cache",
+    type=click.Choice(_CACHES),
+    default="cold",
+    show_default=True,
+    help="What a timed call finds in the device's cache: nothing of use, or what the call before it left.",
+)
+@_db_option
+@click.option("--json", "as_json", is_flag=True, help="Print one object of JSON; notices go to stderr.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
+def evaluate(
+    problem: str,
+    file: Path,
+    overrides: Mapping[str, str],
+    mode: str | None,
+    device: str | None,
+    accuracy: str,
+    baselines: tuple[str, ...],
+    seconds: float | None,
+    cache: str,
+    db: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Judge the class ModelNew of FILE against PROBLEM.
+
+    FILE may be written by a person, a language model or another tool. It takes the way of a sweep's candidates: built,
+    held against float64, timed beside PyTorch, and kept. It is judged anew each time, `kgen history` lists it, and
+    `kgen best` leaves it out. Exit code 1: its status is not ok.
+
+    \b
+    With --json the object has
+      status, reason, phase, accuracy, error_ratio, errors (one for each regime and output), labels, log,
+      median_ms, speedup, speedup_low, speedup_high, verdict (faster, slower, same, cannot tell), baseline,
+      baselines (name to ms), prepare_ms, conditions, seconds (by phase), file, candidate, evaluation, sweep,
+      problem, mode, overrides, problem_id, health, device, environment
+    """
+    from kgen.evaluator.protocol import Accuracy
+    from kgen.problem import read_problem
+
+    asked = read_problem(problem, overrides, mode)  # before anything that takes time to import
+
+    from kgen import judge
+    from kgen.views import plain, progress, tables
+    from kgen.views.console import console
+
+    request = judge.EvalRequest(
+        problem=asked,
+        file=str(file),
+        source=judge.read_source(file),
+        device=device,
+        accuracy=Accuracy(accuracy),
+        baselines=baselines,
+        seconds=seconds,
+        cache=cache,
+        db=db,
+    )
+    watch = progress.Watch() if quiet else progress.Notices(_tell) if as_json else progress.Steps(console())
+    with watch:
+        judged = judge.run(request, watch)
+    if as_json:
+        click.echo(plain.dumps(plain.judged(judged)))
+    else:
+        tables.judged(console(), judged)
+    return 0 if judged.ok else NO_SUCCESS
+
+
 @main.command()
 @click.argument("problem", required=False)
 @problem_options
@@ -315,7 +407,8 @@ def best(
     """Show the best candidate of each problem, or of PROBLEM.
 
     Speedups are over the fastest baseline, with their interval. With -o the winner is verified again in a fresh
-    process and written to FILE, with what was measured in FILE.json beside it. Exit code 1: nothing beats PyTorch.
+    process and written to FILE, with what was measured in FILE.json beside it. Files that `kgen eval` judged are left
+    out. Exit code 1: nothing beats PyTorch.
     """
     from kgen import lookup
     from kgen.evaluator.protocol import Accuracy
@@ -330,8 +423,9 @@ def best(
         if problem is None:
             return _show_bests(rows, listing)
         if not rows:
-            filters = " ".join(filter(None, (accuracy and f"--accuracy {accuracy}", device and f"--device {device}")))
-            raise NotFoundError(f"{problem} was never swept with {filters}, into {store.name}")
+            given = [f"--{name} {value}" for name, value in (("accuracy", accuracy), ("device", device)) if value]
+            filters = " ".join(["", "with", *given] if given else [])
+            raise NotFoundError(f"{problem} was never swept{filters}, into {store.name}: `kgen sweep` does it")
         return _show_best(store, rows[0], output, listing)
 
 
@@ -345,7 +439,7 @@ def _show_bests(rows: Sequence[BestRow], listing: Listing) -> int:
         click.echo(plain.dumps([plain.best(row, file) for row, file in zip(rows, files, strict=True)]))
     else:
         tables.bests(console(), rows)
-    return 0 if any(row.beats_baseline for row in rows) else NOTHING_BETTER
+    return 0 if any(row.beats_baseline for row in rows) else NO_SUCCESS
 
 
 def _show_best(store: Store, row: BestRow, output: Path | None, listing: Listing) -> int:
@@ -360,7 +454,7 @@ def _show_best(store: Store, row: BestRow, output: Path | None, listing: Listing
     else:
         tables.best(console(), row, file)
     if not row.beats_baseline:
-        return _say(_why_not_better(row), NOTHING_BETTER)
+        return _say(_why_not_better(row), NO_SUCCESS)
     if output:
         from kgen.export import export
 
@@ -383,7 +477,7 @@ def _why_not_better(row: BestRow) -> str:
 @click.argument("problem", required=False)
 @listing_options
 def history(problem: str | None, listing: Listing) -> None:
-    """List the sweeps, the latest first.
+    """List the sweeps and the files that `kgen eval` judged, the latest first.
 
     With PROBLEM those of that name, at all its sizes and in all its modes.
     """
@@ -396,7 +490,7 @@ def history(problem: str | None, listing: Listing) -> None:
         name = lookup.problem_name(problem) if problem else None
         rows = queries.sweeps(store, name=name, limit=listing.limit or ROWS)
         if name and not rows:
-            raise NotFoundError(f"{problem} was never swept, into {store.name}")
+            raise NotFoundError(f"{problem} was never swept, nor a file judged on it, into {store.name}")
     if listing.as_json:
         click.echo(plain.dumps([plain.sweep_row(row) for row in rows]))
     else:
@@ -499,4 +593,4 @@ def doctor(listing: Listing) -> int:
         click.echo(plain.dumps([plain.check(item) for item in found]))
     else:
         tables.checks(console(), found)
-    return 0 if all(item.ok for item in found if item.needed) else NOTHING_BETTER
+    return 0 if all(item.ok for item in found if item.needed) else NO_SUCCESS

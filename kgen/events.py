@@ -1,11 +1,17 @@
-"""What a sweep tells whoever watches it: one plain dataclass for each kind of news, in the order that they happen."""
+"""What a sweep, or the evaluation of one file, tells whoever watches it: one plain dataclass for each kind of news.
+
+    sweep   Started, Measured, Evaluated ..., Finals, Finished; a Notice at any time
+    eval    Opened, Step ..., Judged; a Notice at any time
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from kgen.candidate import Candidate
-from kgen.evaluator.protocol import Environment, Evaluation
+from kgen.evaluator.protocol import Environment, Evaluation, Health, Status, Timing
+from kgen.problem import Problem
+from kgen.statistics import Interval, verdict
 
 
 @dataclass(frozen=True)
@@ -91,4 +97,57 @@ class Finished:
     beats_baseline: bool
 
 
-Event = Started | Notice | Measured | Evaluated | Finals | Finished
+@dataclass(frozen=True)
+class Opened:
+    """One file is about to be judged: on which problem, where, and at which class of accuracy.
+
+    ``sweep`` is what the store has it as: a sweep of one candidate, of kind ``eval``.
+    """
+
+    sweep: str
+    file: str
+    candidate: str
+    problem: Problem
+    device: str
+    environment: Environment
+    accuracy: str
+    health: Health
+    db: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the evaluation of one file does now, in a few words."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What one file came to.
+
+    Only a right one has a ``timing``, taken beside the baselines: their medians are in milliseconds, and ``speedup`` is
+    over ``baseline``, the fastest of them.
+    """
+
+    opened: Opened
+    evaluation_id: str
+    evaluation: Evaluation
+    timing: Timing | None = None
+    median_ms: float | None = None
+    baselines: tuple[tuple[str, float], ...] = ()
+    baseline: str | None = None
+    speedup: Interval | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is right on every regime, and its timing is believed."""
+        return self.evaluation.status is Status.OK
+
+    @property
+    def verdict(self) -> str | None:
+        """What the speedup's interval says: ``faster``, ``slower``, ``same`` or ``cannot tell``."""
+        return verdict(self.speedup) if self.speedup else None
+
+
+Event = Started | Notice | Measured | Evaluated | Finals | Finished | Opened | Step | Judged

@@ -7,7 +7,8 @@
     candidate ── source
 
 A *trial* is one candidate in one sweep: it names the evaluation that judged it, which another sweep may have made, and
-keeps what it came to against this sweep's baselines. Wide columns come last in their tables, so that SQLite reads a
+keeps what it came to against this sweep's baselines. A sweep of kind ``eval`` is one file judged by ``kgen eval``: a
+sweep of one candidate, stored like any other. Wide columns come last in their tables, so that SQLite reads a
 listing without touching their overflow pages. ``docs/schema.md`` explains each column.
 """
 
@@ -93,7 +94,7 @@ class Environment(Base):
 
 
 class Sweep(Base):
-    """One run of the loop over one problem, with its arguments and how it ended."""
+    """One run of the loop over one problem, or one file judged, with its arguments and how it ended."""
 
     __tablename__ = "sweep"
     __table_args__ = (Index(None, "started_at"), Index(None, "problem_id", "started_at"))
@@ -114,10 +115,11 @@ class Sweep(Base):
     kgen: Mapped[str]
     arguments_hash: Mapped[str] = mapped_column(String(64))
     arguments: Mapped[dict[str, Any]]
+    kind: Mapped[str] = mapped_column(String(8), server_default="sweep")
 
 
 class Candidate(Base):
-    """One rendered file, named by the hash of its text."""
+    """One file, rendered or from outside, named by the hash of its text."""
 
     __tablename__ = "candidate"
     __table_args__ = (Index(None, "plan"),)
@@ -233,3 +235,4 @@ class Timing(Base):
     prepare_ms: Mapped[float | None]
     created_at: Mapped[datetime]
     bursts: Mapped[list[Any]]
+    conditions: Mapped[dict[str, Any]] = mapped_column(server_default="{}")

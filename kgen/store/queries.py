@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
+from sqlalchemy.orm import aliased
 
 from kgen.errors import NotFoundError
 from kgen.evaluator.protocol import BASELINES, Accuracy, Environment, Status
@@ -88,7 +89,9 @@ def _select_trials() -> Select[Any]:
     trial, candidate = models.Trial, models.Candidate
     described = ("plan", "params", "rewrites", "kernels", "source_lines", "control")
     columns = (getattr(candidate, name) for name in described)
-    return select(*trial.__table__.columns, *columns).join(candidate, candidate.id == trial.candidate_id)
+    query = select(*trial.__table__.columns, models.Sweep.kind, *columns)
+    query = query.join(candidate, candidate.id == trial.candidate_id)
+    return query.join(models.Sweep, models.Sweep.id == trial.sweep_id)
 
 
 def _right() -> Select[Any]:
@@ -101,6 +104,7 @@ def _right() -> Select[Any]:
 def _to_trial(row: Row[Any]) -> Trial:
     return Trial(
         sweep=row.sweep_id,
+        kind=row.kind,
         candidate=row.candidate_id,
         number=row.number,
         plan=row.plan,
@@ -122,24 +126,38 @@ def _to_trial(row: Row[Any]) -> Trial:
     )
 
 
-def _fastest_screened(connection: Connection, sweeps: Sequence[str]) -> Trial | None:
-    """Of candidates that were never finalists and are no controls, the fastest, beside its sweep's baselines."""
-    query = _right().where(models.Trial.final.is_(False), models.Candidate.control.is_(False)).limit(1)
-    found = [_to_trial(row) for row in _in_chunks(connection, query, models.Trial.sweep_id, sweeps)]
-    if not found:
-        return None
-    fastest = max(found, key=lambda trial: trial.speedup or 0.0)
-    baselines = _baselines(connection, fastest.sweep)
-    return replace(fastest, baselines=baselines, baseline=min(baselines, key=baselines.__getitem__, default=None))
+def _fastest_screened(connection: Connection, sweeps: Iterable[str]) -> dict[str, Trial]:
+    """Of each sweep the fastest of those that were never finalists and are no controls, beside its baselines."""
+    screened, candidate = aliased(models.Trial), aliased(models.Candidate)
+    fastest = (
+        select(screened.candidate_id)
+        .join(candidate, candidate.id == screened.candidate_id)
+        .where(screened.sweep_id == models.Sweep.id, screened.final.is_(False), screened.speedup.is_not(None))
+        .where(screened.status == Status.OK.value, candidate.control.is_(False))
+        .order_by(screened.speedup.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    query = _select_trials().where(models.Trial.candidate_id == fastest)
+    found = {row.sweep_id: _to_trial(row) for row in _in_chunks(connection, query, models.Sweep.id, sweeps)}
+    measured = _baselines(connection, found)
+    return {sweep: _beside(trial, measured.get(sweep, {})) for sweep, trial in found.items()}
 
 
-def _baselines(connection: Connection, sweep: str) -> dict[str, float]:
-    """The baselines' latest medians in a sweep, in milliseconds."""
+def _beside(trial: Trial, baselines: Mapping[str, float]) -> Trial:
+    fastest = min(baselines, key=baselines.__getitem__, default=None)
+    return replace(trial, baselines=baselines, baseline=fastest)
+
+
+def _baselines(connection: Connection, sweeps: Iterable[str]) -> dict[str, dict[str, float]]:
+    """The baselines' latest medians in each sweep, in milliseconds."""
     table = models.Timing
-    query = select(table.subject, table.median_ms).order_by(table.created_at)
-    query = query.where(table.sweep_id == sweep, table.subject.in_(BASELINES), table.median_ms.is_not(None))
-    found = {row.subject: row.median_ms for row in connection.execute(query)}
-    return {name: found[name] for name in BASELINES if name in found}
+    query = select(table.sweep_id, table.subject, table.median_ms).order_by(table.created_at)
+    query = query.where(table.subject.in_(BASELINES), table.median_ms.is_not(None))
+    found: dict[str, dict[str, float]] = {}
+    for row in _in_chunks(connection, query, table.sweep_id, sweeps):
+        found.setdefault(row.sweep_id, {})[row.subject] = row.median_ms
+    return {sweep: {name: of[name] for name in BASELINES if name in of} for sweep, of in found.items()}
 
 
 # The best ------------------------------------------------------------------------------------------------------
@@ -157,18 +175,21 @@ def best(
 
     Sweeps of one environment and one class of accuracy are compared: the strictest class, and the environment of its
     latest sweep with a right candidate; ``device`` (``cpu``, ``cuda``, ``cuda:1``) and ``accuracy`` narrow the choice.
-    Finalists go before candidates that were only screened, and controls are never the best.
+    Finalists go before candidates that were only screened, and controls are never the best. Files from outside that
+    ``kgen eval`` judged are not asked: they may leave all to the library, or be made for one machine by hand.
     """
     with store.database.read() as connection:
         compared = list(islice(_compared(connection, problem_ids, accuracy, device), limit))
         named = _problems_by_id(connection, (sweeps[0].problem_id for sweeps in compared))
         environments = _environments_by_id(connection, {sweeps[0].environment_id for sweeps in compared})
         finalists = _finalists(connection, {row.id: row.problem_id for sweeps in compared for row in sweeps})
+        chosen = [choose(finalists.get(sweeps[0].problem_id, ())) for sweeps in compared]
+        undecided = [sweeps for sweeps, (trial, _) in zip(compared, chosen, strict=True) if trial is None]
+        screened = _fastest_screened(connection, (row.id for sweeps in undecided for row in sweeps))
         found = []
-        for sweeps in compared:
+        for sweeps, (trial, ties) in zip(compared, chosen, strict=True):
             latest = sweeps[0]
-            trial, ties = choose(finalists.get(latest.problem_id, ()))
-            trial = trial or _fastest_screened(connection, [row.id for row in sweeps])
+            trial = trial or max((screened[row.id] for row in sweeps if row.id in screened), key=_speed, default=None)
             found.append(
                 BestRow(
                     problem=named[latest.problem_id],
@@ -195,9 +216,13 @@ def choose(finalists: Sequence[Trial]) -> tuple[Trial | None, int]:
             first.setdefault(trial.candidate, trial)
     if not first:
         return None, 0
-    fastest = max(first.values(), key=lambda trial: trial.speedup or 0.0)
+    fastest = max(first.values(), key=_speed)
     tied = [trial for trial in first.values() if trial is fastest or _is_tie(trial, fastest)]
     return min(tied, key=lambda trial: (trial.kernels, trial.source_lines, trial.candidate)), len(tied) - 1
+
+
+def _speed(trial: Trial) -> float:
+    return trial.speedup or 0.0
 
 
 def _is_tie(trial: Trial, fastest: Trial) -> bool:
@@ -228,7 +253,7 @@ def _compared(
         .exists()
     )
     query = select(table.id, table.problem_id, table.environment_id, table.accuracy, has_right.label("right"))
-    query = query.order_by(table.started_at.desc(), table.id)
+    query = query.where(table.kind == "sweep").order_by(table.started_at.desc(), table.id)
     if accuracy is not None:
         query = query.where(table.accuracy == accuracy.value)
     if device is not None:
@@ -280,9 +305,10 @@ def sweep(store: Store, sweep_id: str, leaders: int | None = None) -> SweepDetai
         fastest = _right().where(of_sweep).order_by(None)
         fastest = fastest.order_by(models.Trial.final.desc(), models.Trial.speedup.desc()).limit(leaders)
         trials = tuple(_to_trial(row) for row in connection.execute(fastest))
+        measured = _baselines(connection, [sweep_id]).get(sweep_id, {})
         return SweepDetail(
             row=_to_sweeps(connection, found)[0],
-            baselines=next((trial.baselines for trial in trials if trial.baselines), _baselines(connection, sweep_id)),
+            baselines=next((trial.baselines for trial in trials if trial.baselines), measured),
             leaders=trials,
             failures=_failures(connection, sweep_id),
             rejections=_rejections(connection, sweep_id),
@@ -295,9 +321,11 @@ def _to_sweeps(connection: Connection, found: Sequence[Row[Any]]) -> list[SweepR
     environments = _environments_by_id(connection, {row.environment_id for row in found})
     counts = _counts(connection, [row.id for row in found])
     chosen = _chosen(connection, [row.id for row in found if row.best])
+    chosen |= _fastest_screened(connection, [row.id for row in found if row.id not in chosen])
     return [
         SweepRow(
             id=row.id,
+            kind=row.kind,
             problem=named[row.problem_id],
             environment=environments[row.environment_id],
             accuracy=Accuracy(row.accuracy),
@@ -309,7 +337,7 @@ def _to_sweeps(connection: Connection, found: Sequence[Row[Any]]) -> list[SweepR
             seconds=row.seconds,
             arguments=row.arguments,
             counts=counts.get(row.id, {}),
-            best=chosen.get(row.id) or _fastest_screened(connection, [row.id]),
+            best=chosen.get(row.id),
         )
         for row in found
     ]
@@ -333,9 +361,7 @@ def _counts(connection: Connection, ids: Sequence[str]) -> dict[str, dict[Status
 
 def _chosen(connection: Connection, ids: Sequence[str]) -> dict[str, Trial]:
     """What each of these sweeps chose as its best."""
-    query = _select_trials().join(
-        models.Sweep, (models.Sweep.id == models.Trial.sweep_id) & (models.Sweep.best == models.Trial.candidate_id)
-    )
+    query = _select_trials().where(models.Sweep.best == models.Trial.candidate_id)
     return {row.sweep_id: _to_trial(row) for row in _in_chunks(connection, query, models.Sweep.id, ids)}
 
 

@@ -36,7 +36,7 @@ class ProblemRow:
 
 @dataclass(frozen=True)
 class Trial:
-    """A candidate of one sweep: what it is, and its figures against that sweep's baselines.
+    """A candidate of one sweep (or of one ``kgen eval``: ``kind``), and its figures against that sweep's baselines.
 
     ``final`` results were timed interleaved with the baselines and have an interval; the others were only screened.
     ``tie`` marks a finalist that cannot be told from the sweep's fastest. ``speedup`` is over ``baseline``, the
@@ -44,6 +44,7 @@ class Trial:
     """
 
     sweep: str
+    kind: str
     candidate: str
     number: int
     plan: str
@@ -89,10 +90,12 @@ class BestRow:
 class SweepRow:
     """One sweep in a listing. ``state`` is ``running``, ``finished``, ``interrupted`` or ``failed``.
 
+    ``kind`` is ``sweep``, or ``eval`` for one file that was judged on its own: ``arguments`` has its path as ``file``.
     ``counts`` are its candidates by status; ``best`` is what it chose or, before that, its fastest so far.
     """
 
     id: str
+    kind: str
     problem: ProblemRow
     environment: Environment
     accuracy: Accuracy

@@ -101,13 +101,14 @@ def from_timing(timing: Timing) -> dict[str, Any]:
         "prepare_ms": timing.prepare_ms,
         "created_at": now(),
         "bursts": codec.plain(timing.bursts),
+        "conditions": codec.plain(dict(timing.conditions)),
     }
 
 
 def select_evaluations() -> Select[Any]:
     """All that :func:`to_evaluation` needs: the evaluation with its own timing beside it."""
     table, timing = models.Evaluation, models.Timing
-    timed = (timing.subject, timing.depth, timing.session, timing.prepare_ms, timing.bursts)
+    timed = (timing.subject, timing.depth, timing.session, timing.prepare_ms, timing.bursts, timing.conditions)
     return select(*table.__table__.columns, *timed).outerjoin(timing, timing.evaluation_id == table.id)
 
 
@@ -132,7 +133,8 @@ def to_evaluation(row: Row[Any]) -> StoredEvaluation:
 def to_timing(row: Row[Any]) -> Timing:
     """The timing of a row that has its columns."""
     bursts = tuple(tuple(float(sample) for sample in burst) for burst in row.bursts)
-    return Timing(row.subject, Depth(row.depth), row.session, bursts, row.prepare_ms)
+    conditions = tuple(row.conditions.items())
+    return Timing(row.subject, Depth(row.depth), row.session, bursts, row.prepare_ms, conditions)
 
 
 def to_environment(row: Row[Any]) -> Environment:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Insert, func, insert, select, update
 import kgen
 from kgen.candidate import Candidate, Rejection
 from kgen.errors import NotFoundError, StoreBusyError
-from kgen.evaluator.protocol import Accuracy, Environment, Evaluation, Health, Status, Timing
+from kgen.evaluator.protocol import Accuracy, Environment, Evaluation, Health, Phase, Status, Timing
 from kgen.paths import db_url
 from kgen.problem import Problem
 from kgen.store import codec, holder, models, rows, schema
@@ -94,8 +94,12 @@ class Store:
         arguments: Mapping[str, Any],
         combinations: int,
         budget: int,
+        kind: str = "sweep",
     ) -> str:
-        """Begin a sweep, held by this process; its problem and environment were added before. Returns its id."""
+        """Begin a sweep, held by this process; its problem and environment were added before. Returns its id.
+
+        ``kind`` is ``eval`` for one file that is judged on its own: a sweep of one candidate.
+        """
         sweep = rows.new_id()
         row = {
             "id": sweep,
@@ -111,6 +115,7 @@ class Store:
             "kgen": kgen.__version__,
             "arguments_hash": _arguments_hash(arguments),
             "arguments": codec.plain(arguments),
+            "kind": kind,
         }
         with self.database.write() as connection:
             _insert_new(connection, models.Sweep, [row])
@@ -127,6 +132,7 @@ class Store:
                 models.Sweep.environment_id == environment_id,
                 models.Sweep.accuracy == accuracy.value,
                 models.Sweep.arguments_hash == _arguments_hash(arguments),
+                models.Sweep.kind == "sweep",
                 models.Sweep.state.in_(("running", "interrupted")),
             )
             .order_by(models.Sweep.started_at.desc())
@@ -191,8 +197,10 @@ class Store:
         environment_id: str,
         median_ms: float | None = None,
         speedup: float | None = None,
-    ) -> None:
+    ) -> str:
         """Keep what became of a candidate of a sweep: its row, source, evaluation, timing and trial, all or nothing.
+
+        Returns the id of the evaluation.
 
         ``median_ms`` and ``speedup`` are those of its screening against this sweep's baselines. An evaluation that
         :meth:`known` or :meth:`evaluated` returned is linked to the sweep, not doubled. A candidate that the sweep has
@@ -207,6 +215,16 @@ class Store:
                 evaluation_id = _add_evaluation(connection, sweep, candidate.id, evaluation, environment_id, median_ms)
             figures = {"median_ms": median_ms, "speedup": speedup, "error_ratio": evaluation.error_ratio}
             _link(connection, sweep, candidate.id, evaluation_id, evaluation.status, taken_over, figures)
+        return evaluation_id
+
+    def overturn(self, evaluation_id: str, status: Status, phase: Phase, reason: str) -> None:
+        """Change the verdict on a right candidate that failed when it was timed again; its samples are kept."""
+        verdict = {"status": status.value, "phase": phase.value, "reason": reason, "median_ms": None}
+        figures = {"status": status.value, "median_ms": None, "speedup": None}
+        evaluation, trial = models.Evaluation, models.Trial
+        with self.database.write() as connection:
+            connection.execute(update(evaluation).where(evaluation.id == evaluation_id).values(verdict))
+            connection.execute(update(trial).where(trial.evaluation_id == evaluation_id).values(figures))
 
     def add_timings(self, sweep: str, environment_id: str, accuracy: Accuracy, timings: Sequence[Timing]) -> None:
         """Keep the raw samples of finalists and baselines."""
@@ -252,6 +270,7 @@ class Store:
     ) -> StoredEvaluation | None:
         """The latest evaluation of this candidate, or ``None``; an ``infra_error`` says nothing and is never known.
 
+        One that was timed with a warm cache does not compare with what sweeps measure, and is not known either.
         ``problem_id`` asks for an evaluation on that very problem: the same file may fit the problem at other sizes.
         """
         table = models.Evaluation
@@ -260,6 +279,7 @@ class Store:
             table.environment_id == environment_id,
             table.accuracy == accuracy.value,
             table.status != Status.INFRA_ERROR.value,
+            models.Timing.conditions["cache"].as_string().is_distinct_from("warm"),
         )
         if problem_id is not None:
             query = query.where(table.problem_id == problem_id)
@@ -306,7 +326,14 @@ def _insert_new(connection: Connection, model: type[models.Base], values: Sequen
 
 
 def _add_candidate(connection: Connection, candidate: Candidate) -> None:
-    _insert_new(connection, models.Candidate, [rows.from_candidate(candidate)])
+    """Keep a candidate and its source. One that was a file from outside is described when a sweep renders it."""
+    row = rows.from_candidate(candidate)
+    _insert_new(connection, models.Candidate, [row])
+    if candidate.origin == "sweep":
+        table = models.Candidate
+        from_outside = (table.id == candidate.id, table.origin != "sweep")
+        described = {name: value for name, value in row.items() if name not in ("id", "created_at")}
+        connection.execute(update(table).where(*from_outside).values(described))
     _insert_new(connection, models.Source, [{"candidate_id": candidate.id, "text": candidate.source}])
 
 

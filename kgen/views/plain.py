@@ -12,7 +12,7 @@ from typing import Any, Mapping
 
 from kgen import events
 from kgen.doctor import Check
-from kgen.evaluator.protocol import Environment
+from kgen.evaluator.protocol import Environment, Timing
 from kgen.store.results import BestRow, CandidateDetail, Judgement, ProblemRow, SweepDetail, SweepRow, Trial
 
 
@@ -52,6 +52,7 @@ def best(row: BestRow, file: Path | None) -> dict[str, Any]:
 def sweep_row(row: SweepRow) -> dict[str, Any]:
     """One sweep of a listing."""
     return {
+        "kind": row.kind,
         "sweep": row.id,
         **_problem(row.problem),
         "device": row.device,
@@ -73,7 +74,6 @@ def sweep_row(row: SweepRow) -> dict[str, Any]:
 def sweep_detail(detail: SweepDetail) -> dict[str, Any]:
     """One sweep in full."""
     return {
-        "kind": "sweep",
         **sweep_row(detail.row),
         "taken_over": detail.taken_over,
         "baselines": detail.baselines,
@@ -120,6 +120,43 @@ def event(item: events.Event) -> dict[str, Any]:
     return {"event": kind, **vars(item)}
 
 
+def judged(item: events.Judged) -> dict[str, Any]:
+    """What one file came to: the answer of ``kgen eval``. What is not known is ``null``."""
+    opened, evaluation, timing, speedup = item.opened, item.evaluation, item.timing, item.speedup
+    problem = opened.problem
+    return {
+        "status": evaluation.status,
+        "reason": evaluation.reason,
+        "phase": evaluation.phase,
+        "accuracy": evaluation.accuracy,
+        "error_ratio": evaluation.error_ratio,
+        "errors": [asdict(error) for error in evaluation.errors],
+        "median_ms": item.median_ms,
+        "speedup": speedup and speedup.mid,
+        "speedup_low": speedup and speedup.low,
+        "speedup_high": speedup and speedup.high,
+        "verdict": item.verdict,
+        "baseline": item.baseline,
+        "baselines": dict(item.baselines),
+        "prepare_ms": timing and timing.prepare_ms,
+        "conditions": timing and dict(timing.conditions),
+        "labels": evaluation.labels,
+        "log": evaluation.log,
+        "seconds": dict(evaluation.seconds),
+        "file": opened.file,
+        "candidate": opened.candidate,
+        "evaluation": item.evaluation_id,
+        "sweep": opened.sweep,
+        "problem": problem.name,
+        "mode": problem.mode,
+        "overrides": dict(problem.overrides),
+        "problem_id": problem.id,
+        "health": {"ok": opened.health.ok, **asdict(opened.health)},
+        "device": opened.device,
+        "environment": _environment(opened.environment),
+    }
+
+
 def _evaluated(item: events.Evaluated) -> dict[str, Any]:
     candidate, evaluation = item.candidate, item.evaluation
     return {
@@ -160,6 +197,10 @@ def _trial(trial: Trial) -> dict[str, Any]:
     return asdict(trial)
 
 
+def _timing(timing: Timing) -> dict[str, Any]:
+    return {**asdict(timing), "conditions": dict(timing.conditions)}
+
+
 def _judgement(judgement: Judgement) -> dict[str, Any]:
     evaluation = judgement.evaluation
     build = evaluation.build
@@ -174,7 +215,7 @@ def _judgement(judgement: Judgement) -> dict[str, Any]:
         "error_ratio": evaluation.error_ratio,
         "errors": [asdict(error) for error in evaluation.errors],
         "build": build and asdict(build),
-        "timing": evaluation.timing and asdict(evaluation.timing),
+        "timing": evaluation.timing and _timing(evaluation.timing),
         "seconds": dict(evaluation.seconds),
         "log": evaluation.log,
         "created_at": judgement.created_at,

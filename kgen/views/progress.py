@@ -1,4 +1,4 @@
-"""A sweep as it runs: a live line on a terminal, a plain line every few seconds elsewhere, or JSON."""
+"""A sweep, or the evaluation of one file, as it runs: live on a terminal, plain lines elsewhere, or JSON."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Tally:
 
 
 class Watch(AbstractContextManager["Watch"]):
-    """What a sweep tells its events to: keeps the tally, and shows nothing."""
+    """What events are told to: keeps a sweep's tally, and shows nothing."""
 
     def __init__(self) -> None:
         self.tally = Tally()
@@ -164,3 +164,46 @@ class Live(Watch):
         self._last_line = time.monotonic()
         budget = self.tally.started.budget if self.tally.started else 0
         self._console.print(f"{self.tally.done}/{budget}  {self.tally.line}", soft_wrap=True)
+
+
+class Notices(Watch):
+    """Writes notices, and nothing else."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        super().__init__()
+        self._write = write
+
+    def show(self, event: events.Event) -> None:
+        if isinstance(event, events.Notice):
+            self._write(event.text)
+
+
+class Steps(Watch):
+    """Shows what the evaluation of one file does: with a spinner on a terminal, one line for each step elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self._spinner = console.status("starting")
+
+    def __enter__(self) -> Steps:
+        self._spinner.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._spinner.stop()
+
+    def show(self, event: events.Event) -> None:
+        if isinstance(event, events.Notice):
+            self._console.print(event.text, style="yellow")
+        elif isinstance(event, events.Opened):
+            self._console.print(f"{event.problem.title}, {event.problem.mode} mode, accuracy {event.accuracy}")
+            self._console.print(f"on {event.device}: {text.environment(event.environment)}")
+            self._console.print(f"eval {event.sweep}: {event.file}, into {event.db}")
+        elif isinstance(event, events.Step):
+            self._step(event.text)
+
+    def _step(self, what: str) -> None:
+        self._spinner.update(what)
+        if not self._console.is_terminal:
+            self._console.print(what)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from kgen.doctor import Check
 from kgen.evaluator.protocol import KernelResources, RegimeErrors
-from kgen.events import Finished, Leader
+from kgen.events import Finished, Judged, Leader
 from kgen.store.results import (
     BestRow,
     CandidateDetail,
@@ -26,13 +26,20 @@ from kgen.store.results import (
 from kgen.views import text
 
 _SPEEDUP = "speedup"  #: heading of the one figure that may wrap: its interval goes below it
+#: What a verdict on a speedup says of the file, before the name of a baseline.
+_COMPARED = {
+    "faster": "faster than",
+    "slower": "slower than",
+    "same": "as fast as",
+    "cannot tell": "not to be told from",
+}
 _TIE = "="  #: beside each of those that cannot be told from the best
 
 
 def best(console: Console, row: BestRow, file: Path | None) -> None:
     """The best of one problem, in full."""
     _facts(console, (("problem", _problem(row.problem)), ("machine", text.environment(row.environment))))
-    _warn_of_gate(console, row.problem)
+    _warn_of_gate(console, row.problem.passed_by)
     trial = row.trial
     if trial is None:
         return
@@ -67,37 +74,50 @@ def bests(console: Console, rows: Sequence[BestRow]) -> None:
 
 
 def sweeps(console: Console, rows: Sequence[SweepRow]) -> None:
-    """A listing of sweeps."""
-    table = _table("sweep", "when", "problem", "device", "class", "> right", "> speedup", "> took", "state")
+    """A listing of sweeps, and of files that were judged on their own."""
+    table = _table("sweep", "kind", "when", "problem", "device", "class", "> right", "> speedup", "> took", "state")
     for row in rows:
         found = row.best
         table.add_row(
             text.short(row.id),
+            row.kind,
             text.moment(row.started_at),
-            _problem(row.problem),
+            _subject(row),
             row.device,
             str(row.accuracy),
             f"{row.right}/{row.tried}",
             text.speedup(found.speedup, found.speedup_low, found.speedup_high) if found else text.MISSING,
             text.duration(row.seconds),
-            row.state,
+            _state(row),
         )
     console.print(table)
+
+
+def _subject(row: SweepRow) -> str:
+    """The problem that was swept; before it the name of the file, where one was judged on its own."""
+    is_file = row.kind == "eval"
+    return f"{Path(row.arguments['file']).name} on {_problem(row.problem)}" if is_file else _problem(row.problem)
+
+
+def _state(row: SweepRow) -> str:
+    """How a sweep ended; of one file that was judged, its status."""
+    is_judged = row.kind == "eval" and row.state == "finished"
+    return ", ".join(row.counts) if is_judged else row.state
 
 
 def sweep(console: Console, detail: SweepDetail) -> None:
     """One sweep in full."""
     row = detail.row
     facts = (
-        ("sweep", f"{row.id}, {row.state}, begun {text.moment(row.started_at)}, took {text.duration(row.seconds)}"),
+        (row.kind, f"{row.id}, {row.state}, begun {text.moment(row.started_at)}, took {text.duration(row.seconds)}"),
         ("problem", _problem(row.problem)),
         ("machine", f"{row.device}: {text.environment(row.environment)}"),
         ("class", f"accuracy {row.accuracy}"),
-        ("coverage", _coverage(detail)),
+        ("file", row.arguments["file"]) if row.kind == "eval" else ("coverage", _coverage(detail)),
         ("baselines", text.baselines(detail.baselines)),
     )
     _facts(console, facts)
-    _warn_of_gate(console, row.problem)
+    _warn_of_gate(console, row.problem.passed_by)
     if detail.leaders:
         console.print(leaders(detail.leaders))
     failures(console, detail.failures)
@@ -166,17 +186,62 @@ def failures(console: Console, groups: Sequence[Failures]) -> None:
 
 def candidate(console: Console, detail: CandidateDetail, file: Path | None) -> None:
     """One candidate in full, but for its source."""
-    kind = "control: all of it is left to the library" if detail.control else f"kernels of its own: {detail.kernels}"
-    facts = [
-        ("candidate", detail.id),
-        ("plan", detail.plan),
-        ("rewrites", ", ".join(detail.rewrites) or "none"),
-        ("params", text.params(detail.params)),
-        ("kind", f"{detail.device_type}, {kind}, {detail.source_lines} lines"),
-    ]
+    facts = [("candidate", detail.id)]
+    if detail.origin == "sweep":
+        facts += [
+            ("plan", detail.plan),
+            ("rewrites", ", ".join(detail.rewrites) or "none"),
+            ("params", text.params(detail.params)),
+        ]
+    facts.append(("kind", f"{detail.device_type}, {_kind(detail)}, {detail.source_lines} lines"))
     _facts(console, facts + ([("source", str(file))] if file else []))
     for judgement in detail.judgements:
         _judgement(console, judgement)
+
+
+def _kind(detail: CandidateDetail) -> str:
+    if detail.origin != "sweep":
+        return "a file from outside"
+    return "control: all of it is left to the library" if detail.control else f"kernels of its own: {detail.kernels}"
+
+
+def judged(console: Console, item: Judged) -> None:
+    """What one file came to: the verdict first, then what it stands on."""
+    opened, evaluation = item.opened, item.evaluation
+    console.print(_verdict(item), style="bold green" if item.ok else "bold red")
+    _warn_of_gate(console, opened.health.passed_by)
+    facts = [("problem", f"{opened.problem.title}, {opened.problem.mode} mode, at accuracy {evaluation.accuracy}")]
+    if evaluation.error_ratio is not None:
+        facts.append(("error", f"{text.error_ratio(evaluation.error_ratio)} PyTorch's own"))
+    facts += _timed(item)
+    facts += [("labels", ", ".join(evaluation.labels))] if evaluation.labels else []
+    facts += [("candidate", text.short(opened.candidate)), ("eval", opened.sweep)]
+    facts += [("log", evaluation.log)] if evaluation.log else []
+    _facts(console, facts)
+    if evaluation.errors:
+        console.print(_errors(evaluation.errors))
+
+
+def _verdict(item: Judged) -> str:
+    """The status, and what it means, in one line."""
+    if not item.ok:
+        return f"{item.evaluation.status}: {item.evaluation.reason}"
+    if item.speedup is None or item.verdict is None:
+        return f"{item.evaluation.status}: right"
+    figures = text.speedup(item.speedup.mid, item.speedup.low, item.speedup.high)
+    return f"{item.evaluation.status}: right, and {_COMPARED[item.verdict]} {item.baseline}: {figures}"
+
+
+def _timed(item: Judged) -> list[tuple[str, str]]:
+    """The figures of a file that was timed."""
+    if item.timing is None:
+        return []
+    prepared = f", and {text.milliseconds(item.timing.prepare_ms)} once to prepare" if item.timing.prepare_ms else ""
+    facts = [("time", text.milliseconds(item.median_ms) + prepared)]
+    facts.append(("baselines", text.baselines(dict(item.baselines))))
+    if item.timing.conditions:
+        facts.append(("conditions", text.conditions(dict(item.timing.conditions))))
+    return facts
 
 
 def source(console: Console, source: str) -> None:
@@ -215,7 +280,7 @@ def _judgement(console: Console, judgement: Judgement) -> None:
     ]
     facts += [("reason", evaluation.reason)] if evaluation.reason else []
     facts += [("labels", ", ".join(evaluation.labels))] if evaluation.labels else []
-    facts += [(f"sweep {trial.sweep}", _result(trial)) for trial in judgement.trials]
+    facts += [(f"{trial.kind} {trial.sweep}", _result(trial)) for trial in judgement.trials]
     facts += [("log", evaluation.log)] if evaluation.log else []
     _facts(console, facts)
     if evaluation.build and evaluation.build.kernels:
@@ -264,9 +329,9 @@ def _rejections(console: Console, groups: Sequence[Rejections]) -> None:
     console.print(table)
 
 
-def _warn_of_gate(console: Console, problem: ProblemRow) -> None:
-    if problem.passed_by:
-        passed = ", ".join(problem.passed_by)
+def _warn_of_gate(console: Console, passed_by: Sequence[str]) -> None:
+    if passed_by:
+        passed = ", ".join(passed_by)
         console.print(
             f"beware: this problem's gate is passed by {passed}; a result on it proves little", style="yellow"
         )

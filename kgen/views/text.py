@@ -65,6 +65,12 @@ def baselines(values: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {milliseconds(value)}" for name, value in values.items()) or "not timed"
 
 
+def conditions(values: Mapping[str, str | float]) -> str:
+    """What a timing was taken under, in one line: ``cache cold, sm clock mhz 1980``."""
+    shown = {name: f"{value:g}" if isinstance(value, float) else value for name, value in values.items()}
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items())
+
+
 def environment(value: Environment) -> str:
     """A machine in one line."""
     parts = [value.device, value.arch, value.toolkit, value.compiler, f"torch {value.torch}"]

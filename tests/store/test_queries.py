@@ -169,6 +169,49 @@ def test_each_problem_has_its_own_best_and_the_latest_swept_comes_first(filled: 
     assert [row.problem.name for row in queries.best(store, limit=1)] == ["another"]
 
 
+def judge_file(filled: Filled, text: str, low: float, speedup: float, high: float) -> str:
+    """A file from outside, judged on its own; the id that the store has it under."""
+    filled.sweep = filled.store.start_sweep(
+        problem=filled.problem,
+        environment=filled.environment,
+        accuracy=filled.accuracy,
+        device=filled.device,
+        arguments={"file": "file.py"},
+        combinations=1,
+        budget=1,
+        kind="eval",
+    )
+    filled.finish(candidate(text), low, speedup, high)
+    return filled.sweep
+
+
+def test_file_from_outside_is_never_best(filled: Filled) -> None:
+    filled.finish(candidate("of a sweep"), 1.1, 1.2, 1.3)
+    judge_file(filled, "from outside", 8.9, 9.0, 9.1)
+    assert best_id(filled) == candidate("of a sweep").id
+
+
+def test_problem_on_which_only_files_were_judged_has_no_best(store: Store) -> None:
+    outside = Filled(store, problem=problem("another", source="another source"))
+    with store.database.write() as connection:
+        connection.exec_driver_sql("DELETE FROM sweep")
+    judge_file(outside, "from outside", 8.9, 9.0, 9.1)
+    assert queries.best(store) == []
+
+
+def test_files_are_listed_among_the_sweeps_and_told_from_them(filled: Filled) -> None:
+    sweep = filled.sweep
+    judged = judge_file(filled, "from outside", 1.1, 1.2, 1.3)
+    assert [(row.id, row.kind) for row in queries.sweeps(filled.store)] == [(judged, "eval"), (sweep, "sweep")]
+
+
+def test_candidate_tells_sweeps_from_files_judged_on_their_own(filled: Filled) -> None:
+    filled.judge(candidate("both"))
+    judge_file(filled, "both", 1.1, 1.2, 1.3)
+    judgements = queries.candidate(filled.store, candidate("both").id).judgements
+    assert [trial.kind for judgement in judgements for trial in judgement.trials] == ["eval", "sweep"]
+
+
 def test_sweeps_come_the_latest_first_with_their_counts(filled: Filled) -> None:
     filled.judge(candidate("a"))
     filled.judge(candidate("b"), Status.CRASHED)
@@ -195,6 +238,19 @@ def test_sweep_that_goes_on_shows_its_fastest_so_far(filled: Filled) -> None:
     filled.judge(candidate("fast"), speedup=1.2)
     [row] = queries.sweeps(filled.store)
     assert row.best and row.best.candidate == candidate("fast").id
+
+
+def test_each_sweep_that_goes_on_shows_its_own_fastest_beside_its_own_baselines(filled: Filled) -> None:
+    for text, speedup, baseline in (("first", 1.5, "eager"), ("second", 1.25, "compile")):
+        filled.sweep = filled.start()
+        filled.judge(candidate(f"slower {text}"), speedup=1.1)
+        filled.judge(candidate(text), speedup=speedup)
+        filled.store.add_timings(filled.sweep, filled.environment.id, Accuracy.FP32, [timing(baseline, (3.0,))])
+    found = [row.best for row in queries.sweeps(filled.store, limit=2)]
+    assert [best and (best.candidate, best.baseline) for best in found] == [
+        (candidate("second").id, "compile"),
+        (candidate("first").id, "eager"),
+    ]
 
 
 def test_failures_are_grouped_with_the_first_as_example(filled: Filled) -> None:
@@ -263,6 +319,18 @@ def statements(store: Store) -> Iterator[list[tuple[str, Any]]]:
     event.listen(store.database.engine, "before_cursor_execute", listen)
     yield seen
     event.remove(store.database.engine, "before_cursor_execute", listen)
+
+
+@pytest.mark.parametrize("question", [queries.sweeps, queries.best])
+def test_more_sweeps_take_no_more_statements(filled: Filled, question: Callable[[Store], Any]) -> None:
+    taken = []
+    for number in range(3):
+        another = Filled(filled.store, problem=problem(f"number {number}", source=f"source {number}"))
+        another.judge(candidate(), speedup=1.5)
+        with statements(filled.store) as seen:
+            assert len(question(filled.store)) > number
+        taken.append(len(seen))
+    assert taken[0] == taken[1] == taken[2]
 
 
 QUESTIONS: dict[str, Callable[[Filled, Candidate], Any]] = {

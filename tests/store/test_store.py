@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from samples import Filled, candidate, environment, evaluation, problem, timing
 
-from kgen.candidate import Rejection
+from kgen.candidate import Candidate, Rejection
 from kgen.errors import NotFoundError, StoreBusyError
 from kgen.evaluator.protocol import Accuracy, Depth, Evaluation, Health, Status
 from kgen.store import Store, holder, queries
@@ -39,6 +39,42 @@ def test_evaluation_comes_back_as_it_was_given(filled: Filled) -> None:
     filled.judge(candidate())
     judged = filled.store.evaluated(filled.sweep)
     assert {name: as_given(item) for name, item in judged.items()} == {candidate().id: evaluation(candidate())}
+
+
+def test_conditions_of_a_timing_come_back_in_their_order(filled: Filled) -> None:
+    given = evaluation(candidate())
+    under = (("sm_clock_mhz", 1980.0), ("cache", "cold"))
+    given = replace(given, timing=replace(timing(candidate().id), conditions=under))
+    filled.store.add_evaluation(filled.sweep, candidate(), given, environment_id=filled.environment.id)
+    found = filled.store.evaluated(filled.sweep)[candidate().id].timing
+    assert found and found.conditions == under
+
+
+@pytest.mark.parametrize(("cache", "is_known"), [("cold", True), ("warm", False)])
+def test_what_was_timed_with_a_warm_cache_is_not_taken_over(filled: Filled, cache: str, is_known: bool) -> None:
+    given = evaluation(candidate())
+    given = replace(given, timing=replace(timing(candidate().id), conditions=(("cache", cache),)))
+    filled.store.add_evaluation(filled.sweep, candidate(), given, environment_id=filled.environment.id)
+    assert (filled.store.known(candidate().id, filled.environment.id, FP32) is not None) == is_known
+
+
+def described(filled: Filled, *seen_as: Candidate) -> tuple[str, str, int]:
+    """How the store describes a text after it came as each of these candidates."""
+    for item in seen_as:
+        filled.judge(item)
+    found = queries.candidate(filled.store, item.id)
+    return found.origin, found.plan, found.kernels
+
+
+OUTSIDE = Candidate(candidate().source, "outside", {}, "cpu", origin="file")
+
+
+def test_file_from_outside_that_a_sweep_renders_later_is_described_by_the_sweep(filled: Filled) -> None:
+    assert described(filled, OUTSIDE, candidate()) == ("sweep", candidate().plan, 1)
+
+
+def test_rendered_candidate_that_comes_as_a_file_stays_as_described(filled: Filled) -> None:
+    assert described(filled, candidate(), OUTSIDE) == ("sweep", candidate().plan, 1)
 
 
 def test_figure_that_is_no_number_comes_back(filled: Filled) -> None:
@@ -210,6 +246,13 @@ def test_sweep_of_a_killed_process_is_unfinished(filled: Filled) -> None:
 def test_interrupted_sweep_is_unfinished(filled: Filled) -> None:
     filled.store.finish_sweep(filled.sweep, "interrupted", 1.0, None)
     assert unfinished(filled) == filled.sweep
+
+
+def test_interrupted_evaluation_of_a_file_is_no_unfinished_sweep(filled: Filled) -> None:
+    filled.store.finish_sweep(filled.sweep, "interrupted", 1.0, None)
+    with filled.store.database.write() as connection:
+        connection.exec_driver_sql("UPDATE sweep SET kind = 'eval'")
+    assert unfinished(filled) is None
 
 
 def test_finished_sweep_is_not_unfinished(filled: Filled) -> None:
