@@ -43,13 +43,18 @@ _JOIN_SECONDS = 5.0
 _CPU_COMPILE_SECONDS = 60.0
 _LOG_BYTES = 1 << 20
 _SLEEP_FACTOR, _SLEEP_NS, _MOST_SLEEP_NS = 1.5, 30_000, 20_000_000
+#: How a candidate may be held, the best way first: whether behind walls, whether as a user of its own, in words.
+_HOLDS = ((True, True, "as another user"), (True, False, "behind walls"), (False, False, "at all"))
 _PRINTED_WALLS: set[str] = set()
 
 
 def _worker_environment(scratch: Path, extensions: Path) -> dict[str, str]:
     """Everything that torch and its compilers write goes below the worker's own scratch folder."""
-    caches = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH", "TMPDIR")
-    return {name: str(scratch) for name in caches} | {"TORCH_EXTENSIONS_DIR": str(extensions)}
+    folders = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH", "TMPDIR", "HOME")
+    return {name: str(scratch) for name in folders} | {
+        "TORCH_EXTENSIONS_DIR": str(extensions),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # otherwise it leaves processes behind that wait for more
+    }
 
 
 class Evaluator:
@@ -104,8 +109,8 @@ class Evaluator:
         self._baseline_timings: tuple[Timing, ...] = ()
         self._eager: Habits | None = None  # what PyTorch's own calls take
         self._health: Health | None = None
-        self._walled = True
-        self._walls_hold = False  # a worker has started behind them
+        self._held = 0  # how candidates are held: an index of _HOLDS
+        self._holds = False  # a worker has started so
 
     # ---- life ----------------------------------------------------------------------------------------------
 
@@ -343,22 +348,25 @@ class Evaluator:
 
     def _start_worker(self, options: dict[str, Any], log: Path, environment: dict[str, str]) -> WorkerClient:
         """A worker behind its walls, ready for a candidate. Where no process starts behind them (a GPU's driver may
-        refuse), candidates run without, and that is said once."""
+        refuse), candidates run with fewer, and that is said once."""
+        limits = self.limits
         while True:
+            walled, own_user, words = _HOLDS[self._held]
             child = self._server.spawn("candidate", self._options() | options | {
-                "walled": self._walled, "own_user": True, "host_bytes": self.limits.host_bytes,
-                "scratch_bytes": self.limits.scratch_bytes,
-                "processes": self.limits.processes + 4 * self._threads}, log, environment)
+                "walled": walled, "own_user": own_user, "watched": True, "host_bytes": limits.host_bytes,
+                "scratch_bytes": limits.scratch_bytes, "device_share": limits.device_share,
+                "processes": limits.processes + 4 * self._threads}, log, environment)
             try:
                 self._warn_of_walls(_await_ready(child, log))
             except EvaluatorError as error:
                 child.kill()
-                if not self._walled or self._walls_hold:
+                if self._holds or self._held + 1 == len(_HOLDS):
                     raise
-                self._walled = False
-                self._notice(f"no process starts behind walls here, so candidates run without them: {error}")
+                self._held += 1
+                self._notice(f"no process starts {words} here, so candidates run without: {error}")
                 continue
-            self._walls_hold = self._walled
+            self._holds = True
+            child.watch(limits.host_bytes)
             return WorkerClient(child, uuid.uuid4().hex)
 
     def _load(self, worker: WorkerClient, what: dict[str, Any]) -> dict[str, Any]:
@@ -484,6 +492,7 @@ class _Judgement:
         limits = evaluator.limits
         self._worker.enter(Phase.LOAD, limits.load_seconds if built else limits.load_seconds + limits.build_seconds)
         reply = evaluator._load(self._worker, {"path": str(path)})
+        self._worker.look_for_processes()
         self._matched = reply.get("matched") is True
         if not self._matched:
             self._labels.append("kernelbench protocol")

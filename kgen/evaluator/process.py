@@ -110,9 +110,10 @@ class Child:
         self._most_bytes = 0
 
     def watch(self, most_bytes: int) -> None:
-        """From now on, count new processes below this one, and end them all when they hold more than ``most_bytes`` of
-        memory."""
-        self._family, self._most_bytes = Family(self._pid), most_bytes
+        """From now on, know which processes below this one are new, and end them all when they hold ``most_bytes`` of
+        memory more than now."""
+        self._family = Family(self._pid)
+        self._most_bytes = self._family.resident_bytes() + most_bytes
 
     def strangers(self) -> list[str]:
         """The names of the processes that were started since :meth:`watch` and still live."""

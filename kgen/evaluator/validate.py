@@ -6,13 +6,14 @@ Everything that a worker says is untrusted: it is compared with what the oracle 
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from dataclasses import dataclass
 from typing import Any, Sequence
 
 from kgen.errors import EvaluatorError, ProblemError
 from kgen.evaluator.channel import ChannelTimeout
-from kgen.evaluator.process import Child, ChildDied
+from kgen.evaluator.process import Child, ChildDied, MemoryExceeded
 from kgen.evaluator.protocol import Phase, RegimeErrors, Status
 
 _REASON_CHARACTERS = 300
@@ -68,12 +69,15 @@ class WorkerClient:
         self.phase, self._left, self._budget = phase, seconds, seconds
 
     def ask(self, do: str, fds: Sequence[int] = (), **request: Any) -> dict[str, Any]:
-        """The worker's answer. Raises :class:`Failure` when it crashed or took too long."""
+        """The worker's answer. Raises :class:`Failure` when it crashed, took too long or too much, or interfered."""
         started = time.monotonic()
+        number = secrets.randbits(48)  # what forges an answer does not know it
         try:
-            reply, got = self.child.ask({"do": do} | request, fds, deadline=started + self._left)
+            reply, got = self.child.ask({"do": do, "id": number} | request, fds, deadline=started + self._left)
         except ChildDied as error:
             raise self._death(error.status) from error
+        except MemoryExceeded as error:
+            raise Failure(Status.OUT_OF_MEMORY, str(error), self.phase) from error
         except ChannelTimeout as error:
             text = f"did not end within {self._budget:g} s while it was to {_VERBS[self.phase]}"
             raise Failure(Status.TIMEOUT, text, self.phase) from error
@@ -81,7 +85,19 @@ class WorkerClient:
             self._left = max(0.0, self._left - (time.monotonic() - started))
         for fd in got:  # a worker has nothing to send
             os.close(fd)
+        if reply.pop("id", None) != number:
+            raise Failure(Status.SUSPICIOUS, "it sent an answer that is not the harness's", self.phase)
+        if reply.get("findings"):
+            raise Failure(Status.SUSPICIOUS, "; ".join(map(str, reply["findings"])), self.phase)
         return reply
+
+    def look_for_processes(self) -> None:
+        """Raises :class:`Failure` when processes live that the candidate started."""
+        left = self.child.strangers()
+        if left:
+            what = "a process" if len(left) == 1 else f"{len(left)} processes"
+            names = ", ".join(sorted(set(left))[:3])
+            raise Failure(Status.SUSPICIOUS, f"it left {what} running: {names}", self.phase)
 
     def _death(self, status: int | None) -> Failure:
         what = str(ChildDied(status))
@@ -166,8 +182,7 @@ def audit(worker: WorkerClient) -> None:
     _raised(reply, worker.phase)
     if reply.get("mutated"):
         raise Failure(Status.MUTATED_INPUT, f"it wrote into {reply['mutated']}", worker.phase)
-    if reply.get("flags"):
-        raise Failure(Status.SUSPICIOUS, f"it changed {reply['flags']}", worker.phase)
+    worker.look_for_processes()
 
 
 def _run_case(

@@ -23,7 +23,7 @@ from typing import Any, Callable
 
 import torch
 
-from kgen.evaluator import driver, walls
+from kgen.evaluator import driver, walls, watch
 from kgen.evaluator.arena import Arena, describe, map_tensors, tensors
 from kgen.evaluator.channel import Channel
 from kgen.evaluator.device_arena import DeviceArena, open_arena
@@ -34,6 +34,7 @@ _FILE_BYTES = 256 << 20
 _MESSAGE_CHARACTERS = 400
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc")  # in a RuntimeError's message
 _POISON_BLOCKS = 3
+_REPORTED = ("load", "audit")  #: requests that are answered with what the watch found, if anything
 _FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 bytes
 _PERTURB = -6  # mallopt: fill what is allocated and freed
 _PERTURB_BYTE = 0x80
@@ -77,6 +78,7 @@ class Subject:
         self.last: Any = None
         self.flush_buffer: torch.Tensor | None = None
         self.output: Arena | DeviceArena | None = None
+        self.returned: Callable[[Any], None] = lambda output: None  # looks at what a forward left behind
 
     # ---- loading -------------------------------------------------------------------------------------------
 
@@ -172,6 +174,7 @@ class Subject:
             output = self.call_model(*inputs)
         if self.cuda:
             _synchronize()
+        self.returned(output)
         buffers = {k: v.detach().clone() for k, v in self.model.named_buffers() if k in self.weights}
         return output, buffers
 
@@ -206,13 +209,13 @@ class Subject:
         return {name: node, "end": end}
 
     def audit(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """What must not have changed: parameters, and torch's global switches."""
+        """What must not have changed: parameters."""
         assert self.model is not None
         changed = ""
         for name, parameter in self.model.named_parameters():
             if name in self.weights and not _bitwise(parameter.detach(), self.weights[name]):
                 changed = f"parameter {name}"
-        return {"mutated": changed, "flags": _flags(self), "peak_bytes": self._peak_bytes()}
+        return {"mutated": changed, "peak_bytes": self._peak_bytes()}
 
     def _peak_bytes(self) -> int:
         return torch.cuda.max_memory_allocated() if self.cuda else 0
@@ -315,20 +318,6 @@ class Subject:
         return self._write("output", [self.last, {}], 0)
 
 
-def _flags(subject: Subject) -> str:
-    """The first global switch that is not as it was set, in words."""
-    tf32 = subject.accuracy == "tf32"
-    found = {
-        "TF32 for products": torch.backends.cuda.matmul.allow_tf32 == tf32,
-        "TF32 for cuDNN": torch.backends.cudnn.allow_tf32 == tf32,
-        "the number of threads": torch.get_num_threads() == subject.threads,
-        "the default dtype": torch.get_default_dtype() == torch.float32,
-        "gradient mode": torch.is_grad_enabled(),
-        "deterministic algorithms": not torch.are_deterministic_algorithms_enabled(),
-    }
-    return next((name for name, kept in found.items() if not kept), "")
-
-
 def _bitwise(a: Any, b: Any) -> bool:
     """Whether two values are the same bit for bit; values of unlike structure are not."""
     if describe(a)[0] != describe(b)[0]:
@@ -414,6 +403,11 @@ def _put_up_walls(options: dict[str, Any]) -> list[str]:
     ))
 
 
+def _try_device(device: str) -> None:
+    torch.ones(8, 8, device=device) @ torch.ones(8, 8, device=device)
+    torch.cuda.synchronize()
+
+
 def main(channel: Channel, options: dict[str, Any]) -> None:
     """The worker's process: walls, then requests until the channel closes."""
     os.chdir(options["scratch"])
@@ -423,15 +417,20 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     if subject.cuda:
         # CUDA starts, and cuBLAS is loaded, while this process may still do what they need.
         torch.cuda.set_device(options["device"])
-        torch.ones(8, 8, device=options["device"]) @ torch.ones(8, 8, device=options["device"])
-        torch.cuda.synchronize()
+        _try_device(options["device"])
+        torch.cuda.set_per_process_memory_fraction(options.get("device_share", 1.0))
     missing = _put_up_walls(options) if options["walled"] else []
+    if subject.cuda:
+        _try_device(options["device"])
     if options["walled"] and not subject.cuda:
         _fill_allocations(_PERTURB_BYTE)
     handlers = {"load": subject.load, "run": subject.run, "audit": subject.audit, "prepare": subject.prepare,
                 "arm": subject.arm, "go": subject.go, "fetch": subject.fetch}
     channel.receive()
     channel.send({"missing_walls": missing})
+    report, tell = None, channel.sock.sendmsg
+    if options.get("watched"):
+        subject.returned, report = watch.install(options["writable"], options["device"])
     while True:
         request, fds = channel.receive()
         try:
@@ -445,4 +444,8 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
             reply = _failure(error)
         sys.stdout.flush()
         sys.stderr.flush()
-        channel.send(reply)
+        found = report(request["id"]) if report and request["do"] in _REPORTED and "error" not in reply else None
+        if found:
+            tell([found])
+        else:
+            channel.send(reply | {"id": request["id"]})
