@@ -45,6 +45,7 @@ _LOG_BYTES = 1 << 20
 _SLEEP_FACTOR, _SLEEP_NS, _MOST_SLEEP_NS = 1.5, 30_000, 20_000_000
 #: How a candidate may be held, the best way first: whether behind walls, whether as a user of its own, in words.
 _HOLDS = ((True, True, "as another user"), (True, False, "behind walls"), (False, False, "at all"))
+_NO_LIMIT = 1 << 62
 _PRINTED_WALLS: set[str] = set()
 
 
@@ -335,6 +336,7 @@ class Evaluator:
         self._starting = child
         try:
             _await_ready(child, self.home / "logs" / f"baseline-{name}.log")
+            child.watch(_NO_LIMIT)  # for what it does while nothing is asked of it
             worker.enter(Phase.LOAD, self.limits.compile_seconds if self._cuda else min(
                 self.limits.compile_seconds, _CPU_COMPILE_SECONDS))
             self._load(worker, {"baseline": name, "problem": self._problem_fields()})

@@ -84,6 +84,16 @@ class Family:
                 found.append(name)
         return sorted(found)
 
+    def processor_ms(self) -> float:
+        """The time that the processes' threads have run on a processor so far, in milliseconds."""
+        ns = 0
+        for task in (task for folder in self._folders() for task in folder.glob("task/*/schedstat")):
+            try:
+                ns += int(task.read_text().split()[0])
+            except (OSError, IndexError):
+                continue
+        return ns / 1e6
+
     def resident_bytes(self) -> int:
         """The memory that the processes hold and share with no file."""
         pages = 0
@@ -114,6 +124,15 @@ class Child:
         memory more than now."""
         self._family = Family(self._pid)
         self._most_bytes = self._family.resident_bytes() + most_bytes
+
+    def idle_work(self, seconds: float) -> float | None:
+        """How many milliseconds of processor time the process and what it started use up within ``seconds`` in which
+        nothing is asked of them; ``None`` where nobody watches."""
+        if self._family is None:
+            return None
+        before = self._family.processor_ms()
+        time.sleep(seconds)
+        return self._family.processor_ms() - before
 
     def strangers(self) -> list[str]:
         """The names of the processes that were started since :meth:`watch` and still live."""

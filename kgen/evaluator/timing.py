@@ -35,6 +35,10 @@ UNJOINED_MS, UNJOINED_SHARE = 0.3, 0.1
 #: Fetching an output may take this many times as long as PyTorch's own, and this share of a sample: more is work done
 #: when it is looked at.
 FETCH_FACTOR, FETCH_SHARE = 3.0, 0.5
+#: How long a worker is watched after a call while nothing is asked of it, in seconds; threads that wait for the next
+#: parallel loop spin for a few milliseconds, and PyTorch's do too, so only what goes beyond is work put off.
+IDLE_SECONDS = 0.03
+IDLE_MS = 8.0
 #: Nothing moves its inputs and outputs this much faster than a device copy. Writes that end in the cache are fast, and
 #: the last cache of a server's CPU is never cold.
 COPY_MARGIN = {"cpu": 10.0, "cuda": 4.0}
@@ -47,6 +51,7 @@ class Habits:
     outside: float  #: of a call outside its sample, at the upper quartile
     unjoined: float  #: that a synchronised call takes more than a sample
     fetch: float  #: to fetch an output, at least
+    idle: float  #: of processor time used after a call, while nothing is asked
 
 
 @dataclass
@@ -66,6 +71,7 @@ class Runner:
     outside: list[float] = field(default_factory=list)
     synced: list[float] = field(default_factory=list)
     fetches: list[float] = field(default_factory=list)
+    idle: list[float] = field(default_factory=list)
 
     @property
     def prepare_ms(self) -> float:
@@ -84,14 +90,23 @@ class Runner:
 
     def habits(self) -> Habits:
         """What others may take beside their samples, if this subject is PyTorch."""
-        return Habits(_quartile(self.outside, 2), self.unjoined, min(self.fetches, default=0.0))
+        return Habits(_quartile(self.outside, 2), self.unjoined, min(self.fetches, default=0.0),
+                      max(self.idle, default=0.0))
 
-    def call(self, generator: random.Random, how: str, *, checked: bool = False) -> float:
-        """One call, in each mode. Raises :class:`Failure` when it fails, or claims more than the clock allows."""
+    def call(
+        self, generator: random.Random, how: str, *, checked: bool = False, watched: bool = False
+    ) -> float:
+        """One call, in each mode. Raises :class:`Failure` when it fails, or claims more than the clock allows.
+
+        The output of a ``checked`` call is fetched and judged; before that, the worker of a ``watched`` call is left
+        alone for a while, and should be idle.
+        """
         key, total = generator.getrandbits(48), 0.0
         for mode in self.modes:
             raise_if_failed(self.worker.ask("arm", key=key, mode=mode, cold=self.cold), Phase.TIME)
             total += self._go(how)
+            if watched and (used := self.worker.idle_work(IDLE_SECONDS)) is not None:
+                self.idle.append(used)
             if checked:
                 self._fetch(mode, key)
         return total
@@ -116,22 +131,23 @@ class Runner:
         if self.check is not None:
             self.check(reply, mode, key)
 
-    def burst(self, calls: int, generator: random.Random, checked: int = -1) -> None:
+    def burst(self, calls: int, generator: random.Random, checked: int = -1, *, watched: bool = False) -> None:
         """Make a burst of ``calls`` samples; calls bracketed by synchronisations are made beside them.
 
-        The output of the sample of number ``checked`` is fetched and judged.
+        The output of the sample of number ``checked`` is fetched and judged, at once or after the worker was watched.
         """
         samples: list[float] = []
         while len(samples) < calls:
             if self.cuda and generator.random() < SYNC_SHARE:
                 self.synced.append(self.call(generator, "sync"))
             else:
-                samples.append(self.call(generator, "event", checked=len(samples) == checked))
+                now = len(samples) == checked
+                samples.append(self.call(generator, "event", checked=now, watched=now and watched))
         self.bursts.append(tuple(samples))
 
     def forget(self) -> None:
         """Begin anew, without samples."""
-        self.bursts, self.outside, self.synced, self.fetches = [], [], [], []
+        self.bursts, self.outside, self.synced, self.fetches, self.idle = [], [], [], [], []
 
     def timing(self, depth: Depth, session: str, conditions: tuple[tuple[str, str | float], ...] = ()) -> Timing:
         return Timing(self.name, depth, session, tuple(self.bursts), self.prepare_ms, conditions)
@@ -153,12 +169,12 @@ def least_ms(moved_bytes: int, gbytes_per_second: float, device_type: str) -> fl
 
 
 def screen(runner: Runner, generator: random.Random, bursts: int = SCREEN_BURSTS) -> None:
-    """Time a subject alone and briefly; one output on the way is checked, and the last."""
+    """Time a subject alone and briefly; one output on the way is checked at once, and the last after watching."""
     calls = calls_per_burst(runner.steady_ms)
     chosen = generator.randrange(bursts * calls - 1)
     for number in range(bursts):
-        checked = calls - 1 if number == bursts - 1 else chosen - number * calls
-        runner.burst(calls, generator, checked)
+        last = number == bursts - 1
+        runner.burst(calls, generator, calls - 1 if last else chosen - number * calls, watched=last)
 
 
 def interleave(
@@ -180,7 +196,7 @@ def interleave(
         for runner in (alive if rounds % 2 == 0 else alive[::-1]).copy():
             checked = generator.randrange(calls) if not rounds or generator.random() < CHECK_SHARE else -1
             try:
-                runner.burst(calls, generator, checked)
+                runner.burst(calls, generator, checked, watched=not rounds)
             except Failure as failure:
                 alive.remove(runner)
                 failed(runner, failure)
@@ -214,4 +230,8 @@ def doubts(runner: Runner, *, eager: Habits | None, floor_ms: float) -> str:
     fetch = min(runner.fetches, default=0.0)
     if fetch > FETCH_FACTOR * eager.fetch + FETCH_SHARE * middle:
         return f"its output takes {fetch:.3g} ms to fetch, PyTorch's {eager.fetch:.3g} ms: work done when looked at"
+    idle = min(runner.idle, default=0.0)
+    if idle > eager.idle + IDLE_MS:
+        return (f"it uses {idle:.3g} ms of processor time after a call returned, PyTorch's {eager.idle:.3g} ms: "
+                f"work put off")
     return ""

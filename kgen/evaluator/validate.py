@@ -99,6 +99,10 @@ class WorkerClient:
             names = ", ".join(sorted(set(left))[:3])
             raise Failure(Status.SUSPICIOUS, f"it left {what} running: {names}", self.phase)
 
+    def idle_work(self, seconds: float) -> float | None:
+        """Milliseconds of processor time that it uses within ``seconds`` in which nothing is asked of it."""
+        return self.child.idle_work(seconds)
+
     def _death(self, status: int | None) -> Failure:
         what = str(ChildDied(status))
         if status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == 9:
