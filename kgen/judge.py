@@ -167,7 +167,7 @@ class _Eval:
         """Build, validate and screen the file; where it is right, time it beside the baselines."""
         self._step("building")
         build = self.evaluator.builder().build(self.candidate.source)
-        self._step("loading, validating, timing alone")
+        self._step("loading, validating, preparing the baselines, timing alone")
         evaluation = self.evaluator.evaluate(self.candidate, build)
         evaluation_id = self._keep(evaluation)
         if evaluation.status is not Status.OK:

@@ -67,7 +67,7 @@ def baselines(values: Mapping[str, float]) -> str:
 
 def conditions(values: Mapping[str, str | float]) -> str:
     """What a timing was taken under, in one line: ``cache cold, sm clock mhz 1980``."""
-    shown = {name: f"{value:g}" if isinstance(value, float) else value for name, value in values.items()}
+    shown = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in values.items()}
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items())
 
 
