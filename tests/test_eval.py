@@ -187,8 +187,10 @@ def test_interrupt_beside_the_baselines_keeps_what_was_judged_and_leaves_no_proc
     (tmp_path / "file.py").write_text(render())
     home = Home(tmp_path)
     process = home.start(*EVAL, "--time", "60")
-    assert process.stdout and any(line.startswith("timing beside") for line in process.stdout)
+    assert process.stdout
+    is_reached = any(line.startswith("timing beside") for line in process.stdout)
     ended, _ = end(process, signal.SIGINT)
+    assert is_reached, ended.err
     assert (ended.code, ended.err.splitlines()[-1]) == (130, "kgen: interrupted")
     assert home.strays() == []
     assert home.ask("SELECT state, status FROM sweep JOIN trial ON sweep_id = sweep.id") == [("interrupted", "ok")]
