@@ -494,7 +494,7 @@ class _Judgement:
         limits = evaluator.limits
         self._worker.enter(Phase.LOAD, limits.load_seconds if built else limits.load_seconds + limits.build_seconds)
         reply = evaluator._load(self._worker, {"path": str(path)})
-        self._worker.look_for_processes()
+        self._worker.look_around()
         self._matched = reply.get("matched") is True
         if not self._matched:
             self._labels.append("kernelbench protocol")

@@ -94,16 +94,29 @@ class Family:
                 continue
         return ns / 1e6
 
-    def resident_bytes(self) -> int:
-        """The memory that the processes hold and share with no file."""
-        pages = 0
-        for folder in self._folders():
-            try:
-                resident, shared = (folder / "statm").read_text().split()[1:3]
-            except OSError:
-                continue
-            pages += int(resident) - int(shared)
-        return pages * os.sysconf("SC_PAGE_SIZE")
+    def held(self) -> tuple[int, int]:
+        """How many new processes there are, and the bytes of memory that all of them hold; what two share counts
+        twice."""
+        folders = self._folders()
+        return len(set(folders) - self._founders), sum(map(_held, folders))
+
+
+def _held(folder: Path) -> int:
+    """The bytes of memory that the process in ``folder`` of a /proc holds, but for those of files on disks; files in
+    memory that it made and has open among them."""
+    total = 0
+    try:
+        fields = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
+        total = sum(int(fields[name].split()[0]) << 10 for name in ("RssAnon", "RssShmem"))
+        user = int(fields["Uid"].split()[0])
+        for entry in os.listdir(folder / "fd"):
+            path = folder / "fd" / entry
+            if os.readlink(path).startswith("/memfd:"):
+                found = os.stat(path)
+                total += found.st_blocks * 512 if found.st_uid == user else 0
+    except (OSError, KeyError):
+        pass  # it ended, or is a process without memory
+    return total
 
 
 class Child:
@@ -123,7 +136,7 @@ class Child:
         """From now on, know which processes below this one are new, and end them all when they hold ``most_bytes`` of
         memory more than now."""
         self._family = Family(self._pid)
-        self._most_bytes = self._family.resident_bytes() + most_bytes
+        self._most_bytes = self._family.held()[1] + most_bytes
 
     def idle_work(self, seconds: float) -> float | None:
         """How many milliseconds of processor time the process and what it started use up within ``seconds`` in which
@@ -133,6 +146,16 @@ class Child:
         before = self._family.processor_ms()
         time.sleep(seconds)
         return self._family.processor_ms() - before
+
+    def look_at_memory(self) -> None:
+        """Raises :class:`MemoryExceeded`, and ends the processes, where they hold too much."""
+        if self._family is None:
+            return
+        new, held = self._family.held()
+        if held > self._most_bytes:
+            self.terminate()
+            who = f"it and the {new} processes that it started" if new else "it"
+            raise MemoryExceeded(f"{who} held {held / 1e9:.1f} GB of memory, more than {self._most_bytes / 1e9:.1f}")
 
     def strangers(self) -> list[str]:
         """The names of the processes that were started since :meth:`watch` and still live."""
@@ -164,11 +187,7 @@ class Child:
             try:
                 return self.channel.receive(look)
             except ChannelTimeout:
-                held = self._family.resident_bytes()
-                if held > self._most_bytes:
-                    self.terminate()
-                    raise MemoryExceeded(
-                        f"it held {held / 1e9:.1f} GB of memory, and may hold {self._most_bytes / 1e9:.1f}") from None
+                self.look_at_memory()
         return self.channel.receive(deadline)
 
     def wait(self, seconds: float) -> int | None:

@@ -91,8 +91,12 @@ class WorkerClient:
             raise Failure(Status.SUSPICIOUS, "; ".join(map(str, reply["findings"])), self.phase)
         return reply
 
-    def look_for_processes(self) -> None:
-        """Raises :class:`Failure` when processes live that the candidate started."""
+    def look_around(self) -> None:
+        """Raises :class:`Failure` when the candidate holds too much memory, or what it started lives on."""
+        try:
+            self.child.look_at_memory()
+        except MemoryExceeded as error:
+            raise Failure(Status.OUT_OF_MEMORY, str(error), self.phase) from error
         left = self.child.strangers()
         if left:
             what = "a process" if len(left) == 1 else f"{len(left)} processes"
@@ -186,7 +190,7 @@ def audit(worker: WorkerClient) -> None:
     _raised(reply, worker.phase)
     if reply.get("mutated"):
         raise Failure(Status.MUTATED_INPUT, f"it wrote into {reply['mutated']}", worker.phase)
-    worker.look_for_processes()
+    worker.look_around()
 
 
 def _run_case(

@@ -8,8 +8,8 @@ It is installed in a worker before the candidate is loaded, and looks in four wa
 - *switches*: global state, such as the number of threads, must be as it was when a forward returns;
 - *stillness*: after a forward returned nobody works on, and its output does not change.
 
-A candidate runs in this very process. So kgen's modules are taken out of its sight, names are compared by a function
-that looks nothing up, and the report leaves as bytes that it made itself. Native code can still overwrite all of it:
+A candidate runs in this very process. So decoys take the place of kgen's modules, names are compared by a function that
+looks nothing up, and the report leaves as bytes that it made itself. Native code can still overwrite all of it:
 docs/evaluator.md says so.
 """
 
@@ -25,7 +25,7 @@ import threading
 import time
 import traceback
 from _thread import get_ident
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import torch
@@ -86,10 +86,13 @@ class _Events:
 
     def __init__(self, note: Note, folders: Iterable[str]) -> None:
         self._note = note
+        self.loaded: list[str] = []  # libraries
         self._folders = tuple(os.path.realpath(folder) for folder in folders)
+        self._mounts = {os.stat(folder).st_dev for folder in self._folders if os.path.ismount(folder)}
         libraries = {os.path.realpath(path) for path in sys.path if path} | {os.path.dirname(os.__file__)}
         self._libraries = tuple(path + os.sep for path in libraries if path not in self._folders)
         self.handlers: dict[str, Callable[[tuple[Any, ...]], None]] = {
+            "ctypes.dlopen": lambda given: self.loaded.append(str(given[0])),
             "import": self._imported,
             "object.__getattr__": self._read,
             "object.__setattr__": self._set,
@@ -111,7 +114,7 @@ class _Events:
         text = os.fsdecode(path)
         if _INSIDES.fullmatch(text):
             self._note(f"it opened {text}")
-        elif flags & _WRITING and self._outside(os.path.realpath(text)) and not _HARMLESS.fullmatch(text):
+        elif flags & _WRITING and not _HARMLESS.fullmatch(text) and self._outside(text):
             self._note(f"it tried to write outside its folders: {text}")
 
     def _changed(self, places: tuple[tuple[int, int | None], ...]) -> Callable[[tuple[Any, ...]], None]:
@@ -119,24 +122,34 @@ class _Events:
             for index, base in places:
                 path = arguments[index]
                 if isinstance(path, int):
+                    if path in (1, 2):
+                        self._note("it changed its log")
                     continue
                 text = os.fsdecode(path)
                 if base is not None and arguments[base] not in (-1, None):
-                    text = os.path.join(os.readlink(f"/proc/self/fd/{arguments[base]}"), text)
-                folder, name = os.path.split(os.path.abspath(text))
-                if self._outside(os.path.join(os.path.realpath(folder), name)) and not os.path.isdir(text):
+                    text = os.path.join(f"/proc/self/fd/{arguments[base]}", text)
+                if self._outside(os.path.dirname(text) or os.curdir) and not os.path.isdir(text):
                     self._note(f"it tried to write outside its folders: {text}")
 
         return handler
 
     def _outside(self, path: str) -> bool:
-        return not any(path == folder or path.startswith(folder + os.sep) for folder in self._folders)
+        """Whether ``path``, or the folder that it would be in, is outside the candidate's own folders."""
+        for place in (path, os.path.dirname(path) or os.curdir):
+            try:
+                if os.stat(place).st_dev in self._mounts:
+                    return False
+                break
+            except FileNotFoundError:
+                continue
+        real = os.path.realpath(path)
+        return not any(real == folder or real.startswith(folder + os.sep) for folder in self._folders)
 
     def _addressed(self, arguments: tuple[Any, ...]) -> None:
         address = arguments[1]
         if isinstance(address, (str, bytes)):
             text = os.fsdecode(address)
-            if text.startswith("\0") or self._outside(os.path.realpath(text)):
+            if text.startswith("\0") or self._outside(text):
                 self._note(f"it tried to reach the socket {text}")
         elif address is not None:
             self._note(f"it tried to reach {address} in the network")
@@ -148,8 +161,11 @@ class _Events:
             self._note(f"it sent signal {arguments[1]} to process {target}")
 
     def _imported(self, arguments: tuple[Any, ...]) -> None:
-        if arguments[0] == "kgen" or str(arguments[0]).startswith("kgen."):
-            self._note(f"it imported {arguments[0]}")
+        name, path = str(arguments[0]), arguments[1]
+        if _is_kgens(name):
+            self._note(f"it imported {name}")
+        elif path is not None:
+            self.loaded.append(str(path))
 
     def _peeked(self, text: str) -> Callable[[tuple[Any, ...]], None]:
         def handler(_: tuple[Any, ...]) -> None:
@@ -264,9 +280,9 @@ def _kept(label: str, namespace: Mapping[str, Any], wanted: Callable[[Any], bool
     return label, namespace, kept
 
 
-def _replacements() -> Callable[[], list[str]]:
+def _replacements(table: Sequence[_Names]) -> Callable[[], list[str]]:
     """What compares names and operators with what they are now; the names of those that were replaced."""
-    table, absent = _names(), object()
+    absent = object()
     dump = torch._C._dispatch_dump
     operators = [(f"aten::{name}", dump(f"aten::{name}")) for name in _OPERATORS]
 
@@ -289,11 +305,31 @@ def _is_kgens(name: str) -> bool:
     return name == "kgen" or name.startswith("kgen.")
 
 
-def _hide() -> None:
-    """Take kgen's modules out of sight: who imports them gets others, and is noted."""
-    for name in [name for name in sys.modules if _is_kgens(name)]:
-        del sys.modules[name]
+def _put_decoys() -> None:
+    """Let kgen's modules be found only as copies that nothing runs from: who changes one changes nothing, and is seen.
+
+    Functions and classes are copied too, so that no short way leads from one to the other.
+    """
+    real = {name: module for name, module in sys.modules.items() if _is_kgens(name)}
+    decoys = {name: ModuleType(name, module.__doc__) for name, module in real.items()}
+    by_module = {id(real[name]): decoy for name, decoy in decoys.items()}
+    for name, decoy in decoys.items():
+        for key, value in vars(real[name]).items():
+            if callable(value) and _is_kgens(getattr(value, "__module__", None) or ""):
+                value = _decoy(value, vars(decoy))
+            vars(decoy)[key] = by_module.get(id(value), value)
+    sys.modules.update(decoys)
     sys.modules["__main__"] = ModuleType("__main__")
+
+
+def _decoy(value: Any, namespace: dict[str, Any]) -> Any:
+    """What looks like the function or class ``value``, with ``namespace`` as its globals."""
+    if isinstance(value, FunctionType):
+        return FunctionType(value.__code__, namespace, value.__name__, value.__defaults__, value.__closure__)
+    if isinstance(value, type):
+        own = {name: _decoy(item, namespace) for name, item in vars(value).items() if isinstance(item, FunctionType)}
+        return type(value.__name__, (), own | {"__module__": value.__module__})
+    return value
 
 
 # ---- switches --------------------------------------------------------------------------------------------------
@@ -349,14 +385,12 @@ def _switches(device: str) -> dict[str, Callable[[], Any]]:
     return table
 
 
-def _differences(device: str, note: Note) -> Callable[[], None]:
-    """What notes the switches that are not as they are now."""
+def _differences(device: str, note: Note, loaded: list[str]) -> Callable[[], None]:
+    """What notes the switches that are not as they are now; ``loaded`` fills with libraries as they are loaded."""
     table = [(name, read, read()) for name, read in _switches(device).items()]
     flush = torch.set_flush_denormal
-    flushed = 0
 
     def compare() -> None:
-        nonlocal flushed
         for name, read, before in table:
             try:
                 changed = read() != before
@@ -366,9 +400,9 @@ def _differences(device: str, note: Note) -> Callable[[], None]:
                 note(f"it changed {name}")
         if _SMALLEST[0] * 1.0 == 0.0:
             flush(False)
-            flushed += 1
-            if flushed > 1:  # a library that was compiled with -ffast-math does so once, when it is loaded
+            if not loaded:  # a library that was compiled with -ffast-math does so when it is loaded
                 note("it changed how denormal numbers are treated")
+        loaded.clear()
 
     return compare
 
@@ -445,8 +479,11 @@ def install(folders: Sequence[str], device: str) -> Watch:
             remember(text)
 
     sys.dont_write_bytecode = True
-    differences, stillness = _differences(device, note), _stillness(note)
-    compare = _replacements()
+    events = _Events(note, folders)
+    differences, stillness = _differences(device, note, events.loaded), _stillness(note)
+    real = _names()
+    _put_decoys()
+    compare = _replacements([*real, *(kept for kept in _names() if _is_kgens(kept[0]))])
     cpu, plain, most = device == "cpu", _PLAIN, _MOST_CHARACTERS
 
     def returned(output: Any) -> None:
@@ -463,6 +500,5 @@ def install(folders: Sequence[str], device: str) -> Watch:
         texts = ",".join([f'"{line}"' for line in lines])
         return f'j{{"id":{number},"findings":[{texts}]}}'.encode()
 
-    _hide()
-    _listen(_Events(note, folders).handlers)
+    _listen(events.handlers)
     return Watch(returned, report)
