@@ -30,17 +30,19 @@ class Failure(Exception):
 
 
 class OracleClient:
-    """The parent's end of the oracle. Not thread-safe: its user holds a lock."""
+    """The parent's end of the oracle. Thread-safe: one request at a time."""
 
     def __init__(self, child: Child, seconds: float) -> None:
         self._child = child
         self._seconds = seconds
+        self._lock = threading.Lock()
 
     def ask(self, do: str, fds: Sequence[int] = (), **request: Any) -> tuple[dict[str, Any], list[int]]:
         """Raises :class:`EvaluatorError` when the oracle fails, :class:`ProblemError` when the problem is at fault."""
         try:
-            deadline = time.monotonic() + self._seconds
-            reply, got = self._child.ask({"do": do} | request, fds, deadline=deadline)
+            with self._lock:
+                deadline = time.monotonic() + self._seconds
+                reply, got = self._child.ask({"do": do} | request, fds, deadline=deadline)
         except ChildDied as error:
             raise EvaluatorError(f"the oracle {error}") from error
         except ChannelTimeout as error:
