@@ -7,6 +7,7 @@ or "list", "items"}``, ``{"kind": "dict", "keys", "items"}``, ``{"kind": "value"
 
 from __future__ import annotations
 
+import fcntl
 import math
 import mmap
 import os
@@ -19,6 +20,8 @@ from kgen.evaluator.channel import memory_file
 Node = dict[str, Any]
 
 _ALIGN = 256
+_NO_OTHER_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+_NO_OTHER_CONTENTS = fcntl.F_SEAL_SEAL | 0x10  # F_SEAL_FUTURE_WRITE: but for the mapping that its maker has
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -115,14 +118,18 @@ class Arena:
     @classmethod
     def create(cls, size: int) -> "Arena":
         size = max(size, mmap.PAGESIZE)
-        return cls(memory_file("kgen-arena", size), size, writable=True)
+        fd = memory_file("kgen-arena", size)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _NO_OTHER_SIZE)  # who maps a file that shrinks is killed
+        return cls(fd, size, writable=True)
 
     @classmethod
     def holding(cls, value: Any) -> tuple["Arena", Node]:
-        """A new arena with the bytes of ``value``'s tensors, and the node that describes them."""
+        """A new arena with the bytes of ``value``'s tensors, which nobody can change, and the node that describes
+        them."""
         node, size = describe(value)
         arena = cls.create(size)
         arena.write(value, node)
+        fcntl.fcntl(arena.fd, fcntl.F_ADD_SEALS, _NO_OTHER_CONTENTS)
         return arena, node
 
     @classmethod

@@ -82,7 +82,7 @@ class Channel:
         """
         self._wait(deadline)
         try:
-            packet, fds, flags, _ = socket.recv_fds(self.sock, PACKET_BYTES + 1, _MAX_FDS)
+            packet, fds, flags, _ = socket.recv_fds(self.sock, PACKET_BYTES + 1, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
         except OSError as error:
             raise ChannelClosed(str(error)) from error
         if not packet:
@@ -94,7 +94,7 @@ class Channel:
             message = json.loads(data)
             if not isinstance(message, dict):
                 raise ChannelGarbage("a message is no object")
-        except (ValueError, ChannelGarbage) as error:
+        except (ValueError, RecursionError, ChannelGarbage) as error:
             for fd in fds:
                 os.close(fd)
             raise ChannelGarbage(str(error)) from error
@@ -123,6 +123,6 @@ class Channel:
 
 def memory_file(name: str, size: int) -> int:
     """A descriptor of an anonymous file in memory of ``size`` bytes, all zero."""
-    fd = os.memfd_create(name, os.MFD_CLOEXEC)
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, size)
     return fd

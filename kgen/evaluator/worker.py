@@ -88,6 +88,8 @@ class Subject:
         self.output = self._arena(fds[2], request["output_bytes"], writable=True)
         self.base = state_arena.read(request["state"], self.device)
         init = init_arena.read(request["init"], self.device)
+        state_arena.close()
+        init_arena.close()
         self.modes = request["modes"]
         started = _now()
         make = _baseline(request) if "baseline" in request else _candidate(request["path"], init)
