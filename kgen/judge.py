@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Callable, Mapping
 
 from kgen import events, paths
-from kgen.candidate import SHORT, Candidate
+from kgen.candidate import Candidate
 from kgen.errors import InputError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Phase, Status, Timing
+from kgen.evaluator.validate import Failure
 from kgen.machine import find_own_tools, resolve_device
 from kgen.problem import Problem
 from kgen.statistics import median_ms, ratio_interval
@@ -72,10 +73,8 @@ def run(request: EvalRequest, on_event: Listener) -> events.Judged:
     Raises :class:`kgen.errors.KgenError` where the problem, the device, a compiler or the database does not serve;
     what is wrong with the file is its verdict. ``KeyboardInterrupt`` goes through, with what was measured kept.
     """
-    notices: list[str] = []
 
     def notice(text: str) -> None:
-        notices.append(text)
         on_event(events.Notice(text))
 
     started = time.monotonic()
@@ -93,7 +92,7 @@ def run(request: EvalRequest, on_event: Listener) -> events.Judged:
             cache=request.cache,
         ) as evaluator,
     ):
-        return _Eval(request, store, evaluator, device, on_event, started, notices).run()
+        return _Eval(request, store, evaluator, device, on_event, started).run()
 
 
 @dataclass
@@ -104,8 +103,8 @@ class _Eval:
     device: str
     on_event: Listener
     started: float  # by the monotonic clock
-    notices: list[str]  # all that the evaluator has told so far
     sweep: str = ""
+    failure: Failure | None = None  # how it failed beside the baselines, after it was right
     candidate: Candidate = field(init=False)
 
     def __post_init__(self) -> None:
@@ -199,7 +198,7 @@ class _Eval:
     def _finals(self, build: BuildReport) -> tuple[Timing | None, dict[str, Timing]]:
         """The candidate's timing interleaved with the baselines' (``None`` where it failed), and theirs by name."""
         seconds = self.request.seconds or TIMING_SECONDS[self.evaluator.hardware.device_type]
-        timings = self.evaluator.finals([(self.candidate, build)], seconds=seconds)
+        timings = self.evaluator.finals([(self.candidate, build)], seconds=seconds, failed=self._fail)
         self._keep_timings(timings)
         by_subject = {timing.subject: timing for timing in timings}
         return by_subject.pop(self.candidate.id, None), by_subject
@@ -225,12 +224,15 @@ class _Eval:
         )
         return replace(judged, baselines=tuple(medians.items()), baseline=fastest, speedup=speedup)
 
+    def _fail(self, candidate: str, failure: Failure) -> None:
+        self.failure = failure
+
     def _overturned(self, evaluation: Evaluation, evaluation_id: str) -> Evaluation:
         """The verdict on a file that was right once, and then failed beside the baselines."""
-        named = [text for text in self.notices if self.candidate.id[:SHORT] in text]
-        reason = f"timed again beside PyTorch, it failed: {named[-1] if named else 'no time of it is left'}"
-        self.store.overturn(evaluation_id, Status.SUSPICIOUS, Phase.TIME, reason)
-        return replace(evaluation, status=Status.SUSPICIOUS, phase=Phase.TIME, reason=reason)
+        assert self.failure is not None
+        status, reason = self.failure.status, f"timed again beside PyTorch: {self.failure.reason}"
+        self.store.overturn(evaluation_id, status, Phase.TIME, reason)
+        return replace(evaluation, status=status, phase=Phase.TIME, reason=reason)
 
     def _keep_timings(self, timings: tuple[Timing, ...]) -> None:
         self.store.add_timings(self.sweep, self.evaluator.environment.id, self.request.accuracy, timings)

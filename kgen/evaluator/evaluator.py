@@ -30,9 +30,9 @@ from kgen.evaluator.protocol import (
     BASELINES, Accuracy, BuildReport, Depth, Environment, Evaluation, Health, Limits, Phase, RegimeErrors, Status,
     Timing,
 )
-from kgen.evaluator.timing import FINAL_BURSTS, SCREEN_BURSTS, Habits, Runner, doubts, interleave, least_ms, screen
+from kgen.evaluator.timing import FINAL_BURSTS, SCREEN_BURSTS, Habits, Runner, believe, interleave, least_ms, screen
 from kgen.evaluator.validate import (
-    Cases, Failure, OracleClient, WorkerClient, audit, compare, explain, raise_if_failed, validate,
+    Cases, Failure, OracleClient, WorkerClient, compare, explain, raise_if_failed, validate,
 )
 from kgen.hardware import Hardware
 from kgen.problem import Problem
@@ -109,6 +109,7 @@ class Evaluator:
         self._starting: Child | None = None  # the baseline that is being prepared
         self._baseline_timings: tuple[Timing, ...] = ()
         self._eager: Habits | None = None  # what PyTorch's own calls take
+        self._left_out: Callable[[str, Failure], None] = lambda name, failure: None
         self._health: Health | None = None
         self._held = 0  # how candidates are held: an index of _HOLDS
         self._holds = False  # a worker has started so
@@ -253,11 +254,16 @@ class Evaluator:
             self._baseline_timings = tuple(timings)
         return self._baseline_timings
 
-    def finals(self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float) -> tuple[Timing, ...]:
+    def finals(
+        self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float,
+        failed: Callable[[str, Failure], None] | None = None,
+    ) -> tuple[Timing, ...]:
         """Time ``candidates`` and all baselines in turns: at least 20 bursts each, for about ``seconds``.
 
-        A candidate that fails on the way is left out, with a notice.
+        A candidate that fails on the way is left out; ``failed`` is told its id and why, or a notice says so.
         """
+        self._left_out = failed or (lambda name, failure: self._notice(
+            f"finalist {name[:SHORT]} is left out: {failure.reason}"))
         baselines = self._prepared()
         judgements: list[_Judgement] = []
         try:
@@ -268,7 +274,7 @@ class Evaluator:
                 try:
                     finalists.append(judgement.runner())
                 except Failure as failure:
-                    self._notice(f"finalist {candidate.id[:SHORT]} is left out: {failure.reason}")
+                    self._left_out(candidate.id, failure)
             for runner in (*finalists, *baselines):
                 runner.worker.enter(Phase.TIME, self.limits.time_seconds + 2 * seconds)
             with self._lock.timing():
@@ -282,13 +288,15 @@ class Evaluator:
                 judgement.close()
 
     def _believed(self, runners: Sequence[Runner]) -> list[Runner]:
-        """Those of a session whose samples can be believed; the others are left out, with a notice."""
+        """The baselines, and those candidates that can be believed: their samples, and that they kept to themselves."""
         eager = next((runner.habits() for runner in runners if runner.name == "eager"), None)
         kept = []
         for runner in runners:
-            reason = "" if runner.name in self._runners else doubts(runner, eager=eager, floor_ms=self._floor_ms())
-            if reason:
-                self._notice(f"finalist {runner.name[:SHORT]} is left out: {reason}")
+            try:
+                if runner.name not in self._runners:
+                    believe(runner, eager=eager, floor_ms=self._floor_ms())
+            except Failure as failure:
+                self._left_out(runner.name, failure)
             else:
                 kept.append(runner)
         return kept
@@ -300,7 +308,7 @@ class Evaluator:
         if runner.name in self._runners:
             self._lose_baseline(runner, failure)
         else:
-            self._notice(f"finalist {runner.name[:SHORT]} is left out: {failure.reason}")
+            self._left_out(runner.name, failure)
 
     def _lose_baseline(self, runner: Runner, failure: Failure) -> None:
         self._notice(f"baseline {runner.name} is left out: {failure.reason}")
@@ -484,7 +492,7 @@ class _Judgement:
         evaluator = self._evaluator
         self._scratch.mkdir(parents=True)
         path = self._scratch / "model_new.py"
-        path.write_text(self._candidate.source)
+        path.write_text(self._candidate.source, encoding="utf-8")
         extension = read_extension(self._candidate.source)
         built = extension is not None and self._build.binary is not None
         extensions = Path(self._build.directory) if built else self._scratch / "extensions"
@@ -527,12 +535,11 @@ class _Judgement:
             runner, before = self._runner(), evaluator._conditions()
             try:
                 screen(runner, evaluator._random, SCREEN_BURSTS if self._depth is Depth.SCREEN else FINAL_BURSTS)
-                audit(runner.worker)
             finally:
                 under = worse(before, evaluator._conditions())
                 self._timing = runner.timing(self._depth, uuid.uuid4().hex, under) if runner.bursts else None
-        reason = doubts(runner, eager=evaluator._eager, floor_ms=evaluator._floor_ms()) or self._binary_changed()
-        if reason:
+        believe(runner, eager=evaluator._eager, floor_ms=evaluator._floor_ms())
+        if reason := self._binary_changed():
             raise Failure(Status.SUSPICIOUS, reason, Phase.TIME)
 
     def _binary_changed(self) -> str:

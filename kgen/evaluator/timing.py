@@ -16,7 +16,7 @@ from statistics import median, quantiles
 from typing import Callable, Sequence
 
 from kgen.evaluator.protocol import Depth, Phase, Status, Timing
-from kgen.evaluator.validate import Failure, WorkerClient, raise_if_failed
+from kgen.evaluator.validate import Failure, WorkerClient, audit, raise_if_failed
 from kgen.statistics import ratio_interval
 
 SCREEN_BURSTS = 5
@@ -208,6 +208,13 @@ def _narrow(runners: Sequence[Runner]) -> bool:
     timings = [runner.timing(Depth.FINAL, "") for runner in runners]
     fastest = min(timings, key=lambda timing: median(map(median, timing.bursts)))
     return all(ratio_interval(t, fastest, resamples=200).width < NARROW for t in timings if t is not fastest)
+
+
+def believe(runner: Runner, *, eager: Habits | None, floor_ms: float) -> None:
+    """Raises :class:`Failure` where the subject touched what is not its own, or its samples cannot be believed."""
+    audit(runner.worker)
+    if reason := doubts(runner, eager=eager, floor_ms=floor_ms):
+        raise Failure(Status.SUSPICIOUS, reason, Phase.TIME)
 
 
 def doubts(runner: Runner, *, eager: Habits | None, floor_ms: float) -> str:
