@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kgen.errors import KgenError, ProblemError
+from kgen.errors import DeviceError, KgenError, ProblemError
 from kgen.evaluator import walls
 from kgen.evaluator.arena import Arena, Node, describe, leaves, map_tensors, nodes
 from kgen.evaluator.channel import Channel
@@ -26,6 +26,7 @@ from kgen.evaluator.regimes import (
     recombine, slice_batch,
 )
 from kgen.hardware import probe
+from kgen.machine import resolve_device
 from kgen.problem import Problem, load, resolve_mode
 
 POOL_BYTES = 1 << 30  #: input sets for timed calls, all together
@@ -322,16 +323,17 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     keep_freed_memory()
     torch.set_num_threads(options["threads"])
     set_flags(options["accuracy"])
-    if options["device"] != "cpu":
-        torch.cuda.set_device(options["device"])
     problem = Problem(**options["problem"])
     channel.receive()
     try:
+        if resolve_device(options["device"]) != "cpu":
+            torch.cuda.set_device(options["device"])
         oracle = Oracle(problem, options["device"], options["accuracy"], options["secret"], options["construction"],
                         shared=options["shared"])
         _opened(oracle, channel, options)
     except KgenError as error:
-        channel.send({"error": str(error), "problem": isinstance(error, ProblemError)})
+        channel.send({"error": str(error), "problem": isinstance(error, ProblemError),
+                      "device": isinstance(error, DeviceError)})
         return
     except Exception as error:
         text = " ".join(str(error).split())[:300]

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Sequence
 
-from kgen.errors import EvaluatorError, ProblemError
+from kgen.errors import DeviceError, EvaluatorError, ProblemError
 from kgen.evaluator.channel import ChannelTimeout
 from kgen.evaluator.process import Child, ChildDied, MemoryExceeded
 from kgen.evaluator.protocol import Phase, RegimeErrors, Status
@@ -39,7 +39,8 @@ class OracleClient:
         self._lock = threading.Lock()
 
     def ask(self, do: str, fds: Sequence[int] = (), **request: Any) -> tuple[dict[str, Any], list[int]]:
-        """Raises :class:`EvaluatorError` when the oracle fails, :class:`ProblemError` when the problem is at fault."""
+        """Raises :class:`EvaluatorError` when the oracle fails, :class:`ProblemError` when the problem is at fault,
+        :class:`DeviceError` when the device is not there."""
         try:
             with self._lock:
                 deadline = time.monotonic() + self._seconds
@@ -49,8 +50,8 @@ class OracleClient:
         except ChannelTimeout as error:
             raise EvaluatorError(f"the oracle did not answer within {self._seconds:g} s") from error
         if "error" in reply:
-            kind = ProblemError if reply.get("problem") else EvaluatorError
-            raise kind(reply["error"])
+            kinds = {"problem": ProblemError, "device": DeviceError}
+            raise next((kind for name, kind in kinds.items() if reply.get(name)), EvaluatorError)(reply["error"])
         return reply, got
 
     def close(self) -> None:

@@ -15,7 +15,6 @@ docs/evaluator.md says so.
 
 from __future__ import annotations
 
-import _signal
 import inspect
 import os
 import re
@@ -336,7 +335,8 @@ def _decoy(value: Any, namespace: dict[str, Any]) -> Any:
 
 _PRECISIONS = [(backend, kind) for backend in ("generic", "cuda", "mkldnn") for kind in ("all", "matmul", "conv", "rnn")
                if backend != "generic" or kind == "all"]
-_SIGNALS = tuple(sorted(int(number) for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
+_TIMERS = {signal.ITIMER_REAL: signal.SIGALRM, signal.ITIMER_VIRTUAL: signal.SIGVTALRM,
+           signal.ITIMER_PROF: signal.SIGPROF}
 _SMALLEST = [5e-324]
 
 
@@ -370,8 +370,8 @@ def _switches(device: str) -> dict[str, Callable[[], Any]]:
             c._dispatch_tls_local_include_set().raw_repr(), c._dispatch_tls_local_exclude_set().raw_repr()),
         "the CPUs that it runs on": lambda: os.sched_getaffinity(0),
         "its priority": lambda: (os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)),
-        "how signals are handled": lambda: [_signal.getsignal(number) for number in _SIGNALS],
-        "timers": lambda: [signal.getitimer(which)[0] > 0 for which in (0, 1, 2)],
+        "what timers do": lambda: [
+            signal.getitimer(which)[0] > 0 or callable(signal.getsignal(number)) for which, number in _TIMERS.items()],
         "the tracer": lambda: (sys.gettrace(), threading.gettrace()),
         "the profiler": lambda: (sys.getprofile(), threading.getprofile()),
     }
