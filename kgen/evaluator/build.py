@@ -35,6 +35,7 @@ from kgen.evaluator.protocol import BuildReport, KernelResources, Limits
 _CODE_SECTIONS = (".text", ".rodata", ".nv_fatbin")
 _LITERALS = ("NAME", "CPP_SOURCE", "CUDA_SOURCE", "CFLAGS", "CUDA_FLAGS")
 _LOCK_POLL_SECONDS = 0.02
+_FILE_BYTES, _PROCESSES = 4 << 30, 512  # limits of a build
 _REASON_CHARACTERS = 300
 
 
@@ -114,6 +115,7 @@ class Builder:
         self._server = server
         self._limits = limits
         self._lock = lock
+        self._arch = arch
         self._logs = home / "logs" / "build"
         compilers = [os.environ.get("CXX", "g++")] + (["nvcc"] if device_type == "cuda" else [])
         parts = [*map(compiler_version, compilers), version("torch"), arch, sys.version.partition(" ")[0]]
@@ -192,7 +194,8 @@ class Builder:
 
     def _compile(self, extension: Extension, log: Path) -> tuple[bool, str]:
         """Run the compilers in a process of their own; whether they succeeded, and what went wrong."""
-        options = {"directory": str(self.directory), "host_bytes": self._limits.host_bytes}
+        options = {"directory": str(self.directory), "walled": True, "host_bytes": self._limits.host_bytes,
+                   "arch_list": re.sub(r"^sm_(\d+)(\d)\D?$", r"\1.\2+PTX", self._arch)}
         deadline = time.monotonic() + self._limits.build_seconds
         with self._server.spawn("build", options, log) as child:
             try:
@@ -210,9 +213,17 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
 
     from kgen.evaluator import walls
 
-    walls.limit(None, 4 << 30)
-    os.environ |= {"TORCH_EXTENSIONS_DIR": options["directory"], "MAX_JOBS": "2"}
     request, _ = channel.receive()
+    folder = Path(options["directory"], request["name"])
+    folder.mkdir(exist_ok=True)
+    os.environ |= {"TORCH_EXTENSIONS_DIR": options["directory"], "TMPDIR": str(folder), "HOME": str(folder),
+                   "MAX_JOBS": "2"}
+    # torch would otherwise ask the GPU, which it cannot behind walls; this is what it would find.
+    os.environ.setdefault("TORCH_CUDA_ARCH_LIST", options["arch_list"])
+    # Flags may have a compiler run anything and read any file.
+    walls.hold(walls.Hold(
+        writable=[folder], devices=[Path(os.devnull)], user=options["user"], mounts=options["mounts"],
+        address_space=options["host_bytes"], file_bytes=_FILE_BYTES, folder_bytes=None, processes=_PROCESSES))
     # Loading a library runs its constructors: that is for a worker, behind its walls.
     cpp_extension._import_module_from_library = lambda *_: None
     cuda = {"cuda_sources": request["cuda_source"], "extra_cuda_cflags": list(request["cuda_flags"])}

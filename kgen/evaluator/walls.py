@@ -41,10 +41,11 @@ _COUNTS_BY_NAMESPACE = (5, 14)
 
 @dataclass(frozen=True)
 class Hold:
-    """What a candidate's process may use.
+    """What a candidate's process, or the compilers that build it, may use.
 
-    Of each folder in ``writable`` it sees a copy of its own, in memory, of at most ``folder_bytes``. ``user`` is the
-    user that it becomes (``None``: the one that it is), ``mounts`` whether it has a mount namespace of its own.
+    Of each folder in ``writable`` it sees a copy of its own, in memory, of at most ``folder_bytes``; or the folder
+    itself, where that is ``None``. ``user`` is the user that it becomes (``None``: the one that it is), ``mounts``
+    whether it has a mount namespace of its own.
     """
 
     writable: Sequence[Path]
@@ -53,7 +54,7 @@ class Hold:
     mounts: bool
     address_space: int | None
     file_bytes: int
-    folder_bytes: int
+    folder_bytes: int | None
     processes: int
 
 
@@ -134,12 +135,15 @@ def _mount(source: str, target: str | Path, kind: str = "", flags: int = 0, opti
 def own_folders(held: Hold, owner: int) -> None:
     """Cover each writable folder by a copy of its own in memory, which belongs to ``owner`` and cannot fill a disk.
 
-    Without a mount namespace ``owner`` is given the folders themselves, and ``OSError`` is raised.
+    Where they are not to be covered ``owner`` is given the folders themselves; where they cannot be, ``OSError`` is
+    raised too.
     """
-    if not held.mounts:
+    if held.folder_bytes is None or not held.mounts:
         for folder in held.writable:
             _give(folder, owner)
-        raise OSError("there is no mount namespace to cover a folder in")
+        if held.folder_bytes is not None:
+            raise OSError("there is no mount namespace to cover a folder in")
+        return
     for folder in held.writable:
         below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -188,10 +192,9 @@ def _groups(devices: Iterable[Path]) -> list[int]:
 def _can_live(user: int, held: Hold) -> bool:
     """Whether ``user`` can read what Python and torch are made of, once the way there is open."""
     libraries = [Path(module.__file__) for name in ("os", "torch") if (module := sys.modules.get(name))]
-    needed = [Path(path) for path in (*sys.path, sys.prefix, sys.base_prefix, os.environ.get("CUDA_HOME", "")) if path]
     try:
         if held.mounts:
-            open_way([*(path for path in needed if path.exists()), *held.writable])
+            open_way([*_needed(), *held.writable])
         os.seteuid(user)
         try:
             for path in (Path(__file__), *libraries):
@@ -201,6 +204,14 @@ def _can_live(user: int, held: Hold) -> bool:
     except OSError:
         return False
     return True
+
+
+def _needed() -> list[Path]:
+    """Where Python, its packages and the compilers are."""
+    tools = [Path(found).resolve().parents[1] for tool in ("c++", "g++", "nvcc") if (found := shutil.which(tool))]
+    folders = [*sys.path, sys.prefix, sys.base_prefix, os.environ.get("CUDA_HOME", ""),
+               *os.environ.get("PATH", "").split(os.pathsep)]
+    return [path for path in (*map(Path, filter(None, folders)), *tools) if path.exists()]
 
 
 def open_way(paths: Iterable[Path]) -> None:

@@ -254,7 +254,7 @@ _Names = tuple[str, Mapping[str, Any], tuple[tuple[str, Any], ...]]
 
 
 def _names() -> list[_Names]:
-    """Each namespace by its name, with what it holds now: the callables of torch and Python, everything of kgen."""
+    """The namespaces of torch and Python that matter, each by its name, with the callables that it holds now."""
     table: list[_Names] = []
     for name in _MODULES:
         module = sys.modules.get(name)
@@ -263,6 +263,12 @@ def _names() -> list[_Names]:
     for path in _CLASSES:
         module_name, _, name = path.rpartition(".")
         table.append(_kept(path, vars(getattr(sys.modules[module_name], name)), lambda _: True))
+    return table
+
+
+def _own_names() -> list[_Names]:
+    """The namespaces of kgen's modules, as they are found now, and of their classes, with all that they hold."""
+    table: list[_Names] = []
     for name, module in list(sys.modules.items()):
         if _is_kgens(name):
             table.append(_kept(name, vars(module), lambda _: True))
@@ -412,7 +418,7 @@ def _differences(device: str, note: Note, loaded: list[str]) -> Callable[[], Non
 _LOOK_SECONDS = 0.002
 _STILL_SHARE = 0.1  #: of the time looked at that other threads may work
 _WORK_SECONDS = 2.0  #: OpenMP's threads spin for up to 0.2 s before they sleep
-_SHARE_OF_CALLS = 32  #: of 256, after the first
+_SHARE_OF_CALLS = 16  #: of 256, after the first
 
 
 def _stillness(note: Note) -> Callable[[Any], None]:
@@ -481,9 +487,9 @@ def install(folders: Sequence[str], device: str) -> Watch:
     sys.dont_write_bytecode = True
     events = _Events(note, folders)
     differences, stillness = _differences(device, note, events.loaded), _stillness(note)
-    real = _names()
+    real = _own_names()
     _put_decoys()
-    compare = _replacements([*real, *(kept for kept in _names() if _is_kgens(kept[0]))])
+    compare = _replacements([*_names(), *real, *_own_names()])
     cpu, plain, most = device == "cpu", _PLAIN, _MOST_CHARACTERS
 
     def returned(output: Any) -> None:
