@@ -115,7 +115,8 @@ class Builder:
         self._server = server
         self._limits = limits
         self._lock = lock
-        self._arch = arch
+        capability = re.fullmatch(r"sm_(\d+)(\d)\D?", arch)
+        self._arch_list = f"{capability[1]}.{capability[2]}+PTX" if capability else ""
         self._logs = home / "logs" / "build"
         compilers = [os.environ.get("CXX", "g++")] + (["nvcc"] if device_type == "cuda" else [])
         parts = [*map(compiler_version, compilers), version("torch"), arch, sys.version.partition(" ")[0]]
@@ -195,7 +196,7 @@ class Builder:
     def _compile(self, extension: Extension, log: Path) -> tuple[bool, str]:
         """Run the compilers in a process of their own; whether they succeeded, and what went wrong."""
         options = {"directory": str(self.directory), "walled": True, "host_bytes": self._limits.host_bytes,
-                   "arch_list": re.sub(r"^sm_(\d+)(\d)\D?$", r"\1.\2+PTX", self._arch)}
+                   "arch_list": self._arch_list}
         deadline = time.monotonic() + self._limits.build_seconds
         with self._server.spawn("build", options, log) as child:
             try:
