@@ -27,8 +27,6 @@ from kgen.evaluator.gate import TINY, Leaf, as_matrix
 from kgen.evaluator.protocol import Accuracy
 
 RUNS = 16  #: of the candidate
-EXACT, EAGER = 16, 32  #: of the reference, in float64 and in float32
-FEW_EXACT, FEW_EAGER = 4, 12  #: runs of the reference where one output of the candidate is judged
 ALPHA = 1e-7
 FLOOR = 1e-3  #: of a statistic's standard error; deviations are in units of the reference's own spread
 ERRORS = 300.0  #: a row's scale is at least so many of eager's errors, which are no random numbers
@@ -66,6 +64,18 @@ ALWAYS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 #: Names of a run's statistics over the whole, in their order.
 _WHOLE = (*(f"{kind} of the whole" for kind in ELEMENTS), *TOGETHER, *(f"{kind}, away from zero" for kind in TOGETHER))
+
+
+@dataclass(frozen=True)
+class Runs:
+    """How many runs of the reference are taken, in float64 and in float32."""
+
+    exact: int
+    eager: int
+
+
+MANY = Runs(16, 32)  #: where many runs of the candidate are judged
+FEW = Runs(4, 12)  #: where one is
 
 
 @dataclass(frozen=True)
@@ -133,7 +143,6 @@ class TwoValues:
 class Spread:
     """What a random tensor's values are like under one regime, from the reference's own runs."""
 
-    picked: torch.Tensor  # (rows,) which rows of the tensor are looked at
     centre: torch.Tensor  # (rows, columns) float64
     scale: torch.Tensor  # (rows, 1)
     size: torch.Tensor  # (rows, 1) root mean square
@@ -145,10 +154,10 @@ class Spread:
 
     @classmethod
     def of(cls, exact: Sequence[torch.Tensor], eager: Sequence[torch.Tensor], leaf: Leaf) -> Spread | None:
-        """From runs in float64 and runs in float32, each under a seed of its own; ``None`` where nothing is random."""
-        picked = _evenly(as_matrix(exact[0]), MOST_ELEMENTS)
-        values = torch.stack([as_matrix(x)[picked].double() for x in exact])
-        others = [as_matrix(x)[picked].double() for x in eager]
+        """From runs in float64 and runs in float32, each under a seed of its own and :func:`sampled`; ``None`` where
+        nothing is random."""
+        values = torch.stack([x.double() for x in exact])
+        others = [x.double() for x in eager]
         finite = torch.isfinite(values).all(0) & torch.stack([torch.isfinite(x) for x in others]).all(0)
         values.masked_fill_(~finite, 0.0)
         centre = values.mean(0)
@@ -156,11 +165,13 @@ class Spread:
         if not _varies(values, _SAME * size) and not _varies(torch.stack(others), _SAME_SINGLE * size, finite):
             return None
         spread = values.var(0).mean(1).sqrt()[:, None]
-        error = leaf.anchor.rows[picked][:, None] if leaf.anchor is not None else size * 0
+        error = size * 0
+        if leaf.anchor is not None:
+            error = leaf.anchor.rows[_evenly(as_matrix(leaf.exact), MOST_ELEMENTS)][:, None]
         typical = (spread / (size + TINY)).clamp_(max=1.0).square_().mean().sqrt()
         scale = torch.maximum(torch.maximum(spread, typical * size), ERRORS * error) + TINY
         two = TwoValues.of(values, [x.masked_fill(~finite, 0.0) for x in others], _SAME * size)
-        draft = cls(picked, centre, scale, size, finite, two, Statistics(*(centre,) * 4), distinct=False, unlike=False)
+        draft = cls(centre, scale, size, finite, two, Statistics(*(centre,) * 4), distinct=False, unlike=False)
         deviations = [draft._deviations(x) for x in others]
         own = draft._statistics(others, deviations)
         return replace(
@@ -169,11 +180,11 @@ class Spread:
 
     def judge(self, runs: Sequence[torch.Tensor], known: torch.Tensor) -> Verdict:
         """Compare many runs. ``known`` is the reference's value under the seed that the first of them had too."""
-        values = [self._pick(x) for x in runs]
+        values = [sampled(x).double() for x in runs]
         if fault := self._not_finite(values):
             return fault
         deviations = [self._deviations(x) for x in values]
-        if self.unlike and _likeness([deviations[0], self._deviations(self._pick(known))]) > ALIKE:
+        if self.unlike and _likeness([deviations[0], self._deviations(sampled(known).double())]) > ALIKE:
             return Verdict(False, float("inf"), "its random numbers are PyTorch's", same_numbers=True)
         if self.distinct and all(torch.equal(x, values[0]) for x in values):
             return Verdict(False, float("inf"), f"{len(runs)} calls draw the same numbers")
@@ -184,12 +195,12 @@ class Spread:
 
     def judge_one(self, value: torch.Tensor) -> Verdict:
         """Compare one run, by its statistics over the whole; too few elements that count are let through."""
-        picked = self._pick(value)
-        if fault := self._not_finite([picked]):
+        value = sampled(value).double()
+        if fault := self._not_finite([value]):
             return fault
         if self._counting() < ENOUGH:
             return Verdict(True, 0.0, "too few elements to judge the moments of one run")
-        mine = self._statistics([picked], [self._deviations(picked)])
+        mine = self._statistics([value], [self._deviations(value)])
         z = _z(mine.whole, self.own.whole)
         # What never varied in the reference has no spread to compare one run with.
         z = torch.where(self.own.whole.var(0) > 0, z, 0.0)[: len(ELEMENTS)]
@@ -200,16 +211,13 @@ class Spread:
         if self.two is None:
             return dict.fromkeys(("rms", "maximum", "eager_rms", "eager_maximum", "ratio", "used")) | {
                 "ok": True, "note": ""}
-        return self.two.judge(self._pick(value).masked_fill_(~self.finite, 0.0), accuracy)
+        return self.two.judge(sampled(value).double().masked_fill(~self.finite, 0.0), accuracy)
 
-    def _pick(self, value: torch.Tensor) -> torch.Tensor:
-        return as_matrix(value)[self.picked].double()
+    def _deviations(self, value: torch.Tensor) -> torch.Tensor:
+        return ((value - self.centre) / self.scale).masked_fill_(~self.finite, 0.0)
 
-    def _deviations(self, picked: torch.Tensor) -> torch.Tensor:
-        return ((picked - self.centre) / self.scale).masked_fill_(~self.finite, 0.0)
-
-    def _zeros(self, picked: torch.Tensor) -> torch.Tensor:
-        return (picked.abs() <= NO_ZERO * self.size).double()
+    def _zeros(self, value: torch.Tensor) -> torch.Tensor:
+        return (value.abs() <= NO_ZERO * self.size).double()
 
     def _statistics(self, values: Sequence[torch.Tensor], deviations: Sequence[torch.Tensor]) -> Statistics:
         whole, rows, columns = [], [], []
@@ -239,10 +247,17 @@ class Spread:
         return float((rows.square() / (squares.square().sum(1) + TINY)).nan_to_num_(0.0).sum())
 
 
+def sampled(value: torch.Tensor) -> torch.Tensor:
+    """What is looked at of a tensor, as rows by columns: all of it, or rows evenly spaced where it is large."""
+    matrix = as_matrix(value)
+    picked = _evenly(matrix, MOST_ELEMENTS)
+    return matrix if len(picked) == len(matrix) else matrix[picked]
+
+
 def spreads(
     exact: Sequence[Sequence[torch.Tensor]], eager: Sequence[Sequence[torch.Tensor]], leaves: Sequence[Leaf]
 ) -> list[Spread | None]:
-    """The spread of each of ``leaves``, from the tensors of each run in the same order."""
+    """The spread of each of ``leaves``, from the sampled tensors of each run in the same order."""
     return [
         Spread.of([run[i] for run in exact], [run[i] for run in eager], leaf) if not leaf.skipped else None
         for i, leaf in enumerate(leaves)
@@ -261,22 +276,19 @@ def judge_run(spread: Spread | None, leaf: Leaf, value: torch.Tensor, accuracy: 
 
 
 def judge_runs(
-    spread: Spread | None, leaf: Leaf, values: Sequence[torch.Tensor], accuracy: Accuracy
+    spread: Spread, leaf: Leaf, values: Sequence[torch.Tensor], accuracy: Accuracy
 ) -> tuple[dict[str, Any], bool]:
     """Many runs, the first under the seed of ``leaf``: the row that says most, and whether the candidate draws the
     reference's own numbers."""
-    if spread is None:
-        rows = [leaf.judge(value, accuracy) for value in values]
-        return _worst(rows), False
     verdict = spread.judge(values, leaf.exact)
-    worst = _worst([spread.judge_kept(value, accuracy) for value in values])
+    worst = worst_row([spread.judge_kept(value, accuracy) for value in values])
     if verdict.ok and not worst["ok"]:
         return worst | {"note": f"what is kept is wrong: {_excess(worst)}"}, False
     used = max(verdict.used, worst["used"] or 0.0)
     return worst | {"ok": verdict.ok, "used": used, "note": verdict.note}, verdict.same_numbers
 
 
-def _worst(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def worst_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return max(rows, key=lambda row: (not row["ok"], row["used"] or 0.0))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from kgen.errors import DeviceError, KgenError, ProblemError
-from kgen.evaluator import walls
+from kgen.evaluator import moments, walls
 from kgen.evaluator.arena import Arena, Node, describe, leaves, map_tensors, nodes
 from kgen.evaluator.channel import Channel
 from kgen.evaluator.device_arena import DeviceArena, holding
@@ -82,10 +82,23 @@ class Oracle:
         self._outputs_of: dict[str, Arena | DeviceArena] = {}
         rows = batch_size(self._given[0])
         self.output_bytes = 0
+        self.random: dict[str, bool] = {}  # by mode: whether other random numbers give other values
+        self._spreads: dict[tuple[str, str, str, int], list[moments.Spread | None]] = {}
+        self._draws: dict[str, list[list[Any]]] = {}  # of a subject: for each tensor, what each run gave
         for mode in self.modes:
             run = self.reference.eager(self._given[0], self._states["drawn"], mode, 0)
             self.output_bytes = max(self.output_bytes, describe(list(run))[1])
+            self.random[mode] = self._is_random(mode, run)
         self.batch_free = rows is not None and rows > 1 and self._takes_other_batches(rows)
+
+    def _is_random(self, mode: str, run: tuple[Any, Any]) -> bool:
+        """Whether the forward that gave ``run``, the last one, drew numbers, and gives other values with others."""
+        after = _generators(self.device)
+        torch.manual_seed(0)
+        if all(map(torch.equal, after, _generators(self.device))):
+            return False
+        other = self.reference.eager(self._given[0], self._states["drawn"], mode, 1)
+        return not all(torch.equal(x.nan_to_num(), y.nan_to_num()) for x, y in zip(*map(_tensor_leaves, (run, other))))
 
     def _get_inputs(self, number: int) -> list[Any]:
         torch.manual_seed(self._secret + 1000 * number + 7)
@@ -180,7 +193,8 @@ class Oracle:
         return memory
 
     def forget(self, subject: str) -> None:
-        """Let go of a subject's output memory."""
+        """Let go of a subject's output memory, and of its runs."""
+        self._draws.pop(subject, None)
         memory = self._outputs_of.pop(subject, None)
         if memory is not None:
             memory.close()
@@ -210,18 +224,75 @@ class Oracle:
             self._pool = map_tensors(given, lambda x: x.to(self.device))
         return self._pool
 
-    def judge_timed(self, key: int, mode: str, weights: str, values: list[torch.Tensor]) -> list[dict[str, Any]]:
+    def judge_timed(
+        self, key: int, mode: str, weights: str, values: list[torch.Tensor], *, own_numbers: bool
+    ) -> list[dict[str, Any]]:
         """Error figures of the output of the timed call with ``key``. Buffers have moved on by then: not judged.
 
         What is expected is PyTorch's own output, which takes no longer than the call itself; its error where the
-        problem's own inputs are given in full says how far from it a right output may be.
+        problem's own inputs are given in full says how far from it a right output may be. With ``own_numbers``, an
+        output that is not PyTorch's own may be one of other random numbers.
         """
         inputs = map_tensors(self.pool()[0], torch.empty_like)
         recombine(inputs, self.pool(), key)
         eager, _ = self.reference.eager(inputs, self._states[weights], mode, key)
         first = self.case(REGIMES[0].name, mode, weights).leaves
         expected = [leaf.again(value) for leaf, value in zip(first, _tensor_leaves(eager))]
-        return self.judge(expected, values)
+        rows = self.judge(expected, values)
+        if not own_numbers or not self.random[mode] or all(row["ok"] for row in rows):
+            return rows
+        found = self._runs(inputs, self._states[weights], mode, first[: len(expected)], moments.FEW)
+        return self._judge_run(found, expected, values)
+
+    def judge_run(self, case: Case, weights: str, values: list[torch.Tensor]) -> list[dict[str, Any]]:
+        """Figures of each tensor of one run of a candidate whose random numbers are its own."""
+        return self._judge_run(self._spread(case, weights, moments.FEW), case.leaves, values)
+
+    def _judge_run(
+        self, found: list[moments.Spread | None], expected: list[Leaf], values: list[torch.Tensor]
+    ) -> list[dict[str, Any]]:
+        return [
+            moments.judge_run(spread, leaf, value, self.accuracy) | {"output": leaf.name}
+            for spread, leaf, value in zip(found, expected, values)
+        ]
+
+    def draw(self, subject: str, case: Case, weights: str, values: list[torch.Tensor]) -> None:
+        """Take a run of a subject, to be judged with others; the first is under the case's own seed."""
+        runs = self._draws.setdefault(subject, [[] for _ in case.leaves])
+        for kept, spread, leaf, value in zip(runs, self._spread(case, weights, moments.MANY), case.leaves, values):
+            kept.append(leaf.judge(value, self.accuracy) if spread is None else moments.sampled(value))
+
+    def judge_draws(self, subject: str, case: Case, weights: str) -> tuple[list[dict[str, Any]], bool]:
+        """Figures of each tensor over all runs that were taken, and whether their random numbers are PyTorch's."""
+        rows, same = [], False
+        found = self._spread(case, weights, moments.MANY)
+        for kept, spread, leaf in zip(self._draws.pop(subject), found, case.leaves):
+            if spread is None:
+                row = moments.worst_row(kept)
+            else:
+                row, alike = moments.judge_runs(spread, leaf, kept, self.accuracy)
+                same |= alike
+            rows.append(row | {"output": leaf.name})
+        return rows, same
+
+    def _spread(self, case: Case, weights: str, runs: moments.Runs) -> list[moments.Spread | None]:
+        at = (case.regime.name, case.mode, weights, runs.exact)
+        if at not in self._spreads:
+            state = self.state(case.regime, weights)
+            self._spreads[at] = self._runs(case.inputs, state, case.mode, case.leaves, runs)
+        return self._spreads[at]
+
+    def _runs(
+        self, inputs: list[Any], state: State, mode: str, expected: list[Leaf], runs: moments.Runs
+    ) -> list[moments.Spread | None]:
+        """What random values are like for these inputs, from runs under seeds that nobody else knows."""
+        def take(run: Any, numbers: range) -> list[list[torch.Tensor]]:
+            every = [_tensor_leaves(run(inputs, state, mode, self._secret + number)) for number in numbers]
+            return [[moments.sampled(x) for x in tensors] for tensors in every]
+
+        exact = take(self.reference.exact, range(1, runs.exact + 1))
+        eager = take(self.reference.eager, range(runs.exact + 1, runs.exact + runs.eager + 1))
+        return moments.spreads(exact, eager, expected)
 
     def health(self) -> list[str]:
         """The trivial answers that every regime's gate lets through."""
@@ -267,6 +338,11 @@ class Oracle:
 
 def _tensor_leaves(value: Any) -> list[torch.Tensor]:
     return [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def _generators(device: str) -> list[torch.Tensor]:
+    """The states of the random number generators."""
+    return [torch.get_rng_state(), *([] if device == "cpu" else [torch.cuda.get_rng_state(device)])]
 
 
 def _expected(name: str, exact: Any, eager: Any, noisy: list[Any], relative: float) -> list[Leaf]:
@@ -363,7 +439,8 @@ def _opened(oracle: Oracle, channel: Channel, options: dict[str, Any]) -> None:
 def _inputs(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
     at = (request["regime"], request["mode"], request["weights"])
     case = oracle.case(*at)
-    reply = {"note": case.note, "raises": case.raises, "rng": case.rng, "change": case.regime.weights}
+    reply = {"note": case.note, "raises": case.raises, "rng": case.rng, "change": case.regime.weights,
+             "random": oracle.random[case.mode]}
     if case.note and not case.raises:
         return reply, []
     arena, node = oracle.inputs(*at)
@@ -384,9 +461,27 @@ def _forget(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[di
 def _judge(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
     values = oracle.read_outputs(request["subject"], request["outputs"], request["shift"])
     mode, weights = request["mode"], request["weights"]
+    own_numbers = request.get("own_numbers", False)
     if "key" in request:
-        return {"rows": oracle.judge_timed(request["key"], mode, weights, values)}, []
-    return {"rows": oracle.judge(oracle.case(request["regime"], mode, weights).leaves, values)}, []
+        return {"rows": oracle.judge_timed(request["key"], mode, weights, values, own_numbers=own_numbers)}, []
+    case = oracle.case(request["regime"], mode, weights)
+    rows = oracle.judge(case.leaves, values)
+    if own_numbers and not all(row["ok"] for row in rows):
+        rows = oracle.judge_run(case, weights, values)
+    return {"rows": rows}, []
+
+
+def _draw(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+    case = oracle.case(request["regime"], request["mode"], request["weights"])
+    values = oracle.read_outputs(request["subject"], request["outputs"], request["shift"])
+    oracle.draw(request["subject"], case, request["weights"], values)
+    return {}, []
+
+
+def _moments(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+    case = oracle.case(request["regime"], request["mode"], request["weights"])
+    rows, same = oracle.judge_draws(request["subject"], case, request["weights"])
+    return {"rows": rows, "same_numbers": same}, []
 
 
 def _pool(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
@@ -400,5 +495,5 @@ def _health(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[di
     return {"passed": oracle.health()}, []
 
 
-_HANDLERS = {"inputs": _inputs, "output": _output, "forget": _forget, "judge": _judge, "pool": _pool,
-             "health": _health}
+_HANDLERS = {"inputs": _inputs, "output": _output, "forget": _forget, "judge": _judge, "draw": _draw,
+             "moments": _moments, "pool": _pool, "health": _health}

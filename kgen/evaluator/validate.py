@@ -9,7 +9,7 @@ import os
 import secrets
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Sequence
 
 from kgen.errors import DeviceError, EvaluatorError, ProblemError
@@ -18,6 +18,10 @@ from kgen.evaluator.process import Child, ChildDied, MemoryExceeded
 from kgen.evaluator.protocol import Phase, RegimeErrors, Status
 
 _REASON_CHARACTERS = 300
+OWN_NUMBERS = "random numbers of its own"  #: the label of a candidate that draws others than PyTorch
+_OWN_NUMBERS_REGIME = "other weights"  #: where their moments are taken: of a batch that is not large
+_OWN_NUMBERS_RUNS = 16
+_NEXT_SEED = 7919
 
 
 class Failure(Exception):
@@ -121,6 +125,7 @@ class WorkerClient:
         self.child.kill()
 
 
+_BY_VALUES = (Status.WRONG_VALUES, Status.WRONG_STATE)
 _VERBS = {Phase.BUILD: "build", Phase.LOAD: "load", Phase.VALIDATE: "be validated", Phase.TIME: "be timed"}
 
 
@@ -140,6 +145,7 @@ class Case:
     inputs: dict[str, Any]
     outputs: dict[str, Any]
     end: int
+    random: bool  # whether the reference draws numbers in this mode
 
     @property
     def label(self) -> str:
@@ -160,7 +166,7 @@ class Cases:
             self._known[key] = Case(
                 name, mode, weights, reply["note"], reply["raises"], reply["change"], reply["rng"],
                 fds[0] if fds else None, reply.get("bytes", 0), reply.get("inputs", {}), reply.get("outputs") or {},
-                reply.get("end", 0))
+                reply.get("end", 0), reply["random"])
         return self._known[key]
 
     def close(self) -> None:
@@ -184,7 +190,20 @@ def validate(
         if case.note and not case.raises:
             found.append(_skipped(regime, case.note))
             continue
-        _run_case(worker, oracle, case, regime, matched, found, labels)
+        before = len(found)
+        try:
+            _run_case(worker, oracle, case, regime, matched, found, labels)
+        except Failure as failure:
+            label = _own_numbers(case, regime)
+            if failure.status not in _BY_VALUES or not case.random or label in labels:
+                raise
+            drawn = cases.get(_OWN_NUMBERS_REGIME, mode, weights)
+            if drawn.note:
+                raise
+            where = drawn.name + regime.removeprefix(name)
+            found[before:] = _judged_by_moments(worker, oracle, drawn, where, matched, failure)
+            labels.append(label)
+            _run_case(worker, oracle, case, regime, matched, found, labels)
     audit(worker)
 
 
@@ -201,47 +220,82 @@ def _run_case(
     worker: WorkerClient, oracle: OracleClient, case: Case, regime: str, matched: bool, found: list[RegimeErrors],
     labels: list[str],
 ) -> None:
-    assert case.fd is not None
-    reply = worker.ask(
-        "run", [case.fd], inputs=case.inputs, bytes=case.bytes, change=case.change, mode=case.mode, rng=case.rng,
-        sizes=[node["size"] for node in tensor_nodes(case.outputs)] if case.outputs else [])
+    reply = _run(worker, case, case.rng)
     if case.raises:
         if "error" not in reply:
             reason = f"{regime}: it gives an output where {case.note.removesuffix(' here')}"
             raise Failure(Status.WRONG_SHAPE, reason, Phase.VALIDATE)
         found.append(_skipped(regime, f"{case.note}, and so does the candidate"))
         return
+    _check_run(case, reply, regime, matched)
+    own_numbers = _own_numbers(case, regime) in labels
+    rows = _judged(worker, oracle, case, regime, matched, 0, own_numbers)
+    found.extend(rows)
+    _decide(rows, regime)
+    if not reply.get("repeatable"):
+        _decide(_judged(worker, oracle, case, regime, matched, case.end, own_numbers), regime, second=True)
+        if "not bitwise repeatable" not in labels:
+            labels.append("not bitwise repeatable")
+
+
+def _run(worker: WorkerClient, case: Case, rng: int, *, go_on: bool = False) -> dict[str, Any]:
+    """Have a worker run a case twice; the second run's tensors lie behind where the first's must end."""
+    assert case.fd is not None
+    return worker.ask(
+        "run", [case.fd], inputs=case.inputs, bytes=case.bytes, change=case.change, mode=case.mode, rng=rng,
+        end=case.end, go_on=go_on,
+        sizes=[node["size"] for node in tensor_nodes(case.outputs)] if case.outputs else [])
+
+
+def _check_run(case: Case, reply: dict[str, Any], regime: str, matched: bool) -> None:
+    """All of a run but its values. Raises :class:`Failure`."""
     _raised(reply, Phase.VALIDATE, regime)
     _check_structure(case, reply.get("first"), regime, matched)
+    if not reply.get("repeatable"):
+        _check_structure(case, reply.get("second"), regime, matched)
     if reply.get("alias"):
         reason = f"{regime}: the output shares memory with {reply['alias']}"
         raise Failure(Status.ALIASED_OUTPUT, reason, Phase.VALIDATE)
     if reply.get("mutated"):
         raise Failure(Status.MUTATED_INPUT, f"{regime}: it wrote into {reply['mutated']}", Phase.VALIDATE)
-    rows = _judged(worker, oracle, case, regime, matched, 0)
-    found.extend(rows)
-    _decide(rows, regime)
-    if not reply.get("repeatable"):
-        _check_structure(case, reply.get("second"), regime, matched)
-        _decide(_judged(worker, oracle, case, regime, matched, case_end(case, matched)), regime, second=True)
-        if "not bitwise repeatable" not in labels:
-            labels.append("not bitwise repeatable")
-
-
-def case_end(case: Case, matched: bool) -> int:
-    """The byte behind the first run's tensors; a file with other buffers has them elsewhere."""
-    if not matched:
-        raise Failure(Status.NONDETERMINISTIC, f"{case.label}: two runs differ", Phase.VALIDATE)
-    return case.end
 
 
 def _judged(
-    worker: WorkerClient, oracle: OracleClient, case: Case, regime: str, matched: bool, shift: int
+    worker: WorkerClient, oracle: OracleClient, case: Case, regime: str, matched: bool, shift: int, own_numbers: bool
 ) -> list[RegimeErrors]:
-    outputs = case.outputs if matched else case.outputs["items"][0]
-    reply, _ = oracle.ask("judge", subject=worker.subject, regime=case.name, mode=case.mode, weights=case.weights,
-                          outputs=outputs, shift=shift)
+    reply, _ = oracle.ask("judge", **_about(worker, case, matched), shift=shift, own_numbers=own_numbers)
     return [RegimeErrors(regime=regime, **row) for row in reply["rows"]]
+
+
+def _about(worker: WorkerClient, case: Case, matched: bool) -> dict[str, Any]:
+    return {"subject": worker.subject, "regime": case.name, "mode": case.mode, "weights": case.weights,
+            "outputs": case.outputs if matched else case.outputs["items"][0]}
+
+
+def _own_numbers(case: Case, regime: str) -> str:
+    """The label of a candidate that draws numbers of its own, with the mode where there are two."""
+    return OWN_NUMBERS + regime.removeprefix(case.name)
+
+
+def _judged_by_moments(
+    worker: WorkerClient, oracle: OracleClient, case: Case, regime: str, matched: bool, failure: Failure
+) -> list[RegimeErrors]:
+    """Rows of a candidate whose values are wrong in a random mode, if its random numbers are its own and as they should
+    be; else raises ``failure``, or a :class:`Failure` that says what is wrong with them too."""
+    for number in range(_OWN_NUMBERS_RUNS // 2):
+        reply = _run(worker, case, case.rng + number * _NEXT_SEED, go_on=True)
+        _check_run(case, reply, regime, matched)
+        for shift in (0, 0 if reply.get("repeatable") else case.end):
+            oracle.ask("draw", **_about(worker, case, matched), shift=shift)
+    reply, _ = oracle.ask("moments", **_about(worker, case, matched))
+    if reply["same_numbers"]:
+        raise failure
+    rows = [RegimeErrors(regime=regime, **row) for row in reply["rows"]]
+    for row in rows:
+        if not row.ok:
+            reason = f"{failure.reason}; as {OWN_NUMBERS}: {row.output}: {explain(row)}"
+            raise Failure(failure.status, reason, failure.phase) from failure
+    return [replace(row, regime=f"{regime}, {_OWN_NUMBERS_RUNS} runs") for row in rows]
 
 
 def _decide(rows: Sequence[RegimeErrors], regime: str, *, second: bool = False) -> None:

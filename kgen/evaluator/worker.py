@@ -133,7 +133,10 @@ class Subject:
     # ---- validation ----------------------------------------------------------------------------------------
 
     def run(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Two forwards on the same inputs: output, buffers, what they alias, whether anything else changed."""
+        """Two forwards on the same inputs: output, buffers, what they alias, whether anything else changed.
+
+        The second draws the same random numbers as the first, or with ``go_on`` those that come next.
+        """
         arena = self._arena(fds[0], request["bytes"])
         pristine = arena.read(request["inputs"], self.device)
         guards: list[torch.Tensor] = []
@@ -144,7 +147,7 @@ class Subject:
         first, state = self._forward(inputs, request)
         reply: dict[str, Any] = {"mutated": self._mutated(inputs, pristine), "alias": self._alias(first, inputs)}
         self._set_weights(request["change"])
-        second, _ = self._forward(inputs, request)
+        second, _ = self._forward(inputs, request, seeded=not request.get("go_on"))
         if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(guards, fences)):
             reply["mutated"] = "memory beside an input"
         if not reply["alias"] and _overlaps(second, tensors([first])):
@@ -152,7 +155,7 @@ class Subject:
         same = _bitwise(first, second)
         reply |= self._write("first", [first, state], 0)
         if not same:
-            reply |= self._write("second", [second, state], reply["end"])
+            reply |= self._write("second", [second, state], request["end"])
         return reply | {"repeatable": same}
 
     def _copied(self, x: torch.Tensor) -> torch.Tensor:
@@ -167,11 +170,14 @@ class Subject:
         guards.append(guard)
         return _copy(guard.as_strided(x.shape, x.stride(), _FENCE), x)
 
-    def _forward(self, inputs: list[Any], request: dict[str, Any]) -> tuple[Any, dict[str, torch.Tensor]]:
+    def _forward(
+        self, inputs: list[Any], request: dict[str, Any], *, seeded: bool = True
+    ) -> tuple[Any, dict[str, torch.Tensor]]:
         assert self.model is not None and self.call_model is not None
         self.model.train(request["mode"] == "train")
         self._poison(request["sizes"])
-        _manual_seed(request["rng"])
+        if seeded:
+            _manual_seed(request["rng"])
         with _no_grad():
             output = self.call_model(*inputs)
         if self.cuda:
