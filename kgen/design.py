@@ -11,13 +11,13 @@ from functools import cached_property
 
 from kgen.candidate import Candidate, Params, Rejection
 from kgen.fusion import MOST_PLANS, FusionPlan, plans
-from kgen.graph import Capture
+from kgen.graph import Capture, OpGraph
 from kgen.hardware import Hardware
 from kgen.problem import Problem
 from kgen.render import Way, render
 from kgen.search import Option, Point
 from kgen.space import Space
-from kgen.templates import Task, template_for
+from kgen.templates import Task, families, template_for
 
 #: The axis that holds for a whole file: the compiler prefers one vector width.
 _FILE_AXIS = "vector_bits"
@@ -47,9 +47,9 @@ class Design:
     def choices(self) -> tuple[_Choice, ...]:
         graphs = self.capture.graphs
         if len(graphs) == 1 or self.capture.same:
-            return tuple(self._choice(((graphs[0][0], plan),)) for plan in plans(graphs[0][1]))
+            return tuple(self._choice(((graphs[0][0], plan),)) for plan in self._plans(graphs[0][1]))
         (first, a), (second, b) = graphs
-        pairs = itertools.product(enumerate(plans(a)), enumerate(plans(b)))
+        pairs = itertools.product(enumerate(self._plans(a)), enumerate(self._plans(b)))
         ordered = sorted(pairs, key=lambda pair: (pair[0][0] + pair[1][0], pair[0][0]))
         picked = [*ordered[: MOST_PLANS - 1], ordered[-1]]
         return tuple(self._choice(((first, x[1]), (second, y[1]))) for x, y in picked)
@@ -67,8 +67,9 @@ class Design:
         return sum(option.size for option in self.options)
 
     def rejections(self) -> list[Rejection]:
-        """Every combination of one kernel's parameters that a constraint rules out, each once for its plan."""
-        found = []
+        """Every plan that the device cannot run, and every combination of one kernel's parameters that a constraint
+        rules out, each once for its plan."""
+        found = self._out_of_reach()
         for choice in self.choices:
             for number, space in enumerate(choice.spaces):
                 for params in space.combinations():
@@ -93,6 +94,20 @@ class Design:
                 params |= {f"k{number}.{name}": value for name, value in next(rest).items()}
             ways.append(Way(mode, plan, params))
         return render(self.problem, ways, self.hardware, both_modes=self.capture.same)
+
+    def _plans(self, graph: OpGraph) -> tuple[FusionPlan, ...]:
+        """The plans whose families the device has."""
+        return plans(graph, frozenset(f for f, lacks in families(self.hardware).items() if not lacks))
+
+    def _out_of_reach(self) -> list[Rejection]:
+        """The plans with families that other devices of its kind have."""
+        every, missing = families(self.hardware), {f: lacks for f, lacks in families(self.hardware).items() if lacks}
+        found = {}
+        for _, graph in self.capture.graphs if missing else ():
+            for plan in plans(graph, frozenset(every)):
+                for family in {k.family for k in plan.kernels} & set(missing):
+                    found[plan.name] = Rejection(plan.name, {}, "device", missing[family])
+        return list(found.values())
 
     def _choice(self, chosen: tuple[tuple[str, FusionPlan], ...]) -> _Choice:
         spaces = []

@@ -1,12 +1,14 @@
 """Fusion plans: ways to cut a graph into kernels of our own and library calls.
 
     linear ── gelu ── softmax
-    ├─ linear(library) + row[gelu, softmax]            fused behind the product
+    ├─ gemm[linear] + row[gelu, softmax]               a product of our own, where the device has the family ``gemm``
+    ├─ gemm[linear, gelu] + row[softmax]               the maps behind it in its epilogue
+    ├─ linear(library) + row[gelu, softmax]            fused behind the library's product
     ├─ linear(library) + map[gelu] + row[softmax]      one kernel for each operator
     └─ linear(library) + gelu(library) + softmax(library)    the control: everything left to the library
 
 Operators that follow one another and can be lowered together form *runs*; a plan cuts each run into kernels. What is
-no map, row operator or statistics stays a library call. A value that statistics over the batch read on the way (a
+no map, row operator, statistics or product stays a library call. A value that statistics over the batch read on the way (a
 scaled product) is not stored by their kernel: who needs it later computes it again from what is stored.
 """
 
@@ -25,6 +27,9 @@ from kgen.rewrite import Variant, variants
 ALL_CUTS = 4
 #: How many plans a problem gets at most; the plainest and the most fused come first.
 MOST_PLANS = 24
+
+#: Families that every kind of device has.
+CHAINS = frozenset({"map", "row", "column"})
 
 #: What the C library calls by the same name: a kernel of one such operator is called otherwise.
 _C_FUNCTIONS = frozenset("abs cos div erf exp expm1 log log1p pow sin sqrt tanh".split())
@@ -81,19 +86,25 @@ class FusionPlan:
 
     def bytes_moved(self, kernel: Kernel) -> int:
         """The least that a kernel must move through memory: each tensor that it reads and writes, once."""
-        names = {*self.program(kernel).tensors, *kernel.outputs}
+        program = self.program(kernel)
+        names = {*program.tensors, *kernel.outputs}
+        if program.product:
+            names |= {program.product.x, program.product.weight}
         return sum(self.graph.type(name).nbytes for name in names)
 
 
-def plans(graph: OpGraph) -> tuple[FusionPlan, ...]:
-    """All plans for a graph: for each of its rewritten variants, each way to cut its runs; the control comes last."""
+def plans(graph: OpGraph, families: frozenset[str] = CHAINS) -> tuple[FusionPlan, ...]:
+    """All plans for a graph: for each of its rewritten variants, each way to cut its runs; the control comes last.
+
+    ``families`` are those of which the device has kernels. Plans with as few kernels behind the products come first.
+    """
     found: dict[tuple, FusionPlan] = {}
     everything = variants(graph)
     for variant in reversed(everything):
-        for plan in _plans_of(variant):
+        for plan in _plans_of(variant, families):
             found.setdefault((plan.graph, plan.steps), plan)
     control = _control(Variant((), graph))
-    fused = sorted(found.values(), key=lambda p: len(p.kernels))
+    fused = sorted(found.values(), key=lambda p: sum(k.family != "gemm" for k in p.kernels))
     return (*fused[: MOST_PLANS - 1], control)
 
 
@@ -102,11 +113,21 @@ def _control(variant: Variant) -> FusionPlan:
     return FusionPlan(_name(variant, steps), variant.rewrites, variant.graph, steps)
 
 
-def _plans_of(variant: Variant) -> Iterator[FusionPlan]:
+def _plans_of(variant: Variant, families: frozenset[str]) -> Iterator[FusionPlan]:
+    """The variant's plans: those with products of our own, where the device has kernels for them, before the others."""
     graph = variant.graph
-    fusable = frozenset(n.name for n in graph.nodes if _fusable(graph, n))
-    if any(OPS[n.op].kind == "column" and n.name not in fusable for n in graph.nodes if n.op in OPS):
+    fusable = {n.name: OPS[n.op].kind for n in graph.nodes if _fusable(graph, n)}
+    chains = frozenset(name for name, kind in fusable.items() if kind != "anchor")
+    if any(OPS[n.op].kind == "column" and n.name not in chains for n in graph.nodes if n.op in OPS):
         return  # the library has no call for statistics alone
+    if "gemm" in families and len(chains) < len(fusable):
+        yield from _cut_plans(variant, frozenset(fusable))
+    yield from _cut_plans(variant, chains)
+
+
+def _cut_plans(variant: Variant, fusable: frozenset[str]) -> Iterator[FusionPlan]:
+    """Each way to cut the runs of these nodes; all others are library calls."""
+    graph = variant.graph
     runs = _runs(graph, fusable)
     options = [list(_cuts(graph, run)) if run[0].name in fusable else [None] for run in runs]
     for choice in itertools.islice(itertools.product(*options), 4 * MOST_PLANS):
@@ -118,7 +139,7 @@ def _plans_of(variant: Variant) -> Iterator[FusionPlan]:
 def _fusable(graph: OpGraph, node: Node) -> bool:
     """Whether the node can be a kernel of its own."""
     op = OPS.get(node.op)
-    return op is not None and op.kind in ("map", "row", "column") and _lowers(graph, (node,))
+    return op is not None and op.kind in ("map", "row", "column", "anchor") and _lowers(graph, (node,))
 
 
 def _runs(graph: OpGraph, fusable: frozenset[str]) -> list[list[Node]]:
@@ -166,12 +187,27 @@ def _cuts(graph: OpGraph, run: list[Node]) -> Iterator[tuple[tuple[Node, ...], .
         masks = sorted(itertools.product((False, True), repeat=length - 1), key=sum)
     else:
         greedy = _greedy(graph, run)
-        masks = [greedy, *(tuple(g or i == at for i, g in enumerate(greedy)) for at in range(length - 1) if not greedy[at])]
+        masks = [greedy, _greedy(graph, run, bare_products=True)]
+        masks += [tuple(g or i == at for i, g in enumerate(greedy)) for at in range(length - 1) if not greedy[at]]
         masks.append((True,) * (length - 1))
     for mask in dict.fromkeys(masks):
         pieces = _pieces(run, mask)
-        if all(_lowers(graph, piece) for piece in pieces):
+        if all(_lowers(graph, piece) for piece in pieces) and not _half_fused(graph, pieces):
             yield pieces
+
+
+def _half_fused(graph: OpGraph, pieces: Sequence[tuple[Node, ...]]) -> bool:
+    """Whether a product leaves a map that it could take behind others, or to a kernel of maps alone: neither can win."""
+    return any(
+        _is_product(piece[0])
+        and (len(piece) > 1 or all(OPS[n.op].kind == "map" for n in following))
+        and _lowers(graph, (*piece, following[0]))
+        for piece, following in zip(pieces, pieces[1:])
+    )
+
+
+def _is_product(node: Node) -> bool:
+    return OPS[node.op].kind == "anchor"
 
 
 def _pieces(run: Sequence[Node], mask: Sequence[bool]) -> tuple[tuple[Node, ...], ...]:
@@ -184,12 +220,12 @@ def _pieces(run: Sequence[Node], mask: Sequence[bool]) -> tuple[tuple[Node, ...]
     return tuple(tuple(p) for p in pieces)
 
 
-def _greedy(graph: OpGraph, run: Sequence[Node]) -> tuple[bool, ...]:
-    """Cuts such that each piece is as long as it can be."""
+def _greedy(graph: OpGraph, run: Sequence[Node], bare_products: bool = False) -> tuple[bool, ...]:
+    """Cuts such that each piece is as long as it can be, but for products that are to stand alone."""
     mask: list[bool] = []
     piece = [run[0]]
     for node in run[1:]:
-        if _lowers(graph, (*piece, node)):
+        if not (bare_products and _is_product(piece[0])) and _lowers(graph, (*piece, node)):
             piece.append(node)
             mask.append(False)
         else:
@@ -224,9 +260,13 @@ def _used_outside(graph: OpGraph, names: Sequence[str]) -> tuple[str, ...]:
     )
 
 
+#: Families with the kind of operator that makes a kernel one of them, the most telling first.
+_FAMILIES = (("gemm", "anchor"), ("column", "column"), ("row", "row"), ("map", "map"))
+
+
 def _family(graph: OpGraph, nodes: Sequence[str]) -> str:
     kinds = {OPS[graph.node(n).op].kind for n in nodes}
-    return "column" if "column" in kinds else "row" if "row" in kinds else "map"
+    return next(family for family, kind in _FAMILIES if kind in kinds)
 
 
 def _steps(
@@ -294,11 +334,14 @@ def _pulled(graph: OpGraph, node: Node, stored: set[str], have: list[str]) -> li
 def _overwrites(
     graph: OpGraph, nodes: Sequence[str], outputs: Sequence[str], libraries: set[str], needed: set[str]
 ) -> str | None:
-    """An operand that may be written over by the kernel's one full-size output, as nothing needs it afterwards."""
+    """An operand that may be written over by the kernel's one full-size output, as nothing needs it afterwards.
+
+    A product's output is written before its other operands are read.
+    """
     programs = [lower(graph, nodes, outputs, two_sweeps=two_sweeps) for two_sweeps in (False, True)]
     program = programs[0]
     stores = [s for s in program.stores if s.level == "element"]
-    if len(stores) != 1 or program.result is not None:
+    if len(stores) != 1 or program.result is not None or program.product is not None:
         return None
     for load in program.loads:
         if not load.access.full or graph.type(load.tensor) != graph.type(stores[0].tensor):

@@ -37,6 +37,12 @@ class Hardware:
     threads: int
     vector_bits: tuple[int, ...]
 
+    @property
+    def capability(self) -> int:
+        """The compute capability as one number, 90 for ``sm_90`` and ``sm_90a``; 0 on the CPU."""
+        found = re.fullmatch(r"sm_(\d+)[af]?", self.arch)
+        return int(found[1]) if found else 0
+
 
 @dataclass(frozen=True)
 class _Example:

@@ -3,7 +3,7 @@
     map         elementwise, with broadcasting           a C expression over its operands
     row         reduces along the trailing dimensions    a lowering into maps and reductions of a row
     batch_norm  statistics over the batch                taken apart by a rewrite before it can be fused
-    anchor      a product                                a library call; rewrites may fold into its weights
+    anchor      a product (and a bias)                   a library call or a kernel; rewrites fold into its weights
     identity    returns its first operand                dropped by a rewrite
 
 What is not in the table stays a library call. Expressions are C over float32 with ``{0}``, ``{1}``, ... for operands
@@ -361,6 +361,10 @@ def _batch_norm_call(attrs: Mapping[str, Any]) -> str:
 
 OTHERS = (
     Op("linear", "anchor", ("aten.linear.default",), ("input", "weight", "bias")),
+    Op("addmm", "anchor", ("aten.addmm.default",), ("mat1", "mat2", "self"),
+       accept=lambda c: c.arguments.get("beta", 1) == 1 and c.arguments.get("alpha", 1) == 1),
+    Op("mm", "anchor", ("aten.mm.default",), ("self", "mat2")),
+    Op("matmul", "anchor", ("aten.matmul.default",), ("self", "other")),
     Op("batch_norm", "batch_norm", ("aten.batch_norm.default",),
        ("input", "weight", "bias", "running_mean", "running_var"), read=_batch_norm_attrs, library=_batch_norm_call),
     Op("identity", "identity", ("aten.alias.default", "aten.detach.default", "aten.detach_.default", "aten.lift_fresh_copy.default"), ("self",)),

@@ -7,6 +7,8 @@ row). A reduction ends a sweep over the row, since what follows it needs its res
     sweep 0: load linear, gelu  ->  reduce softmax          (kept: gelu)
     sweep 1: exp(gelu - max) * factor  ->  store softmax
 
+A kernel of the family ``gemm`` begins with a product instead of loads: its sums are the first element value.
+
 :func:`lower` builds a program from nodes of a graph; :func:`sweeps` schedules it, with element values kept from one
 sweep to the next or read and computed again.
 """
@@ -173,6 +175,20 @@ class Store:
     level: str
 
 
+@dataclass(frozen=True)
+class Product:
+    """The sums that a program begins with: rows of ``x`` times rows of ``weight``, both of ``k`` elements.
+
+    ``name`` is the sums' name in the program. With ``transposed``, the weight's columns stand for its rows.
+    """
+
+    name: str
+    x: str
+    weight: str
+    k: int
+    transposed: bool
+
+
 #: Reductions: the names of their results.
 REDUCTIONS: dict[str, tuple[str, ...]] = {
     "sum": ("sum",),
@@ -193,6 +209,7 @@ class Program:
     steps: tuple[Map | Reduce, ...]
     stores: tuple[Store, ...]
     result: str | None = None
+    product: Product | None = None
 
     @property
     def rows(self) -> int:
@@ -277,6 +294,22 @@ class _Builder:
         else:
             raise NotFusable(f"{node.name} is no map and no row operator")
 
+    def product(self, node: Node) -> Product:
+        """A product with a weight, and its bias as a map behind it."""
+        self.prefix = node.name
+        x, weight, *bias = node.inputs
+        rows, shape = self.graph.type(x), self.graph.type(weight).shape
+        if not self.graph.is_weight(weight) or len(shape) != 2 or len(rows.shape) < 2 or not rows.numel:
+            raise NotFusable(f"{node.name} is no product of rows with a weight")
+        if any(rows.multiples[1:]):
+            raise NotFusable(f"{x} follows the batch in another dimension than the first")
+        found = Product(self._unique(f"{node.name}_sum"), x, weight, rows.shape[-1], transposed=node.op != "linear")
+        self.levels[found.name] = ELEMENT
+        self.values[node.name] = found.name
+        for value in bias:
+            self.values[node.name] = self.map("{0} + {1}", found.name, self.operand(value, self.domain, False))
+        return found
+
     def operand(self, value: Operand, shape: tuple[int | BatchSize, ...], at_row: bool) -> str | float:
         """The operand's name in the program, loaded if it comes from outside."""
         if not isinstance(value, str):
@@ -319,12 +352,17 @@ def lower(
     nodes = [graph.node(n) for n in names]
     statistics = [n for n in nodes if OPS[n.op].kind == "column"]
     rows = [n for n in nodes if OPS[n.op].kind == "row"]
+    products = [n for n in nodes if OPS[n.op].kind == "anchor"]
+    if products and (rows or statistics or len(products) > 1 or nodes[0] is not products[0]):
+        raise NotFusable("a product begins a kernel, and maps alone follow it")
     if statistics and (rows or len(statistics) > 1 or nodes[-1] is not statistics[0]):
         raise NotFusable("statistics over the batch end a kernel and stand alone in it")
     if rows:
         domain, dims = graph.type(rows[0].inputs[0]), rows[0]["dims"]
     elif statistics:
         domain, dims = graph.type(statistics[0].inputs[0]), 1
+    elif products:
+        domain, dims = products[0].type, 1
     else:
         domain = max((n.type for n in nodes), key=lambda t: t.numel)
         dims = max(len(domain.shape) - 1, min(len(domain.shape), 1) if not domain.batched else 0)
@@ -336,8 +374,9 @@ def lower(
     if domain.numel == 0:
         raise NotFusable("the tensors are empty")
     builder = _Builder(graph, domain.sizes(), dims, cols, two_sweeps)
+    product = builder.product(products[0]) if products else None
     for node in nodes:
-        if OPS[node.op].kind != "column":
+        if OPS[node.op].kind not in ("column", "anchor"):
             builder.node(node)
     result = None
     if statistics:
@@ -350,7 +389,7 @@ def lower(
     for store in stores:
         if store.level == ROW and not _depends(store.arg, reduced, builder.steps):
             raise NotFusable(f"{store.tensor} is a row value that needs no reduction")
-    return Program(domain, cols, tuple(builder.loads), tuple(builder.steps), stores, result)
+    return Program(domain, cols, tuple(builder.loads), tuple(builder.steps), stores, result, product)
 
 
 def _depends(name: str, on: set[str], steps: Sequence[Map | Reduce]) -> bool:
@@ -404,6 +443,8 @@ class Schedule:
 def schedule(program: Program, *, keep: bool) -> Schedule:
     """The program's sweeps; with ``keep``, element values stay between them, else they are read and computed again."""
     ready: dict[str, int] = {load.name: 0 for load in program.loads}  # sweep in which a value is there
+    if program.product:
+        ready[program.product.name] = 0
     for step in program.steps:
         if isinstance(step, Reduce):
             ready.update(dict.fromkeys(step.names, ready[step.arg] + 1))

@@ -64,23 +64,28 @@ def kernel_text(task: Task, params: Params) -> tuple[str, Rendering]:
     return text.strip(), rendering
 
 
+#: CUDA's headers, each with the beginning of a name that needs it.
+_HEADERS = (("cstdint", "uint"), ("cuda.h", "CUtensorMap"), ("cuda_fp16.h", "__half"), ("cuda_runtime.h", ""))
+
+
 def translation_unit(texts: Sequence[str], device_type: str) -> str:
     """Kernels as one file of C++ or CUDA, with the helpers that they call in front."""
     body = "\n\n".join(texts)
     found = helpers(body, device_type)
     if device_type == "cuda":
-        parts = ["#include <cfloat>\n#include <cmath>\n#include <cuda_runtime.h>", found.table, found.kernels, body]
+        used = [f"#include <{header}>" for header, name in _HEADERS if re.search(rf"\b{name}", found.kernels + body)]
+        parts = ["\n".join(["#include <cfloat>", "#include <cmath>", *used]), found.table, found.kernels, body]
     else:
         math = f"namespace vec {{\n\n{found.math.strip()}\n\n}}  // namespace vec" if found.math else ""
         parts = ["#include <cfloat>\n#include <cmath>\n#include <cstdint>", math, found.table, found.kernels, body]
     return "\n\n".join(p.strip() for p in parts if p.strip())
 
 
-def compiler_flags(hardware: Hardware, params: Sequence[Params]) -> list[str]:
-    """Flags of the kernels' compiler, those of the architecture among them."""
+def compiler_flags(hardware: Hardware, params: Sequence[Params], specific: bool = False) -> list[str]:
+    """Flags of the kernels' compiler, those of the architecture among them, with what it alone has if ``specific``."""
     if hardware.device_type == "cpu":
         return cpu.flags(params)
-    number = hardware.arch.removeprefix("sm_")
+    number = f"{hardware.capability}a" if specific else hardware.arch.removeprefix("sm_")
     return ["-O3", f"-gencode=arch=compute_{number},code=sm_{number}", "-Xptxas=-v"]
 
 
@@ -107,7 +112,7 @@ class _File:
         self.graph = ways[0].plan.graph
 
     def candidate(self) -> Candidate:
-        texts, way_lines, all_params = [], [], []
+        texts, way_lines, all_params, prepared = [], [], [], []
         for way in self.ways:
             renderings: dict[str, Rendering] = {}
             for number, kernel in enumerate(way.plan.kernels):
@@ -119,7 +124,8 @@ class _File:
                 self.kernels.append((named.name, rendering))
                 renderings[kernel.name] = rendering
             way_lines.append({"method": self._method(way), "lines": self._body(way, renderings)})
-        source = self._source(texts, all_params, way_lines)
+            prepared += [p for p in [self._prepared(way, renderings)] if p["names"]]
+        source = self._source(texts, all_params, way_lines, prepared)
         params = {k: v for way in self.ways for k, v in self._prefixed(way).items()}
         plan = " / ".join(w.plan.name if len(self.ways) == 1 else f"{w.mode}: {w.plan.name}" for w in self.ways)
         return Candidate(
@@ -146,9 +152,11 @@ class _File:
 
     # The module
 
-    def _source(self, texts: list[str], params: list[Params], ways: list[dict[str, Any]]) -> str:
+    def _source(
+        self, texts: list[str], params: list[Params], ways: list[dict[str, Any]], prepared: list[dict[str, Any]]
+    ) -> str:
         kernel_source = translation_unit(texts, self.device_type) if texts else ""
-        flags = compiler_flags(self.hardware, params)
+        flags = compiler_flags(self.hardware, params, any(r.specific for _, r in self.kernels))
         digest = hashlib.sha256("\0".join([kernel_source, *flags]).encode()).hexdigest()[:16]
         stem = re.sub(r"\W", "_", self.problem.name)[:40]
         model = _ModelText(self.problem)
@@ -174,7 +182,7 @@ class _File:
             "device_type": self.device_type,
             "counts": any(a.ctype != "float" for _, r in self.kernels for a in r.arguments),
             "alignment": 16 if self.device_type == "cuda" else 4,
-            "kernels": [{"name": n, "pointers": len(r.arguments)} for n, r in self.kernels],
+            "kernels": self._launchers(),
             "definitions": model.definitions,
             "bases": model.bases,
             "class_body": model.class_body,
@@ -191,10 +199,18 @@ class _File:
             "ways": ways,
             "packed": packed,
             "packed_names": _targets(packed_names),
-            "prepared": [self._prepared(w) for w in self.ways if w.plan.graph.derived],
+            "prepared": prepared,
         }
         text = _environment().get_template("model_new.py.j2").render(**context)
         return re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
+
+    def _launchers(self) -> list[dict[str, Any]]:
+        """Every launcher with the number of its pointers: those that fill prepared memory, then the kernels' own."""
+        found = {}
+        for name, rendering in self.kernels:
+            found |= {a.filled.launcher: 2 for a in rendering.arguments if a.filled}
+            found[name] = len(rendering.arguments)
+        return [{"name": name, "pointers": pointers} for name, pointers in found.items()]
 
     @staticmethod
     def _unused_option(name: str, default: str) -> str:
@@ -245,25 +261,41 @@ class _File:
             return f"self.{weight.path}"
         return f'self.get_{"buffer" if weight.buffer else "parameter"}("{weight.path}")'
 
-    # Derived weights
+    # Derived weights, and what is prepared from weights
 
     def _prefixed_name(self, way: Way, name: str) -> str:
         """A name of the module that each mode has one of, where there are two."""
         return f"_{name}" if len(self.ways) == 1 else f"_{way.mode}_{name}"
 
-    def _prepared(self, way: Way) -> dict[str, Any]:
-        """What the method that prepares a way's derived weights is rendered with."""
+    def _prepared(self, way: Way, renderings: Mapping[str, Rendering]) -> dict[str, Any]:
+        """What the method that prepares a way's weights is rendered with."""
         graph = way.plan.graph
         made = [d.name for d in graph.derived]
+        filled = self._filled(way, renderings)
         spelled = {w.name: self._weight(w) for w in graph.weights} | {d: d for d in made}
-        sources = dict.fromkeys(s for d in graph.derived for s in d.sources if s not in made)
+        used = [s for d in graph.derived for s in d.sources] + [a.tensor for a in filled.values()]
+        lines = [f"{d.name} = {d.expression.format(*(spelled[s] for s in d.sources))}" for d in graph.derived]
+        for name, a in filled.items():
+            source = a.filled.form.format(spelled[a.tensor])
+            lines.append(f"{name} = {spelled[a.tensor]}.new_empty({a.size})")
+            lines.append(f"launch(_{a.filled.launcher}, {a.filled.rows}, dense({source}), {name})")
         return {
             "method": self._prefixed_name(way, "weights"),
             "slot": self._prefixed_name(way, "prepared"),
-            "sources": [spelled[s] for s in sources],
-            "lines": [f"{d.name} = {d.expression.format(*(spelled[s] for s in d.sources))}" for d in graph.derived],
-            "names": self._used_derived(way),
+            "sources": [spelled[s] for s in dict.fromkeys(used) if s not in made],
+            "lines": lines,
+            "names": [*self._used_derived(way), *filled],
         }
+
+    @staticmethod
+    def _filled(way: Way, renderings: Mapping[str, Rendering]) -> dict[str, Argument]:
+        """What the way's kernels have prepared from weights, by its name in the module: once for each weight."""
+        found: dict[str, Argument] = {}
+        for rendering in renderings.values():
+            for a in rendering.arguments:
+                if a.filled:
+                    found.setdefault(way.plan.graph.fresh(a.name), a)
+        return found
 
     @staticmethod
     def _used_derived(way: Way) -> list[str]:
@@ -279,8 +311,9 @@ class _File:
             source = next(i for i in graph.inputs if i.name == graph.batch_input)
             lines.append(self._batch(source.name, source.type.multiples[0]))
         derived = self._used_derived(way)
-        if derived:
-            lines.append(f"{_targets(derived)} = self.{self._prefixed_name(way, 'weights')}()")
+        kept = [*derived, *self._filled(way, renderings)]
+        if kept:
+            lines.append(f"{_targets(kept)} = self.{self._prefixed_name(way, 'weights')}()")
         spelled = {w.name: self._weight(w) for w in graph.weights}
         spelled |= {i.name: i.name for i in graph.inputs} | {d: d for d in derived}
         for step in way.plan.steps:
@@ -325,6 +358,8 @@ class _File:
                 lines.append(f"{local} = {first}.new_empty({_sizes(graph.type(a.tensor))})")
                 spelled[a.tensor] = local
                 given.append(local)
+            elif a.role == "prepared":
+                given.append(graph.fresh(a.name))
             else:
                 lines.append(f"{a.name} = {first}.new_empty({a.size.replace('rows', rows)})")
                 given.append(a.name)

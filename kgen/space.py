@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 from typing import Callable, Iterator
 
@@ -28,18 +29,19 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Space:
-    """All combinations of the axes' values that the constraints allow."""
+    """All combinations of the axes' values that the constraints allow.
+
+    ``alternatives`` are the same axes with other values, for what is made in more than one way.
+    """
 
     axes: tuple[Axis, ...]
     constraints: tuple[Constraint, ...] = ()
+    alternatives: tuple[tuple[Axis, ...], ...] = ()
 
     @property
     def size(self) -> int:
         """Combinations before the constraints."""
-        count = 1
-        for axis in self.axes:
-            count *= len(axis.values)
-        return count
+        return sum(math.prod(len(a.values) for a in axes) for axes in (self.axes, *self.alternatives))
 
     def broken(self, params: Params) -> Constraint | None:
         """The first constraint that the combination breaks."""
@@ -47,16 +49,16 @@ class Space:
 
     def combinations(self) -> Iterator[Params]:
         """Every combination, those that a constraint rules out among them."""
-        names = [a.name for a in self.axes]
-        for values in itertools.product(*(a.values for a in self.axes)):
-            yield dict(zip(names, values))
+        for axes in (self.axes, *self.alternatives):
+            for values in itertools.product(*(a.values for a in axes)):
+                yield dict(zip((a.name for a in axes), values))
 
     def allowed(self) -> Iterator[Params]:
         return (p for p in self.combinations() if self.broken(p) is None)
 
     def corners(self) -> tuple[Params, ...]:
         """A few allowed combinations in which every value of every axis occurs, if it is allowed at all."""
-        missing = {(a.name, v) for a in self.axes for v in a.values}
+        missing = {(a.name, v) for axes in (self.axes, *self.alternatives) for a in axes for v in a.values}
         chosen: list[Params] = []
         for params in self.allowed():
             if missing & set(params.items()):

@@ -5,14 +5,19 @@ from __future__ import annotations
 import pytest
 from models import NAMES, graph, made, reference, source
 
-from kgen.fusion import MOST_PLANS, FusionPlan, Kernel, Library, plans
+from kgen.fusion import CHAINS, MOST_PLANS, FusionPlan, Kernel, Library, plans
 from kgen.ops import OPS
 
 
+#: The families of a device that has kernels for products.
+ALL_FAMILIES = CHAINS | {"gemm"}
+
+
 def planned(
-    forward: str, init: str = "", inputs: str = "torch.randn(6, 20)", arguments: str = "x", mode: str = "eval"
-) -> tuple[FusionPlan, ...]:
-    return plans(graph(made(source(forward, inputs, init, arguments), mode)))
+    forward: str, init: str = "", inputs: str = "torch.randn(6, 20)", arguments: str = "x", mode: str = "eval",
+    families: frozenset[str] = CHAINS,
+) -> tuple[FusionPlan, ...]:  # fmt: skip
+    return plans(graph(made(source(forward, inputs, init, arguments), mode)), families)
 
 
 def names(found: tuple[FusionPlan, ...]) -> list[str]:
@@ -23,7 +28,7 @@ LINEAR = "self.linear = nn.Linear(12, 20)"
 IN = "torch.randn(6, 12)"
 
 #: forward, __init__, inputs, arguments, mode.
-CHAINS = {
+CASES = {
     "maps": ("return torch.tanh(x) * 2.0 + 1.0", "", "torch.randn(6, 20)", "x", "eval"),
     "two reductions": ("y = x.softmax(dim=1)\nreturn y.sum(dim=1), y", "", "torch.randn(6, 20)", "x", "eval"),
     "library in the middle": ("v, i = torch.topk(x.relu(), 3)\nreturn v.softmax(dim=1), i", "", "torch.randn(6, 20)", "x", "eval"),
@@ -40,15 +45,20 @@ CHAINS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=CHAINS)
+@pytest.fixture(scope="module", params=[(c, f) for c in CASES for f in ("chains", "all")], ids="-".join)
 def chain(request: pytest.FixtureRequest) -> tuple[FusionPlan, ...]:
-    forward, init, inputs, arguments, mode = CHAINS[request.param]
-    return planned(forward, init, inputs, arguments, mode)
+    name, families = request.param
+    return planned(*CASES[name], ALL_FAMILIES if families == "all" else CHAINS)
 
 
 @pytest.fixture(scope="module", params=[(n, m) for n in NAMES for m in ("train", "eval")], ids="-".join)
 def known(request: pytest.FixtureRequest) -> tuple[FusionPlan, ...]:
     return plans(graph(reference(*request.param)))
+
+
+@pytest.fixture(scope="module", params=[(n, m) for n in NAMES for m in ("train", "eval")], ids="-".join)
+def with_products(request: pytest.FixtureRequest) -> tuple[FusionPlan, ...]:
+    return plans(graph(reference(*request.param)), ALL_FAMILIES)
 
 
 # What holds for every plan
@@ -62,7 +72,9 @@ def assert_runs_in_order(plan: FusionPlan) -> None:
         if isinstance(step, Library):
             needs, makes = set(plan.graph.node(step.node).values), {step.node}
         else:
-            needs, makes = set(plan.program(step).tensors), set(step.outputs)
+            program = plan.program(step)
+            needs, makes = set(program.tensors), set(step.outputs)
+            needs |= {program.product.x, program.product.weight} if program.product else set()
             extra = [plan.graph.node(n) for n in step.nodes if OPS[plan.graph.node(n).op].kind == "column"]
             needs |= {v for n in extra for v in n.inputs[1:]}
         assert needs <= there, (plan.name, step)
@@ -80,6 +92,11 @@ def test_steps_of_unseen_chains_run_in_order(chain: tuple[FusionPlan, ...]) -> N
 
 def test_steps_of_known_chains_run_in_order(known: tuple[FusionPlan, ...]) -> None:
     for plan in known:
+        assert_runs_in_order(plan)
+
+
+def test_steps_with_products_run_in_order(with_products: tuple[FusionPlan, ...]) -> None:
+    for plan in with_products:
         assert_runs_in_order(plan)
 
 
@@ -153,6 +170,106 @@ def test_one_kernel_for_each_operator_is_among_the_plans(name: str, mode: str) -
     found = graph(reference(name, mode))
     known = [n for n in found.nodes if n.op in OPS and OPS[n.op].kind in ("map", "row")]
     assert any(len(p.kernels) == len(known) and all(len(k.nodes) == 1 for k in p.kernels) for p in plans(found))
+
+
+# Products of our own
+
+
+def test_plans_with_products_of_our_own() -> None:
+    assert names(plans(graph(reference(NAMES[0], "eval")), ALL_FAMILIES)) == [
+        "gemm[linear, gelu] + row[softmax]",
+        "gemm[linear] + row[gelu, softmax]",
+        "linear(library) + row[gelu, softmax]",
+        "linear(library) + map[gelu] + row[softmax]",
+        "linear(library) + gelu(library) + softmax(library)",
+    ]
+
+
+def test_plans_without_products_of_our_own_remain(with_products: tuple[FusionPlan, ...]) -> None:
+    assert any(k.family == "gemm" for p in with_products for k in p.kernels)
+    assert any(p.kernels and all(k.family != "gemm" for k in p.kernels) for p in with_products)
+
+
+def test_products_of_our_own_are_not_too_many(with_products: tuple[FusionPlan, ...]) -> None:
+    assert len(with_products) <= MOST_PLANS
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "plan"),
+    [
+        (NAMES[1], "eval", "gemm[linear] + row[softmax] after batchnorm_to_affine, merge_affine, fold_batchnorm_into_linear"),
+        (NAMES[1], "train", "gemm[linear] + column[statistics] + row[normalise, mul, softmax]"),
+        (NAMES[2], "eval", "gemm[linear, mul, clamp] + row[logsumexp, mish, mul] after merge_scalar_factors"),
+        (NAMES[3], "train", "gemm[linear, mul] + column[statistics] + map[normalise]"),
+        (NAMES[3], "train", "gemm[linear] + column[mul, statistics] + map[mul, normalise]"),
+        (NAMES[3], "eval", "gemm[linear] after batchnorm_to_affine, merge_affine, fold_batchnorm_into_linear"),
+    ],
+)  # fmt: skip
+def test_plan_with_products_is_among_those_of(name: str, mode: str, plan: str) -> None:
+    assert plan in names(plans(graph(reference(name, mode)), ALL_FAMILIES))
+
+
+WEIGHTS = """
+self.w, self.b = nn.Parameter(torch.randn(12, 20)), nn.Parameter(torch.randn(20))
+self.u, self.v = nn.Parameter(torch.randn(1, 12, 20)), nn.Parameter(torch.randn(12))
+"""
+
+
+@pytest.mark.parametrize(
+    ("forward", "plan"),
+    [
+        ("return torch.matmul(x, self.w).relu()", "gemm[matmul, relu]"),
+        ("return torch.mm(x, self.w) + self.b", "gemm[mm, add]"),
+        ("return torch.addmm(self.b, x, self.w).sum(dim=1)", "gemm[addmm] + row[sum]"),
+        ("return (x @ self.w).relu().softmax(dim=1) @ self.w.t()", "t(library) + gemm[matmul, relu] + row[softmax] + matmul(library)"),
+    ],
+)  # fmt: skip
+def test_products_with_columns_of_a_weight_are_of_our_own(forward: str, plan: str) -> None:
+    assert names(planned(forward, WEIGHTS, IN, families=ALL_FAMILIES))[0] == plan
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return torch.matmul(x, self.v).relu()",
+        "return torch.matmul(x.unsqueeze(1), self.u).relu()",
+        "return torch.addmm(self.b, x, self.w, beta=2).relu()",
+        "return torch.matmul(self.w.t(), x.t()).relu()",
+        "return torch.matmul(x, x.t()).relu()",
+        "return torch.matmul(x[0], self.w).relu()",
+    ],
+)
+def test_other_products_stay_with_the_library(forward: str) -> None:
+    found = planned(forward, WEIGHTS, IN, families=ALL_FAMILIES)
+    assert found and all(k.family != "gemm" for p in found for k in p.kernels)
+
+
+def test_products_after_one_another_are_all_of_our_own() -> None:
+    init = "self.a = nn.Linear(12, 20)\nself.c = nn.Linear(20, 8)"
+    found = planned("return self.c(self.a(x).relu()).softmax(dim=1)", init, IN, families=ALL_FAMILIES)
+    assert names(found)[0] == "gemm[linear, relu] + gemm[linear] + row[softmax]"
+
+
+def test_product_that_is_needed_again_is_stored_beside_its_maps() -> None:
+    found = planned("h = self.linear(x)\nreturn h.relu(), h", LINEAR, IN, families=ALL_FAMILIES)
+    assert found[0].kernels[0].outputs == ("linear", "relu")
+
+
+def test_product_takes_all_maps_of_a_long_chain_or_none() -> None:
+    forward = "y = self.linear(x)\nfor _ in range(4):\n    y = (y * 1.5).tanh().relu() + 0.5\nreturn y.softmax(dim=1)"
+    found = planned(forward, LINEAR, IN, families=ALL_FAMILIES)
+    assert {len(k.nodes) for p in found for k in p.kernels if k.family == "gemm"} == {1, 17}
+
+
+def test_product_of_a_flattened_batch_is_of_our_own() -> None:
+    (first, *_) = planned("return self.linear(x).relu()", LINEAR, "torch.randn(6, 5, 12)", families=ALL_FAMILIES)
+    program = first.program(first.kernels[0])
+    assert first.name == "gemm[linear, relu]" and (program.rows, program.cols, program.product.k) == (30, 20, 12)
+
+
+def test_bytes_of_a_product_are_its_operands_and_its_result() -> None:
+    found = planned("return self.linear(x)", LINEAR, IN, families=ALL_FAMILIES)
+    assert found[0].bytes_moved(found[0].kernels[0]) == 4 * (6 * 12 + 12 * 20 + 20 + 6 * 20)
 
 
 # Unseen chains

@@ -11,6 +11,7 @@ from models import NAMES, design, made, plainest, reference, source
 
 from kgen.candidate import Candidate
 from kgen.errors import CaptureError, RenderError
+from kgen.fusion import CHAINS
 from kgen.hardware import Hardware, cpu, for_arch
 from kgen.render import kernel_text
 from kgen.search import Point
@@ -142,7 +143,8 @@ def test_folded_weights_are_no_control() -> None:
 
 
 def test_gpu_kernels_are_for_the_device_alone() -> None:
-    assert "-gencode=arch=compute_90,code=sm_90" in rendered(NAMES[0], "eval", "cuda")[0].source
+    (found,) = [c for c in rendered(NAMES[0], "eval", "cuda") if c.plan == "linear(library) + row[gelu, softmax]"]
+    assert '"-gencode=arch=compute_90,code=sm_90"' in found.source
 
 
 # What is taken over from the problem
@@ -298,9 +300,8 @@ def test_result_of_the_library_is_made_dense() -> None:
 # Templates
 
 
-def test_every_family_has_a_template_for_each_device() -> None:
-    families = {family for family, _ in templates()}
-    assert set(templates()) == {(f, d) for f in families for d in DEVICES} and families == {"map", "row", "column"}
+def test_every_family_of_chains_has_a_template_for_each_device() -> None:
+    assert {(f, d) for f in CHAINS for d in DEVICES} <= set(templates())
 
 
 def test_no_template_has_a_refused_word() -> None:

@@ -34,8 +34,9 @@ class Task:
 class Argument:
     """One pointer argument of a launcher, in order.
 
-    ``role`` is ``in``, ``out`` (a tensor to be made), ``inout`` (written over) or ``workspace`` (``size`` is Python
-    source for its number of float32 elements, in which ``rows`` may be used).
+    ``role`` is ``in``, ``out`` (a tensor to be made), ``inout`` (written over), ``workspace`` (``size`` is Python source
+    for its number of float32 elements, in which ``rows`` may be used) or ``prepared``: memory of ``size`` float32
+    elements that is filled from the weight ``tensor``, kept between calls, and filled again when the weight changes.
     """
 
     name: str
@@ -43,25 +44,43 @@ class Argument:
     tensor: str = ""
     size: str = ""
     ctype: str = "float"
+    filled: Filled | None = None
+
+
+@dataclass(frozen=True)
+class Filled:
+    """How prepared memory is filled: ``launcher(weight, memory, rows, stream)`` with the weight as ``form`` spells it."""
+
+    launcher: str
+    rows: int
+    form: str = "{}"
 
 
 @dataclass(frozen=True)
 class Rendering:
-    """What a template makes of a task: the context of its text and how its launcher is called."""
+    """What a template makes of a task: the context of its text and how its launcher is called.
+
+    ``specific`` says that the text uses what one architecture alone has (``sm_90a``), and later ones do not.
+    """
 
     context: Mapping[str, Any]
     arguments: tuple[Argument, ...]
+    specific: bool = False
 
 
 @dataclass(frozen=True)
 class Template:
-    """One family of kernels for one kind of device."""
+    """One family of kernels for one kind of device.
+
+    ``lacks`` says in one line what a device of that kind lacks for it; empty where it lacks nothing.
+    """
 
     family: str
     device_type: str
     file: str
     space: Callable[[Task], Space]
     render: Callable[[Task, Params], Rendering]
+    lacks: Callable[[Hardware], str] = lambda hardware: ""
 
 
 @lru_cache(maxsize=None)
@@ -75,6 +94,11 @@ def templates() -> Mapping[tuple[str, str], Template]:
             if template is not None:
                 found[template.family, template.device_type] = template
     return found
+
+
+def families(hardware: Hardware) -> Mapping[str, str]:
+    """The families with kernels for this kind of device, each with what this device lacks for it, if anything."""
+    return {f: t.lacks(hardware) for (f, device_type), t in templates().items() if device_type == hardware.device_type}
 
 
 def template_for(task: Task) -> Template:

@@ -12,6 +12,10 @@ from kgen.templates import Argument, Task
 from kgen.templates.spelling import output_pointer, pointer
 
 
+#: Roles of what a launcher reads and does not write.
+_READ = ("in", "prepared")
+
+
 def output_axis(task: Task) -> list[Axis]:
     """Where the result goes: over an operand that nothing needs any more, or into memory of its own."""
     return [Axis("output", ("in_place", "new"))] if task.kernel.overwrites else []
@@ -56,7 +60,7 @@ def signature(args: Sequence[Argument], early: bool = False) -> dict[str, Any]:
     return {
         "early": early,
         "parameters": ", ".join(declared(a, early) for a in args),
-        "launcher_parameters": ", ".join(f"{'const ' if a.role == 'in' else ''}{a.ctype}* {a.name}" for a in args),
+        "launcher_parameters": ", ".join(f"{'const ' if a.role in _READ else ''}{a.ctype}* {a.name}" for a in args),
         "arguments": ", ".join(a.name for a in args),
     }
 

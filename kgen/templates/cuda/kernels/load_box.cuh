@@ -1,0 +1,9 @@
+// A box of one plane of a tensor, to shared memory of this block; the barrier counts its bytes (TMA, sm_90).
+__device__ __forceinline__ void load_box(
+    const CUtensorMap& map, const uint32_t to, const uint32_t barrier, const int k, const int row, const int plane
+) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
+        ::"r"(to), "l"(&map), "r"(k), "r"(row), "r"(plane), "r"(barrier) : "memory"
+    );
+}

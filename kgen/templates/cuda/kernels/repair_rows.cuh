@@ -1,0 +1,38 @@
+// The products of rows of x and w that hold a NaN or an infinity, in plain float32, into y [rows, N]; w's element i of row
+// n lies at n * ALONG_N + i * ALONG_K. Where all exponents are numbers, every block sees that and ends.
+template <int N, int K, int ALONG_N, int ALONG_K>
+__global__ void __launch_bounds__(256) repair_kernel(
+    const float* __restrict__ x, const int* __restrict__ x_exponents, const float* __restrict__ w,
+    const int* __restrict__ w_exponents, float* __restrict__ y, const long long rows
+) {
+    bool found = false;
+    for (long long row = threadIdx.x; row < rows; row += 256) found |= x_exponents[row] == NOT_FINITE;
+    for (int col = threadIdx.x; col < N; col += 256) found |= w_exponents[col] == NOT_FINITE;
+    if (!__syncthreads_or(found)) return;
+
+    const int lane = threadIdx.x % 32;
+    const long long warp = blockIdx.x * 8ll + threadIdx.x / 32, warps = gridDim.x * 8ll;
+    const auto multiply = [&](const long long row, const long long col) {
+        float sum = 0.0f;
+        for (int i = lane; i < K; i += 32) sum = fmaf(x[row * K + i], w[col * ALONG_N + static_cast<long long>(i) * ALONG_K], sum);
+        #pragma unroll
+        for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+        if (lane == 0) y[row * N + col] = sum;
+    };
+    for (long long row = 0; row < rows; ++row) {
+        if (x_exponents[row] != NOT_FINITE) continue;
+        for (long long col = warp; col < N; col += warps) multiply(row, col);
+    }
+    for (int col = 0; col < N; ++col) {
+        if (w_exponents[col] != NOT_FINITE) continue;
+        for (long long row = warp; row < rows; row += warps) multiply(row, col);
+    }
+}
+
+template <int N, int K, int ALONG_N, int ALONG_K>
+static void repair_rows(
+    const float* x, const int* x_exponents, const float* w, const int* w_exponents, float* y, const long long rows,
+    const cudaStream_t stream
+) {
+    repair_kernel<N, K, ALONG_N, ALONG_K><<<264, 256, 0, stream>>>(x, x_exponents, w, w_exponents, y, rows);
+}

@@ -1,0 +1,38 @@
+// Splits the rows of a float32 matrix into two float16 parts each, for products of float32 accuracy on tensor cores:
+//
+//     in [rows, COLS]             row r: in * 2^exponents[r] = high + low, its largest magnitude taken to [2^14, 2^15)
+//     parts [2, rows, PITCH]      high, then low; zeros from COLS to PITCH
+//     exponents [rows]            0 for a row of zeros; NOT_FINITE for a row with a NaN or an infinity, whose parts are zeros
+//
+// A block takes a row and keeps it in registers: thread t has the groups of eight columns t, t + THREADS, ...
+template <int COLS, int PITCH, int THREADS, int GROUPS>
+__global__ void __launch_bounds__(THREADS) split_kernel(
+    const float* __restrict__ in, __half* __restrict__ parts, int* __restrict__ exponents, const long long rows
+) {
+    const long long row = blockIdx.x;
+    float v[GROUPS][8];
+    #pragma unroll
+    for (int g = 0; g < GROUPS; ++g) load_group<COLS>(v[g], in + row * COLS, (g * THREADS + threadIdx.x) * 8);
+    unsigned largest = 0;
+    #pragma unroll
+    for (int g = 0; g < GROUPS; ++g) {
+        #pragma unroll
+        for (int j = 0; j < 8; ++j) largest = max(largest, __float_as_uint(v[g][j]) & 0x7fffffffu);
+    }
+    const int exponent = row_exponent(block_largest<THREADS>(largest));
+    if (threadIdx.x == 0) exponents[row] = exponent;
+    __half* high = parts + row * PITCH;
+    #pragma unroll
+    for (int g = 0; g < GROUPS; ++g) {
+        const int col = (g * THREADS + threadIdx.x) * 8;
+        if (col >= PITCH) break;
+        #pragma unroll
+        for (int j = 0; j < 8; ++j) v[g][j] = exponent == NOT_FINITE ? 0.0f : v[g][j];
+        store_parts(high, high + rows * PITCH, col, v[g], exponent == NOT_FINITE ? 0 : exponent);
+    }
+}
+
+template <int COLS, int PITCH, int THREADS, int GROUPS>
+static void split_rows(const float* in, __half* parts, int* exponents, const long long rows, const cudaStream_t stream) {
+    split_kernel<COLS, PITCH, THREADS, GROUPS><<<static_cast<unsigned>(rows), THREADS, 0, stream>>>(in, parts, exponents, rows);
+}
