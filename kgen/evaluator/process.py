@@ -54,7 +54,7 @@ class Family:
     def __init__(self, keeper: int) -> None:
         self._keeper = keeper
         self._proc: Path | None = None
-        first = next(iter(walls.descendants(keeper)), None)
+        first = _first_child(keeper)
         if first is not None:
             # A /proc of the namespace's own lists nobody else, which is quicker than to look through all processes.
             inside = Path(f"/proc/{first}/root/proc")
@@ -99,6 +99,13 @@ class Family:
         twice."""
         folders = self._folders()
         return len(set(folders) - self._founders), sum(map(_held, folders))
+
+
+def _first_child(pid: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+    except (OSError, IndexError):  # many kernels list children, not all
+        return next(iter(walls.descendants(pid)), None)
 
 
 def _held(folder: Path) -> int:
