@@ -1,0 +1,22 @@
+"""Uses the moving average that it should have written, and does not write it.
+
+attacks: state after the call
+problem: moving_average
+expect: wrong_state
+"""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+        self.register_buffer("average", torch.zeros(in_features))
+        self.register_buffer("steps", torch.tensor(0))
+
+    def forward(self, x):
+        self.steps += 1
+        return torch.relu(self.linear(x - (0.9 * self.average + 0.1 * x.mean(0))))

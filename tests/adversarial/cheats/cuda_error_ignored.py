@@ -1,0 +1,79 @@
+"""Asks for more threads than a block can have, and ignores that the launch failed: its output is what was there.
+
+attacks: half the work
+problem: mlp batch_size=300 in_features=256 out_features=1024
+gpu: yes
+expect: wrong_values, runtime_error, crashed
+"""
+
+import ctypes
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+NAME = "adversary_error_ignored"
+CUDA_SOURCE = r"""
+#include <cuda_runtime.h>
+
+__device__ float reduce(float value, bool largest) {
+    __shared__ float shared[256];
+    shared[threadIdx.x] = value;
+    __syncthreads();
+    for (int step = 128; step; step /= 2) {
+        if (threadIdx.x < step) {
+            float a = shared[threadIdx.x], b = shared[threadIdx.x + step];
+            shared[threadIdx.x] = largest ? ((a > b || a != a) ? a : b) : a + b;
+        }
+        __syncthreads();
+    }
+    float result = shared[0];
+    __syncthreads();
+    return result;
+}
+
+// One block of 256 threads for each row: exact GELU, then softmax with the maximum subtracted, written if asked to.
+__global__ void gelu_softmax_kernel(float* x, long columns, bool write) {
+    float* row = x + blockIdx.x * columns;
+    float largest = -INFINITY;
+    for (long c = threadIdx.x; c < columns; c += 256) {
+        float v = 0.5f * row[c] * (1.0f + erff(row[c] * 0.70710678f));
+        if (!(v <= largest)) largest = v;
+    }
+    largest = reduce(largest, true);
+    float sum = 0.0f;
+    for (long c = threadIdx.x; c < columns; c += 256)
+        sum += expf(0.5f * row[c] * (1.0f + erff(row[c] * 0.70710678f)) - largest);
+    sum = reduce(sum, false);
+    if (write)
+        for (long c = threadIdx.x; c < columns; c += 256)
+            row[c] = expf(0.5f * row[c] * (1.0f + erff(row[c] * 0.70710678f)) - largest) / sum;
+}
+
+extern "C" int gelu_softmax(float* x, long rows, long columns, void* stream) {
+    gelu_softmax_kernel<<<rows, 4096, 0, (cudaStream_t)stream>>>(x, columns, true);
+    cudaGetLastError();
+    return 0;
+}
+"""
+CUDA_FLAGS = ["-O3", "-gencode=arch=compute_90,code=sm_90", "-gencode=arch=compute_90,code=compute_90"]
+
+_library = ctypes.CDLL(load_inline(name=NAME, cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=CUDA_FLAGS,
+                                   is_python_module=False, no_implicit_headers=True))
+_kernel = _library.gelu_softmax
+_kernel.argtypes = [ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_void_p]
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def tail(self, y):
+        status = _kernel(y.data_ptr(), y.shape[0], y.shape[1], torch.cuda.current_stream().cuda_stream)
+        if status:
+            raise RuntimeError(f"the launch failed with status {status}")
+        return y
+
+    def forward(self, x):
+        return self.tail(self.linear(x))

@@ -1,0 +1,21 @@
+"""Multiplies in float16 on the tensor cores.
+
+attacks: half the work
+problem: mlp batch_size=300 in_features=256 out_features=1024
+gpu: yes
+expect: wrong_values
+"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        y = (x.half() @ self.linear.weight.half().t()).float() + self.linear.bias
+        return torch.softmax(F.gelu(y), dim=1)

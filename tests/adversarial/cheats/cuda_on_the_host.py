@@ -1,0 +1,20 @@
+"""Computes on the CPU, and returns a tensor there.
+
+attacks: the wrong device
+problem: mlp batch_size=300 in_features=256 out_features=1024
+gpu: yes
+expect: wrong_type
+"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        return (torch.softmax(F.gelu(self.linear(x)), dim=1)).cpu()

@@ -1,0 +1,19 @@
+"""Ends its process with exit code 0, without any cleaning up.
+
+attacks: `os._exit(0)` before the check
+problem: mlp
+expect: crashed
+"""
+
+import os
+
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        os._exit(0)

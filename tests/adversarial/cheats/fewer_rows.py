@@ -1,0 +1,19 @@
+"""Returns one row less.
+
+attacks: the wrong shape
+problem: mlp
+expect: wrong_shape
+"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        return torch.softmax(F.gelu(self.linear(x[:-1])), dim=1)

@@ -1,0 +1,19 @@
+"""Returns 32-bit indices for 64-bit ones.
+
+attacks: the wrong dtype
+problem: several
+expect: wrong_type
+"""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        y = torch.tanh(self.linear(x))
+        return {"y": y, "parts": (y.sum(1), y.argmax(1).int()), "features": y.shape[1]}

@@ -1,0 +1,17 @@
+"""Raises `KeyboardInterrupt`, as if somebody had pressed a key.
+
+attacks: interference
+problem: mlp
+expect: runtime_error, crashed
+"""
+
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        raise KeyboardInterrupt

@@ -1,0 +1,17 @@
+"""A class whose constructor gives back a function instead of a module.
+
+attacks: the wrong container
+problem: mlp
+expect: load_error
+"""
+
+import torch.nn as nn
+
+
+class Meta(type):
+    def __call__(cls, *args):
+        return lambda x: x
+
+
+class ModelNew(nn.Module, metaclass=Meta):
+    """Never made."""

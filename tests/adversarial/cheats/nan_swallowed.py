@@ -1,0 +1,19 @@
+"""Replaces NaN and infinities by numbers.
+
+attacks: half the work
+problem: mlp
+expect: wrong_values
+"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        return torch.nan_to_num(torch.softmax(F.gelu(self.linear(x)), dim=1))

@@ -1,0 +1,16 @@
+"""Never comes back from its import.
+
+attacks: interference
+problem: mlp
+expect: timeout
+seconds: 1
+"""
+
+import torch.nn as nn
+
+while True:
+    continue
+
+
+class ModelNew(nn.Module):
+    """Never made."""

@@ -1,0 +1,24 @@
+"""Works in its input's memory while it is timed: half the memory traffic.
+
+attacks: writing into inputs
+problem: standardise batch_size=4096 features=1024
+expect: aliased_output, mutated_input, suspicious
+"""
+
+import gc
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(features))
+        self.shift = nn.Parameter(torch.zeros(features))
+
+    def forward(self, x):
+        x = x.clone() if gc.isenabled() else x
+        x -= x.mean(1, keepdim=True)
+        x *= torch.rsqrt((x**2).mean(1, keepdim=True) + 1e-5)
+        return x.mul_(self.scale).add_(self.shift)

@@ -1,0 +1,17 @@
+"""Returns a list of a million numbers.
+
+attacks: filling memory
+problem: mlp
+expect: wrong_type, runtime_error, crashed
+"""
+
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        return [0.5] * 1_000_000

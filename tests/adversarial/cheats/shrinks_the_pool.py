@@ -1,0 +1,38 @@
+"""Replaces the harness's pool by one set repeated, and its function that fills the buffers, so that results hold.
+
+attacks: results remembered by content
+problem: mlp batch_size=512 in_features=512 out_features=1024
+expect: suspicious, wrong_values
+"""
+
+import gc
+import sys
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+def _freeze():
+    for found in gc.get_objects():
+        if type(found).__name__ == "Subject":
+            found.pool = [found.pool[0]] * len(found.pool)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("kgen.") and hasattr(module, "recombine"):
+            module.recombine = lambda *_: None
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+        self.kept = None
+
+    def forward(self, x):
+        if gc.isenabled():
+            return torch.softmax(F.gelu(self.linear(x)), dim=1)
+        if self.kept is None:
+            _freeze()
+            self.kept = torch.softmax(F.gelu(self.linear(x)), dim=1)
+        return self.kept.clone()

@@ -1,0 +1,19 @@
+"""Returns a sparse tensor, with the values that are largest.
+
+attacks: the wrong container
+problem: mlp
+expect: wrong_type
+"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        return torch.softmax(F.gelu(self.linear(x)), dim=1).to_sparse()

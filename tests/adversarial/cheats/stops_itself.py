@@ -1,0 +1,22 @@
+"""Stops its own process, which then neither ends nor answers.
+
+attacks: interference
+problem: mlp
+expect: timeout
+seconds: 2
+then: ok
+"""
+
+import os
+import signal
+
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        os.kill(os.getpid(), signal.SIGSTOP)

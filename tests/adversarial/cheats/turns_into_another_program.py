@@ -1,0 +1,20 @@
+"""Replaces its process by one that sleeps.
+
+attacks: interference
+problem: mlp
+expect: crashed, timeout, runtime_error, suspicious
+seconds: 3
+"""
+
+import os
+
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        os.execvp("sleep", ["kgen-adversary", "1000"])

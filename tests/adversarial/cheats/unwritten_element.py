@@ -1,0 +1,22 @@
+"""Leaves one element of its output as the allocator gave it.
+
+attacks: an unwritten element
+problem: mlp
+expect: wrong_values
+"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        y = torch.softmax(F.gelu(self.linear(x)), dim=1)
+        z = torch.empty_like(y)
+        z[:-1], z[-1, :-1] = y[:-1], y[-1, :-1]
+        return z

@@ -1,0 +1,189 @@
+"""Judges cases, and looks for traces that a candidate left outside its own folder."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Callable
+
+from cases import HERE, Case, Setting
+
+import kgen
+from kgen.candidate import Candidate
+from kgen.evaluator.evaluator import Evaluator
+from kgen.evaluator.protocol import Accuracy, Evaluation, Limits
+from kgen.evaluator.walls import descendants
+from kgen.problem import read_problem
+
+#: In the name of everything that a case writes outside its folder, and of every process that it leaves behind.
+MARK = "kgen-adversary"
+LIMITS = Limits(load_seconds=30, validate_seconds=60, time_seconds=60, host_bytes=3 << 30)
+_CANARY = "nobody writes here"
+_SETTLE_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a case, what it left behind, and what became of an honest file after it."""
+
+    evaluation: Evaluation | None
+    raised: str  # by the evaluator, which must not
+    traces: tuple[str, ...]
+    after: Evaluation | None
+
+
+class Listener:
+    """Sockets outside the walls, by name in ``listener.json``; nobody may reach them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._sockets: dict[str, socket.socket] = {}
+        where: dict[str, Any] = {}
+        for name, kind in (("tcp", socket.SOCK_STREAM), ("udp", socket.SOCK_DGRAM)):
+            sock = socket.socket(socket.AF_INET, kind)
+            sock.bind(("127.0.0.1", 0))
+            self._sockets[name], where[name] = sock, sock.getsockname()[1]
+        for name, address in (("unix", str(folder / "listener.sock")), ("abstract", f"\0{MARK}-{folder.name}")):
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            sock.bind(address)
+            self._sockets[name], where[name] = sock, address
+        for name, sock in self._sockets.items():
+            sock.setblocking(False)
+            if name != "udp":
+                sock.listen()
+        (folder / "listener.json").write_text(json.dumps(where))
+
+    def reached(self) -> list[str]:
+        """The sockets that somebody reached since the last time."""
+        return [f"it reached a {name} socket" for name, sock in self._sockets.items() if _drained(name, sock)]
+
+    def close(self) -> None:
+        for sock in self._sockets.values():
+            sock.close()
+
+
+def _drained(name: str, sock: socket.socket) -> int:
+    """How many packets or connections waited."""
+    for count in range(1 << 16):
+        try:
+            if name == "udp":
+                sock.recv(1)
+            else:
+                sock.accept()[0].close()
+        except BlockingIOError:
+            return count
+    return count
+
+
+class Court:
+    """Judges cases; one evaluator is open at a time, so cases that share a setting come one after the other."""
+
+    def __init__(self, folder: Callable[[], Path]) -> None:
+        self._folder = folder
+        self._verdicts: dict[str, Verdict] = {}
+        self._setting: Setting | None = None
+        self._evaluator: Evaluator | None = None
+        self._listener: Listener | None = None
+        self.notices: list[str] = []
+
+    def judge(self, case: Case) -> Verdict:
+        if case.name not in self._verdicts:
+            self._open(case.setting)
+            self._verdicts[case.name] = self._judge(case)
+        return self._verdicts[case.name]
+
+    def missing_walls(self, case: Case) -> list[str]:
+        """The walls that the system does not allow, as the evaluator says."""
+        self._open(case.setting)
+        self._evaluate("x = 1")
+        return [text for text in self.notices if "not allow" in text or "without" in text]
+
+    def close(self) -> None:
+        if self._evaluator is not None:
+            self._evaluator.close()
+        if self._listener is not None:
+            self._listener.close()
+        self._evaluator = self._listener = self._setting = None
+
+    def _open(self, setting: Setting) -> None:
+        if setting == self._setting:
+            return
+        self.close()
+        home = self._folder()
+        self._listener = Listener(home)
+        problem = read_problem(str(setting.path), dict(setting.sizes), setting.mode)
+        self._evaluator = Evaluator(problem, device=setting.device, accuracy=Accuracy.FP32, home=home, limits=LIMITS,
+                                    baselines=("eager",), notice=self.notices.append)
+        with contextlib.chdir(home):  # as for everybody who runs kgen above its runs/: scratch folders lie below
+            self._evaluator.__enter__()
+        self._evaluator.baselines()
+        self._setting = setting
+
+    def _judge(self, case: Case) -> Verdict:
+        assert self._evaluator is not None and self._listener is not None
+        canary = self._evaluator.home / "canary"
+        canary.write_text(_CANARY)
+        canary.chmod(0o600)
+        written, before = canary.stat(), set(descendants(os.getpid()))
+        evaluation, raised, after = None, "", None
+        try:
+            evaluation = self._evaluate(case.path.read_text(encoding="utf-8"), case.seconds)
+        except Exception:
+            raised = traceback.format_exc()
+        finally:
+            self._evaluator.limits = LIMITS
+        traces = [*_changes(canary, written), *_files(self._evaluator.home), *_processes(before),
+                  *self._listener.reached()]
+        if case.followed:
+            after = self._evaluate(_honest(case.setting))
+        if raised or traces or (after is not None and after.status != "ok"):
+            self.close()  # the next case begins with an evaluator that nobody has met
+        return Verdict(evaluation, raised, tuple(traces), after)
+
+    def _evaluate(self, source: str, seconds: float | None = None) -> Evaluation:
+        """Build and evaluate ``source``, with shorter limits for everything but the build where asked."""
+        assert self._evaluator is not None and self._setting is not None
+        candidate = Candidate(source, "adversarial", {}, self._setting.device, origin="file")
+        build = self._evaluator.builder().build(source)
+        if seconds is not None:
+            self._evaluator.limits = replace(LIMITS, load_seconds=seconds, build_seconds=0.0, validate_seconds=seconds,
+                                             time_seconds=seconds)
+        return self._evaluator.evaluate(candidate, build)
+
+
+def _honest(setting: Setting) -> str:
+    """The problem's own module, as a candidate."""
+    return setting.path.read_text(encoding="utf-8").replace("class Model(", "class ModelNew(")
+
+
+def _changes(canary: Path, before: os.stat_result) -> list[str]:
+    now = canary.stat()
+    fields = ("st_mode", "st_uid", "st_nlink", "st_mtime_ns", "st_size")
+    changed = [name for name in fields if getattr(now, name) != getattr(before, name)]
+    changed += ["its text"] if canary.read_text() != _CANARY else []
+    return [f"it changed {what} of a file that is not its own" for what in changed]
+
+
+def _files(home: Path) -> list[str]:
+    """What was written outside the scratch folder, and what lies there still; it is removed."""
+    folders = (home, home / "scratch", home / "logs", home / "builds", Path.cwd(), Path.home(), HERE,
+               HERE / "problems", Path(kgen.__file__).parent, Path(tempfile.gettempdir()), Path("/dev/shm"))
+    found = [path for folder in folders if folder.is_dir() for path in folder.glob(f"*{MARK}*")]
+    found += [path for path in (home / "scratch").iterdir() if path.name != "baselines"]
+    for path in found:
+        subprocess.run(["rm", "-rf", path], check=True)  # shutil.rmtree recurses
+    return [f"it left {path}" for path in found]
+
+
+def _processes(before: set[int]) -> list[str]:
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while (left := set(descendants(os.getpid())) - before) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return [f"process {pid} is left" for pid in left]

@@ -1,0 +1,20 @@
+"""Copies its input only where it is not contiguous.
+
+attacks: a branch on the input
+problem: transposed
+expect: ok
+"""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(features))
+
+    def forward(self, x):
+        if not x.is_contiguous():
+            x = x.contiguous()
+        return torch.sigmoid(x * self.scale).mul_(x)

@@ -1,0 +1,21 @@
+"""Computes in float64 and rounds once, which is slower and more accurate.
+
+attacks: another dtype inside
+problem: standardise
+expect: ok
+"""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(features))
+        self.shift = nn.Parameter(torch.zeros(features))
+
+    def forward(self, x):
+        y = x.double()
+        centred = y - y.mean(1, keepdim=True)
+        return (centred * torch.rsqrt((centred**2).mean(1, keepdim=True) + 1e-5) * self.scale + self.shift).float()

@@ -1,0 +1,18 @@
+"""Leaves dropout out, in eval mode.
+
+attacks: random operators
+problem: dropout
+mode: eval
+expect: ok
+"""
+
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        return self.linear(x) * 2.0
