@@ -32,6 +32,8 @@ def describe(value: Any, offset: int = 0) -> tuple[Node, int]:
     if kind in _TENSORS:
         if value.layout != torch.strided:
             return {"kind": "other", "type": f"Tensor with layout {value.layout}"}, offset
+        if any(hasattr(torch.Tensor, name) for name in vars(value)):
+            return {"kind": "other", "type": "Tensor with methods of its own"}, offset
         node = {"kind": "tensor", "dtype": str(value.dtype).removeprefix("torch."), "device": str(value.device.type),
                 "size": list(value.shape), "stride": list(value.stride()), "offset": offset}
         return node, offset + -(-value.numel() * value.element_size() // _ALIGN) * _ALIGN

@@ -559,9 +559,11 @@ class _Judgement:
         evaluator, worker = self._evaluator, self._worker
         assert worker is not None and evaluator._oracle is not None and evaluator._cases is not None
         weights = "drawn" if self._matched else "constructed"
-        expected = evaluator._cases.get(evaluator._opened["regimes"][0][0], mode, weights).outputs["items"][0]
+        expected = evaluator._cases.get(evaluator._opened["regimes"][0][0], mode, weights).outputs
         try:
-            fault = compare(expected, reply["output"]["items"][0], "output")
+            fault = compare(expected["items"][0], reply["output"]["items"][0], "output")
+            if fault is None and self._matched:
+                fault = compare(expected["items"][1], reply["output"]["items"][1], "state")
         except (KeyError, TypeError, ValueError, IndexError):
             fault = Status.SUSPICIOUS, "what it answers makes no sense"
         if fault is not None:
@@ -569,11 +571,12 @@ class _Judgement:
         # In a session of finals nothing is known of how it was validated.
         own_numbers = not self._errors or any(label.startswith(OWN_NUMBERS) for label in self._labels)
         rows, _ = evaluator._oracle.ask("judge", subject=worker.subject, key=key, mode=mode, weights=weights,
-                                        outputs=expected, shift=0, own_numbers=own_numbers)
+                                        outputs=expected if self._matched else expected["items"][0], shift=0,
+                                        own_numbers=own_numbers)
         for row in rows["rows"]:
             if not row["ok"]:
-                reason = explain(RegimeErrors(regime="timed call", **row))
-                raise Failure(Status.SUSPICIOUS, f"wrong in a timed call: {reason}", Phase.TIME)
+                found = RegimeErrors(regime="timed call", **row)
+                raise Failure(Status.SUSPICIOUS, f"{found.output} is wrong in a timed call: {explain(found)}", Phase.TIME)
 
     def _finish_log(self, result: Evaluation) -> None:
         """Cut the candidate's own output to size, and write below it what became of the candidate."""

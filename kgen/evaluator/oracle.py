@@ -227,7 +227,7 @@ class Oracle:
     def judge_timed(
         self, key: int, mode: str, weights: str, values: list[torch.Tensor], *, own_numbers: bool
     ) -> list[dict[str, Any]]:
-        """Error figures of the output of the timed call with ``key``. Buffers have moved on by then: not judged.
+        """Error figures of the output of the timed call with ``key``, and of the buffers after it if they are given.
 
         What is expected is PyTorch's own output, which takes no longer than the call itself; its error where the
         problem's own inputs are given in full says how far from it a right output may be. With ``own_numbers``, an
@@ -235,12 +235,13 @@ class Oracle:
         """
         inputs = map_tensors(self.pool()[0], torch.empty_like)
         recombine(inputs, self.pool(), key)
-        eager, _ = self.reference.eager(inputs, self._states[weights], mode, key)
-        first = self.case(REGIMES[0].name, mode, weights).leaves
-        expected = [leaf.again(value) for leaf, value in zip(first, _tensor_leaves(eager))]
+        eager = [_tensor_leaves(part) for part in self.reference.eager(inputs, self._states[weights], mode, key)]
+        first, count = self.case(REGIMES[0].name, mode, weights).leaves, len(eager[0])
+        again = [leaf.again(value) for leaf, value in zip(first, [*eager[0], *eager[1]])]
+        expected, values, buffers = again[:count], values[:count], values[count:]
         rows = self.judge(expected, values)
         if not own_numbers or not self.random[mode] or all(row["ok"] for row in rows):
-            return rows
+            return rows + self.judge(again[count:], buffers)
         found = self._runs(inputs, self._states[weights], mode, first[: len(expected)], moments.FEW)
         return self._judge_run(found, expected, values)
 

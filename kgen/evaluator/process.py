@@ -94,6 +94,17 @@ class Family:
                 continue
         return ns / 1e6
 
+    def wakeups(self) -> int:
+        """How often the processes' threads have been given a processor so far."""
+        found = 0
+        for status in (status for folder in self._folders() for status in folder.glob("task/*/status")):
+            try:
+                lines = status.read_text().splitlines()
+            except OSError:
+                continue
+            found += sum(int(line.partition(":")[2]) for line in lines if "ctxt_switches" in line)
+        return found
+
     def held(self) -> tuple[int, int]:
         """How many new processes there are, and the bytes of memory that all of them hold; what two share counts
         twice."""
@@ -145,14 +156,17 @@ class Child:
         self._family = Family(self._pid)
         self._most_bytes = self._family.held()[1] + most_bytes
 
-    def idle_work(self, seconds: float) -> float | None:
-        """How many milliseconds of processor time the process and what it started use up within ``seconds`` in which
-        nothing is asked of them; ``None`` where nobody watches."""
+    def idle(self, seconds: float) -> tuple[float, int] | None:
+        """What the process and what it started do while nothing is asked of them: the milliseconds of processor time
+        that they use up within ``seconds``, and how often a thread wakes up within the ``seconds`` after those.
+        ``None`` where nobody watches."""
         if self._family is None:
             return None
         before = self._family.processor_ms()
         time.sleep(seconds)
-        return self._family.processor_ms() - before
+        used, awake = self._family.processor_ms() - before, self._family.wakeups()
+        time.sleep(seconds)
+        return used, self._family.wakeups() - awake
 
     def look_at_memory(self) -> None:
         """Raises :class:`MemoryExceeded`, and ends the processes, where they hold too much."""

@@ -32,13 +32,13 @@ NARROW = 0.005  #: relative width of the interval of a ratio that is narrow enou
 HIDDEN_MS, HIDDEN_SHARE = 0.15, 0.03
 #: The same for a call that is bracketed by synchronisations: many launches from Python take longer than their kernels.
 UNJOINED_MS, UNJOINED_SHARE = 0.3, 0.1
-#: Fetching an output may take this many times as long as PyTorch's own, and this share of a sample: more is work done
-#: when it is looked at.
-FETCH_FACTOR, FETCH_SHARE = 3.0, 0.5
-#: How long a worker is watched after a call while nothing is asked of it, in seconds; threads that wait for the next
-#: parallel loop spin for a few milliseconds, and PyTorch's do too, so only what goes beyond is work put off.
+#: Getting ready for a call, and fetching its output, may take this many times as long as PyTorch's own, and this share
+#: of a sample: more is work done before it is asked for, or when it is looked at.
+BESIDE_FACTOR, BESIDE_SHARE = 3.0, 0.5
+#: How long a worker is watched while nothing is asked of it, in seconds. Threads that wait for the next parallel loop
+#: spin for a few milliseconds, and PyTorch's do too; then all sleep. What goes beyond is work put off, or done ahead.
 IDLE_SECONDS = 0.03
-IDLE_MS = 8.0
+IDLE_MS, WAKEUPS = 8.0, 8
 #: Nothing moves its inputs and outputs this much faster than a device copy. Writes that end in the cache are fast, and
 #: the last cache of a server's CPU is never cold.
 COPY_MARGIN = {"cpu": 10.0, "cuda": 4.0}
@@ -51,7 +51,9 @@ class Habits:
     outside: float  #: of a call outside its sample, at the upper quartile
     unjoined: float  #: that a synchronised call takes more than a sample
     fetch: float  #: to fetch an output, at least
-    idle: float  #: of processor time used after a call, while nothing is asked
+    arm: float  #: to be armed, at least
+    idle: float  #: of processor time used around a call, while nothing is asked
+    wakeups: int  #: of threads while nothing is asked, once all sleep; a number
 
 
 @dataclass
@@ -71,7 +73,9 @@ class Runner:
     outside: list[float] = field(default_factory=list)
     synced: list[float] = field(default_factory=list)
     fetches: list[float] = field(default_factory=list)
+    arms: list[float] = field(default_factory=list)
     idle: list[float] = field(default_factory=list)
+    wakeups: list[int] = field(default_factory=list)
 
     @property
     def prepare_ms(self) -> float:
@@ -91,25 +95,38 @@ class Runner:
     def habits(self) -> Habits:
         """What others may take beside their samples, if this subject is PyTorch."""
         return Habits(_quartile(self.outside, 2), self.unjoined, min(self.fetches, default=0.0),
-                      max(self.idle, default=0.0))
+                      min(self.arms, default=0.0), max(self.idle, default=0.0), max(self.wakeups, default=0))
 
     def call(
         self, generator: random.Random, how: str, *, checked: bool = False, watched: bool = False
     ) -> float:
         """One call, in each mode. Raises :class:`Failure` when it fails, or claims more than the clock allows.
 
-        The output of a ``checked`` call is fetched and judged; before that, the worker of a ``watched`` call is left
-        alone for a while, and should be idle.
+        The output of a ``checked`` call is fetched and judged; the worker of a ``watched`` call is left alone for a
+        while once it is armed and once it has answered, and should be idle.
         """
         key, total = generator.getrandbits(48), 0.0
         for mode in self.modes:
-            raise_if_failed(self.worker.ask("arm", key=key, mode=mode, cold=self.cold), Phase.TIME)
+            self._arm(mode, key)
+            if watched:
+                self._watch()
             total += self._go(how)
-            if watched and (used := self.worker.idle_work(IDLE_SECONDS)) is not None:
-                self.idle.append(used)
+            if watched:
+                self._watch()
             if checked:
                 self._fetch(mode, key)
         return total
+
+    def _arm(self, mode: str, key: int) -> None:
+        started = time.perf_counter_ns()
+        reply = self.worker.ask("arm", key=key, mode=mode, cold=self.cold)
+        self.arms.append((time.perf_counter_ns() - started) / 1e6)
+        raise_if_failed(reply, Phase.TIME)
+
+    def _watch(self) -> None:
+        if (seen := self.worker.idle(IDLE_SECONDS)) is not None:
+            self.idle.append(seen[0])
+            self.wakeups.append(seen[1])
 
     def _go(self, how: str) -> float:
         started = time.perf_counter_ns()
@@ -147,7 +164,8 @@ class Runner:
 
     def forget(self) -> None:
         """Begin anew, without samples."""
-        self.bursts, self.outside, self.synced, self.fetches, self.idle = [], [], [], [], []
+        self.bursts, self.outside, self.synced = [], [], []
+        self.fetches, self.arms, self.idle, self.wakeups = [], [], [], []
 
     def timing(self, depth: Depth, session: str, conditions: tuple[tuple[str, str | float], ...] = ()) -> Timing:
         return Timing(self.name, depth, session, tuple(self.bursts), self.prepare_ms, conditions)
@@ -234,11 +252,15 @@ def doubts(runner: Runner, *, eager: Habits | None, floor_ms: float) -> str:
     if runner.unjoined > eager.unjoined + UNJOINED_MS + UNJOINED_SHARE * middle:
         return (f"a call takes {runner.unjoined:.3g} ms more when the whole device is waited for: "
                 f"work outside its stream")
-    fetch = min(runner.fetches, default=0.0)
-    if fetch > FETCH_FACTOR * eager.fetch + FETCH_SHARE * middle:
-        return f"its output takes {fetch:.3g} ms to fetch, PyTorch's {eager.fetch:.3g} ms: work done when looked at"
-    idle = min(runner.idle, default=0.0)
+    for what, taken, usual in (
+        ("its output takes", min(runner.fetches, default=0.0), eager.fetch),
+        ("getting ready for a call takes", min(runner.arms, default=0.0), eager.arm),
+    ):
+        if taken > BESIDE_FACTOR * usual + BESIDE_SHARE * middle:
+            return f"{what} {taken:.3g} ms, PyTorch's {usual:.3g} ms: work done beside the call"
+    idle, wakeups = max(runner.idle, default=0.0), min(runner.wakeups, default=0)
     if idle > eager.idle + IDLE_MS:
-        return (f"it uses {idle:.3g} ms of processor time after a call returned, PyTorch's {eager.idle:.3g} ms: "
-                f"work put off")
+        return f"it uses {idle:.3g} ms of processor time while nothing is asked of it, PyTorch {eager.idle:.3g} ms"
+    if wakeups > eager.wakeups + WAKEUPS:
+        return f"its threads wake up {wakeups} times while nothing is asked of it, PyTorch's {eager.wakeups} times"
     return ""

@@ -30,7 +30,7 @@ class Failure(Exception):
     def __init__(self, status: Status, reason: str, phase: Phase) -> None:
         super().__init__(reason)
         self.status = status
-        self.reason = " ".join(reason.split())[:_REASON_CHARACTERS]
+        self.reason = "".join(c if c.isprintable() else "?" for c in " ".join(reason.split()))[:_REASON_CHARACTERS]
         self.phase = phase
 
 
@@ -111,9 +111,9 @@ class WorkerClient:
             names = ", ".join(sorted(set(left))[:3])
             raise Failure(Status.SUSPICIOUS, f"it left {what} running: {names}", self.phase)
 
-    def idle_work(self, seconds: float) -> float | None:
-        """Milliseconds of processor time that it uses within ``seconds`` in which nothing is asked of it."""
-        return self.child.idle_work(seconds)
+    def idle(self, seconds: float) -> tuple[float, int] | None:
+        """What it does while nothing is asked of it; see :meth:`Child.idle`."""
+        return self.child.idle(seconds)
 
     def _death(self, status: int | None) -> Failure:
         what = str(ChildDied(status))

@@ -34,6 +34,7 @@ _FILE_BYTES = 256 << 20
 _MESSAGE_CHARACTERS = 400
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc")  # in a RuntimeError's message
 _POISON_BLOCKS = 3
+_HELD = 6  #: outputs of earlier calls that are held
 _REPORTED = ("load", "audit")  #: requests that are answered with what the watch found, if anything
 _FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 bytes
 _PERTURB = -6  # mallopt: fill what is allocated and freed
@@ -51,6 +52,7 @@ _synchronize = torch.cuda.synchronize
 _Event = torch.cuda.Event
 _record, _elapsed, _event_synchronize = _Event.record, _Event.elapsed_time, _Event.synchronize
 _sleep = torch.cuda._sleep
+_attributes = vars
 
 
 class Refused(Exception):
@@ -76,6 +78,8 @@ class Subject:
         self.pool: list[list[Any]] = []
         self.modes: list[str] = []
         self.last: Any = None
+        self.previous: Any = None
+        self.held: list[tuple[torch.Tensor, torch.Tensor]] = []  # the latest outputs, as they are and as they were
         self.flush_buffer: torch.Tensor | None = None
         self.output: Arena | DeviceArena | None = None
         self.returned: Callable[[Any], None] = lambda output: None  # looks at what a forward left behind
@@ -96,7 +100,10 @@ class Subject:
         self.model = construct(make, self.device, request["construction"])
         if not isinstance(self.model, torch.nn.Module):
             raise Refused(f"ModelNew(...) is a {type(self.model).__name__}, not a torch.nn.Module")
-        own = self.model.state_dict()
+        own = _parameters(self.model) | _buffers(self.model)
+        for name, value in own.items():
+            if type(value) not in (torch.Tensor, torch.nn.Parameter):
+                raise Refused(f"{name} is a {type(value).__name__}, not a tensor")
         self.matched = {k: (v.shape, v.dtype) for k, v in own.items()} == {
             k: (v.shape, v.dtype) for k, v in self.base.items()}
         if self.matched:
@@ -126,7 +133,7 @@ class Subject:
     def _restore_buffers(self) -> None:
         assert self.model is not None
         with _no_grad():
-            for name, buffer in self.model.named_buffers():
+            for name, buffer in _buffers(self.model).items():
                 if name in self.weights:
                     _copy(buffer, self.weights[name])
 
@@ -150,8 +157,7 @@ class Subject:
         second, _ = self._forward(inputs, request, seeded=not request.get("go_on"))
         if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(guards, fences)):
             reply["mutated"] = "memory beside an input"
-        if not reply["alias"] and _overlaps(second, tensors([first])):
-            reply["alias"] = "the previous call's output"
+        reply["alias"] = reply["alias"] or self._reused(first, second)
         same = _bitwise(first, second)
         reply |= self._write("first", [first, state], 0)
         if not same:
@@ -183,8 +189,12 @@ class Subject:
         if self.cuda:
             _synchronize()
         self.returned(output)
-        buffers = {k: v.detach().clone() for k, v in self.model.named_buffers() if k in self.weights}
-        return output, buffers
+        return output, self._state()
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        """The buffers as they are now."""
+        assert self.model is not None
+        return {name: buffer.detach().clone() for name, buffer in _buffers(self.model).items() if name in self.weights}
 
     def _poison(self, sizes: list[list[int]]) -> None:
         """Fill the allocator's free blocks of the output's size with NaN: an unwritten element shows. (On the CPU
@@ -204,9 +214,20 @@ class Subject:
         assert self.model is not None
         if _overlaps(output, tensors(inputs)):
             return "an input"
-        if _overlaps(output, [*self.model.parameters(), *self.model.buffers()]):
+        if _overlaps(output, [*_parameters(self.model).values(), *_buffers(self.model).values()]):
             return "a parameter or buffer"
         return ""
+
+    def _reused(self, first: Any, second: Any) -> str:
+        """Whether a forward wrote over what an earlier one returned; the latest outputs are held, so that nobody else
+        gets their memory."""
+        held = [x for x, _ in self.held]
+        reused = _overlaps(second, tensors([first])) or _overlaps([first, second], held)
+        changed = not all(_bitwise(x, copy) for x, copy in self.held)
+        outputs = [x for x in tensors([first, second]) if x.device.type == self.device.partition(":")[0]]
+        self.held.extend((x, x.detach().clone()) for x in outputs if x.layout == torch.strided)
+        del self.held[:-_HELD]
+        return "an earlier call's output" if reused or changed else ""
 
     def _write(self, name: str, value: Any, offset: int) -> dict[str, Any]:
         """Describe ``value`` and write its bytes where the oracle reads them, if they fit."""
@@ -220,7 +241,7 @@ class Subject:
         """What must not have changed: parameters."""
         assert self.model is not None
         changed = ""
-        for name, parameter in self.model.named_parameters():
+        for name, parameter in _parameters(self.model).items():
             if name in self.weights and not _bitwise(parameter.detach(), self.weights[name]):
                 changed = f"parameter {name}"
         return {"mutated": changed, "peak_bytes": self._peak_bytes()}
@@ -233,6 +254,7 @@ class Subject:
     def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Get ready to be timed: the pool of inputs, the flush buffer, and how long calls take."""
         assert self.model is not None
+        self.held = []
         if not self.cuda:
             _fill_allocations(0)
         arena = self._arena(fds[0], request["pool_bytes"])
@@ -245,8 +267,7 @@ class Subject:
         first = self._host_ns()
         steady = min(self._host_ns() for _ in range(2))
         launch = min(self._launch_ns() for _ in range(3)) if self.cuda else 0
-        gc.collect()
-        gc.disable()
+        gc.freeze()  # nor does the garbage collector list what is the harness's
         return {"first_ns": first, "steady_ns": steady, "launch_ns": launch}
 
     def _host_ns(self) -> int:
@@ -282,7 +303,7 @@ class Subject:
         numbers that begin anew as they do for the oracle, and a cold cache if asked for."""
         key = request["key"]
         recombine(self.buffers, self.pool, key)
-        self.last = None
+        self.previous, self.last = self.last, None  # held, so that nobody else gets its memory
         self._set_mode(request["mode"])
         self._restore_buffers()
         if self.flush_buffer is not None and request["cold"]:
@@ -322,8 +343,29 @@ class Subject:
         return ns
 
     def fetch(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Write out what the last timed call returned."""
-        return self._write("output", [self.last, {}], 0)
+        """Write out what the last timed call returned, and the buffers after it."""
+        return self._write("output", [self.last, self._state()], 0)
+
+
+def _parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters by name, as they are: a model may override the methods that tell of them."""
+    return _members(model, "_parameters")
+
+
+def _buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The buffers of the state dict by name, as they are."""
+    return _members(model, "_buffers")
+
+
+def _members(module: torch.nn.Module, kind: str, prefix: str = "", seen: frozenset[int] = frozenset()) -> dict[
+        str, torch.Tensor]:
+    own = _attributes(module)
+    left_out = own.get("_non_persistent_buffers_set", ()) if kind == "_buffers" else ()
+    found = {prefix + k: v for k, v in own.get(kind, {}).items() if v is not None and k not in left_out}
+    for name, inner in own.get("_modules", {}).items():
+        if inner is not None and id(inner) not in seen:
+            found |= _members(inner, kind, f"{prefix}{name}.", seen | {id(module)})
+    return found
 
 
 def _bitwise(a: Any, b: Any) -> bool:
@@ -331,6 +373,8 @@ def _bitwise(a: Any, b: Any) -> bool:
     if describe(a)[0] != describe(b)[0]:
         return False
     for x, y in zip(tensors(a), tensors(b)):
+        if x.is_meta or x.layout != torch.strided:
+            return False
         if x.is_floating_point():
             integer = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
             x, y = x.contiguous().view(integer), y.contiguous().view(integer)
@@ -345,6 +389,8 @@ def _fences(guard: torch.Tensor) -> torch.Tensor:
 
 
 def _span(x: torch.Tensor) -> tuple[int, int]:
+    if x.is_meta or x.layout != torch.strided:
+        return 0, 0
     storage = x.untyped_storage()
     return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
 
@@ -419,6 +465,8 @@ def _try_device(device: str) -> None:
 def main(channel: Channel, options: dict[str, Any]) -> None:
     """The worker's process: walls, then requests until the channel closes."""
     os.chdir(options["scratch"])
+    gc.collect()
+    gc.disable()  # in a timed call and in any other: which one it is shows nowhere
     torch.set_num_threads(options["threads"])
     set_flags(options["accuracy"])
     subject = Subject(options)
@@ -436,6 +484,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
                 "arm": subject.arm, "go": subject.go, "fetch": subject.fetch}
     channel.receive()
     channel.send({"missing_walls": missing})
+    gc.freeze()
     report, tell = None, channel.sock.sendmsg
     if options.get("watched"):
         subject.returned, report = watch.install(options["writable"], options["device"])

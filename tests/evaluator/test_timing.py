@@ -21,8 +21,8 @@ class Worker:
         self.requests.append((do, request))
         return {"ns": self.claim()} if do == "go" else {}
 
-    def idle_work(self, seconds):
-        return 1.0
+    def idle(self, seconds):
+        return 1.0, 0
 
 
 def runner(name="a", claim=lambda: 1, cuda=False, modes=("eval",)):
@@ -35,7 +35,7 @@ def timed(samples, outside, synced=(), fetches=()):
     return found
 
 
-EAGER = Habits(outside=0.2, unjoined=0.1, fetch=2.0, idle=3.0)
+EAGER = Habits(outside=0.2, unjoined=0.1, fetch=2.0, arm=4.0, idle=3.0, wakeups=1)
 
 
 @pytest.mark.parametrize("claim", [10**15, 0, -5, "1", None, 1.5])
@@ -117,15 +117,31 @@ def test_work_that_only_a_synchronisation_shows_is_doubted():
 
 
 def test_work_done_when_the_output_is_fetched_is_doubted():
-    assert "when looked at" in doubts(timed([1.0], [0.1], fetches=[9.0, 8.0]), eager=EAGER, floor_ms=0)
+    assert "beside the call" in doubts(timed([1.0], [0.1], fetches=[9.0, 8.0]), eager=EAGER, floor_ms=0)
     assert not doubts(timed([1.0], [0.1], fetches=[9.0, 2.5]), eager=EAGER, floor_ms=0)
 
 
-def test_work_after_a_call_returned_is_doubted():
+def test_work_done_before_the_call_is_doubted():
     subject = timed([1.0], [0.1])
-    subject.idle = [30.0, 28.0]
-    assert "put off" in doubts(subject, eager=EAGER, floor_ms=0)
-    subject.idle = [30.0, 6.0]
+    subject.arms = [30.0, 13.0]
+    assert "getting ready" in doubts(subject, eager=EAGER, floor_ms=0)
+    subject.arms = [30.0, 5.0]
+    assert not doubts(subject, eager=EAGER, floor_ms=0)
+
+
+def test_work_while_nothing_is_asked_is_doubted():
+    subject = timed([1.0], [0.1])
+    subject.idle = [0.0, 28.0]
+    assert "nothing is asked" in doubts(subject, eager=EAGER, floor_ms=0)
+    subject.idle = [0.0, 6.0]
+    assert not doubts(subject, eager=EAGER, floor_ms=0)
+
+
+def test_threads_that_do_not_sleep_are_doubted():
+    subject = timed([1.0], [0.1])
+    subject.wakeups = [200, 150]
+    assert "wake up" in doubts(subject, eager=EAGER, floor_ms=0)
+    subject.wakeups = [200, 0]
     assert not doubts(subject, eager=EAGER, floor_ms=0)
 
 

@@ -37,7 +37,7 @@ WRONG = {
                                 "    b[0] = torch.nextafter(b[0], torch.tensor(1.0))\n    self.kept = b._version\n"
                                 "return y"), Status.MUTATED_INPUT, "linear.bias"),
     "same output twice": (plain("if self.kept is None or self.kept.shape != y.shape:\n    self.kept = y.clone()\n"
-                                "self.kept.copy_(y)\nreturn self.kept"), Status.ALIASED_OUTPUT, "previous"),
+                                "self.kept.copy_(y)\nreturn self.kept"), Status.ALIASED_OUTPUT, "earlier"),
     "stale fold": (plain("if self.kept is None:\n    self.kept = self.linear.weight.detach().clone()\n"
                          "return torch.softmax(F.gelu(F.linear(x, self.kept, self.linear.bias)), dim=1)"),
                    Status.WRONG_VALUES, "other weights"),
