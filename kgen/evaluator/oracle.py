@@ -22,7 +22,7 @@ from kgen.evaluator.gate import Leaf
 from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.reference import Reference, State, draw_weights, set_flags
 from kgen.evaluator.regimes import (
-    FULL, KERNELBENCH_REGIMES, REDUCED, REDUCED_ROWS, REGIMES, Regime, batch_size, change_inputs, change_weights,
+    FULL, KERNELBENCH_REGIMES, REDUCED, REDUCED_ROWS, REGIMES, Regime, batch_size, change_inputs, change_weights, drawn_batch,
     recombine, slice_batch,
 )
 from kgen.hardware import probe
@@ -69,6 +69,8 @@ class Oracle:
         self.reference = Reference(loaded, device, construction)
         self.loaded = resolve_mode(loaded, self.reference.single)
         self.modes = self.loaded.problem.modes
+        self._regimes = KERNELBENCH_REGIMES if self.accuracy is Accuracy.KERNELBENCH else (
+            *REGIMES, drawn_batch(secret))
         self._states: dict[str, State] = {
             "drawn": draw_weights(loaded, device, secret),
             "constructed": {k: v.detach().clone() for k, v in self.reference.single.state_dict().items()},
@@ -122,20 +124,19 @@ class Oracle:
     def regimes(self) -> list[tuple[str, str]]:
         """Names of the regimes with their modes, in the order in which they are tried."""
         rows = batch_size(self._given[0]) or 0
-        every = KERNELBENCH_REGIMES if self.accuracy is Accuracy.KERNELBENCH else REGIMES
-        kept = [r for r in every if not r.shape_only or (self.batch_free and r.batch < rows)]
+        kept = [r for r in self._regimes if not r.shape_only or (self.batch_free and r.batch < rows)]
         return [(regime.name, mode) for regime in kept for mode in self.modes]
 
     def case(self, name: str, mode: str, weights: str) -> Case:
         """The case of a regime and a mode, under weights drawn anew or as constructed."""
         key = (name, mode, weights)
         if key not in self._cases:
-            regime = next(regime for regime in REGIMES if regime.name == name)
+            regime = next(regime for regime in self._regimes if regime.name == name)
             self._cases[key] = self._make_case(regime, mode, weights)
         return self._cases[key]
 
     def _make_case(self, regime: Regime, mode: str, weights: str) -> Case:
-        number = REGIMES.index(regime)
+        number = self._regimes.index(regime)
         inputs = self._get_inputs(number + 10)
         rows = {FULL: None, REDUCED: REDUCED_ROWS[self.device.partition(":")[0]]}.get(regime.batch, regime.batch)
         if rows is not None and self.batch_free and rows < (batch_size(inputs) or 0):

@@ -7,6 +7,7 @@ of :data:`VALUES`, its batch by slicing, and the weights by one entry of :data:`
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Sequence
 
@@ -16,6 +17,7 @@ from kgen.evaluator.arena import leaves, map_tensors, tensors
 
 FULL, REDUCED = 0, -1  #: special batches: the problem's own; a smaller one where the batch is free
 REDUCED_ROWS = {"cpu": 64, "cuda": 256}
+_MOST_DRAWN = 63
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,13 @@ REGIMES = (
     Regime("batch 63", batch=63),
     Regime("batch 65", batch=65),
 )
+
+def drawn_batch(secret: int) -> Regime:
+    """A batch that nobody can know beforehand."""
+    known = {regime.batch for regime in REGIMES}
+    rows = random.Random(secret).choice([rows for rows in range(2, _MOST_DRAWN) if rows not in known])
+    return Regime(f"batch {rows}, drawn", batch=rows)
+
 
 #: What KernelBench's own check corresponds to.
 KERNELBENCH_REGIMES = REGIMES[:2]

@@ -1,8 +1,8 @@
-"""Inputs of timed calls are mixed anew for every call."""
+"""Inputs of timed calls are mixed anew for every call; one batch is known to nobody."""
 
 import torch
 
-from kgen.evaluator.regimes import recombine
+from kgen.evaluator.regimes import REGIMES, drawn_batch, recombine
 
 
 def mixed(pool, key):
@@ -33,3 +33,9 @@ def test_a_row_of_integers_comes_from_one_set():
 def test_the_same_key_gives_the_same_contents():
     pool = [[torch.randn(5), torch.randn(()), torch.randint(9, (3, 2))] for _ in range(3)]
     assert all(mixed(pool, 3).equal(mixed(pool, 3)) for _ in range(3))
+
+
+def test_a_drawn_batch_is_none_that_is_always_tried():
+    always = {regime.batch for regime in REGIMES}
+    drawn = {drawn_batch(secret).batch for secret in range(200)}
+    assert not drawn & always and len(drawn) > 30 and all(1 < rows < 63 for rows in drawn)
