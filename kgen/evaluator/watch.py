@@ -250,6 +250,7 @@ _OPERATORS = (
     "_to_copy", "as_strided", "cat", "clone", "contiguous", "copy_", "detach", "empty.memory_format", "empty_strided",
     "equal", "fill_.Scalar", "full", "mul_.Tensor", "view", "view.dtype", "zero_",
 )
+_ABSENT = object()
 _Names = tuple[str, Mapping[str, Any], tuple[tuple[str, Any], ...]]
 
 
@@ -262,7 +263,7 @@ def _names() -> list[_Names]:
             table.append(_kept(name, vars(module), lambda value: callable(value) or isinstance(value, ModuleType)))
     for path in _CLASSES:
         module_name, _, name = path.rpartition(".")
-        table.append(_kept(path, vars(getattr(sys.modules[module_name], name)), lambda _: True))
+        table += _kept_class(path, getattr(sys.modules[module_name], name))
     return table
 
 
@@ -273,7 +274,7 @@ def _own_names() -> list[_Names]:
         if _is_kgens(name):
             table.append(_kept(name, vars(module), lambda _: True))
             own = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == name]
-            table += [_kept(f"{name}.{kind.__qualname__}", vars(kind), lambda _: True) for kind in own]
+            table += [kept for kind in own for kept in _kept_class(f"{name}.{kind.__qualname__}", kind)]
     return table
 
 
@@ -287,7 +288,7 @@ def _kept(label: str, namespace: Mapping[str, Any], wanted: Callable[[Any], bool
 
 def _replacements(table: Sequence[_Names]) -> Callable[[], list[str]]:
     """What compares names and operators with what they are now; the names of those that were replaced."""
-    absent = object()
+    absent = _ABSENT
     dump = torch._C._dispatch_dump
     operators = [(f"aten::{name}", dump(f"aten::{name}")) for name in _OPERATORS]
 
@@ -335,6 +336,12 @@ def _decoy(value: Any, namespace: dict[str, Any]) -> Any:
         own = {name: _decoy(item, namespace) for name, item in vars(value).items() if isinstance(item, FunctionType)}
         return type(value.__name__, (), own | {"__module__": value.__module__})
     return value
+
+
+def _kept_class(label: str, kind: type) -> list[_Names]:
+    """What a class has of its own, and what it inherits and must not have of its own."""
+    inherited = {name for base in kind.__mro__[1:] for name in vars(base)} - set(vars(kind))
+    return [_kept(label, vars(kind), lambda _: True), (label, vars(kind), tuple((name, _ABSENT) for name in inherited))]
 
 
 # ---- switches --------------------------------------------------------------------------------------------------
@@ -417,6 +424,7 @@ def _differences(device: str, note: Note, loaded: list[str]) -> Callable[[], Non
 
 _LOOK_SECONDS = 0.002
 _STILL_SHARE = 0.1  #: of the time looked at that other threads may work
+_STILL_LOOKS = 3  #: one after the other; a busy machine runs a thread that works in some of them only
 _WORK_SECONDS = 2.0  #: OpenMP's threads spin for up to 0.2 s before they sleep
 _SHARE_OF_CALLS = 16  #: of 256, after the first
 
@@ -443,14 +451,13 @@ def _stillness(note: Note) -> Callable[[Any], None]:
 def _becomes_still() -> bool:
     """Wait until this process's other threads do nothing; whether that came."""
     deadline = time.monotonic() + _WORK_SECONDS
-    before = _others_ns()
-    while time.monotonic() < deadline:
+    before, still = _others_ns(), 0
+    while still < _STILL_LOOKS and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
         after = _others_ns()
-        if after - before < _STILL_SHARE * _LOOK_SECONDS * 1e9:
-            return True
+        still = still + 1 if after - before < _STILL_SHARE * _LOOK_SECONDS * 1e9 else 0
         before = after
-    return False
+    return still == _STILL_LOOKS
 
 
 def _others_ns() -> int:
