@@ -161,4 +161,4 @@ def test_every_family_and_strategy_is_compiled() -> None:
     assert {("reduction", "warp_shuffle"), ("reduction", "shared_tree"), ("row_per", "warp"), ("softmax", "two_pass"),
             ("row", "reread"), ("combine", "atomics"), ("combine", "last_block"), ("vec", 1), ("index", "flat"),
             ("output", "new"), ("variant", "sm80"), ("variant", "sm90"), ("splits", 2), ("schedule", "two_parts"),
-            ("cluster", 1)} <= values  # fmt: skip
+            ("cluster", 2)} <= values  # fmt: skip

@@ -189,7 +189,7 @@ def test_values_called_as_the_kernel_calls_its_own_are_renamed() -> None:
     text = source("return self.linear(x).tanh() * self.N + self.sums", "torch.randn(6, 12)",
                   f"{LINEAR}\nself.N, self.sums = nn.Parameter(torch.ones(20)), nn.Parameter(torch.ones(20))")  # fmt: skip
     found = plainest(design(made(text), for_arch("sm_90")))[0].source
-    assert "const float N_2 = N_vector.v[j];" in found and "const float sums_2 = sums_vector.v[j];" in found
+    assert "const float N_2 = N_2_vector.v[j];" in found and "const float sums_2 = sums_2_vector.v[j];" in found
 
 
 def test_odd_columns_are_stored_one_by_one() -> None:

@@ -106,7 +106,7 @@ def space(task: Task) -> Space:
     warps = _axes("sm80", stages=(4, 3, 2), clusters=(1,), schedules=("plain",))
     if task.hardware.capability != 90:
         return Space(warps, _constraints(task))
-    warpgroups = _axes("sm90", stages=(7, 5), clusters=(2, 1), schedules=("plain", "turns", "two_parts"))
+    warpgroups = _axes("sm90", stages=(7, 5), clusters=(1, 2), schedules=("turns", "plain", "two_parts"))
     return Space(warpgroups, _constraints(task), (warps,))
 
 
