@@ -11,9 +11,11 @@ import pytest
 
 from candidates import plain
 from kgen.candidate import Candidate
+from kgen.errors import DeviceError
 from kgen.evaluator.channel import PACKET_BYTES, Channel, ChannelClosed, ChannelGarbage, ChannelTimeout
+from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.locks import DeviceLock
-from kgen.evaluator.protocol import Status
+from kgen.evaluator.protocol import Accuracy, Status
 
 MARK = "kgen-test-straggler"
 
@@ -91,6 +93,11 @@ def test_a_server_that_dies_is_started_again(evaluator, judge):
 def test_an_oracle_that_dies_is_started_again(evaluator, judge):
     evaluator._oracle._child.terminate()
     assert judge(plain("return y")).status is Status.OK
+
+
+def test_a_device_that_is_not_there_is_one_clear_line(problem, tmp_path):
+    with pytest.raises(DeviceError, match="cuda:97: "):
+        Evaluator(problem, device="cuda:97", accuracy=Accuracy.FP32, home=tmp_path).__enter__()
 
 
 def test_a_candidate_cannot_write_outside_its_scratch_folder(judge, walls, tmp_path):

@@ -148,7 +148,8 @@ print(json.dumps([os.listdir(closed), (closed / "wanted" / "file").read_text()])
 
 
 @as_root
-@pytest.mark.parametrize("missing", ["an unprivileged user", "a limit on processes", "a scratch folder of limited size"])
+@pytest.mark.parametrize(
+    "missing", ["an unprivileged user", "a limit on processes", "a scratch folder of limited size"])
 def test_a_wall_that_is_missing_is_named(tmp_path, missing):
     names = run_alone("""
         import json, sys
@@ -215,7 +216,7 @@ def test_files_in_memory_count(limited, walls):
 
 @pytest.mark.parametrize("how", ["", ", start_new_session=True"])
 def test_a_process_that_lives_on_is_found(judge, how):
-    start = f"import subprocess\nif self.kept is None:\n    self.kept = subprocess.Popen(['sleep', '100']{how})\nreturn y"
+    start = f"import subprocess\nself.kept = self.kept or subprocess.Popen(['sleep', '100']{how})\nreturn y"
     evaluation = judge(plain(start))
     assert (evaluation.status, evaluation.reason) == (Status.SUSPICIOUS, "it left a process running: sleep")
 

@@ -22,10 +22,11 @@ def quietly(statement):
 
 #: Name: (source, what the reason says).
 EVENTS = {
-    "writes a file": (quietly("open('/tmp/kgen-test-watch', 'w')"), "write outside its folders: /tmp/kgen-test-watch"),
-    "appends to a file": (quietly("os.open('/etc/hosts', os.O_WRONLY | os.O_APPEND)"), "outside its folders: /etc/hosts"),
+    "writes a file": (quietly("open('/tmp/kgen-test-watch', 'w')"), "outside its folders: /tmp/kgen-test-watch"),
+    "appends to a file": (quietly("os.open('/etc/hosts', os.O_APPEND | os.O_WRONLY)"), "folders: /etc/hosts"),
     "removes a file": (quietly("os.remove('/tmp/kgen-test-watch')"), "outside its folders"),
-    "moves a file out": (quietly("os.rename('model_new.py', '/tmp/kgen-test-watch')"), "outside its folders"),
+    "moves a file out": (
+        quietly("os.rename('model_new.py', '/tmp/kgen-test-watch')"), "outside its folders"),
     "makes a folder": (quietly("os.makedirs('/tmp/kgen-test-watch/deeper')"), "outside its folders"),
     "makes a link": (quietly("os.symlink('model_new.py', '/tmp/kgen-test-watch')"), "outside its folders"),
     "writes through a link": (
@@ -181,13 +182,15 @@ def test_a_name_that_was_replaced_is_found_before_anything_runs(judge, name):
 @pytest.mark.parametrize("name", SWITCHES)
 def test_a_switch_that_is_changed_when_the_file_is_loaded_is_named(judge, name):
     evaluation = judge(at_load(SWITCHES[name]))
-    assert (evaluation.status, f"it changed {name}" in evaluation.reason) == (Status.SUSPICIOUS, True), evaluation.reason
+    assert evaluation.status is Status.SUSPICIOUS, evaluation.reason
+    assert f"it changed {name}" in evaluation.reason
 
 
 @pytest.mark.parametrize("name", ["the number of threads", "cuDNN's benchmark mode", "what timers do"])
 def test_a_switch_that_a_forward_leaves_changed_is_named(judge, name):
     evaluation = judge(plain(f"{SWITCHES[name]}\n{RIGHT}"))
-    assert (evaluation.status, f"it changed {name}" in evaluation.reason) == (Status.SUSPICIOUS, True), evaluation.reason
+    assert evaluation.status is Status.SUSPICIOUS, evaluation.reason
+    assert f"it changed {name}" in evaluation.reason
 
 
 def test_a_switch_that_a_later_call_changes_back_is_named(judge):
