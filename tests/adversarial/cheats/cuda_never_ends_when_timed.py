@@ -8,9 +8,8 @@ seconds: 15
 then: ok
 """
 
-import gc
-
 import ctypes
+import gc
 
 import torch
 import torch.nn as nn

@@ -7,6 +7,7 @@ expect: mutated_input, suspicious
 
 import torch
 import torch.nn as nn
+
 from kgen.evaluator.channel import Channel
 
 _send = Channel.send

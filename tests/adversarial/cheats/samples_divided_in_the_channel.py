@@ -8,6 +8,7 @@ expect: suspicious
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
 from kgen.evaluator.channel import Channel
 
 _send = Channel.send

@@ -1,4 +1,4 @@
-"""A kernel whose OpenMP threads each try to write outside: walls that hold one thread do not hold the others.
+"""A kernel that has every thread of its process try to write outside: walls that hold one thread may not hold others.
 
 attacks: writing outside its scratch folder
 problem: mlp
@@ -15,23 +15,35 @@ from torch.utils.cpp_extension import load_inline
 
 NAME = "adversary_threads_write"
 CPP_SOURCE = r"""
+#include <dirent.h>
 #include <fcntl.h>
-#include <initializer_list>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-// How many threads could make a file outside.
+static volatile int made = 0;
+
+static void leave(int) {
+    int fd = open("/tmp/kgen-adversary-thread", O_CREAT | O_WRONLY, 0666);
+    if (fd >= 0) { made = made + 1; close(fd); }
+}
+
+// How many threads could make a file outside: each is sent a signal whose handler tries.
 extern "C" int escape() {
-    int made = 0;
-    #pragma omp parallel reduction(+ : made)
-    for (const char* path : {"/tmp/kgen-adversary-thread", "/dev/shm/kgen-adversary-thread"}) {
-        int fd = open(path, O_CREAT | O_WRONLY, 0666);
-        made += fd >= 0;
-        if (fd >= 0) close(fd);
-    }
+    struct sigaction now = {}, before = {};
+    now.sa_handler = leave;
+    sigaction(SIGUSR2, &now, &before);
+    DIR* tasks = opendir("/proc/self/task");
+    while (dirent* task = readdir(tasks))
+        if (int id = atoi(task->d_name)) syscall(SYS_tgkill, getpid(), id, SIGUSR2);
+    closedir(tasks);
+    usleep(20000);
+    sigaction(SIGUSR2, &before, nullptr);
     return made;
 }
 """
-CFLAGS = ["-O2", "-fopenmp"]
+CFLAGS = ["-O2"]
 
 _library = ctypes.CDLL(load_inline(name=NAME, cpp_sources=CPP_SOURCE, extra_cflags=CFLAGS, is_python_module=False,
                                    no_implicit_headers=True))
