@@ -24,6 +24,7 @@ from kgen.errors import DeviceError, EvaluatorError
 from kgen.evaluator.build import Builder, binary_hash, compiler_version, read_extension
 from kgen.evaluator.channel import ChannelTimeout
 from kgen.evaluator.conditions import Conditions, conditions, worse
+from kgen.evaluator.labels import has_native_code, measured_labels, static_labels
 from kgen.evaluator.locks import DeviceLock
 from kgen.evaluator.process import Child, ChildDied, Server
 from kgen.evaluator.protocol import (
@@ -42,6 +43,7 @@ _READY_SECONDS = 60.0
 _JOIN_SECONDS = 5.0
 _CPU_COMPILE_SECONDS = 60.0
 _LOG_BYTES = 1 << 20
+_PROFILE_SECONDS, _PROFILE_KEYS = 10.0, 32
 _SLEEP_FACTOR, _SLEEP_NS, _MOST_SLEEP_NS = 1.5, 30_000, 20_000_000
 #: How a candidate may be held, the best way first: whether behind walls, whether as a user of its own, in words.
 _HOLDS = ((True, True, "as another user"), (True, False, "behind walls"), (False, False, "at all"))
@@ -478,8 +480,10 @@ class _Judgement:
 
     def _evaluation(self, status: Status, reason: str, phase: Phase | None) -> Evaluation:
         timing = self._timing if status in (Status.OK, Status.SUSPICIOUS) else None
+        labels = [*self._labels, *static_labels(
+            self._candidate.source, accuracy=self._evaluator.accuracy, plan=self._candidate.plan)]
         return Evaluation(self._candidate.id, status, reason, self._evaluator.accuracy, phase, tuple(self._errors),
-                          self._build, timing, tuple(self._labels), tuple(self._seconds), str(self._log))
+                          self._build, timing, tuple(labels), tuple(self._seconds), str(self._log))
 
     def close(self) -> None:
         if self._worker is not None:
@@ -538,9 +542,25 @@ class _Judgement:
             finally:
                 under = worse(before, evaluator._conditions())
                 self._timing = runner.timing(self._depth, uuid.uuid4().hex, under) if runner.bursts else None
-        believe(runner, eager=evaluator._eager, floor_ms=evaluator._floor_ms())
-        if reason := self._binary_changed():
-            raise Failure(Status.SUSPICIOUS, reason, Phase.TIME)
+            believe(runner, eager=evaluator._eager, floor_ms=evaluator._floor_ms())
+            if reason := self._binary_changed():
+                raise Failure(Status.SUSPICIOUS, reason, Phase.TIME)
+            self._profile()
+
+    def _profile(self) -> None:
+        """Label what a right candidate's time and memory go into. That this fails is no fault of the candidate's."""
+        worker = self._worker
+        assert worker is not None
+        worker.enter(Phase.TIME, _PROFILE_SECONDS)
+        try:
+            found = worker.ask("profile", keys=[secrets.randbits(48) for _ in range(_PROFILE_KEYS)])
+            raise_if_failed(found, Phase.TIME)
+        except Failure as failure:
+            self._labels.append(f"not profiled: {failure.reason}")
+            return
+        native = has_native_code(self._candidate.source)
+        prepare_ms = self._timing.prepare_ms if self._timing is not None else None
+        self._labels += measured_labels(found, native=native, prepare_ms=prepare_ms)
 
     def _binary_changed(self) -> str:
         """Whether the library that was built is still the one that lies there."""

@@ -23,7 +23,7 @@ from typing import Any, Callable
 
 import torch
 
-from kgen.evaluator import driver, walls, watch
+from kgen.evaluator import driver, profile, walls, watch
 from kgen.evaluator.arena import Arena, describe, map_tensors, tensors
 from kgen.evaluator.channel import Channel
 from kgen.evaluator.device_arena import DeviceArena, open_arena
@@ -71,6 +71,7 @@ class Subject:
         self.model: torch.nn.Module | None = None
         self.call_model: Callable[..., Any] | None = None
         self.matched = False
+        self.namespace: dict[str, Any] = {}  # of the candidate's file
         self.base: dict[str, torch.Tensor] = {}
         self.weights: dict[str, torch.Tensor] = {}
         self.change = "drawn"
@@ -96,7 +97,10 @@ class Subject:
         init_arena.close()
         self.modes = request["modes"]
         started = _now()
-        make = _baseline(request) if "baseline" in request else _candidate(request["path"], init)
+        if "baseline" in request:
+            make = _baseline(request)
+        else:
+            make, self.namespace = _candidate(request["path"], init)
         self.model = construct(make, self.device, request["construction"])
         if not isinstance(self.model, torch.nn.Module):
             raise Refused(f"ModelNew(...) is a {type(self.model).__name__}, not a torch.nn.Module")
@@ -346,6 +350,29 @@ class Subject:
         """Write out what the last timed call returned, and the buffers after it."""
         return self._write("output", [self.last, self._state()], 0)
 
+    def profile(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """What labels are made of; nothing is asked of this worker afterwards."""
+        assert self.model is not None
+        load, keys = self.model.load_state_dict, iter(request["keys"])
+        return profile.take(profile.Calls(
+            call=self._call_all,
+            fresh=lambda: recombine(self.buffers, self.pool, next(keys)),
+            reload=lambda: load(self.weights),
+            wait=_synchronize if self.cuda else lambda: None,
+            drop=self._drop,
+            known=self._known,
+            model=self.model,
+            namespace=self.namespace,
+        ), self.device)
+
+    def _drop(self) -> None:
+        self.last, self.previous, self.held = None, None, []
+
+    def _known(self) -> list[torch.Tensor]:
+        """Weights, inputs, and the last output if it is still there."""
+        assert self.model is not None
+        return [*_parameters(self.model).values(), *_buffers(self.model).values(), *tensors([self.buffers, self.last])]
+
 
 def _parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """The parameters by name, as they are: a model may override the methods that tell of them."""
@@ -404,8 +431,8 @@ def _overlaps(output: Any, others: list[torch.Tensor]) -> bool:
     )
 
 
-def _candidate(path: str, init: list[Any]) -> Callable[[], Any]:
-    """Import the candidate's file; what constructs its module."""
+def _candidate(path: str, init: list[Any]) -> tuple[Callable[[], Any], dict[str, Any]]:
+    """Import the candidate's file; what constructs its module, and the names of the file."""
     spec = importlib.util.spec_from_file_location("kgen_candidate", path)
     assert spec is not None and spec.loader is not None
     module = ModuleType("kgen_candidate")
@@ -414,7 +441,7 @@ def _candidate(path: str, init: list[Any]) -> Callable[[], Any]:
     spec.loader.exec_module(module)
     if not isinstance(getattr(module, "ModelNew", None), type):
         raise Refused("the file has no class ModelNew")
-    return lambda: module.ModelNew(*init)
+    return lambda: module.ModelNew(*init), vars(module)
 
 
 def _baseline(request: dict[str, Any]) -> Callable[[], Any]:
@@ -481,7 +508,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     if options["walled"] and not subject.cuda:
         _fill_allocations(_PERTURB_BYTE)
     handlers = {"load": subject.load, "run": subject.run, "audit": subject.audit, "prepare": subject.prepare,
-                "arm": subject.arm, "go": subject.go, "fetch": subject.fetch}
+                "arm": subject.arm, "go": subject.go, "fetch": subject.fetch, "profile": subject.profile}
     channel.receive()
     channel.send({"missing_walls": missing})
     gc.freeze()
