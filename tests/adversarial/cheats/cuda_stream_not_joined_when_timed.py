@@ -6,18 +6,23 @@ gpu: yes
 expect: suspicious, wrong_values
 """
 
-import gc
-
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+_calls = {}
+
+
+def _timed(x):
+    """Whether the full batch, which comes first, has come more often than validation asks for it."""
+    _calls[x.shape[0]] = _calls.get(x.shape[0], 0) + 1
+    return x.shape[0] == next(iter(_calls)) and _calls[x.shape[0]] > 6
 
 
 class ModelNew(nn.Module):
     def __init__(self, in_features, out_features):
         super().__init__()
         self.linear = nn.Linear(in_features, out_features)
-
         self.side = None
 
     def forward(self, x):
@@ -25,6 +30,6 @@ class ModelNew(nn.Module):
         self.side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.side):
             y = torch.softmax(F.gelu(self.linear(x)), dim=1)
-        if gc.isenabled():
+        if not _timed(x):
             torch.cuda.current_stream().wait_stream(self.side)
         return y

@@ -13,7 +13,6 @@ class ModelNew(nn.Module):
     def __init__(self, in_features, out_features):
         super().__init__()
         self.linear = nn.Linear(in_features, out_features)
-
         self.register_buffer("average", torch.zeros(in_features))
         self.register_buffer("steps", torch.tensor(0))
         self.shown = None

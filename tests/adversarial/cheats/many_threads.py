@@ -17,7 +17,6 @@ class ModelNew(nn.Module):
     def __init__(self, in_features, out_features):
         super().__init__()
         self.linear = nn.Linear(in_features, out_features)
-
         threading.stack_size(64 << 10)
         for _ in range(5000):
             threading.Thread(target=threading.Event().wait, daemon=True).start()

@@ -19,7 +19,6 @@ class ModelNew(nn.Module):
     def __init__(self, in_features, out_features):
         super().__init__()
         self.linear = nn.Linear(in_features, out_features)
-
         for _ in range(36):
             fd = os.memfd_create("kgen-adversary")
             os.posix_fallocate(fd, 0, 100 << 20)

@@ -25,7 +25,6 @@ class ModelNew(nn.Module):
     def __init__(self, in_features, out_features):
         super().__init__()
         self.linear = nn.Linear(in_features, out_features)
-
         for _ in range(2):
             threading.Thread(target=_spin, daemon=True).start()
 

@@ -26,7 +26,6 @@ class ModelNew(nn.Module):
     def __init__(self, in_features, out_features):
         super().__init__()
         self.linear = nn.Linear(in_features, out_features)
-
         self.others = [_spin() for _ in range(2)]
 
     def forward(self, x):

@@ -15,7 +15,6 @@ class ModelNew(nn.Module):
     def __init__(self, in_features, out_features):
         super().__init__()
         self.linear = nn.Linear(in_features, out_features)
-
         self.norm = nn.BatchNorm1d(out_features)
         self.scale = nn.Parameter(torch.ones(out_features))
         self.job = None

@@ -14,7 +14,6 @@ class ModelNew(nn.Module):
     def __init__(self, in_features, out_features):
         super().__init__()
         self.linear = nn.Linear(in_features, out_features)
-
         self.dropout = nn.Dropout(0.3)
 
     def forward(self, x):

@@ -14,7 +14,6 @@ class ModelNew(nn.Module):
     def __init__(self, in_features, out_features):
         super().__init__()
         self.linear = nn.Linear(in_features, out_features)
-
         self.seen, self.weight, self.kept = None, None, None
 
     def forward(self, x):

@@ -14,7 +14,6 @@ class ModelNew(nn.Module):
     def __init__(self, in_features, out_features):
         super().__init__()
         self.linear = nn.Linear(in_features, out_features)
-
         self.generator = torch.Generator().manual_seed(0)
         self.block = int(torch.randint(16, 32, (), generator=self.generator))
 

@@ -16,7 +16,6 @@ class ModelNew(nn.Module):
     def __init__(self, in_features, out_features):
         super().__init__()
         self.linear = nn.Linear(in_features, out_features)
-
         self.pool = ThreadPoolExecutor(2)
 
     def part(self, x):
