@@ -26,7 +26,7 @@ ELEMENT, ROW = "element", "row"
 #: Names that kernels use for themselves; a value of the graph that has one of them is called otherwise.
 RESERVED = frozenset(
     "row rows col lane line step item j at begin end first last vector vectors tile count shift sum square mean squares "
-    "N K PITCH sums finite x_exponent w_exponent x_exponents w_exponents "
+    "N K PITCH GROUPS AT_ONCE sums finite group half both x_exponent w_exponent x_exponents w_exponents "
     "inside from difference deviation variance workspace stream stride next ahead own origin merges inverse merged total partial max min other piece "
     "asm auto bool break case catch char class const constexpr continue default delete do double else enum explicit "
     "export extern float for friend goto if inline int long mutable namespace new noexcept operator private protected "

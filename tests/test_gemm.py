@@ -185,16 +185,30 @@ def test_operands_of_maps_are_read_as_they_broadcast(arguments: str, init: str, 
     assert spelled in found.source
 
 
+def test_operands_of_columns_are_read_before_anything_is_stored() -> None:
+    text = candidate(bare(64, 64, 64)).source
+    assert text.index("load_vector<2>(linear_bias_in") < text.index("store_vector<2>(linear_out")
+
+
+def test_many_operands_of_columns_are_read_for_fewer_columns_at_once() -> None:
+    names = "abcd"
+    init = "; ".join(f"self.{n} = nn.Parameter(torch.randn(20))" for n in names)
+    text = source("return (self.linear(x).relu() * self.a + self.b) * self.c - self.d", "torch.randn(6, 12)", f"{LINEAR}\n{init}")
+    found = next(c for c in plainest(design(made(text), for_arch("sm_90"))) if c.kernels == 1)
+    assert "GROUPS < 16" in candidate(bare(6, 12, 20)).source and "GROUPS < 4" in found.source
+
+
 def test_values_called_as_the_kernel_calls_its_own_are_renamed() -> None:
     text = source("return self.linear(x).tanh() * self.N + self.sums", "torch.randn(6, 12)",
                   f"{LINEAR}\nself.N, self.sums = nn.Parameter(torch.ones(20)), nn.Parameter(torch.ones(20))")  # fmt: skip
     found = plainest(design(made(text), for_arch("sm_90")))[0].source
-    assert "const float N_2 = N_2_vector.v[j];" in found and "const float sums_2 = sums_2_vector.v[j];" in found
+    assert "const float N_2 = N_2_columns[group][j];" in found
+    assert "const float sums_2 = sums_2_columns[group][j];" in found
 
 
 def test_odd_columns_are_stored_one_by_one() -> None:
     text = candidate(bare(64, 64, 33)).source
-    assert "if (col >= N) break;" in text and "store_vector" not in text
+    assert "if (col >= N) continue;" in text and "store_vector" not in text
 
 
 def test_rows_that_fill_no_step_are_padded() -> None:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from kgen.candidate import Params
 from kgen.hardware import Hardware
-from kgen.program import Program, schedule
+from kgen.program import ELEMENT, Load, Program, schedule
 from kgen.space import Axis, Constraint, Space
 from kgen.templates import Argument, Filled, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers
 from kgen.templates.arguments import signature, sources, summary
 from kgen.templates.cuda import common
-from kgen.templates.spelling import output_pointer, pointer, row_loads, statement
+from kgen.templates.spelling import element_index, output_pointer, pointer, row_loads, statement
 
 #: Parts have rows of a multiple of so many elements: a step of the ``sm90`` variant, 128 bytes.
 STEP = 64
@@ -90,8 +90,17 @@ _TILES: dict[str, dict[str, _WarpgroupTile | _WarpTile]] = {
 #: Shared memory of one slot of the ``sm90`` variant with its two barriers.
 _SLOT_BYTES = 2 * 128 * 64 * 2 + 16
 
+#: Groups of eight columns that are finished at once, by the most operands of columns that leave registers for so many.
+_AT_ONCE = ((16, 1), (8, 3), (4, 7))
+
+
 def _pitch(k: int) -> int:
     return -(-k // STEP) * STEP
+
+
+def _sums_pitch(n: int) -> int:
+    """Elements between rows of sums in memory: even, so that pairs of columns are moved together."""
+    return n + n % 2
 
 
 def _tile(params: Params) -> _WarpgroupTile | _WarpTile:
@@ -220,6 +229,7 @@ def render(task: Task, params: Params) -> Rendering:
         "n": n,
         "k": k,
         "pitch": pitch,
+        "sums_pitch": _sums_pitch(n),
         "transposed": product.transposed,
         "x": pointer(product.x),
         "weight": pointer(product.weight),
@@ -248,7 +258,7 @@ def _arguments(task: Task, program: Program, params: Params, splits: int) -> tup
     form = "{}.t()" if product.transposed else "{}"
     filled = Filled(f"{task.kernel.name}_split_weight", n, form)
     parts = Argument(f"{product.weight}_split", "prepared", product.weight, str(n * pitch + n), filled=filled)
-    elements = pitch + 1 + (splits * n if splits > 1 else 0)
+    elements = pitch + 1 + (splits * _sums_pitch(n) if splits > 1 else 0)
     first = [Argument(pointer(t), "in", t) for t in dict.fromkeys((product.x, product.weight))]
     rest = [a for a in pointers(task, program, params) if a not in first]
     return [*first, parts, *rest, Argument("workspace", "workspace", size=f"rows * {elements}")], parts
@@ -264,19 +274,37 @@ def _split(k: int, pitch: int) -> str:
 
 def _epilogue(program: Program, args: list[Argument]) -> dict[str, object]:
     """What the text of the epilogue is rendered with: it finishes pairs of columns, aligned where ``n`` is even."""
-    plan = schedule(program, keep=True)
+    plan, read_from = schedule(program, keep=True), sources(args)
     (sweep,) = plan.sweeps
     vec = 2 if program.cols % 2 == 0 else 1
-    outer, inner = common.load_statements(sweep.loads, vec, sources(args))
-    inner += [statement(m, "cuda") for m in sweep.maps]
+    columns = [x for x in sweep.loads if x.level == ELEMENT and "row" not in element_index(x)]
+    outer, inner = common.load_statements([x for x in sweep.loads if x not in columns], vec, read_from)
+    taken = [f"const float {x.name} = {x.name}_columns[group][j];" for x in columns]
+    maps = [statement(m, "cuda") for m in sweep.maps]
     store_outer, store_inner, close = common.store_statements(sweep.stores, vec, program.cols, args)
     return {
         "vec": vec,
+        "at_once": next((groups for groups, most in _AT_ONCE if len(columns) <= most), 2),
+        "columns": [x.name for x in columns],
+        "column_loads": [line for x in columns for line in _column_load(x, vec, read_from[x.tensor])],
         "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
         "outer": outer + store_outer,
-        "inner": inner + store_inner,
+        "inner": taken + inner + maps + store_inner,
         "close": close,
     }
+
+
+def _column_load(load: Load, vec: int, source: str) -> list[str]:
+    """The statements that read an operand for column ``col`` and the next one."""
+    if vec == 2 and load.access.mode(vec) == "vector":
+        pair = f"{load.name}_vector"
+        lines = [f"const Vector<2> {pair} = load_vector<2>({source} + {element_index(load)});"]
+        values = [f"{pair}.v[0]", f"{pair}.v[1]"]
+    else:
+        lines = []
+        values = [f"{source}[{load.access.index('row', col)}]" for col in ("col", "next" if vec == 1 else "(col + 1)")]
+    target = f"{load.name}_columns[group]"
+    return [*lines, f"{target}[0] = {values[0]}, {target}[1] = {values[1]};"]
 
 
 TEMPLATE = Template("gemm", "cuda", "cuda/gemm.cu.j2", space, render, lacks)
