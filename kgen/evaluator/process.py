@@ -17,9 +17,13 @@ from kgen.errors import EvaluatorError
 from kgen.evaluator import walls
 from kgen.evaluator.channel import Channel, ChannelClosed, ChannelGarbage, ChannelTimeout
 
+_MOST_FINDINGS = 50
 _START_SECONDS = 120.0
 _KILL_SECONDS = 5.0
 _LOOK_SECONDS = 0.2  #: how often the memory of a process that does not answer is looked at
+_SETTLE_SECONDS, _SETTLE_STEP_SECONDS = 0.5, 0.003
+_ASLEEP = 0.1  #: of one processor's time, at most, is what threads that sleep use
+_WAKE_SECONDS = 0.03
 _END_SECONDS = 0.1  #: what a process that was told to end, or is about to, may take to be gone
 
 
@@ -142,6 +146,7 @@ class Child:
 
     def __init__(self, channel: Channel, pid: int, pidfd: int, status: int) -> None:
         self.channel = channel
+        self.findings: list[str] = []  # what the process said unasked
         self._pid = pid
         self._pidfd = pidfd
         self._status = status
@@ -156,17 +161,21 @@ class Child:
         self._family = Family(self._pid)
         self._most_bytes = self._family.held()[1] + most_bytes
 
-    def idle(self, seconds: float) -> tuple[float, int] | None:
-        """What the process and what it started do while nothing is asked of them: the milliseconds of processor time
-        that they use up within ``seconds``, and how often a thread wakes up within the ``seconds`` after those.
-        ``None`` where nobody watches."""
+    def settle(self) -> tuple[float, int] | None:
+        """What the process and what it started do when nothing is asked of them any more: the milliseconds until
+        their threads sleep, and how often one wakes up afterwards. ``None`` where nobody watches."""
         if self._family is None:
             return None
-        before = self._family.processor_ms()
-        time.sleep(seconds)
-        used, awake = self._family.processor_ms() - before, self._family.wakeups()
-        time.sleep(seconds)
-        return used, self._family.wakeups() - awake
+        started = time.monotonic()
+        used = self._family.processor_ms()
+        while time.monotonic() - started < _SETTLE_SECONDS:
+            time.sleep(_SETTLE_STEP_SECONDS)
+            before, used = used, self._family.processor_ms()
+            if used - before < 1000 * _SETTLE_STEP_SECONDS * _ASLEEP:
+                break
+        took, awake = time.monotonic() - started, self._family.wakeups()
+        time.sleep(_WAKE_SECONDS)
+        return 1000 * took, self._family.wakeups() - awake
 
     def look_at_memory(self) -> None:
         """Raises :class:`MemoryExceeded`, and ends the processes, where they hold too much."""
@@ -200,16 +209,27 @@ class Child:
             raise ChildDied(self.wait(1.0)) from error
 
     def _answer(self, deadline: float | None) -> tuple[dict[str, Any], list[int]]:
-        """The next message; while it does not come, the process's memory is looked at."""
-        while self._family is not None:
+        """The next message that is no finding; while it does not come, the process's memory is looked at."""
+        while True:
             look = time.monotonic() + _LOOK_SECONDS
-            if deadline is not None and deadline <= look:
-                break
+            last = self._family is None or (deadline is not None and deadline <= look)
             try:
-                return self.channel.receive(look)
+                message, fds = self.channel.receive(deadline if last else look)
             except ChannelTimeout:
+                if last:
+                    raise
                 self.look_at_memory()
-        return self.channel.receive(deadline)
+                continue
+            if self._family is None or "finding" not in message:
+                return message, fds
+            self._keep(message["finding"], fds)
+
+    def _keep(self, finding: Any, fds: list[int]) -> None:
+        for fd in fds:
+            os.close(fd)
+        if len(self.findings) == _MOST_FINDINGS:
+            raise ChannelGarbage("more findings than there are")
+        self.findings.append("".join(c for c in str(finding) if c.isprintable()))
 
     def wait(self, seconds: float) -> int | None:
         """The wait status of the process, if it ends within ``seconds``."""

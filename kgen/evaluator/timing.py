@@ -35,10 +35,10 @@ UNJOINED_MS, UNJOINED_SHARE = 0.3, 0.1
 #: Getting ready for a call, and fetching its output, may take this many times as long as PyTorch's own, and this share
 #: of a sample: more is work done before it is asked for, or when it is looked at.
 BESIDE_FACTOR, BESIDE_SHARE = 3.0, 0.5
-#: How long a worker is watched while nothing is asked of it, in seconds. Threads that wait for the next parallel loop
-#: spin for a few milliseconds, and PyTorch's do too; then all sleep. What goes beyond is work put off, or done ahead.
-IDLE_SECONDS = 0.03
-IDLE_MS, WAKEUPS = 8.0, 8
+#: What a worker on the CPU may do longer than PyTorch's while nothing is asked of it, in milliseconds until its threads
+#: sleep, and how often one may wake up then. Threads that wait for the next parallel loop spin for some milliseconds,
+#: PyTorch's too. What goes beyond is work put off, or done ahead. (What is left to a GPU shows when it is waited for.)
+SETTLE_MS, WAKEUPS = 10.0, 8
 #: Nothing moves its inputs and outputs this much faster than a device copy. Writes that end in the cache are fast, and
 #: the last cache of a server's CPU is never cold.
 COPY_MARGIN = {"cpu": 10.0, "cuda": 4.0}
@@ -52,8 +52,8 @@ class Habits:
     unjoined: float  #: that a synchronised call takes more than a sample
     fetch: float  #: to fetch an output, at least
     arm: float  #: to be armed, at least
-    idle: float  #: of processor time used around a call, while nothing is asked
-    wakeups: int  #: of threads while nothing is asked, once all sleep; a number
+    settle: float  #: until threads sleep when nothing is asked any more, at most
+    wakeups: int  #: of threads that sleep; a number
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Runner:
     synced: list[float] = field(default_factory=list)
     fetches: list[float] = field(default_factory=list)
     arms: list[float] = field(default_factory=list)
-    idle: list[float] = field(default_factory=list)
+    settles: list[float] = field(default_factory=list)
     wakeups: list[int] = field(default_factory=list)
 
     @property
@@ -95,7 +95,7 @@ class Runner:
     def habits(self) -> Habits:
         """What others may take beside their samples, if this subject is PyTorch."""
         return Habits(_quartile(self.outside, 2), self.unjoined, min(self.fetches, default=0.0),
-                      min(self.arms, default=0.0), max(self.idle, default=0.0), max(self.wakeups, default=0))
+                      min(self.arms, default=0.0), max(self.settles, default=0.0), max(self.wakeups, default=0))
 
     def call(
         self, generator: random.Random, how: str, *, checked: bool = False, watched: bool = False
@@ -124,8 +124,8 @@ class Runner:
         raise_if_failed(reply, Phase.TIME)
 
     def _watch(self) -> None:
-        if (seen := self.worker.idle(IDLE_SECONDS)) is not None:
-            self.idle.append(seen[0])
+        if not self.cuda and (seen := self.worker.settle()) is not None:
+            self.settles.append(seen[0])
             self.wakeups.append(seen[1])
 
     def _go(self, how: str) -> float:
@@ -165,7 +165,7 @@ class Runner:
     def forget(self) -> None:
         """Begin anew, without samples."""
         self.bursts, self.outside, self.synced = [], [], []
-        self.fetches, self.arms, self.idle, self.wakeups = [], [], [], []
+        self.fetches, self.arms, self.settles, self.wakeups = [], [], [], []
 
     def timing(self, depth: Depth, session: str, conditions: tuple[tuple[str, str | float], ...] = ()) -> Timing:
         return Timing(self.name, depth, session, tuple(self.bursts), self.prepare_ms, conditions)
@@ -258,9 +258,9 @@ def doubts(runner: Runner, *, eager: Habits | None, floor_ms: float) -> str:
     ):
         if taken > BESIDE_FACTOR * usual + BESIDE_SHARE * middle:
             return f"{what} {taken:.3g} ms, PyTorch's {usual:.3g} ms: work done beside the call"
-    idle, wakeups = max(runner.idle, default=0.0), min(runner.wakeups, default=0)
-    if idle > eager.idle + IDLE_MS:
-        return f"it uses {idle:.3g} ms of processor time while nothing is asked of it, PyTorch {eager.idle:.3g} ms"
+    settle, wakeups = max(runner.settles, default=0.0), min(runner.wakeups, default=0)
+    if settle > eager.settle + SETTLE_MS:
+        return f"its threads work for {settle:.3g} ms when nothing is asked of it, PyTorch's for {eager.settle:.3g} ms"
     if wakeups > eager.wakeups + WAKEUPS:
-        return f"its threads wake up {wakeups} times while nothing is asked of it, PyTorch's {eager.wakeups} times"
+        return f"its threads wake up {wakeups} times when nothing is asked of it, PyTorch's {eager.wakeups} times"
     return ""

@@ -95,8 +95,8 @@ class WorkerClient:
             os.close(fd)
         if reply.pop("id", None) != number:
             raise Failure(Status.SUSPICIOUS, "it sent an answer that is not the harness's", self.phase)
-        if reply.get("findings"):
-            raise Failure(Status.SUSPICIOUS, "; ".join(map(str, reply["findings"])), self.phase)
+        if do in ("load", "audit") and "error" not in reply and self.child.findings:
+            raise Failure(Status.SUSPICIOUS, "; ".join(self.child.findings), self.phase)
         return reply
 
     def look_around(self) -> None:
@@ -111,9 +111,9 @@ class WorkerClient:
             names = ", ".join(sorted(set(left))[:3])
             raise Failure(Status.SUSPICIOUS, f"it left {what} running: {names}", self.phase)
 
-    def idle(self, seconds: float) -> tuple[float, int] | None:
-        """What it does while nothing is asked of it; see :meth:`Child.idle`."""
-        return self.child.idle(seconds)
+    def settle(self) -> tuple[float, int] | None:
+        """How it comes to rest; see :meth:`Child.settle`."""
+        return self.child.settle()
 
     def _death(self, status: int | None) -> Failure:
         what = str(ChildDied(status))

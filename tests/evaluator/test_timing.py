@@ -21,7 +21,7 @@ class Worker:
         self.requests.append((do, request))
         return {"ns": self.claim()} if do == "go" else {}
 
-    def idle(self, seconds):
+    def settle(self):
         return 1.0, 0
 
 
@@ -35,7 +35,7 @@ def timed(samples, outside, synced=(), fetches=()):
     return found
 
 
-EAGER = Habits(outside=0.2, unjoined=0.1, fetch=2.0, arm=4.0, idle=3.0, wakeups=1)
+EAGER = Habits(outside=0.2, unjoined=0.1, fetch=2.0, arm=4.0, settle=3.0, wakeups=1)
 
 
 @pytest.mark.parametrize("claim", [10**15, 0, -5, "1", None, 1.5])
@@ -131,9 +131,9 @@ def test_work_done_before_the_call_is_doubted():
 
 def test_work_while_nothing_is_asked_is_doubted():
     subject = timed([1.0], [0.1])
-    subject.idle = [0.0, 28.0]
+    subject.settles = [0.0, 28.0]
     assert "nothing is asked" in doubts(subject, eager=EAGER, floor_ms=0)
-    subject.idle = [0.0, 6.0]
+    subject.settles = [0.0, 6.0]
     assert not doubts(subject, eager=EAGER, floor_ms=0)
 
 
