@@ -9,16 +9,18 @@ It is installed in a worker before the candidate is loaded, and looks in four wa
 - *stillness*: after a forward returned nobody works on, and its output does not change.
 
 A candidate runs in this very process. So decoys take the place of kgen's modules, names are compared by a function that
-looks nothing up, and the report leaves as bytes that it made itself. Native code can still overwrite all of it:
-docs/evaluator.md says so.
+looks nothing up, and each finding leaves for the parent at once, as bytes that nobody else had in hand. Native code can
+still overwrite all of it: docs/evaluator.md says so.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 import time
@@ -35,7 +37,7 @@ Note = Callable[[str], None]
 
 _MOST_NOTES = 20
 _MOST_CHARACTERS = 200
-#: All that goes into a report: nothing that JSON or a terminal takes for something else.
+#: All that a finding may be made of: nothing that JSON or a terminal takes for something else.
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 .,:;/_-+()[]<>=@#'")
 
 # ---- events ----------------------------------------------------------------------------------------------------
@@ -77,7 +79,7 @@ _PEEKING = {
 }
 _FRAMES = frozenset({"ag_frame", "cr_frame", "gi_frame", "tb_frame"})
 #: Modules through which code looks into frames: whoever calls them does.
-_LENSES = (inspect.__file__, traceback.__file__)
+_LENSES = (inspect.__file__, logging.__file__, traceback.__file__)
 
 
 class _Events:
@@ -89,7 +91,8 @@ class _Events:
         self._folders = tuple(os.path.realpath(folder) for folder in folders)
         self._mounts = {os.stat(folder).st_dev for folder in self._folders if os.path.ismount(folder)}
         libraries = {os.path.realpath(path) for path in sys.path if path} | {os.path.dirname(os.__file__)}
-        self._libraries = tuple(path + os.sep for path in libraries if path not in self._folders)
+        around = {path for path in libraries for folder in self._folders if f"{folder}/".startswith(f"{path}/")}
+        self._libraries = tuple(path + os.sep for path in libraries - around)
         self.handlers: dict[str, Callable[[tuple[Any, ...]], None]] = {
             "ctypes.dlopen": lambda given: self.loaded.append(str(given[0])),
             "import": self._imported,
@@ -286,23 +289,21 @@ def _kept(label: str, namespace: Mapping[str, Any], wanted: Callable[[Any], bool
     return label, namespace, kept
 
 
-def _replacements(table: Sequence[_Names]) -> Callable[[], list[str]]:
-    """What compares names and operators with what they are now; the names of those that were replaced."""
+def _replacements(table: Sequence[_Names], note: Note) -> Callable[[], None]:
+    """What notes the names and the operators that are not what they are now."""
     absent = _ABSENT
     dump = torch._C._dispatch_dump
     operators = [(f"aten::{name}", dump(f"aten::{name}")) for name in _OPERATORS]
 
-    def compare() -> list[str]:
-        found = []
+    def compare() -> None:
         for label, namespace, kept in table:
             get = namespace.get
             for name, value in kept:
                 if get(name, absent) is not value:
-                    found.append(f"{label}.{name}")
+                    note(f"it replaced {label}.{name}")
         for operator, kernels in operators:
             if dump(operator) != kernels:
-                found.append(operator)
-        return found
+                note(f"it replaced {operator}")
 
     return compare
 
@@ -435,7 +436,7 @@ def _stillness(note: Note) -> Callable[[Any], None]:
 
     def look(output: Any) -> None:
         nonlocal first
-        found = tensors(output)
+        found = [x for x in tensors(output) if x.device.type == "cpu" and x.layout == torch.strided]
         if not found or not first and os.urandom(1)[0] >= _SHARE_OF_CALLS:
             return
         first = False
@@ -473,45 +474,43 @@ def _same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 class Watch(NamedTuple):
-    """What a worker calls: ``returned`` with each output of the candidate, ``report`` before it answers."""
+    """What a worker calls: ``returned`` with each output of the candidate, ``look`` to look at everything else."""
 
     returned: Callable[[Any], None]
-    report: Callable[[int], bytes | None]
+    look: Callable[[], None]
 
 
-def install(folders: Sequence[str], device: str) -> Watch:
+def install(folders: Sequence[str], device: str, send: Callable[..., int]) -> Watch:
     """Watch this process, whose candidate may write below ``folders``, from now on; there is no way back.
 
-    ``report(number)`` is the answer to request ``number`` where something was found, as a packet of the channel.
+    ``send`` is the ``sendmsg`` of the channel's socket: what is found goes out at once, in packets of its own.
     """
-    notes: dict[str, None] = {}
-    remember, size = notes.setdefault, notes.__len__
+    told: set[str] = set()
+    is_new, remember, size = told.isdisjoint, told.add, told.__len__
+    plain, most, at_once = _PLAIN, _MOST_CHARACTERS, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
     def note(text: str) -> None:
-        if size() < _MOST_NOTES:
+        if is_new([text]) and size() < _MOST_NOTES:
             remember(text)
+            words = "".join([c if c in plain else "?" for c in text[:most]])
+            send([f'j{{"finding":"{words}"}}'.encode()], [], at_once)
 
     sys.dont_write_bytecode = True
     events = _Events(note, folders)
     differences, stillness = _differences(device, note, events.loaded), _stillness(note)
     real = _own_names()
     _put_decoys()
-    compare = _replacements([*_names(), *real, *_own_names()])
-    cpu, plain, most = device == "cpu", _PLAIN, _MOST_CHARACTERS
+    compare = _replacements([*_names(), *real, *_own_names()], note)
+    cpu = device == "cpu"
 
     def returned(output: Any) -> None:
         differences()
         if cpu:
             stillness(output)
 
-    def report(number: int) -> bytes | None:
+    def look() -> None:
         differences()
-        found = [*notes, *[f"it replaced {name}" for name in compare()]]
-        if not found:
-            return None
-        lines = ["".join([c if c in plain else "?" for c in line[:most]]) for line in found[:_MOST_NOTES]]
-        texts = ",".join([f'"{line}"' for line in lines])
-        return f'j{{"id":{number},"findings":[{texts}]}}'.encode()
+        compare()
 
     _listen(events.handlers)
-    return Watch(returned, report)
+    return Watch(returned, look)

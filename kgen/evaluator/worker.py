@@ -28,14 +28,14 @@ from kgen.evaluator.arena import Arena, describe, map_tensors, tensors
 from kgen.evaluator.channel import Channel
 from kgen.evaluator.device_arena import DeviceArena, open_arena
 from kgen.evaluator.reference import construct, set_flags
-from kgen.evaluator.regimes import change_weights, recombine
+from kgen.evaluator.regimes import change_weights, moved_buffers, recombine
 
 _FILE_BYTES = 256 << 20
 _MESSAGE_CHARACTERS = 400
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc")  # in a RuntimeError's message
 _POISON_BLOCKS = 3
 _HELD = 6  #: outputs of earlier calls that are held
-_REPORTED = ("load", "audit")  #: requests that are answered with what the watch found, if anything
+_WATCHED = ("load", "audit")  #: requests before whose answer the watch looks at everything
 _FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 bytes
 _PERTURB = -6  # mallopt: fill what is allocated and freed
 _PERTURB_BYTE = 0x80
@@ -134,12 +134,13 @@ class Subject:
         else:
             self._restore_buffers()
 
-    def _restore_buffers(self) -> None:
+    def _restore_buffers(self, state: dict[str, torch.Tensor] | None = None) -> None:
         assert self.model is not None
+        state = self.weights if state is None else state
         with _no_grad():
             for name, buffer in _buffers(self.model).items():
-                if name in self.weights:
-                    _copy(buffer, self.weights[name])
+                if name in state:
+                    _copy(buffer, state[name])
 
     # ---- validation ----------------------------------------------------------------------------------------
 
@@ -303,13 +304,14 @@ class Subject:
             self.model.train(mode == "train")
 
     def arm(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Get ready for one call: contents that were never there before, running statistics of the state dict, random
-        numbers that begin anew as they do for the oracle, and a cold cache if asked for."""
+        """Get ready for one call: running statistics as the oracle has them, random numbers that begin anew, contents
+        that were never there before, and a cold cache if asked for. What of this the candidate can see comes first,
+        while the contents are still the old ones."""
         key = request["key"]
-        recombine(self.buffers, self.pool, key)
         self.previous, self.last = self.last, None  # held, so that nobody else gets its memory
         self._set_mode(request["mode"])
-        self._restore_buffers()
+        self._restore_buffers(moved_buffers(self.weights, key))
+        recombine(self.buffers, self.pool, key)
         if self.flush_buffer is not None and request["cold"]:
             self.flush_buffer.mul_(-1.0)
         _manual_seed(key)
@@ -320,18 +322,18 @@ class Subject:
 
     def go(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """The call that was armed; ``ns`` is its time. The device is idle when the answer goes out."""
-        assert self.call_model is not None
         with _no_grad():
-            if not self.cuda:
-                started = _now()
-                self.last = self.call_model(*self.buffers)
-                return {"ns": _now() - started}
-            if request["how"] == "sync":
-                started = _now()
-                self.last = self.call_model(*self.buffers)
-                _synchronize()
-                return {"ns": _now() - started}
-            return {"ns": self._time_events(request["sleep_ns"])}
+            ns = self._time_events(request["sleep_ns"]) if request["how"] == "event" and self.cuda else self._time_host()
+        return {"ns": ns, "alias": _overlaps(self.last, tensors([self.previous]))}
+
+    def _time_host(self) -> int:
+        """Time until the device is idle."""
+        assert self.call_model is not None
+        started = _now()
+        self.last = self.call_model(*self.buffers)
+        if self.cuda:
+            _synchronize()
+        return _now() - started
 
     def _time_events(self, sleep_ns: int) -> int:
         """Time between two events, with work queued in front of the first so that launches do not count."""
@@ -511,10 +513,10 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
                 "arm": subject.arm, "go": subject.go, "fetch": subject.fetch, "profile": subject.profile}
     channel.receive()
     channel.send({"missing_walls": missing})
-    gc.freeze()
-    report, tell = None, channel.sock.sendmsg
+    look = None
     if options.get("watched"):
-        subject.returned, report = watch.install(options["writable"], options["device"])
+        subject.returned, look = watch.install(options["writable"], options["device"], channel.sock.sendmsg)
+    gc.freeze()
     while True:
         request, fds = channel.receive()
         try:
@@ -528,8 +530,6 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
             reply = _failure(error)
         sys.stdout.flush()
         sys.stderr.flush()
-        found = report(request["id"]) if report and request["do"] in _REPORTED and "error" not in reply else None
-        if found:
-            tell([found])
-        else:
-            channel.send(reply | {"id": request["id"]})
+        if look and request["do"] in _WATCHED:
+            look()
+        channel.send(reply | {"id": request["id"]})
