@@ -3,7 +3,7 @@
 attacks: all calls done in the first
 problem: batch_norm batch_size=512 in_features=512 out_features=1024
 mode: eval
-expect: suspicious, wrong_state, wrong_values
+expect: suspicious, wrong_state, wrong_values, load_error, wrong_type
 """
 
 import torch

@@ -2,7 +2,7 @@
 
 attacks: work in a thread after returning
 problem: mlp batch_size=512 in_features=512 out_features=1024
-expect: suspicious, wrong_values, nondeterministic
+expect: suspicious, wrong_values, nondeterministic, aliased_output
 """
 
 import ctypes

@@ -1,8 +1,10 @@
 """Finds the harness's pool of inputs, and computes all outputs of all sets before the first timed call.
 
+It raises where it finds none, or none of which a timed call is made.
+
 attacks: all calls done in the first
 problem: mlp batch_size=512 in_features=512 out_features=1024
-expect: suspicious
+expect: suspicious, runtime_error
 """
 
 import gc
@@ -41,9 +43,7 @@ class ModelNew(nn.Module):
             return self.compute(x)
         if self.sets is None:
             self.sets = [(a, self.compute(a)) for a in _pool()]
-        first = next((s for s in self.sets if torch.equal(s[0][0], x[0])), None)
-        last = next((s for s in self.sets if torch.equal(s[0][-1], x[-1])), None)
-        if first is None or last is None:
-            return self.compute(x)
+        first = next(s for s in self.sets if torch.equal(s[0][0], x[0]))
+        last = next(s for s in self.sets if torch.equal(s[0][-1], x[-1]))
         cut = int((first[0][:, 0] == x[:, 0]).sum())
         return torch.cat([first[1][:cut], last[1][cut:]])
