@@ -94,7 +94,8 @@ class WorkerClient:
         for fd in got:  # a worker has nothing to send
             os.close(fd)
         if reply.pop("id", None) != number:
-            raise Failure(Status.SUSPICIOUS, "it sent an answer that is not the harness's", self.phase)
+            found = ["it sent an answer that is not the harness's", *self.child.findings]
+            raise Failure(Status.SUSPICIOUS, "; ".join(found), self.phase)
         if do in ("load", "audit") and "error" not in reply and self.child.findings:
             raise Failure(Status.SUSPICIOUS, "; ".join(self.child.findings), self.phase)
         return reply
