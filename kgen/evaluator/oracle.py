@@ -22,8 +22,8 @@ from kgen.evaluator.gate import Leaf
 from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.reference import Reference, State, draw_weights, set_flags
 from kgen.evaluator.regimes import (
-    FULL, KERNELBENCH_REGIMES, REDUCED, REDUCED_ROWS, REGIMES, Regime, batch_size, change_inputs, change_weights, drawn_batch,
-    recombine, slice_batch,
+    FULL, KERNELBENCH_REGIMES, REDUCED, REDUCED_ROWS, REGIMES, Regime, batch_size, change_inputs, change_weights,
+    drawn_batch, moved_buffers, recombine, slice_batch,
 )
 from kgen.hardware import probe
 from kgen.machine import resolve_device
@@ -236,15 +236,21 @@ class Oracle:
         """
         inputs = map_tensors(self.pool()[0], torch.empty_like)
         recombine(inputs, self.pool(), key)
-        eager = [_tensor_leaves(part) for part in self.reference.eager(inputs, self._states[weights], mode, key)]
+        state = self._timed_state(weights, key, mode)
+        eager = [_tensor_leaves(part) for part in self.reference.eager(inputs, state, mode, key)]
         first, count = self.case(REGIMES[0].name, mode, weights).leaves, len(eager[0])
         again = [leaf.again(value) for leaf, value in zip(first, [*eager[0], *eager[1]])]
         expected, values, buffers = again[:count], values[:count], values[count:]
         rows = self.judge(expected, values)
         if not own_numbers or not self.random[mode] or all(row["ok"] for row in rows):
             return rows + self.judge(again[count:], buffers)
-        found = self._runs(inputs, self._states[weights], mode, first[: len(expected)], moments.FEW)
+        found = self._runs(inputs, state, mode, first[: len(expected)], moments.FEW)
         return self._judge_run(found, expected, values)
+
+    def _timed_state(self, weights: str, key: int, mode: str) -> State:
+        """The state dict of the timed call with ``key``."""
+        state, names = self._states[weights], {name for name, _ in self.reference.single.named_buffers()}
+        return {**state, **moved_buffers({name: state[name] for name in names & set(state)}, key, mode)}
 
     def judge_run(self, case: Case, weights: str, values: list[torch.Tensor]) -> list[dict[str, Any]]:
         """Figures of each tensor of one run of a candidate whose random numbers are its own."""

@@ -125,6 +125,12 @@ def change_weights(state: Mapping[str, torch.Tensor], how: str) -> dict[str, tor
     return {name: change(value) if value.is_floating_point() else value for name, value in state.items()}
 
 
+def moved_buffers(state: Mapping[str, torch.Tensor], key: int, mode: str) -> dict[str, torch.Tensor]:
+    """``state`` as the buffers of a timed call with ``key`` begin. In train mode, where they change with every call,
+    they are others every other time, so that who keeps a copy of them shows."""
+    return change_weights(state, "rolled" if key % 2 and mode == "train" else "drawn")
+
+
 def change_inputs(inputs: Sequence[Any], how: str, seed: int) -> list[Any]:
     """``inputs`` (on the CPU) with :data:`VALUES`' entry ``how`` applied to their floating tensors."""
     generator = torch.Generator().manual_seed(seed)

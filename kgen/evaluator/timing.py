@@ -133,6 +133,8 @@ class Runner:
         reply = self.worker.ask("go", how=how, sleep_ns=self.sleep_ns)
         took = time.perf_counter_ns() - started
         raise_if_failed(reply, Phase.TIME)
+        if reply.get("alias"):
+            raise Failure(Status.ALIASED_OUTPUT, "in a timed call: the output shares memory with the one before", Phase.TIME)
         claimed = reply.get("ns")
         if not isinstance(claimed, int) or not 0 < claimed <= took:
             raise Failure(Status.SUSPICIOUS, f"it claims {claimed!r:.30} ns for a call that took {took} ns", Phase.TIME)

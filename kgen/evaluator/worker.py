@@ -135,11 +135,12 @@ class Subject:
             self._restore_buffers()
 
     def _restore_buffers(self, state: dict[str, torch.Tensor] | None = None) -> None:
+        """Write the buffers that are not as they were; what was folded from the others stays right."""
         assert self.model is not None
         state = self.weights if state is None else state
         with _no_grad():
             for name, buffer in _buffers(self.model).items():
-                if name in state:
+                if name in state and not _bitwise(buffer, state[name]):
                     _copy(buffer, state[name])
 
     # ---- validation ----------------------------------------------------------------------------------------
@@ -310,7 +311,7 @@ class Subject:
         key = request["key"]
         self.previous, self.last = self.last, None  # held, so that nobody else gets its memory
         self._set_mode(request["mode"])
-        self._restore_buffers(moved_buffers(self.weights, key))
+        self._restore_buffers(moved_buffers(self.weights, key, request["mode"]))
         recombine(self.buffers, self.pool, key)
         if self.flush_buffer is not None and request["cold"]:
             self.flush_buffer.mul_(-1.0)
