@@ -34,7 +34,7 @@ class Status(StrEnum):
     MUTATED_INPUT = "mutated_input"  #: it wrote into its inputs or parameters
     ALIASED_OUTPUT = "aliased_output"  #: its output shares memory with an input or an earlier output
     NONDETERMINISTIC = "nondeterministic"  #: two runs differ by more than the gate allows
-    SUSPICIOUS = "suspicious"  #: right, but its timing cannot be believed; the reason says why
+    SUSPICIOUS = "suspicious"  #: it interfered, or its timing cannot be believed; the reason says why
     INFRA_ERROR = "infra_error"  #: the evaluator failed, not the candidate; the only status tried again
 
 
