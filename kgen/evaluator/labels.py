@@ -36,7 +36,7 @@ _COMMENTS = re.compile(r"//[^\n]*|/\*(?:[^*]+|\*(?!/))*(?:\*/|\Z)")
 
 
 class _Reader(ast.NodeVisitor):
-    """Collects what the findings ask about; names are spelled in full: ``F.linear`` is ``torch.nn.functional.linear``."""
+    """What the findings ask about; names are spelled in full: ``F.linear`` is ``torch.nn.functional.linear``."""
 
     def __init__(self, tree: ast.AST) -> None:
         self.imports: list[str] = []
@@ -260,7 +260,7 @@ def _identity(node: ast.AST, given: set[str], carried: Mapping[str, str]) -> str
         return carried.get(node.id, "")
     if isinstance(node, ast.Attribute) and node.attr in _IDENTITIES and _mentions(node, given):
         return node.attr
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "id" and _mentions(node, given):
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "id" and _mentions(node, given):
         return "id"
     return next(filter(None, (_identity(part, given, carried) for part in ast.iter_child_nodes(node))), "")
 
@@ -327,7 +327,7 @@ FINDINGS = (
             _named(r"torch\.(compile|jit\.(script|trace)|_dynamo\..*|_inductor\..*|export\.export)")),
     Finding("fallback", "goes on after exceptions: {}", _swallowed),
     Finding("identity", "tells tensors apart by {}", _remembered),
-    Finding("content", "compares contents: {}", _named(r"torch\.(equal|allclose|isclose|hash_tensor)|torch\.Tensor\.equal")),
+    Finding("content", "compares contents: {}", _named(r"torch\.(equal|allclose|isclose|hash_tensor|Tensor\.equal)")),
     Finding("globals", "keeps values in globals: {}", _kept_globals),
     Finding("memoised", "remembers results: {}", _named(r"functools\.(lru_cache|cache|cached_property)")),
     Finding("threads", "uses threads or processes: {}", _any(
@@ -344,7 +344,8 @@ FINDINGS = (
         r"\bcudaLimitPersistingL2CacheSize\b|\baccessPolicyWindow\b|\bcudaAccessProperty\w+|\bcudaStreamAttrValue\b|"
         r"\bcudaLaunchAttributeAccessPolicyWindow\b|\bcreatepolicy\b|\bevict_last\b|\bdiscard\.global\b")),
     Finding("lower precision", "computes in a lower precision: {}", _any(
-        _named(r"torch\.(float16|half|bfloat16|float8\w*|u?int8|quantize_\w+|fake_quantize_\w+)|" + _TORCH + r"autocast|.*\.(half|bfloat16)"),
+        _named(r"torch\.(float16|half|bfloat16|float8\w*|u?int8|quantize_\w+|fake_quantize_\w+)|.*\.(half|bfloat16)|"
+               + _TORCH + r"autocast"),
         _spelled(r"\b__half2?\b|\bhalf2?\b(?=\s+\w+\s*[=;,)\[])|\b(__)?nv_bfloat16\w*|\b__nv_fp8\w*|\bwmma\b|\bwgmma\b|"
                  r"\bmma\.sync\b|\.tf32\b|__float_to_tf32|\b_Float16\b|\b__bf16\b")),
         accuracy="fp32", planned=r"gemm\["),

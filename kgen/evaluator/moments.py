@@ -35,7 +35,7 @@ ENOUGH = 256  #: elements that count: one run of fewer tells nothing
 MOST_ELEMENTS = 1 << 21  #: of a tensor that are looked at: whole rows, evenly spaced
 MOST_PAIRED = 1 << 18  #: of these where neighbours or runs are compared
 MOST_LINES = 256  #: rows and columns that are compared with each other
-ALIKE, UNLIKE = 0.9, 0.5  #: correlation of two runs of the same numbers at least, of two of others at most
+ALIKE, UNLIKE = 0.9, 0.5  #: likeness of two runs of the same numbers at least, of two of others at most
 EVENTS = 16  #: elements that share the weight of what is random in a run; fewer fall together by chance
 _SAME, _SAME_SINGLE = 1e-12, 1e-5  #: relative differences of values that float64 and float32 make equal
 
@@ -150,6 +150,7 @@ class Spread:
     two: TwoValues | None  # None where an element takes more
     own: Statistics
     distinct: bool  # whether no two runs of the reference are the same
+    apart: float  # mean square of the difference of two runs of the reference; 1 less its share of it is their likeness
     unlike: bool  # whether no two runs of the reference are alike, nor could be by chance
 
     @classmethod
@@ -171,12 +172,13 @@ class Spread:
         typical = (spread / (size + TINY)).clamp_(max=1.0).square_().mean().sqrt()
         scale = torch.maximum(torch.maximum(spread, typical * size), ERRORS * error) + TINY
         two = TwoValues.of(values, [x.masked_fill(~finite, 0.0) for x in others], _SAME * size)
-        draft = cls(centre, scale, size, finite, two, Statistics(*(centre,) * 4), distinct=False, unlike=False)
+        draft = cls(centre, scale, size, finite, two, Statistics(*(centre,) * 4), False, 0.0, False)
         deviations = [draft._deviations(x) for x in others]
-        own = draft._statistics(others, deviations)
+        own, apart = draft._statistics(others, deviations), _distances(deviations)
         return replace(
             draft, own=own, distinct=not any(torch.equal(x, y) for i, x in enumerate(others) for y in others[:i]),
-            unlike=_events(deviations) >= EVENTS and _likeness(deviations) < UNLIKE)
+            apart=float(apart.mean()),
+            unlike=_events(deviations) >= EVENTS and float((1 - apart / apart.mean()).max()) < UNLIKE)
 
     def judge(self, runs: Sequence[torch.Tensor], known: torch.Tensor) -> Verdict:
         """Compare many runs. ``known`` is the reference's value under the seed that the first of them had too."""
@@ -184,11 +186,12 @@ class Spread:
         if fault := self._not_finite(values):
             return fault
         deviations = [self._deviations(x) for x in values]
-        if self.unlike and _likeness([deviations[0], self._deviations(sampled(known).double())]) > ALIKE:
+        twin = self._deviations(sampled(known).double())
+        if self.unlike and torch.cosine_similarity(deviations[0].flatten(), twin.flatten(), dim=0) > ALIKE:
             return Verdict(False, float("inf"), "its random numbers are PyTorch's", same_numbers=True)
         if self.distinct and all(torch.equal(x, values[0]) for x in values):
             return Verdict(False, float("inf"), f"{len(runs)} calls draw the same numbers")
-        if self.unlike and _likeness(deviations) > ALIKE:
+        if self.unlike and float((1 - _distances(deviations) / self.apart).max()) > ALIKE:
             return Verdict(False, float("inf"), f"two of {len(runs)} calls draw the same numbers")
         found = _compared(self._statistics(values, deviations), self.own)
         return _verdict(found, len(runs))
@@ -330,11 +333,13 @@ def _verdict(found: Mapping[str, torch.Tensor], runs: int) -> Verdict:
     return Verdict(largest[worst] <= allowed, largest[worst] / allowed, note)
 
 
-def _likeness(deviations: Sequence[torch.Tensor]) -> float:
-    """The largest correlation of two runs."""
-    picked = _evenly(deviations[0], MOST_PAIRED)
-    unit = torch.stack([torch.nn.functional.normalize(d[picked].flatten(), dim=0) for d in deviations])
-    return float((unit @ unit.T).triu(1).max())
+def _distances(deviations: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The mean square of the difference of each two runs, (pairs,)."""
+    runs = torch.stack([d[_evenly(d, MOST_PAIRED)].flatten() for d in deviations])
+    products = runs @ runs.T
+    squares = products.diagonal()
+    first, second = torch.triu_indices(len(runs), len(runs), 1, device=runs.device)
+    return (squares[first] + squares[second] - 2 * products[first, second]) / runs.shape[1]
 
 
 def _events(deviations: Sequence[torch.Tensor]) -> float:

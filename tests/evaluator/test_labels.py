@@ -25,11 +25,10 @@ EXAMPLES = {
     "fallback": [("try:\n    kernel()\nexcept RuntimeError:\n    y = library()", "RuntimeError"),
                  ("try:\n    kernel()\nexcept:\n    pass", "except")],
     "identity": [("def forward(self, x):\n    return cache[x.data_ptr()]", "data_ptr"),
-                 ("def forward(self, x):\n    key = (id(x), x._version)\n    if key == self.key:\n        return self.y",
-                  "id"),
+                 ("def forward(self, x):\n    key = (id(x), x._version)\n    return self.kept.get(key)", "id"),
                  ("def forward(self, x):\n    return cache.get(x._version)", "_version"),
                  ("def forward(self, x):\n    if self.seen is not x:\n        work()", "is")],
-    "content": [("import torch\ndef forward(self, x):\n    if torch.equal(x, self.seen):\n        return 1", "torch.equal")],
+    "content": [("import torch\nif torch.equal(x, seen):\n    y = kept", "torch.equal")],
     "globals": [("cache = {}\ndef forward(x):\n    cache[0] = x", "cache"),
                 ("kept = None\ndef forward(x):\n    global kept\n    kept = x", "kept"),
                 ("kept = []\ndef forward(x):\n    kept.append(x)", "kept")],
@@ -47,16 +46,16 @@ EXAMPLES = {
                         ("SOURCE = '__half h = 1;'", "__half"), ("SOURCE = 'wmma::load(a);'", "wmma")],
     "fast math": [("FLAGS = ['-use_fast_math']", "-use_fast_math"), ("FLAGS = ['-O3', '-ffast-math']", "-ffast-math"),
                   ("SOURCE = 'y = __expf(x);'", "__expf")],
-    "switches": [("import torch\ntorch.backends.cuda.matmul.allow_tf32 = True", "torch.backends.cuda.matmul.allow_tf32"),
+    "switches": [("import torch\ntorch.backends.cudnn.allow_tf32 = True", "torch.backends.cudnn.allow_tf32"),
                  ("import torch\ntorch.set_num_threads(1)", "torch.set_num_threads"),
-                 ("import torch\nsetattr(torch.backends.cudnn, 'allow_tf32', True)", "torch.backends.cudnn.allow_tf32")],
+                 ("import torch\nsetattr(torch.backends.cudnn, 'enabled', 0)", "torch.backends.cudnn.enabled")],
     "seeds": [("import torch\ntorch.manual_seed(0)", "torch.manual_seed")],
     "patches": [("import time\ntime.perf_counter = f", "time.perf_counter"),
                 ("import torch as t\nt.cuda.Event = Fake", "torch.cuda.Event")],
     "subclass": [("import torch\nclass Lazy(torch.Tensor): ...", "Lazy")],
     "dispatcher": [("import torch\nlib = torch.library.Library('aten', 'IMPL')", "torch.library.Library")],
-    "frames": [("import sys\nf = sys._getframe(1)", "sys._getframe"), ("from gc import get_objects\nget_objects()",
-                                                                       "gc.get_objects"), ("import inspect", "inspect")],
+    "frames": [("import sys\nf = sys._getframe(1)", "sys._getframe"), ("import inspect", "inspect"),
+               ("from gc import get_objects\nget_objects()", "gc.get_objects")],
     "memory": [("import ctypes\nctypes.string_at(p, 8)", "ctypes.string_at"),
                ("import ctypes\nlibc = ctypes.CDLL(None)", "CDLL(None)")],
     "system": [("import os, socket", "os, socket"), ("from subprocess import run", "subprocess")],
@@ -96,8 +95,8 @@ def test_a_finding_names_what_was_found(name, source, words):
     "import torch\ns = torch.cuda.current_stream(x.device).cuda_stream",
     "def forward(self, x):\n    if x.shape[-1] != self.width:\n        raise ValueError(x.shape)",
     "if self.kept is None:\n    self.kept = 1",
-], ids=["raises anew", "alignment", "pointers", "weights by version", "ctypes", "docstring", "comment", "stream", "check",
-        "none"])
+], ids=["raises anew", "alignment", "pointers", "weights by version", "ctypes", "docstring", "comment", "stream",
+        "check", "none"])
 def test_what_honest_files_do_is_not_found(source):
     assert static_labels(source, accuracy="fp32") == []
 
@@ -153,7 +152,8 @@ def test_the_share_of_own_kernels_is_always_told(found, label):
     ({"kept_bytes": 61_440, "known_bytes": 127_360}, "keeps 61.4 kB between calls"),
     ({"more_bytes": 61_440, "known_bytes": 127_360}, "keeps 61.4 kB more after every call"),
     ({"fresh_ns": 1000, "same_ns": 50}, "a call with unchanged inputs takes 5% of the time of others"),
-    ({"fresh_ns": 4_000_000, "prepare_ns": 3_300_000, "prepare_ms": 3.1}, "first call after new weights takes 3.1 ms more"),
+    ({"fresh_ns": 4_000_000, "prepare_ns": 3_300_000, "prepare_ms": 3.1},
+     "first call after new weights takes 3.1 ms more"),
 ])
 def test_what_is_notable_is_told(found, label):
     assert labels(**found)[1:] == [label]
