@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from candidates import plain, render
+from candidates import KERNEL, plain, render
 
+from kgen.candidate import Candidate
 from kgen.evaluator.arena import Arena
 from kgen.evaluator.build import read_extension
-from kgen.evaluator.protocol import Status
+from kgen.evaluator.evaluator import Evaluator
+from kgen.evaluator.protocol import Accuracy, Status
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 
@@ -191,6 +193,38 @@ def test_what_a_candidate_does_to_its_library_stays_with_it(judge, builder, wall
 def test_a_file_that_was_built_ahead_is_not_built_again(judge, walls):
     evaluation = judge(render(after="import os\n        raise ValueError(os.path.getmtime(_library._name))"))
     assert float(evaluation.reason.rpartition(" ")[2]) < os.path.getmtime(evaluation.log)
+
+
+# ---- builds ------------------------------------------------------------------------------------------------
+
+
+def test_what_flags_make_the_shell_run_writes_nowhere_else(builder, walls, tmp_path):
+    target = tmp_path / "written"
+    source = render(kernel=KERNEL + "\n// flags\n").replace('"-fopenmp"', f'"-fopenmp", "`touch {target}`"')
+    assert builder.build(source).ok
+    assert not target.exists()
+
+
+@as_root
+def test_a_compiler_does_not_read_what_only_root_may(builder, walls):
+    include = '__asm__(".section .rodata\\n.incbin \\"/etc/shadow\\"\\n.text");'
+    assert not builder.build(render(kernel=KERNEL + include)).ok
+
+
+# ---- where processes do not start --------------------------------------------------------------------------
+
+
+def test_where_no_process_starts_as_another_user_candidates_run_as_this_one(problem, tmp_path, monkeypatch):
+    notices = []
+    with Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=tmp_path, baselines=(),
+                   notice=notices.append) as evaluator:
+        spawn = evaluator._server.spawn
+        monkeypatch.setattr(evaluator._server, "spawn", lambda kind, options, *rest: spawn(
+            kind, options | ({"scratch": "/nowhere"} if options.get("own_user") else {}), *rest))
+        source = plain("return y")
+        evaluation = evaluator.evaluate(Candidate(source, "", {}, "cpu"), evaluator.builder().build(source))
+    assert evaluation.status is Status.OK
+    assert [text for text in notices if "no process starts as another user here" in text]
 
 
 # ---- processes and memory ----------------------------------------------------------------------------------
