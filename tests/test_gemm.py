@@ -87,13 +87,58 @@ def test_stages_fit_the_shared_memory(arch: str) -> None:
     for params in product_space(of).allowed():
         text = of.candidate(point(of, params)).source
         sizes = [int(v) for v in re.findall(r"constexpr int (?:STAGES|SLOTS) = (\d+);", text)]
-        rows, cols = map(int, re.search(r"BLOCK_M = (\d+), BLOCK_N = (\d+)", text).groups())
-        stage = 65536 / 2 if params["variant"] == "sm90" else 4 * 32 * (rows + cols)
+        rows, cols, k = map(int, re.search(r"BLOCK_M = (\d+), BLOCK_N = (\d+), BLOCK_K = (\d+)", text).groups())
+        stage = 65536 / 2 if params["variant"] == "sm90" else 4 * k * (rows + cols)
         assert sizes[0] * stage <= of.hardware.shared_bytes_per_block
 
 
 def test_small_batches_are_split_along_k() -> None:
-    assert max(values(product_space(bare(64, 8192, 8192)), "splits")) == 8
+    assert max(values(product_space(bare(64, 8192, 8192)), "splits")) == 4
+
+
+@pytest.mark.parametrize(
+    ("sizes", "variant", "tile", "splits", "cluster"),
+    [
+        ((1, 8192, 8192), "sm90", "64x256", 4, 1),
+        ((64, 8192, 8192), "sm90", "64x256", 4, 1),
+        ((256, 8192, 8192), "sm90", "128x128", 1, 1),
+        ((512, 4096, 4096), "sm90", "128x128", 1, 1),
+        ((1024, 8192, 8192), "sm90", "128x256", 1, 1),
+        ((16384, 4096, 4096), "sm90", "128x256", 1, 1),
+        ((2048, 2048, 2048), "sm90", "128x256", 1, 1),
+        ((1024, 1024, 1024), "sm90", "128x128", 1, 2),
+        ((1000, 1111, 999), "sm90", "128x128", 1, 2),
+        ((512, 512, 512), "sm90", "128x128", 1, 4),
+    ],
+)
+def test_first_combination_is_what_was_fastest_on_an_h200(
+    sizes: tuple[int, int, int], variant: str, tile: str, splits: int, cluster: int
+) -> None:
+    first = next(product_space(bare(*sizes)).allowed())
+    assert (first["variant"], first["tile"], first["splits"], first["cluster"]) == (variant, tile, splits, cluster)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tile"),
+    [((16384, 4096, 4096), "128x256"), ((512, 4096, 4096), "64x128/2"), ((1024, 1024, 1024), "64x64/4")],
+)
+def test_first_combination_of_warps_is_what_was_fastest_on_an_h200(sizes: tuple[int, int, int], tile: str) -> None:
+    assert next(p for p in product_space(bare(*sizes)).allowed() if p["variant"] == "sm80")["tile"] == tile
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90"])
+def test_space_is_small(arch: str) -> None:
+    assert all(len(list(product_space(bare(n, n, n, arch)).allowed())) <= 24 for n in (64, 512, 1024, 4096))
+
+
+def test_combinations_that_cannot_win_are_ruled_out() -> None:
+    found = [r for r in bare(1024, 1024, 1024).rejections() if r.constraint == "slow"]
+    assert {r.params["k0.tile"] for r in found} >= {"128x256"}
+
+
+def test_k_is_split_in_one_way() -> None:
+    for params in product_space(bare(64, 8192, 8192)).allowed():
+        assert params["splits"] == 1 or params["cluster"] == 1
 
 
 def test_full_chips_are_hardly_split_along_k() -> None:
@@ -102,10 +147,6 @@ def test_full_chips_are_hardly_split_along_k() -> None:
 
 def test_short_sums_are_not_split_along_k() -> None:
     assert values(product_space(bare(64, 500, 8192)), "splits") == {1}
-
-
-def test_one_tile_of_rows_makes_no_cluster() -> None:
-    assert values(product_space(bare(64, 8192, 8192)), "cluster") == {1}
 
 
 def test_first_combination_is_for_the_newest_instructions() -> None:
@@ -155,8 +196,8 @@ def test_sizes_of_x_follow_the_batch() -> None:
 
 
 def test_split_sums_have_memory() -> None:
-    text = candidate(bare(64, 8192, 1000), splits=4).source
-    assert "workspace = x.new_empty(batch_size * 12193)" in text and "finish_kernel" in text
+    text = candidate(bare(64, 8192, 1000), splits=16).source
+    assert "workspace = x.new_empty(batch_size * 24193)" in text and "finish_kernel" in text
 
 
 def test_rows_of_a_flattened_batch_are_those_of_the_product() -> None:
@@ -193,7 +234,8 @@ def test_operands_of_columns_are_read_before_anything_is_stored() -> None:
 def test_many_operands_of_columns_are_read_for_fewer_columns_at_once() -> None:
     names = "abcd"
     init = "; ".join(f"self.{n} = nn.Parameter(torch.randn(20))" for n in names)
-    text = source("return (self.linear(x).relu() * self.a + self.b) * self.c - self.d", "torch.randn(6, 12)", f"{LINEAR}\n{init}")
+    forward = "return (self.linear(x).relu() * self.a + self.b) * self.c - self.d"
+    text = source(forward, "torch.randn(6, 12)", f"{LINEAR}\n{init}")
     found = next(c for c in plainest(design(made(text), for_arch("sm_90"))) if c.kernels == 1)
     assert "GROUPS < 16" in candidate(bare(6, 12, 20)).source and "GROUPS < 4" in found.source
 

@@ -1,4 +1,4 @@
-"""Products of our own on a GPU: bare linear layers of many sizes through the evaluator, and what the gate leaves out."""
+"""Products of our own on a GPU: bare linear layers of many sizes through the evaluator, and what it leaves out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ BARE_LINEAR = str(Path(__file__).parents[1] / "problems" / "bare_linear.py")
 #: Sizes whose sums are so long that PyTorch's own float32 loses more in them than products of parts do.
 LONG_SUMS = {(64, 8192, 8192), (1024, 8192, 8192)}
 #: Rows, k, columns.
-SIZES = [(1, 1, 1), (1, 1000, 1000), (7, 1111, 999), (64, 8192, 8192), (65, 520, 33), (1000, 1111, 999), (1024, 8192, 8192)]
+SIZES = [
+    (1, 1, 1), (1, 1000, 1000), (7, 1111, 999), (65, 520, 33), (512, 512, 512), (1000, 1111, 999), (2050, 1111, 2047),
+    (64, 8192, 8192), (1024, 8192, 8192),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,7 +66,7 @@ def judged(
 
 
 def figures(judged: list[tuple[Candidate, Evaluation]]) -> str:
-    """A line for each candidate: its verdict, its error over PyTorch's, and the regime that used most of its allowance."""
+    """A line for each candidate: its verdict, its error over PyTorch's, the regime that used most of its allowance."""
     lines = []
     for c, e in judged:
         worst = max((x for x in e.errors if x.used is not None), key=lambda x: x.used, default=None)
@@ -155,6 +158,27 @@ def test_what_is_not_finite_comes_out_as_pytorchs(value: float, where: str) -> N
     assert torch.equal(expected.isnan(), found.isnan())
     finite = ~expected.isnan()
     torch.testing.assert_close(found[finite], expected[finite], rtol=2e-5, atol=2e-5)
+
+
+def test_every_way_to_multiply_leaves_what_is_not_finite_as_pytorchs() -> None:
+    loaded = made(source("return self.linear(x)", "torch.randn(300, 2000)", "self.linear = nn.Linear(2000, 1034)"))
+    of = design(loaded, probe("cuda"))
+    (kernel,), space = of.options[0].kernels, of.choices[0].spaces[0]
+    candidates = [of.candidate(Point(0, (kernel.index(corner),))) for corner in space.corners()]
+    with ThreadPoolExecutor() as pool:
+        modules = list(pool.map(module, candidates))
+    model = loaded.model().cuda().eval()
+    x = torch.randn(300, 2000, device="cuda")
+    x[17, 3], x[18, 1999], x[299, 5] = float("nan"), float("inf"), -float("inf")
+    with torch.no_grad():
+        model.linear.weight[1033, 7] = float("inf")
+        expected = model(x)
+    for candidate, found in zip(candidates, modules):
+        new = found.ModelNew().cuda().eval()
+        new.load_state_dict(model.state_dict())
+        with torch.no_grad():
+            y = new(x)
+        torch.testing.assert_close(y, expected, rtol=2e-5, atol=2e-5, equal_nan=True, msg=str(candidate.params))
 
 
 def test_rows_of_very_different_size_keep_their_accuracy() -> None:

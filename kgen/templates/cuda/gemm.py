@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kgen.candidate import Params
+from kgen.candidate import Params, ParamValue
 from kgen.hardware import Hardware
 from kgen.program import ELEMENT, Load, Program, schedule
 from kgen.space import Axis, Constraint, Space
@@ -30,10 +30,15 @@ _SPLITS = (
 
 @dataclass(frozen=True)
 class _WarpgroupTile:
-    """A block's tile of the ``sm90`` variant: ``m_tiles`` x 64 rows, and 128 columns ``halves`` times a warpgroup."""
+    """A block's tile of the ``sm90`` variant: ``m_tiles`` x 64 rows, and 128 columns ``halves`` times a warpgroup.
+
+    ``step_us`` are the microseconds that 64 of k take, with a full chip, measured on an H200.
+    """
 
     m_tiles: int
     halves: int
+    step_us: float
+    blocks: int = 1  # of a multiprocessor
 
     @property
     def rows(self) -> int:
@@ -43,52 +48,60 @@ class _WarpgroupTile:
     def cols(self) -> int:
         return 128 * self.halves * (3 - self.m_tiles)
 
+    @property
+    def stage_bytes(self) -> int:
+        """Shared memory of a slot with its two barriers: 128 rows of 64 of k of both parts."""
+        return 2 * 128 * 64 * 2 + 16
+
 
 @dataclass(frozen=True)
 class _WarpTile:
-    """A block's tile of the ``sm80`` variant: its warps, the 16 x 8 pieces of each, and blocks to a multiprocessor."""
+    """A block's tile of the ``sm80`` variant: ``warps_m`` x ``warps_n`` warps, each 64 x 64, in ``slices`` sets.
+
+    The sets share the ``block_k`` of k of a stage. ``blocks`` run on a multiprocessor at a time; ``step_us`` are the
+    microseconds that 64 of k take them, with a full chip, measured on an H200.
+    """
 
     warps_m: int
     warps_n: int
-    mma_m: int
-    mma_n: int
+    slices: int
+    block_k: int
     blocks: int
+    step_us: float
 
     @property
     def rows(self) -> int:
-        return 16 * self.mma_m * self.warps_m
+        return 64 * self.warps_m
 
     @property
     def cols(self) -> int:
-        return 8 * self.mma_n * self.warps_n
-
-    @property
-    def threads(self) -> int:
-        return 32 * self.warps_m * self.warps_n
+        return 64 * self.warps_n
 
     @property
     def stage_bytes(self) -> int:
-        """Shared memory of one stage: 32 of k of both parts of both operands."""
-        return 2 * 2 * 32 * (self.rows + self.cols)
+        """Shared memory of one stage: both parts of both operands."""
+        return 2 * 2 * self.block_k * (self.rows + self.cols)
 
 
-#: The tiles of each variant by their names, the likeliest first.
+#: The tiles of each variant by their names; after the bar, the sets of warps that share a stage's k.
 _TILES: dict[str, dict[str, _WarpgroupTile | _WarpTile]] = {
     "sm90": {
-        "128x256": _WarpgroupTile(2, 2),
-        "128x128": _WarpgroupTile(2, 1),
-        "64x256": _WarpgroupTile(1, 1),
+        "128x256": _WarpgroupTile(2, 2, step_us=2.1),
+        "128x128": _WarpgroupTile(2, 1, step_us=1.15),
+        "64x256": _WarpgroupTile(1, 1, step_us=1.25),
     },
     "sm80": {
-        "128x128": _WarpTile(2, 4, 4, 4, blocks=1),
-        "128x64": _WarpTile(2, 2, 4, 4, blocks=2),
-        "64x128": _WarpTile(1, 4, 4, 4, blocks=2),
-        "64x64": _WarpTile(2, 2, 2, 4, blocks=2),
+        "128x256": _WarpTile(2, 4, 1, block_k=32, blocks=1, step_us=4.0),
+        "128x128": _WarpTile(2, 2, 1, block_k=32, blocks=2, step_us=4.2),
+        "128x128/2": _WarpTile(2, 2, 2, block_k=32, blocks=1, step_us=2.1),
+        "64x128/2": _WarpTile(1, 2, 2, block_k=32, blocks=2, step_us=2.0),
+        "64x64/4": _WarpTile(1, 1, 4, block_k=64, blocks=2, step_us=1.25),
     },
 }
 
-#: Shared memory of one slot of the ``sm90`` variant with its two barriers.
-_SLOT_BYTES = 2 * 128 * 64 * 2 + 16
+#: Measured on an H200: microseconds that a product takes whatever its size, that adding up its parts of k takes more
+#: within a cluster and in a kernel of its own, and bytes that a multiprocessor's share of the memory moves in one.
+_FIXED_US, _CLUSTER_US, _SPLITS_US, _BYTES_A_US = 4.0, 1.5, 4.0, 32e3
 
 #: Groups of eight columns that are finished at once, by the most operands of columns that leave registers for so many.
 _AT_ONCE = ((16, 1), (8, 3), (4, 7))
@@ -99,8 +112,8 @@ def _pitch(k: int) -> int:
 
 
 def _sums_pitch(n: int) -> int:
-    """Elements between rows of sums in memory: even, so that pairs of columns are moved together."""
-    return n + n % 2
+    """Elements between rows of sums in memory: columns are moved in pairs, what lies behind in fours."""
+    return -(-n // 4) * 4
 
 
 def _tile(params: Params) -> _WarpgroupTile | _WarpTile:
@@ -112,74 +125,119 @@ def lacks(hardware: Hardware) -> str:
 
 
 def space(task: Task) -> Space:
-    warps = _axes("sm80", stages=(4, 3, 2), clusters=(1,), schedules=("plain",))
-    if task.hardware.capability != 90:
-        return Space(warps, _constraints(task))
-    warpgroups = _axes("sm90", stages=(7, 5), clusters=(1, 2), schedules=("turns", "plain", "two_parts"))
-    return Space(warpgroups, _constraints(task), (warps,))
+    product = _Shape.of(task)
+    variants = [_axes("sm80", stages=(4, 3, 2), clusters=(1,))]
+    if task.hardware.capability == 90:
+        variants.insert(0, _axes("sm90", stages=(7,), clusters=(1, 2, 4)))
+    constraints = _constraints(product)
+    first, *others = [_likeliest_first(axes, constraints, product) for axes in variants]
+    return Space(first, (*constraints, _slow(product, constraints, (first, *others))), tuple(others))
 
 
-def _axes(
-    variant: str, stages: tuple[int, ...], clusters: tuple[int, ...], schedules: tuple[str, ...]
-) -> tuple[Axis, ...]:
+def _axes(variant: str, stages: tuple[int, ...], clusters: tuple[int, ...]) -> tuple[Axis, ...]:
     return (
         Axis("variant", (variant,)),
         Axis("tile", tuple(_TILES[variant])),
-        Axis("stages", stages),
-        Axis("splits", (1, 2, 4, 8)),
-        Axis("band", (16, 8, 32)),
+        Axis("splits", (1, 2, 4, 8, 16)),
         Axis("cluster", clusters),
-        Axis("schedule", schedules),
+        Axis("stages", stages),
+        Axis("band", (16, 8)),
     )
 
 
-def _constraints(task: Task) -> tuple[Constraint, ...]:
-    program, hardware = task.plan.program(task.kernel), task.hardware
-    rows, n, pitch = program.rows, program.cols, _pitch(program.product.k)
+@dataclass(frozen=True)
+class _Shape:
+    """A product's sizes at the captured batch, and the device that it runs on."""
 
-    def warpgroups(p: Params) -> bool:
-        return p["variant"] == "sm90"
+    rows: int
+    cols: int
+    k: int
+    hardware: Hardware
 
-    def shared_bytes(p: Params) -> int:
-        return int(p["stages"]) * (_SLOT_BYTES if warpgroups(p) else _tile(p).stage_bytes)
+    @classmethod
+    def of(cls, task: Task) -> _Shape:
+        program = task.plan.program(task.kernel)
+        return cls(program.rows, program.cols, program.product.k, task.hardware)
 
-    def blocks(p: Params) -> int:
-        return 1 if warpgroups(p) else _tile(p).blocks
+    @property
+    def pitch(self) -> int:
+        return _pitch(self.k)
 
-    def registers(p: Params) -> int:
-        """Of a thread, without addresses and counters: its sums, and what they are added up from."""
-        tile = _tile(p)
-        if warpgroups(p):
-            return 64 * tile.halves + 64 * (2 if p["schedule"] == "two_parts" else 1)
-        return 4 * tile.mma_m * tile.mma_n + (16 + 4) * tile.mma_m + 16
+    def tiles(self, params: Params) -> int:
+        tile = _tile(params)
+        return -(-self.rows // tile.rows) * -(-self.cols // tile.cols)
 
-    def tiles_m(p: Params) -> int:
-        return -(-rows // _tile(p).rows)
+    def fits(self, params: Params, stages: int) -> bool:
+        """Whether a block can have so many stages, and with them as many neighbours as with two."""
+        if stages * _tile(params).stage_bytes > self.hardware.shared_bytes_per_block:
+            return False
+        return self._resident(params, stages) == self._resident(params, 2)
 
-    def tiles(p: Params) -> int:
-        return tiles_m(p) * -(-n // _tile(p).cols)
+    def at_once(self, params: Params) -> int:
+        """Blocks that the whole device runs at a time."""
+        return max(1, self._resident(params, int(params["stages"]))) * self.hardware.multiprocessors
+
+    def _resident(self, params: Params, stages: int) -> int:
+        """Blocks that run on a multiprocessor at a time; the system takes 1 KB of shared memory for each."""
+        tile = _tile(params)
+        return min(tile.blocks, self.hardware.shared_bytes_per_multiprocessor // (stages * tile.stage_bytes + 1024))
+
+    def microseconds(self, params: Params) -> float:
+        """About how long the product takes: waves of tiles as on an H200, but no less than to read the weight.
+
+        Right to a quarter or so on that device; of others it tells which combination is likely the fastest.
+        """
+        splits, cluster = int(params["splits"]), int(params["cluster"])
+        waves = -(-self.tiles(params) * splits * cluster // self.at_once(params))
+        steps = self.pitch / STEP / (splits * cluster)
+        bandwidth = _BYTES_A_US * self.hardware.multiprocessors
+        adding_up = _CLUSTER_US if cluster > 1 else 0.0
+        if splits > 1:
+            adding_up += _SPLITS_US + 8 * splits * self.rows * self.cols / bandwidth
+        reading = 4 * self.cols * self.pitch / bandwidth
+        return _FIXED_US + max(waves * steps * _tile(params).step_us, reading) + adding_up
+
+
+def _likeliest_first(axes: tuple[Axis, ...], constraints: tuple[Constraint, ...], shape: _Shape) -> tuple[Axis, ...]:
+    """The axes with their values in the order of the fastest combination of each, so that it comes first of all."""
+    ranked = sorted(Space(axes, constraints).allowed(), key=shape.microseconds)
+
+    def rank(axis: str, value: ParamValue) -> int:
+        return next((n for n, p in enumerate(ranked) if p[axis] == value), len(ranked))
+
+    return tuple(Axis(a.name, tuple(sorted(a.values, key=lambda v: rank(a.name, v)))) for a in axes)
+
+
+def _slow(shape: _Shape, constraints: tuple[Constraint, ...], variants: tuple[tuple[Axis, ...], ...]) -> Constraint:
+    """What rules out combinations that cannot win."""
+    fastest: dict[ParamValue, float] = {}
+    for axes in variants:
+        for params in Space(axes, constraints).allowed():
+            us = shape.microseconds(params)
+            fastest[params["variant"]] = min(us, fastest.get(params["variant"], us))
+    return Constraint(
+        "slow",
+        "by waves of tiles, another combination of the variant takes less than half the time",
+        lambda p: shape.microseconds(p) <= 2.0 * fastest.get(p["variant"], 0.0),
+    )
+
+
+def _constraints(shape: _Shape) -> tuple[Constraint, ...]:
+    rows, cols = shape.rows, shape.cols
+
+    def parts(p: Params) -> int:
+        return int(p["splits"]) * int(p["cluster"])
 
     return (
         Constraint(
             "shared_memory",
             "the stages need more shared memory than a block, or its neighbours on a multiprocessor, can have",
-            lambda p: shared_bytes(p) <= hardware.shared_bytes_per_block
-            and blocks(p) * (shared_bytes(p) + 1024) <= hardware.shared_bytes_per_multiprocessor,
+            lambda p: shape.fits(p, int(p["stages"])),
         ),
         Constraint(
-            "registers",
-            "the sums and the parts that they are added up from do not fit a thread's registers",
-            lambda p: registers(p) <= (200 if warpgroups(p) else 216),
-        ),
-        Constraint(
-            "two_parts",
-            "two parts are for steps of one tile of w",
-            lambda p: p["schedule"] != "two_parts" or p["tile"] == "128x128",
-        ),
-        Constraint(
-            "rows_of_cluster",
-            f"blocks of a cluster share columns: {rows} rows are one tile's",
-            lambda p: p["cluster"] == 1 or tiles_m(p) > 1,
+            "shallow_pipeline",
+            "one stage is filled while the other is used, where three stages fit",
+            lambda p: p["stages"] != 2 or not shape.fits(p, 3),
         ),
         Constraint(
             "idle_rows",
@@ -188,23 +246,38 @@ def _constraints(task: Task) -> tuple[Constraint, ...]:
         ),
         Constraint(
             "idle_columns",
-            f"half of a tile's columns or more would lie beyond {n}",
-            lambda p: _tile(p).cols < 2 * n or _tile(p).cols == 64,
+            f"half of a tile's columns or more would lie beyond {cols}",
+            lambda p: _tile(p).cols < 2 * cols or _tile(p).cols == 64,
         ),
         Constraint(
-            "short_splits",
-            f"splits of k = {program.product.k} so short that filling the pipeline is most of their time",
-            lambda p: p["splits"] == 1 or pitch >= 512 * int(p["splits"]),
+            "two_ways_to_split",
+            "k is split over the blocks of a cluster, or over blocks that know nothing of each other",
+            lambda p: p["splits"] == 1 or p["cluster"] == 1,
         ),
         Constraint(
-            "splits_to_fill",
-            "the chip is full without splitting k so often",
-            lambda p: p["splits"] == 1 or tiles(p) * int(p["splits"]) <= 4 * hardware.multiprocessors,
+            "parts_of_large_tiles",
+            "a smaller tile gives as many blocks as half the k of this one would, with nothing to add up",
+            lambda p: parts(p) == 1 or p["tile"] != "128x256",
+        ),
+        Constraint(
+            "short_parts",
+            f"parts of k = {shape.k} so short that filling the pipeline is most of their time",
+            lambda p: parts(p) == 1 or shape.pitch >= (512 if int(p["splits"]) > 1 else 128) * parts(p),
+        ),
+        Constraint(
+            "parts_to_fill",
+            "the chip is full without so many parts of k",
+            lambda p: parts(p) == 1 or shape.tiles(p) * parts(p) <= shape.at_once(p),
+        ),
+        Constraint(
+            "wide_clusters",
+            "clusters of four find room for themselves on three quarters of the chip",
+            lambda p: int(p["cluster"]) < 4 or shape.tiles(p) * int(p["cluster"]) <= shape.at_once(p) * 3 // 4,
         ),
         Constraint(
             "one_band",
             "all tiles of rows are in one band, as they are with 16",
-            lambda p: p["band"] == 16 or tiles_m(p) > min(int(p["band"]), 16),
+            lambda p: p["band"] == 16 or -(-rows // _tile(p).rows) > int(p["band"]),
         ),
     )
 
@@ -224,8 +297,7 @@ def render(task: Task, params: Params) -> Rendering:
         "splits": splits,
         "band": params["band"],
         "cluster": params["cluster"],
-        "schedule": params["schedule"],
-        "interval": 64 if params["variant"] == "sm90" else 32,
+        "interval": 64 if params["variant"] == "sm90" else 16,
         "n": n,
         "k": k,
         "pitch": pitch,

@@ -1,6 +1,6 @@
-// Copies 16 bytes to shared memory in the background, or zeros where there is nothing to copy (cp.async, sm_80).
-__device__ __forceinline__ void copy_async(const uint32_t to, const void* from, const bool valid) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
+// Copies 16 bytes to shared memory in the background (cp.async, sm_80).
+__device__ __forceinline__ void copy_async(const uint32_t to, const void* from) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
 __device__ __forceinline__ void copy_commit() {

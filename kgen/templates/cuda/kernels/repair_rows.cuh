@@ -1,13 +1,23 @@
 // The products of rows of x and w that hold a NaN or an infinity, in plain float32, into y [rows, N]; w's element i of row
-// n lies at n * ALONG_N + i * ALONG_K. Where all exponents are numbers, every block sees that and ends.
+// n lies at n * ALONG_N + i * ALONG_K. Exponents begin at multiples of 16 bytes. Where all are numbers, every block sees that and
+// ends.
 template <int N, int K, int ALONG_N, int ALONG_K>
 __global__ void __launch_bounds__(256) repair_kernel(
     const float* __restrict__ x, const int* __restrict__ x_exponents, const float* __restrict__ w,
     const int* __restrict__ w_exponents, float* __restrict__ y, const long long rows
 ) {
     bool found = false;
-    for (long long row = threadIdx.x; row < rows; row += 256) found |= x_exponents[row] == NOT_FINITE;
-    for (int col = threadIdx.x; col < N; col += 256) found |= w_exponents[col] == NOT_FINITE;
+    const auto look = [&](const int* exponents, const long long count) {
+        const int4* four = reinterpret_cast<const int4*>(exponents);
+        #pragma unroll 4
+        for (long long i = threadIdx.x; i < count / 4; i += 256) {
+            const int4 e = four[i];
+            found |= min(min(e.x, e.y), min(e.z, e.w)) == NOT_FINITE;
+        }
+        if (threadIdx.x < count % 4) found |= exponents[count / 4 * 4 + threadIdx.x] == NOT_FINITE;
+    };
+    look(x_exponents, rows);
+    look(w_exponents, N);
     if (!__syncthreads_or(found)) return;
 
     const int lane = threadIdx.x % 32;
