@@ -19,6 +19,7 @@ import select
 import signal
 import struct
 import sys
+import tempfile
 import traceback
 from typing import Any, Callable, NoReturn
 
@@ -163,6 +164,7 @@ def _child(request: dict[str, Any], channel: int, log: int, status: int, missing
         os.close(null)
         os.close(log)
         os.environ.update(request.get("environment", {}))
+        tempfile.tempdir = None  # the server may have asked for its own
         module, _, function = MAINS[request["kind"]].partition(":")
         main = getattr(importlib.import_module(module), function)
         main(Channel.from_fd(channel), request["options"] | {"missing_walls": missing})
