@@ -37,9 +37,23 @@ CPU_SIZES = {"batch_size": 1024, "in_features": 256, "out_features": 8192}
 #: The clock that ``torch.cuda._sleep`` counts, in GHz: what an H200 runs at when its power allows.
 GHZ = 1.98
 
-_SLOWED = {
+_SLOWED = '''
+
+import time
+
+_forward = ModelNew.forward
+
+
+def _slower(self, *inputs):
+    {line}
+    return _forward(self, *inputs)
+
+
+ModelNew.forward = _slower
+'''
+_WAITS = {
     "cuda": "torch.cuda._sleep({cycles})",
-    "cpu": "ended = time.perf_counter_ns() + {ns}\n        while time.perf_counter_ns() < ended: continue",
+    "cpu": "ended = time.perf_counter_ns() + {ns}\n    while time.perf_counter_ns() < ended: continue",
 }
 
 
@@ -62,9 +76,8 @@ def candidates(evaluator: Evaluator, count: int) -> list[Candidate]:
 def copies(candidate: Candidate, ms: float) -> list[Candidate]:
     """The same file twice, apart from a comment, and one that is slower by a share of ``ms``."""
     ns = SLOWER * ms * 1e6
-    line = _SLOWED[candidate.device_type].format(cycles=int(ns * GHZ), ns=int(ns))
-    head, found, tail = candidate.source.rpartition("        return ")
-    slowed = f"import time\n{head}        {line}\n{found}{tail}"
+    line = _WAITS[candidate.device_type].format(cycles=int(ns * GHZ), ns=int(ns))
+    slowed = candidate.source + _SLOWED.format(line=line)
     return [
         replace(candidate, source=source)
         for source in (f"{candidate.source}# one\n", f"{candidate.source}# two\n", slowed)

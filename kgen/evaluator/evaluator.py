@@ -56,6 +56,7 @@ def _worker_environment(scratch: Path, extensions: Path) -> dict[str, str]:
     folders = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH", "TMPDIR", "HOME")
     return {name: str(scratch) for name in folders} | {
         "TORCH_EXTENSIONS_DIR": str(extensions),
+        "USER": "kgen",  # the user that a worker runs as has no name
         "TORCHINDUCTOR_COMPILE_THREADS": "1",  # otherwise it leaves processes behind that wait for more
     }
 
@@ -411,7 +412,8 @@ class Evaluator:
         except (KeyError, TypeError, ValueError) as error:
             raise Failure(Status.SUSPICIOUS, "what it answers makes no sense", worker.phase) from error
         sleep = min(int(_SLEEP_FACTOR * launch + _SLEEP_NS), _MOST_SLEEP_NS) if self._cuda else 0
-        return Runner(name, worker, self._cuda, self.problem.modes, first / 1e6, steady / 1e6, sleep, self._cold)
+        return Runner(name, worker, self._cuda, self.problem.modes, first / 1e6, steady / 1e6, launch / 1e6, sleep,
+                      self._cold)
 
     def _let_go(self, worker: WorkerClient) -> None:
         """End a worker, and free what the oracle keeps for it."""
@@ -539,13 +541,15 @@ class _Judgement:
             runner, before = self._runner(), evaluator._conditions()
             try:
                 screen(runner, evaluator._random, SCREEN_BURSTS if self._depth is Depth.SCREEN else FINAL_BURSTS)
+                believe(runner, eager=evaluator._eager, floor_ms=evaluator._floor_ms(),
+                        beside=evaluator._runners.get("eager"), generator=evaluator._random)
             finally:
                 under = worse(before, evaluator._conditions())
                 self._timing = runner.timing(self._depth, uuid.uuid4().hex, under) if runner.bursts else None
-            believe(runner, eager=evaluator._eager, floor_ms=evaluator._floor_ms())
             if reason := self._binary_changed():
                 raise Failure(Status.SUSPICIOUS, reason, Phase.TIME)
-            self._profile()
+            if self._candidate.origin != "sweep":
+                self._profile()
 
     def _profile(self) -> None:
         """Label what a right candidate's time and memory go into. That this fails is no fault of the candidate's."""

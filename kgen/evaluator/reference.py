@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, Iterator, Mapping, Sequence
 
 import torch
@@ -25,9 +25,15 @@ def set_flags(accuracy: str) -> None:
 
 def construct(make: Any, device: str, seed: int) -> torch.nn.Module:
     """``make()``'s module on ``device``, its random numbers from ``seed``; constructed there directly if it can be."""
+    if device != "cpu":
+        torch.manual_seed(seed)
+        try:
+            with torch.device(device):
+                return make().to(device)
+        except (RuntimeError, TypeError, ValueError):
+            print(f"it cannot be constructed on {device}, and is moved there", flush=True)
     torch.manual_seed(seed)
-    with torch.device(device) if device != "cpu" else nullcontext():
-        return make().to(device)
+    return make().to(device)
 
 
 def draw_weights(loaded: LoadedProblem, device: str, seed: int) -> dict[str, torch.Tensor]:

@@ -24,7 +24,7 @@ from typing import Any, Callable
 import torch
 
 from kgen.evaluator import driver, profile, walls, watch
-from kgen.evaluator.arena import Arena, describe, map_tensors, tensors
+from kgen.evaluator.arena import Arena, describe, map_tensors, nodes, tensors
 from kgen.evaluator.channel import Channel
 from kgen.evaluator.device_arena import DeviceArena, open_arena
 from kgen.evaluator.reference import construct, set_flags
@@ -34,7 +34,7 @@ _FILE_BYTES = 256 << 20
 _MESSAGE_CHARACTERS = 400
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc")  # in a RuntimeError's message
 _POISON_BLOCKS = 3
-_HELD = 6  #: outputs of earlier calls that are held
+_HELD_BYTES = 1 << 28  #: of outputs of earlier calls that are held
 _WATCHED = ("load", "audit")  #: requests before whose answer the watch looks at everything
 _FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 bytes
 _PERTURB = -6  # mallopt: fill what is allocated and freed
@@ -80,6 +80,7 @@ class Subject:
         self.modes: list[str] = []
         self.last: Any = None
         self.previous: Any = None
+        self.key = 0
         self.held: list[tuple[torch.Tensor, torch.Tensor]] = []  # the latest outputs, as they are and as they were
         self.flush_buffer: torch.Tensor | None = None
         self.output: Arena | DeviceArena | None = None
@@ -158,6 +159,8 @@ class Subject:
         arena.close()
         self._set_weights(request["change"])
         first, state = self._forward(inputs, request)
+        if not self._plain(first):
+            return {"first": describe([first, state])[0]}
         reply: dict[str, Any] = {"mutated": self._mutated(inputs, pristine), "alias": self._alias(first, inputs)}
         self._set_weights(request["change"])
         second, _ = self._forward(inputs, request, seeded=not request.get("go_on"))
@@ -194,8 +197,14 @@ class Subject:
             output = self.call_model(*inputs)
         if self.cuda:
             _synchronize()
-        self.returned(output)
+        if self._plain(output):
+            self.returned(output)
         return output, self._state()
+
+    def _plain(self, output: Any) -> bool:
+        """Whether its tensors have bytes on the device, which can be looked at."""
+        found = [leaf for leaf in nodes(describe(output)[0]) if leaf["kind"] in ("tensor", "other")]
+        return all(leaf.get("device") == self.device.partition(":")[0] for leaf in found)
 
     def _state(self) -> dict[str, torch.Tensor]:
         """The buffers as they are now."""
@@ -229,10 +238,10 @@ class Subject:
         gets their memory."""
         held = [x for x, _ in self.held]
         reused = _overlaps(second, tensors([first])) or _overlaps([first, second], held)
-        changed = not all(_bitwise(x, copy) for x, copy in self.held)
-        outputs = [x for x in tensors([first, second]) if x.device.type == self.device.partition(":")[0]]
-        self.held.extend((x, x.detach().clone()) for x in outputs if x.layout == torch.strided)
-        del self.held[:-_HELD]
+        changed = not all(_same_bits(x, copy) for x, copy in self.held)
+        self.held.extend((x, x.detach().clone()) for x in tensors([first, second]))
+        while sum(x.untyped_storage().nbytes() for x, _ in self.held) > _HELD_BYTES:
+            del self.held[0]
         return "an earlier call's output" if reused or changed else ""
 
     def _write(self, name: str, value: Any, offset: int) -> dict[str, Any]:
@@ -308,7 +317,7 @@ class Subject:
         """Get ready for one call: running statistics as the oracle has them, random numbers that begin anew, contents
         that were never there before, and a cold cache if asked for. What of this the candidate can see comes first,
         while the contents are still the old ones."""
-        key = request["key"]
+        self.key = key = request["key"]
         self.previous, self.last = self.last, None  # held, so that nobody else gets its memory
         self._set_mode(request["mode"])
         self._restore_buffers(moved_buffers(self.weights, key, request["mode"]))
@@ -350,8 +359,10 @@ class Subject:
         return ns
 
     def fetch(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Write out what the last timed call returned, and the buffers after it."""
-        return self._write("output", [self.last, self._state()], 0)
+        """Write out what the last timed call returned, and the buffers after it; whether the inputs are still the same."""
+        pristine = map_tensors(self.buffers, torch.empty_like)
+        recombine(pristine, self.pool, self.key)
+        return self._write("output", [self.last, self._state()], 0) | {"mutated": self._mutated(self.buffers, pristine)}
 
     def profile(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """What labels are made of; nothing is asked of this worker afterwards."""
@@ -402,15 +413,15 @@ def _bitwise(a: Any, b: Any) -> bool:
     """Whether two values are the same bit for bit; values of unlike structure are not."""
     if describe(a)[0] != describe(b)[0]:
         return False
-    for x, y in zip(tensors(a), tensors(b)):
-        if x.is_meta or x.layout != torch.strided:
-            return False
-        if x.is_floating_point():
-            integer = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
-            x, y = x.contiguous().view(integer), y.contiguous().view(integer)
-        if not _equal(x, y):
-            return False
-    return True
+    return all(_same_bits(x, y) for x, y in zip(tensors(a), tensors(b)))
+
+
+def _same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether two tensors of the same size and type are the same bit for bit, however they lie in memory."""
+    if x.is_floating_point():
+        integer = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
+        x, y = x.detach().contiguous().view(integer), y.detach().contiguous().view(integer)
+    return _equal(x, y)
 
 
 def _fences(guard: torch.Tensor) -> torch.Tensor:
@@ -419,8 +430,6 @@ def _fences(guard: torch.Tensor) -> torch.Tensor:
 
 
 def _span(x: torch.Tensor) -> tuple[int, int]:
-    if x.is_meta or x.layout != torch.strided:
-        return 0, 0
     storage = x.untyped_storage()
     return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
 
@@ -497,8 +506,6 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     os.chdir(options["scratch"])
     gc.collect()
     gc.disable()  # in a timed call and in any other: which one it is shows nowhere
-    torch.set_num_threads(options["threads"])
-    set_flags(options["accuracy"])
     subject = Subject(options)
     if subject.cuda:
         # CUDA starts, and cuBLAS is loaded, while this process may still do what they need.
@@ -508,6 +515,8 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     missing = _put_up_walls(options) if options["walled"] else []
     if subject.cuda:
         _try_device(options["device"])
+    torch.set_num_threads(options["threads"])  # starts threads, which Landlock holds only behind the walls
+    set_flags(options["accuracy"])
     if options["walled"] and not subject.cuda:
         _fill_allocations(_PERTURB_BYTE)
     handlers = {"load": subject.load, "run": subject.run, "audit": subject.audit, "prepare": subject.prepare,

@@ -44,7 +44,7 @@ def judge(evaluator, builder):
     """Build and evaluate a source; its evaluation."""
 
     def run(source):
-        candidate = Candidate(source, "by hand", {}, "cpu")
+        candidate = Candidate(source, "by hand", {}, "cpu", origin="file")
         return evaluator.evaluate(candidate, builder.build(source))
 
     return run
