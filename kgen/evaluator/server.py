@@ -153,6 +153,8 @@ def _child(request: dict[str, Any], channel: int, log: int, status: int, missing
     code = 70
     try:
         walls.die_with_parent()
+        if request["options"].get("walled"):
+            walls.no_new_privileges()  # before there is another thread
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         os.setsid()

@@ -26,6 +26,7 @@ _CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWNET = (
     0x00020000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
 _MS_REC, _MS_PRIVATE, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND = 0x4000, 1 << 18, 2, 4, 8, 0x1000
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
+_SYS_MOUNT_SETATTR, _MOUNT_READ_ONLY, _AT_HERE, _AT_RECURSIVE = 442, 1, -100, 0x8000
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 #: Rights that change the file system, by the Landlock version that knows them: writing, removing, making; then
 #: renaming between folders; then truncating.
@@ -63,6 +64,7 @@ def hold(held: Hold) -> list[str]:
     user = held.user if held.user is not None and _can_live(held.user, held) else None
     return put_up({
         "being the first to end when memory runs out": end_first,
+        "read-only mounts": lambda: read_only(held),
         "a scratch folder of limited size": lambda: own_folders(held, os.geteuid() if user is None else user),
         "an unprivileged user": lambda: become(user, _groups(held.devices)),
         "resource limits": lambda: limit(held.address_space, held.file_bytes),
@@ -130,6 +132,25 @@ def own_proc() -> None:
 def _mount(source: str, target: str | Path, kind: str = "", flags: int = 0, options: str = "") -> None:
     result = _libc.mount(source.encode(), os.fsencode(target), kind.encode(), flags, options.encode() or None)
     _check(result, f"mount {target}")
+
+
+def _set_read_only(path: Path, wanted: bool, flags: int) -> None:
+    attributes = struct.pack("4Q", *((_MOUNT_READ_ONLY, 0) if wanted else (0, _MOUNT_READ_ONLY)), 0, 0)
+    result = _libc.syscall(_SYS_MOUNT_SETATTR, _AT_HERE, os.fsencode(path), flags, attributes, len(attributes))
+    _check(result, f"mount_setattr {path}")
+
+
+def read_only(held: Hold) -> None:
+    """Make every mount read-only but for the folders that are not to be covered: unlike Landlock, for every thread that
+    runs already. Raises ``OSError`` without a mount namespace, or where the kernel is too old."""
+    if not held.mounts:
+        raise OSError("there is no mount namespace to change mounts in")
+    kept = list(held.writable) if held.folder_bytes is None else []
+    for folder in kept:
+        _mount(str(folder), folder, flags=_MS_BIND)
+    _set_read_only(Path("/"), True, _AT_RECURSIVE)
+    for folder in kept:
+        _set_read_only(folder, False, 0)
 
 
 def own_folders(held: Hold, owner: int) -> None:
@@ -302,9 +323,14 @@ def _virtual_bytes() -> int:
     return pages * resource.getpagesize()
 
 
+def no_new_privileges() -> None:
+    """Let no program that this process or a later thread of it runs have more rights than it has itself."""
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
 def drop_capabilities() -> None:
     """Give up every capability for good: root becomes a user like any other, who cannot look into other processes."""
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    no_new_privileges()
     for capability in range(64):
         _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0)
     number = _SYS_CAPSET.get(os.uname().machine)
@@ -324,7 +350,7 @@ def write_only_below(folders: Iterable[Path]) -> None:
     try:
         for folder in folders:
             _landlock_allow(ruleset, folder, rights)
-        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+        no_new_privileges()
         _check(_libc.syscall(_LANDLOCK_RESTRICT, ruleset, 0), "Landlock")
     finally:
         os.close(ruleset)

@@ -328,7 +328,7 @@ def as_user(tmp_path_factory):
     ("user", f"ValueError: {ORDINARY_USER}"),
     ("capabilities", "0000000000000000"),
     ("disk", "No space left"),
-    ("outside", "Permission denied"),
+    ("outside", "Read-only file system"),
     ("threads", "can't start new thread"),
     ("network", "unreachable"),
     ("processes", "ValueError: 2"),
