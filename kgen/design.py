@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kgen.candidate import Candidate, Params, Rejection
+from kgen.evaluator.protocol import Accuracy
 from kgen.fusion import MOST_PLANS, FusionPlan, plans
 from kgen.graph import Capture, OpGraph
 from kgen.hardware import Hardware
@@ -38,10 +39,12 @@ class _Choice:
 
 
 class Design:
-    """All candidates of one problem on one device."""
+    """All candidates of one problem on one device, for one class of accuracy."""
 
-    def __init__(self, problem: Problem, capture: Capture, hardware: Hardware) -> None:
-        self.problem, self.capture, self.hardware = problem, capture, hardware
+    def __init__(
+        self, problem: Problem, capture: Capture, hardware: Hardware, accuracy: Accuracy = Accuracy.FP32
+    ) -> None:
+        self.problem, self.capture, self.hardware, self.accuracy = problem, capture, hardware, accuracy
 
     @cached_property
     def choices(self) -> tuple[_Choice, ...]:
@@ -113,6 +116,6 @@ class Design:
         spaces = []
         for _, plan in chosen:
             for kernel in plan.kernels:
-                task = Task(plan, kernel, self.hardware)
+                task = Task(plan, kernel, self.hardware, self.accuracy)
                 spaces.append(template_for(task).space(task))
         return _Choice(chosen, tuple(spaces))

@@ -91,7 +91,8 @@ def run(request: SweepRequest, on_event: Listener) -> events.Finished:
             notice=notice,
         ) as evaluator:
             problem = evaluator.problem
-            design = Design(problem, captured(replace(loaded, problem=problem)), evaluator.hardware)
+            graphs = captured(replace(loaded, problem=problem))
+            design = Design(problem, graphs, evaluator.hardware, evaluator.accuracy)
             return _Sweep(request, store, evaluator, design, device, on_event, started).run()
 
 

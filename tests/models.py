@@ -12,6 +12,7 @@ import torch
 
 from kgen.candidate import Candidate, Params
 from kgen.design import Design
+from kgen.evaluator.protocol import Accuracy
 from kgen.fusion import FusionPlan
 from kgen.graph import Capture, OpGraph, capture
 from kgen.hardware import Hardware, cpu
@@ -70,8 +71,10 @@ def graph(loaded: LoadedProblem) -> OpGraph:
     return found
 
 
-def design(loaded: LoadedProblem, hardware: Hardware | None = None) -> Design:
-    return Design(loaded.problem, capture(loaded), hardware or cpu())
+def design(
+    loaded: LoadedProblem, hardware: Hardware | None = None, accuracy: Accuracy = Accuracy.FP32
+) -> Design:
+    return Design(loaded.problem, capture(loaded), hardware or cpu(), accuracy)
 
 
 def plainest(of: Design) -> list[Candidate]:

@@ -18,6 +18,7 @@ import pytest
 from models import NAMES, design, made, reference, source
 
 from kgen.design import Design
+from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import for_arch
 from kgen.render import kernel_text, translation_unit
 from kgen.templates import Task
@@ -30,7 +31,7 @@ ARCHITECTURES = ("sm_80", "sm_90a")
 #: Plans of each problem whose kernels are compiled: the most fused ones.
 PLANS = 4
 #: Products take longest: all corners of these cases, of others the plainest alone.
-PRODUCTS = ("product", "product_tails")
+PRODUCTS = ("product", "product_tails", "product_tf32")
 #: Bytes of registers that products of warps may spill: some 20 of them, beside 128 of sums.
 MOST_SPILLED = 96
 #: Kernels to a file: two compilers run beside each other.
@@ -47,6 +48,7 @@ UNSEEN = {
     "one_column": ("return torch.softmax(x, dim=1)", "", "torch.randn(64, 1)", "eval"),
     "product": ("return F.gelu(self.linear(x))", "self.linear = nn.Linear(8192, 8192)", "torch.randn(2048, 8192)", "eval"),
     "product_tails": ("h = torch.matmul(x, self.w) + self.b\nreturn h * self.s.sigmoid(), h", "self.w = nn.Parameter(torch.randn(1111, 999))\nself.b = nn.Parameter(torch.randn(999))\nself.s = nn.Parameter(torch.randn(1))", "torch.randn(100, 1111)", "eval"),
+    "product_tf32": ("return self.linear(x).relu()", "self.linear = nn.Linear(1111, 999)", "torch.randn(1000, 1111)", "eval"),
     "product_of_a_long_row": ("return self.linear(x)", "self.linear = nn.Linear(40000, 100, bias=False)", "torch.randn(4, 5, 40000)", "eval"),
     "functions": ("a = x.abs()\ny = torch.sin(x) + torch.cos(x) + torch.erf(x) + torch.log1p(a) + torch.expm1(x) + F.softplus(x) + F.mish(x)\nreturn y + (a + 1) ** 1.5 + torch.tanh(x) + F.silu(x) + F.elu(x) + F.logsigmoid(x) + F.hardswish(x) + F.gelu(x, approximate='tanh')", "", "torch.randn(64, 1000)", "eval"),
 }  # fmt: skip
@@ -67,7 +69,8 @@ class Text:
 def designed(case: str, arch: str) -> Design:
     if case in UNSEEN:
         forward, init, inputs, mode = UNSEEN[case]
-        return design(made(source(forward, inputs, init), mode), for_arch(arch))
+        accuracy = Accuracy.TF32 if case.endswith("_tf32") else Accuracy.FP32
+        return design(made(source(forward, inputs, init), mode), for_arch(arch), accuracy)
     name, mode = case.split("-")
     return design(reference(name, mode, batch_size="1024", out_features="8192"), for_arch(arch))
 
@@ -169,4 +172,4 @@ def test_every_family_and_strategy_is_compiled() -> None:
     assert {("reduction", "warp_shuffle"), ("reduction", "shared_tree"), ("row_per", "warp"), ("softmax", "two_pass"),
             ("row", "reread"), ("combine", "atomics"), ("combine", "last_block"), ("vec", 1), ("index", "flat"),
             ("output", "new"), ("variant", "sm80"), ("variant", "sm90"), ("splits", 2), ("cluster", 2),
-            ("tile", "128x256"), ("tile", "64x64/4")} <= values  # fmt: skip
+            ("tile", "128x256"), ("tile", "64x64/4"), ("products", 3), ("products", 1)} <= values  # fmt: skip

@@ -19,6 +19,7 @@ from torch.utils import cpp_extension
 from kgen.candidate import Candidate
 from kgen.design import Design
 from kgen.evaluator.build import read_extension
+from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import cpu, for_arch
 from kgen.search import Point, Search
 from kgen.space import Space
@@ -29,10 +30,10 @@ FULL = {"batch_size": "1024", "in_features": "8192", "out_features": "8192"}
 LINEAR = "self.linear = nn.Linear(12, 20)"
 
 
-def bare(rows: int, k: int, n: int, arch: str = "sm_90") -> Design:
+def bare(rows: int, k: int, n: int, arch: str = "sm_90", accuracy: Accuracy = Accuracy.FP32) -> Design:
     """A linear layer alone."""
     text = source("return self.linear(x)", f"torch.randn({rows}, {k})", f"self.linear = nn.Linear({k}, {n})")
-    return design(made(text), for_arch(arch))
+    return design(made(text), for_arch(arch), accuracy)
 
 
 def product_space(of: Design) -> Space:
@@ -134,6 +135,23 @@ def test_space_is_small(arch: str) -> None:
 def test_combinations_that_cannot_win_are_ruled_out() -> None:
     found = [r for r in bare(1024, 1024, 1024).rejections() if r.constraint == "slow"]
     assert {r.params["k0.tile"] for r in found} >= {"128x256"}
+
+
+@pytest.mark.parametrize("accuracy", [Accuracy.FP32, Accuracy.KERNELBENCH])
+def test_one_product_is_ruled_out_where_float32_is_asked_for(accuracy: Accuracy) -> None:
+    of = bare(1024, 8192, 8192, accuracy=accuracy)
+    assert values(product_space(of), "products") == {3}
+    assert "one_product" in {r.constraint for r in of.rejections()}
+
+
+@pytest.mark.parametrize("sizes", [(64, 8192, 8192), (1000, 1111, 999), (1024, 8192, 8192)])
+def test_one_product_comes_first_where_tf32_is_asked_for(sizes: tuple[int, int, int]) -> None:
+    assert next(product_space(bare(*sizes, accuracy=Accuracy.TF32)).allowed())["products"] == 1
+
+
+def test_one_product_takes_half_the_memory() -> None:
+    text = candidate(bare(1024, 8192, 8192, accuracy=Accuracy.TF32), products=1).source
+    assert "batch_size * 4097)" in text and "new_empty(33562624)" in text  # 8192 x 8192 / 2 and 8192 exponents
 
 
 def test_k_is_split_in_one_way() -> None:
@@ -258,7 +276,7 @@ def test_rows_that_fill_no_step_are_padded() -> None:
 
 
 def test_rows_too_long_for_registers_are_read_twice() -> None:
-    assert "split_long_rows<40000, 40000, 1024>" in candidate(bare(64, 40000, 64)).source
+    assert "split_long_rows<40000, 40000, 1024, 2>" in candidate(bare(64, 40000, 64)).source
 
 
 def test_kernels_of_both_modes_split_their_own_weights() -> None:

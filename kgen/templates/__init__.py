@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Mapping
 
 from kgen.candidate import Params
+from kgen.evaluator.protocol import Accuracy
 from kgen.fusion import FusionPlan, Kernel
 from kgen.hardware import Hardware
 from kgen.space import Space
@@ -23,11 +24,12 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Task:
-    """One kernel of a plan, to be rendered for a device."""
+    """One kernel of a plan, to be rendered for a device, and the class of accuracy that its space is for."""
 
     plan: FusionPlan
     kernel: Kernel
     hardware: Hardware
+    accuracy: Accuracy = Accuracy.FP32
 
 
 @dataclass(frozen=True)

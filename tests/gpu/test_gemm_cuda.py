@@ -22,6 +22,7 @@ from kgen.search import Point
 pytestmark = pytest.mark.gpu
 
 BARE_LINEAR = str(Path(__file__).parents[1] / "problems" / "bare_linear.py")
+ON_SM90 = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
 #: Sizes whose sums are so long that PyTorch's own float32 loses more in them than products of parts do.
 LONG_SUMS = {(64, 8192, 8192), (1024, 8192, 8192)}
 #: Rows, k, columns.
@@ -46,23 +47,26 @@ def size(request: pytest.FixtureRequest) -> tuple[int, int, int]:
     return request.param
 
 
-@pytest.fixture(scope="module")
-def judged(
-    size: tuple[int, int, int], tmp_path_factory: pytest.TempPathFactory
-) -> list[tuple[Candidate, Evaluation]]:
+def judge(size: tuple[int, int, int], accuracy: Accuracy, home: Path) -> list[tuple[Candidate, Evaluation]]:
     """What became of the product at every corner of its space, as a bare linear layer of one size."""
     rows, k, columns = size
     sizes = {"batch_size": str(rows), "in_features": str(k), "out_features": str(columns)}
     problem = read_problem(BARE_LINEAR, sizes)
-    home = tmp_path_factory.mktemp("home")
-    with Evaluator(problem, device="cuda", accuracy=Accuracy.FP32, home=home, baselines=("eager",)) as evaluator:
+    with Evaluator(problem, device="cuda", accuracy=accuracy, home=home, baselines=("eager",)) as evaluator:
         builder = evaluator.builder()
-        of = Design(problem, capture(load(problem)), evaluator.hardware)
+        of = Design(problem, capture(load(problem)), evaluator.hardware, accuracy)
         (kernel,), space = of.options[0].kernels, of.choices[0].spaces[0]
         found = [of.candidate(Point(0, (kernel.index(corner),))) for corner in space.corners()]
         with ThreadPoolExecutor() as pool:
             reports = list(pool.map(lambda c: builder.build(c.source), found))
         return [(c, evaluator.evaluate(c, report)) for c, report in zip(found, reports)]
+
+
+@pytest.fixture(scope="module")
+def judged(
+    size: tuple[int, int, int], tmp_path_factory: pytest.TempPathFactory
+) -> list[tuple[Candidate, Evaluation]]:
+    return judge(size, Accuracy.FP32, tmp_path_factory.mktemp("home"))
 
 
 def figures(judged: list[tuple[Candidate, Evaluation]]) -> str:
@@ -90,6 +94,14 @@ def test_bare_products_of_long_sums_are_no_less_accurate_than_pytorch(
 def test_both_variants_are_judged(judged: list[tuple[Candidate, Evaluation]]) -> None:
     offered = {"sm90", "sm80"} if probe("cuda").capability == 90 else {"sm80"}
     assert "sm80" in {c.params["k0.variant"] for c, _ in judged} <= offered
+
+
+@pytest.mark.skipif(not ON_SM90, reason="one product is for sm_90 alone")
+@pytest.mark.parametrize("size", [(7, 1111, 999), (1000, 1111, 999), (1024, 8192, 8192)], ids=str)
+def test_one_product_is_as_accurate_as_tf32(size: tuple[int, int, int], tmp_path: Path) -> None:
+    found = judge(size, Accuracy.TF32, tmp_path)
+    assert {c.params["k0.products"] for c, _ in found} >= {1}
+    assert all(e.status is Status.OK for _, e in found), figures(found)
 
 
 # What the gate leaves out

@@ -1,7 +1,7 @@
 """The family ``gemm`` in CUDA: a product to float32 accuracy on tensor cores, with maps in its epilogue.
 
 Two variants share everything but the product itself: ``sm90`` (TMA and wgmma, which sm_90 alone has) and ``sm80``
-(cp.async and mma.sync, from sm_80 on).
+(cp.async and mma.sync, from sm_80 on). Float32 accuracy takes three products of float16 parts, that of TF32 one.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kgen.candidate import Params, ParamValue
+from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Hardware
 from kgen.program import ELEMENT, Load, Program, schedule
 from kgen.space import Axis, Constraint, Space
@@ -50,8 +51,8 @@ class _WarpgroupTile:
 
     @property
     def stage_bytes(self) -> int:
-        """Shared memory of a slot with its two barriers: 128 rows of 64 of k of both parts."""
-        return 2 * 128 * 64 * 2 + 16
+        """Shared memory of 128 rows of 64 of k of both parts, one slot or two, with four barriers."""
+        return 2 * 128 * 64 * 2 + 32
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,11 @@ def _sums_pitch(n: int) -> int:
     return -(-n // 4) * 4
 
 
+def _planes(params: Params) -> int:
+    """Float16 parts of each operand."""
+    return 2 if params["products"] == 3 else 1
+
+
 def _tile(params: Params) -> _WarpgroupTile | _WarpTile:
     return _TILES[str(params["variant"])][str(params["tile"])]
 
@@ -126,17 +132,20 @@ def lacks(hardware: Hardware) -> str:
 
 def space(task: Task) -> Space:
     product = _Shape.of(task)
-    variants = [_axes("sm80", stages=(4, 3, 2), clusters=(1,))]
+    variants = [_axes("sm80", products=(3,), stages=(4, 3, 2), clusters=(1,))]
     if task.hardware.capability == 90:
-        variants.insert(0, _axes("sm90", stages=(7,), clusters=(1, 2, 4)))
-    constraints = _constraints(product)
+        variants.insert(0, _axes("sm90", products=(3, 1), stages=(7,), clusters=(1, 2, 4)))
+    constraints = _constraints(product, task.accuracy)
     first, *others = [_likeliest_first(axes, constraints, product) for axes in variants]
     return Space(first, (*constraints, _slow(product, constraints, (first, *others))), tuple(others))
 
 
-def _axes(variant: str, stages: tuple[int, ...], clusters: tuple[int, ...]) -> tuple[Axis, ...]:
+def _axes(
+    variant: str, products: tuple[int, ...], stages: tuple[int, ...], clusters: tuple[int, ...]
+) -> tuple[Axis, ...]:
     return (
         Axis("variant", (variant,)),
+        Axis("products", products),
         Axis("tile", tuple(_TILES[variant])),
         Axis("splits", (1, 2, 4, 8, 16)),
         Axis("cluster", clusters),
@@ -194,8 +203,9 @@ class _Shape:
         adding_up = _CLUSTER_US if cluster > 1 else 0.0
         if splits > 1:
             adding_up += _SPLITS_US + 8 * splits * self.rows * self.cols / bandwidth
-        reading = 4 * self.cols * self.pitch / bandwidth
-        return _FIXED_US + max(waves * steps * _tile(params).step_us, reading) + adding_up
+        multiplying = waves * steps * _tile(params).step_us * int(params["products"]) / 3
+        reading = 2 * _planes(params) * self.cols * self.pitch / bandwidth
+        return _FIXED_US + max(multiplying, reading) + adding_up
 
 
 def _likeliest_first(axes: tuple[Axis, ...], constraints: tuple[Constraint, ...], shape: _Shape) -> tuple[Axis, ...]:
@@ -222,13 +232,18 @@ def _slow(shape: _Shape, constraints: tuple[Constraint, ...], variants: tuple[tu
     )
 
 
-def _constraints(shape: _Shape) -> tuple[Constraint, ...]:
+def _constraints(shape: _Shape, accuracy: Accuracy) -> tuple[Constraint, ...]:
     rows, cols = shape.rows, shape.cols
 
     def parts(p: Params) -> int:
         return int(p["splits"]) * int(p["cluster"])
 
     return (
+        Constraint(
+            "one_product",
+            "one product of float16 parts is as accurate as TF32, which is not what is asked for",
+            lambda p: p["products"] == 3 or accuracy is Accuracy.TF32,
+        ),
         Constraint(
             "shared_memory",
             "the stages need more shared memory than a block, or its neighbours on a multiprocessor, can have",
@@ -294,6 +309,9 @@ def render(task: Task, params: Params) -> Rendering:
         "variant": params["variant"],
         "tile": tile,
         "stages": params["stages"],
+        "slots": int(params["stages"]) * (2 if _planes(params) == 1 else 1),
+        "planes": _planes(params),
+        "parts_word": "parts" if _planes(params) == 2 else "float16",
         "splits": splits,
         "band": params["band"],
         "cluster": params["cluster"],
@@ -306,7 +324,7 @@ def render(task: Task, params: Params) -> Rendering:
         "x": pointer(product.x),
         "weight": pointer(product.weight),
         "parts": parts.name,
-        "split": _split(k, pitch),
+        "split": _split(k, pitch, _planes(params)),
         "members": [f"{'const ' if a.role == 'in' else ''}float* {a.name}" for a in elementwise],
         "member_names": [a.name for a in elementwise],
         "scratch": output_pointer(program.stores[0].tensor),
@@ -326,22 +344,24 @@ def _words(task: Task) -> list[str]:
 
 def _arguments(task: Task, program: Program, params: Params, splits: int) -> tuple[list[Argument], Argument]:
     """The launcher's pointers, and the one to the weight's parts."""
-    product, n, pitch = program.product, program.cols, _pitch(program.product.k)
+    product, n, planes = program.product, program.cols, _planes(params)
+    row = _pitch(product.k) * planes // 2  # float32 elements that a row's parts take
     form = "{}.t()" if product.transposed else "{}"
     filled = Filled(f"{task.kernel.name}_split_weight", n, form)
-    parts = Argument(f"{product.weight}_split", "prepared", product.weight, str(n * pitch + n), filled=filled)
-    elements = pitch + 1 + (splits * _sums_pitch(n) if splits > 1 else 0)
+    name = f"{product.weight}_{'split' if planes == 2 else 'rounded'}"
+    parts = Argument(name, "prepared", product.weight, str(n * row + n), filled=filled)
+    elements = row + 1 + (splits * _sums_pitch(n) if splits > 1 else 0)
     first = [Argument(pointer(t), "in", t) for t in dict.fromkeys((product.x, product.weight))]
     rest = [a for a in pointers(task, program, params) if a not in first]
     return [*first, parts, *rest, Argument("workspace", "workspace", size=f"rows * {elements}")], parts
 
 
-def _split(k: int, pitch: int) -> str:
+def _split(k: int, pitch: int, planes: int) -> str:
     """The call that splits rows of this length."""
     for longest, threads, groups in _SPLITS:
         if pitch <= longest:
-            return f"split_rows<{k}, {pitch}, {threads}, {groups}>"
-    return f"split_long_rows<{k}, {pitch}, 1024>"
+            return f"split_rows<{k}, {pitch}, {threads}, {groups}, {planes}>"
+    return f"split_long_rows<{k}, {pitch}, 1024, {planes}>"
 
 
 def _epilogue(program: Program, args: list[Argument]) -> dict[str, object]:

@@ -10,12 +10,13 @@ static decltype(&cuTensorMapEncodeTiled) find_encoder() {
     return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
 }
 
-// Describes two planes of rows x k float16 for TMA, in boxes of box_rows x 64 of one plane whose rows of 128 bytes are
+// Describes PLANES planes of rows x k float16 for TMA, in boxes of box_rows x 64 of one plane whose rows of 128 bytes are
 // swizzled; rows beyond the end read as zeros.
+template <int PLANES>
 static bool describe_parts(CUtensorMap& map, const void* parts, const long long rows, const long long k, const int box_rows) {
     static const auto encode = find_encoder();
     if (!encode) return false;
-    const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(k), static_cast<cuuint64_t>(rows), 2};
+    const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(k), static_cast<cuuint64_t>(rows), PLANES};
     const cuuint64_t strides[2] = {static_cast<cuuint64_t>(k) * 2, static_cast<cuuint64_t>(rows * k) * 2};
     const cuuint32_t box[3] = {64, static_cast<cuuint32_t>(box_rows), 1};
     const cuuint32_t steps[3] = {1, 1, 1};

@@ -1,11 +1,12 @@
-// Splits the rows of a float32 matrix into two float16 parts each, for products of float32 accuracy on tensor cores:
+// Splits the rows of a float32 matrix into two float16 parts each, for products of float32 accuracy on tensor cores, or takes
+// the first of these alone:
 //
 //     in [rows, COLS]             row r: in * 2^exponents[r] = high + low, its largest magnitude taken to [2^14, 2^15)
-//     parts [2, rows, PITCH]      high, then low; zeros from COLS to PITCH
+//     parts [PARTS, rows, PITCH]  high, then low; zeros from COLS to PITCH
 //     exponents [rows]            0 for a row of zeros; NOT_FINITE for a row with a NaN or an infinity, whose parts are zeros
 //
 // A block takes a row, too long for its registers: it reads it once for the largest element and again for the parts.
-template <int COLS, int PITCH, int THREADS>
+template <int COLS, int PITCH, int THREADS, int PARTS>
 __global__ void __launch_bounds__(THREADS) split_long_kernel(
     const float* __restrict__ in, __half* __restrict__ parts, int* __restrict__ exponents, const long long rows
 ) {
@@ -24,11 +25,11 @@ __global__ void __launch_bounds__(THREADS) split_long_kernel(
         load_group<COLS>(v, in + row * COLS, col);
         #pragma unroll
         for (int j = 0; j < 8; ++j) v[j] = exponent == NOT_FINITE ? 0.0f : v[j];
-        store_parts(high, high + rows * PITCH, col, v, exponent == NOT_FINITE ? 0 : exponent);
+        store_parts<PARTS>(high, high + rows * PITCH, col, v, exponent == NOT_FINITE ? 0 : exponent);
     }
 }
 
-template <int COLS, int PITCH, int THREADS>
+template <int COLS, int PITCH, int THREADS, int PARTS>
 static void split_long_rows(const float* in, __half* parts, int* exponents, const long long rows, const cudaStream_t stream) {
-    split_long_kernel<COLS, PITCH, THREADS><<<static_cast<unsigned>(rows), THREADS, 0, stream>>>(in, parts, exponents, rows);
+    split_long_kernel<COLS, PITCH, THREADS, PARTS><<<static_cast<unsigned>(rows), THREADS, 0, stream>>>(in, parts, exponents, rows);
 }

@@ -1,11 +1,12 @@
-// Splits the rows of a float32 matrix into two float16 parts each, for products of float32 accuracy on tensor cores:
+// Splits the rows of a float32 matrix into two float16 parts each, for products of float32 accuracy on tensor cores, or takes
+// the first of these alone:
 //
 //     in [rows, COLS]             row r: in * 2^exponents[r] = high + low, its largest magnitude taken to [2^14, 2^15)
-//     parts [2, rows, PITCH]      high, then low; zeros from COLS to PITCH
+//     parts [PARTS, rows, PITCH]  high, then low; zeros from COLS to PITCH
 //     exponents [rows]            0 for a row of zeros; NOT_FINITE for a row with a NaN or an infinity, whose parts are zeros
 //
 // A block takes a row and keeps it in registers: thread t has the groups of eight columns t, t + THREADS, ...
-template <int COLS, int PITCH, int THREADS, int GROUPS>
+template <int COLS, int PITCH, int THREADS, int GROUPS, int PARTS>
 __global__ void __launch_bounds__(THREADS) split_kernel(
     const float* __restrict__ in, __half* __restrict__ parts, int* __restrict__ exponents, const long long rows
 ) {
@@ -28,11 +29,11 @@ __global__ void __launch_bounds__(THREADS) split_kernel(
         if (col >= PITCH) break;
         #pragma unroll
         for (int j = 0; j < 8; ++j) v[g][j] = exponent == NOT_FINITE ? 0.0f : v[g][j];
-        store_parts(high, high + rows * PITCH, col, v[g], exponent == NOT_FINITE ? 0 : exponent);
+        store_parts<PARTS>(high, high + rows * PITCH, col, v[g], exponent == NOT_FINITE ? 0 : exponent);
     }
 }
 
-template <int COLS, int PITCH, int THREADS, int GROUPS>
+template <int COLS, int PITCH, int THREADS, int GROUPS, int PARTS>
 static void split_rows(const float* in, __half* parts, int* exponents, const long long rows, const cudaStream_t stream) {
-    split_kernel<COLS, PITCH, THREADS, GROUPS><<<static_cast<unsigned>(rows), THREADS, 0, stream>>>(in, parts, exponents, rows);
+    split_kernel<COLS, PITCH, THREADS, GROUPS, PARTS><<<static_cast<unsigned>(rows), THREADS, 0, stream>>>(in, parts, exponents, rows);
 }

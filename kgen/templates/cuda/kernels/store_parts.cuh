@@ -1,4 +1,5 @@
-// Scales eight columns in two steps, since 2^exponent may be beyond float32, and stores both float16 parts of each.
+// Scales eight columns in two steps, since 2^exponent may be beyond float32, and stores the float16 parts of each.
+template <int PARTS>
 __device__ __forceinline__ void store_parts(
     __half* __restrict__ high_row, __half* __restrict__ low_row, const int col, const float* v, const int exponent
 ) {
@@ -11,5 +12,5 @@ __device__ __forceinline__ void store_parts(
         low[j] = __float2half_rn(scaled - __half2float(high[j]));
     }
     *reinterpret_cast<uint4*>(high_row + col) = *reinterpret_cast<const uint4*>(high);
-    *reinterpret_cast<uint4*>(low_row + col) = *reinterpret_cast<const uint4*>(low);
+    if constexpr (PARTS == 2) *reinterpret_cast<uint4*>(low_row + col) = *reinterpret_cast<const uint4*>(low);
 }
