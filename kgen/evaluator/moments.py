@@ -32,9 +32,9 @@ FLOOR = 1e-3  #: of a statistic's standard error; deviations are in units of the
 ERRORS = 300.0  #: a row's scale is at least so many of eager's errors, which are no random numbers
 NO_ZERO = 1e-7  #: smaller values, as shares of their row's root mean square, count as zeros
 ENOUGH = 256  #: elements that count: one run of fewer tells nothing
-MOST_ELEMENTS = 1 << 21  #: of a tensor that are looked at: whole rows, evenly spaced
+MOST_ELEMENTS = 1 << 20  #: of a tensor that are looked at: whole rows, evenly spaced
 MOST_PAIRED = 1 << 18  #: of these where neighbours or runs are compared
-MOST_LINES = 256  #: rows and columns that are compared with each other
+MOST_LINES = 256  #: rows and columns that are compared with each other, the first ones
 ALIKE, UNLIKE = 0.9, 0.5  #: likeness of two runs of the same numbers at least, of two of others at most
 EVENTS = 16  #: elements that share the weight of what is random in a run; fewer fall together by chance
 _SAME, _SAME_SINGLE = 1e-12, 1e-5  #: relative differences of values that float64 and float32 make equal
@@ -56,10 +56,12 @@ TOGETHER: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "product of neighbours in a column": lambda d: _mean(d[1:] * d[:-1]),
 }
 
-#: Whether the same rows or columns are alike in every run, of either sign: a mask shared by them, wherever it is.
+#: What every run has in common, from all of them (runs, rows, columns): a mask that rows or columns share, wherever it
+#: is, and an error that is not random, of either sign.
 ALWAYS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "likeness of rows": lambda runs: _alike(runs),
-    "likeness of columns": lambda runs: _alike(runs.mT),
+    "likeness of rows": lambda runs: _alike(runs[:, :MOST_LINES, :MOST_LINES]),
+    "likeness of columns": lambda runs: _alike(runs[:, :MOST_LINES, :MOST_LINES].mT),
+    "likeness of calls": lambda runs: _with_others(runs.flatten(1)),
 }
 
 #: Names of a run's statistics over the whole, in their order.
@@ -74,7 +76,7 @@ class Runs:
     eager: int
 
 
-MANY = Runs(16, 32)  #: where many runs of the candidate are judged
+MANY = Runs(16, 64)  #: where many runs of the candidate are judged
 FEW = Runs(4, 12)  #: where one is
 
 
@@ -232,12 +234,9 @@ class Spread:
             away = d * self.centre.sign()
             together = [kind(y[some]) for y in (d, away) for kind in TOGETHER.values()]
             whole.append(torch.stack([*rows[-1].mean(1), *together]))
-        return Statistics(torch.stack(whole), torch.stack(rows), torch.stack(columns), self._always(deviations))
-
-    def _always(self, deviations: Sequence[torch.Tensor]) -> torch.Tensor:
-        rows, columns = (_evenly(x, MOST_LINES * x.shape[1]) for x in (self.centre, self.centre.T))
-        some = torch.stack([d[rows][:, columns] for d in deviations])
-        return torch.stack([kind(some) for kind in ALWAYS.values()], 1)
+        runs = torch.stack(list(deviations))
+        always = torch.stack([kind(runs) for kind in ALWAYS.values()], 1)
+        return Statistics(torch.stack(whole), torch.stack(rows), torch.stack(columns), always)
 
     def _not_finite(self, values: Sequence[torch.Tensor]) -> Verdict | None:
         bad = sum(int((~torch.isfinite(x) & self.finite).sum()) for x in values)
@@ -365,9 +364,14 @@ def _varies(values: torch.Tensor, tolerance: torch.Tensor, finite: torch.Tensor 
 def _alike(runs: torch.Tensor) -> torch.Tensor:
     """For each of ``runs`` (runs, rows, columns), how well the products of its rows with each other agree with those
     of the other runs."""
-    products = (runs @ runs.mT).tril(-1).flatten(1) / runs.shape[2]
-    others = (products.sum(0) - products) / max(len(runs) - 1, 1)
-    return (products * others).sum(1) * runs.shape[2] / max(runs.shape[1], 2)
+    products = (runs @ runs.mT).tril(-1).flatten(1)
+    return _with_others(products) * products.shape[1] / (runs.shape[2] * max(runs.shape[1], 2))
+
+
+def _with_others(runs: torch.Tensor) -> torch.Tensor:
+    """The mean product of each of ``runs`` (runs, elements) with the mean of the others."""
+    others = (runs.sum(0) - runs) / max(len(runs) - 1, 1)
+    return (runs * others).mean(1)
 
 
 def _mean(x: torch.Tensor) -> torch.Tensor:
