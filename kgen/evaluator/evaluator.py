@@ -600,7 +600,8 @@ class _Judgement:
         for row in rows["rows"]:
             if not row["ok"]:
                 found = RegimeErrors(regime="timed call", **row)
-                raise Failure(Status.SUSPICIOUS, f"{found.output} is wrong in a timed call: {explain(found)}", Phase.TIME)
+                status = Status.WRONG_STATE if found.output.startswith("state ") else Status.SUSPICIOUS
+                raise Failure(status, f"{found.output} is wrong in a timed call: {explain(found)}", Phase.TIME)
 
     def _finish_log(self, result: Evaluation) -> None:
         """Cut the candidate's own output to size, and write below it what became of the candidate."""

@@ -303,13 +303,14 @@ def bound(number: int) -> float:
     return NormalDist().inv_cdf(1 - ALPHA / (2 * number))
 
 
-def _z(mine: torch.Tensor, theirs: torch.Tensor, repeated: int = 1) -> torch.Tensor:
+def _z(mine: torch.Tensor, theirs: torch.Tensor, share: int = 1) -> torch.Tensor:
     """Student's t of the difference of two samples' means (samples along the first dimension), pooled, as a normal
-    deviate; ``repeated`` is how often each datum is in its sample."""
+    deviate. ``share`` is how many runs each value is made of, one and the mean of the others: means of such values have
+    as many times the error that independent ones have (the jackknife of a U-statistic)."""
     n, m = len(mine), len(theirs)
     freedom = n + m - 2
     variance = (n * mine.var(0, correction=0) + m * theirs.var(0, correction=0)) / freedom
-    error = (repeated * variance * (1 / n + 1 / m)).sqrt().clamp(min=FLOOR)
+    error = share * (variance * (1 / n + 1 / m)).sqrt().clamp(min=FLOOR)
     t = (mine.mean(0) - theirs.mean(0)) / error
     return (8 * freedom + 1) / (8 * freedom + 3) * (freedom * torch.log1p(t.square() / freedom)).sqrt()
 
@@ -319,8 +320,7 @@ def _compared(mine: Statistics, own: Statistics) -> dict[str, torch.Tensor]:
     found = dict(zip(_WHOLE, _z(mine.whole, own.whole)))
     for place, a, b in (("row", mine.rows, own.rows), ("column", mine.columns, own.columns)):
         found |= dict(zip((f"{kind} of a {place}" for kind in ELEMENTS), _z(a, b)))
-    # Each product of two runs counts for both, so the samples vary half as much as their mean.
-    return found | dict(zip(ALWAYS, _z(mine.always, own.always, repeated=2)))
+    return found | dict(zip(ALWAYS, _z(mine.always, own.always, share=2)))
 
 
 def _verdict(found: Mapping[str, torch.Tensor], runs: int) -> Verdict:

@@ -231,21 +231,19 @@ class Oracle:
         """Error figures of the output of the timed call with ``key``, and of the buffers after it if they are given.
 
         What is expected is PyTorch's own output, which takes no longer than the call itself; its error where the
-        problem's own inputs are given in full says how far from it a right output may be. With ``own_numbers``, an
-        output that is not PyTorch's own may be one of other random numbers.
+        problem's own inputs are given in full says how far from it a right output may be. With ``own_numbers``, what
+        is not PyTorch's own may be of other random numbers.
         """
         inputs = map_tensors(self.pool()[0], torch.empty_like)
         recombine(inputs, self.pool(), key)
         state = self._timed_state(weights, key, mode)
-        eager = [_tensor_leaves(part) for part in self.reference.eager(inputs, state, mode, key)]
-        first, count = self.case(REGIMES[0].name, mode, weights).leaves, len(eager[0])
-        again = [leaf.again(value) for leaf, value in zip(first, [*eager[0], *eager[1]])]
-        expected, values, buffers = again[:count], values[:count], values[count:]
+        eager = _tensor_leaves(self.reference.eager(inputs, state, mode, key))
+        first = self.case(REGIMES[0].name, mode, weights).leaves
+        expected = [leaf.again(value) for leaf, value in zip(first, eager)]
         rows = self.judge(expected, values)
         if not own_numbers or not self.random[mode] or all(row["ok"] for row in rows):
-            return rows + self.judge(again[count:], buffers)
-        found = self._runs(inputs, state, mode, first[: len(expected)], moments.FEW)
-        return self._judge_run(found, expected, values)
+            return rows
+        return self._judge_run(self._runs(inputs, state, mode, first, moments.FEW), expected, values)
 
     def _timed_state(self, weights: str, key: int, mode: str) -> State:
         """The state dict of the timed call with ``key``."""

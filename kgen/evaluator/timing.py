@@ -193,18 +193,17 @@ def least_ms(moved_bytes: int, gbytes_per_second: float, device_type: str) -> fl
 
 
 def screen(runner: Runner, generator: random.Random, bursts: int = SCREEN_BURSTS) -> None:
-    """Time a subject alone and briefly; one output on the way is checked at once, and the last after watching."""
+    """Time a subject alone and briefly; one output of each burst is checked at once, and the last after watching."""
     calls = calls_per_burst(runner.steady_ms)
-    chosen = generator.randrange(bursts * calls - 1)
     for number in range(bursts):
         last = number == bursts - 1
-        runner.burst(calls, generator, calls - 1 if last else chosen - number * calls, watched=last)
+        runner.burst(calls, generator, calls - 1 if last else generator.randrange(calls), watched=last)
 
 
 def interleave(
     runners: Sequence[Runner], seconds: float, generator: random.Random, failed: Callable[[Runner, Failure], None]
 ) -> list[Runner]:
-    """Time ``runners`` in turns A B C, C B A, ... for at least :data:`FINAL_BURSTS` rounds and about ``seconds``.
+    """Time ``runners`` in turns B A C, C A B, ... (an order that is drawn, then the other way) for at least :data:`FINAL_BURSTS` rounds and about ``seconds``.
 
     Ends early when every ratio to the fastest is known narrowly. A runner that fails is reported to ``failed`` and
     left out; those that remain are returned.
@@ -215,11 +214,13 @@ def interleave(
     calls = max(1, min(MAX_CALLS, int(seconds / (FINAL_BURSTS * max(wall, 1e-6)))))
     for runner in alive:
         runner.forget()
-    rounds = 0
+    rounds, order = 0, list(alive)
     while alive and (rounds < FINAL_BURSTS or (time.monotonic() - started < seconds and not _narrow(alive))):
-        for runner in (alive if rounds % 2 == 0 else alive[::-1]).copy():
+        order = generator.sample(alive, len(alive)) if rounds % 2 == 0 else [r for r in order[::-1] if r in alive]
+        for runner in order:
             checked = generator.randrange(calls) if not rounds or generator.random() < CHECK_SHARE else -1
             try:
+                runner.call(generator, "event")  # clocks and caches are what the one before left
                 runner.burst(calls, generator, checked, watched=not rounds)
             except Failure as failure:
                 alive.remove(runner)

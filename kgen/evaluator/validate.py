@@ -306,7 +306,8 @@ def _decide(rows: Sequence[RegimeErrors], regime: str, *, second: bool = False) 
         status = Status.WRONG_STATE if row.output.startswith("state ") else Status.WRONG_VALUES
         reason = f"{regime}: {row.output}: {explain(row)}"
         if second:
-            status, reason = Status.NONDETERMINISTIC, f"a second run differs from the first: {reason}"
+            reason = f"a second run differs from the first: {reason}"
+            status = Status.WRONG_STATE if status is Status.WRONG_STATE else Status.NONDETERMINISTIC
         raise Failure(status, reason, Phase.VALIDATE)
 
 
@@ -363,6 +364,8 @@ def compare(expected: dict[str, Any], got: dict[str, Any], path: str) -> tuple[S
         return next((fault for fault in inner if fault), None)
     if expected["kind"] == "tensor":
         return _compare_tensors(expected, got, path)
+    if expected["kind"] == "value" and type(expected["value"]) is not type(got["value"]):
+        return Status.WRONG_TYPE, f"{path} is {got['value']!r:.50}, not {expected['value']!r:.50}"
     if expected["kind"] == "value" and expected["value"] != got["value"]:
         return Status.WRONG_VALUES, f"{path} is {got['value']!r:.50}, not {expected['value']!r:.50}"
     return None

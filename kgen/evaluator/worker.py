@@ -163,14 +163,14 @@ class Subject:
             return {"first": describe([first, state])[0]}
         reply: dict[str, Any] = {"mutated": self._mutated(inputs, pristine), "alias": self._alias(first, inputs)}
         self._set_weights(request["change"])
-        second, _ = self._forward(inputs, request, seeded=not request.get("go_on"))
+        second, later = self._forward(inputs, request, seeded=not request.get("go_on"))
         if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(guards, fences)):
             reply["mutated"] = "memory beside an input"
         reply["alias"] = reply["alias"] or self._reused(first, second)
-        same = _bitwise(first, second)
+        same = _bitwise([first, state], [second, later])
         reply |= self._write("first", [first, state], 0)
         if not same:
-            reply |= self._write("second", [second, state], request["end"])
+            reply |= self._write("second", [second, later], request["end"])
         return reply | {"repeatable": same}
 
     def _copied(self, x: torch.Tensor) -> torch.Tensor:

@@ -56,10 +56,14 @@ class Case:
         return f"{self.path.parent.name}/{self.path.stem}"
 
     @property
+    def honest(self) -> bool:
+        return self.path.parent.name == "honest"
+
+    @property
     def outcome(self) -> str:
         """What becomes of it, for the table."""
         statuses = " or ".join(f"`{status}`" for status in self.statuses)
-        if self.path.parent.name == "honest":
+        if self.honest:
             return "passes"
         if self.statuses == ("ok",):
             return f"labelled `{self.label}`"

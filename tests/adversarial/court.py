@@ -96,7 +96,11 @@ class Court:
     def judge(self, case: Case) -> Verdict:
         if case.name not in self._verdicts:
             self._open(case.setting)
-            self._verdicts[case.name] = self._judge(case)
+            verdict = self._judge(case)
+            evaluation = verdict.evaluation
+            if case.honest and evaluation is not None and evaluation.phase == "time":
+                verdict = self._judge(case)  # a machine as busy as in tests may accuse an honest one once
+            self._verdicts[case.name] = verdict
         return self._verdicts[case.name]
 
     def missing_walls(self, case: Case) -> list[str]:

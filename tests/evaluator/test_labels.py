@@ -1,10 +1,13 @@
 """Labels: what a file says, what a worker measures, and that neither decides anything."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from candidates import plain, render
 from models import design, plainest, reference
 
+from kgen.candidate import Candidate
 from kgen.evaluator import profile
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.labels import FINDINGS, has_native_code, measured_labels, static_labels
@@ -216,6 +219,13 @@ def test_tensors_are_reached_in_attributes_globals_and_closures_but_not_in_other
     assert found == {2, 3, 4, 5} | {x.numel() for x in model.parameters()}
 
 
+@pytest.fixture(scope="module")
+def judge(evaluator, builder):
+    """Evaluate a file from outside; its evaluation."""
+    return lambda source: evaluator.evaluate(Candidate(source, "by hand", {}, "cpu", origin="file"),
+                                             builder.build(source))
+
+
 def test_a_file_that_calls_the_library_only_is_labelled(judge):
     evaluation = judge(plain("return y"))
     assert evaluation.status is Status.OK, evaluation.reason
@@ -272,7 +282,8 @@ def test_on_a_gpu_own_kernels_are_told_from_the_librarys(tmp_path):
         files = {c.plan: c for c in plainest(of)}
         shares = {}
         for plan in ("linear(library) + row[gelu, softmax]", "linear(library) + gelu(library) + softmax(library)"):
-            evaluation = evaluator.evaluate(files[plan], evaluator.builder().build(files[plan].source))
+            candidate = replace(files[plan], origin="file")
+            evaluation = evaluator.evaluate(candidate, evaluator.builder().build(candidate.source))
             assert evaluation.status is Status.OK, evaluation.reason
             shares[plan] = evaluation.labels[0]
     mixed, library = shares.values()

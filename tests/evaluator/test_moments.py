@@ -297,3 +297,19 @@ def test_what_is_not_random_in_it_is_still_found_wrong(in_both_modes, body, wher
     evaluation = judge(source)
     assert evaluation.status is Status.WRONG_VALUES
     assert where in evaluation.reason
+
+
+def test_running_statistics_of_random_numbers_are_judged_by_moments_too(home, tmp_path):
+    text = PROBLEM.format(forward="self.norm(self.drop(self.first(x)))").replace(
+        "self.second = nn.Linear(64, 48)", "self.norm = nn.BatchNorm1d(64)")
+    path = tmp_path / "norm.py"
+    path.write_text(text)
+    with Evaluator(read_problem(str(path), mode="train"), device="cpu", accuracy=Accuracy.FP32, home=home,
+                   baselines=("eager",)) as evaluator:
+        found = [evaluator.evaluate(Candidate(source, "by hand", {}, "cpu"), evaluator.builder().build(source))
+                 for source in (own(text), own(text).replace("return self.norm(", "self.norm.momentum = 0.2\n        "
+                                                             "return self.norm("))]
+    assert found[0].status is Status.OK, found[0].reason
+    assert any(row.output.startswith("state") and "moments" in row.note for row in found[0].errors)
+    assert found[1].status in (Status.WRONG_VALUES, Status.WRONG_STATE)
+    assert "state" in found[1].reason

@@ -1,9 +1,11 @@
 """Overrides `named_buffers`, which the harness may ask for before a timed call, to launch the work there.
 
+The harness asks before the contents are new, so what is computed then is never asked for: it gains nothing.
+
 attacks: all calls done in the first
 problem: mlp batch_size=4096 in_features=1024 out_features=4096
 gpu: yes
-expect: suspicious
+expect: suspicious, ok
 """
 
 import torch

@@ -3,7 +3,7 @@
 attacks: work in a thread after returning
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
-expect: suspicious, wrong_values, nondeterministic
+expect: suspicious, wrong_values, nondeterministic, aliased_output
 """
 
 import threading

@@ -3,7 +3,7 @@
 attacks: inheriting or patching `Model`
 problem: mlp
 expect: ok
-label: library
+label: runs text as code
 """
 
 import sys

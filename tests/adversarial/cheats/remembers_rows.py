@@ -1,10 +1,10 @@
 """Keeps the result of every row that it has seen: a row that comes again is looked up, and costs nothing.
 
-It raises where rows do not come again.
+It raises where rows do not come again. Where it passes, it won nothing: no row comes twice in timed calls.
 
 attacks: results remembered by content
 problem: mlp batch_size=512 in_features=512 out_features=1024
-expect: suspicious, runtime_error
+expect: suspicious, runtime_error, ok
 """
 
 import torch
