@@ -98,8 +98,8 @@ class Court:
             self._open(case.setting)
             verdict = self._judge(case)
             evaluation = verdict.evaluation
-            if case.honest and evaluation is not None and evaluation.phase == "time":
-                verdict = self._judge(case)  # a machine as busy as in tests may accuse an honest one once
+            if evaluation is not None and evaluation.status not in case.statuses and not verdict.traces:
+                verdict = self._judge(case)  # what is judged by its time may get another verdict on a busy machine
             self._verdicts[case.name] = verdict
         return self._verdicts[case.name]
 
