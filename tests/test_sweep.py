@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -185,7 +186,9 @@ def test_termination_ends_a_sweep_like_an_interrupt(tmp_path: Path) -> None:
 
 
 def test_sweep_in_which_nothing_is_right_says_why_most_failed_with_exit_code_1(tmp_path: Path) -> None:
-    compiler = tmp_path / "c++"
+    tools = Path(tempfile.mkdtemp())
+    tools.chmod(0o755)  # builds run as another user
+    compiler = tools / "c++"
     compiler.write_text('#!/bin/sh\ncase "$*" in *-version*) exec g++ "$@" ;; esac\necho "error: out of order" >&2\nexit 1\n')
     compiler.chmod(0o755)
     ended = Home(tmp_path).kgen(*SHORT_SWEEP, "--budget", "2", "-q", CXX=str(compiler))
