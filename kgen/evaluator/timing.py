@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median, quantiles
 from typing import Callable, Sequence
 
@@ -210,23 +211,40 @@ def interleave(
     """
     started = time.monotonic()
     alive = list(runners)
-    wall = sum(r.steady_ms + r.sleep_ns / 1e6 + median(r.outside or [0.0]) for r in alive) / 1000
-    calls = max(1, min(MAX_CALLS, int(seconds / (FINAL_BURSTS * max(wall, 1e-6)))))
+
+    def attempt(runner: Runner, calls: Callable[[], object]) -> None:
+        try:
+            calls()
+        except Failure as failure:
+            alive.remove(runner)
+            failed(runner, failure)
+
+    for runner in runners:
+        attempt(runner, partial(runner.call, generator, "event"))
+    lap = time.monotonic() - started  # a call of each, with all that is done around it
+    calls = calls_of_finals(seconds, lap, cuda=any(runner.cuda for runner in alive))
     for runner in alive:
         runner.forget()
     rounds, order = 0, list(alive)
     while alive and (rounds < FINAL_BURSTS or (time.monotonic() - started < seconds and not _narrow(alive))):
         order = generator.sample(alive, len(alive)) if rounds % 2 == 0 else [r for r in order[::-1] if r in alive]
         for runner in order:
-            checked = generator.randrange(calls) if not rounds or generator.random() < CHECK_SHARE else -1
-            try:
-                runner.call(generator, "event")  # clocks and caches are what the one before left
-                runner.burst(calls, generator, checked, watched=not rounds)
-            except Failure as failure:
-                alive.remove(runner)
-                failed(runner, failure)
+            attempt(runner, partial(_turn, runner, calls, generator, first=not rounds))
         rounds += 1
     return alive
+
+
+def calls_of_finals(seconds: float, lap: float, *, cuda: bool) -> int:
+    """Samples to a burst, so that :data:`FINAL_BURSTS` rounds take ``seconds``; a call of each subject takes ``lap``."""
+    turns = seconds / (FINAL_BURSTS * max(lap, 1e-6)) - 1  # the first call of a burst is no sample
+    return max(1, min(MAX_CALLS, int(turns * (1 - SYNC_SHARE) if cuda else turns)))
+
+
+def _turn(runner: Runner, calls: int, generator: random.Random, *, first: bool) -> None:
+    """One burst of finals, behind a call that is no sample: clocks and caches are what another subject left."""
+    checked = generator.randrange(calls) if first or generator.random() < CHECK_SHARE else -1
+    runner.call(generator, "event")
+    runner.burst(calls, generator, checked, watched=first)
 
 
 def _narrow(runners: Sequence[Runner]) -> bool:

@@ -7,7 +7,9 @@ import pytest
 
 from kgen.evaluator.conditions import worse
 from kgen.evaluator.protocol import Depth, Status
-from kgen.evaluator.timing import FINAL_BURSTS, Habits, Runner, calls_per_burst, doubts, interleave, least_ms, screen
+from kgen.evaluator.timing import (
+    FINAL_BURSTS, Habits, Runner, calls_of_finals, calls_per_burst, doubts, interleave, least_ms, screen,
+)
 from kgen.evaluator.validate import Failure
 
 
@@ -86,8 +88,15 @@ def test_finals_go_through_each_order_both_ways():
     subjects = [runner(name, claim=lambda name=name: calls.append(name) or 1) for name in "abc"]
     kept = interleave(subjects, 0.0, random.Random(0), lambda *_: None)
     assert kept == subjects and all(len(s.bursts) == FINAL_BURSTS for s in subjects)
-    turns = [name for name, _ in itertools.groupby(calls[: len(calls) // 10])]
+    rounds = calls[len(subjects) :]  # behind one call of each, which tells how long they take
+    turns = [name for name, _ in itertools.groupby(rounds[: len(rounds) // 10])]
     assert turns == turns[::-1] and set(turns) == set("abc")
+
+
+@pytest.mark.parametrize(("seconds", "lap", "cuda", "calls"), [
+    (20.0, 0.05, False, 19), (20.0, 0.05, True, 12), (20.0, 1.0, True, 1), (20.0, 1e-9, True, 20)])
+def test_finals_fill_their_time(seconds, lap, cuda, calls):
+    assert calls_of_finals(seconds, lap, cuda=cuda) == calls
 
 
 def test_a_finalist_that_fails_is_reported_and_the_others_go_on():
