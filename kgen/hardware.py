@@ -7,8 +7,24 @@ import platform
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Callable
 
 from kgen.errors import DeviceError
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What a device was measured to reach: bytes read and written by a large copy (1e9 to the gigabyte), and operations
+    of large products (1e12) by the type of their operands, each for a second. ``None`` where nothing was measured."""
+
+    copy_gbytes_per_second: float | None = None
+    float32_tflops: float | None = None
+    tf32_tflops: float | None = None
+    float16_tflops: float | None = None
+
+    def tflops(self, type: str) -> float | None:
+        """Of products of ``float32``, ``tf32`` or ``float16``."""
+        return getattr(self, f"{type}_tflops")
 
 
 @dataclass(frozen=True)
@@ -19,6 +35,7 @@ class Hardware:
     ``x86_64-avx512``. ``shared_bytes_per_block`` is what a kernel may ask for with the opt-in attribute.
     ``copy_gbytes_per_second`` counts bytes read and bytes written of a device copy, 1e9 to the gigabyte.
     ``threads`` are the CPU cores that this process may use; ``vector_bits`` the widths of their vector registers.
+    The rates of products, ``float32_tflops`` and so on, are those of :class:`Ceilings`.
     """
 
     device_type: str
@@ -36,6 +53,14 @@ class Hardware:
     copy_gbytes_per_second: float | None
     threads: int
     vector_bits: tuple[int, ...]
+    float32_tflops: float | None = None
+    tf32_tflops: float | None = None
+    float16_tflops: float | None = None
+
+    @property
+    def ceilings(self) -> Ceilings:
+        """What it was measured to reach."""
+        return Ceilings(**{name: getattr(self, name) for name in Ceilings.__dataclass_fields__})
 
     @property
     def capability(self) -> int:
@@ -79,7 +104,12 @@ _REGISTERS_PER_THREAD = 255
 _VECTOR_FLAGS = (("avx512f", "avx512", 512), ("avx2", "avx2", 256), ("sse2", "sse2", 128), ("asimd", "neon", 128))
 
 _COPY_BYTES = 512 << 20  # far beyond any L2
-_COPY_REPEATS = 20
+_PRODUCT_SIZE = 4096  # of square matrices: enough to fill any chip
+_REPEATS = 20
+
+#: Devices whose products were measured at length, so that no probe needs to: TFLOP/s of the library in float32, TF32 and
+#: float16, 1024x8192x8192 on random data.
+_PRODUCT_TFLOPS = {"NVIDIA H200": (51.0, 413.0, 774.0)}
 
 
 def for_arch(arch: str) -> Hardware:
@@ -135,7 +165,7 @@ def cpu() -> Hardware:
 
 
 def probe(device: str) -> Hardware:
-    """Ask ``device`` (``cpu``, ``cuda`` or ``cuda:N``) itself, and time a copy on a GPU.
+    """Ask ``device`` (``cpu``, ``cuda`` or ``cuda:N``) itself, and time a copy and products on a GPU.
 
     Imports torch and opens a context on a GPU: call it in a child process. Raises :class:`DeviceError` where the
     device is not there.
@@ -152,6 +182,7 @@ def probe(device: str) -> Hardware:
     if index >= torch.cuda.device_count():
         raise DeviceError(f"{device}: there are only {torch.cuda.device_count()} CUDA devices here, counted from 0")
     properties = torch.cuda.get_device_properties(index)
+    float32, tf32, float16 = _product_tflops(index, properties.name)
     host = cpu()
     return Hardware(
         device_type="cuda",
@@ -169,6 +200,9 @@ def probe(device: str) -> Hardware:
         copy_gbytes_per_second=_copy_gbytes_per_second(index),
         threads=host.threads,
         vector_bits=host.vector_bits,
+        float32_tflops=float32,
+        tf32_tflops=tf32,
+        float16_tflops=float16,
     )
 
 
@@ -182,15 +216,47 @@ def _copy_gbytes_per_second(index: int) -> float | None:
             target = torch.empty_like(source)
         except torch.OutOfMemoryError:
             return None
-        times = []
-        for _ in range(_COPY_REPEATS):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            target.copy_(source)
-            end.record()
-            end.synchronize()
-            times.append(start.elapsed_time(end))
-    return 2 * _COPY_BYTES / min(times) / 1e6
+        return 2 * _COPY_BYTES / _fastest_ms(lambda: target.copy_(source)) / 1e6
+
+
+def _product_tflops(index: int, name: str) -> tuple[float | None, float | None, float | None]:
+    """Rates of the library's products in float32, TF32 and float16: those known of the device, or of the fastest of
+    several. Devices without tensor cores for TF32 have none in it."""
+    import torch
+
+    if name in _PRODUCT_TFLOPS:
+        return _PRODUCT_TFLOPS[name]
+    flags, allowed = torch.backends.cuda.matmul, torch.backends.cuda.matmul.allow_tf32
+
+    def rate(dtype: torch.dtype, allow_tf32: bool = False) -> float | None:
+        flags.allow_tf32 = allow_tf32
+        try:
+            a, b = (torch.randn(_PRODUCT_SIZE, _PRODUCT_SIZE, dtype=dtype, device="cuda") for _ in "ab")
+            return 2 * _PRODUCT_SIZE**3 / _fastest_ms(lambda: torch.mm(a, b)) / 1e9
+        except torch.OutOfMemoryError:
+            return None
+
+    with torch.cuda.device(index):
+        try:
+            tf32 = rate(torch.float32, True) if torch.cuda.get_device_capability() >= (8, 0) else None
+            return rate(torch.float32), tf32, rate(torch.float16)
+        finally:
+            flags.allow_tf32 = allowed
+
+
+def _fastest_ms(run: Callable[[], object]) -> float:
+    """Milliseconds of the fastest of several runs on the current device."""
+    import torch
+
+    times = []
+    for _ in range(_REPEATS):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        run()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end))
+    return min(times)
 
 
 def _cpuinfo() -> dict[str, str]:

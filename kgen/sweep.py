@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Callable, Iterator
 
-from kgen import events, paths, statistics
+from kgen import events, paths, roofline, statistics
 from kgen.candidate import SHORT, Candidate
 from kgen.design import Design
 from kgen.evaluator.build import Builder
@@ -206,7 +206,13 @@ class _Sweep:
                 arguments=arguments,
                 combinations=self.design.combinations,
                 budget=self.budget,
+                roofline=self._basis().plain(),
             )
+
+    def _basis(self) -> roofline.Basis:
+        """The work of the problem, of the first mode where there are two, and what the device was measured to reach."""
+        (_, graph), *_ = self.design.capture.graphs
+        return roofline.Basis(roofline.Work.of(graph), self.design.hardware.ceilings)
 
     def _begin(self) -> None:
         """Keep what is ruled out, and tell of the sweep."""

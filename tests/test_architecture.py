@@ -72,6 +72,7 @@ NEVER = [
             "kgen.program",
             "kgen.statistics",
             "kgen.render",
+            "kgen.roofline",
             "kgen.evaluator.protocol",
         )
         for stage in ("kgen.store", "kgen.sweep", "kgen.export", "kgen.cli")

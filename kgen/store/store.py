@@ -95,10 +95,12 @@ class Store:
         combinations: int,
         budget: int,
         kind: str = "sweep",
+        roofline: Mapping[str, Any] | None = None,
     ) -> str:
         """Begin a sweep, held by this process; its problem and environment were added before. Returns its id.
 
-        ``kind`` is ``eval`` for one file that is judged on its own: a sweep of one candidate.
+        ``kind`` is ``eval`` for one file that is judged on its own: a sweep of one candidate. ``roofline`` is what
+        :meth:`kgen.roofline.Basis.plain` gives, kept among the arguments, of which it tells nothing apart.
         """
         sweep = rows.new_id()
         row = {
@@ -114,7 +116,7 @@ class Store:
             "holder": holder.this_process(),
             "kgen": kgen.__version__,
             "arguments_hash": _arguments_hash(arguments),
-            "arguments": codec.plain(arguments),
+            "arguments": codec.plain({**arguments, **({"roofline": roofline} if roofline else {})}),
             "kind": kind,
         }
         with self.database.write() as connection:

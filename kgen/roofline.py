@@ -1,0 +1,155 @@
+"""Roofline: the least work of a problem, and how close to a device's ceilings a time for it comes.
+
+    graph  -> Work       operations of its products, bytes that must be moved       once for a sweep
+    device -> Ceilings   what large products and a copy were measured to reach      once for a sweep
+    Basis (both, as the store keeps them) + a time -> Roofline                      for each candidate and baseline
+
+After Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", 2009. Products alone are
+counted as operations: maps and reductions are bound by memory on every device.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import Any, Mapping
+
+from kgen.candidate import Params
+from kgen.evaluator.protocol import Accuracy
+from kgen.graph import Node, OpGraph
+from kgen.hardware import Ceilings
+from kgen.ops import OPS
+
+
+@dataclass(frozen=True)
+class Work:
+    """The least that a forward does: ``flops`` of its products as they are written, a multiplication and an addition
+    counted as two, and ``nbytes`` moved where inputs, weights and outputs are each read or written once."""
+
+    flops: int
+    nbytes: int
+
+    @classmethod
+    def of(cls, graph: OpGraph) -> Work:
+        """The work of a graph at the captured batch. Buffers that it changes are read and written."""
+        read = sum(v.type.nbytes for v in (*graph.inputs, *graph.weights))
+        changed = {v for n in graph.nodes if n.effect for v in n.values if graph.is_weight(v)}
+        buffers = sum(w.type.nbytes for w in graph.weights if w.buffer and w.name in changed)
+        written = sum(graph.type(name).nbytes for name in dict.fromkeys(graph.returns))
+        return cls(sum(_flops(graph, n) for n in graph.nodes), read + buffers + written)
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How products are computed: in float32, or in ``products`` of a type that tensor cores multiply."""
+
+    type: str
+    products: int = 1
+
+    def __str__(self) -> str:
+        return self.type if self.products == 1 else f"{self.products} products of {self.type}"
+
+    @classmethod
+    def of(cls, params: Params, accuracy: Accuracy) -> Arithmetic:
+        """That of a candidate with these parameters: its own products', or the library's for the class of accuracy."""
+        own = [int(value) for name, value in params.items() if name.split(".")[-1] == "products"]
+        return cls("float16", max(own)) if own else cls.of_library(accuracy)
+
+    @classmethod
+    def of_library(cls, accuracy: Accuracy) -> Arithmetic:
+        """That of PyTorch's products for a class of accuracy."""
+        return cls("tf32" if accuracy is Accuracy.TF32 else "float32")
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What rooflines of one sweep are drawn from."""
+
+    work: Work
+    ceilings: Ceilings
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values; :meth:`read` is the way back."""
+        return {**asdict(self.work), **asdict(self.ceilings)}
+
+    @classmethod
+    def read(cls, plain: Mapping[str, Any] | None) -> Basis | None:
+        """What :meth:`plain` wrote; ``None`` for a sweep that kept nothing."""
+        if not plain:
+            return None
+        work = Work(plain["flops"], plain["nbytes"])
+        return cls(work, Ceilings(**{name: plain[name] for name in Ceilings.__dataclass_fields__}))
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """What a time comes to. ``None`` where there are no products, or where no ceiling of the device is known.
+
+    ``tflops`` and ``gbytes_per_second`` are the work over the time; ``of_products`` and ``of_copy`` their shares of the
+    ceilings, that of products divided by the number of them that the arithmetic takes. ``fraction`` is the larger one:
+    the share of the time that the work must take on this device.
+    """
+
+    arithmetic: Arithmetic
+    tflops: float | None
+    gbytes_per_second: float
+    of_products: float | None
+    of_copy: float | None
+
+    @property
+    def fraction(self) -> float | None:
+        return max((x for x in (self.of_products, self.of_copy) if x is not None), default=None)
+
+    @property
+    def bound(self) -> str | None:
+        """What bounds it from below: ``products`` or ``memory``."""
+        if self.fraction is None:
+            return None
+        return "products" if self.fraction == self.of_products else "memory"
+
+    def __str__(self) -> str:
+        """One line: ``198 TFLOP/s, 77% of 3 products of float16; 0.6 TB/s, 14% of a copy``."""
+        parts = []
+        if self.tflops is not None:
+            parts.append(f"{self.tflops:.3g} TFLOP/s, {_share(self.of_products)} {self.arithmetic}")
+        parts.append(f"{self.gbytes_per_second / 1e3:.3g} TB/s, {_share(self.of_copy)} a copy")
+        return "; ".join(parts)
+
+
+def of(basis: Basis, ms: float, arithmetic: Arithmetic) -> Roofline:
+    """The roofline of one run that takes ``ms`` milliseconds and computes its products by ``arithmetic``."""
+    work, ceilings = basis.work, basis.ceilings
+    tflops = work.flops / ms / 1e9 if work.flops else None
+    gbytes = work.nbytes / ms / 1e6
+    peak = ceilings.tflops(arithmetic.type)
+    copy = ceilings.copy_gbytes_per_second
+    return Roofline(
+        arithmetic,
+        tflops,
+        gbytes,
+        tflops * arithmetic.products / peak if tflops is not None and peak else None,
+        gbytes / copy if copy else None,
+    )
+
+
+def _share(fraction: float | None) -> str:
+    return "no ceiling known for" if fraction is None else f"{fraction:.0%} of"
+
+
+#: Convolutions, which are library calls: their weights are (channels out, channels in of a group, *kernel).
+_CONVOLUTION = re.compile(r"aten\.conv[123]d\.default")
+
+
+def _flops(graph: OpGraph, node: Node) -> int:
+    """Operations of a product: two for each element that a sum is made of. 0 for other operators."""
+    return 2 * node.type.numel * _terms(graph, node) if node.type else 0
+
+
+def _terms(graph: OpGraph, node: Node) -> int:
+    """Products that one element of the node's value is the sum of."""
+    if node.op in OPS and OPS[node.op].kind == "anchor":
+        return graph.type(node.values[0]).shape[-1]
+    if _CONVOLUTION.fullmatch(node.op):
+        weight = graph.type(node.values[1])
+        return weight.numel // weight.shape[0]
+    return 0
