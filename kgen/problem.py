@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Mapping
 
+from kgen import syntax
 from kgen.errors import OverrideError, ProblemError
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def read_problem(
 def sizes(source: str) -> dict[str, Any]:
     """The module-level constants of a problem's source that are literals: what ``-D`` can replace."""
     found: dict[str, Any] = {}
-    for name, expression in _constants(ast.parse(source)).items():
+    for name, expression in _constants(syntax.parse(source)).items():
         try:
             found[name] = ast.literal_eval(expression)
         except ValueError:
@@ -174,7 +175,7 @@ def resolve_mode(loaded: LoadedProblem, model: "torch.nn.Module") -> LoadedProbl
 
 def _parse(path: Path, source: str) -> ast.Module:
     try:
-        return ast.parse(source, str(path))
+        return syntax.parse(source, str(path))
     except SyntaxError as error:
         where = f"{path}:{error.lineno}" if error.lineno else str(path)
         raise ProblemError(f"{where}: syntax error: {error.msg}") from error
@@ -207,7 +208,7 @@ def _override(
     path: Path, source: str, overrides: Mapping[str, str]
 ) -> tuple[str, tuple[tuple[str, Any], ...]]:
     """``source`` with each overridden constant's value replaced in place, and the values set."""
-    constants = _constants(ast.parse(source))
+    constants = _constants(syntax.parse(source))
     edits: list[tuple[int, int, str]] = []
     values: list[tuple[str, Any]] = []
     lines = source.encode().splitlines(keepends=True)

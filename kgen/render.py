@@ -13,7 +13,7 @@ from functools import lru_cache
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
-from kgen import __version__
+from kgen import __version__, syntax
 from kgen.candidate import Candidate, Params
 from kgen.errors import CaptureError, RenderError
 from kgen.fusion import FusionPlan, Kernel
@@ -389,7 +389,7 @@ class _ModelText:
 
     def __init__(self, problem: Problem) -> None:
         self.source = problem.source
-        self.tree = ast.parse(self.source)
+        self.tree = syntax.parse(self.source)
         self.lines = self.source.splitlines()
         (self.model,) = [n for n in self.tree.body if isinstance(n, ast.ClassDef) and n.name == "Model"] or [None]
         if self.model is None:

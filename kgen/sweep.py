@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Callable, Iterator
 
-from kgen import events, paths, roofline, statistics
+from kgen import events, paths, roofline, statistics, syntax
 from kgen.candidate import SHORT, Candidate
 from kgen.design import Design
 from kgen.evaluator.build import Builder
@@ -441,7 +441,7 @@ def _baseline(name: str, ms: float, speedup: float | None, interval: Interval | 
 
 def _substance(candidate: Candidate, build: BuildReport) -> str:
     """What a candidate does, whatever its comments and names say: its machine code and the statements around it."""
-    tree = ast.parse(candidate.source)
+    tree = syntax.parse(candidate.source)
     named = {"NAME", "CUDA_SOURCE", "CPP_SOURCE"}
     kept = [
         node

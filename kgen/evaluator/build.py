@@ -25,6 +25,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Iterator, Protocol
 
+from kgen import syntax
 from kgen.errors import DiskError, EvaluatorError, ToolchainError
 from kgen.evaluator.channel import Channel, ChannelTimeout
 from kgen.evaluator.locks import DeviceLock
@@ -64,7 +65,7 @@ class Extension:
 def read_extension(source: str) -> Extension | None:
     """The extension that ``source`` builds, by its module-level literals; ``None`` where it has none of its own."""
     try:
-        tree = ast.parse(source)
+        tree = syntax.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return None
     found: dict[str, Any] = {}

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Callable, Iterable, Iterator, Mapping
 
+from kgen import syntax
+
 _MOST_FOUND = 4  #: words that one label shows
 _LEAST_KEPT = 0.01  #: of inputs, outputs and weights, that is worth a label when it is kept between calls
 _LEAST_REPEATED = 0.7  #: of a call's time that a call with unchanged inputs takes, if nothing is remembered
@@ -130,7 +132,7 @@ class Text:
     """A candidate's file as the findings see it. Raises ``SyntaxError`` where it is no Python."""
 
     def __init__(self, source: str) -> None:
-        self._tree = ast.parse(source)
+        self._tree = syntax.parse(source)
         self.read = _Reader(self._tree)
 
     @cached_property
