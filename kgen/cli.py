@@ -298,12 +298,14 @@ def _why_none(failed: Sequence[Failures]) -> str:
 
 def _next_command(problem: Problem, reference: str, db: str | None, finished: Finished) -> str:
     """What to type next."""
+    from kgen.store.database import shown
+
     if not finished.beats_baseline:
         return f"nothing beats PyTorch here; more: kgen show {finished.sweep}"
     words = ["kgen", "best", reference]
     words += [word for name, value in problem.overrides for word in ("-D", f"{name}={value!r}")]
     words += ["--mode", problem.asked_mode] if problem.asked_mode else []
-    words += ["--db", db] if db else []
+    words += ["--db", db if "://" not in db else shown(db)] if db else []
     return f"take the winner along: {shlex.join([*words, '-o', f'{problem.name}_fast.py'])}"
 
 

@@ -125,12 +125,13 @@ def check_database(url: str | None = None) -> Check:
     """The database, where there is one already."""
     from kgen.errors import NotFoundError
     from kgen.store import Store
+    from kgen.store.database import shown
 
     try:
         with Store.open(url, create=False) as store:
             return Check("database", True, True, store.name)
     except NotFoundError:
-        return Check("database", True, True, f"{db_url(url)}: none yet, the first sweep makes it")
+        return Check("database", True, True, f"{shown(db_url(url))}: none yet, the first sweep makes it")
     except KgenError as error:
         return Check("database", False, True, str(error), "name another with --db or KGEN_DB")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import postgres
 import pytest
 from running import SHORT_SWEEP, Ended, Home
 
@@ -33,3 +35,16 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, Ended]:
     """A short sweep that found something faster: the folder that it ran in, and what it told as JSON."""
     home = Home(tmp_path_factory.mktemp("swept"))
     return home, home.kgen(*SHORT_SWEEP, "--budget", "4", "--time", "20", "--json")
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.Server]:
+    """A PostgreSQL server of the tests' own; what needs it is skipped where there is none."""
+    from kgen.store import Store
+
+    try:
+        with postgres.server() as server:
+            Store.open(server.url(postgres.NEWEST)).close()
+            yield server
+    except postgres.Missing as missing:
+        pytest.skip(str(missing))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from kgen.candidate import Candidate
 from kgen.evaluator.protocol import (
@@ -110,3 +114,27 @@ class Filled:
             error_ratio=0.5,
             tie=tie,
         )
+
+
+#: A process that judges one candidate after the other, and prints each when it is committed.
+WRITER = """
+import sys
+from samples import Filled, candidate
+from kgen.store import Store
+url, number, shared = sys.argv[1:]
+with Store.open(url) as store:
+    filled = Filled(store)
+    print(filled.sweep, flush=True)
+    for number in range(int(number)):
+        one = candidate(f"{shared or filled.sweep} {number}")
+        filled.judge(one)
+        print(one.id, flush=True)
+"""
+
+
+def start_writer(url: str, number: int, shared: bool = False) -> subprocess.Popen[str]:
+    """Start a :data:`WRITER` of so many candidates: ``shared`` ones, which others judge too, or its own."""
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+    command = [sys.executable, "-c", WRITER, url, str(number), "shared" if shared else ""]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)

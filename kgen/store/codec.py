@@ -19,6 +19,11 @@ def dumps(value: Any) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
+def printable(text: str) -> str:
+    """``text`` with a sign for each NUL, which PostgreSQL's texts cannot hold: candidates print what they like."""
+    return text.replace("\0", "\u2400")
+
+
 def canonical(value: Mapping[str, Any]) -> str:
     """The same text for equal mappings, whatever the order of their keys: what hashes are made of."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)

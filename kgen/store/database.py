@@ -1,7 +1,8 @@
 """Connections: how transactions begin, how long they wait for another process, and what a driver's error means.
 
-Readers see the last committed state and block nobody. Writers begin with BEGIN IMMEDIATE, so that they wait at their
-beginning and never fail halfway; the wait is told to people after a second, and given up after thirty.
+Readers see one committed state from their beginning to their end, and block nobody. On SQLite writers begin with BEGIN
+IMMEDIATE, so that they wait at their beginning and never fail halfway; the wait is told to people after a second, and
+given up after thirty. On PostgreSQL writers wait for single rows, as long.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
 from kgen.errors import DiskError, KgenError, NotFoundError, StoreBusyError, StoreError
 from kgen.store import codec
 
 NOTICE_SECONDS = 1.0  #: a wait longer than this is told, in one line
 WAIT_SECONDS = 30.0  #: a wait longer than this is given up
+CONNECT_SECONDS = 10  #: how long a server may take to answer
 
 Notice = Callable[[str], None]
 
@@ -37,7 +39,7 @@ class Database:
         self.is_sqlite = self.engine.dialect.name == "sqlite"
         self.url = self.engine.url.render_as_string(hide_password=False)
         #: The database as people are shown it: a path, or a URL without its password.
-        self.name = (self.engine.url.database or "memory") if self.is_sqlite else str(self.engine.url)
+        self.name = (self.engine.url.database or "memory") if self.is_sqlite else shown(self.url)
         self._notice = notice or (lambda line: None)
         if self.is_sqlite:
             _prepare_file(Path(self.name), create)
@@ -83,8 +85,9 @@ class Database:
 
     def _begin(self, writes: bool) -> Connection:
         connection = self.engine.connect()
+        options = {"kgen_writes": writes} if self.is_sqlite else {} if writes else _POSTGRESQL_READS
         try:
-            connection.execution_options(kgen_writes=writes).begin()
+            connection.execution_options(**options).begin()
         except BaseException:
             connection.close()
             raise
@@ -99,18 +102,30 @@ class Database:
             raise self._meaning(error) from error
 
     def _meaning(self, error: Exception) -> KgenError:
-        code = _sqlite_code(error)
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        code = _sqlite_code(error) if self.is_sqlite else _sqlstate(error)
+        if code in _BUSY:
             return StoreBusyError(
                 f"{self.name}: locked by another process for over {WAIT_SECONDS:.0f} s; try again when it has ended"
             )
         if code in _MEANINGS:
             kind, text = _MEANINGS[code]
             return kind(f"{self.name}: {text}")
+        if code == _NO_CONNECTION:
+            return StoreError(
+                f"{self.name}: no connection: {_first_line(error)}; does the server run, and are host, user, password "
+                "and database of the URL right?"
+            )
         return StoreError(f"{self.name}: {_first_line(error)}")
 
 
-_MEANINGS: dict[int, tuple[type[KgenError], str]] = {
+#: One state for all that a reader asks, and nothing written by mistake.
+_POSTGRESQL_READS = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+
+_NO_CONNECTION = "08001"  #: the SQLSTATE of what PostgreSQL's driver gives none: there was no server to give one
+
+#: Result codes of SQLite, and SQLSTATEs of PostgreSQL: "lock not available" and "deadlock detected".
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, "55P03", "40P01")
+_MEANINGS: dict[int | str | None, tuple[type[KgenError], str]] = {
     sqlite3.SQLITE_NOTADB: (StoreError, "is not a kgen database; name another with --db"),
     sqlite3.SQLITE_CORRUPT: (StoreError, "is damaged; restore a copy, or name another database with --db"),
     sqlite3.SQLITE_FULL: (DiskError, "cannot be written: the disk is full"),
@@ -118,25 +133,51 @@ _MEANINGS: dict[int, tuple[type[KgenError], str]] = {
     sqlite3.SQLITE_CANTOPEN: (DiskError, "cannot be opened; is its folder there and writable?"),
     sqlite3.SQLITE_IOERR: (DiskError, "cannot be read or written: the disk reports an error, or is full"),
     sqlite3.SQLITE_PERM: (DiskError, "cannot be opened: permission denied"),
+    "53100": (DiskError, "cannot be written: the server's disk is full"),
+    "25006": (StoreError, "cannot be written: the server, or this user's transactions, are read-only"),
+    "57P01": (StoreError, "the server was stopped; what was committed is kept: run the same command when it is back"),
 }
 
 
-def _engine(url: str) -> Engine:
-    shown = re.sub("//[^@/]*@", "//", url)  # a password is not for the screen
+def shown(url: str) -> str:
+    """A database's URL as people are shown it: a password is not for the screen."""
     try:
         parsed = make_url(url)
-        options: dict[str, Any] = {}
-        if parsed.get_backend_name() == "sqlite":
-            options["connect_args"] = {"timeout": NOTICE_SECONDS, "isolation_level": None}
-        engine = create_engine(parsed, json_serializer=codec.dumps, **options)
-    except (ArgumentError, NoSuchModuleError) as error:
-        raise StoreError(f"{shown}: is no database URL or path ({_first_line(error)})") from error
+    except (ArgumentError, ValueError):
+        return re.sub("//.*@", "//", url).partition("?")[0]
+    return parsed.difference_update_query(["password", "sslpassword"]).render_as_string(hide_password=True)
+
+
+def _engine(url: str) -> Engine:
+    if not url.startswith("sqlite") and url.count("@") > 1:
+        # The driver would take what follows the first one for the host, and name it in its error.
+        raise StoreError(f"{url.partition('//')[0]}//...: has more than one '@': write one in a password as %40")
+    try:
+        parsed = make_url(url)
+        if parsed.drivername in ("postgres", "postgresql"):
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        engine = create_engine(parsed, json_serializer=codec.dumps, **_engine_options(parsed))
+    except (ArgumentError, NoSuchModuleError, ValueError) as error:
+        raise StoreError(f"{shown(url)}: is no database URL or path ({_first_line(error)})") from error
     except ImportError as error:
-        raise StoreError(f"{shown}: needs the Python module {error.name!r}, which is not installed") from error
+        remedy = "pip install 'kgen[postgresql]'" if "psycopg" in str(error.name) else f"pip install {error.name}"
+        raise StoreError(f"{shown(url)}: needs the Python module {error.name!r}: {remedy}") from error
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _on_sqlite_connect)
         event.listen(engine, "begin", _on_sqlite_begin)
+    else:
+        event.listen(engine, "begin", _on_postgresql_begin)
     return engine
+
+
+def _engine_options(url: URL) -> dict[str, Any]:
+    """What the driver is asked for: how long it waits, and that transactions begin where kgen says so."""
+    if url.get_backend_name() == "sqlite":
+        return {"connect_args": {"timeout": NOTICE_SECONDS, "isolation_level": None}}
+    if url.get_backend_name() != "postgresql":
+        raise ArgumentError("kgen keeps its results in SQLite or PostgreSQL")
+    # A connection that the server closed meanwhile is replaced: a sweep outlives a restart between two candidates.
+    return {"connect_args": {"connect_timeout": CONNECT_SECONDS}, "pool_pre_ping": True}
 
 
 def _on_sqlite_connect(connection: sqlite3.Connection, record: object) -> None:
@@ -153,6 +194,10 @@ def _on_sqlite_begin(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN")
         # The snapshot is taken by the first read: here, where a lock is waited for.
         connection.exec_driver_sql("PRAGMA schema_version")
+
+
+def _on_postgresql_begin(connection: Connection) -> None:
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {round(1000 * WAIT_SECONDS)}")
 
 
 def _prepare_file(path: Path, create: bool) -> None:
@@ -175,6 +220,13 @@ def _sqlite_code(error: Exception) -> int | None:
     """The primary result code of SQLite, without the extension in its upper bits."""
     code = getattr(getattr(error, "orig", error), "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
+
+
+def _sqlstate(error: Exception) -> str | None:
+    """PostgreSQL's code of an error. Errors on the way to the server have none of their own."""
+    code = getattr(getattr(error, "orig", error), "sqlstate", None)
+    unreachable = code is None and isinstance(error, OperationalError)
+    return _NO_CONNECTION if unreachable else code
 
 
 def _first_line(error: Exception) -> str:

@@ -80,7 +80,7 @@ def from_evaluation(evaluation: Evaluation) -> dict[str, Any]:
         "binary_hash": evaluation.build.binary if evaluation.build else None,
         "created_at": now(),
         "log": evaluation.log,
-        "reason": evaluation.reason,
+        "reason": codec.printable(evaluation.reason),
         "labels": list(evaluation.labels),
         "seconds": dict(evaluation.seconds),
         "build": codec.build_to_json(evaluation.build),

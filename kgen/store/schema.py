@@ -18,6 +18,8 @@ HEAD = REVISIONS[-1]
 #: Where the revision is recorded; a name of our own, so that another program's database is told from kgen's.
 VERSION_TABLE = "kgen_version"
 
+_MIGRATION_LOCK = 0x6B67656E  #: what PostgreSQL knows the lock of whoever migrates by: "kgen"
+
 
 def ensure(database: Database, create: bool) -> None:
     """Bring the database to the newest revision, in one transaction; nothing is written where it is there already.
@@ -42,6 +44,8 @@ def migrate(database: Database, target: str = HEAD) -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     with database.write() as connection:
+        if not database.is_sqlite:  # where a writer has the whole database anyway
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")
         _revision(connection, database.name)  # another process may have brought it further meanwhile
         config.attributes["connection"] = connection
         command.upgrade(config, target)

@@ -151,7 +151,7 @@ class Store:
         query = select(models.Sweep.state, models.Sweep.holder).where(models.Sweep.id == sweep)
         mine = holder.this_process()
         with self.database.write() as connection:
-            row = connection.execute(query).one_or_none()
+            row = connection.execute(query.with_for_update()).one_or_none()
             if row is None:
                 raise NotFoundError(f"no sweep {sweep} in {self.name}")
             if row.state == "running" and row.holder != mine and holder.is_alive(row.holder):
@@ -209,6 +209,8 @@ class Store:
         already (an ``infra_error`` that was tried again) is judged by the new evaluation from then on.
         """
         with self.database.write() as connection:
+            # Whoever adds to a sweep holds its row, where the database lets several write at once.
+            connection.execute(select(models.Sweep.id).where(models.Sweep.id == sweep).with_for_update())
             _add_candidate(connection, candidate)
             taken_over = _is_stored(connection, candidate.id, environment_id, evaluation)
             if taken_over:
@@ -221,7 +223,7 @@ class Store:
 
     def overturn(self, evaluation_id: str, status: Status, phase: Phase, reason: str) -> None:
         """Change the verdict on a right candidate that failed when it was timed again; its samples are kept."""
-        verdict = {"status": status.value, "phase": phase.value, "reason": reason, "median_ms": None}
+        verdict = {"status": status.value, "phase": phase.value, "reason": codec.printable(reason), "median_ms": None}
         figures = {"status": status.value, "median_ms": None, "speedup": None}
         evaluation, trial = models.Evaluation, models.Trial
         with self.database.write() as connection:

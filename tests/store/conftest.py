@@ -1,22 +1,50 @@
+"""Stores to test with: the same tests run over a file of SQLite and over a database of a PostgreSQL server."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+import postgres
 import pytest
 from samples import Filled
 
 from kgen.store import Store
 
+BACKENDS = ("sqlite", "postgresql")
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
+    """Where the file of an SQLite database is, or may be made."""
     return tmp_path / "kgen.db"
 
 
+@pytest.fixture(params=BACKENDS)
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database with the newest schema on PostgreSQL, or none yet on SQLite; a test module may ask for one alone."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{request.getfixturevalue('path')}"
+        return
+    server: postgres.Server = request.getfixturevalue("postgres_server")
+    with server.newest() as made:
+        yield made
+
+
+@pytest.fixture(params=BACKENDS)
+def empty_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database without any table."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{request.getfixturevalue('tmp_path')}/empty.db"
+        return
+    server: postgres.Server = request.getfixturevalue("postgres_server")
+    with server.empty() as made:
+        yield made
+
+
 @pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    with Store.open(str(path)) as opened:
+def store(url: str) -> Iterator[Store]:
+    with Store.open(url) as opened:
         yield opened
 
 

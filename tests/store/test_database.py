@@ -1,41 +1,23 @@
-"""Databases that cannot be used, locks that are waited for, and processes that are killed."""
+"""Files of SQLite: those that cannot be used, locks that are waited for, and processes that are killed."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
-from samples import Filled
+from samples import Filled, start_writer
 
 from kgen.errors import DiskError, NotFoundError, StoreBusyError, StoreError, StoreVersionError
 from kgen.store import Store, database, queries
 
-#: A process that judges one candidate after the other, and prints each when it is committed.
-WRITER = """
-import sys
-from samples import Filled, candidate
-from kgen.store import Store
-with Store.open(sys.argv[1]) as store:
-    filled = Filled(store)
-    print(filled.sweep, flush=True)
-    for number in range(int(sys.argv[2])):
-        text = f"{filled.sweep} {number}"
-        filled.judge(candidate(text))
-        print(candidate(text).id, flush=True)
-"""
-
-
-def start_writer(path: Path, number: int) -> subprocess.Popen[str]:
-    folders = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
-    command = [sys.executable, "-c", WRITER, str(path), str(number)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+@pytest.fixture
+def url(path: Path) -> str:
+    """These tests are about files."""
+    return f"sqlite:///{path}"
 
 
 @pytest.fixture
@@ -197,7 +179,7 @@ def test_folder_that_is_read_only_is_one_line(tmp_path: Path) -> None:
 def test_killed_writer_loses_nothing_that_was_committed(path: Path) -> None:
     committed: set[str] = set()
     for judged_before_the_kill in (0, 1, 2, 5, 9):
-        writer = start_writer(path, 10_000)
+        writer = start_writer(str(path), 10_000)
         assert writer.stdout
         sweep = writer.stdout.readline().strip()
         for _ in range(judged_before_the_kill):
@@ -216,7 +198,7 @@ def test_killed_writer_loses_nothing_that_was_committed(path: Path) -> None:
 
 
 def test_two_sweeps_write_at_once_and_lose_nothing(path: Path) -> None:
-    writers = [start_writer(path, 30) for _ in range(2)]
+    writers = [start_writer(str(path), 30) for _ in range(2)]
     printed = [set(writer.communicate()[0].split()) for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0]
     with Store.open(str(path)) as store:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from samples import Filled, candidate
+from sqlalchemy import insert, inspect, select
 
 import kgen.store
 from kgen.evaluator.protocol import Status
@@ -38,47 +37,53 @@ def test_new_database_is_what_the_models_say(store: Store) -> None:
     assert differences(store) == []
 
 
-@pytest.mark.parametrize("revision", schema.REVISIONS)
-def test_database_of_an_older_revision_becomes_what_the_models_say(path: Path, revision: str) -> None:
-    older = database.Database(f"sqlite:///{path}")
+def make_older(url: str, revision: str) -> None:
+    """Make the database that a kgen of this revision would have made."""
+    older = database.Database(url)
     schema.migrate(older, revision)
     older.close()
-    with Store.open(str(path), create=False) as store:
+
+
+@pytest.mark.parametrize("revision", schema.REVISIONS)
+def test_database_of_an_older_revision_becomes_what_the_models_say(empty_url: str, revision: str) -> None:
+    make_older(empty_url, revision)
+    with Store.open(empty_url, create=False) as store:
         assert differences(store) == []
         assert Filled(store).sweep
 
 
-def copy_rows(newer: Path, older: Path) -> None:
+def copy_rows(newer: Store, url: str) -> None:
     """Fill the tables of an older database with what a newer one has in those columns."""
-    with closing(sqlite3.connect(older)) as connection, connection:
-        connection.execute("ATTACH ? AS newer", (str(newer),))
+    older = database.Database(url)
+    with newer.database.read() as source, older.write() as target:
         for table in models.Base.metadata.sorted_tables:
-            columns = ", ".join(row[1] for row in connection.execute(f"PRAGMA main.table_info({table.name})"))
-            connection.execute(f"INSERT INTO main.{table.name} ({columns}) SELECT {columns} FROM newer.{table.name}")
+            columns = [table.c[column["name"]] for column in inspect(target).get_columns(table.name)]
+            rows = [dict(row._mapping) for row in source.execute(select(*columns))]
+            if rows:
+                target.execute(insert(table), rows)
+    older.close()
 
 
 @pytest.mark.parametrize("revision", schema.REVISIONS)
-def test_rows_of_an_older_revision_are_kept(filled: Filled, path: Path, tmp_path: Path, revision: str) -> None:
+def test_rows_of_an_older_revision_are_kept(filled: Filled, empty_url: str, revision: str) -> None:
     filled.finish(candidate("right"), 1.4, 1.5, 1.6)
     filled.judge(candidate("wrong"), Status.WRONG_VALUES)
-    older = database.Database(f"sqlite:///{tmp_path / 'older.db'}")
-    schema.migrate(older, revision)
-    older.close()
-    copy_rows(path, tmp_path / "older.db")
-    with Store.open(str(tmp_path / "older.db")) as store:
+    make_older(empty_url, revision)
+    copy_rows(filled.store, empty_url)
+    with Store.open(empty_url) as store:
         assert queries.sweep(store, filled.sweep) == queries.sweep(filled.store, filled.sweep)
         for text in ("right", "wrong"):
             found = queries.candidate(store, candidate(text).id)
             assert found.judgements and found == queries.candidate(filled.store, candidate(text).id)
 
 
-def test_database_that_is_up_to_date_is_opened_without_alembic(store: Store, path: Path) -> None:
+def test_database_that_is_up_to_date_is_opened_without_alembic(store: Store, url: str) -> None:
     code = (
         "import sys; from kgen.store import Store; Store.open(sys.argv[1]).close(); "
         "sys.exit('alembic' in sys.modules or 'torch' in sys.modules)"
     )
     folder = Path(kgen.store.__file__).parents[2]
-    assert subprocess.run([sys.executable, "-c", code, str(path)], cwd=folder).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code, url], cwd=folder).returncode == 0
 
 
 def test_every_constraint_and_index_has_a_name() -> None:
