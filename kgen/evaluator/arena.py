@@ -24,6 +24,8 @@ _NO_OTHER_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _NO_OTHER_CONTENTS = fcntl.F_SEAL_SEAL | 0x10  # F_SEAL_FUTURE_WRITE: but for the mapping that its maker has
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN = (bool, int, float, str, type(None))
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
+_equal = torch.equal  # bound here: a candidate may patch torch
 
 
 def describe(value: Any, offset: int = 0) -> tuple[Node, int]:
@@ -78,6 +80,14 @@ def nodes(node: Node) -> Iterator[Node]:
 def tensors(value: Any) -> list[torch.Tensor]:
     """The tensors among the leaves of ``value``; a subclass may do anything when looked at, and is none."""
     return [leaf for _, leaf in leaves(value) if type(leaf) in _TENSORS]
+
+
+def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether two tensors of the same size and type are the same bit for bit, however they lie in memory."""
+    if x.is_floating_point():
+        integer = _INTEGERS[x.element_size()]
+        x, y = x.detach().contiguous().view(integer), y.detach().contiguous().view(integer)
+    return _equal(x, y)
 
 
 def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Tensors that stay on the GPU while they cross processes: an arena in device memory, with :class:`Arena`'s interface."""
+"""Tensors that stay on the GPU while they cross processes: an arena in device memory, used as :class:`Arena` is."""
 
 from __future__ import annotations
 

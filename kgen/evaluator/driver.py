@@ -7,7 +7,7 @@ where the older ``cudaIpcGetMemHandle`` does not. Every call needs a CUDA contex
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, byref, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
+from ctypes import POINTER, byref, c_int, c_size_t, c_ulonglong, c_void_p
 from functools import cache
 
 _PINNED, _POSIX_FD, _DEVICE, _READ, _READ_WRITE = 1, 1, 1, 1, 3
@@ -49,9 +49,7 @@ _ARGUMENTS = {
     "cuMemcpyDtoDAsync_v2": [c_ulonglong, c_ulonglong, c_size_t, c_void_p],
     "cuMemsetD8Async": [c_ulonglong, ctypes.c_ubyte, c_size_t, c_void_p],
     "cuCtxResetPersistingL2Cache": [],
-    "cuCtxGetLimit": [POINTER(c_size_t), c_int],
 }
-_PERSISTING_L2 = 0x06  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
 
 
 @cache
@@ -81,13 +79,6 @@ def copy(target: int, source: int, count: int, stream: int) -> None:
 def reset_persisting_cache() -> None:
     """Give up every line of the L2 cache that is kept for repeated access."""
     _call("cuCtxResetPersistingL2Cache")
-
-
-def persisting_cache_bytes() -> int:
-    """How much of the L2 cache is set aside for lines that are kept."""
-    size = c_size_t()
-    _call("cuCtxGetLimit", byref(size), _PERSISTING_L2)
-    return size.value
 
 
 class SharedMemory:

@@ -16,6 +16,7 @@ import threading
 import time
 import uuid
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Sequence
 
@@ -33,7 +34,7 @@ from kgen.evaluator.protocol import (
 )
 from kgen.evaluator.timing import FINAL_BURSTS, SCREEN_BURSTS, Habits, Runner, believe, interleave, least_ms, screen
 from kgen.evaluator.validate import (
-    OWN_NUMBERS, Cases, Failure, OracleClient, WorkerClient, compare, explain, raise_if_failed, validate,
+    OWN_NUMBERS, Cases, Failure, OracleClient, WorkerClient, check_structure, explain, raise_if_failed, validate,
 )
 from kgen.hardware import Hardware
 from kgen.problem import Problem
@@ -48,6 +49,7 @@ _SLEEP_FACTOR, _SLEEP_NS, _MOST_SLEEP_NS = 1.5, 30_000, 20_000_000
 #: How a candidate may be held, the best way first: whether behind walls, whether as a user of its own, in words.
 _HOLDS = ((True, True, "as another user"), (True, False, "behind walls"), (False, False, "at all"))
 _NO_LIMIT = 1 << 62
+LeftOut = Callable[[str, Failure], None]  #: told the id of a finalist that failed, and why
 _PRINTED_WALLS: set[str] = set()
 
 
@@ -57,7 +59,6 @@ def _worker_environment(scratch: Path, extensions: Path) -> dict[str, str]:
     return {name: str(scratch) for name in folders} | {
         "TORCH_EXTENSIONS_DIR": str(extensions),
         "USER": "kgen",  # the user that a worker runs as has no name
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # otherwise it leaves processes behind that wait for more
     }
 
 
@@ -112,7 +113,6 @@ class Evaluator:
         self._starting: Child | None = None  # the baseline that is being prepared
         self._baseline_timings: tuple[Timing, ...] = ()
         self._eager: Habits | None = None  # what PyTorch's own calls take
-        self._left_out: Callable[[str, Failure], None] = lambda name, failure: None
         self._health: Health | None = None
         self._held = 0  # how candidates are held: an index of _HOLDS
         self._holds = False  # a worker has started so
@@ -259,13 +259,13 @@ class Evaluator:
 
     def finals(
         self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float,
-        failed: Callable[[str, Failure], None] | None = None,
+        failed: LeftOut | None = None,
     ) -> tuple[Timing, ...]:
         """Time ``candidates`` and all baselines in turns: at least 20 bursts each, for about ``seconds``.
 
         A candidate that fails on the way is left out; ``failed`` is told its id and why, or a notice says so.
         """
-        self._left_out = failed or (lambda name, failure: self._notice(
+        left_out = failed or (lambda name, failure: self._notice(
             f"finalist {name[:SHORT]} is left out: {failure.reason}"))
         baselines = self._prepared()
         judgements: list[_Judgement] = []
@@ -277,20 +277,21 @@ class Evaluator:
                 try:
                     finalists.append(judgement.runner())
                 except Failure as failure:
-                    self._left_out(candidate.id, failure)
+                    left_out(candidate.id, failure)
             for runner in (*finalists, *baselines):
                 runner.worker.enter(Phase.TIME, self.limits.time_seconds + 2 * seconds)
             with self._lock.timing():
                 before = self._conditions()
-                kept = interleave([*finalists, *baselines], seconds, self._random, self._failed_in_finals)
+                lost = partial(self._failed_in_finals, left_out)
+                kept = interleave([*finalists, *baselines], seconds, self._random, lost)
                 under = worse(before, self._conditions())
             session = uuid.uuid4().hex
-            return tuple(runner.timing(Depth.FINAL, session, under) for runner in self._believed(kept))
+            return tuple(runner.timing(Depth.FINAL, session, under) for runner in self._believed(kept, left_out))
         finally:
             for judgement in judgements:
                 judgement.close()
 
-    def _believed(self, runners: Sequence[Runner]) -> list[Runner]:
+    def _believed(self, runners: Sequence[Runner], left_out: LeftOut) -> list[Runner]:
         """The baselines, and those candidates that can be believed: their samples, and that they kept to themselves."""
         eager = next((runner.habits() for runner in runners if runner.name == "eager"), None)
         kept = []
@@ -299,7 +300,7 @@ class Evaluator:
                 if runner.name not in self._runners:
                     believe(runner, eager=eager, floor_ms=self._floor_ms())
             except Failure as failure:
-                self._left_out(runner.name, failure)
+                left_out(runner.name, failure)
             else:
                 kept.append(runner)
         return kept
@@ -307,15 +308,15 @@ class Evaluator:
     def _conditions(self) -> Conditions:
         return conditions(self._lock.key, self._cold)
 
-    def _failed_in_finals(self, runner: Runner, failure: Failure) -> None:
+    def _failed_in_finals(self, left_out: LeftOut, runner: Runner, failure: Failure) -> None:
         if runner.name in self._runners:
             self._lose_baseline(runner, failure)
         else:
-            self._left_out(runner.name, failure)
+            left_out(runner.name, failure)
 
     def _lose_baseline(self, runner: Runner, failure: Failure) -> None:
         self._notice(f"baseline {runner.name} is left out: {failure.reason}")
-        runner.worker.close()
+        self._let_go(runner.worker)
         del self._runners[runner.name]
 
     def _prepared(self) -> list[Runner]:
@@ -354,7 +355,7 @@ class Evaluator:
             return self._ready(name, worker)
         except BaseException:
             self._starting = None
-            worker.close()
+            self._let_go(worker)
             raise
         finally:
             self._starting = None
@@ -584,14 +585,7 @@ class _Judgement:
         assert worker is not None and evaluator._oracle is not None and evaluator._cases is not None
         weights = "drawn" if self._matched else "constructed"
         expected = evaluator._cases.get(evaluator._opened["regimes"][0][0], mode, weights).outputs
-        try:
-            fault = compare(expected["items"][0], reply["output"]["items"][0], "output")
-            if fault is None and self._matched:
-                fault = compare(expected["items"][1], reply["output"]["items"][1], "state")
-        except (KeyError, TypeError, ValueError, IndexError):
-            fault = Status.SUSPICIOUS, "what it answers makes no sense"
-        if fault is not None:
-            raise Failure(fault[0], f"in a timed call: {fault[1]}", Phase.TIME)
+        check_structure(expected, reply.get("output"), "in a timed call", self._matched, Phase.TIME)
         # In a session of finals nothing is known of how it was validated.
         own_numbers = not self._errors or any(label.startswith(OWN_NUMBERS) for label in self._labels)
         rows, _ = evaluator._oracle.ask("judge", subject=worker.subject, key=key, mode=mode, weights=weights,

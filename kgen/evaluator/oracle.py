@@ -431,13 +431,12 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
 
 
 def _opened(oracle: Oracle, channel: Channel, options: dict[str, Any]) -> None:
-    drawn = dict(oracle._states["drawn"])
-    state, state_node = holding(drawn, oracle.device, oracle.shared)
+    state, state_node = holding(dict(oracle._states["drawn"]), oracle.device, oracle.shared)
     init, init_node = Arena.holding(oracle.loaded.init_inputs())
     channel.send(
         {"about": about(options["device"]), "mode": oracle.loaded.problem.mode,
          "regimes": oracle.regimes(), "output_bytes": oracle.output_bytes, "state": state_node,
-         "state_bytes": describe(drawn)[1], "init": init_node, "batch_free": oracle.batch_free},
+         "state_bytes": state.size, "init": init_node},
         [state.fd, init.fd],
     )
 
@@ -450,13 +449,13 @@ def _inputs(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[di
     if case.note and not case.raises:
         return reply, []
     arena, node = oracle.inputs(*at)
-    return reply | {"inputs": node, "bytes": describe(case.inputs)[1], "outputs": case.outputs, "end": case.end}, [
+    return reply | {"inputs": node, "bytes": arena.size, "outputs": case.outputs, "end": case.end}, [
         arena.fd]
 
 
 def _output(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
     memory = oracle.output_memory(request["subject"])
-    return {"bytes": 2 * oracle.output_bytes}, [memory.fd]
+    return {"bytes": memory.size}, [memory.fd]
 
 
 def _forget(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
@@ -494,7 +493,7 @@ def _pool(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict
     if oracle.pool_arena is None:
         oracle.pool_arena = holding(oracle.pool(), oracle.device, oracle.shared)
     arena, node = oracle.pool_arena
-    return {"pool": node, "pool_bytes": describe(oracle.pool())[1], "bytes": describe(oracle.pool()[0])[1]}, [arena.fd]
+    return {"pool": node, "pool_bytes": arena.size, "bytes": describe(oracle.pool()[0])[1]}, [arena.fd]
 
 
 def _health(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:

@@ -1,10 +1,10 @@
-"""Timing, the parent's part: which calls are made in which order, what brackets them, and what cannot be believed.
+"""Timing, the parent's part: which calls are made in which order, what brackets them, what cannot be believed.
 
-A *burst* is a few calls of one subject, one after the other. A call has two halves: the worker is *armed* (contents that
-were never there before in the same buffers, by a key that arrives with the call; running statistics and random numbers
-as they were; a flushed cache) and then told to *go*. The parent's own clock brackets the second half, so that time which
-a sample leaves out shows; and after some calls, chosen when the answer is already there, the output is fetched and
-checked.
+A *burst* is a few calls of one subject, one after the other. A call has two halves: the worker is *armed* (contents
+that were never there before in the same buffers, by a key that arrives with the call; running statistics and random
+numbers as they were; a flushed cache) and then told to *go*. The parent's own clock brackets the second half, so that
+time which a sample leaves out shows; and after some calls, chosen when the answer is already there, the output is
+fetched and checked.
 """
 
 from __future__ import annotations
@@ -137,7 +137,8 @@ class Runner:
         took = time.perf_counter_ns() - started
         raise_if_failed(reply, Phase.TIME)
         if reply.get("alias"):
-            raise Failure(Status.ALIASED_OUTPUT, "in a timed call: the output shares memory with the one before", Phase.TIME)
+            reason = "in a timed call: the output shares memory with the one before"
+            raise Failure(Status.ALIASED_OUTPUT, reason, Phase.TIME)
         claimed = reply.get("ns")
         if not isinstance(claimed, int) or not 0 < claimed <= took:
             raise Failure(Status.SUSPICIOUS, f"it claims {claimed!r:.30} ns for a call that took {took} ns", Phase.TIME)
@@ -204,7 +205,8 @@ def screen(runner: Runner, generator: random.Random, bursts: int = SCREEN_BURSTS
 def interleave(
     runners: Sequence[Runner], seconds: float, generator: random.Random, failed: Callable[[Runner, Failure], None]
 ) -> list[Runner]:
-    """Time ``runners`` in turns B A C, C A B, ... (an order that is drawn, then the other way) for at least :data:`FINAL_BURSTS` rounds and about ``seconds``.
+    """Time ``runners`` in turns B A C, C A B, ... (an order that is drawn, then the other way) for at least
+    :data:`FINAL_BURSTS` rounds and about ``seconds``.
 
     Ends early when every ratio to the fastest is known narrowly. A runner that fails is reported to ``failed`` and
     left out; those that remain are returned.

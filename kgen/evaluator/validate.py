@@ -251,9 +251,9 @@ def _run(worker: WorkerClient, case: Case, rng: int, *, go_on: bool = False) -> 
 def _check_run(case: Case, reply: dict[str, Any], regime: str, matched: bool) -> None:
     """All of a run but its values. Raises :class:`Failure`."""
     _raised(reply, Phase.VALIDATE, regime)
-    _check_structure(case, reply.get("first"), regime, matched)
+    check_structure(case.outputs, reply.get("first"), regime, matched, Phase.VALIDATE)
     if not reply.get("repeatable"):
-        _check_structure(case, reply.get("second"), regime, matched)
+        check_structure(case.outputs, reply.get("second"), regime, matched, Phase.VALIDATE)
     if reply.get("alias"):
         reason = f"{regime}: the output shares memory with {reply['alias']}"
         raise Failure(Status.ALIASED_OUTPUT, reason, Phase.VALIDATE)
@@ -340,27 +340,28 @@ def tensor_nodes(node: dict[str, Any]) -> list[dict[str, Any]]:
     return [node] if node["kind"] == "tensor" else []
 
 
-def _check_structure(case: Case, got: Any, regime: str, matched: bool) -> None:
-    """Compare what a worker says of its output with what it must be. Raises :class:`Failure`."""
+def check_structure(expected: dict[str, Any], got: Any, where: str, matched: bool, phase: Phase) -> None:
+    """Compare what a worker says of its output and, where names and shapes are ``matched``, its buffers with what they
+    must be. Raises :class:`Failure`."""
     try:
         output, state = got["items"]
-        fault = compare(case.outputs["items"][0], output, "output")
+        fault = _compare(expected["items"][0], output, "output")
         if fault is None and matched:
-            fault = compare(case.outputs["items"][1], state, "state")
+            fault = _compare(expected["items"][1], state, "state")
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise Failure(Status.SUSPICIOUS, f"{regime}: what it answers makes no sense", Phase.VALIDATE) from error
+        raise Failure(Status.SUSPICIOUS, f"{where}: what it answers makes no sense", phase) from error
     if fault is not None:
-        raise Failure(fault[0], f"{regime}: {fault[1]}", Phase.VALIDATE)
+        raise Failure(fault[0], f"{where}: {fault[1]}", phase)
 
 
-def compare(expected: dict[str, Any], got: dict[str, Any], path: str) -> tuple[Status, str] | None:
+def _compare(expected: dict[str, Any], got: dict[str, Any], path: str) -> tuple[Status, str] | None:
     """The first difference in container, type, dtype, device or shape; ``None`` where there is none."""
     if expected["kind"] != got["kind"]:
         return Status.WRONG_TYPE, f"{path} is {_kind(got)}, not {_kind(expected)}"
     if "items" in expected:
         if len(expected["items"]) != len(got["items"]) or expected.get("keys") != got.get("keys"):
             return Status.WRONG_TYPE, f"{path} has {len(got['items'])} parts, not {len(expected['items'])}"
-        inner = (compare(e, g, f"{path}[{i}]") for i, (e, g) in enumerate(zip(expected["items"], got["items"])))
+        inner = (_compare(e, g, f"{path}[{i}]") for i, (e, g) in enumerate(zip(expected["items"], got["items"])))
         return next((fault for fault in inner if fault), None)
     if expected["kind"] == "tensor":
         return _compare_tensors(expected, got, path)

@@ -31,7 +31,7 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import torch
 
-from kgen.evaluator.arena import tensors
+from kgen.evaluator.arena import same_bits, tensors
 
 Note = Callable[[str], None]
 
@@ -446,7 +446,7 @@ def _stillness(note: Note) -> Callable[[Any], None]:
         still = _becomes_still()
         if not still:
             note("it works on after forward returned")
-        if not all(_same_bytes(x, copy) for x, copy in zip(found, copies)):
+        if not all(same_bits(x, copy) for x, copy in zip(found, copies)):
             note("its output changes after forward returned")
 
     return look
@@ -467,10 +467,6 @@ def _becomes_still() -> bool:
 def _others_ns() -> int:
     """The CPU time of this process's other threads."""
     return time.process_time_ns() - time.thread_time_ns()
-
-
-def _same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return torch.equal(a.detach().reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
 
 
 # ---- all together ----------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from typing import Any, Callable
 import torch
 
 from kgen.evaluator import driver, profile, walls, watch
-from kgen.evaluator.arena import Arena, describe, map_tensors, nodes, tensors
+from kgen.evaluator.arena import Arena, describe, map_tensors, nodes, same_bits, tensors
 from kgen.evaluator.channel import Channel
 from kgen.evaluator.device_arena import DeviceArena, open_arena
 from kgen.evaluator.reference import construct, set_flags
@@ -42,8 +42,6 @@ _PERTURB_BYTE = 0x80
 _GHZ = 2.0  # upper bound of the clock that torch.cuda._sleep counts, for turning nanoseconds into cycles
 
 _now = time.perf_counter_ns
-_equal = torch.equal
-_empty = torch.empty
 _full = torch.full
 _no_grad = torch.no_grad
 _manual_seed = torch.manual_seed
@@ -65,8 +63,6 @@ class Subject:
     def __init__(self, options: dict[str, Any]) -> None:
         self.device = options["device"]
         self.cuda = self.device != "cpu"
-        self.threads = options["threads"]
-        self.accuracy = options["accuracy"]
         self.shared = options["shared"]
         self.model: torch.nn.Module | None = None
         self.call_model: Callable[..., Any] | None = None
@@ -97,7 +93,6 @@ class Subject:
         state_arena.close()
         init_arena.close()
         self.modes = request["modes"]
-        started = _now()
         if "baseline" in request:
             make = _baseline(request)
         else:
@@ -118,7 +113,7 @@ class Subject:
         self.call_model = self.model
         if request.get("baseline", "eager") != "eager":
             self.call_model = _compiled(self.model, request["baseline"])
-        return {"matched": self.matched, "ns": _now() - started}
+        return {"matched": self.matched}
 
     def _arena(self, fd: int, size: int, *, writable: bool = False) -> Arena | DeviceArena:
         return open_arena(fd, size, self.device, self.shared, writable=writable)
@@ -178,7 +173,7 @@ class Subject:
         return _copy(fresh, x)
 
     def _guarded(self, x: torch.Tensor, guards: list[torch.Tensor]) -> torch.Tensor:
-        """A copy of ``x`` with NaN, or the largest number, on both sides of it: reading beyond it shows, and writing."""
+        """A copy of ``x`` with NaN, or the largest number, on both sides: reading beyond it shows, and writing."""
         span = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride())) if x.numel() else 0
         fill = float("nan") if x.is_floating_point() else True if x.dtype == torch.bool else torch.iinfo(x.dtype).max
         guard = _full((span + 2 * _FENCE,), fill, dtype=x.dtype, device=self.device)
@@ -238,7 +233,7 @@ class Subject:
         gets their memory."""
         held = [x for x, _ in self.held]
         reused = _overlaps(second, tensors([first])) or _overlaps([first, second], held)
-        changed = not all(_same_bits(x, copy) for x, copy in self.held)
+        changed = not all(same_bits(x, copy) for x, copy in self.held)
         self.held.extend((x, x.detach().clone()) for x in tensors([first, second]))
         while sum(x.untyped_storage().nbytes() for x, _ in self.held) > _HELD_BYTES:
             del self.held[0]
@@ -259,10 +254,7 @@ class Subject:
         for name, parameter in _parameters(self.model).items():
             if name in self.weights and not _bitwise(parameter.detach(), self.weights[name]):
                 changed = f"parameter {name}"
-        return {"mutated": changed, "peak_bytes": self._peak_bytes()}
-
-    def _peak_bytes(self) -> int:
-        return torch.cuda.max_memory_allocated() if self.cuda else 0
+        return {"mutated": changed}
 
     # ---- timing --------------------------------------------------------------------------------------------
 
@@ -332,8 +324,9 @@ class Subject:
 
     def go(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """The call that was armed; ``ns`` is its time. The device is idle when the answer goes out."""
+        by_events = self.cuda and request["how"] == "event"
         with _no_grad():
-            ns = self._time_events(request["sleep_ns"]) if request["how"] == "event" and self.cuda else self._time_host()
+            ns = self._time_events(request["sleep_ns"]) if by_events else self._time_host()
         return {"ns": ns, "alias": _overlaps(self.last, tensors([self.previous]))}
 
     def _time_host(self) -> int:
@@ -359,7 +352,7 @@ class Subject:
         return ns
 
     def fetch(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Write out what the last timed call returned, and the buffers after it; whether the inputs are still the same."""
+        """Write out what the last timed call returned, and the buffers after it; whether the inputs are the same."""
         pristine = map_tensors(self.buffers, torch.empty_like)
         recombine(pristine, self.pool, self.key)
         return self._write("output", [self.last, self._state()], 0) | {"mutated": self._mutated(self.buffers, pristine)}
@@ -413,15 +406,7 @@ def _bitwise(a: Any, b: Any) -> bool:
     """Whether two values are the same bit for bit; values of unlike structure are not."""
     if describe(a)[0] != describe(b)[0]:
         return False
-    return all(_same_bits(x, y) for x, y in zip(tensors(a), tensors(b)))
-
-
-def _same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether two tensors of the same size and type are the same bit for bit, however they lie in memory."""
-    if x.is_floating_point():
-        integer = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
-        x, y = x.detach().contiguous().view(integer), y.detach().contiguous().view(integer)
-    return _equal(x, y)
+    return all(same_bits(x, y) for x, y in zip(tensors(a), tensors(b)))
 
 
 def _fences(guard: torch.Tensor) -> torch.Tensor:
@@ -496,6 +481,14 @@ def _put_up_walls(options: dict[str, Any]) -> list[str]:
     ))
 
 
+def _compile_alone() -> None:
+    """Have torch.compile start no processes, which would live on and wait for more to compile. What its environment
+    said was read when the server loaded it."""
+    import torch._inductor.config
+
+    torch._inductor.config.compile_threads = 1
+
+
 def _try_device(device: str) -> None:
     torch.ones(8, 8, device=device) @ torch.ones(8, 8, device=device)
     torch.cuda.synchronize()
@@ -525,6 +518,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     channel.send({"missing_walls": missing})
     look = None
     if options.get("watched"):
+        _compile_alone()
         subject.returned, look = watch.install(options["writable"], options["device"], channel.sock.sendmsg)
     gc.freeze()
     while True:

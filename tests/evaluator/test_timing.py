@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -32,10 +33,11 @@ def runner(name="a", claim=lambda: 1, cuda=False, modes=("eval",)):
     return Runner(name, Worker(claim), cuda, modes, 2.0, 1.0)
 
 
-def timed(samples, outside, synced=(), fetches=()):
+def timed(samples=(1.0,), outside=(0.1,), **seen):
+    """A runner with these samples in one burst, and what else was seen of its calls."""
     found = runner()
-    found.bursts, found.outside, found.synced, found.fetches = [tuple(samples)], list(outside), list(synced), fetches
-    return found
+    found.bursts, found.outside = [tuple(samples)], list(outside)
+    return replace(found, **seen)
 
 
 EAGER = Habits(outside=0.2, unjoined=0.1, fetch=2.0, arm=4.0, settle=3.0, wakeups=1)
@@ -109,50 +111,36 @@ def test_a_finalist_that_fails_is_reported_and_the_others_go_on():
 def test_faster_than_moving_the_data_is_doubted():
     floor = least_ms(4_000_000_000, 1000.0, "cuda")
     assert floor == 1.0
-    assert "less than reading" in doubts(timed([0.5], [0.1]), eager=EAGER, floor_ms=floor)
-    assert not doubts(timed([1.5], [0.1]), eager=EAGER, floor_ms=floor)
+    assert "less than reading" in doubts(timed([0.5]), eager=EAGER, floor_ms=floor)
+    assert not doubts(timed([1.5]), eager=EAGER, floor_ms=floor)
 
 
-def test_time_outside_the_samples_is_doubted():
-    assert "outside its sample" in doubts(timed([1.0], [0.9] * 4), eager=EAGER, floor_ms=0)
-    assert not doubts(timed([1.0], [0.3, 9.0, 9.0, 0.3, 0.3]), eager=EAGER, floor_ms=0)
+DOUBTED = {
+    "time outside the samples": (timed(outside=[0.9] * 4), "outside its sample"),
+    "a tenth of a long call, hidden": (timed([36.0], [4.2] * 4), "outside its sample"),
+    "work that only a synchronisation shows": (timed(synced=[5.0]), "outside its stream"),
+    "work done when the output is fetched": (timed(fetches=[9.0, 8.0]), "its output takes"),
+    "work done before the call": (timed(arms=[30.0, 13.0]), "getting ready"),
+    "work while nothing is asked": (timed(settles=[0.0, 28.0]), "nothing is asked"),
+    "threads that do not sleep": (timed(wakeups=[200, 150]), "wake up"),
+}
+BELIEVED = {
+    "two slow calls of five": timed(outside=[0.3, 9.0, 9.0, 0.3, 0.3]),
+    "launches that a synchronised call has more": timed(synced=[1.2]),
+    "one slow fetch": timed(fetches=[9.0, 2.5]),
+    "one slow start": timed(arms=[30.0, 5.0]),
+    "threads that spin for some milliseconds": timed(settles=[0.0, 6.0]),
+    "threads that woke up once": timed(wakeups=[200, 0]),
+}
 
 
-def test_a_sample_that_hides_a_tenth_of_a_long_call_is_doubted():
-    assert "outside its sample" in doubts(timed([36.0], [4.2] * 4), eager=EAGER, floor_ms=0)
+@pytest.mark.parametrize("subject, words", DOUBTED.values(), ids=DOUBTED)
+def test_what_samples_leave_out_is_doubted(subject, words):
+    assert words in doubts(subject, eager=EAGER, floor_ms=0)
 
 
-def test_work_that_only_a_synchronisation_shows_is_doubted():
-    assert "outside its stream" in doubts(timed([1.0], [0.1], [5.0]), eager=EAGER, floor_ms=0)
-    assert not doubts(timed([1.0], [0.1], [1.2]), eager=EAGER, floor_ms=0)
-
-
-def test_work_done_when_the_output_is_fetched_is_doubted():
-    assert "beside the call" in doubts(timed([1.0], [0.1], fetches=[9.0, 8.0]), eager=EAGER, floor_ms=0)
-    assert not doubts(timed([1.0], [0.1], fetches=[9.0, 2.5]), eager=EAGER, floor_ms=0)
-
-
-def test_work_done_before_the_call_is_doubted():
-    subject = timed([1.0], [0.1])
-    subject.arms = [30.0, 13.0]
-    assert "getting ready" in doubts(subject, eager=EAGER, floor_ms=0)
-    subject.arms = [30.0, 5.0]
-    assert not doubts(subject, eager=EAGER, floor_ms=0)
-
-
-def test_work_while_nothing_is_asked_is_doubted():
-    subject = timed([1.0], [0.1])
-    subject.settles = [0.0, 28.0]
-    assert "nothing is asked" in doubts(subject, eager=EAGER, floor_ms=0)
-    subject.settles = [0.0, 6.0]
-    assert not doubts(subject, eager=EAGER, floor_ms=0)
-
-
-def test_threads_that_do_not_sleep_are_doubted():
-    subject = timed([1.0], [0.1])
-    subject.wakeups = [200, 150]
-    assert "wake up" in doubts(subject, eager=EAGER, floor_ms=0)
-    subject.wakeups = [200, 0]
+@pytest.mark.parametrize("subject", BELIEVED.values(), ids=BELIEVED)
+def test_what_a_busy_machine_does_is_believed(subject):
     assert not doubts(subject, eager=EAGER, floor_ms=0)
 
 

@@ -21,7 +21,7 @@ def _frames():
 
 def _silenced(request, fds):
     request["do"] = "nothing"
-    return {"mutated": "", "peak_bytes": 0}
+    return {"mutated": ""}
 
 
 class ModelNew(nn.Module):
