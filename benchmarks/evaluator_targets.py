@@ -26,7 +26,7 @@ from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import Accuracy, Status, Timing
 from kgen.machine import find_own_tools
 from kgen.problem import load, read_problem
-from kgen.search import Search
+from kgen.search import STRATEGIES
 from kgen.statistics import median_ms, ratio_interval, verdict
 from kgen.sweep import captured
 
@@ -68,7 +68,7 @@ def candidates(evaluator: Evaluator, count: int) -> list[Candidate]:
     """The first candidates that a sweep would try, those with kernels of their own."""
     loaded = load(evaluator.problem)
     design = Design(evaluator.problem, captured(replace(loaded, problem=evaluator.problem)), evaluator.hardware)
-    search = Search(design.options)
+    search = STRATEGIES["coordinate"](design.options)
     found = (design.candidate(search.ask()) for _ in itertools.count())
     return list(itertools.islice((c for c in found if not c.control), count))
 

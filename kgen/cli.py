@@ -39,6 +39,7 @@ _MODES = ("train", "eval", "both")
 _ACCURACIES = ("fp32", "tf32", "kernelbench")
 _BASELINES = ("eager", "compile", "compile-max-autotune")
 _CACHES = ("cold", "warm")
+_STRATEGIES = ("exhaustive", "random", "coordinate")
 
 
 class Commands(click.Group):
@@ -202,6 +203,12 @@ def main() -> None:
     metavar="SECONDS",
     help="Try candidates until the leaders can be timed and all be done after SECONDS; one is tried in any case.",
 )
+@click.option(
+    "--strategy",
+    type=click.Choice(_STRATEGIES),
+    help="Which candidates to try.  [default: exhaustive if the budget allows, else coordinate]",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of what the strategy draws at random.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Compile N candidates at once.")
 @click.option(
     "--fresh", is_flag=True, help="Start over: neither go on with an earlier sweep, nor take over its results."
@@ -217,6 +224,8 @@ def sweep(
     accuracy: str,
     budget: int | None,
     seconds: float | None,
+    strategy: str | None,
+    seed: int,
     jobs: int | None,
     baselines: tuple[str, ...],
     fresh: bool,
@@ -254,6 +263,8 @@ def sweep(
         accuracy=Accuracy(accuracy),
         budget=budget,
         seconds=seconds,
+        strategy=strategy,
+        seed=seed,
         jobs=jobs,
         baselines=baselines,
         fresh=fresh,

@@ -59,6 +59,10 @@ class Kernel:
     outputs: tuple[str, ...]
     overwrites: str | None = None
 
+    def label(self, graph: OpGraph) -> str:
+        """The kernel as a plan's name has it: ``row[gelu, softmax]``."""
+        return f"{self.family}[{', '.join(_label(graph.node(n)) for n in self.nodes)}]"
+
 
 Step = Library | Kernel
 
@@ -401,7 +405,7 @@ def _name(variant: Variant, steps: Sequence[Step]) -> str:
     parts = []
     for step in steps:
         if isinstance(step, Kernel):
-            parts.append(f"{step.family}[{', '.join(_label(graph.node(n)) for n in step.nodes)}]")
+            parts.append(step.label(graph))
         elif graph.node(step.node).op not in _UNNAMED:
             parts.append(f"{_label(graph.node(step.node))}(library)")
     shown = [r for r in variant.rewrites if r not in ("drop_identity", "split_batchnorm")]

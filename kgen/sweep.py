@@ -18,8 +18,8 @@ import time
 from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from typing import Callable, Iterator
+from functools import cached_property
+from typing import Callable
 
 from kgen import events, paths, roofline, statistics, syntax
 from kgen.candidate import SHORT, Candidate
@@ -30,7 +30,7 @@ from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation
 from kgen.graph import Capture, capture
 from kgen.machine import find_own_tools, resolve_device
 from kgen.problem import LoadedProblem, Problem, load
-from kgen.search import Point, Search
+from kgen.search import STRATEGIES, Point, Search, chosen
 from kgen.statistics import Interval, median_ms, ratio_interval
 from kgen.store import Store
 
@@ -49,7 +49,8 @@ class SweepRequest:
     """What a sweep is asked for.
 
     ``budget`` bounds the candidates tried and ``seconds`` the whole sweep, finals included; one candidate is tried in
-    any case. ``fresh`` neither goes on with an earlier sweep nor takes over results.
+    any case. ``strategy`` is one of :data:`kgen.search.STRATEGIES`; by default everything that fits the budget is tried,
+    and what does not is searched. ``fresh`` neither goes on with an earlier sweep nor takes over results.
     """
 
     problem: Problem
@@ -57,6 +58,8 @@ class SweepRequest:
     accuracy: Accuracy = Accuracy.FP32
     budget: int | None = None
     seconds: float | None = None
+    strategy: str | None = None
+    seed: int = 0
     jobs: int | None = None
     baselines: tuple[str, ...] = BASELINES
     fresh: bool = False
@@ -152,6 +155,11 @@ class _Sweep:
     def budget(self) -> int:
         return self.request.budget or DEFAULT_BUDGET[self.design.hardware.device_type]
 
+    @cached_property
+    def strategy(self) -> str:
+        """The name of the strategy, whether it was asked for or not."""
+        return self.request.strategy or chosen(self.design.options, self.budget)
+
     def run(self) -> events.Finished:
         jobs = self.request.jobs or max(1, len(os.sched_getaffinity(0)))
         pool = ThreadPoolExecutor(jobs, thread_name_prefix="kgen-build")
@@ -188,6 +196,8 @@ class _Sweep:
             "budget": self.request.budget,
             "seconds": self.request.seconds,
             "jobs": self.request.jobs,
+            "strategy": self.strategy,
+            "seed": self.request.seed,
             "baselines": self.request.baselines,
         }
         found = None
@@ -246,11 +256,11 @@ class _Sweep:
         Candidates are judged in the order asked for, whichever is built first: so a sweep that was cut off asks for
         the same ones again, and finds them done.
         """
-        search = Search(self.design.options)
+        search = Search(STRATEGIES[self.strategy](self.design.options, self.request.seed), ahead)
         waiting: deque[_Entry] = deque()
-        entries = self._entries(search)
+        seen: set[str] = set()
         while not self._out_of_time():
-            for entry in islice(entries, ahead - len(waiting)):
+            while len(waiting) < ahead and (entry := self._entry(search, seen)):
                 if entry.taken_over is None or entry.taken_over.status is Status.OK:
                     entry.building = pool.submit(builder.build, entry.candidate.source)
                 waiting.append(entry)
@@ -259,19 +269,17 @@ class _Sweep:
             entry = waiting.popleft()
             search.tell(entry.point, self._judge(entry))
 
-    def _entries(self, search: Search) -> Iterator[_Entry]:
-        """Candidates to judge, each source once, as many as the budget allows."""
-        seen: set[str] = set()
-        while len(seen) < self.budget:
-            point = search.ask()
-            if point is None:
-                return
+    def _entry(self, search: Search, seen: set[str]) -> _Entry | None:
+        """The next candidate to judge, each source once; ``None`` where there is none for now, or in the budget."""
+        while len(seen) < self.budget and (point := search.ask()):
             candidate = self.design.candidate(point)
             if candidate.id in seen:
+                search.tell(point, None)
                 continue
             seen.add(candidate.id)
             paths.write_candidate(candidate.id, candidate.source)
-            yield _Entry(point, candidate, taken_over=self._known(candidate))
+            return _Entry(point, candidate, taken_over=self._known(candidate))
+        return None
 
     def _known(self, candidate: Candidate) -> Evaluation | None:
         """What the store knows of the candidate on this problem, in this environment and class."""

@@ -129,6 +129,7 @@ def _environment() -> dict[str, str]:
         (["sweep", "made_up", "--mode", "dream"], "'dream' is not one of"),
         (["sweep", "made_up", "--budget", "0"], "0 is not in the range"),
         (["sweep", "made_up", "--accuracy", "int8"], "'int8' is not one of"),
+        (["sweep", "made_up", "--strategy", "luck"], "'luck' is not one of"),
         (["sweep", "made_up", "--baselines", "eager,jit"], "'jit' is not one of"),
         (["sweep", "made_up", "--baselines", "compile"], "eager has to be among them"),
         (["sweep"], "Missing argument 'PROBLEM'"),
@@ -201,6 +202,8 @@ class Request:
     accuracy: Accuracy
     budget: int | None
     seconds: float | None
+    strategy: str | None
+    seed: int
     jobs: int | None
     baselines: tuple[str, ...]
     fresh: bool
@@ -251,11 +254,12 @@ def news(filled: Filled, state: str) -> Iterator[events.Event]:
 
 def test_sweep_is_given_what_was_typed(conductor: list[Request]) -> None:
     typed = "-D batch_size=16 --mode eval --device cpu --accuracy kernelbench --budget 7 --time 60 --jobs 2 --fresh"
+    typed += " --strategy random --seed 3"
     assert kgen("sweep", "made_up", *typed.split(), "--baselines", "compile,eager").code == 0
     [request] = conductor
     assert (request.problem.overrides, request.problem.asked_mode) == ((("batch_size", 16),), "eval")
     baselines = ("eager", "compile")
-    assert request == Request(request.problem, "cpu", Accuracy.KERNELBENCH, 7, 60.0, 2, baselines, True, None)
+    assert request == Request(request.problem, "cpu", Accuracy.KERNELBENCH, 7, 60.0, "random", 3, 2, baselines, True, None)
 
 
 def test_sweep_compares_with_every_baseline_by_default(conductor: list[Request]) -> None:

@@ -21,7 +21,7 @@ from kgen.design import Design
 from kgen.evaluator.build import read_extension
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import cpu, for_arch
-from kgen.search import Point, Search
+from kgen.search import STRATEGIES, Point
 from kgen.space import Space
 from kgen.templates import Task
 from kgen.templates.cuda import gemm
@@ -173,7 +173,7 @@ def test_first_combination_is_for_the_newest_instructions() -> None:
 
 def test_search_goes_through_both_variants() -> None:
     of = bare(1024, 1024, 1024)
-    search, seen = Search(of.options[:1]), set()
+    search, seen = STRATEGIES["exhaustive"](of.options[:1]), set()
     while (found := search.ask()) is not None:
         search.tell(found, 1.0)
         seen.add(of.options[0].kernels[0][found.choice[0]]["variant"])

@@ -1,131 +1,277 @@
-"""The search: deterministic, never asks twice, asks for everything in the end, and improves each kernel by itself."""
+"""Strategies: deterministic, never ask twice, ask for everything or for a sum of it; and answers in any order."""
 
 from __future__ import annotations
 
 import itertools
+import random
+from collections.abc import Sequence
 
 import pytest
 
-from kgen.search import Option, Point, Search
+from kgen import cli
+from kgen.search import STRATEGIES, KernelSpace, Option, Point, Search, Strategy, chosen, distinct_kernels
 
 
-def combinations(*sizes: int) -> tuple[dict[str, int], ...]:
-    return tuple(dict(zip("abc", values)) for values in itertools.product(*(range(s) for s in sizes)))
+def kernel(name: str, *sizes: int) -> KernelSpace:
+    return KernelSpace(name, [dict(zip("abc", values)) for values in itertools.product(*(range(s) for s in sizes))])
 
 
+SHARED = kernel("row", 3)
 OPTIONS = (
-    Option("one kernel", (combinations(3, 2),)),
-    Option("two kernels", (combinations(2, 2), combinations(3))),
+    Option("one kernel", (kernel("map", 3, 2),)),
+    Option("two kernels", (kernel("column", 2, 2), SHARED)),
     Option("none", ()),
+    Option("shares a kernel", (kernel("gemm", 2), SHARED)),
 )
+SIZE = 6 + 12 + 1 + 6
+
+EVERY = pytest.mark.parametrize("name", STRATEGIES)
+#: Those that ask for every point in the end.
+WHOLE = pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "exhaustive"])
+SEEDS = pytest.mark.parametrize("seed", range(3))
 
 
 def value(point: Point) -> float:
     return 10.0 + point.option + sum(point.choice) % 5
 
 
-def asked(search: Search, most: int = 1000, fail: bool = False) -> list[Point]:
-    found = []
-    for _ in range(most):
-        point = search.ask()
-        if point is None:
-            return found
-        search.tell(point, None if fail else value(point))
+def asked(strategy: Strategy | Search, most: int = 1000, fail: bool = False) -> list[Point]:
+    """What is asked for where each answer comes before the next question."""
+    found: list[Point] = []
+    while len(found) < most and (point := strategy.ask()) is not None:
+        strategy.tell(point, None if fail else value(point))
         found.append(point)
     return found
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_same_seed_and_answers_give_the_same_points(seed: int) -> None:
-    assert asked(Search(OPTIONS, seed)) == asked(Search(OPTIONS, seed))
+def additive(options: Sequence[Option], seed: int = 0) -> dict[Point, float]:
+    """Times of all points in which each kernel has its share, whatever the others are."""
+    draw = random.Random(seed)
+    shares = {k: [draw.uniform(1, 9) for _ in k] for k in distinct_kernels(options)}
+    return {
+        Point(n, choice): n + 1 + sum(shares[k][i] for k, i in zip(option.kernels, choice))
+        for n, option in enumerate(options)
+        for choice in option.choices()
+    }
 
 
-def test_another_seed_gives_another_order() -> None:
-    assert len({tuple(asked(Search(OPTIONS, seed))) for seed in range(5)}) > 1
+# Every strategy --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_no_point_is_asked_for_twice(seed: int) -> None:
-    found = asked(Search(OPTIONS, seed))
+@EVERY
+@SEEDS
+def test_same_seed_and_answers_give_the_same_points(name: str, seed: int) -> None:
+    strategy = STRATEGIES[name]
+    assert asked(strategy(OPTIONS, seed)) == asked(strategy(OPTIONS, seed))
+
+
+@WHOLE
+def test_another_seed_gives_another_order(name: str) -> None:
+    assert len({tuple(asked(STRATEGIES[name](OPTIONS, seed))) for seed in range(5)}) > 1
+
+
+@EVERY
+@SEEDS
+def test_no_point_is_asked_for_twice(name: str, seed: int) -> None:
+    found = asked(STRATEGIES[name](OPTIONS, seed))
     assert len(set(found)) == len(found)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_every_point_is_asked_for_in_the_end(seed: int) -> None:
-    assert len(asked(Search(OPTIONS, seed))) == sum(o.size for o in OPTIONS)
+@WHOLE
+@SEEDS
+@pytest.mark.parametrize("fail", [False, True])
+def test_every_point_is_asked_for_in_the_end(name: str, seed: int, fail: bool) -> None:
+    assert len(asked(STRATEGIES[name](OPTIONS, seed), fail=fail)) == SIZE
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_last_points_of_a_large_option_are_found(seed: int) -> None:
-    option = Option("large", (combinations(6, 6), combinations(6)))
-    assert len(asked(Search([option], seed))) == option.size
+@WHOLE
+def test_last_points_of_a_large_option_are_found(name: str) -> None:
+    option = Option("large", (kernel("a", 6, 6), kernel("b", 6)))
+    assert len(asked(STRATEGIES[name]([option]))) == option.size
 
 
-def test_every_point_is_asked_for_where_all_fail() -> None:
-    assert len(asked(Search(OPTIONS), fail=True)) == sum(o.size for o in OPTIONS)
+@EVERY
+def test_option_without_combinations_is_left_out(name: str) -> None:
+    options = [Option("nothing allowed", (KernelSpace("row", ()),)), Option("none", ())]
+    assert asked(STRATEGIES[name](options)) == [Point(1, ())]
 
 
-def test_every_option_is_opened_with_its_plainest_point() -> None:
-    assert asked(Search(OPTIONS), most=3) == [Point(0, (0,)), Point(1, (0, 0)), Point(2, ())]
+@EVERY
+def test_nothing_is_asked_without_options(name: str) -> None:
+    assert STRATEGIES[name]([]).ask() is None
 
 
-def test_option_without_combinations_is_left_out() -> None:
-    assert asked(Search([Option("nothing allowed", ((),)), Option("none", ())])) == [Point(1, ())]
+@EVERY
+def test_points_are_asked_for_ahead_of_answers(name: str) -> None:
+    strategy = STRATEGIES[name](OPTIONS)
+    found = [strategy.ask() for _ in range(len(OPTIONS) + 4)]
+    assert None not in found and len(set(found)) == len(found)
 
 
-def test_nothing_is_asked_without_options() -> None:
-    assert Search([]).ask() is None
+@EVERY
+def test_point_told_unasked_is_not_asked_for(name: str) -> None:
+    strategy = STRATEGIES[name](OPTIONS)
+    strategy.tell(Point(0, (5,)), 1.0)
+    assert Point(0, (5,)) not in asked(strategy)
 
 
-def test_points_can_be_asked_for_ahead_of_answers() -> None:
-    search = Search(OPTIONS)
-    found = [search.ask() for _ in range(sum(o.size for o in OPTIONS))]
-    assert len(set(found)) == len(found) and search.ask() is None
+@EVERY
+def test_first_points_are_asked_for_first_and_once(name: str) -> None:
+    first = [Point(1, (2, 1)), Point(0, (4,)), Point(1, (2, 1))]
+    found = asked(STRATEGIES[name](OPTIONS, first=first))
+    assert found[:2] == first[:2] and len(set(found)) == len(found)
 
 
-def test_point_told_unasked_is_not_asked_for() -> None:
-    search = Search(OPTIONS)
-    asked(search, most=3)
-    search.tell(Point(0, (5,)), 1.0)
-    assert Point(0, (5,)) not in asked(search)
+def test_command_line_offers_every_strategy() -> None:
+    assert cli._STRATEGIES == tuple(STRATEGIES)
 
 
-def test_kernels_are_improved_one_at_a_time() -> None:
-    option = Option("two", (combinations(8), combinations(8)))
-    search = Search([option])
+# Exhaustive: a sum, not a product --------------------------------------------------------------------------------
+
+
+def test_exhaustive_tries_every_combination_of_every_kernel() -> None:
+    found = asked(STRATEGIES["exhaustive"](OPTIONS))
+    tried = {(k, i) for p in found for k, i in zip(OPTIONS[p.option].kernels, p.choice)}
+    assert tried == {(k, i) for k in distinct_kernels(OPTIONS) for i in range(len(k))}
+
+
+def test_exhaustive_opens_every_option_with_its_plainest_point() -> None:
+    assert asked(STRATEGIES["exhaustive"](OPTIONS), most=4) == [
+        Point(0, (0,)), Point(1, (0, 0)), Point(2, ()), Point(3, (0, 0)),
+    ]  # fmt: skip
+
+
+def test_exhaustive_asks_for_a_sum_of_points() -> None:
+    options = [Option("long", tuple(kernel(str(n), 6, 6) for n in range(4)))]
+    found = asked(STRATEGIES["exhaustive"](options))
+    assert len(found) <= STRATEGIES["exhaustive"].most(options) <= 4 * 36 + 2
+    assert options[0].size == 36**4
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_exhaustive_finds_the_best_of_kernels_that_do_not_influence_each_other(seed: int) -> None:
+    times = additive(OPTIONS, seed)
+    strategy = STRATEGIES["exhaustive"](OPTIONS)
+    found = []
+    while (point := strategy.ask()) is not None:
+        strategy.tell(point, times[point])
+        found.append(point)
+    assert min(times, key=times.__getitem__) in found
+
+
+def test_exhaustive_waits_for_answers_before_it_combines_the_bests() -> None:
+    strategy = STRATEGIES["exhaustive"]([OPTIONS[1]])
+    found = list(iter(strategy.ask, None))
+    assert len(found) == 1 + 3 + 2
+    for point in found:
+        strategy.tell(point, 9.0 - sum(point.choice))
+    assert strategy.ask() == Point(0, (3, 2)) and strategy.ask() is None
+
+
+def test_exhaustive_is_chosen_where_the_sum_fits_the_budget() -> None:
+    most = STRATEGIES["exhaustive"].most(OPTIONS)
+    assert chosen(OPTIONS, most) == "exhaustive" != chosen(OPTIONS, most - 1)
+
+
+# A parameter that all kernels of a file have in common -----------------------------------------------------------
+
+WIDE = [{"tile": t, "bits": b} for t in (1, 2, 4) for b in (512, 256)]
+FILE = Option("file", (KernelSpace("map", WIDE), KernelSpace("row", WIDE[:4]), kernel("gemm", 2)), common="bits")
+
+
+def values_in_common(point: Point) -> set[int]:
+    return {k[i]["bits"] for k, i in zip(FILE.kernels, point.choice) if "bits" in k[i]}
+
+
+@EVERY
+def test_kernels_have_the_same_value_of_a_common_parameter(name: str) -> None:
+    assert all(len(values_in_common(point)) == 1 for point in asked(STRATEGIES[name]([FILE])))
+
+
+@EVERY
+def test_every_value_of_a_common_parameter_is_tried(name: str) -> None:
+    assert {v for p in asked(STRATEGIES[name]([FILE])) for v in values_in_common(p)} == {512, 256}
+
+
+def test_size_counts_points_with_one_value_of_a_common_parameter() -> None:
+    assert FILE.size == 2 * (3 * 2 * 2) == len(set(FILE.choices()))
+
+
+def test_other_kernels_follow_a_change_of_a_common_parameter() -> None:
+    changed = FILE.changed((2, 0, 1), 1, 3)
+    assert [k[i] for k, i in zip(FILE.kernels, changed)] == [{"tile": 2, "bits": 256}, {"tile": 2, "bits": 256}, {"a": 1}]
+
+
+def test_size_is_the_product_of_the_kernels() -> None:
+    assert [option.size for option in OPTIONS] == [6, 12, 1, 6]
+
+
+# What learns -----------------------------------------------------------------------------------------------------
+
+
+def test_coordinate_changes_one_kernel_at_a_time() -> None:
+    option = Option("two", (kernel("a", 8), kernel("b", 8)))
+    strategy = STRATEGIES["coordinate"]([option])
     best, best_value = None, float("inf")
     for _ in range(15):  # every combination of each kernel once
-        point = search.ask()
+        point = strategy.ask()
+        assert point is not None
         if best is not None:
             assert sum(a != b for a, b in zip(point.choice, best)) == 1
         found = float(abs(point.choice[0] - 5) + abs(point.choice[1] - 3))
-        search.tell(point, found)
+        strategy.tell(point, found)
         if found < best_value:
             best, best_value = point.choice, found
     assert best == (5, 3)
 
 
-def test_faster_options_are_asked_for_more_often() -> None:
-    options = [Option(name, (combinations(200),)) for name in ("slow", "fast")]
-    search = Search(options)
+@pytest.mark.parametrize("slow", [10.0, None])
+def test_coordinate_asks_for_faster_options_more_often(slow: float | None) -> None:
+    options = [Option(name, (kernel(name, 200),)) for name in ("slow", "fast")]
+    strategy = STRATEGIES["coordinate"](options)
     counts = [0, 0]
     for _ in range(100):
-        point = search.ask()
+        point = strategy.ask()
+        assert point is not None
         counts[point.option] += 1
-        search.tell(point, 10.0 if point.option == 0 else 1.0)
+        strategy.tell(point, slow if point.option == 0 else 1.0)
     assert counts[1] > counts[0] > 0
 
 
-def test_failed_points_are_no_better_than_slow_ones() -> None:
-    options = [Option(name, (combinations(200),)) for name in ("fails", "works")]
-    search = Search(options)
-    counts = [0, 0]
-    for _ in range(100):
-        point = search.ask()
-        counts[point.option] += 1
-        search.tell(point, None if point.option == 0 else 1.0)
-    assert counts[1] > counts[0] > 0
+# Many points on their way ----------------------------------------------------------------------------------------
 
 
-def test_size_is_the_product_of_the_kernels() -> None:
-    assert [o.size for o in OPTIONS] == [6, 12, 1]
+def asked_by_several(name: str, ahead: int, order: random.Random) -> list[Point]:
+    """What is asked for where as many points as allowed are on their way, and any of them is done with next."""
+    search, found, running = Search(STRATEGIES[name](OPTIONS, seed=1), ahead), [], []
+    while True:
+        while (point := search.ask()) is not None:
+            running.append(point)
+            found.append(point)
+        if not running:
+            return found
+        done = running.pop(order.randrange(len(running)))
+        search.tell(done, value(done))
+
+
+@EVERY
+@pytest.mark.parametrize("ahead", [1, 2, 7, 100])
+def test_points_do_not_depend_on_which_answer_comes_first(name: str, ahead: int) -> None:
+    runs = {tuple(asked_by_several(name, ahead, random.Random(n))) for n in range(10)}
+    assert len(runs) == 1
+
+
+@WHOLE
+def test_every_point_is_asked_for_where_answers_come_in_any_order(name: str) -> None:
+    assert len(asked_by_several(name, 5, random.Random(0))) == SIZE
+
+
+@EVERY
+def test_no_more_points_are_on_their_way_than_allowed(name: str) -> None:
+    search = Search(STRATEGIES[name](OPTIONS), 3)
+    assert len(list(itertools.takewhile(bool, iter(search.ask, 0)))) == 3
+
+
+@EVERY
+def test_one_point_ahead_is_what_the_strategy_asks_by_itself(name: str) -> None:
+    assert asked(Search(STRATEGIES[name](OPTIONS), 1)) == asked(STRATEGIES[name](OPTIONS))

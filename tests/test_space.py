@@ -75,9 +75,10 @@ def test_ruled_out_combinations_have_their_reasons(reference_design: Design) -> 
 
 
 def test_allowed_and_ruled_out_combinations_are_all(reference_design: Design) -> None:
-    allowed = sum(len(k) for option in reference_design.options for k in option.kernels)
-    spaces = [s for choice in reference_design.choices for s in choice.spaces]
-    assert allowed + len(reference_design.rejections()) == sum(s.size for s in spaces)
+    options, choices = reference_design.options, reference_design.choices
+    spaces = {k: s for o, c in zip(options, choices) for k, s in reversed([*zip(o.kernels, c.spaces)])}
+    ruled_out = [r for r in reference_design.rejections() if r.constraint != "device"]
+    assert reference_design.kernel_combinations + len(ruled_out) == sum(s.size for s in spaces.values())
 
 
 def test_blocks_fit_the_device() -> None:

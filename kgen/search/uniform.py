@@ -1,0 +1,16 @@
+"""Points at random: what the other strategies have to beat."""
+
+from __future__ import annotations
+
+from kgen.search.points import Point
+from kgen.search.strategy import Strategy
+
+
+class Random(Strategy):
+    """Any plan, and any combination of its kernels, each as likely as another."""
+
+    name = "random"
+
+    def _next(self) -> Point | None:
+        numbers = [n for n in range(len(self.options)) if self.left(n)]
+        return self.draw(self.random.choice(numbers)) if numbers else None
