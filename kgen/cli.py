@@ -572,6 +572,50 @@ def _log(detail: CandidateDetail) -> str:
 
 
 @main.command()
+@click.argument("problem", required=False)
+@problem_options
+@click.option("--accuracy", type=click.Choice(_ACCURACIES), help="Class of accuracy.  [default: the strictest swept]")
+@click.option("--device", metavar="cpu|cuda|cuda:N", help="Results of this device only.  [default: the latest swept]")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    default="report.html",
+    show_default=True,
+    help="Write the page to FILE.",
+)
+@_db_option
+def report(
+    problem: str | None,
+    overrides: Mapping[str, str],
+    mode: str | None,
+    accuracy: str | None,
+    device: str | None,
+    output: Path,
+    db: str | None,
+) -> None:
+    """Write a page about PROBLEM, or about all problems.
+
+    One file of HTML that opens without a network: who leads, speed against error, the best so far, what each
+    parameter does, the roofline, what failed, and the winner's source. PROBLEM, accuracy and device are as in `best`.
+    """
+    from kgen import lookup, paths
+    from kgen.evaluator.protocol import Accuracy
+    from kgen.report import page, sections
+
+    if problem is None and (overrides or mode):
+        raise click.UsageError("-D and --mode need a PROBLEM", click.get_current_context())
+    paths.check_writable(output)
+    with _store(db) as store:
+        chosen = None if problem is None else [lookup.find(store, problem, overrides, mode).id]
+        wanted = Accuracy(accuracy) if accuracy else None
+        text = page.render(sections.collect(store, problem_ids=chosen, accuracy=wanted, device=device), store.name)
+    paths.write_whole(output, text)
+    click.echo(f"written: {output} ({len(text.encode()) / 1e6:.1f} MB)")
+
+
+@main.command()
 @listing_options
 def problems(listing: Listing) -> None:
     """List the known problems with their sizes.

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kgen import __version__, paths
 from kgen.candidate import Candidate
-from kgen.errors import DiskError, KgenError
+from kgen.errors import KgenError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import Evaluation, Status
 from kgen.machine import find_own_tools, resolve_device
@@ -38,11 +36,11 @@ def export(store: Store, best: BestRow, problem: Problem, file: Path) -> ExportR
     """Verify ``best`` again in fresh processes and write it to ``file``, its figures to ``file.json``.
 
     The text written is the text evaluated, byte for byte. Raises :class:`NotVerifiedError` where it does not pass,
-    and :class:`DiskError` where the file cannot be written; an existing file is replaced only at the very end.
+    and :class:`~kgen.errors.DiskError` where the file cannot be written; an existing one is replaced only at the very end.
     """
     if best.trial is None:
         raise NotVerifiedError(f"{best.problem.title}: there is no right candidate to export")
-    _check_writable(file)
+    paths.check_writable(file)
     source = queries.source(store, best.trial.candidate)
     candidate = Candidate(
         source=source,
@@ -81,25 +79,6 @@ def export(store: Store, best: BestRow, problem: Problem, file: Path) -> ExportR
         "errors": [asdict(e) for e in evaluation.errors],
     }
     beside = file.with_name(file.name + ".json")
-    _write(beside, json.dumps(figures, indent=2) + "\n")
-    _write(file, source)
+    paths.write_whole(beside, json.dumps(figures, indent=2) + "\n")
+    paths.write_whole(file, source)
     return ExportResult(file, beside, evaluation)
-
-
-def _check_writable(file: Path) -> None:
-    """Find out before the work whether the result can be written."""
-    if file.is_dir():
-        raise DiskError(f"{file} is a folder: name a file")
-    if not os.access(file.parent or Path("."), os.W_OK):
-        raise DiskError(f"{file.parent}: no such folder, or it cannot be written")
-
-
-def _write(file: Path, text: str) -> None:
-    """Write aside and rename, so that the file is there whole or not at all."""
-    try:
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, delete=False) as aside:
-            aside.write(text)
-        os.chmod(aside.name, 0o644)
-        os.replace(aside.name, file)
-    except OSError as error:
-        raise DiskError(f"{file}: cannot be written: {error.strerror}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 from kgen.errors import DiskError
@@ -35,15 +36,29 @@ def candidate_file(candidate: str) -> Path:
 
 
 def write_candidate(candidate: str, source: str) -> Path:
-    """The candidate's file, written if it is not there yet: aside first, so that a kill leaves no half of a file."""
+    """The candidate's file, written if it is not there yet."""
     file = candidate_file(candidate)
-    if file.exists():
-        return file
-    aside = file.with_suffix(f".{os.getpid()}.tmp")
+    if not file.exists():
+        write_whole(file, source)
+    return file
+
+
+def check_writable(file: Path) -> None:
+    """Find out before long work whether its result can be written. Raises :class:`DiskError`."""
+    if file.is_dir():
+        raise DiskError(f"{file} is a folder: name a file")
+    if not os.access(file.parent, os.W_OK):
+        raise DiskError(f"{file.parent}: no such folder, or it cannot be written")
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write aside and rename, so that a kill leaves the file whole or as it was; its folder is made. Raises
+    :class:`DiskError`."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_text(source, encoding="utf-8")
-        aside.replace(file)
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, delete=False) as aside:
+            aside.write(text)
+        os.chmod(aside.name, 0o644)
+        os.replace(aside.name, file)
     except OSError as error:
         raise DiskError(f"{file}: cannot be written: {error.strerror or error}") from error
-    return file

@@ -40,6 +40,9 @@ THIRD_PARTY = {
     "kgen.render": allowed("jinja2"),
     "kgen.templates": allowed(in_functions="jinja2"),
     "kgen.store": allowed("sqlalchemy", "alembic"),
+    "kgen.report.page": allowed(in_functions="jinja2"),
+    "kgen.report.library": allowed(in_functions="vl_convert"),
+    "kgen.report.highlight": allowed("pygments"),
     "kgen.store.migrations": allowed("sqlalchemy alembic"),
     "kgen.evaluator": allowed("torch"),  # what the oracle and the workers are made of
     **{f"kgen.evaluator.{name}": allowed() for name in ("protocol", "channel", "locks", "process", "walls")},

@@ -14,17 +14,15 @@ from typing import Any, Sequence
 
 import torch
 
-from kgen.evaluator.protocol import Accuracy
+from kgen.evaluator.protocol import KERNELBENCH_TOLERANCE, MAX_FACTOR, RMS_FACTOR, Accuracy
 
 EPSILON = 2.0**-23  #: of float32
-RMS_FACTOR, MAX_FACTOR = 2.0, 4.0  #: over the whole tensor
 LINE_FACTOR = 3.0  #: for a row or a column
 LINE_ELEMENTS = 8  #: a shorter row or column is not judged alone: it may be small by cancellation
 LUCKY = 16.0  #: the error of a line in which fewer elements count is a matter of luck
 NOISE_SCALE = 100.0  #: at most; a long sum makes errors so much larger than one rounding behind it
 FLOOR_RMS, FLOOR_MAX = 2 * EPSILON, 4 * EPSILON  #: relative to the expected values
 TINY = 1e-36  #: differences below this are differences between denormals
-KERNELBENCH_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,10 @@ class Accuracy(StrEnum):
     KERNELBENCH = "kernelbench"  #: 1e-4 absolute and relative, for comparison with others
 
 
+RMS_FACTOR, MAX_FACTOR = 2.0, 4.0  #: of PyTorch's own error, that ``fp32`` and ``tf32`` allow over a whole tensor
+KERNELBENCH_TOLERANCE = 1e-4
+
+
 class Phase(StrEnum):
     """Where in its evaluation a candidate was."""
 

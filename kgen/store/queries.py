@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
@@ -204,7 +204,13 @@ def best(
 
 
 def choose(finalists: Sequence[Trial]) -> tuple[Trial | None, int]:
-    """The best finalist that is no control, and how many others cannot be told from it.
+    """The best finalist that is no control, and how many others cannot be told from it (:func:`tied`)."""
+    found = tied(finalists)
+    return (found[0], len(found) - 1) if found else (None, 0)
+
+
+def tied(finalists: Sequence[Trial]) -> list[Trial]:
+    """The finalists that are no controls and cannot be told from the fastest of these, the best first.
 
     Where intervals overlap, it is a tie: then fewer kernels, fewer lines of source and the smaller id win. Within one
     sweep its own verdict on ties counts, made from interleaved samples. Of a candidate that was a finalist of several
@@ -214,11 +220,9 @@ def choose(finalists: Sequence[Trial]) -> tuple[Trial | None, int]:
     for trial in finalists:
         if not trial.control:
             first.setdefault(trial.candidate, trial)
-    if not first:
-        return None, 0
-    fastest = max(first.values(), key=_speed)
-    tied = [trial for trial in first.values() if trial is fastest or _is_tie(trial, fastest)]
-    return min(tied, key=lambda trial: (trial.kernels, trial.source_lines, trial.candidate)), len(tied) - 1
+    fastest = max(first.values(), key=_speed, default=None)
+    found = [trial for trial in first.values() if trial is fastest or (fastest and _is_tie(trial, fastest))]
+    return sorted(found, key=lambda trial: (trial.kernels, trial.source_lines, trial.candidate))
 
 
 def _speed(trial: Trial) -> float:
@@ -392,6 +396,44 @@ def _rejections(connection: Connection, sweep_id: str) -> tuple[Rejections, ...]
         .order_by(number.desc(), table.constraint_name)
     )
     return tuple(Rejections(*row) for row in connection.execute(query))
+
+
+# Over several sweeps ---------------------------------------------------------------------------------------------
+
+
+def trials(store: Store, sweeps: Iterable[str], *, right: bool = False) -> list[Trial]:
+    """All candidates of these sweeps, or the right and timed ones only, sweep by sweep in the order judged."""
+    table = models.Trial
+    query = _right().order_by(None) if right else _select_trials()
+    query = query.order_by(table.sweep_id, table.number)
+    with store.database.read() as connection:
+        return [_to_trial(row) for row in _in_chunks(connection, query, table.sweep_id, sweeps)]
+
+
+def baselines(store: Store, sweeps: Iterable[str]) -> dict[str, dict[str, float]]:
+    """The baselines' latest medians in each of these sweeps that timed any, in milliseconds."""
+    with store.database.read() as connection:
+        return _baselines(connection, sweeps)
+
+
+def failures(store: Store, sweeps: Iterable[str]) -> tuple[Failures, ...]:
+    """What failed in these sweeps, by kind, the most frequent first; the example is of the first sweep given."""
+    found: dict[Status, Failures] = {}
+    with store.database.read() as connection:
+        for group in chain.from_iterable(_failures(connection, sweep) for sweep in sweeps):
+            known = found.get(group.status)
+            found[group.status] = replace(known, count=known.count + group.count) if known else group
+    return tuple(sorted(found.values(), key=lambda group: (-group.count, group.status)))
+
+
+def rejections(store: Store, sweeps: Iterable[str]) -> tuple[Rejections, ...]:
+    """What constraints ruled out in these sweeps, the most frequent first. A combination counts in each sweep."""
+    found: dict[str, Rejections] = {}
+    with store.database.read() as connection:
+        for group in chain.from_iterable(_rejections(connection, sweep) for sweep in sweeps):
+            known = found.get(group.constraint)
+            found[group.constraint] = replace(known, count=known.count + group.count) if known else group
+    return tuple(sorted(found.values(), key=lambda group: (-group.count, group.constraint)))
 
 
 # Candidates ----------------------------------------------------------------------------------------------------

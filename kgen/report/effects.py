@@ -1,0 +1,139 @@
+"""Which parameter matters how much: the candidates of each plan grouped by the values of one parameter, and of two.
+
+Groups are made within one plan, since a parameter such as ``k0.block`` belongs to another kernel in another plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Iterable, Mapping, Sequence
+
+from kgen.candidate import ParamValue
+from kgen.store.results import Trial
+
+MOST_PLANS = 8  #: that a page shows the parameters of: those with the fastest candidates
+MOST_PARAMETERS = 12  #: of a plan: those that matter most
+
+
+@dataclass(frozen=True)
+class Group:
+    """The right candidates that have something in common. Speedups are over the fastest baseline."""
+
+    name: str
+    count: int
+    low: float  #: the lower quartile of their speedups
+    middle: float  #: the median
+    high: float  #: the upper quartile
+    best: Trial  #: the fastest of them
+
+    @classmethod
+    def of(cls, name: str, trials: Sequence[Trial]) -> Group:
+        """The group of ``trials``, of which there is at least one, all of them timed."""
+        ordered = sorted(trials, key=speedup)
+        low, middle, high = (ordered[round(share * (len(ordered) - 1))] for share in (0.25, 0.5, 0.75))
+        return cls(name, len(ordered), speedup(low), speedup(middle), speedup(high), ordered[-1])
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a plan, with a group for each of its values.
+
+    ``share`` is how much of the spread of the times it explains by itself, between 0 and 1: the correlation ratio of
+    the logarithms of the speedups (Fisher, "Statistical Methods for Research Workers", 1925), the variance of the
+    groups' means over the whole variance.
+    """
+
+    name: str
+    share: float
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The candidates with one value of each of two parameters, given as places among the parameters' groups."""
+
+    first: int
+    second: int
+    count: int
+    best: Trial
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One fusion plan: its candidates all together, its parameters, the most telling first, and each pair of them."""
+
+    whole: Group
+    parameters: tuple[Parameter, ...]
+    pairs: Mapping[tuple[int, int], tuple[Cell, ...]]
+
+
+def speedup(trial: Trial) -> float:
+    """The speedup of a timed candidate."""
+    assert trial.speedup is not None
+    return trial.speedup
+
+
+def plans(trials: Iterable[Trial], best: Trial | None) -> tuple[Plan, ...]:
+    """The plans of right and timed candidates: that of the ``best``, then those with the fastest candidates."""
+    by_plan: dict[str, list[Trial]] = {}
+    for trial in trials:
+        by_plan.setdefault(trial.plan, []).append(trial)
+    first = best.plan if best else None
+    ordered = sorted(by_plan, key=lambda name: (name != first, -max(map(speedup, by_plan[name]))))
+    return tuple(_plan(name, by_plan[name]) for name in ordered[:MOST_PLANS])
+
+
+def _plan(name: str, trials: Sequence[Trial]) -> Plan:
+    ordered = sorted(trials, key=speedup)
+    names = dict.fromkeys(name for trial in ordered for name in trial.params)
+    columns = {name: [trial.params.get(name) for trial in ordered] for name in names}
+    parameters = [_parameter(name, column, ordered) for name, column in columns.items() if len(set(column)) > 1]
+    parameters.sort(key=lambda parameter: -parameter.share)
+    kept = tuple(parameters[:MOST_PARAMETERS])
+    coded = [_codes(parameter, columns[parameter.name]) for parameter in kept]
+    pairs = {(a, b): _cells(coded[a], coded[b], ordered) for a, b in combinations(range(len(kept)), 2)}
+    return Plan(Group.of(name, ordered), kept, pairs)
+
+
+def _parameter(name: str, column: Sequence[ParamValue | None], trials: Sequence[Trial]) -> Parameter:
+    by_value: dict[ParamValue | None, list[Trial]] = {}
+    for value, trial in zip(column, trials, strict=True):
+        by_value.setdefault(value, []).append(trial)
+    ordered = sorted(by_value, key=_place)
+    return Parameter(name, _share(by_value.values()), tuple(Group.of(_text(v), by_value[v]) for v in ordered))
+
+
+def _place(value: ParamValue | None) -> tuple[bool, float, str]:
+    """Numbers in their order, then words in theirs."""
+    is_number = isinstance(value, (int, float))
+    return (not is_number, float(value) if isinstance(value, (int, float)) else 0.0, str(value))
+
+
+def _text(value: ParamValue | None) -> str:
+    return "none" if value is None else str(value)
+
+
+def _share(groups: Iterable[Sequence[Trial]]) -> float:
+    """The correlation ratio of the logarithms of the speedups."""
+    logs = [[math.log(speedup(trial)) for trial in group] for group in groups]
+    count = sum(map(len, logs))
+    mean = sum(map(sum, logs)) / count
+    between = sum(len(group) * (sum(group) / len(group) - mean) ** 2 for group in logs)
+    whole = sum((value - mean) ** 2 for group in logs for value in group)
+    return between / whole if whole else 0.0
+
+
+def _codes(parameter: Parameter, column: Sequence[ParamValue | None]) -> list[int]:
+    """The place of each value among the parameter's groups."""
+    place = {group.name: number for number, group in enumerate(parameter.groups)}
+    return [place[_text(value)] for value in column]
+
+
+def _cells(first: Sequence[int], second: Sequence[int], ordered: Sequence[Trial]) -> tuple[Cell, ...]:
+    """One cell for each pair of values that occurs; of equal keys a dict keeps the last, which is the fastest."""
+    keys = list(zip(first, second, strict=True))
+    counts, fastest = Counter(keys), dict(zip(keys, ordered, strict=True))
+    return tuple(Cell(*key, count, fastest[key]) for key, count in counts.items())

@@ -1,0 +1,139 @@
+"""The page: sections with the rows of their charts, poured into one file of HTML with everything inside it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Iterator, Mapping, Sequence
+
+import kgen
+from kgen.report import ceilings, charts, effects, highlight, library, rows
+from kgen.report import leaders as table
+from kgen.report.ceilings import Reached, Roof
+from kgen.report.leaders import Leader, Scale
+from kgen.report.sections import Section
+from kgen.views import text
+
+if TYPE_CHECKING:
+    import jinja2
+
+_FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Detail:
+    """How much is told of each problem: ``cells`` of the grid that points are thinned by, ``leaders`` in the table."""
+
+    cells: int
+    leaders: int
+    parameters: bool
+    source: bool
+
+
+FULL, BRIEF = Detail(48, 15, True, True), Detail(12, 5, False, False)
+
+MOST_IN_FULL = 8  #: problems; with more of them, each is told in brief, so that the page stays small
+
+
+@dataclass(frozen=True)
+class Data:
+    """The rows of all charts of one section; a chart that has nothing to show has none. ``candidates`` are described
+    once, by the beginning of their id."""
+
+    candidates: Mapping[str, rows.Named]
+    points: tuple[rows.Point, ...]
+    limits: tuple[rows.Limit, ...]
+    beyond: tuple[rows.Beyond, ...]
+    tried: tuple[rows.Point, ...]
+    steps: tuple[rows.Step, ...]
+    plans: tuple[rows.GroupRow, ...]
+    parameters: tuple[rows.PlanRows, ...]
+    roofs: tuple[Roof, ...]
+    reached: tuple[Reached, ...]
+    failures: tuple[rows.Count, ...]
+    rejections: tuple[rows.Count, ...]
+
+    @classmethod
+    def of(cls, section: Section, detail: Detail) -> Data:
+        """The rows of a section's charts."""
+        plans = effects.plans(section.right, section.best.trial)
+        basis = ceilings.basis(section)
+        points = rows.points(section, detail.cells)
+        limits, beyond = rows.limits(section, points)
+        found = cls(
+            candidates={},
+            points=points,
+            limits=limits,
+            beyond=beyond,
+            tried=rows.tried(section, detail.cells),
+            steps=rows.steps(section),
+            plans=tuple(rows.group(plan.whole) for plan in plans),
+            parameters=tuple(rows.parameters(plan) for plan in plans if plan.parameters and detail.parameters),
+            roofs=ceilings.roofs(section, basis) if basis else (),
+            reached=ceilings.reached(section, basis) if basis else (),
+            failures=tuple(map(rows.failure, section.failures)),
+            rejections=tuple(map(rows.rejection, section.rejections)),
+        )
+        return replace(found, candidates=rows.named(section, found._shown()))
+
+    def _shown(self) -> Iterator[str]:
+        """The candidates that the rows name."""
+        for row in (*self.points, *self.tried, *self.steps, *self.plans, *self.reached):
+            yield row.candidate
+        for plan in self.parameters:
+            for group in chain.from_iterable(parameter.groups for parameter in plan.parameters):
+                yield group.candidate
+            for cell in chain.from_iterable(pair.cells for pair in plan.pairs):
+                yield cell.candidate
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section with all that its part of the page shows."""
+
+    section: Section
+    detail: Detail
+    data: Data
+    leaders: tuple[Leader, ...]
+    scale: Scale
+    source: str | None  #: as HTML
+
+    @classmethod
+    def of(cls, section: Section, detail: Detail) -> Part:
+        """The part of a section."""
+        leaders = table.leaders(section, detail.leaders)
+        source = highlight.html(section.source) if section.source is not None and detail.source else None
+        return cls(section, detail, Data.of(section, detail), leaders, table.scale(leaders), source)
+
+
+def render(sections: Sequence[Section], database: str) -> str:
+    """The whole page; ``database`` names where it comes from. Loads nothing when it is opened, and needs no server."""
+    detail = FULL if len(sections) <= MOST_IN_FULL else BRIEF
+    parts = [Part.of(section, detail) for section in sections]
+    template = _environment().get_template("page.html.j2")
+    return template.render(
+        parts=parts,
+        page={"charts": charts.CHARTS, "config": charts.CONFIG, "sections": [asdict(part.data) for part in parts]},
+        library=library.javascript(),
+        styles=highlight.styles(),
+        database=database,
+        version=kgen.__version__,
+        now=datetime.now(timezone.utc),
+    )
+
+
+def _environment() -> jinja2.Environment:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FOLDER),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["text"] = text
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    return environment

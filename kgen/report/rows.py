@@ -1,0 +1,305 @@
+"""The rows of each chart, made of a section: one dataclass for each kind of row, its fields named as in the charts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Iterable, Sequence
+
+from kgen.evaluator.protocol import KERNELBENCH_TOLERANCE, RMS_FACTOR, Accuracy
+from kgen.report.effects import Cell, Group, Parameter, Plan, speedup
+from kgen.report.sections import Section, fastest_first
+from kgen.report.thinning import thin
+from kgen.report.words import meaning
+from kgen.store.results import Failures, Rejections, SweepRow, Trial
+from kgen.views import text
+
+MOST_LINES = 6  #: sweeps that have a line of their own: the latest
+BEYOND = 30.0  #: a limit of so many times the largest error is told in words: as a line it would flatten the rest
+
+
+@dataclass(frozen=True)
+class Named:
+    """What a candidate is, once for all rows that name it: the page's script gives it to each of them."""
+
+    plan: str
+    params: str
+
+
+@dataclass(frozen=True)
+class Described:
+    """What became of a candidate, or of a baseline, in words: what hovering over it shows beside what it is."""
+
+    candidate: str
+    figures: str
+    time: str
+    relative: str
+    judged: str
+
+
+@dataclass(frozen=True)
+class Point(Described):
+    """A right candidate. ``error`` is over PyTorch's own in float32; ``near`` tells of others that it is drawn for."""
+
+    near: str
+    accuracy: Accuracy
+    number: int
+    speedup: float
+    error: float | None
+    final: bool
+    best: bool
+
+
+@dataclass(frozen=True)
+class Step(Point):
+    """A candidate that ``improves``: it was faster than all before it in its sweep. The last row of a sweep repeats
+    the best at the number of the last candidate, so that the line goes on to there."""
+
+    sweep: str
+    improves: bool
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The error that a class of accuracy allows, or that PyTorch makes, over PyTorch's own in float32."""
+
+    label: str
+    error: float
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """Limits that lie far beyond the chart, in words."""
+
+    label: str
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """Candidates that have something in common: quartiles of their speedups, and the fastest of them."""
+
+    name: str
+    count: int
+    low: float
+    middle: float
+    high: float
+    best: float
+    candidate: str
+
+
+@dataclass(frozen=True)
+class ParameterRows:
+    """A parameter with its values. ``share`` is how much of the spread it explains by itself."""
+
+    name: str
+    meaning: str
+    share: float
+    groups: tuple[GroupRow, ...]
+
+
+@dataclass(frozen=True)
+class CellRow:
+    """One value of each of two parameters: how many candidates, and the fastest of them."""
+
+    x: str
+    y: str
+    count: int
+    speedup: float
+    figures: str
+    candidate: str
+
+
+@dataclass(frozen=True)
+class PairRows:
+    """Two parameters, named by their places, with a cell for each pair of values that occurs."""
+
+    first: int
+    second: int
+    cells: tuple[CellRow, ...]
+
+
+@dataclass(frozen=True)
+class PlanRows:
+    """One plan with its parameters, the most telling first, and each pair of them."""
+
+    name: str
+    count: int
+    parameters: tuple[ParameterRows, ...]
+    pairs: tuple[PairRows, ...]
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many there were of one kind, with an example."""
+
+    kind: str
+    count: int
+    example: str
+    reason: str
+
+
+def named(section: Section, shown: Iterable[str]) -> dict[str, Named]:
+    """What the candidates are that rows name by the beginning of their id."""
+    every = {text.short(trial.candidate): trial for of in (section.trials, *section.others.values()) for trial in of}
+    wanted = dict.fromkeys(name for name in shown if name in every)
+    return {name: Named(every[name].plan, text.params(every[name].params)) for name in wanted}
+
+
+# Speed against error -------------------------------------------------------------------------------------------
+
+
+def points(section: Section, cells: int) -> tuple[Point, ...]:
+    """Right candidates of all classes whose error is known, thinned out class by class; the best is kept."""
+    ids = [row.id for row in section.sweeps]
+    of_class = {section.best.accuracy: section.right}
+    of_class |= {accuracy: fastest_first(trials, ids) for accuracy, trials in section.others.items()}
+    found: list[Point] = []
+    for accuracy, trials in of_class.items():
+        known = [(trial, error) for trial in trials if (error := _error(section, trial, accuracy))]
+        known.sort(key=lambda item: not _is_best(section, item[0]))
+        thinned = thin(known, cells, lambda item: speedup(item[0]), lambda item: math.log(item[1]))
+        found += [_point(section, trial, accuracy, count) for (trial, _), count in thinned]
+    return tuple(found)
+
+
+def limits(section: Section, shown: Sequence[Point]) -> tuple[tuple[Limit, ...], tuple[Beyond, ...]]:
+    """What each class allows: as a line or, where that lies far beyond every error shown, in words.
+
+    That of a class in which nothing was judged here is not known, but for ``kernelbench``, whose allowance is the same
+    everywhere.
+    """
+    anchor = _anchor(section)
+    if not anchor or not shown:
+        return (), ()
+    found = [Limit("PyTorch's own error", 1.0)]
+    for accuracy, rms in section.eager_rms.items():
+        if accuracy is not Accuracy.KERNELBENCH:
+            found.append(Limit(f"most that {accuracy} allows", RMS_FACTOR * rms / anchor))
+    found.append(Limit("most that kernelbench allows", KERNELBENCH_TOLERANCE / anchor))
+    highest = BEYOND * max(RMS_FACTOR, *(point.error or 0.0 for point in shown))
+    far = [f"↑ {limit.label}: {limit.error:.2g} × PyTorch's" for limit in found if limit.error > highest]
+    return tuple(limit for limit in found if limit.error <= highest), tuple(map(Beyond, far))
+
+
+def _anchor(section: Section) -> float | None:
+    """PyTorch's own error in float32, or in the section's own class where float32 was never judged."""
+    return section.eager_rms.get(Accuracy.FP32) or section.eager_rms.get(section.best.accuracy)
+
+
+def _error(section: Section, trial: Trial, accuracy: Accuracy) -> float | None:
+    """The error of a candidate of some class over the anchor; ``None`` where it is not known, or zero."""
+    anchor, own = _anchor(section), section.eager_rms.get(accuracy)
+    return trial.error_ratio * own / anchor if trial.error_ratio and anchor and own else None
+
+
+def _point(section: Section, trial: Trial, accuracy: Accuracy, stands_for: int = 1) -> Point:
+    error = _error(section, trial, accuracy)
+    return Point(
+        **vars(described(trial, error)),
+        near=f"itself and {stands_for - 1} near it" if stands_for > 1 else "itself",
+        accuracy=accuracy,
+        number=trial.number,
+        speedup=speedup(trial),
+        error=error,
+        final=trial.final,
+        best=_is_best(section, trial),
+    )
+
+
+def _is_best(section: Section, trial: Trial) -> bool:
+    return section.best.trial is not None and trial.candidate == section.best.trial.candidate
+
+
+def described(trial: Trial, error: float | None) -> Described:
+    """A timed candidate in words."""
+    how = "a finalist" if trial.final else "screened only"
+    return Described(
+        candidate=text.short(trial.candidate),
+        figures=text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high),
+        time=text.milliseconds(trial.median_ms),
+        relative=text.error_ratio(error),
+        judged=f"{how}, number {trial.number} of sweep {text.short(trial.sweep)}",
+    )
+
+
+# Best so far ---------------------------------------------------------------------------------------------------
+
+
+def tried(section: Section, cells: int) -> tuple[Point, ...]:
+    """The right candidates of the sweeps that have lines, thinned out."""
+    lines = {row.id for row in section.compared[:MOST_LINES]}
+    timed = [trial for trial in section.trials if trial.sweep in lines and trial.speedup is not None]
+    thinned = thin(timed, cells, lambda trial: trial.number, speedup)
+    return tuple(_point(section, trial, section.best.accuracy, count) for trial, count in thinned)
+
+
+def steps(section: Section) -> tuple[Step, ...]:
+    """The best so far of each sweep that has a line."""
+    return tuple(step for sweep in section.compared[:MOST_LINES] for step in _steps(section, sweep))
+
+
+def _steps(section: Section, sweep: SweepRow) -> list[Step]:
+    name = f"{text.short(sweep.id)}, {text.moment(sweep.started_at)}"
+    of_sweep = [trial for trial in section.trials if trial.sweep == sweep.id]
+    found: list[Step] = []
+    for trial in of_sweep:
+        if trial.speedup is not None and (not found or trial.speedup > found[-1].speedup):
+            found.append(Step(**vars(_point(section, trial, sweep.accuracy)), sweep=name, improves=True))
+    return [*found, *(replace(step, number=of_sweep[-1].number, improves=False) for step in found[-1:])]
+
+
+# Parameters ----------------------------------------------------------------------------------------------------
+
+
+def group(item: Group) -> GroupRow:
+    """A group with the fastest of its candidates in words."""
+    return GroupRow(
+        name=item.name,
+        count=item.count,
+        low=item.low,
+        middle=item.middle,
+        high=item.high,
+        best=speedup(item.best),
+        candidate=text.short(item.best.candidate),
+    )
+
+
+def parameters(plan: Plan) -> PlanRows:
+    """A plan with the groups of its parameters, and the cells of each pair of them."""
+    return PlanRows(
+        name=plan.whole.name,
+        count=plan.whole.count,
+        parameters=tuple(
+            ParameterRows(item.name, meaning(item.name), item.share, tuple(map(group, item.groups)))
+            for item in plan.parameters
+        ),
+        pairs=tuple(
+            PairRows(a, b, tuple(_cell(plan.parameters[a], plan.parameters[b], cell) for cell in cells))
+            for (a, b), cells in plan.pairs.items()
+        ),
+    )
+
+
+def _cell(first: Parameter, second: Parameter, cell: Cell) -> CellRow:
+    best = cell.best
+    return CellRow(
+        x=first.groups[cell.first].name,
+        y=second.groups[cell.second].name,
+        count=cell.count,
+        speedup=speedup(best),
+        figures=text.speedup(best.speedup, best.speedup_low, best.speedup_high),
+        candidate=text.short(best.candidate),
+    )
+
+
+# Counts --------------------------------------------------------------------------------------------------------
+
+
+def failure(item: Failures) -> Count:
+    """A kind of failure."""
+    return Count(item.status.value, item.count, text.short(item.example), item.reason)
+
+
+def rejection(item: Rejections) -> Count:
+    """A constraint that ruled combinations out."""
+    return Count(item.constraint, item.count, "", item.reason)

@@ -1,0 +1,129 @@
+"""The page as text: whole, escaped, without anything from outside; and the command that writes it."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+
+import pytest
+from histories import History, fill
+from running import Home
+
+from kgen.report import highlight, page, sections
+from kgen.report.sections import Section
+from kgen.report.words import meaning
+from kgen.store import Store
+
+
+@pytest.fixture(scope="module")
+def text(reported: Path) -> str:
+    with Store.open(str(reported)) as store:
+        return page.render(sections.collect(store), store.name)
+
+
+def test_page_refers_to_nothing_outside(text: str) -> None:
+    own = re.sub(r"<script type=\"module\">.*?</script>", "", text, count=1, flags=re.DOTALL)  # the plotting library
+    assert re.findall(r"(?:src|href)=[\"'](?!#)", own) == []
+    assert set(re.findall(r"https?://[^\"'\s]*", own)) <= {"https://vega.github.io/schema/vega-lite/v6.json"}
+
+
+def test_page_may_load_nothing(text: str) -> None:
+    assert "default-src 'none'" in text
+
+
+def test_every_problem_has_its_part_and_its_line_in_the_overview(text: str) -> None:
+    assert re.findall(r'<article class="part" id="(part-\d)"', text) == ["part-0", "part-1"]
+    assert re.findall(r'<a href="#(part-\d)">(\w+)', text) == [("part-0", "made_up"), ("part-1", "another")]
+
+
+def test_page_about_one_problem_has_no_overview(section: Section) -> None:
+    assert 'class="overview"' not in page.render([section], "kgen.db")
+
+
+def test_text_of_the_database_is_escaped(section: Section) -> None:
+    text = page.render([section], "kgen.db")
+    assert "too wrong: a &lt; &amp;" in text
+    assert "</script> &" not in text
+
+
+def test_rows_stand_in_the_page_as_json(section: Section) -> None:
+    text = page.render([section], "kgen.db")
+    found = re.search(r'<script type="application/json" id="page">(.*?)</script>', text, re.DOTALL)
+    assert found
+    data = json.loads(found[1])["sections"][0]
+    assert {name for name, rows in data.items() if not rows} == {"beyond"}
+
+
+def test_every_candidate_that_a_row_names_is_described_once(section: Section) -> None:
+    data = page.Data.of(section, page.FULL)
+    cells = [cell for plan in data.parameters for pair in plan.pairs for cell in pair.cells]
+    named = {row.candidate for row in (*data.points, *data.tried, *data.steps, *cells)}
+    assert named <= set(data.candidates)
+    assert data.candidates[data.steps[0].candidate].params == "k0.block=128"
+
+
+def test_many_problems_are_told_in_brief(section: Section) -> None:
+    many, _, _ = page.render([section] * (page.MOST_IN_FULL + 1), "kgen.db").partition("<script")
+    assert "<pre" not in many and "data-parameters" not in many
+    assert many.count("<article") == page.MOST_IN_FULL + 1
+
+
+def test_section_without_anything_right_makes_a_page(history: History) -> None:
+    text = page.render(sections.collect(history.store), "kgen.db")
+    assert "no candidate with a kernel of its own was right" in text
+
+
+def test_highlighted_source_is_the_source() -> None:
+    source = 'a = r"""\n__global__ void f(float* x) { x[0] < 1.0f; }\n"""\n\nb = "<&>"\nc = r"""// again\n"""\n'
+    shown = highlight.html(source)
+    assert html.unescape(re.sub(r"</?span[^>]*>", "", shown)) == source
+
+
+def test_kernels_are_highlighted_as_cuda() -> None:
+    assert '<span class="kt">float</span>' in highlight.html('a = r"""\nfloat x;\n"""\n')
+
+
+@pytest.mark.parametrize(
+    ("parameter", "words"),
+    [
+        ("k0.block", "kernel 1: threads in a block"),
+        ("k1.new_axis", "kernel 2: new_axis"),
+        ("train.k0.vec", "kernel 1: elements in one load or store"),
+        ("anything", "anything"),
+    ],
+)
+def test_parameter_is_told_in_words(parameter: str, words: str) -> None:
+    assert meaning(parameter) == words
+
+
+def filled(home: Home) -> Home:
+    with Store.open(str(home.db)) as store:
+        fill(History(store))
+    return home
+
+
+def test_command_writes_the_page(tmp_path: Path) -> None:
+    home = filled(Home(tmp_path))
+    ended = home.kgen("report", "made_up", "-o", "page.html")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith("written: page.html (")
+    assert "made_up" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("nosuch",), "no problem 'nosuch'"),
+        (("-D", "a=1"), "-D and --mode need a PROBLEM"),
+        (("--device", "cuda"), "nothing was swept on cuda"),
+        (("-o", "nosuch/page.html"), "nosuch: no such folder"),
+        (("-o", "."), "is a folder: name a file"),
+    ],
+)
+def test_command_refuses_in_one_line(tmp_path: Path, arguments: tuple[str, ...], line: str) -> None:
+    ended = filled(Home(tmp_path)).kgen("report", *arguments)
+    assert (ended.code, ended.out, len(ended.err.splitlines())) == (2, "", 1)
+    assert line in ended.err
+    assert not (tmp_path / "report.html").exists()
