@@ -8,8 +8,6 @@ import signal
 import sys
 import traceback
 import warnings
-from dataclasses import dataclass
-from functools import wraps
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence, TypeVar
@@ -19,6 +17,7 @@ import click
 import kgen
 from kgen.candidate import SHORT
 from kgen.errors import KgenError, NotFoundError
+from kgen.listing import SWEEPS, Listing, db_option, listing_options, selection_options
 
 if TYPE_CHECKING:
     from kgen.events import Finished
@@ -32,8 +31,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 #: Exit codes besides those of the errors: an answer that is no success, and Ctrl-C.
 NO_SUCCESS = 1
 INTERRUPTED = 130
-
-ROWS = 20  #: how many rows a long listing shows where --limit does not say
 
 _MODES = ("train", "eval", "both")
 _ACCURACIES = ("fp32", "tf32", "kernelbench")
@@ -100,33 +97,6 @@ def _usage(error: click.ClickException) -> str:
     message = " ".join(error.format_message().split())
     context = getattr(error, "ctx", None)
     return f"{message} (see `{context.command_path} --help`)" if context else message
-
-
-@dataclass(frozen=True)
-class Listing:
-    """What every listing command can be asked: JSON instead of a table, which database, how many rows at most."""
-
-    as_json: bool
-    db: str | None
-    limit: int | None
-
-
-def listing_options(function: Command) -> Command:
-    """The options that all listing commands share, given to the command as ``listing``."""
-
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-    @_db_option
-    @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Show at most N rows.")
-    @wraps(function)
-    def command(as_json: bool, db: str | None, limit: int | None, **rest: Any) -> Any:
-        return function(listing=Listing(as_json, db, limit), **rest)
-
-    return command  # type: ignore[return-value]
-
-
-def _db_option(function: Command) -> Command:
-    text = "Database, as a path or a URL.  [default: $KGEN_DB, or kgen.db in ./runs or $KGEN_HOME]"
-    return click.option("--db", metavar="URL", help=text)(function)
 
 
 def problem_options(function: Command) -> Command:
@@ -213,7 +183,7 @@ def main() -> None:
 @click.option(
     "--fresh", is_flag=True, help="Start over: neither go on with an earlier sweep, nor take over its results."
 )
-@_db_option
+@db_option
 @click.option("--json", "as_json", is_flag=True, help="Print each event as one line of JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the table at the end only.")
 def sweep(
@@ -339,7 +309,7 @@ def _next_command(problem: Problem, reference: str, db: str | None, finished: Fi
     show_default=True,
     help="What a timed call finds in the device's cache: nothing of use, or what the call before it left.",
 )
-@_db_option
+@db_option
 @click.option("--json", "as_json", is_flag=True, help="Print one object of JSON; notices go to stderr.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
 def evaluate(
@@ -403,21 +373,19 @@ def evaluate(
 @click.argument("problem", required=False)
 @problem_options
 @click.option("--accuracy", type=click.Choice(_ACCURACIES), help="Class of accuracy.  [default: the strictest swept]")
-@click.option("--device", metavar="cpu|cuda|cuda:N", help="Results of this device only.  [default: the latest swept]")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Verify again, and write to FILE."
 )
-@listing_options
+@listing_options("device", "since", "before")
 def best(
     problem: str | None,
     overrides: Mapping[str, str],
     mode: str | None,
     accuracy: str | None,
-    device: str | None,
     output: Path | None,
     listing: Listing,
 ) -> int:
-    """Show the best candidate of each problem, or of PROBLEM.
+    """Show the best candidate of each problem, or of PROBLEM, on the device swept last.
 
     Speedups are over the fastest baseline, with their interval. With -o the winner is verified again in a fresh
     process and written to FILE, with what was measured in FILE.json beside it. Files that `kgen eval` judged are left
@@ -432,11 +400,11 @@ def best(
     with _store(listing.db) as store:
         chosen = None if problem is None else [lookup.find(store, problem, overrides, mode).id]
         wanted = Accuracy(accuracy) if accuracy else None
-        rows = queries.best(store, problem_ids=chosen, accuracy=wanted, device=device, limit=listing.limit)
+        rows = queries.best(store, problem_ids=chosen, accuracy=wanted, among=listing.among, limit=listing.limit)
         if problem is None:
             return _show_bests(rows, listing)
         if not rows:
-            given = [f"--{name} {value}" for name, value in (("accuracy", accuracy), ("device", device)) if value]
+            given = [*([f"--accuracy {accuracy}"] if accuracy else []), *listing.given]
             filters = " ".join(["", "with", *given] if given else [])
             raise NotFoundError(f"{problem} was never swept{filters}, into {store.name}: `kgen sweep` does it")
         return _show_best(store, rows[0], output, listing)
@@ -445,13 +413,10 @@ def best(
 def _show_bests(rows: Sequence[BestRow], listing: Listing) -> int:
     from kgen.paths import candidate_file
     from kgen.views import plain, tables
-    from kgen.views.console import console
 
-    if listing.as_json:
-        files = [candidate_file(row.trial.candidate) if row.trial else None for row in rows]
-        click.echo(plain.dumps([plain.best(row, file) for row, file in zip(rows, files, strict=True)]))
-    else:
-        tables.bests(console(), rows)
+    files = [candidate_file(row.trial.candidate) if row.trial else None for row in rows]
+    found = [plain.best(row, file) for row, file in zip(rows, files, strict=True)]
+    listing.answer(found, lambda console: tables.bests(console, rows))
     return 0 if any(row.beats_baseline for row in rows) else NO_SUCCESS
 
 
@@ -459,20 +424,17 @@ def _show_best(store: Store, row: BestRow, output: Path | None, listing: Listing
     from kgen.paths import write_candidate
     from kgen.store import queries
     from kgen.views import plain, tables
-    from kgen.views.console import console
 
     file = write_candidate(row.trial.candidate, queries.source(store, row.trial.candidate)) if row.trial else None
-    if listing.as_json:
-        click.echo(plain.dumps(plain.best(row, file)))
-    else:
-        tables.best(console(), row, file)
+    found = plain.best(row, file)
+    listing.answer(found, lambda console: tables.best(console, row, file), rows=[found])
     if not row.beats_baseline:
         return _say(_why_not_better(row), NO_SUCCESS)
     if output:
         from kgen.export import export
 
         export(store, row, queries.problem(store, row.problem.id), output)
-        click.echo(f"verified again and written: {output}, with its figures in {output}.json", err=listing.as_json)
+        click.echo(f"verified again and written: {output}, with its figures in {output}.json", err=listing.as_json or listing.as_csv)
     return 0
 
 
@@ -488,7 +450,7 @@ def _why_not_better(row: BestRow) -> str:
 
 @main.command()
 @click.argument("problem", required=False)
-@listing_options
+@listing_options(*SWEEPS)
 def history(problem: str | None, listing: Listing) -> None:
     """List the sweeps and the files that `kgen eval` judged, the latest first.
 
@@ -497,65 +459,77 @@ def history(problem: str | None, listing: Listing) -> None:
     from kgen import lookup
     from kgen.store import queries
     from kgen.views import plain, tables
-    from kgen.views.console import console
 
     with _store(listing.db) as store:
         name = lookup.problem_name(problem) if problem else None
-        rows = queries.sweeps(store, name=name, limit=listing.limit or ROWS)
-        if name and not rows:
+        rows = queries.sweeps(store, name=name, among=listing.among, limit=listing.rows)
+        if name and not rows and not queries.problems(store, name=name):
             raise NotFoundError(f"{problem} was never swept, nor a file judged on it, into {store.name}")
-    if listing.as_json:
-        click.echo(plain.dumps([plain.sweep_row(row) for row in rows]))
-    else:
-        tables.sweeps(console(), rows)
+    listing.answer([plain.sweep_row(row) for row in rows], lambda console: tables.sweeps(console, rows))
 
 
 @main.command()
 @click.argument("identity", metavar="SWEEP|CANDIDATE")
 @click.option("--source", is_flag=True, help="Print the candidate's source only.")
 @click.option("--log", is_flag=True, help="Print the log of the candidate's latest evaluation only.")
-@listing_options
+@listing_options("status")
 def show(identity: str, source: bool, log: bool, listing: Listing) -> None:
     """Show one sweep or candidate in full.
 
-    It is named by its id, or by the beginning of it.
+    It is named by its id, or by the beginning of it. With --status the candidates of a sweep that came to this (ok,
+    wrong_values, ...) are listed. CSV has the leaders of a sweep, or the evaluations of a candidate.
     """
     from kgen.store import queries
 
     with _store(listing.db) as store:
         kind, name = queries.resolve(store, identity)
         if kind == "candidate":
+            if listing.status:
+                raise click.UsageError(f"{identity} is a candidate: --status needs a sweep")
             _show_candidate(queries.candidate(store, name), source, log, listing)
         elif source or log:
             raise click.UsageError(f"{identity} is a sweep: --source and --log need a candidate")
+        elif listing.status:
+            _show_trials(store, name, listing)
         else:
-            _show_sweep(queries.sweep(store, name, leaders=listing.limit or ROWS), listing)
+            _show_sweep(queries.sweep(store, name, leaders=listing.rows), listing)
 
 
 def _show_sweep(detail: SweepDetail, listing: Listing) -> None:
     from kgen.views import plain, tables
-    from kgen.views.console import console
 
-    if listing.as_json:
-        click.echo(plain.dumps(plain.sweep_detail(detail)))
-    else:
-        tables.sweep(console(), detail)
+    found = plain.sweep_detail(detail)
+    listing.answer(found, lambda console: tables.sweep(console, detail), rows=found["leaders"])
+
+
+def _show_trials(store: Store, sweep: str, listing: Listing) -> None:
+    from kgen.evaluator.protocol import Status
+    from kgen.store import queries
+    from kgen.views import plain, tables
+
+    if listing.status not in set(Status):
+        raise click.UsageError(f"no candidate is {listing.status}: with a sweep --status is what candidates came to")
+    trials = queries.of_status(store, sweep, Status(listing.status), listing.rows)
+    reasons = queries.reasons(store, sweep, (trial.candidate for trial in trials))
+    found = [plain.trial(trial, reasons[trial.candidate]) for trial in trials]
+    listing.answer(found, lambda console: tables.trials(console, trials, reasons))
 
 
 def _show_candidate(detail: CandidateDetail, source: bool, log: bool, listing: Listing) -> None:
     from kgen.paths import candidate_file
+    from kgen.views import detail as view
     from kgen.views import plain, tables
-    from kgen.views.console import console
 
     file = candidate_file(detail.id)
-    if listing.as_json:
-        click.echo(plain.dumps(plain.candidate_detail(detail, file)))
-    elif source:
+    if source:
+        from kgen.views.console import console
+
         tables.source(console(), detail.source)
     elif log:
         click.echo(_log(detail))
     else:
-        tables.candidate(console(), detail, file)
+        found = plain.candidate_detail(detail, file)
+        listing.answer(found, lambda console: view.candidate(console, detail, file), rows=found["evaluations"])
 
 
 def _log(detail: CandidateDetail) -> str:
@@ -585,7 +559,7 @@ def _log(detail: CandidateDetail) -> str:
     show_default=True,
     help="Write the page to FILE.",
 )
-@_db_option
+@db_option
 def report(
     problem: str | None,
     overrides: Mapping[str, str],
@@ -616,7 +590,139 @@ def report(
 
 
 @main.command()
-@listing_options
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@listing_options()
+def compare(a: str, b: str, listing: Listing) -> None:
+    """Compare B with A: two sweeps, two candidates, or two environments.
+
+    Each is named by its id, or by the beginning of it; `kgen show SWEEP` names the sweep's environment. B is faster,
+    slower, the same, or one cannot tell: from raw samples, with the interval of how many times as fast it is. Of sweeps
+    and environments the best are compared, the baselines, and the candidates that both timed (--limit).
+    """
+    from kgen.store import comparison, queries
+    from kgen.views import plain, tables
+
+    with _store(listing.db) as store:
+        named = [queries.resolve(store, text, ("sweep", "candidate", "environment")) for text in (a, b)]
+        (kind, first), (other_kind, second) = named
+        if kind != other_kind:
+            raise click.UsageError(f"{a} is a {kind} and {b} a {other_kind}: name two of the same")
+        compared = {
+            "sweep": comparison.sweeps,
+            "candidate": comparison.candidates,
+            "environment": comparison.environments,
+        }[kind](store, first, second, listing.rows)
+    rows = [plain.comparison(item) for item in compared]
+    value = {"kind": kind, "a": first, "b": second, "comparisons": rows}
+    names = [f"{kind} {text}" for text in (first, second)]
+    listing.answer(value, lambda console: tables.comparisons(console, *names, compared), rows=rows)
+
+
+@main.command()
+@click.argument("query", required=False)
+@click.option("--schema", is_flag=True, help="Print what the tables and their columns mean instead.")
+@listing_options()
+def sql(query: str | None, schema: bool, listing: Listing) -> None:
+    """Ask the database one question in SQL.
+
+    QUERY is one SELECT, or - to read it from standard input. The database is opened so that nothing can be changed.
+    """
+    from kgen.store import sql as asking
+    from kgen.views import plain, tables
+
+    if schema:
+        listing.answer(asking.schema(), lambda console: console.out(asking.schema_page()), rows=asking.columns())
+        return
+    if query is None:
+        raise click.UsageError("name a QUERY, or --schema", click.get_current_context())
+    text = sys.stdin.read() if query == "-" else query
+    with _store(listing.db) as store, asking.ask(store, text) as answer:
+        rows = list(islice(answer.rows, listing.limit))
+    found = [dict(zip(answer.columns, row, strict=True)) for row in rows]
+    listing.answer(found, lambda console: tables.answer(console, answer.columns, rows))
+
+
+@main.command()
+@click.argument("problem", required=False)
+@click.option("--failed", is_flag=True, help="Drop only what failed in these sweeps, so that it may be tried again.")
+@click.option("--even-best", is_flag=True, help="Drop sweeps that have the best of their problem, too.")
+@click.option("--yes", is_flag=True, help="Drop it; else only show what would be dropped.")
+@listing_options(*SWEEPS)
+def prune(problem: str | None, failed: bool, even_best: bool, yes: bool, listing: Listing) -> None:
+    """Drop sweeps and what belongs to nothing else, or the candidates that failed in them.
+
+    Say which: those of PROBLEM, by --device, --status, --since and --before, or --failed for all of them. Nothing is
+    dropped without --yes. Sweeps that run are never dropped; those with the best of their problem are kept.
+    """
+    from kgen import lookup, paths
+    from kgen.store import pruning
+    from kgen.views import plain, tables
+
+    if not (problem or failed or listing.given):
+        raise click.UsageError("say what to drop: PROBLEM, a filter or --failed", click.get_current_context())
+    with _store(listing.db) as store:
+        name = lookup.problem_name(problem) if problem else None
+        found = pruning.prune(
+            store, name=name, among=listing.among, failed=failed, even_best=even_best, really=yes
+        )
+    if yes:
+        paths.remove_files(found.candidates, found.logs)
+    listing.answer(plain.pruned(found, yes), lambda console: tables.pruned(console, found, yes), rows=[found.rows])
+    if not yes and not found.nothing:
+        click.echo("nothing was dropped yet: the same command with --yes does it", err=True)
+
+
+@main.command("export-history")
+@click.argument("problem", required=False)
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE.  [default: stdout]")
+@selection_options
+def export_history(problem: str | None, output: Path | None, listing: Listing) -> None:
+    """Write histories as JSON Lines, for `kgen import`.
+
+    All of the database, or the sweeps of PROBLEM and of the filters, with everything that they name. What the lines
+    hold is described in docs/history-format.md.
+    """
+    from kgen import lookup, paths
+    from kgen.store import exchange
+
+    if output:
+        paths.check_writable(output)
+    with _store(listing.db) as store:
+        name = lookup.problem_name(problem) if problem else None
+        lines = (f"{line}\n" for line in exchange.export(store, name=name, among=listing.among))
+        if output:
+            paths.write_whole(output, lines)
+        else:
+            for line in lines:
+                click.echo(line, nl=False)
+
+
+@main.command("import")
+@click.argument("path", metavar="FILE|DIR", type=click.Path(path_type=Path))
+@db_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def import_history(path: Path, db: str | None, as_json: bool) -> None:
+    """Bring histories from FILE, or from all .json and .jsonl files in DIR, into the database.
+
+    They come from `kgen export-history`. What is there already stays, so that importing twice changes nothing. Where
+    one line is damaged, nothing at all is imported.
+    """
+    from kgen.store import Store, exchange
+    from kgen.views import plain, tables
+    from kgen.views.console import console
+
+    files = exchange.files(path)
+    with Store.open(db, notice=_tell) as store:
+        imported = exchange.bring_in(store, files)
+    if as_json:
+        click.echo(plain.dumps({"files": [str(file) for file in files], **vars(imported)}))
+    else:
+        tables.imported(console(), imported)
+
+
+@main.command()
+@listing_options()
 def problems(listing: Listing) -> None:
     """List the known problems with their sizes.
 
@@ -624,18 +730,15 @@ def problems(listing: Listing) -> None:
     """
     from kgen.problem import problem_files, sizes
     from kgen.views import plain, tables
-    from kgen.views.console import console
 
     files = dict(islice(problem_files().items(), listing.limit))
     found = {name: sizes(path.read_text(encoding="utf-8")) for name, path in files.items()}
-    if listing.as_json:
-        click.echo(plain.dumps([plain.problem_file(name, path, found[name]) for name, path in files.items()]))
-    else:
-        tables.problem_files(console(), files, found)
+    rows = [plain.problem_file(name, path, found[name]) for name, path in files.items()]
+    listing.answer(rows, lambda console: tables.problem_files(console, files, found))
 
 
 @main.command()
-@listing_options
+@listing_options()
 def doctor(listing: Listing) -> int:
     """Check what this machine has and lacks.
 
@@ -643,11 +746,7 @@ def doctor(listing: Listing) -> int:
     """
     from kgen import doctor as checks
     from kgen.views import plain, tables
-    from kgen.views.console import console
 
     found = checks.run(listing.db)[: listing.limit]
-    if listing.as_json:
-        click.echo(plain.dumps([plain.check(item) for item in found]))
-    else:
-        tables.checks(console(), found)
+    listing.answer([plain.check(item) for item in found], lambda console: tables.checks(console, found))
     return 0 if all(item.ok for item in found if item.needed) else NO_SUCCESS

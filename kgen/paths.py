@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import Iterable
 
 from kgen.errors import DiskError
 
@@ -51,14 +52,26 @@ def check_writable(file: Path) -> None:
         raise DiskError(f"{file.parent}: no such folder, or it cannot be written")
 
 
-def write_whole(file: Path, text: str) -> None:
-    """Write aside and rename, so that a kill leaves the file whole or as it was; its folder is made. Raises
-    :class:`DiskError`."""
+def write_whole(file: Path, text: str | Iterable[str]) -> None:
+    """Write a text, or its parts while they are made: aside, and rename, so that the file is whole or as it was. Its
+    folder is made. Raises :class:`DiskError`."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, delete=False) as aside:
-            aside.write(text)
+            try:
+                aside.writelines([text] if isinstance(text, str) else text)
+            except BaseException:
+                os.unlink(aside.name)
+                raise
         os.chmod(aside.name, 0o644)
         os.replace(aside.name, file)
     except OSError as error:
         raise DiskError(f"{file}: cannot be written: {error.strerror or error}") from error
+
+
+def remove_files(candidates: Iterable[str], logs: Iterable[str]) -> None:
+    """Remove the sources of candidates and the logs that are gone from the database, as far as they lie here."""
+    own = home().resolve()
+    for file in (*map(candidate_file, candidates), *map(Path, logs)):
+        if file.resolve().is_relative_to(own):
+            file.unlink(missing_ok=True)

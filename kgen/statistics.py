@@ -7,6 +7,7 @@ to the Bootstrap", 1993, chapter 13).
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 from statistics import median
@@ -83,6 +84,31 @@ def ratio_interval(
     ratios.sort()
     cut = int((1 - confidence) / 2 * (resamples - 1))
     return Interval(min(ratios[cut], mid), mid, max(ratios[-1 - cut], mid))
+
+
+def median_interval(timing: Timing, *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0) -> Interval:
+    """A subject's time in milliseconds, with its bootstrap interval over bursts.
+
+    It holds for the session alone: what slowed the machine for all of it is in it. Raises ``ValueError`` where there is
+    no sample.
+    """
+    medians = burst_medians(timing)
+    if not medians:
+        raise ValueError("no samples")
+    generator = random.Random(seed)
+    drawn = sorted(median(generator.choices(medians, k=len(medians))) for _ in range(resamples))
+    cut = int((1 - confidence) / 2 * (resamples - 1))
+    mid = median(medians)
+    return Interval(min(drawn[cut], mid), mid, max(drawn[-1 - cut], mid))
+
+
+def quotient(above: Interval, below: Interval) -> Interval:
+    """The quotient of two estimates that were made apart: errors of independent factors add in quadrature where factors
+    are added, on a logarithmic scale (the delta method; Casella and Berger, "Statistical Inference", 2002, 5.5.4)."""
+    mid = above.mid / below.mid
+    down = math.hypot(math.log(above.mid / above.low), math.log(below.high / below.mid))
+    up = math.hypot(math.log(above.high / above.mid), math.log(below.mid / below.low))
+    return Interval(mid * math.exp(-down), mid, mid * math.exp(up))
 
 
 def verdict(interval: Interval, resolution: float = RESOLUTION) -> str:

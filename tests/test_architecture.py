@@ -30,6 +30,7 @@ def allowed(at_top: str = "", in_functions: str = "") -> Allowed:
 THIRD_PARTY = {
     "kgen": allowed(),
     "kgen.cli": allowed("click"),
+    "kgen.listing": allowed("click"),
     "kgen.views": allowed("rich"),
     "kgen.doctor": allowed(in_functions="torch"),
     "kgen.problem": allowed(in_functions="torch"),

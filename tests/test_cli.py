@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -27,7 +29,8 @@ from kgen.problem import Problem
 from kgen.store import Store
 
 ROOT = Path(__file__).parents[1]
-LISTING = ("best", "doctor", "history", "problems", "show")
+LISTING = ("best", "compare", "doctor", "history", "problems", "prune", "show", "sql")
+SELECTING = ("export-history", "history", "prune")
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,12 @@ def test_command_and_each_of_its_options_has_help(name: str) -> None:
 
 @pytest.mark.parametrize("name", LISTING)
 def test_listing_command_has_the_shared_options(name: str) -> None:
-    assert {"as_json", "db", "limit"} <= {option.name for option in main.commands[name].params}
+    assert {"as_json", "as_csv", "db", "limit"} <= {option.name for option in main.commands[name].params}
+
+
+@pytest.mark.parametrize("name", SELECTING)
+def test_command_that_selects_sweeps_has_every_filter(name: str) -> None:
+    assert {"device", "status", "since", "before"} <= {option.name for option in main.commands[name].params}
 
 
 def test_page_of_the_command_line_is_current() -> None:
@@ -142,6 +150,18 @@ def _environment() -> dict[str, str]:
         (["best", "made_up", "--accuracy", "tf32"], "never swept with --accuracy tf32"),
         (["history", "no_such"], "never swept"),
         (["show", "ffff"], "no sweep or candidate 'ffff'"),
+        (["history", "--status", "great"], "'great' is not one of running"),
+        (["history", "--since", "yesterday"], "neither a date"),
+        (["history", "--json", "--csv"], "exclude each other"),
+        (["best", "made_up", "--since", "2126-01-01"], "never swept with --since"),
+        (["compare", "ffff", "eeee"], "no sweep or candidate or environment 'ffff'"),
+        (["sql"], "name a QUERY"),
+        (["sql", "DELETE FROM sweep"], "only reads"),
+        (["sql", "SELECT title FROM sweep"], "no such column: title"),
+        (["prune"], "say what to drop"),
+        (["import", "missing.jsonl"], "missing.jsonl: cannot be read"),
+        (["import", "problems/made_up.py"], "line 1: is no JSON"),
+        (["export-history", "-o", "missing/h.jsonl"], "missing: no such folder"),
         (["history", "--db", "missing.db"], "no database at missing.db"),
         (["history", "--db", "problems/made_up.py"], "is not a kgen database"),
         (["history", "--db", "nonsense://x"], "no database URL"),
@@ -419,7 +439,7 @@ def test_history_shows_no_more_than_its_limit(won: Filled) -> None:
 
 def test_show_sweep_tells_leaders_failures_and_rejections(won: Filled) -> None:
     out = kgen("show", won.sweep[:8]).out
-    for fact in (candidate("winner").id[:12], "row 3 is off", "1024 at most", "2 of 10 combinations tried, 1 right"):
+    for fact in (candidate("winner").id[:12], "row 3 is off", "1024 at most", "1 of 10 combinations timed, 1 failed, 1 rejected"):
         assert fact in out
 
 
@@ -455,8 +475,111 @@ def test_show_log_is_the_log_file(won: Filled, folder: Path) -> None:
     assert kgen("show", candidate("winner").id, "--log").out == "all of it\n"
 
 
+def test_show_candidate_draws_the_plan_with_its_kernels(won: Filled) -> None:
+    out = kgen("show", candidate("winner").id).out
+    assert re.search(r"linear +library\s+gelu +─ k0 row: block=128", out)
+
+
+def test_show_candidate_has_the_source_the_build_log_and_the_interval(won: Filled) -> None:
+    out = kgen("show", candidate("winner").id).out
+    assert re.search(r"^winner$", out, re.MULTILINE)
+    for fact in ("build log", "a log", "1.25 ms [1.25, 1.25]"):
+        assert fact in out
+
+
+def test_show_candidate_tells_how_near_the_ceilings_it_comes(filled: Filled) -> None:
+    kept = {"flops": 10**9, "nbytes": 10**6, "copy_gbytes_per_second": 10.0, "float32_tflops": 5.0}
+    filled.sweep = filled.store.start_sweep(
+        problem=filled.problem,
+        environment=filled.environment,
+        accuracy=filled.accuracy,
+        device="cpu",
+        arguments={},
+        combinations=1,
+        budget=1,
+        roofline=kept | {"tf32_tflops": None, "float16_tflops": None},
+    )
+    filled.finish(candidate("winner"), 1.4, 1.5, 1.6)  # 2 ms
+    assert "0.5 TFLOP/s, 10% of float32; 0.0005 TB/s, 5% of a copy" in kgen("show", candidate("winner").id).out
+    [evaluation] = kgen("show", candidate("winner").id, "--json").json["evaluations"]
+    assert evaluation["trials"][0]["achieved"]["fraction"] == pytest.approx(0.1)
+
+
+def test_show_lists_the_candidates_of_a_status(won: Filled) -> None:
+    [row] = kgen("show", won.sweep, "--status", "wrong_values", "--json").json
+    assert (row["candidate"], row["reason"]) == (candidate("wrong").id, "row 3 is off")
+    assert "row 3 is off" in kgen("show", won.sweep, "--status", "wrong_values").out
+
+
+def test_history_is_filtered(won: Filled) -> None:
+    assert [row["sweep"] for row in kgen("history", "--status", "finished", "--json").json] == [won.sweep]
+    assert kgen("history", "--device", "cuda", "--json").json == []
+    assert kgen("history", "--before", "1d", "--json").json == []
+
+
+def test_history_as_csv_has_a_heading_and_a_line_for_each_sweep(won: Filled) -> None:
+    [row] = csv.DictReader(kgen("history", "--csv").out.splitlines())
+    assert (row["sweep"], row["best.speedup"], row["environment.device"]) == (won.sweep, "1.5", "a cpu")
+
+
 def test_source_of_a_sweep_is_refused(won: Filled) -> None:
     assert kgen("show", won.sweep, "--source").code == 2
+
+
+# Compare, SQL, prune, import and export ------------------------------------------------------------------------
+
+
+def test_compare_tells_who_is_faster(won: Filled) -> None:
+    second = Filled(won.store)
+    second.finish(candidate("another"), 1.4, 1.5, 1.6)
+    won.store.finish_sweep(second.sweep, "finished", 1.0, candidate("another").id)
+    [row] = kgen("compare", won.sweep, second.sweep, "--json").json["comparisons"]
+    assert (row["what"], row["a"]["subject"], row["verdict"]) == ("best", candidate("winner").id, "same")
+    assert "same" in kgen("compare", won.sweep, second.sweep).out
+
+
+def test_compare_of_unlike_things_is_refused(won: Filled) -> None:
+    answer = kgen("compare", won.sweep, candidate("winner").id)
+    assert (answer.code, "name two of the same" in answer.err) == (2, True)
+
+
+def test_sql_answers_with_names(won: Filled) -> None:
+    query = "SELECT state, count(*) AS sweeps FROM sweep GROUP BY state"
+    assert kgen("sql", query, "--json").json == [{"state": "finished", "sweeps": 1}]
+    assert kgen("sql", query, "--csv").out == "state,sweeps\nfinished,1\n"
+    assert kgen("sql", query).out.split() == ["state", "sweeps", "finished", "1"]
+
+
+def test_sql_has_the_schema_at_hand() -> None:
+    assert "What became of a candidate" in kgen("sql", "--schema").out
+    assert "bursts" in kgen("sql", "--schema", "--json").json["timing"]
+
+
+def test_prune_shows_first_and_drops_when_told(won: Filled, kgen_home: Path) -> None:
+    source = paths.write_candidate(candidate("wrong").id, "wrong")
+    looked = kgen("prune", "--failed")
+    assert "1  trial" in looked.out and "--yes" in looked.err and source.exists()
+    assert kgen("prune", "--failed", "--yes", "--json").json["rows"]["trial"] == 1
+    assert kgen("history", "--json").json[0]["counts"] == {"ok": 1}
+    assert not source.exists()
+
+
+def test_prune_keeps_files_that_lie_elsewhere(filled: Filled, folder: Path) -> None:
+    (folder / "logs").mkdir()
+    (folder / "logs" / "1.log").write_text("not in the folder that kgen writes to")
+    filled.judge(candidate("wrong"), Status.WRONG_VALUES)
+    filled.store.finish_sweep(filled.sweep, "finished", 1.0, None)
+    assert kgen("prune", "made_up", "--yes").code == 0
+    assert (folder / "logs" / "1.log").exists()
+
+
+def test_history_moves_from_one_database_to_another(won: Filled, folder: Path) -> None:
+    assert kgen("export-history", "-o", "history.jsonl").code == 0
+    assert kgen("export-history").out.splitlines()[1:] == (folder / "history.jsonl").read_text().splitlines()[1:]
+    assert kgen("import", "history.jsonl", "--db", "other.db", "--json").json["written"]["trial"] == 2
+    assert sum(kgen("import", ".", "--db", "other.db", "--json").json["written"].values()) == 0
+    [row] = kgen("history", "--db", "other.db", "--json").json
+    assert row == kgen("history", "--json").json[0]
 
 
 # Problems and doctor -------------------------------------------------------------------------------------------

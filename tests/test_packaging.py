@@ -28,6 +28,10 @@ def test_wheel_holds_the_problems_where_bare_names_are_looked_up(wheel: set[str]
     assert problems and problems <= wheel
 
 
+def test_wheel_holds_the_page_on_the_schema(wheel: set[str]) -> None:
+    assert "kgen/schema.md" in wheel
+
+
 def test_wheel_holds_nothing_compiled(wheel: set[str]) -> None:
     assert not [name for name in wheel if name.endswith((".pyc", ".so", ".o"))]
 

@@ -10,6 +10,7 @@ from kgen.errors import NotFoundError
 from kgen.evaluator.protocol import Accuracy, Environment, Status
 from kgen.store import Store, queries
 from kgen.store.results import BestRow, Failures, ProblemRow, Rejections, SweepRow, Trial
+from kgen.store.selection import Selection
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def collect(
     Environment and class of accuracy are chosen as by :func:`kgen.store.queries.best`. Raises
     :class:`NotFoundError` where nothing was swept so.
     """
-    bests = queries.best(store, problem_ids=problem_ids, accuracy=accuracy, device=device)
+    bests = queries.best(store, problem_ids=problem_ids, accuracy=accuracy, among=Selection(device=device))
     if not bests:
         asked = "".join([f" at accuracy {accuracy}" if accuracy else "", f" on {device}" if device else ""])
         raise NotFoundError(f"nothing was swept{asked} into {store.name}; `kgen history` lists what was")

@@ -56,6 +56,18 @@ class Database:
         with self._transaction(writes=True) as connection:
             yield connection
 
+    def shrink(self) -> None:
+        """Give the disk back what deleted rows took, where no other process is in the way: else it is used again."""
+        with self._translated():
+            connection: Any = self.engine.raw_connection()
+            try:
+                connection.driver_connection.execute("VACUUM")
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error):
+                    raise
+            finally:
+                connection.close()
+
     def close(self) -> None:
         """Give back all connections."""
         with self._translated():
@@ -99,10 +111,21 @@ class Database:
         try:
             yield
         except (DBAPIError, sqlite3.Error) as error:
-            raise self._meaning(error) from error
+            raise self.meaning(error) from error
 
-    def _meaning(self, error: Exception) -> KgenError:
-        code = _sqlite_code(error) if self.is_sqlite else _sqlstate(error)
+    @property
+    def driver_error(self) -> type[Exception]:
+        """What all errors of the driver are, where SQLAlchemy does not stand between."""
+        return self.engine.dialect.loaded_dbapi.Error
+
+    def is_known(self, error: Exception) -> bool:
+        """Whether an error of the driver is about the database, not about a statement."""
+        code = self._code(error)
+        return code in _BUSY or code in _MEANINGS or code == _NO_CONNECTION
+
+    def meaning(self, error: Exception) -> KgenError:
+        """An error of the driver as one of kgen's own."""
+        code = self._code(error)
         if code in _BUSY:
             return StoreBusyError(
                 f"{self.name}: locked by another process for over {WAIT_SECONDS:.0f} s; try again when it has ended"
@@ -116,6 +139,9 @@ class Database:
                 "and database of the URL right?"
             )
         return StoreError(f"{self.name}: {_first_line(error)}")
+
+    def _code(self, error: Exception) -> int | str | None:
+        return _sqlite_code(error) if self.is_sqlite else _sqlstate(error)
 
 
 #: One state for all that a reader asks, and nothing written by mistake.
@@ -176,8 +202,11 @@ def _engine_options(url: URL) -> dict[str, Any]:
         return {"connect_args": {"timeout": NOTICE_SECONDS, "isolation_level": None}}
     if url.get_backend_name() != "postgresql":
         raise ArgumentError("kgen keeps its results in SQLite or PostgreSQL")
-    # A connection that the server closed meanwhile is replaced: a sweep outlives a restart between two candidates.
-    return {"connect_args": {"connect_timeout": CONNECT_SECONDS}, "pool_pre_ping": True}
+    return {
+        "connect_args": {"connect_timeout": CONNECT_SECONDS},
+        # A connection that the server closed meanwhile is replaced: a sweep outlives a restart between two candidates.
+        "pool_pre_ping": True,
+    }
 
 
 def _on_sqlite_connect(connection: sqlite3.Connection, record: object) -> None:

@@ -6,13 +6,13 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
+from sqlalchemy import Connection, Row, Select, func, select
 from sqlalchemy.orm import aliased
 
 from kgen.errors import NotFoundError
-from kgen.evaluator.protocol import BASELINES, Accuracy, Environment, Status
+from kgen.evaluator.protocol import BASELINES, Accuracy, Depth, Environment, Status, Timing
 from kgen.problem import Problem
-from kgen.store import holder, models, rows
+from kgen.store import models, rows
 from kgen.store.results import (
     BestRow,
     CandidateDetail,
@@ -24,6 +24,7 @@ from kgen.store.results import (
     SweepRow,
     Trial,
 )
+from kgen.store.selection import EVERY, Selection, state
 from kgen.store.store import Store
 
 _NO_FAILURES = (Status.OK.value, Status.DUPLICATE.value)
@@ -71,12 +72,14 @@ def _to_problem(row: Row[Any]) -> ProblemRow:
     )
 
 
-def _problems_by_id(connection: Connection, ids: Iterable[str]) -> dict[str, ProblemRow]:
+def problems_by_id(connection: Connection, ids: Iterable[str]) -> dict[str, ProblemRow]:
+    """The problems with these ids, by id."""
     found = _in_chunks(connection, _select_problems(), models.Problem.id, ids)
     return {row.id: _to_problem(row) for row in found}
 
 
-def _environments_by_id(connection: Connection, ids: Iterable[str]) -> dict[str, Environment]:
+def environments_by_id(connection: Connection, ids: Iterable[str]) -> dict[str, Environment]:
+    """The environments with these ids, by id."""
     table = models.Environment
     found = _in_chunks(connection, select(table.__table__), table.id, ids)
     return {row.id: rows.to_environment(row) for row in found}
@@ -168,20 +171,20 @@ def best(
     *,
     problem_ids: Sequence[str] | None = None,
     accuracy: Accuracy | None = None,
-    device: str | None = None,
+    among: Selection = EVERY,
     limit: int | None = None,
 ) -> list[BestRow]:
     """The best candidate of each problem, the most recently swept problem first.
 
     Sweeps of one environment and one class of accuracy are compared: the strictest class, and the environment of its
-    latest sweep with a right candidate; ``device`` (``cpu``, ``cuda``, ``cuda:1``) and ``accuracy`` narrow the choice.
+    latest sweep with a right candidate; ``among`` and ``accuracy`` narrow the choice.
     Finalists go before candidates that were only screened, and controls are never the best. Files from outside that
     ``kgen eval`` judged are not asked: they may leave all to the library, or be made for one machine by hand.
     """
     with store.database.read() as connection:
-        compared = list(islice(_compared(connection, problem_ids, accuracy, device), limit))
-        named = _problems_by_id(connection, (sweeps[0].problem_id for sweeps in compared))
-        environments = _environments_by_id(connection, {sweeps[0].environment_id for sweeps in compared})
+        compared = list(islice(_compared(connection, problem_ids, accuracy, among), limit))
+        named = problems_by_id(connection, (sweeps[0].problem_id for sweeps in compared))
+        environments = environments_by_id(connection, {sweeps[0].environment_id for sweeps in compared})
         finalists = _finalists(connection, {row.id: row.problem_id for sweeps in compared for row in sweeps})
         chosen = [choose(finalists.get(sweeps[0].problem_id, ())) for sweeps in compared]
         undecided = [sweeps for sweeps, (trial, _) in zip(compared, chosen, strict=True) if trial is None]
@@ -247,7 +250,7 @@ def _finalists(connection: Connection, problem_of: Mapping[str, str]) -> dict[st
 
 
 def _compared(
-    connection: Connection, problem_ids: Sequence[str] | None, accuracy: Accuracy | None, device: str | None
+    connection: Connection, problem_ids: Sequence[str] | None, accuracy: Accuracy | None, among: Selection
 ) -> Iterator[list[Row[Any]]]:
     """For each problem the sweeps that are compared, the latest first."""
     table = models.Sweep
@@ -260,8 +263,7 @@ def _compared(
     query = query.where(table.kind == "sweep").order_by(table.started_at.desc(), table.id)
     if accuracy is not None:
         query = query.where(table.accuracy == accuracy.value)
-    if device is not None:
-        query = query.where(_on_device(device))
+    query = query.where(*among.conditions(connection))
     if problem_ids is not None:
         query = query.where(table.problem_id.in_(problem_ids))
     by_problem: dict[str, list[Row[Any]]] = {}
@@ -278,32 +280,24 @@ def _comparable(sweeps: Sequence[Row[Any]]) -> list[Row[Any]]:
     return [row for row in sweeps if (row.environment_id, row.accuracy) == same]
 
 
-def _on_device(device: str) -> ColumnElement[bool]:
-    """The condition that a sweep ran on ``device``: a kind (``cuda``), or one of them (``cuda:1``)."""
-    if ":" in device:
-        return models.Sweep.device.in_([device, *([device.removesuffix(":0")] if device.endswith(":0") else [])])
-    table = models.Environment
-    return models.Sweep.environment_id.in_(select(table.id).where(table.device_type == device))
-
-
 # Sweeps --------------------------------------------------------------------------------------------------------
 
 
-def sweeps(store: Store, *, name: str | None = None, limit: int | None = None) -> list[SweepRow]:
+def sweeps(
+    store: Store, *, name: str | None = None, among: Selection = EVERY, limit: int | None = None
+) -> list[SweepRow]:
     """The sweeps of the store, or of the problems with this name, the latest first."""
     query = select(models.Sweep.__table__).order_by(models.Sweep.started_at.desc()).limit(limit)
     if name is not None:
         query = query.where(models.Sweep.problem_id.in_(select(models.Problem.id).where(models.Problem.name == name)))
     with store.database.read() as connection:
-        return _to_sweeps(connection, connection.execute(query).all())
+        return _to_sweeps(connection, connection.execute(query.where(*among.conditions(connection))).all())
 
 
 def sweep(store: Store, sweep_id: str, leaders: int | None = None) -> SweepDetail:
     """One sweep with its best ``leaders`` (controls among them), its failures and its rejections."""
     with store.database.read() as connection:
-        found = connection.execute(select(models.Sweep.__table__).where(models.Sweep.id == sweep_id)).all()
-        if not found:
-            raise NotFoundError(f"no sweep {sweep_id} in {store.name}")
+        row = sweep_row(connection, sweep_id, store.name)
         of_sweep = models.Trial.sweep_id == sweep_id
         taken_over = select(func.count()).where(of_sweep, models.Trial.taken_over.is_(True))
         fastest = _right().where(of_sweep).order_by(None)
@@ -311,7 +305,7 @@ def sweep(store: Store, sweep_id: str, leaders: int | None = None) -> SweepDetai
         trials = tuple(_to_trial(row) for row in connection.execute(fastest))
         measured = _baselines(connection, [sweep_id]).get(sweep_id, {})
         return SweepDetail(
-            row=_to_sweeps(connection, found)[0],
+            row=row,
             baselines=next((trial.baselines for trial in trials if trial.baselines), measured),
             leaders=trials,
             failures=_failures(connection, sweep_id),
@@ -320,9 +314,17 @@ def sweep(store: Store, sweep_id: str, leaders: int | None = None) -> SweepDetai
         )
 
 
+def sweep_row(connection: Connection, sweep_id: str, name: str) -> SweepRow:
+    """One sweep as a listing has it; :class:`NotFoundError` where the database called ``name`` has none."""
+    found = connection.execute(select(models.Sweep.__table__).where(models.Sweep.id == sweep_id)).all()
+    if not found:
+        raise NotFoundError(f"no sweep {sweep_id} in {name}")
+    return _to_sweeps(connection, found)[0]
+
+
 def _to_sweeps(connection: Connection, found: Sequence[Row[Any]]) -> list[SweepRow]:
-    named = _problems_by_id(connection, {row.problem_id for row in found})
-    environments = _environments_by_id(connection, {row.environment_id for row in found})
+    named = problems_by_id(connection, {row.problem_id for row in found})
+    environments = environments_by_id(connection, {row.environment_id for row in found})
     counts = _counts(connection, [row.id for row in found])
     chosen = _chosen(connection, [row.id for row in found if row.best])
     chosen |= _fastest_screened(connection, [row.id for row in found if row.id not in chosen])
@@ -334,7 +336,7 @@ def _to_sweeps(connection: Connection, found: Sequence[Row[Any]]) -> list[SweepR
             environment=environments[row.environment_id],
             accuracy=Accuracy(row.accuracy),
             device=row.device,
-            state=_state(row),
+            state=state(row),
             combinations=row.combinations,
             budget=row.budget,
             started_at=row.started_at,
@@ -345,11 +347,6 @@ def _to_sweeps(connection: Connection, found: Sequence[Row[Any]]) -> list[SweepR
         )
         for row in found
     ]
-
-
-def _state(row: Row[Any]) -> str:
-    """The state of a sweep; one whose process is gone without a word was interrupted."""
-    return "interrupted" if row.state == "running" and not holder.is_alive(row.holder) else row.state
 
 
 def _counts(connection: Connection, ids: Sequence[str]) -> dict[str, dict[Status, int]]:
@@ -396,6 +393,23 @@ def _rejections(connection: Connection, sweep_id: str) -> tuple[Rejections, ...]
         .order_by(number.desc(), table.constraint_name)
     )
     return tuple(Rejections(*row) for row in connection.execute(query))
+
+
+def reasons(store: Store, sweep_id: str, candidates: Iterable[str]) -> dict[str, str]:
+    """Why each of these candidates of a sweep ended as it did, in one line each."""
+    trial = models.Trial
+    query = select(trial.candidate_id, models.Evaluation.reason)
+    query = query.join(models.Evaluation, models.Evaluation.id == trial.evaluation_id).where(trial.sweep_id == sweep_id)
+    with store.database.read() as connection:
+        return {row.candidate_id: row.reason for row in _in_chunks(connection, query, trial.candidate_id, candidates)}
+
+
+def of_status(store: Store, sweep_id: str, status: Status, limit: int | None = None) -> list[Trial]:
+    """The candidates of a sweep that came to this, in the order judged."""
+    table = models.Trial
+    query = _select_trials().where(table.sweep_id == sweep_id, table.status == status.value)
+    with store.database.read() as connection:
+        return [_to_trial(row) for row in connection.execute(query.order_by(table.number).limit(limit))]
 
 
 # Over several sweeps ---------------------------------------------------------------------------------------------
@@ -459,7 +473,23 @@ def candidate(store: Store, candidate_id: str) -> CandidateDetail:
             origin=row.origin,
             source=row.text,
             judgements=_judgements(connection, candidate_id),
+            finals=_finals(connection, candidate_id),
+            rooflines=_rooflines(connection, candidate_id),
         )
+
+
+def _finals(connection: Connection, candidate_id: str) -> dict[str, Timing]:
+    """The latest timing of the candidate beside the baselines in each sweep."""
+    table = models.Timing
+    query = select(table.__table__).where(table.subject == candidate_id, table.depth == Depth.FINAL.value)
+    found = connection.execute(query.order_by(table.created_at))
+    return {row.sweep_id: rows.to_timing(row) for row in found}
+
+
+def _rooflines(connection: Connection, candidate_id: str) -> dict[str, Mapping[str, Any]]:
+    query = select(models.Sweep.id, models.Sweep.arguments).join(models.Trial, models.Trial.sweep_id == models.Sweep.id)
+    found = connection.execute(query.where(models.Trial.candidate_id == candidate_id))
+    return {row.id: row.arguments["roofline"] for row in found if row.arguments.get("roofline")}
 
 
 def source(store: Store, candidate_id: str) -> str:
@@ -474,8 +504,8 @@ def _judgements(connection: Connection, candidate_id: str) -> tuple[Judgement, .
     table = models.Evaluation
     query = rows.select_evaluations().where(table.candidate_id == candidate_id).order_by(table.created_at.desc())
     found = connection.execute(query).all()
-    named = _problems_by_id(connection, {row.problem_id for row in found})
-    environments = _environments_by_id(connection, {row.environment_id for row in found})
+    named = problems_by_id(connection, {row.problem_id for row in found})
+    environments = environments_by_id(connection, {row.environment_id for row in found})
     trials: dict[str, list[Trial]] = {}
     for row in connection.execute(_select_trials().where(models.Trial.candidate_id == candidate_id)):
         trials.setdefault(row.evaluation_id, []).append(_to_trial(row))
@@ -491,21 +521,26 @@ def _judgements(connection: Connection, candidate_id: str) -> tuple[Judgement, .
     )
 
 
-def resolve(store: Store, prefix: str) -> tuple[str, str]:
-    """What an id, or the beginning of one, names: ``("sweep", id)`` or ``("candidate", id)``.
+#: What an id may name, and the columns that have it.
+_NAMED = {"sweep": models.Sweep.id, "candidate": models.Candidate.id, "environment": models.Environment.id}
 
-    Raises :class:`NotFoundError` where nothing begins so, or more than one thing does.
+
+def resolve(store: Store, prefix: str, kinds: Sequence[str] = ("sweep", "candidate")) -> tuple[str, str]:
+    """What an id, or the beginning of one, names: ``("sweep", id)``, ``("candidate", id)``, ``("environment", id)``.
+
+    Raises :class:`NotFoundError` where nothing of these kinds begins so, or more than one thing does.
     """
     text = prefix.lower()
     found: list[tuple[str, str]] = []
     if text and set(text) <= set("0123456789abcdef"):
         with store.database.read() as connection:
-            for kind, column in (("sweep", models.Sweep.id), ("candidate", models.Candidate.id)):
+            for kind in kinds:
+                column = _NAMED[kind]
                 # A range, since LIKE does not use the index everywhere; "g" follows every hexadecimal digit.
                 query = select(column).where(column >= text, column < text + "g").order_by(column).limit(3)
                 found += [(kind, row.id) for row in connection.execute(query)]
     if not found:
-        raise NotFoundError(f"no sweep or candidate {prefix!r} in {store.name}; `kgen history` lists the sweeps")
+        raise NotFoundError(f"no {' or '.join(kinds)} {prefix!r} in {store.name}; `kgen history` lists the sweeps")
     if len(found) > 1:
         examples = ", ".join(f"{kind} {name[: len(text) + 4]}" for kind, name in found)
         raise NotFoundError(f"{prefix!r} is ambiguous ({examples}, ...): give more characters")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Mapping
+from typing import TYPE_CHECKING, Any, Mapping
 
 from kgen.candidate import ParamValue
-from kgen.evaluator.protocol import Accuracy, Environment, Status
+from kgen.evaluator.protocol import Accuracy, Environment, Status, Timing
 from kgen.problem import Problem
 from kgen.store.rows import StoredEvaluation
+
+if TYPE_CHECKING:
+    from kgen.statistics import Interval
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,11 @@ class Judgement:
 
 @dataclass(frozen=True)
 class CandidateDetail:
-    """One candidate in full, its evaluations from the newest on."""
+    """One candidate in full, its evaluations from the newest on.
+
+    ``finals`` are its timings as a finalist, by sweep; ``rooflines`` what the sweeps kept of the problem's work and the
+    device's ceilings (:meth:`kgen.roofline.Basis.read`).
+    """
 
     id: str
     plan: str
@@ -182,3 +189,34 @@ class CandidateDetail:
     origin: str
     source: str
     judgements: tuple[Judgement, ...]
+    finals: Mapping[str, Timing]
+    rooflines: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One side of a comparison: a candidate's id or a baseline's name, timed in a sweep."""
+
+    subject: str
+    sweep: str
+    median_ms: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``b`` against ``a``. ``what`` is ``best``, ``candidate``, or a baseline's name.
+
+    ``ratio`` is the time of ``a`` over that of ``b``: how many times as fast ``b`` is. ``verdict`` says of ``b`` that it
+    is ``faster``, ``slower``, the ``same``, or that one ``cannot tell``; ``how`` the two timings stand to each other.
+    ``environment`` is ``None`` where two of them are compared.
+    """
+
+    problem: ProblemRow
+    accuracy: Accuracy
+    environment: Environment | None
+    what: str
+    a: Compared
+    b: Compared
+    ratio: Interval
+    verdict: str
+    how: str

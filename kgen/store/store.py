@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Callable, Mapping, Sequence
 
-from sqlalchemy import Connection, Insert, func, insert, select, update
+from sqlalchemy import Connection, Table, func, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 import kgen
 from kgen.candidate import Candidate, Rejection
@@ -313,20 +314,15 @@ def _rejection_key(rejection: Rejection) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
+def insertion(connection: Connection, table: type[models.Base] | Table) -> postgresql.Insert | sqlite.Insert:
+    """An insert that can say what becomes of rows that are there, which each database spells itself."""
+    return (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(table)
+
+
 def _insert_new(connection: Connection, model: type[models.Base], values: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows, leaving those whose primary key is there as they are."""
-    if not values:
-        return
-    statement: Insert
-    if connection.dialect.name == "postgresql":
-        from sqlalchemy.dialects import postgresql
-
-        statement = postgresql.insert(model).on_conflict_do_nothing()
-    else:
-        from sqlalchemy.dialects import sqlite
-
-        statement = sqlite.insert(model).on_conflict_do_nothing()
-    connection.execute(statement, values)
+    if values:
+        connection.execute(insertion(connection, model).on_conflict_do_nothing(), values)
 
 
 def _add_candidate(connection: Connection, candidate: Candidate) -> None:

@@ -2,23 +2,59 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+from csv import DictWriter
 from dataclasses import asdict
 from datetime import datetime
+from decimal import Decimal
 from enum import Enum
 from pathlib import Path
-from typing import Any, Mapping
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 from kgen import events
 from kgen.doctor import Check
-from kgen.evaluator.protocol import Environment, Timing
-from kgen.store.results import BestRow, CandidateDetail, Judgement, ProblemRow, SweepDetail, SweepRow, Trial
+from kgen.evaluator.protocol import Accuracy, Environment, Timing
+from kgen.store.results import (
+    BestRow,
+    CandidateDetail,
+    Comparison,
+    Judgement,
+    ProblemRow,
+    SweepDetail,
+    SweepRow,
+    Trial,
+)
+
+if TYPE_CHECKING:
+    from kgen.store.pruning import Pruned
 
 
 def dumps(value: Any, indent: int | None = 2) -> str:
     """``value``, made of the plain values below, as JSON text."""
     return json.dumps(_plain(value), indent=indent, allow_nan=False)
+
+
+def csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV with a heading. What a row's best and its environment are made of are columns of their own; any
+    other value with an inside is JSON."""
+    flat = [dict(_flat(row)) for row in rows]
+    names = dict.fromkeys(name for row in flat for name in row)
+    out = io.StringIO()
+    writer = DictWriter(out, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return out.getvalue().removesuffix("\n")
+
+
+def _flat(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in row.items():
+        value = _plain(value)
+        if name in ("best", "environment"):
+            yield from ((f"{name}.{inner}", item) for inner, item in _flat(value or {}))
+        else:
+            yield name, json.dumps(value, allow_nan=False) if isinstance(value, (dict, list, bool)) else value
 
 
 def best(row: BestRow, file: Path | None) -> dict[str, Any]:
@@ -77,7 +113,7 @@ def sweep_detail(detail: SweepDetail) -> dict[str, Any]:
         **sweep_row(detail.row),
         "taken_over": detail.taken_over,
         "baselines": detail.baselines,
-        "leaders": [_trial(trial) for trial in detail.leaders],
+        "leaders": [_trial(item) for item in detail.leaders],
         "failures": [asdict(failure) for failure in detail.failures],
         "rejections": [asdict(rejection) for rejection in detail.rejections],
     }
@@ -85,13 +121,48 @@ def sweep_detail(detail: SweepDetail) -> dict[str, Any]:
 
 def candidate_detail(detail: CandidateDetail, file: Path | None) -> dict[str, Any]:
     """One candidate in full."""
-    fields = {name: value for name, value in vars(detail).items() if name not in ("id", "judgements")}
+    derived = ("id", "judgements", "finals", "rooflines")
+    fields = {name: value for name, value in vars(detail).items() if name not in derived}
     return {
         "kind": "candidate",
         "candidate": detail.id,
         **fields,
         "file": file and str(file),
-        "evaluations": [_judgement(judgement) for judgement in detail.judgements],
+        "evaluations": [_judgement(detail, judgement) for judgement in detail.judgements],
+    }
+
+
+def trial(item: Trial, reason: str) -> dict[str, Any]:
+    """One candidate of a sweep."""
+    return {**_trial(item), "reason": reason}
+
+
+def comparison(item: Comparison) -> dict[str, Any]:
+    """Two things that were both measured, side by side."""
+    return {
+        **_problem(item.problem),
+        "accuracy": item.accuracy,
+        "environment": _environment(item.environment) if item.environment else None,
+        "what": item.what,
+        "a": asdict(item.a),
+        "b": asdict(item.b),
+        "ratio": item.ratio.mid,
+        "ratio_low": item.ratio.low,
+        "ratio_high": item.ratio.high,
+        "verdict": item.verdict,
+        "how": item.how,
+    }
+
+
+def pruned(item: Pruned, really: bool) -> dict[str, Any]:
+    """What was dropped, or would be."""
+    kinds = ("sweeps", "of_failed", "kept")
+    return {
+        "dropped": really,
+        "rows": item.rows,
+        **{kind: [sweep_row(row) for row in getattr(item, kind)] for kind in kinds},
+        "candidates": item.candidates,
+        "logs": item.logs,
     }
 
 
@@ -201,7 +272,7 @@ def _timing(timing: Timing) -> dict[str, Any]:
     return {**asdict(timing), "conditions": dict(timing.conditions)}
 
 
-def _judgement(judgement: Judgement) -> dict[str, Any]:
+def _judgement(detail: CandidateDetail, judgement: Judgement) -> dict[str, Any]:
     evaluation = judgement.evaluation
     build = evaluation.build
     return {
@@ -220,7 +291,22 @@ def _judgement(judgement: Judgement) -> dict[str, Any]:
         "log": evaluation.log,
         "created_at": judgement.created_at,
         "environment": _environment(judgement.environment),
-        "trials": [_trial(trial) for trial in judgement.trials],
+        "trials": [_result(detail, item, evaluation.accuracy) for item in judgement.trials],
+    }
+
+
+def _result(detail: CandidateDetail, item: Trial, accuracy: Accuracy) -> dict[str, Any]:
+    """A candidate's figures in one sweep, with what is derived from its samples and the device's ceilings."""
+    # What these need takes longer to import than most commands take.
+    from kgen.statistics import median_interval
+    from kgen.views import figures
+
+    final, achieved = detail.finals.get(item.sweep), figures.achieved(detail, item, accuracy)
+    return {
+        **_trial(item),
+        "median_interval": final and asdict(median_interval(final)),
+        "achieved": achieved and {**asdict(achieved), "fraction": achieved.fraction, "bound": achieved.bound},
+        "timing": final and _timing(final),
     }
 
 
@@ -231,6 +317,8 @@ def _plain(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, datetime):
         return value.isoformat(timespec="seconds")
+    if isinstance(value, Decimal):
+        return _plain(float(value))
     if isinstance(value, Mapping):
         return {str(_plain(key)): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

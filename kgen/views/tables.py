@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
 from kgen.doctor import Check
-from kgen.evaluator.protocol import KernelResources, RegimeErrors
+from kgen.evaluator.protocol import RegimeErrors
 from kgen.events import Finished, Judged, Leader
 from kgen.store.results import (
     BestRow,
-    CandidateDetail,
+    Comparison,
     Failures,
-    Judgement,
     ProblemRow,
     Rejections,
     SweepDetail,
@@ -24,6 +23,10 @@ from kgen.store.results import (
     Trial,
 )
 from kgen.views import text
+
+if TYPE_CHECKING:
+    from kgen.store.exchange import Imported
+    from kgen.store.pruning import Pruned
 
 _SPEEDUP = "speedup"  #: heading of the one figure that may wrap: its interval goes below it
 #: What a verdict on a speedup says of the file, before the name of a baseline.
@@ -38,7 +41,7 @@ _TIE = "="  #: beside each of those that cannot be told from the best
 
 def best(console: Console, row: BestRow, file: Path | None) -> None:
     """The best of one problem, in full."""
-    _facts(console, (("problem", _problem(row.problem)), ("machine", text.environment(row.environment))))
+    print_facts(console, (("problem", problem_title(row.problem)), ("machine", text.environment(row.environment))))
     _warn_of_gate(console, row.problem.passed_by)
     trial = row.trial
     if trial is None:
@@ -54,15 +57,15 @@ def best(console: Console, row: BestRow, file: Path | None) -> None:
         ("ties", f"{row.ties} more that cannot be told from it" if row.ties else "none"),
         ("sweep", row.sweep),
     ]
-    _facts(console, facts + ([("source", str(file))] if file else []))
+    print_facts(console, facts + ([("source", str(file))] if file else []))
 
 
 def bests(console: Console, rows: Sequence[BestRow]) -> None:
     """The best of each problem, one line each."""
-    table = _table("problem", "device", "class", "candidate", "> ms", "> speedup", "> error", "plan")
+    table = grid("problem", "device", "class", "candidate", "> ms", "> speedup", "> error", "plan")
     for row in rows:
         trial = row.trial
-        start = (_problem(row.problem), row.environment.device, str(row.accuracy))
+        start = (problem_title(row.problem), row.environment.device, str(row.accuracy))
         if trial is None:
             table.add_row(*start, *[text.MISSING] * 4, "no candidate of its own kernels was right")
             continue
@@ -75,7 +78,7 @@ def bests(console: Console, rows: Sequence[BestRow]) -> None:
 
 def sweeps(console: Console, rows: Sequence[SweepRow]) -> None:
     """A listing of sweeps, and of files that were judged on their own."""
-    table = _table("sweep", "kind", "when", "problem", "device", "class", "> right", "> speedup", "> took", "state")
+    table = grid("sweep", "kind", "when", "problem", "device", "class", "> right", "> speedup", "> took", "state")
     for row in rows:
         found = row.best
         table.add_row(
@@ -96,7 +99,8 @@ def sweeps(console: Console, rows: Sequence[SweepRow]) -> None:
 def _subject(row: SweepRow) -> str:
     """The problem that was swept; before it the name of the file, where one was judged on its own."""
     is_file = row.kind == "eval"
-    return f"{Path(row.arguments['file']).name} on {_problem(row.problem)}" if is_file else _problem(row.problem)
+    title = problem_title(row.problem)
+    return f"{Path(row.arguments['file']).name} on {title}" if is_file else title
 
 
 def _state(row: SweepRow) -> str:
@@ -110,13 +114,14 @@ def sweep(console: Console, detail: SweepDetail) -> None:
     row = detail.row
     facts = (
         (row.kind, f"{row.id}, {row.state}, begun {text.moment(row.started_at)}, took {text.duration(row.seconds)}"),
-        ("problem", _problem(row.problem)),
+        ("problem", problem_title(row.problem)),
         ("machine", f"{row.device}: {text.environment(row.environment)}"),
+        ("environment", row.environment.id),
         ("class", f"accuracy {row.accuracy}"),
         ("file", row.arguments["file"]) if row.kind == "eval" else ("coverage", _coverage(detail)),
         ("baselines", text.baselines(detail.baselines)),
     )
-    _facts(console, facts)
+    print_facts(console, facts)
     _warn_of_gate(console, row.problem.passed_by)
     if detail.leaders:
         console.print(leaders(detail.leaders))
@@ -125,19 +130,21 @@ def sweep(console: Console, detail: SweepDetail) -> None:
 
 
 def _coverage(detail: SweepDetail) -> str:
-    """How much of the space was tried."""
+    """How much of the space was tried, and what became of the rest."""
     row = detail.row
     rejected = sum(rejection.count for rejection in detail.rejections)
-    parts = [f"{row.tried} of {row.combinations} combinations tried, {row.right} right"]
+    failed = sum(failure.count for failure in detail.failures)
+    parts = [f"{row.right} of {row.combinations} combinations timed"]
+    parts += [f"{failed} failed"] if failed else []
     parts += [f"{row.duplicates} duplicates of others"] if row.duplicates else []
-    parts += [f"{rejected} rejected before rendering"] if rejected else []
+    parts += [f"{rejected} rejected before building"] if rejected else []
     parts += [f"{detail.taken_over} known from earlier sweeps"] if detail.taken_over else []
     return ", ".join(parts)
 
 
 def leaders(trials: Iterable[Trial]) -> Table:
     """Right candidates with their figures; ``=`` marks those that cannot be told from the best."""
-    table = _table("candidate", "> ms", "> speedup", "", "> error", "plan", "params")
+    table = grid("candidate", "> ms", "> speedup", "", "> error", "plan", "params")
     for trial in trials:
         table.add_row(
             text.short(trial.candidate),
@@ -161,7 +168,7 @@ def sweep_ended(console: Console, finished: Finished, detail: SweepDetail) -> No
 
 def _finalists(finished: Finished) -> Table:
     """The finalists of a sweep beside the baselines, the fastest first. The best is the simplest of those tied."""
-    table = _table("candidate", "> ms", "> speedup", "", "> error", "plan", "params")
+    table = grid("candidate", "> ms", "> speedup", "", "> error", "plan", "params")
     for row in sorted(finished.leaders, key=lambda row: row.median_ms):
         figures = text.speedup(row.speedup, row.speedup_low, row.speedup_high)
         marks = "baseline" if row.candidate is None else _leader_marks(row, row.candidate == finished.best)
@@ -174,35 +181,76 @@ def _leader_marks(row: Leader, best: bool) -> str:
     return _marks((_TIE, row.tie), ("best", best), ("control", row.control))
 
 
+def trials(console: Console, found: Sequence[Trial], reasons: Mapping[str, str]) -> None:
+    """Candidates of one sweep in the order judged, with what became of each."""
+    table = grid("> no", "candidate", "status", "> ms", "> speedup", "plan", "params", "reason")
+    for trial in found:
+        figures = text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high)
+        what = (text.short(trial.candidate), str(trial.status), _ms(trial.median_ms), figures)
+        table.add_row(str(trial.number), *what, trial.plan, text.params(trial.params), reasons[trial.candidate])
+    console.print(table)
+
+
+def comparisons(console: Console, a: str, b: str, found: Sequence[Comparison]) -> None:
+    """What was measured of both sides, and how the second one did."""
+    console.print(f"A: {a}\nB: {b}")
+    table = grid("problem", "what", "candidate", "> A, ms", "> B, ms", "B is", "> times as fast", "timed")
+    for item in found:
+        subjects = dict.fromkeys(side.subject for side in (item.a, item.b) if side.subject != item.what)
+        table.add_row(
+            problem_title(item.problem),
+            item.what,
+            " / ".join(text.short(subject) for subject in subjects),
+            _ms(item.a.median_ms),
+            _ms(item.b.median_ms),
+            item.verdict,
+            text.speedup(item.ratio.mid, item.ratio.low, item.ratio.high),
+            item.how,
+        )
+    console.print(table)
+
+
+def pruned(console: Console, found: Pruned, really: bool) -> None:
+    """What was dropped, or would be."""
+    if found.sweeps or found.of_failed:
+        console.print("sweeps, with all of them:" if found.sweeps else "failed candidates of:")
+        sweeps(console, found.sweeps or found.of_failed)
+    if found.kept:
+        console.print("kept, since they have the best of their problem (--even-best drops them, too):")
+        sweeps(console, found.kept)
+    rows = [(name, count) for name, count in found.rows.items() if count]
+    table = grid("> dropped" if really else "> would go", "rows of")
+    for name, count in rows:
+        table.add_row(str(count), name)
+    console.print(table if rows else "there is nothing to drop")
+
+
+def imported(console: Console, found: Imported) -> None:
+    """What an import came to."""
+    table = grid("table", "> rows read", "> new or renewed")
+    for name, count in found.read.items():
+        table.add_row(name, str(count), str(found.written[name]))
+    console.print(table)
+
+
+def answer(console: Console, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """The answer to a question in SQL."""
+    table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(text.MISSING if value is None else str(value) for value in row))
+    console.print(table)
+
+
 def failures(console: Console, groups: Sequence[Failures]) -> None:
     """What went wrong, by kind, with an example of each."""
     if not groups:
         return
-    table = _table("> failed", "status", "for example", "reason")
+    table = grid("> failed", "status", "for example", "reason")
     for group in groups:
         table.add_row(str(group.count), str(group.status), text.short(group.example), group.reason)
     console.print(table)
-
-
-def candidate(console: Console, detail: CandidateDetail, file: Path | None) -> None:
-    """One candidate in full, but for its source."""
-    facts = [("candidate", detail.id)]
-    if detail.origin == "sweep":
-        facts += [
-            ("plan", detail.plan),
-            ("rewrites", ", ".join(detail.rewrites) or "none"),
-            ("params", text.params(detail.params)),
-        ]
-    facts.append(("kind", f"{detail.device_type}, {_kind(detail)}, {detail.source_lines} lines"))
-    _facts(console, facts + ([("source", str(file))] if file else []))
-    for judgement in detail.judgements:
-        _judgement(console, judgement)
-
-
-def _kind(detail: CandidateDetail) -> str:
-    if detail.origin != "sweep":
-        return "a file from outside"
-    return "control: all of it is left to the library" if detail.control else f"kernels of its own: {detail.kernels}"
 
 
 def judged(console: Console, item: Judged) -> None:
@@ -217,9 +265,9 @@ def judged(console: Console, item: Judged) -> None:
     facts += [("labels", ", ".join(evaluation.labels))] if evaluation.labels else []
     facts += [("candidate", text.short(opened.candidate)), ("eval", opened.sweep)]
     facts += [("log", evaluation.log)] if evaluation.log else []
-    _facts(console, facts)
+    print_facts(console, facts)
     if evaluation.errors:
-        console.print(_errors(evaluation.errors))
+        console.print(errors(evaluation.errors))
 
 
 def _verdict(item: Judged) -> str:
@@ -254,7 +302,7 @@ def source(console: Console, source: str) -> None:
 
 def problem_files(console: Console, files: Mapping[str, Path], sizes: Mapping[str, Mapping[str, Any]]) -> None:
     """The problems that a bare name finds, with their sizes."""
-    table = _table("problem", "sizes", "file")
+    table = grid("problem", "sizes", "file")
     for name, path in files.items():
         table.add_row(name, " ".join(f"{key}={value!r}" for key, value in sizes[name].items()), str(path))
     console.print(table)
@@ -262,31 +310,11 @@ def problem_files(console: Console, files: Mapping[str, Path], sizes: Mapping[st
 
 def checks(console: Console, found: Sequence[Check]) -> None:
     """What ``kgen doctor`` found, with a remedy for what is missing."""
-    table = _table("", "what", "found", "how to get it")
+    table = grid("", "what", "found", "how to get it")
     for item in found:
         mark = "ok" if item.ok else "MISSING" if item.needed else "none"
         table.add_row(mark, item.name, item.found, "" if item.ok else item.remedy)
     console.print(table)
-
-
-def _judgement(console: Console, judgement: Judgement) -> None:
-    evaluation = judgement.evaluation
-    console.print()
-    facts = [
-        ("evaluation", f"{evaluation.id}, {text.moment(judgement.created_at)}"),
-        ("problem", _problem(judgement.problem)),
-        ("machine", text.environment(judgement.environment)),
-        ("status", f"{evaluation.status} at accuracy {evaluation.accuracy}"),
-    ]
-    facts += [("reason", evaluation.reason)] if evaluation.reason else []
-    facts += [("labels", ", ".join(evaluation.labels))] if evaluation.labels else []
-    facts += [(f"{trial.kind} {trial.sweep}", _result(trial)) for trial in judgement.trials]
-    facts += [("log", evaluation.log)] if evaluation.log else []
-    _facts(console, facts)
-    if evaluation.build and evaluation.build.kernels:
-        console.print(_kernels(evaluation.build.kernels))
-    if evaluation.errors:
-        console.print(_errors(evaluation.errors))
 
 
 def _result(trial: Trial) -> str:
@@ -303,16 +331,9 @@ def _marks(*marks: tuple[str, bool]) -> str:
     return " ".join(mark for mark, holds in marks if holds)
 
 
-def _kernels(kernels: Iterable[KernelResources]) -> Table:
-    table = _table("kernel", "> registers", "> shared bytes", "> spilled bytes")
-    for kernel in kernels:
-        table.add_row(kernel.name, str(kernel.registers), str(kernel.shared_bytes), str(kernel.spill_bytes))
-    return table
-
-
-def _errors(errors: Iterable[RegimeErrors]) -> Table:
+def errors(errors: Iterable[RegimeErrors]) -> Table:
     """Error figures against float64, the candidate's beside PyTorch's."""
-    table = _table("regime", "output", "> rms", "> PyTorch's", "> maximum", "> PyTorch's", "> ratio", "> used", "note")
+    table = grid("regime", "output", "> rms", "> PyTorch's", "> maximum", "> PyTorch's", "> ratio", "> used", "note")
     for error in errors:
         figures = (error.rms, error.eager_rms, error.maximum, error.eager_maximum, error.ratio, error.used)
         note = error.note or ("" if error.ok else "fails")
@@ -323,7 +344,7 @@ def _errors(errors: Iterable[RegimeErrors]) -> Table:
 def _rejections(console: Console, groups: Sequence[Rejections]) -> None:
     if not groups:
         return
-    table = _table("> rejected", "constraint", "for example")
+    table = grid("> rejected", "constraint", "for example")
     for group in groups:
         table.add_row(str(group.count), group.constraint, group.reason)
     console.print(table)
@@ -337,7 +358,8 @@ def _warn_of_gate(console: Console, passed_by: Sequence[str]) -> None:
         )
 
 
-def _problem(problem: ProblemRow) -> str:
+def problem_title(problem: ProblemRow) -> str:
+    """A problem's name with its sizes, and its mode."""
     return f"{problem.title}, {problem.mode} mode"
 
 
@@ -345,7 +367,7 @@ def _ms(value: float | None) -> str:
     return text.milliseconds(value).removesuffix(" ms")
 
 
-def _facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
+def print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
     """Names and values in two columns."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
@@ -355,7 +377,7 @@ def _facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
     console.print(table)
 
 
-def _table(*columns: str) -> Table:
+def grid(*columns: str) -> Table:
     """A table with these headings; one that begins with ``> `` is aligned to the right.
 
     On a narrow terminal texts and intervals go over several lines, but no heading, id or plain figure does.

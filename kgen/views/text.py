@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Mapping
+from typing import TYPE_CHECKING, Mapping
 
 from kgen.candidate import SHORT, ParamValue
 from kgen.evaluator.protocol import Environment
+
+if TYPE_CHECKING:
+    from kgen.statistics import Interval
 
 MISSING = "-"
 
@@ -19,6 +22,11 @@ def short(identity: str | None) -> str:
 def milliseconds(value: float | None) -> str:
     """A time with three or four significant digits: ``34.1 ms``, ``0.0123 ms``."""
     return MISSING if value is None else f"{_digits(value)} ms"
+
+
+def interval(value: Interval) -> str:
+    """A time with its interval: ``22.6 ms [22.1, 23.0]``."""
+    return f"{milliseconds(value.mid)} [{_digits(value.low)}, {_digits(value.high)}]"
 
 
 def speedup(value: float | None, low: float | None = None, high: float | None = None) -> str:

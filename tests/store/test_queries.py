@@ -14,8 +14,9 @@ from sqlalchemy import event
 from kgen.candidate import Candidate, Rejection
 from kgen.errors import NotFoundError
 from kgen.evaluator.protocol import Accuracy, Depth, Status
-from kgen.store import Store, queries
+from kgen.store import Store, comparison, queries
 from kgen.store.results import BestRow
+from kgen.store.selection import Selection
 
 #: Tables that grow with every candidate.
 LARGE = ("candidate", "source", "rejection", "evaluation", "trial", "timing")
@@ -145,8 +146,8 @@ def test_strictest_class_of_accuracy_is_shown_unless_asked(filled: Filled, store
 
 def test_first_gpu_has_two_names(filled: Filled, store: Store) -> None:
     Filled(store, environment=environment("a gpu", "cuda"), device="cuda").finish(candidate("on cuda"), 1.1, 1.2, 1.3)
-    assert best_id(filled, device="cuda:0") == candidate("on cuda").id
-    assert queries.best(store, device="cuda:1") == []
+    assert best_id(filled, among=Selection(device="cuda:0")) == candidate("on cuda").id
+    assert queries.best(store, among=Selection(device="cuda:1")) == []
 
 
 @pytest.mark.parametrize(("device", "winner"), [("cpu", "on cpu"), ("cuda", "on cuda"), ("cuda:1", "on cuda")])
@@ -154,11 +155,11 @@ def test_device_filters_by_kind_or_number(filled: Filled, store: Store, device: 
     filled.finish(candidate("on cpu"), 1.1, 1.2, 1.3)
     gpu = Filled(store, environment=environment("a gpu", "cuda"), device="cuda:1")
     gpu.finish(candidate("on cuda"), 1.1, 1.2, 1.3)
-    assert best_id(filled, device=device) == candidate(winner).id
+    assert best_id(filled, among=Selection(device=device)) == candidate(winner).id
 
 
 def test_device_never_swept_on_has_no_best(filled: Filled) -> None:
-    assert queries.best(filled.store, device="cuda") == []
+    assert queries.best(filled.store, among=Selection(device="cuda")) == []
 
 
 def test_each_problem_has_its_own_best_and_the_latest_swept_comes_first(filled: Filled, store: Store) -> None:
@@ -340,6 +341,14 @@ QUESTIONS: dict[str, Callable[[Filled, Candidate], Any]] = {
     "sweeps of a name": lambda filled, one: queries.sweeps(filled.store, name="made_up"),
     "sweep": lambda filled, one: queries.sweep(filled.store, filled.sweep, leaders=20),
     "candidate": lambda filled, one: queries.candidate(filled.store, one.id),
+    "sweeps of a status": lambda filled, one: queries.sweeps(filled.store, among=Selection(status="ok"), limit=20),
+    "candidates of a status": lambda filled, one: queries.of_status(filled.store, filled.sweep, Status.OK, 20),
+    "trials": lambda filled, one: queries.trials(filled.store, [filled.sweep], right=True),
+    "reasons": lambda filled, one: queries.reasons(filled.store, filled.sweep, [one.id]),
+    "failures": lambda filled, one: queries.failures(filled.store, [filled.sweep]),
+    "rejections": lambda filled, one: queries.rejections(filled.store, [filled.sweep]),
+    "comparison of candidates": lambda filled, one: comparison.candidates(filled.store, one.id, one.id),
+    "comparison of sweeps": lambda filled, one: comparison.sweeps(filled.store, filled.sweep, filled.sweep),
     "resolve": lambda filled, one: queries.resolve(filled.store, one.id[:8]),
     "known": lambda filled, one: filled.store.known(one.id, filled.environment.id, Accuracy.FP32),
     "evaluated": lambda filled, one: filled.store.evaluated(filled.sweep),
@@ -370,7 +379,8 @@ def read_whole(store: Store, statement: str, parameters: Any) -> list[str]:
             plan = [row[-1] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
             return [line for line in plan if re.match(rf"SCAN ({'|'.join(LARGE)})\b", line)]
         # Small tables are read whole wherever that is allowed.
-        connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+        for way in ("seqscan", "hashjoin", "mergejoin"):
+            connection.exec_driver_sql(f"SET LOCAL enable_{way} = off")
         [found] = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", parameters).scalar_one()
         return [node["Relation Name"] for node in nodes(found["Plan"]) if is_read_whole(node)]
 

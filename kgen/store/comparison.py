@@ -1,0 +1,260 @@
+"""What was measured twice, side by side: two candidates, two sweeps, or two environments.
+
+    candidates     on each problem, in each environment and class of accuracy where both were timed
+    sweeps         of one problem: what each chose, the baselines, and the candidates that both timed
+    environments   the latest sweeps in each, of every problem and class of accuracy that was swept in both
+
+Samples decide, not stored figures. Timings of one session were taken interleaved, and their ratio is taken round by
+round. Those of two sessions on one machine are compared by what each makes of eager PyTorch beside it, so that a
+machine that was slower as a whole does not count; where one session has no eager, by their times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Iterable, Mapping, Sequence
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, or_, select
+from sqlalchemy.orm import aliased
+
+from kgen.errors import InputError, NotFoundError
+from kgen.evaluator.protocol import BASELINES, Accuracy, Depth, Environment, Status, Timing
+from kgen.statistics import Interval, median_ms, quotient, ratio_interval, verdict
+from kgen.store import models, queries, rows
+from kgen.store.results import Compared, Comparison, ProblemRow, SweepRow
+from kgen.store.store import Store
+
+_EAGER = BASELINES[0]
+
+#: How two timings stand to each other.
+INTERLEAVED, BESIDE_EAGER, APART = "interleaved", "each beside eager", "apart"
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """One timing, and where it was taken."""
+
+    sweep: str
+    problem: str
+    environment: str
+    accuracy: Accuracy
+    created_at: datetime
+    timing: Timing
+
+    @property
+    def where(self) -> tuple[str, str, Accuracy]:
+        """What has to be the same for times to be compared."""
+        return self.problem, self.environment, self.accuracy
+
+    @property
+    def session(self) -> tuple[str, str]:
+        """What timings share that were taken interleaved."""
+        return self.sweep, self.timing.session
+
+
+def candidates(store: Store, a: str, b: str, limit: int | None = None) -> list[Comparison]:
+    """Candidate ``b`` against candidate ``a``, wherever both were right and timed.
+
+    Raises :class:`NotFoundError` where they never were on one problem in one environment.
+    """
+    with store.database.read() as connection:
+        taken = {one: _by_place(_taken(connection, models.Timing.subject == one)) for one in (a, b)}
+        places = [place for place in taken[a] if place in taken[b]][:limit]
+        if not places:
+            raise NotFoundError(
+                f"{a[:12]} and {b[:12]} were never both timed on one problem in one environment and class of accuracy"
+            )
+        problems = queries.problems_by_id(connection, {place[0] for place in places})
+        environments = queries.environments_by_id(connection, {place[1] for place in places})
+        eager = _Eager(connection)
+        found = []
+        for place in places:
+            problem, environment, accuracy = place
+            pair = max(((x, y) for x in taken[a][place] for y in taken[b][place]), key=_closeness)
+            found.append(_compare("candidate", *pair, problems[problem], accuracy, environments[environment], eager))
+    return found
+
+
+def sweeps(store: Store, a: str, b: str, limit: int | None = None) -> list[Comparison]:
+    """Sweep ``b`` against sweep ``a``: their best, the baselines, and up to ``limit`` candidates that both timed.
+
+    Raises :class:`InputError` where they are of unlike problems or classes of accuracy, :class:`NotFoundError` where
+    they have nothing in common.
+    """
+    with store.database.read() as connection:
+        first, second = (queries.sweep_row(connection, one, store.name) for one in (a, b))
+        if first.problem.id != second.problem.id:
+            raise InputError(
+                f"{a} is of {first.problem.title} in {first.problem.mode} mode, {b} of {second.problem.title} in "
+                f"{second.problem.mode} mode: times of unlike problems are not compared"
+            )
+        if first.accuracy is not second.accuracy:
+            raise InputError(f"{a} is of class {first.accuracy}, {b} of {second.accuracy}: they are not compared")
+        found = _sweeps(connection, first, second, limit)
+    if not found:
+        raise NotFoundError(f"{a} and {b} have timed nothing in common, and at least one of them has no best")
+    return found
+
+
+def environments(store: Store, a: str, b: str, limit: int | None = None) -> list[Comparison]:
+    """Environment ``b`` against environment ``a``, problem by problem, with up to ``limit`` candidates of each.
+
+    Raises :class:`NotFoundError` where nothing was swept in both.
+    """
+    with store.database.read() as connection:
+        latest = {one: _latest(connection, one) for one in (a, b)}
+        shared = [place for place in latest[a] if place in latest[b]]
+        if not shared:
+            raise NotFoundError(f"nothing was swept in both environments, {a} and {b}")
+        found = []
+        for place in shared:
+            pair = (queries.sweep_row(connection, latest[one][place], store.name) for one in (a, b))
+            found += _sweeps(connection, *pair, limit)
+    return found
+
+
+def _sweeps(connection: Connection, a: SweepRow, b: SweepRow, limit: int | None) -> list[Comparison]:
+    """What two sweeps of one problem have in common."""
+    first, second = _Subjects(connection, a.id), _Subjects(connection, b.id)
+    pairs: list[tuple[str, str, str]] = []
+    if a.best and b.best:
+        pairs.append(("best", a.best.candidate, b.best.candidate))
+    pairs += [(name, name, name) for name in BASELINES]
+    pairs += [("candidate", common, common) for common in _common(connection, a.id, b.id, limit)]
+    eager = _Eager(connection)
+    found = []
+    for what, subject_a, subject_b in dict.fromkeys(pairs):
+        one, other = first.get(subject_a), second.get(subject_b)
+        if one and other:
+            same = a.environment if a.environment.id == b.environment.id else None
+            found.append(_compare(what, one, other, a.problem, a.accuracy, same, eager))
+    return found
+
+
+def _compare(
+    what: str,
+    a: _Taken,
+    b: _Taken,
+    problem: ProblemRow,
+    accuracy: Accuracy,
+    environment: Environment | None,
+    eager: _Eager,
+) -> Comparison:
+    """One comparison: ``ratio`` above 1 means that ``b`` is the faster one. In unlike environments times are compared
+    as they are: how much faster one of them is, is the question."""
+    beside = (eager.of(a), eager.of(b)) if environment and a.timing.subject != _EAGER else (None, None)
+    if a.session == b.session:
+        how, ratio = INTERLEAVED, ratio_interval(a.timing, b.timing)
+    elif beside[0] and beside[1]:
+        how = BESIDE_EAGER
+        ratio = quotient(ratio_interval(a.timing, beside[0]), ratio_interval(b.timing, beside[1]))
+    else:
+        how, ratio = APART, ratio_interval(a.timing, b.timing)
+    return Comparison(problem, accuracy, environment, what, _side(a), _side(b), ratio, _verdict(a, b, ratio), how)
+
+
+def _verdict(a: _Taken, b: _Taken, ratio: Interval) -> str:
+    """What a comparison says of ``b``; the same samples say that it is the same."""
+    return "same" if a.timing == b.timing else verdict(ratio)
+
+
+def _side(taken: _Taken) -> Compared:
+    return Compared(taken.timing.subject, taken.sweep, median_ms(taken.timing))
+
+
+class _Eager:
+    """PyTorch's own timings, session by session."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._known: dict[tuple[str, str], Timing | None] = {}
+
+    def of(self, taken: _Taken) -> Timing | None:
+        """That of the session in which ``taken`` was."""
+        key = taken.session
+        if key not in self._known:
+            table = models.Timing
+            asked = (table.sweep_id == key[0], table.subject == _EAGER, table.session == key[1])
+            self._known[key] = next((item.timing for item in _taken(self._connection, *asked)), None)
+        return self._known[key]
+
+
+def _closeness(pair: tuple[_Taken, _Taken]) -> tuple[bool, bool, datetime]:
+    """How well two timings compare: interleaved, then both at length, then the latest."""
+    a, b = pair
+    final = a.timing.depth is Depth.FINAL and b.timing.depth is Depth.FINAL
+    return a.session == b.session, final, min(a.created_at, b.created_at)
+
+
+def _by_place(taken: Iterable[_Taken]) -> dict[tuple[str, str, Accuracy], list[_Taken]]:
+    found: dict[tuple[str, str, Accuracy], list[_Taken]] = {}
+    for item in taken:
+        found.setdefault(item.where, []).append(item)
+    return found
+
+
+class _Subjects:
+    """What a sweep timed, read when it is asked for."""
+
+    def __init__(self, connection: Connection, sweep: str) -> None:
+        self._connection, self._sweep = connection, sweep
+
+    def get(self, subject: str) -> _Taken | None:
+        """The longest timing of a subject, the latest of those; ``None`` where there is none."""
+        found = self._own(subject) or self._taken_over(subject)
+        return max(found, key=lambda item: (item.timing.depth is Depth.FINAL, item.created_at), default=None)
+
+    def _own(self, subject: str) -> list[_Taken]:
+        return _taken(self._connection, models.Timing.sweep_id == self._sweep, models.Timing.subject == subject)
+
+    def _taken_over(self, subject: str) -> list[_Taken]:
+        trial = models.Trial
+        judged = select(trial.evaluation_id).where(trial.sweep_id == self._sweep, trial.candidate_id == subject)
+        return _taken(self._connection, models.Timing.evaluation_id.in_(judged))
+
+
+def _taken(connection: Connection, *conditions: ColumnElement[bool]) -> list[_Taken]:
+    """Timings with samples, of baselines and of what was right: samples of what fell later are kept, but say nothing."""
+    table, sweep, trial = models.Timing, models.Sweep, models.Trial
+    query = (
+        select(*table.__table__.columns, sweep.problem_id)
+        .join(sweep, sweep.id == table.sweep_id)
+        .outerjoin(trial, and_(trial.sweep_id == table.sweep_id, trial.candidate_id == table.subject))
+        .where(*conditions, table.median_ms.is_not(None))
+        .where(or_(trial.status == Status.OK.value, table.subject.in_(BASELINES)))
+    )
+    return [_to_taken(row) for row in connection.execute(query)]
+
+
+def _to_taken(row: Row[Any]) -> _Taken:
+    place = (row.sweep_id, row.problem_id, row.environment_id, Accuracy(row.accuracy))
+    return _Taken(*place, row.created_at, rows.to_timing(row))
+
+
+def _common(connection: Connection, a: str, b: str, limit: int | None) -> Sequence[str]:
+    """Right candidates that two sweeps both timed themselves, those at the front in ``a`` first."""
+    one, other = aliased(models.Trial), aliased(models.Trial)
+    query = (
+        select(one.candidate_id)
+        .join(other, and_(other.sweep_id == b, other.candidate_id == one.candidate_id))
+        .where(one.sweep_id == a, one.status == Status.OK.value, other.status == Status.OK.value)
+        .where(or_(one.evaluation_id != other.evaluation_id, and_(one.final.is_(True), other.final.is_(True))))
+        .order_by(one.final.desc(), one.speedup.desc())
+        .limit(limit)
+    )
+    return connection.execute(query).scalars().all()
+
+
+def _latest(connection: Connection, environment: str) -> Mapping[tuple[str, str], str]:
+    """The latest finished sweep of each problem and class of accuracy in an environment."""
+    table = models.Sweep
+    query = (
+        select(table.id, table.problem_id, table.accuracy)
+        .where(table.environment_id == environment, table.kind == "sweep", table.state == "finished")
+        .order_by(table.started_at.desc(), table.id)
+    )
+    found: dict[tuple[str, str], str] = {}
+    for row in connection.execute(query):
+        found.setdefault((row.problem_id, row.accuracy), row.id)
+    return found

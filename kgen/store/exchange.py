@@ -1,0 +1,422 @@
+"""Histories as JSON Lines: out of one database, into another. ``docs/history-format.md`` describes the format.
+
+Rows go as they are stored, table by table, what is named before what names it, each with a checksum of its own. One
+row is in memory at a time, or one batch. All files of an import are one transaction: one bad line, and nothing of them
+is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+
+from sqlalchemy import JSON, Column, ColumnElement, Connection, Select, Table, and_, case, func, or_, select
+from sqlalchemy.exc import DBAPIError
+
+import kgen
+from kgen.errors import InputError
+from kgen.evaluator.protocol import Accuracy, Depth, Environment, Phase, Status
+from kgen.problem import Problem
+from kgen.store import codec, models, rows, selection
+from kgen.store.selection import Selection
+from kgen.store.store import Store, insertion
+
+FORMAT = 1  #: of the lines; a reader refuses what is newer
+
+_BATCH = 200  #: rows that are written at once
+
+#: All tables, what is named before what names it.
+_TABLES: Mapping[str, Table] = {table.name: table for table in models.Base.metadata.sorted_tables}
+
+Row = Mapping[str, Any]
+
+
+# Out -----------------------------------------------------------------------------------------------------------
+
+
+def export(store: Store, *, name: str | None = None, among: Selection) -> Iterator[str]:
+    """The lines of a history, each without its end: of all sweeps, or of those selected with all that they name."""
+    with store.database.read() as connection:
+        yield codec.dumps({"kgen_history": FORMAT, "kgen": kgen.__version__, "exported_at": _text(rows.now())})
+        count = 0
+        for table, query in _exported(connection, name, among):
+            for row in connection.execute(query, execution_options={"yield_per": _BATCH}):
+                yield _line(table, {key: _out(value) for key, value in row._mapping.items()})
+                count += 1
+        yield codec.dumps({"end": count})
+
+
+def _exported(connection: Connection, name: str | None, among: Selection) -> Iterator[tuple[str, Select[Any]]]:
+    """For each table the query of what goes out."""
+    sweep = models.Sweep
+    chosen = select(sweep.id).where(*among.conditions(connection))
+    if name is not None:
+        chosen = chosen.where(sweep.problem_id.in_(select(models.Problem.id).where(models.Problem.name == name)))
+    evaluations = select(models.Trial.evaluation_id).where(models.Trial.sweep_id.in_(chosen))
+    judged = select(models.Evaluation.candidate_id).where(models.Evaluation.id.in_(evaluations))
+    conditions: dict[str, ColumnElement[bool]] = {
+        "problem": models.Problem.id.in_(select(sweep.problem_id).where(sweep.id.in_(chosen))),
+        "environment": models.Environment.id.in_(select(sweep.environment_id).where(sweep.id.in_(chosen))),
+        "candidate": models.Candidate.id.in_(judged),
+        "source": models.Source.candidate_id.in_(judged),
+        "sweep": sweep.id.in_(chosen),
+        "evaluation": models.Evaluation.id.in_(evaluations),
+        "rejection": models.Rejection.sweep_id.in_(chosen),
+        "trial": models.Trial.sweep_id.in_(chosen),
+        "timing": or_(models.Timing.sweep_id.in_(chosen), models.Timing.evaluation_id.in_(evaluations)),
+    }
+    for table in _TABLES.values():
+        columns = [_heir(chosen) if column is _TIMED_IN else column for column in table.columns]
+        yield table.name, select(*columns).where(conditions[table.name]).order_by(*table.primary_key)
+
+
+_TIMED_IN = _TABLES["timing"].c.sweep_id
+
+
+def _heir(chosen: Select[Any]) -> ColumnElement[str]:
+    """The sweep that a timing goes out with: where its own stays behind, one that took its evaluation over."""
+    trial = models.Trial
+    users = select(func.min(trial.sweep_id)).where(trial.evaluation_id == _TABLES["timing"].c.evaluation_id)
+    taken_over = users.where(trial.sweep_id.in_(chosen)).scalar_subquery()
+    return case((_TIMED_IN.in_(chosen), _TIMED_IN), else_=taken_over).label("sweep_id")
+
+
+def _line(table: str, row: Row) -> str:
+    return codec.dumps({"table": table, "row": row, "crc": _checksum(row)})
+
+
+def _checksum(row: Row) -> str:
+    """CRC-32 of the row as JSON with its keys in order: names the line that was damaged on its way."""
+    return f"{zlib.crc32(codec.canonical(row).encode()):08x}"
+
+
+def _out(value: Any) -> Any:
+    return _text(value) if isinstance(value, datetime) else value
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(timezone.utc).isoformat()
+
+
+# In ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Imported:
+    """What an import came to: rows by table, those that were read and those that were new or had changed."""
+
+    read: dict[str, int] = field(default_factory=dict)
+    written: dict[str, int] = field(default_factory=dict)
+
+
+def files(path: Path) -> list[Path]:
+    """The files that ``path`` means: itself, or all histories in the folder. Raises :class:`InputError` for none."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.iterdir() if file.suffix in (".json", ".jsonl"))
+    if not found:
+        raise InputError(f"{path}: has no .json or .jsonl file")
+    return found
+
+
+def bring_in(store: Store, paths: Sequence[Path]) -> Imported:
+    """Write what the files hold, in one transaction. What the database has already stays, or becomes newer.
+
+    Raises :class:`InputError` with the file and the line of the first thing that is wrong; nothing is written then.
+    """
+    imported = Imported()
+    with store.database.write() as connection:
+        target = _Target(connection, imported)
+        for path in paths:
+            _import_file(path, target)
+    return imported
+
+
+def _import_file(path: Path, target: _Target) -> None:
+    try:
+        with open(path, "rb") as lines:
+            reader = _Reader(str(path), lines)
+            for batch in _batches(reader.rows()):
+                target.write(batch)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A row of a file, and where it stands, for whoever finds something wrong with it."""
+
+    where: str
+    table: str
+    row: dict[str, Any]
+
+
+class _Reader:
+    """The rows of one file, checked line by line."""
+
+    def __init__(self, path: str, lines: Iterable[bytes]) -> None:
+        self.number = 0
+        self._path, self._lines = path, lines
+
+    def rows(self) -> Iterator[_Read]:
+        """Every row between the first line and the last."""
+        objects = self._objects()
+        self._check_header(next(objects, None))
+        count, ended = 0, False
+        for item in objects:
+            if ended:
+                raise self._wrong("stands behind the end")
+            if "end" in item:
+                ended = True
+                if item["end"] != count:
+                    raise self._wrong(f"says that {item['end']} rows come before it, and there are {count}")
+            else:
+                yield self._row(item)
+                count += 1
+        if not ended:
+            self.number += 1
+            raise self._wrong("is missing: the file was cut off")
+
+    def _objects(self) -> Iterator[dict[str, Any]]:
+        for line in self._lines:
+            self.number += 1
+            try:
+                item = json.loads(line.decode(), parse_constant=_refuse)
+            except ValueError as error:
+                raise self._wrong(f"is no JSON ({error})") from error
+            if not isinstance(item, dict):
+                raise self._wrong("is no JSON object")
+            yield item
+
+    def _check_header(self, first: Mapping[str, Any] | None) -> None:
+        self.number = max(1, self.number)
+        version = (first or {}).get("kgen_history")
+        if not isinstance(version, int):
+            raise self._wrong("is not the beginning of a history: `kgen export-history` writes them")
+        if version > FORMAT:
+            raise self._wrong(f"is format {version}, written by a newer kgen: this one knows {FORMAT}")
+
+    def _row(self, item: Mapping[str, Any]) -> _Read:
+        name, row = item.get("table"), item.get("row")
+        table = _TABLES.get(name) if isinstance(name, str) else None
+        if table is None or not isinstance(row, dict):
+            raise self._wrong(f"is no row of {', '.join(_TABLES)}")
+        if "crc" in item and item["crc"] != _checksum(row):
+            raise self._wrong("does not have the checksum that stands behind it: it was damaged")
+        try:
+            read = {column.name: _value(column, row) for column in table.columns}
+            unknown = row.keys() - read.keys()
+            if unknown:
+                raise ValueError(f"{table.name} has no column {min(unknown)!r}")
+            _CHECKS.get(table.name, _anything)(read)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise self._wrong(str(error)) from error
+        return _Read(f"{self._path}: line {self.number}", table.name, read)
+
+    def _wrong(self, what: str) -> InputError:
+        return InputError(f"{self._path}: line {self.number}: {what}; nothing was imported")
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no number in JSON")
+
+
+def _value(column: Column[Any], row: Row) -> Any:
+    """A value of a row for a column; what is left out has the column's default, if it has one."""
+    if column.name not in row:
+        if column.server_default is not None:
+            text = str(column.server_default.arg)  # type: ignore[attr-defined]
+            return json.loads(text) if isinstance(column.type, JSON) else text
+        if column.nullable:
+            return None
+        raise ValueError(f"{column.table.name} needs a value for {column.name!r}")
+    value = row[column.name]
+    if value is None:
+        if not column.nullable:
+            raise ValueError(f"{column.table.name}.{column.name} cannot be null")
+        return None
+    if isinstance(column.type, models.UtcDateTime):
+        return datetime.fromisoformat(value)
+    if isinstance(column.type, JSON):
+        return value
+    wanted = column.type.python_type
+    fits = isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
+    if not fits and not (wanted is float and isinstance(value, int) and not isinstance(value, bool)):
+        raise ValueError(f"{column.table.name}.{column.name} is {wanted.__name__}, not {value!r}")
+    return value
+
+
+# What has to hold of a row, beyond the types of its columns ----------------------------------------------------
+
+
+def _anything(row: Row) -> None:
+    """Nothing more is asked."""
+
+
+def _check_problem(row: Row) -> None:
+    if Problem(row["name"], row["path"], row["source"], (), row["mode"]).id != row["id"]:
+        raise ValueError("the problem is not the one that its id names")
+
+
+def _check_environment(row: Row) -> None:
+    if Environment(**{name: row[name] for name in Environment.__dataclass_fields__}).id != row["id"]:
+        raise ValueError("the environment is not the one that its id names")
+
+
+def _check_source(row: Row) -> None:
+    if hashlib.sha256(row["text"].encode()).hexdigest() != row["candidate_id"]:
+        raise ValueError("the source is not the one that its candidate is named by")
+
+
+def _check_sweep(row: Row) -> None:
+    Accuracy(row["accuracy"])
+    if row["state"] not in selection.STATES:
+        raise ValueError(f"{row['state']!r} is no state of a sweep")
+    if row["kind"] not in ("sweep", "eval"):
+        raise ValueError(f"{row['kind']!r} is no kind of sweep")
+
+
+def _check_evaluation(row: Row) -> None:
+    Accuracy(row["accuracy"])
+    Status(row["status"])
+    if row["phase"] is not None:
+        Phase(row["phase"])
+    codec.errors_from_json(row["errors"])
+    codec.build_from_json(row["build"])
+
+
+def _check_trial(row: Row) -> None:
+    Status(row["status"])
+
+
+def _check_timing(row: Row) -> None:
+    Accuracy(row["accuracy"])
+    Depth(row["depth"])
+    for burst in row["bursts"]:
+        for sample in burst:
+            float(sample)
+
+
+_CHECKS: Mapping[str, Callable[[Row], None]] = {
+    "problem": _check_problem,
+    "environment": _check_environment,
+    "source": _check_source,
+    "sweep": _check_sweep,
+    "evaluation": _check_evaluation,
+    "trial": _check_trial,
+    "timing": _check_timing,
+}
+
+
+def _batches(read: Iterator[_Read]) -> Iterator[list[_Read]]:
+    """Rows of one table at a time, some hundred together."""
+    waiting: list[_Read] = []
+    for item in read:
+        if waiting and (item.table != waiting[0].table or len(waiting) >= _BATCH):
+            yield waiting
+            waiting = []
+        waiting.append(item)
+    if waiting:
+        yield waiting
+
+
+class _Target:
+    """The database that rows are brought into. Rows that it has already stay as they are, but for what the others know
+    better: a sweep that went on has another state and other finals; a verdict that was overturned stays so; a problem
+    is swept in its own mode later, a candidate rendered that was a file before."""
+
+    def __init__(self, connection: Connection, imported: Imported) -> None:
+        self._connection, self._imported = connection, imported
+        self._went_on: set[str] = set()  #: sweeps of which a file knows more than the database
+
+    def write(self, batch: Sequence[_Read]) -> None:
+        """Write rows of one table, some of which may be there."""
+        table = batch[0].table
+        values = [_as_a_copy(item) for item in batch]
+        if table == "sweep":
+            self._went_on |= self._older(values)
+        try:
+            with self._connection.begin_nested():
+                written = self._insert(table, values)
+        except DBAPIError:
+            self._find_the_line(table, batch)
+            raise
+        for counts, count in ((self._imported.read, len(batch)), (self._imported.written, written)):
+            counts[table] = counts.get(table, 0) + count
+
+    def _find_the_line(self, table: str, batch: Sequence[_Read]) -> None:
+        """Write row by row, to raise with the line that the database does not take."""
+        for item in batch:
+            try:
+                with self._connection.begin_nested():
+                    self._insert(table, [_as_a_copy(item)])
+            except DBAPIError as error:
+                words = str(error.orig).strip().splitlines()[0]
+                raise InputError(f"{item.where}: does not fit the others ({words}); nothing was imported") from error
+
+    def _insert(self, table: str, values: Sequence[Row]) -> int:
+        """Insert what is new and renew what is older; how many rows that were."""
+        renewed = [row for row in values if self._is_renewed(table, row)]
+        rest = [row for row in values if not self._is_renewed(table, row)]
+        statement = insertion(self._connection, _TABLES[table])
+        written = 0
+        if renewed:
+            everything = {column.name: statement.excluded[column.name] for column in _TABLES[table].columns}
+            key = list(_TABLES[table].primary_key)
+            renewing = statement.on_conflict_do_update(index_elements=key, set_=everything)
+            written += self._run(renewing, renewed)
+        if rest:
+            written += self._run(_learning(statement, table), rest)
+        return written
+
+    def _run(self, statement: Any, values: Sequence[Row]) -> int:
+        return self._connection.execute(statement, values, execution_options={"preserve_rowcount": True}).rowcount
+
+    def _is_renewed(self, table: str, row: Row) -> bool:
+        """Whether the row is of a sweep that went on."""
+        return row.get({"sweep": "id", "trial": "sweep_id"}.get(table, "")) in self._went_on
+
+    def _older(self, values: Sequence[Row]) -> set[str]:
+        """Those of these sweeps that the database has, ended earlier or cut off. One that runs here knows best."""
+        ended = {row["id"]: row["ended_at"] for row in values}
+        table = models.Sweep
+        query = select(table.id, table.ended_at).where(table.id.in_(ended), table.state != "running")
+        found = self._connection.execute(query)
+        return {row.id for row in found if ended[row.id] and (row.ended_at is None or row.ended_at < ended[row.id])}
+
+
+def _as_a_copy(item: _Read) -> Row:
+    """The row as it is written. Nobody goes on with the copy of a sweep that still runs where it came from."""
+    is_running = item.table == "sweep" and item.row["state"] == "running"
+    return {**item.row, "state": "interrupted"} if is_running else item.row
+
+
+#: What rows learn from others of the same key: the columns that are taken over, and where.
+_LEARNED: Mapping[str, tuple[tuple[str, ...], Callable[[Any, Any], ColumnElement[bool]]]] = {
+    "problem": (("default_mode",), lambda here, there: and_(here.default_mode.is_(False), there.default_mode.is_(True))),
+    "candidate": (
+        ("plan", "device_type", "kernels", "source_lines", "control", "origin", "params", "rewrites"),
+        lambda here, there: and_(here.origin == "file", there.origin == "sweep"),
+    ),
+    "evaluation": (
+        ("status", "phase", "reason", "median_ms"),
+        lambda here, there: and_(here.status == Status.OK.value, there.status != Status.OK.value),
+    ),
+}
+
+
+def _learning(statement: Any, table: str) -> Any:
+    """The insert of rows, of which those with the same key may learn; else they stay as they are."""
+    if table not in _LEARNED:
+        return statement.on_conflict_do_nothing()
+    columns, where = _LEARNED[table]
+    return statement.on_conflict_do_update(
+        index_elements=list(_TABLES[table].primary_key),
+        set_={name: statement.excluded[name] for name in columns},
+        where=where(_TABLES[table].c, statement.excluded),
+    )

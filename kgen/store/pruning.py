@@ -1,0 +1,170 @@
+"""Dropping what is no longer wanted: whole sweeps, or the candidates that failed in them, with all that is then nobody's.
+
+What is still in use stays: an evaluation that another sweep took over keeps its samples, and a candidate its source
+while any evaluation has it. What a sweep chose as the best of its problem, and what is running, is never dropped by its
+age alone. Finding out what would be dropped is dropping it and undoing that, so that both agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Iterable, Iterator, Sequence
+
+from sqlalchemy import ColumnElement, Connection, CursorResult, Delete, Update, delete, exists, select, update
+
+from kgen.evaluator.protocol import Status
+from kgen.store import models, queries
+from kgen.store.results import SweepRow
+from kgen.store.selection import Selection
+from kgen.store.store import Store
+
+_CHUNK = 500
+
+#: What is no failure.
+_KEPT = (Status.OK.value, Status.DUPLICATE.value)
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What was dropped, or would be: ``rows`` by table. ``sweeps`` are dropped whole; of those in ``of_failed`` only the
+    failed candidates are. ``kept`` would have been dropped, but hold the best of their problem. ``candidates`` and
+    ``logs`` name what has files beside the database."""
+
+    sweeps: tuple[SweepRow, ...]
+    of_failed: tuple[SweepRow, ...]
+    kept: tuple[SweepRow, ...]
+    rows: dict[str, int]
+    candidates: tuple[str, ...]
+    logs: tuple[str, ...]
+
+    @property
+    def nothing(self) -> bool:
+        """Whether there is nothing to drop."""
+        return not any(self.rows.values())
+
+
+class _Undone(Exception):
+    """Raised to undo a transaction that was only tried."""
+
+
+def prune(
+    store: Store,
+    *,
+    name: str | None = None,
+    among: Selection,
+    failed: bool = False,
+    even_best: bool = False,
+    really: bool = False,
+) -> Pruned:
+    """Drop the sweeps selected or, with ``failed``, the candidates of them that failed; only find out, unless ``really``.
+
+    Sweeps with the fastest candidate of their problem, environment and class are kept unless ``even_best``.
+    """
+    selected = [row for row in queries.sweeps(store, name=name, among=among) if row.state != "running"]
+    best = set() if failed or even_best else _with_the_best(store)
+    kept = tuple(row for row in selected if row.id in best)
+    doomed = tuple(row for row in selected if row.id not in best)
+    work = _Work()
+    try:
+        with store.database.write() as connection:
+            (work.drop_failed if failed else work.drop_sweeps)(connection, [row.id for row in doomed])
+            work.drop_unused(connection)
+            if not really:
+                raise _Undone
+    except _Undone:
+        pass
+    if really and store.database.is_sqlite:
+        store.database.shrink()
+    whole, of_failed = ((), doomed) if failed else (doomed, ())
+    return Pruned(whole, of_failed, kept, work.rows, tuple(work.candidates), tuple(work.logs))
+
+
+def _with_the_best(store: Store) -> set[str]:
+    """For each problem, environment and class of accuracy the sweep with the fastest finalist that is no control."""
+    sweep, trial, candidate = models.Sweep, models.Trial, models.Candidate
+    query = (
+        select(sweep.problem_id, sweep.environment_id, sweep.accuracy, sweep.id)
+        .join(trial, trial.sweep_id == sweep.id)
+        .join(candidate, candidate.id == trial.candidate_id)
+        .where(sweep.kind == "sweep", trial.final.is_(True), trial.status == Status.OK.value)
+        .where(candidate.control.is_(False))
+        .order_by(trial.speedup, trial.sweep_id)
+    )
+    with store.database.read() as connection:
+        # Of equal keys a dict keeps the last value, which is the fastest.
+        return set({tuple(place): identity for *place, identity in connection.execute(query)}.values())
+
+
+class _Work:
+    """One pruning, which counts what it drops."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, int] = {}
+        self.candidates: list[str] = []
+        self.logs: list[str] = []
+
+    def drop_sweeps(self, connection: Connection, sweeps: Sequence[str]) -> None:
+        """Sweeps with their trials, rejections and timings."""
+        self._release(connection, sweeps)
+        self._delete_in(connection, models.Timing, models.Timing.sweep_id, sweeps)
+        self._delete_in(connection, models.Trial, models.Trial.sweep_id, sweeps)
+        self._delete_in(connection, models.Rejection, models.Rejection.sweep_id, sweeps)
+        self._delete_in(connection, models.Sweep, models.Sweep.id, sweeps)
+
+    def drop_failed(self, connection: Connection, sweeps: Sequence[str]) -> None:
+        """The trials of what failed in these sweeps."""
+        table = models.Trial
+        self._delete_in(connection, table, table.sweep_id, sweeps, table.status.not_in(_KEPT))
+
+    def drop_unused(self, connection: Connection) -> None:
+        """Evaluations that judge nothing any more, then candidates, problems and environments that nothing names."""
+        evaluation, trial, candidate, sweep = models.Evaluation, models.Trial, models.Candidate, models.Sweep
+        unused = ~exists().where(trial.evaluation_id == evaluation.id)
+        found = connection.execute(select(evaluation.id, evaluation.log).where(unused)).all()
+        ids = [row.id for row in found]
+        self.logs += [row.log for row in found if row.log]
+        self._delete_in(connection, models.Timing, models.Timing.evaluation_id, ids)
+        self._delete_in(connection, evaluation, evaluation.id, ids)
+        chosen = exists().where(sweep.best == candidate.id)
+        judged = exists().where(evaluation.candidate_id == candidate.id)
+        self.candidates += connection.execute(select(candidate.id).where(~judged, ~chosen)).scalars()
+        self._delete_in(connection, models.Source, models.Source.candidate_id, self.candidates)
+        self._delete_in(connection, candidate, candidate.id, self.candidates)
+        for table, name in ((models.Problem, "problem_id"), (models.Environment, "environment_id")):
+            named = (exists().where(getattr(user, name) == table.id) for user in (sweep, evaluation))
+            self._run(connection, table, delete(table).where(*(~user for user in named)))
+
+    def _release(self, connection: Connection, sweeps: Sequence[str]) -> None:
+        """Samples of an evaluation that another sweep took over become that sweep's."""
+        timing, trial = models.Timing, models.Trial
+        doomed = set(sweeps)
+        users = select(timing.id, trial.sweep_id).join(trial, trial.evaluation_id == timing.evaluation_id)
+        for chunk in _chunks(sweeps):
+            found = connection.execute(users.where(timing.sweep_id.in_(chunk)))
+            heirs = {row.id: row.sweep_id for row in found if row.sweep_id not in doomed}
+            for identity, heir in heirs.items():
+                connection.execute(update(timing).where(timing.id == identity).values(sweep_id=heir))
+
+    def _delete_in(
+        self,
+        connection: Connection,
+        table: type[models.Base],
+        column: Any,
+        values: Iterable[str],
+        *conditions: ColumnElement[bool],
+    ) -> None:
+        """Delete the rows whose ``column`` is one of ``values``."""
+        for chunk in _chunks(values):
+            self._run(connection, table, delete(table).where(column.in_(chunk), *conditions))
+
+    def _run(self, connection: Connection, table: type[models.Base], statement: Delete | Update) -> None:
+        done: CursorResult[Any] = connection.execute(statement)
+        name = table.__tablename__
+        self.rows[name] = self.rows.get(name, 0) + done.rowcount
+
+
+def _chunks(values: Iterable[str]) -> Iterator[list[str]]:
+    remaining = iter(values)
+    while chunk := list(islice(remaining, _CHUNK)):
+        yield chunk

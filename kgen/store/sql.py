@@ -1,0 +1,103 @@
+"""Questions in SQL, which can change nothing: the database itself refuses to write.
+
+SQLite: the file is opened for reading, and an authorizer allows nothing but to read tables and call functions, so that
+no other file is attached either. PostgreSQL: a transaction that only reads, by a protocol that takes one statement.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Iterator
+from urllib.parse import quote
+
+import kgen
+from kgen.errors import InputError
+from kgen.store import database
+from kgen.store.models import Base
+from kgen.store.store import Store
+
+#: What a statement may do to an SQLite database.
+_READS = {
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The names of the columns, and the rows, read while they are asked for."""
+
+    columns: tuple[str, ...]
+    rows: Iterator[tuple[Any, ...]]
+
+
+@contextmanager
+def ask(store: Store, query: str) -> Iterator[Answer]:
+    """The answer to one statement that reads. Raises :class:`InputError` for any other, with the database's words."""
+    run = _sqlite if store.database.is_sqlite else _postgresql
+    try:
+        with run(store.database, query) as answer:
+            yield answer
+    except (store.database.driver_error, sqlite3.Warning) as error:
+        if store.database.is_known(error):
+            raise store.database.meaning(error) from error
+        raise InputError(f"{_words(error)} (tables and columns: kgen sql --schema)") from error
+
+
+def schema_page() -> str:
+    """The documentation of the schema: ``docs/schema.md``, which is part of the installed package."""
+    package = Path(kgen.__file__).parent
+    installed = package / "schema.md"
+    page = installed if installed.is_file() else package.parent / "docs" / "schema.md"
+    return page.read_text(encoding="utf-8")
+
+
+def schema() -> dict[str, list[str]]:
+    """The names of all tables and their columns."""
+    return {table.name: list(table.columns.keys()) for table in Base.metadata.sorted_tables}
+
+
+def columns() -> list[dict[str, str]]:
+    """The same, one column each."""
+    return [{"table": table, "column": column} for table, names in schema().items() for column in names]
+
+
+@contextmanager
+def _sqlite(opened: database.Database, query: str) -> Iterator[Answer]:
+    address = f"file:{quote(str(Path(opened.name).resolve()))}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True, timeout=database.WAIT_SECONDS)) as connection:
+        connection.execute("PRAGMA query_only = ON")
+        connection.set_authorizer(_authorize)
+        yield _answer(cursor := connection.execute(query), cursor)
+
+
+def _authorize(action: int, *subject: object) -> int:
+    return sqlite3.SQLITE_OK if action in _READS else sqlite3.SQLITE_DENY
+
+
+@contextmanager
+def _postgresql(opened: database.Database, query: str) -> Iterator[Answer]:
+    with opened.read() as connection:
+        connection.exec_driver_sql("SELECT 1")  # from here on, nothing makes the transaction one that writes
+        # A cursor of the server is declared for a query alone: COPY, which writes files of the server, is none.
+        cursor: Any = connection.connection.cursor(name="kgen")
+        with closing(cursor):
+            yield _answer(cursor.execute(query), cursor)
+
+
+def _answer(cursor: Any, rows: Iterator[tuple[Any, ...]]) -> Answer:
+    if cursor.description is None:
+        raise InputError("the statement gives no rows: `kgen sql` reads, with one SELECT")
+    return Answer(tuple(column[0] for column in cursor.description), rows)
+
+
+def _words(error: Exception) -> str:
+    text = str(error).strip()
+    if text in ("not authorized", "authorization denied") or "not authorized to use" in text:
+        return "`kgen sql` only reads: the statement may not change the database, nor reach another"
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,113 @@
+"""One candidate in full: its plan and source, then each of its evaluations with all that stands behind the verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Iterable, Mapping
+
+from rich.console import Console
+from rich.table import Table
+
+from kgen import occupancy
+from kgen.evaluator.protocol import Accuracy, KernelResources
+from kgen.statistics import median_interval
+from kgen.store.results import CandidateDetail, Judgement, Trial
+from kgen.views import chain, figures, tables, text
+
+LOG_LINES = 20  #: of a build's log that are shown: the last ones; `kgen show --log` prints all
+
+
+def candidate(console: Console, detail: CandidateDetail, file: Path | None) -> None:
+    """One candidate in full."""
+    tables.print_facts(console, [("candidate", detail.id), *_facts(detail), *([("source", str(file))] if file else [])])
+    if detail.origin == "sweep":
+        console.print(_chain(detail))
+    console.rule("source", style="dim")
+    tables.source(console, detail.source if detail.source.endswith("\n") else f"{detail.source}\n")
+    threads = occupancy.threads_of(detail.source)
+    for judgement in detail.judgements:
+        console.rule(f"evaluation {judgement.evaluation.id}", style="dim")
+        _judgement(console, detail, judgement, threads)
+
+
+def _facts(detail: CandidateDetail) -> list[tuple[str, str]]:
+    kind = ("kind", f"{detail.device_type}, {_kind(detail)}, {detail.source_lines} lines")
+    if detail.origin != "sweep":
+        return [kind]
+    rewrites = ", ".join(detail.rewrites) or "none"
+    return [("plan", detail.plan), ("rewrites", rewrites), ("params", text.params(detail.params)), kind]
+
+
+def _kind(detail: CandidateDetail) -> str:
+    if detail.origin != "sweep":
+        return "a file from outside"
+    return "control: all of it is left to the library" if detail.control else f"kernels of its own: {detail.kernels}"
+
+
+def _chain(detail: CandidateDetail) -> Table:
+    drawn = Table.grid(padding=(0, 1))
+    for link in chain.links(detail.plan, detail.params):
+        drawn.add_row(link.operator, link.bracket, link.runs)
+    return drawn
+
+
+def _judgement(console: Console, detail: CandidateDetail, judgement: Judgement, threads: Mapping[str, int]) -> None:
+    evaluation = judgement.evaluation
+    facts = [
+        ("judged", text.moment(judgement.created_at)),
+        ("problem", tables.problem_title(judgement.problem)),
+        ("machine", text.environment(judgement.environment)),
+        ("status", f"{evaluation.status} at accuracy {evaluation.accuracy}"),
+    ]
+    facts += [("reason", evaluation.reason)] if evaluation.reason else []
+    facts += [("labels", ", ".join(evaluation.labels))] if evaluation.labels else []
+    facts += _build(judgement)
+    tables.print_facts(console, facts)
+    if evaluation.build and evaluation.build.kernels:
+        console.print(_kernels(evaluation.build.kernels, judgement.environment.arch, threads))
+    if evaluation.errors:
+        console.print(tables.errors(evaluation.errors))
+    timed = [fact for trial in judgement.trials for fact in _trial(detail, trial, evaluation.accuracy)]
+    log = [("log", evaluation.log)] if evaluation.log else []
+    tables.print_facts(console, [*_screening(judgement), *timed, *log])
+
+
+def _build(judgement: Judgement) -> list[tuple[str, str]]:
+    """What the compiler said, if it said anything."""
+    build = judgement.evaluation.build
+    if build is None:
+        return []
+    how = "found built" if build.cached else f"took {text.duration(build.seconds)}"
+    lines = build.log.strip().splitlines()
+    more = [f"({len(lines) - LOG_LINES} lines before; all: kgen show --log)"] if len(lines) > LOG_LINES else []
+    return [("build", how), *([("build log", "\n".join([*more, *lines[-LOG_LINES:]]))] if lines else [])]
+
+
+def _kernels(kernels: Iterable[KernelResources], arch: str, threads: Mapping[str, int]) -> Table:
+    """What the compiler told of each kernel. Occupancy is what that allows at best."""
+    table = tables.grid("kernel", "> threads", "> registers", "> shared bytes", "> spilled bytes", "> occupancy")
+    for kernel in kernels:
+        count = threads.get(kernel.name.rpartition("::")[2])
+        share = occupancy.occupancy(arch, kernel, count) if count else None
+        of_each = (count, kernel.registers, kernel.shared_bytes, kernel.spill_bytes)
+        shown = [text.MISSING if value is None else str(value) for value in of_each]
+        table.add_row(kernel.name, *shown, text.MISSING if share is None else f"{share:.0%}")
+    return table
+
+
+def _screening(judgement: Judgement) -> list[tuple[str, str]]:
+    timing = judgement.evaluation.timing
+    return [("screened", text.interval(median_interval(timing)))] if timing and any(timing.bursts) else []
+
+
+def _trial(detail: CandidateDetail, trial: Trial, accuracy: Accuracy) -> list[tuple[str, str]]:
+    """A candidate's figures in one sweep, and how near they come to what the device can do."""
+    if trial.speedup is None:
+        return [(f"{trial.kind} {trial.sweep}", "not timed")]
+    final = detail.finals.get(trial.sweep)
+    time = text.interval(median_interval(final)) if final else text.milliseconds(trial.median_ms)
+    speedup = text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high)
+    result = f"{time}, {speedup} over {trial.baseline or 'the fastest baseline'}"
+    facts = [(f"{trial.kind} {trial.sweep}", result if trial.final else f"{result}; only screened")]
+    reached = figures.achieved(detail, trial, accuracy)
+    return [*facts, ("achieved", str(reached))] if reached else facts
