@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from kgen.candidate import Params
-from kgen.ops import c_float
 from kgen.program import Program, Store
 from kgen.space import Axis
 from kgen.templates import Argument, Task
@@ -74,7 +73,11 @@ def summary(task: Task) -> str:
 
 def batch_statistics(task: Task) -> tuple[dict[str, Any], list[Argument]]:
     """Of the node that ends a ``column`` kernel: what its text is rendered with, and the pointers that finishing a
-    column needs."""
+    column needs.
+
+    Its numbers are literals of type double: a column is finished in float64, once for the whole batch. In float32, 0.9
+    alone is as wrong as a rounding, and running statistics would be less accurate than PyTorch's.
+    """
     node = task.plan.graph.node(task.kernel.nodes[-1])
     roles = dict(zip(node["roles"], node.inputs))
     extra = [Argument("affine_weight", "in", roles["weight"])] if "weight" in roles else []
@@ -83,9 +86,9 @@ def batch_statistics(task: Task) -> tuple[dict[str, Any], list[Argument]]:
     if "counter" in roles:
         extra.append(Argument("batches_tracked", "state", roles["counter"], ctype="long long"))
     context = {
-        "eps": c_float(node["eps"]),
-        "momentum": c_float(node["momentum"]),
-        "keep_factor": c_float(1.0 - node["momentum"]),
+        "eps": repr(float(node["eps"])),
+        "momentum": repr(float(node["momentum"])),
+        "keep_factor": repr(1.0 - node["momentum"]),
         "weight": "weight" in roles,
         "running": "running_mean" in roles,
         "counter": "counter" in roles,
