@@ -3,7 +3,7 @@
     map         elementwise, with broadcasting           a C expression over its operands
     row         reduces along the trailing dimensions    a lowering into maps and reductions of a row
     batch_norm  statistics over the batch                taken apart by a rewrite before it can be fused
-    anchor      a product (and a bias)                   a library call or a kernel; rewrites fold into its weights
+    anchor      a product (and a bias), or a batch       a library call or a kernel; rewrites fold into its weights
     identity    returns its first operand                dropped by a rewrite
 
 What is not in the table stays a library call. Expressions are C over float32 with ``{0}``, ``{1}``, ... for operands
@@ -365,6 +365,7 @@ OTHERS = (
        accept=lambda c: c.arguments.get("beta", 1) == 1 and c.arguments.get("alpha", 1) == 1),
     Op("mm", "anchor", ("aten.mm.default",), ("self", "mat2")),
     Op("matmul", "anchor", ("aten.matmul.default",), ("self", "other")),
+    Op("bmm", "anchor", ("aten.bmm.default",), ("self", "mat2")),
     Op("batch_norm", "batch_norm", ("aten.batch_norm.default",),
        ("input", "weight", "bias", "running_mean", "running_var"), read=_batch_norm_attrs, library=_batch_norm_call),
     Op("identity", "identity", ("aten.alias.default", "aten.detach.default", "aten.detach_.default", "aten.lift_fresh_copy.default"), ("self",)),

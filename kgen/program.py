@@ -26,7 +26,7 @@ ELEMENT, ROW = "element", "row"
 #: Names that kernels use for themselves; a value of the graph that has one of them is called otherwise.
 RESERVED = frozenset(
     "row rows col lane line step item j at begin end first last vector vectors tile count shift sum square mean squares "
-    "N K PITCH GROUPS AT_ONCE sums finite group half both x_exponent w_exponent x_exponents w_exponents "
+    "N K PITCH GROUP GROUPS AT_ONCE sums finite group half both x_exponent w_exponent x_exponents w_exponents "
     "inside from difference deviation variance workspace stream stride next ahead own origin merges inverse merged total partial max min other piece "
     "asm auto bool break case catch char class const constexpr continue default delete do double else enum explicit "
     "export extern float for friend goto if inline int long mutable namespace new noexcept operator private protected "
@@ -180,7 +180,10 @@ class Store:
 class Product:
     """The sums that a program begins with: rows of ``x`` times rows of ``weight``, both of ``k`` elements.
 
-    ``name`` is the sums' name in the program. With ``transposed``, the weight's columns stand for its rows.
+    ``name`` is the sums' name in the program. ``weight`` is the right operand, whatever it is: a weight of the module, or
+    a value that is another one in each call. With ``transposed``, its columns stand for its rows. In a batch of products,
+    each ``group`` rows of ``x`` have a matrix of ``weight`` to themselves, and it has ``matrices`` of them (at the captured
+    batch); else they all share one.
     """
 
     name: str
@@ -188,6 +191,8 @@ class Product:
     weight: str
     k: int
     transposed: bool
+    group: int | None = None
+    matrices: int = 1
 
 
 #: Reductions: the names of their results.
@@ -296,15 +301,28 @@ class _Builder:
             raise NotFusable(f"{node.name} is no map and no row operator")
 
     def product(self, node: Node) -> Product:
-        """A product with a weight, and its bias as a map behind it."""
+        """A product of rows with a matrix, or a batch of them, and its bias as a map behind it."""
         self.prefix = node.name
         x, weight, *bias = node.inputs
-        rows, shape = self.graph.type(x), self.graph.type(weight).shape
-        if not self.graph.is_weight(weight) or len(shape) != 2 or len(rows.shape) < 2 or not rows.numel:
-            raise NotFusable(f"{node.name} is no product of rows with a weight")
-        if any(rows.multiples[1:]):
-            raise NotFusable(f"{x} follows the batch in another dimension than the first")
-        found = Product(self._unique(f"{node.name}_sum"), x, weight, rows.shape[-1], transposed=node.op != "linear")
+        rows, matrix = self.graph.type(x), self.graph.type(weight)
+        if len(rows.shape) < 2 or len(matrix.shape) < 2 or not rows.numel or not matrix.numel:
+            raise NotFusable(f"{node.name} is no product of rows with a matrix")
+        if any(rows.multiples[1:]) or any(matrix.multiples[1:]):
+            raise NotFusable(f"an operand of {node.name} follows the batch in another dimension than the first")
+        batched = len(matrix.shape) > 2
+        if batched and rows.sizes()[:-2] != matrix.sizes()[:-2]:
+            raise NotFusable(f"{node.name} has other matrices than batches of rows")
+        if not batched and matrix.batched:
+            raise NotFusable(f"{node.name} has a matrix that follows the batch")
+        found = Product(
+            self._unique(f"{node.name}_sum"),
+            x,
+            weight,
+            rows.shape[-1],
+            transposed=node.op != "linear",
+            group=rows.shape[-2] if batched else None,
+            matrices=matrix.numel // (matrix.shape[-1] * matrix.shape[-2]),
+        )
         self.levels[found.name] = ELEMENT
         self.values[node.name] = found.name
         for value in bias:

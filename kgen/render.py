@@ -378,10 +378,10 @@ class _File:
     def _operand(self, way: Way, a: Argument, spelled: Mapping[str, str]) -> str:
         """A tensor as a kernel takes it: what comes from outside or from the library may need a dense copy."""
         producer = way.plan.graph.producer(a.tensor)
-        made = any(a.tensor in k.outputs for k in way.plan.kernels)
-        if a.role == "state" or made or (producer is not None and producer.op == "linear"):
+        made = any(a.tensor in k.outputs for k in way.plan.kernels) or (producer is not None and producer.op == "linear")
+        if a.role == "state" or (made and a.form == "{}"):
             return spelled[a.tensor]
-        return f"dense({spelled[a.tensor]})"
+        return f"dense({a.form.format(spelled[a.tensor])})"
 
 
 class _ModelText:

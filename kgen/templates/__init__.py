@@ -39,6 +39,7 @@ class Argument:
     ``role`` is ``in``, ``out`` (a tensor to be made), ``inout`` (written over), ``workspace`` (``size`` is Python source
     for its number of float32 elements, in which ``rows`` may be used) or ``prepared``: memory of ``size`` float32
     elements that is filled from the weight ``tensor``, kept between calls, and filled again when the weight changes.
+    ``form`` spells what an ``in`` argument is of its tensor, such as its transpose.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Argument:
     size: str = ""
     ctype: str = "float"
     filled: Filled | None = None
+    form: str = "{}"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kgen.candidate import Params, ParamValue
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Hardware
-from kgen.program import ELEMENT, Load, Program, schedule
+from kgen.program import ELEMENT, Load, Product, Program, schedule
 from kgen.space import Axis, Constraint, Space
 from kgen.templates import Argument, Filled, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers
@@ -156,17 +156,22 @@ def _axes(
 
 @dataclass(frozen=True)
 class _Shape:
-    """A product's sizes at the captured batch, and the device that it runs on."""
+    """A product's sizes at the captured batch, and the device that it runs on.
+
+    ``rows`` are those that share a matrix of the right operand, which has ``matrices`` of them.
+    """
 
     rows: int
     cols: int
     k: int
+    matrices: int
     hardware: Hardware
 
     @classmethod
     def of(cls, task: Task) -> _Shape:
         program = task.plan.program(task.kernel)
-        return cls(program.rows, program.cols, program.product.k, task.hardware)
+        product = program.product
+        return cls(product.group or program.rows, program.cols, product.k, product.matrices, task.hardware)
 
     @property
     def pitch(self) -> int:
@@ -174,7 +179,7 @@ class _Shape:
 
     def tiles(self, params: Params) -> int:
         tile = _tile(params)
-        return -(-self.rows // tile.rows) * -(-self.cols // tile.cols)
+        return self.matrices * -(-self.rows // tile.rows) * -(-self.cols // tile.cols)
 
     def fits(self, params: Params, stages: int) -> bool:
         """Whether a block can have so many stages, and with them as many neighbours as with two."""
@@ -202,9 +207,9 @@ class _Shape:
         bandwidth = _BYTES_A_US * self.hardware.multiprocessors
         adding_up = _CLUSTER_US if cluster > 1 else 0.0
         if splits > 1:
-            adding_up += _SPLITS_US + 8 * splits * self.rows * self.cols / bandwidth
+            adding_up += _SPLITS_US + 8 * splits * self.matrices * self.rows * self.cols / bandwidth
         multiplying = waves * steps * _tile(params).step_us * int(params["products"]) / 3
-        reading = 2 * _planes(params) * self.cols * self.pitch / bandwidth
+        reading = 2 * _planes(params) * self.matrices * self.cols * self.pitch / bandwidth
         return _FIXED_US + max(multiplying, reading) + adding_up
 
 
@@ -299,20 +304,22 @@ def _constraints(shape: _Shape, accuracy: Accuracy) -> tuple[Constraint, ...]:
 
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
-    product, tile, splits = program.product, _tile(params), int(params["splits"])
+    product, tile, planes = program.product, _tile(params), _planes(params)
     n, k, pitch = program.cols, product.k, _pitch(product.k)
-    args, parts = _arguments(task, program, params, splits)
+    operands = _Operands.of(task, program, params)
+    args = operands.arguments(pointers(task, program, params))
     elementwise = [a for a in args if a.role == "out" or (a.role == "in" and a.tensor in program.tensors)]
     context = {
         "name": task.kernel.name,
         "summary": summary(task),
+        "formula": _formula(product, n),
         "variant": params["variant"],
         "tile": tile,
         "stages": params["stages"],
-        "slots": int(params["stages"]) * (2 if _planes(params) == 1 else 1),
-        "planes": _planes(params),
-        "parts_word": "parts" if _planes(params) == 2 else "float16",
-        "splits": splits,
+        "slots": int(params["stages"]) * (2 if planes == 1 else 1),
+        "planes": planes,
+        "parts_word": "parts" if planes == 2 else "float16",
+        "splits": params["splits"],
         "band": params["band"],
         "cluster": params["cluster"],
         "interval": 64 if params["variant"] == "sm90" else 16,
@@ -320,11 +327,14 @@ def render(task: Task, params: Params) -> Rendering:
         "k": k,
         "pitch": pitch,
         "sums_pitch": _sums_pitch(n),
-        "transposed": product.transposed,
-        "x": pointer(product.x),
-        "weight": pointer(product.weight),
-        "parts": parts.name,
-        "split": _split(k, pitch, _planes(params)),
+        "grouped": product.group is not None,
+        "group": product.group,
+        "prepared": operands.parts is not None,
+        "strided": operands.strided,
+        "x": operands.x.name,
+        "weight": operands.right.name,
+        "parts": operands.parts and operands.parts.name,
+        "split": _split(k, pitch, planes),
         "members": [f"{'const ' if a.role == 'in' else ''}float* {a.name}" for a in elementwise],
         "member_names": [a.name for a in elementwise],
         "scratch": output_pointer(program.stores[0].tensor),
@@ -336,24 +346,59 @@ def render(task: Task, params: Params) -> Rendering:
     return Rendering(context, tuple(args), specific=params["variant"] == "sm90")
 
 
+def _formula(product: Product, n: int) -> str:
+    """What is computed, in words of matrices."""
+    if product.group is None:
+        return f"y[rows, {n}] = x[rows, {product.k}] . w[{n}, {product.k}]^T"
+    m, k = product.group, product.k
+    return f"For each of rows / {m} matrices, y[{m}, {n}] = x[{m}, {k}] . w[{n}, {k}]^T"
+
+
 def _words(task: Task) -> list[str]:
     """What becomes of a sum, word by word."""
     anchor, *maps = task.kernel.nodes
     return [*(["bias added"] if len(task.plan.graph.node(anchor).inputs) > 2 else []), *maps]
 
 
-def _arguments(task: Task, program: Program, params: Params, splits: int) -> tuple[list[Argument], Argument]:
-    """The launcher's pointers, and the one to the weight's parts."""
-    product, n, planes = program.product, program.cols, _planes(params)
-    row = _pitch(product.k) * planes // 2  # float32 elements that a row's parts take
-    form = "{}.t()" if product.transposed else "{}"
-    filled = Filled(f"{task.kernel.name}_split_weight", n, form)
-    name = f"{product.weight}_{'split' if planes == 2 else 'rounded'}"
-    parts = Argument(name, "prepared", product.weight, str(n * row + n), filled=filled)
-    elements = row + 1 + (splits * _sums_pitch(n) if splits > 1 else 0)
-    first = [Argument(pointer(t), "in", t) for t in dict.fromkeys((product.x, product.weight))]
-    rest = [a for a in pointers(task, program, params) if a not in first]
-    return [*first, parts, *rest, Argument("workspace", "workspace", size=f"rows * {elements}")], parts
+@dataclass(frozen=True)
+class _Operands:
+    """The launcher's pointers to both operands, and to memory for their parts.
+
+    A weight's ``parts`` are prepared once, with the weight itself at hand for what is not finite. Any other right operand
+    is split in each call, into the workspace; where its columns stand for rows, it comes transposed.
+    """
+
+    x: Argument
+    right: Argument
+    parts: Argument | None
+    workspace: Argument
+    strided: bool  #: whether the right operand's rows are columns in memory
+
+    @classmethod
+    def of(cls, task: Task, program: Program, params: Params) -> _Operands:
+        product, n, planes = program.product, program.cols, _planes(params)
+        row = _pitch(product.k) * planes // 2  # float32 elements that a row's parts take
+        x, right = Argument(pointer(product.x), "in", product.x), Argument(pointer(product.weight), "in", product.weight)
+        turned = "{}.mT" if product.transposed else "{}"
+        elements = row + 1 + (int(params["splits"]) * _sums_pitch(n) if int(params["splits"]) > 1 else 0)
+        size = f"rows * {elements}"
+        if not task.plan.graph.is_weight(product.weight):
+            w_rows = n if product.group is None else f"rows // {product.group} * {n}"
+            size += f" + {w_rows} * {row + 1} + 3"
+            if product.transposed:
+                right = Argument(f"{product.weight}_transposed_in", "in", product.weight, form=turned)
+            return cls(x, right, None, Argument("workspace", "workspace", size=size), strided=False)
+        w_rows = product.matrices * n
+        filled = Filled(f"{task.kernel.name}_split_weight", w_rows, turned)
+        name = f"{product.weight}_{'split' if planes == 2 else 'rounded'}"
+        parts = Argument(name, "prepared", product.weight, str(w_rows * row + w_rows), filled=filled)
+        return cls(x, right, parts, Argument("workspace", "workspace", size=size), product.transposed)
+
+    def arguments(self, others: list[Argument]) -> list[Argument]:
+        """All pointers in order, each once: the operands, then those of the maps behind the product."""
+        first = list(dict.fromkeys((self.x, self.right)))
+        parts = [self.parts] if self.parts else []
+        return [*first, *parts, *(a for a in others if a not in first), self.workspace]
 
 
 def _split(k: int, pitch: int, planes: int) -> str:

@@ -1,11 +1,12 @@
-// The products of rows of x and w that hold a NaN or an infinity, in plain float32, into y [rows, N]; w's element i of row
-// n lies at n * ALONG_N + i * ALONG_K. Exponents begin at multiples of 16 bytes. Where all are numbers, every block sees that and
-// ends.
+// The products of rows of x and w that hold a NaN or an infinity, in plain float32, into y [rows, N]. Each `group` rows of x
+// have a matrix of w; element i of a matrix's row n lies at n * ALONG_N + i * ALONG_K. Exponents begin at multiples of 16 bytes.
+// Where all are numbers, every block sees that and ends.
 template <int N, int K, int ALONG_N, int ALONG_K>
 __global__ void __launch_bounds__(256) repair_kernel(
     const float* __restrict__ x, const int* __restrict__ x_exponents, const float* __restrict__ w,
-    const int* __restrict__ w_exponents, float* __restrict__ y, const long long rows
+    const int* __restrict__ w_exponents, float* __restrict__ y, const long long rows, const long long group
 ) {
+    const long long w_rows = rows / group * N;
     bool found = false;
     const auto look = [&](const int* exponents, const long long count) {
         const int4* four = reinterpret_cast<const int4*>(exponents);
@@ -17,14 +18,15 @@ __global__ void __launch_bounds__(256) repair_kernel(
         if (threadIdx.x < count % 4) found |= exponents[count / 4 * 4 + threadIdx.x] == NOT_FINITE;
     };
     look(x_exponents, rows);
-    look(w_exponents, N);
+    look(w_exponents, w_rows);
     if (!__syncthreads_or(found)) return;
 
     const int lane = threadIdx.x % 32;
     const long long warp = blockIdx.x * 8ll + threadIdx.x / 32, warps = gridDim.x * 8ll;
     const auto multiply = [&](const long long row, const long long col) {
+        const float* const matrix = w + row / group * N * K;
         float sum = 0.0f;
-        for (int i = lane; i < K; i += 32) sum = fmaf(x[row * K + i], w[col * ALONG_N + static_cast<long long>(i) * ALONG_K], sum);
+        for (int i = lane; i < K; i += 32) sum = fmaf(x[row * K + i], matrix[col * ALONG_N + static_cast<long long>(i) * ALONG_K], sum);
         #pragma unroll
         for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
         if (lane == 0) y[row * N + col] = sum;
@@ -33,16 +35,17 @@ __global__ void __launch_bounds__(256) repair_kernel(
         if (x_exponents[row] != NOT_FINITE) continue;
         for (long long col = warp; col < N; col += warps) multiply(row, col);
     }
-    for (int col = 0; col < N; ++col) {
-        if (w_exponents[col] != NOT_FINITE) continue;
-        for (long long row = warp; row < rows; row += warps) multiply(row, col);
+    for (long long w_row = 0; w_row < w_rows; ++w_row) {
+        if (w_exponents[w_row] != NOT_FINITE) continue;
+        const long long first = w_row / N * group;
+        for (long long row = first + warp; row < first + group; row += warps) multiply(row, w_row % N);
     }
 }
 
 template <int N, int K, int ALONG_N, int ALONG_K>
 static void repair_rows(
     const float* x, const int* x_exponents, const float* w, const int* w_exponents, float* y, const long long rows,
-    const cudaStream_t stream
+    const long long group, const cudaStream_t stream
 ) {
-    repair_kernel<N, K, ALONG_N, ALONG_K><<<264, 256, 0, stream>>>(x, x_exponents, w, w_exponents, y, rows);
+    repair_kernel<N, K, ALONG_N, ALONG_K><<<264, 256, 0, stream>>>(x, x_exponents, w, w_exponents, y, rows, group);
 }
