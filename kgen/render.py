@@ -181,6 +181,7 @@ class _File:
             "extension": f"kgen_{stem}_{digest}",
             "device_type": self.device_type,
             "counts": any(a.ctype != "float" for _, r in self.kernels for a in r.arguments),
+            "functions": self._functions(),
             "alignment": 16 if self.device_type == "cuda" else 4,
             "kernels": self._launchers(),
             "definitions": model.definitions,
@@ -208,9 +209,16 @@ class _File:
         """Every launcher with the number of its pointers: those that fill prepared memory, then the kernels' own."""
         found = {}
         for name, rendering in self.kernels:
-            found |= {a.filled.launcher: 2 for a in rendering.arguments if a.filled}
+            found |= {a.filled.launcher: 2 for a in rendering.all_arguments if a.filled}
+            if rendering.before:
+                found[rendering.before.launcher] = len(rendering.before.arguments)
             found[name] = len(rendering.arguments)
         return [{"name": name, "pointers": pointers} for name, pointers in found.items()]
+
+    def _functions(self) -> list[str]:
+        """Functions that the kernels' library calls need, each once."""
+        files = dict.fromkeys(r.before.function for _, r in self.kernels if r.before)
+        return [_environment().get_template(file).render().strip() for file in files]
 
     @staticmethod
     def _unused_option(name: str, default: str) -> str:
@@ -292,7 +300,7 @@ class _File:
         """What the way's kernels have prepared from weights, by its name in the module: once for each weight."""
         found: dict[str, Argument] = {}
         for rendering in renderings.values():
-            for a in rendering.arguments:
+            for a in rendering.all_arguments:
                 if a.filled:
                     found.setdefault(way.plan.graph.fresh(a.name), a)
         return found
@@ -338,7 +346,8 @@ class _File:
         return lines
 
     def _launch(self, way: Way, kernel: Kernel, rendering: Rendering, spelled: dict[str, str]) -> list[str]:
-        graph, lines, given = way.plan.graph, [], []
+        graph, lines = way.plan.graph, []
+        given: dict[Argument, str] = {}
         first = graph.inputs[0].name
         program = way.plan.program(kernel)
         rows = _rows(program.domain, program.cols)
@@ -346,24 +355,30 @@ class _File:
             lines.append(f"if {rows} < 2:")
             lines.append('    raise ValueError("batch norm in train mode needs more than one value per channel")')
         overwritten: str | None = None
-        for a in rendering.arguments:
+        for a in rendering.all_arguments:
             if a.role in ("in", "state"):
-                given.append(self._operand(way, a, spelled))
+                given[a] = self._operand(way, a, spelled)
             elif a.role == "inout":
                 overwritten = _python_name(next(s.tensor for s in program.stores if s.level == "element"))
                 lines.append(f"{overwritten} = {self._operand(way, a, spelled)}  # written over")
-                given.append(overwritten)
+                given[a] = overwritten
             elif a.role == "out":
                 local = _python_name(a.tensor)
                 lines.append(f"{local} = {first}.new_empty({_sizes(graph.type(a.tensor))})")
-                spelled[a.tensor] = local
-                given.append(local)
+                spelled[a.tensor] = given[a] = local
             elif a.role == "prepared":
-                given.append(graph.fresh(a.name))
+                given[a] = graph.fresh(a.name)
             else:
                 lines.append(f"{a.name} = {first}.new_empty({a.size.replace('rows', rows)})")
-                given.append(a.name)
-        lines.append(f"launch(_{self._renamed(way, kernel).name}, {rows}, {', '.join(given)})")
+                given[a] = a.name
+
+        def launch(launcher: str, arguments: Sequence[Argument]) -> str:
+            return f"launch(_{launcher}, {rows}, {', '.join(given[a] for a in arguments)})"
+
+        if rendering.before:
+            lines.append(launch(rendering.before.launcher, rendering.before.arguments))
+            lines.append(rendering.before.call.format(rows=rows))
+        lines.append(launch(self._renamed(way, kernel).name, rendering.arguments))
         for store in program.stores:
             if store.tensor not in spelled:
                 spelled[store.tensor] = overwritten

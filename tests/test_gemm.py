@@ -16,7 +16,7 @@ import torch
 from models import NAMES, design, made, module, plainest, reference, source
 from torch.utils import cpp_extension
 
-from kgen.candidate import Candidate
+from kgen.candidate import Candidate, Params
 from kgen.design import Design
 from kgen.evaluator.build import read_extension
 from kgen.evaluator.protocol import Accuracy
@@ -45,6 +45,11 @@ def values(space: Space, axis: str) -> set:
     return {p[axis] for p in space.allowed()}
 
 
+def own(of: Design) -> list[Params]:
+    """The combinations of the first plan's product whose kernels multiply themselves."""
+    return [p for p in product_space(of).allowed() if p["variant"] != "library"]
+
+
 # Where it is offered
 
 
@@ -70,7 +75,7 @@ def test_gpu_without_the_tensor_cores_says_what_it_lacks() -> None:
     [("sm_80", {"sm80"}), ("sm_86", {"sm80"}), ("sm_90", {"sm90", "sm80"}), ("sm_90a", {"sm90", "sm80"}), ("sm_100", {"sm80"})],
 )
 def test_variants_are_those_of_the_architecture(arch: str, variants: set[str]) -> None:
-    assert values(product_space(bare(1024, 1024, 1024, arch)), "variant") == variants
+    assert values(product_space(bare(1024, 1024, 1024, arch)), "variant") == {*variants, "library"}
 
 
 # The space
@@ -85,7 +90,7 @@ def test_products_of_any_size_have_a_combination(arch: str, sizes: tuple[int, in
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90"])
 def test_stages_fit_the_shared_memory(arch: str) -> None:
     of = bare(1024, 8192, 8192, arch)
-    for params in product_space(of).allowed():
+    for params in (p for p in product_space(of).allowed() if p["variant"] != "library"):
         text = of.candidate(point(of, params)).source
         sizes = [int(v) for v in re.findall(r"constexpr int (?:STAGES|SLOTS) = (\d+);", text)]
         rows, cols, k = map(int, re.search(r"BLOCK_M = (\d+), BLOCK_N = (\d+), BLOCK_K = (\d+)", text).groups())
@@ -94,7 +99,7 @@ def test_stages_fit_the_shared_memory(arch: str) -> None:
 
 
 def test_small_batches_are_split_along_k() -> None:
-    assert max(values(product_space(bare(64, 8192, 8192)), "splits")) == 4
+    assert max(p["splits"] for p in own(bare(64, 8192, 8192))) == 4
 
 
 @pytest.mark.parametrize(
@@ -129,7 +134,7 @@ def test_first_combination_of_warps_is_what_was_fastest_on_an_h200(sizes: tuple[
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90"])
 def test_space_is_small(arch: str) -> None:
-    assert all(len(list(product_space(bare(n, n, n, arch)).allowed())) <= 24 for n in (64, 512, 1024, 4096))
+    assert all(len(list(product_space(bare(n, n, n, arch)).allowed())) <= 28 for n in (64, 512, 1024, 4096))
 
 
 def test_combinations_that_cannot_win_are_ruled_out() -> None:
@@ -155,29 +160,28 @@ def test_one_product_takes_half_the_memory() -> None:
 
 
 def test_k_is_split_in_one_way() -> None:
-    for params in product_space(bare(64, 8192, 8192)).allowed():
-        assert params["splits"] == 1 or params["cluster"] == 1
+    assert all(p["splits"] == 1 or p["cluster"] == 1 for p in own(bare(64, 8192, 8192)))
 
 
 def test_full_chips_are_hardly_split_along_k() -> None:
-    assert values(product_space(bare(16384, 4096, 4096)), "splits") == {1}
+    assert {p["splits"] for p in own(bare(16384, 4096, 4096))} == {1}
 
 
 def test_short_sums_are_not_split_along_k() -> None:
-    assert values(product_space(bare(64, 500, 8192)), "splits") == {1}
+    assert {p["splits"] for p in own(bare(64, 500, 8192))} == {1}
 
 
 def test_first_combination_is_for_the_newest_instructions() -> None:
     assert next(product_space(bare(1024, 8192, 8192)).allowed())["variant"] == "sm90"
 
 
-def test_search_goes_through_both_variants() -> None:
+def test_search_goes_through_all_variants() -> None:
     of = bare(1024, 1024, 1024)
     search, seen = STRATEGIES["exhaustive"](of.options[:1]), set()
     while (found := search.ask()) is not None:
         search.tell(found, 1.0)
         seen.add(of.options[0].kernels[0][found.choice[0]]["variant"])
-    assert seen == {"sm90", "sm80"}
+    assert seen == {"sm90", "sm80", "library"}
 
 
 # The file
@@ -209,7 +213,7 @@ def test_flags_name_the_architecture_that_the_variant_needs(arch: str, variant: 
 
 
 def test_sizes_of_x_follow_the_batch() -> None:
-    text = candidate(bare(64, 1111, 999), splits=1).source
+    text = candidate(bare(64, 1111, 999), splits=1, variant="sm90").source
     assert "workspace = x.new_empty(batch_size * 1153)" in text
 
 
@@ -288,8 +292,8 @@ def test_kernels_of_both_modes_split_their_own_weights() -> None:
 def test_template_has_what_its_text_needs_for_every_combination() -> None:
     of = design(reference(NAMES[0], "eval", **FULL), for_arch("sm_90"))
     (_, plan), space = of.choices[0].plans[0], product_space(of)
-    found = {gemm.render(Task(plan, plan.kernels[0], of.hardware), p).specific for p in space.allowed()}
-    assert found == {True, False}
+    found = {p["variant"]: gemm.render(Task(plan, plan.kernels[0], of.hardware), p).specific for p in space.allowed()}
+    assert found == {"sm90": True, "sm80": False, "library": False}
 
 
 # Weights that are split once
@@ -313,8 +317,39 @@ class Library:
         return types.SimpleNamespace(name=name)
 
 
+@dataclass(eq=False)
+class Stream:
+    """Stands for a stream: what it was told to wait for. An event is the stream that it was recorded on."""
+
+    waited_for: list[Stream] = field(default_factory=list)
+
+    def record_event(self) -> Stream:
+        return self
+
+    def wait_event(self, event: Stream) -> None:
+        self.waited_for.append(event)
+
+
+@dataclass
+class Gpu:
+    """Stands for a device: its current stream, whether that is being captured, and which memory which streams use."""
+
+    stream: Stream = field(default_factory=Stream)
+    capturing: bool = False
+    used: list[tuple[int, Stream]] = field(default_factory=list)
+
+
 @pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> Callable[[Candidate], tuple[types.ModuleType, Launches]]:
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    found = Gpu()
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: found.stream)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: found.capturing)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda t, stream: found.used.append((t.data_ptr(), stream)))
+    return found
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch, gpu: Gpu) -> Callable[[Candidate], tuple[types.ModuleType, Launches]]:
     """A candidate's module without its kernels, and what it launches."""
     monkeypatch.setattr(cpp_extension, "load_inline", lambda **_: "")
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Library())
@@ -424,3 +459,166 @@ def test_weight_of_two_products_is_split_once(loaded: Callable) -> None:
     forward = "return self.linear(x).relu(), self.linear(x * 2.0)"
     found, launches = loaded(small(forward))
     assert len(found.ModelNew()._weights()) == 1 and len(launches.seen) == 1
+
+
+# Streams and graphs
+
+
+def test_another_stream_waits_for_split_weights(loaded: Callable, gpu: Gpu) -> None:
+    model = loaded(small())[0].ModelNew()
+    (memory,) = model._weights()
+    made_on, gpu.stream = gpu.stream, Stream()
+    model._weights()
+    assert gpu.stream.waited_for == [made_on] and gpu.used == [(memory.data_ptr(), gpu.stream)]
+
+
+def test_stream_that_split_weights_were_made_on_waits_for_nothing(loaded: Callable, gpu: Gpu) -> None:
+    model = loaded(small())[0].ModelNew()
+    model._weights()
+    model._weights()
+    assert not gpu.stream.waited_for and not gpu.used
+
+
+def test_weights_split_while_a_graph_is_captured_are_a_part_of_it_alone(loaded: Callable, gpu: Gpu) -> None:
+    found, launches = loaded(small())
+    model = found.ModelNew()
+    gpu.capturing = True
+    model._weights()
+    gpu.capturing = False
+    model._weights()
+    assert len(launches.seen) == 2
+
+
+def test_graph_keeps_the_split_weights_that_it_was_captured_with(loaded: Callable, gpu: Gpu) -> None:
+    model = loaded(small())[0].ModelNew()
+    (memory,) = model._weights()
+    gpu.stream, gpu.capturing = Stream(), True
+    assert model._weights()[0] is model._weights()[0] is memory
+    gpu.capturing = False
+    torch.nn.init.ones_(model.linear.weight)
+    assert model._weights()[0] is not memory
+    assert [kept[1][0] is memory for kept in model._captured] == [True] and not gpu.used
+    assert copy.deepcopy(model)._captured == ()
+
+
+# Products by the library
+
+
+def split(matrix: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the splitting kernel makes of a matrix: float16 parts (2, rows, k) and exponents."""
+    padded = torch.nn.functional.pad(matrix, (0, k - matrix.shape[1]))
+    exponents = 14 - padded.abs().amax(1).log2().floor().int()
+    scaled = torch.ldexp(padded, exponents[:, None])
+    high = scaled.half()
+    return torch.stack((high, (scaled - high.float()).half())), exponents
+
+
+@dataclass
+class SplitLaunches:
+    """Stands for the launchers of a product by the library: what each kernel does to its memory."""
+
+    k: int
+    sums: int
+    exponents: dict[int, torch.Tensor] = field(default_factory=dict)
+
+    def __call__(self, kernel: types.SimpleNamespace, rows: int, *tensors: torch.Tensor) -> None:
+        if kernel.name.endswith("_split_weight"):
+            self._split(*tensors)
+        elif kernel.name.endswith("_split"):
+            x, weight, parts, _, workspace = tensors
+            self._split(x, workspace)
+        else:
+            parts, bias, out, workspace = tensors
+            pitch = (out.shape[1] + 3) // 4 * 4
+            sums = workspace[rows * self.k :][: self.sums * rows * pitch].view(self.sums, rows, pitch)[..., : out.shape[1]]
+            scale = -self.exponents[workspace.data_ptr()][:, None] - self.exponents[parts.data_ptr()]
+            out.copy_(torch.ldexp(sums.sum(0), scale) + bias)
+
+    def _split(self, matrix: torch.Tensor, memory: torch.Tensor) -> None:
+        parts, self.exponents[memory.data_ptr()] = split(matrix, self.k)
+        memory[: parts.numel() // 2] = parts.flatten().view(torch.float32)
+
+
+@pytest.mark.parametrize("columns", [64, 33])
+def test_library_multiplies_parts_over_intervals_of_k(
+    loaded: Callable, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    found, _ = loaded(candidate(bare(40, 1000, columns), variant="library"))
+    for name in ("mm", "bmm"):  # on a CPU there is no such product
+        monkeypatch.setattr(torch, name, lambda a, b, out_dtype, out: out.copy_(a.float() @ b.float()))
+    found.launch = SplitLaunches(1024, sums=8 + 2)
+    model, x = found.ModelNew(), torch.randn(40, 1000)
+    with torch.no_grad():
+        expected = x.double() @ model.linear.weight.double().t() + model.linear.bias
+        assert (model._run(x) - expected).abs().max() < 2e-6
+
+
+def test_sums_of_intervals_must_fit_the_memory() -> None:
+    text = source("return self.linear(x)", "torch.empty(65536, 1024)", "self.linear = nn.Linear(1024, 16384)")
+    of = design(made(text), for_arch("sm_90"))
+    assert "library" not in values(product_space(of), "variant")
+    assert "sums_memory" in {r.constraint for r in of.rejections()}
+
+
+def test_library_takes_one_product_whole() -> None:
+    found = [p for p in product_space(bare(64, 8192, 64, accuracy=Accuracy.TF32)).allowed() if p["variant"] == "library"]
+    assert {(p["products"], p["splits"]) for p in found} == {(1, 1)}
+
+
+# Operands that are no weights, and batches of products
+
+
+def product(forward: str, inputs: str, arguments: str = "x, y", init: str = "") -> Candidate:
+    return plainest(design(made(source(forward, inputs, init, arguments)), for_arch("sm_90")))[0]
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "spelled"),
+    [
+        ("return torch.matmul(x, y)", "torch.randn(6, 12), torch.randn(12, 20)", "dense(x), dense(y.mT)"),
+        ("return F.linear(x, y)", "torch.randn(6, 12), torch.randn(20, 12)", "dense(x), dense(y)"),
+        ("return torch.bmm(x, y)", "torch.randn(6, 7, 12), torch.randn(6, 12, 20)", "dense(x), dense(y.mT)"),
+        ("return torch.matmul(x, y)", "torch.randn(3, 6, 7, 12), torch.randn(3, 6, 12, 20)", "dense(x), dense(y.mT)"),
+    ],
+)
+def test_operand_that_is_no_weight_is_split_in_each_call(forward: str, inputs: str, spelled: str) -> None:
+    text = product(forward, inputs).source
+    assert spelled in text and "_weights" not in text and "_split_weight" not in text
+
+
+def test_operand_used_twice_comes_in_both_forms() -> None:
+    text = product("return torch.matmul(x, x)", "torch.randn(5, 12, 12)", "x").source
+    assert "dense(x), dense(x.mT)" in text
+
+
+def test_memory_for_a_batch_of_products_follows_the_batch() -> None:
+    text = product("return torch.bmm(x, y)", "torch.randn(6, 7, 12), torch.randn(6, 12, 20)").source
+    assert "workspace = x.new_empty(7 * batch_size * 65 + 7 * batch_size // 7 * 20 * 65 + 3)" in text
+    assert "launch(_bmm, 7 * batch_size," in text and "constexpr int GROUP = 7;" in text
+
+
+def test_batch_of_weights_is_split_once(loaded: Callable) -> None:
+    found, _ = loaded(product("return torch.bmm(x, self.w)", "torch.randn(3, 7, 12)", "x", "self.w = nn.Parameter(torch.randn(3, 12, 20))"))
+    sizes = []
+    found.launch = lambda kernel, rows, weight, memory: sizes.append((rows, weight.shape, memory.numel()))
+    found.ModelNew()._weights()
+    assert sizes == [(60, (3, 20, 12), 60 * 65)]
+
+
+def test_batches_are_left_to_kernels_of_our_own() -> None:
+    of = design(made(source("return torch.bmm(x, y)", "torch.randn(6, 70, 12), torch.randn(6, 12, 200)", "", "x, y")), for_arch("sm_90"))
+    assert values(product_space(of), "variant") == {"sm90", "sm80"}
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs"),
+    [
+        ("return torch.matmul(x, y)", "torch.randn(6, 12, 8), torch.randn(5, 1, 8, 20)"),  # matrices are broadcast
+        ("return torch.matmul(x, y)", "torch.randn(12, 8), torch.randn(6, 8, 20)"),
+        ("return torch.matmul(x.mT, y)", "torch.randn(6, 12), torch.randn(6, 20)"),  # k follows the batch
+        ("return torch.matmul(x, y)", "torch.randn(6, 12), torch.randn(12)"),
+    ],
+)
+def test_products_of_other_shapes_are_left_to_the_library(forward: str, inputs: str) -> None:
+    of = design(made(source(forward, inputs, "", "x, y")), for_arch("sm_90"))
+    assert not any("gemm" in option.name for option in of.options)

@@ -61,6 +61,17 @@ class Filled:
 
 
 @dataclass(frozen=True)
+class Before:
+    """What runs before a kernel's launcher: another launcher, then a ``call`` of the library as a Python statement, in which
+    ``{rows}`` stands for the rows and arguments for themselves. ``function`` is the file of a function that it calls."""
+
+    launcher: str
+    arguments: tuple[Argument, ...]
+    call: str
+    function: str
+
+
+@dataclass(frozen=True)
 class Rendering:
     """What a template makes of a task: the context of its text and how its launcher is called.
 
@@ -70,6 +81,12 @@ class Rendering:
     context: Mapping[str, Any]
     arguments: tuple[Argument, ...]
     specific: bool = False
+    before: Before | None = None
+
+    @property
+    def all_arguments(self) -> tuple[Argument, ...]:
+        """Those of every launcher, each once."""
+        return tuple(dict.fromkeys((*(self.before.arguments if self.before else ()), *self.arguments)))
 
 
 @dataclass(frozen=True)

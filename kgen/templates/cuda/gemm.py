@@ -1,7 +1,8 @@
 """The family ``gemm`` in CUDA: a product to float32 accuracy on tensor cores, with maps in its epilogue.
 
-Two variants share everything but the product itself: ``sm90`` (TMA and wgmma, which sm_90 alone has) and ``sm80``
-(cp.async and mma.sync, from sm_80 on). Float32 accuracy takes three products of float16 parts, that of TF32 one.
+Three variants share everything but the product itself: ``sm90`` (TMA and wgmma, which sm_90 alone has), ``sm80``
+(cp.async and mma.sync, from sm_80 on) and ``library`` (cuBLAS multiplies the parts, over short intervals of k). Float32
+accuracy takes three products of float16 parts, that of TF32 one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Hardware
 from kgen.program import ELEMENT, Load, Product, Program, schedule
 from kgen.space import Axis, Constraint, Space
-from kgen.templates import Argument, Filled, Rendering, Task, Template
+from kgen.templates import Argument, Before, Filled, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers
 from kgen.templates.arguments import signature, sources, summary
 from kgen.templates.cuda import common
@@ -21,6 +22,12 @@ from kgen.templates.spelling import element_index, output_pointer, pointer, row_
 
 #: Parts have rows of a multiple of so many elements: a step of the ``sm90`` variant, 128 bytes.
 STEP = 64
+
+#: Of k, over which the library's tensor cores add up: what positive data allow, and what does on data of both signs.
+_INTERVALS = (128, 256, 512)
+
+#: The library's sums are given this share of the device's memory at most.
+_SUMS_SHARE = 1 / 8
 
 #: Of the splitting kernel: the longest row that so many threads with so many groups of eight columns each hold. Longer
 #: rows are read twice.
@@ -104,12 +111,20 @@ _TILES: dict[str, dict[str, _WarpgroupTile | _WarpTile]] = {
 #: within a cluster and in a kernel of its own, and bytes that a multiprocessor's share of the memory moves in one.
 _FIXED_US, _CLUSTER_US, _SPLITS_US, _BYTES_A_US = 4.0, 1.5, 4.0, 32e3
 
+#: Measured on an H200: terms of float16 products that the library adds up in a microsecond, for each multiprocessor.
+_LIBRARY_TERMS_A_US = 2.5e6
+
+#: Columns that a warp finishes at once of sums in memory.
+_STRIP_COLS = 32
+
 #: Groups of eight columns that are finished at once, by the most operands of columns that leave registers for so many.
 _AT_ONCE = ((16, 1), (8, 3), (4, 7))
 
 
-def _pitch(k: int) -> int:
-    return -(-k // STEP) * STEP
+def _pitch(k: int, params: Params) -> int:
+    """Elements of a row of parts: whole steps, and for the library as many intervals of the same length."""
+    intervals = int(params["splits"]) if params["variant"] == "library" else 1
+    return -(-k // (STEP * intervals)) * STEP * intervals
 
 
 def _sums_pitch(n: int) -> int:
@@ -122,7 +137,16 @@ def _planes(params: Params) -> int:
     return 2 if params["products"] == 3 else 1
 
 
+def _partials(params: Params) -> int:
+    """Matrices of sums in memory that are added up at the end; none where blocks keep theirs."""
+    splits = int(params["splits"])
+    if params["variant"] == "library":
+        return splits + 2 * (_planes(params) - 1)
+    return splits if splits > 1 else 0
+
+
 def _tile(params: Params) -> _WarpgroupTile | _WarpTile:
+    """The tile of a variant of our own."""
     return _TILES[str(params["variant"])][str(params["tile"])]
 
 
@@ -137,6 +161,7 @@ def space(task: Task) -> Space:
         variants.insert(0, _axes("sm90", products=(3, 1), stages=(7,), clusters=(1, 2, 4)))
     constraints = _constraints(product, task.accuracy)
     first, *others = [_likeliest_first(axes, constraints, product) for axes in variants]
+    others.append(_library_axes(product.k))
     return Space(first, (*constraints, _slow(product, constraints, (first, *others))), tuple(others))
 
 
@@ -154,6 +179,20 @@ def _axes(
     )
 
 
+def _library_axes(k: int) -> tuple[Axis, ...]:
+    """The same axes for the library, which has one way in most of them; its splits are intervals of k."""
+    intervals = dict.fromkeys((*(-(-k // length) for length in _INTERVALS), 1))
+    return (
+        Axis("variant", ("library",)),
+        Axis("products", (3, 1)),
+        Axis("tile", ("library",)),
+        Axis("splits", tuple(intervals)),
+        Axis("cluster", (1,)),
+        Axis("stages", (1,)),
+        Axis("band", (1,)),
+    )
+
+
 @dataclass(frozen=True)
 class _Shape:
     """A product's sizes at the captured batch, and the device that it runs on.
@@ -165,17 +204,15 @@ class _Shape:
     cols: int
     k: int
     matrices: int
+    grouped: bool
     hardware: Hardware
 
     @classmethod
     def of(cls, task: Task) -> _Shape:
         program = task.plan.program(task.kernel)
         product = program.product
-        return cls(product.group or program.rows, program.cols, product.k, product.matrices, task.hardware)
-
-    @property
-    def pitch(self) -> int:
-        return _pitch(self.k)
+        rows, grouped = product.group or program.rows, product.group is not None
+        return cls(rows, program.cols, product.k, product.matrices, grouped, task.hardware)
 
     def tiles(self, params: Params) -> int:
         tile = _tile(params)
@@ -201,16 +238,25 @@ class _Shape:
 
         Right to a quarter or so on that device; of others it tells which combination is likely the fastest.
         """
-        splits, cluster = int(params["splits"]), int(params["cluster"])
+        if params["variant"] == "library":
+            return self._library_microseconds(params)
+        splits, cluster, pitch = int(params["splits"]), int(params["cluster"]), _pitch(self.k, params)
         waves = -(-self.tiles(params) * splits * cluster // self.at_once(params))
-        steps = self.pitch / STEP / (splits * cluster)
+        steps = pitch / STEP / (splits * cluster)
         bandwidth = _BYTES_A_US * self.hardware.multiprocessors
         adding_up = _CLUSTER_US if cluster > 1 else 0.0
         if splits > 1:
             adding_up += _SPLITS_US + 8 * splits * self.matrices * self.rows * self.cols / bandwidth
         multiplying = waves * steps * _tile(params).step_us * int(params["products"]) / 3
-        reading = 2 * _planes(params) * self.matrices * self.cols * self.pitch / bandwidth
+        reading = 2 * _planes(params) * self.matrices * self.cols * pitch / bandwidth
         return _FIXED_US + max(multiplying, reading) + adding_up
+
+    def _library_microseconds(self, params: Params) -> float:
+        """About how long the library takes, at the rate of full chips, and its sums, written and read."""
+        elements = self.rows * self.cols
+        multiplying = int(params["products"]) * elements * self.k / (_LIBRARY_TERMS_A_US * self.hardware.multiprocessors)
+        moving = 8 * _partials(params) * elements / (_BYTES_A_US * self.hardware.multiprocessors)
+        return int(params["products"]) * _FIXED_US + multiplying + moving
 
 
 def _likeliest_first(axes: tuple[Axis, ...], constraints: tuple[Constraint, ...], shape: _Shape) -> tuple[Axis, ...]:
@@ -238,17 +284,50 @@ def _slow(shape: _Shape, constraints: tuple[Constraint, ...], variants: tuple[tu
 
 
 def _constraints(shape: _Shape, accuracy: Accuracy) -> tuple[Constraint, ...]:
+    one_product = Constraint(
+        "one_product",
+        "one product of float16 parts is as accurate as TF32, which is not what is asked for",
+        lambda p: p["products"] == 3 or accuracy is Accuracy.TF32,
+    )
+    own = tuple(
+        Constraint(c.name, c.reason, lambda p, holds=c.holds: p["variant"] == "library" or holds(p))
+        for c in _own_constraints(shape)
+    )
+    library = tuple(
+        Constraint(c.name, c.reason, lambda p, holds=c.holds: p["variant"] != "library" or holds(p))
+        for c in _library_constraints(shape)
+    )
+    return (one_product, *own, *library)
+
+
+def _library_constraints(shape: _Shape) -> tuple[Constraint, ...]:
+    intervals = {-(-shape.k // length) for length in _INTERVALS}
+    return (
+        Constraint(
+            "matrices",
+            "the library is given one matrix on the right; batches of them are left to kernels of our own",
+            lambda p: not shape.grouped,
+        ),
+        Constraint(
+            "intervals",
+            "three products are added up over short intervals of k; one, as accurate as TF32, is not",
+            lambda p: int(p["splits"]) in intervals if p["products"] == 3 else p["splits"] == 1,
+        ),
+        Constraint(
+            "sums_memory",
+            "the sums of so many intervals would take more than an eighth of the device's memory",
+            lambda p: 4 * _partials(p) * shape.rows * shape.cols <= shape.hardware.global_bytes * _SUMS_SHARE,
+        ),
+    )
+
+
+def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
     rows, cols = shape.rows, shape.cols
 
     def parts(p: Params) -> int:
         return int(p["splits"]) * int(p["cluster"])
 
     return (
-        Constraint(
-            "one_product",
-            "one product of float16 parts is as accurate as TF32, which is not what is asked for",
-            lambda p: p["products"] == 3 or accuracy is Accuracy.TF32,
-        ),
         Constraint(
             "shared_memory",
             "the stages need more shared memory than a block, or its neighbours on a multiprocessor, can have",
@@ -282,7 +361,7 @@ def _constraints(shape: _Shape, accuracy: Accuracy) -> tuple[Constraint, ...]:
         Constraint(
             "short_parts",
             f"parts of k = {shape.k} so short that filling the pipeline is most of their time",
-            lambda p: parts(p) == 1 or shape.pitch >= (512 if int(p["splits"]) > 1 else 128) * parts(p),
+            lambda p: parts(p) == 1 or _pitch(shape.k, p) >= (512 if int(p["splits"]) > 1 else 128) * parts(p),
         ),
         Constraint(
             "parts_to_fill",
@@ -304,25 +383,29 @@ def _constraints(shape: _Shape, accuracy: Accuracy) -> tuple[Constraint, ...]:
 
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
-    product, tile, planes = program.product, _tile(params), _planes(params)
-    n, k, pitch = program.cols, product.k, _pitch(product.k)
+    product, planes, library = program.product, _planes(params), params["variant"] == "library"
+    n, k, pitch = program.cols, product.k, _pitch(product.k, params)
+    tile = None if library else _tile(params)
     operands = _Operands.of(task, program, params)
-    args = operands.arguments(pointers(task, program, params))
+    args = operands.arguments(pointers(task, program, params), split_before=library)
     elementwise = [a for a in args if a.role == "out" or (a.role == "in" and a.tensor in program.tensors)]
+    before = _before(task, program, params, operands) if library else None
     context = {
         "name": task.kernel.name,
         "summary": summary(task),
         "formula": _formula(product, n),
         "variant": params["variant"],
         "tile": tile,
+        "ragged": n % (tile.cols if tile else _STRIP_COLS) != 0,
         "stages": params["stages"],
         "slots": int(params["stages"]) * (2 if planes == 1 else 1),
         "planes": planes,
         "parts_word": "parts" if planes == 2 else "float16",
         "splits": params["splits"],
+        "partials": _partials(params),
         "band": params["band"],
         "cluster": params["cluster"],
-        "interval": 64 if params["variant"] == "sm90" else 16,
+        "interval": pitch // int(params["splits"]) if library else 64 if params["variant"] == "sm90" else 16,
         "n": n,
         "k": k,
         "pitch": pitch,
@@ -340,10 +423,26 @@ def render(task: Task, params: Params) -> Rendering:
         "scratch": output_pointer(program.stores[0].tensor),
         "sum": product.name,
         "epilogue": ", ".join(_words(task)),
+        "split_parameters": before and signature(before.arguments)["launcher_parameters"],
         **_epilogue(program, args),
         **signature(args),
     }
-    return Rendering(context, tuple(args), specific=params["variant"] == "sm90")
+    return Rendering(context, tuple(args), specific=params["variant"] == "sm90", before=before)
+
+
+def _before(task: Task, program: Program, params: Params, operands: _Operands) -> Before:
+    """What the variant ``library`` does before its sums are finished: splits the operands, and has their parts multiplied."""
+    product, n, planes = program.product, program.cols, _planes(params)
+    pitch = _pitch(product.k, params)
+    row, behind = pitch * planes // 2, "" if operands.parts else f" + {n * pitch * planes // 2}"
+    w = task.plan.graph.fresh(operands.parts.name) if operands.parts else f"workspace[{{rows}} * {row} :]"
+    sums = f"workspace[{{rows}} * {row}{behind} :]"
+    sizes = f"({{rows}}, {n}, {pitch})"
+    call = f"multiply_parts(workspace, {w}, {sums}, {planes}, {params['splits']}, {sizes}, {_sums_pitch(n)})"
+    scratch = Argument(output_pointer(program.stores[0].tensor), "out", program.stores[0].tensor)
+    parts = (operands.parts,) if operands.parts else ()
+    arguments = tuple(dict.fromkeys((operands.x, operands.right, *parts, scratch, operands.workspace)))
+    return Before(f"{task.kernel.name}_split", arguments, call, "cuda/multiply_parts.py.j2")
 
 
 def _formula(product: Product, n: int) -> str:
@@ -377,11 +476,11 @@ class _Operands:
     @classmethod
     def of(cls, task: Task, program: Program, params: Params) -> _Operands:
         product, n, planes = program.product, program.cols, _planes(params)
-        row = _pitch(product.k) * planes // 2  # float32 elements that a row's parts take
+        pitch = _pitch(product.k, params)
+        row = pitch * planes // 2  # float32 elements that a row's parts take
         x, right = Argument(pointer(product.x), "in", product.x), Argument(pointer(product.weight), "in", product.weight)
         turned = "{}.mT" if product.transposed else "{}"
-        elements = row + 1 + (int(params["splits"]) * _sums_pitch(n) if int(params["splits"]) > 1 else 0)
-        size = f"rows * {elements}"
+        size = f"rows * {row + 1 + _partials(params) * _sums_pitch(n)}"
         if not task.plan.graph.is_weight(product.weight):
             w_rows = n if product.group is None else f"rows // {product.group} * {n}"
             size += f" + {w_rows} * {row + 1} + 3"
@@ -391,12 +490,14 @@ class _Operands:
         w_rows = product.matrices * n
         filled = Filled(f"{task.kernel.name}_split_weight", w_rows, turned)
         name = f"{product.weight}_{'split' if planes == 2 else 'rounded'}"
+        name += f"_{pitch}" if params["variant"] == "library" else ""  # kernels of a file may share the parts of a weight
         parts = Argument(name, "prepared", product.weight, str(w_rows * row + w_rows), filled=filled)
         return cls(x, right, parts, Argument("workspace", "workspace", size=size), product.transposed)
 
-    def arguments(self, others: list[Argument]) -> list[Argument]:
-        """All pointers in order, each once: the operands, then those of the maps behind the product."""
-        first = list(dict.fromkeys((self.x, self.right)))
+    def arguments(self, others: list[Argument], split_before: bool) -> list[Argument]:
+        """All pointers in order, each once: the operands, unless they were split before, then those of the maps behind the
+        product."""
+        first = [] if split_before else list(dict.fromkeys((self.x, self.right)))
         parts = [self.parts] if self.parts else []
         return [*first, *parts, *(a for a in others if a not in first), self.workspace]
 

@@ -1,5 +1,6 @@
-// Adds to a strip of 16 rows and 8 GROUPS columns of sums, as the tensor cores leave them, what lies in rows of an even PITCH.
-template <int GROUPS, int PITCH>
+// Adds to a strip of 16 rows and 8 GROUPS columns of sums, as the tensor cores leave them, what lies in rows of N columns and an
+// even PITCH.
+template <int GROUPS, int N, int PITCH>
 __device__ __forceinline__ void add_strip(
     float (&sums)[4 * GROUPS], const float* __restrict__ from, const long long rows, const long long first_row, const int first_col
 ) {
@@ -11,8 +12,10 @@ __device__ __forceinline__ void add_strip(
         #pragma unroll
         for (int group = 0; group < GROUPS; ++group) {
             const int col = first_col + 8 * group + lane % 4 * 2;
-            if (col >= PITCH) continue;
-            const float2 pair = *reinterpret_cast<const float2*>(from + row * PITCH + col);
+            if (col >= N) continue;
+            const float* const at = from + row * PITCH + col;
+            const bool alone = N % 2 && col == N - 1;
+            const float2 pair = alone ? make_float2(*at, 0.0f) : *reinterpret_cast<const float2*>(at);
             sums[4 * group + 2 * half] += pair.x, sums[4 * group + 2 * half + 1] += pair.y;
         }
     }
