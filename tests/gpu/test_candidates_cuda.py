@@ -37,8 +37,9 @@ def modules(builds: None) -> dict[tuple[str, str], list[types.ModuleType]]:
         of = design(reference(name, mode, **SIZES), probe("cuda"))
         corner = Point(0, tuple(len(kernel) - 1 for kernel in of.options[0].kernels))
         sources[name, mode] = [*plainest(of)[:2], of.candidate(corner)]
-    with ThreadPoolExecutor() as pool:
-        return {case: list(pool.map(module, found)) for case, found in sources.items()}
+    with ThreadPoolExecutor() as pool:  # all of them at once
+        building = {case: [pool.submit(module, candidate) for candidate in found] for case, found in sources.items()}
+    return {case: [future.result() for future in futures] for case, futures in building.items()}
 
 
 def models(modules: dict, name: str, mode: str, number: int = 0) -> tuple[Any, Any, list[torch.Tensor]]:
@@ -122,11 +123,13 @@ def test_calls_behind_one_another_do_not_overtake(modules: dict) -> None:
             torch.testing.assert_close(y, model(x * k), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own compiler
+@pytest.mark.filterwarnings("ignore")  # what torch's own compiler warns of is another matter
 def test_a_compiled_model_may_hold_it(modules: dict) -> None:
     model, new, (x,) = models(modules, "linear_gelu_softmax", "eval")
-    compiled = torch.compile(torch.nn.Sequential(new, torch.nn.ReLU()))
+    torch.compiler.reset()
     with torch.no_grad():
+        # What is tried is the capture around it, which breaks there; code for the rest is made by no compiler.
+        compiled = torch.compile(torch.nn.Sequential(new, torch.nn.ReLU()), backend="eager")
         torch.testing.assert_close(compiled(x), model(x).relu(), rtol=1e-4, atol=1e-6)
 
 

@@ -23,8 +23,9 @@ from kgen.templates.spelling import element_index, output_pointer, pointer, row_
 #: Parts have rows of a multiple of so many elements: a step of the ``sm90`` variant, 128 bytes.
 STEP = 64
 
-#: Of k, over which the library's tensor cores add up: what positive data allow, and what does on data of both signs.
-_INTERVALS = (128, 256, 512)
+#: Of k, over which the library's tensor cores add up: what they truncate on positive data, where errors do not cancel, allows
+#: no more.
+_INTERVAL = 128
 
 #: The library's sums are given this share of the device's memory at most.
 _SUMS_SHARE = 1 / 8
@@ -181,16 +182,19 @@ def _axes(
 
 def _library_axes(k: int) -> tuple[Axis, ...]:
     """The same axes for the library, which has one way in most of them; its splits are intervals of k."""
-    intervals = dict.fromkeys((*(-(-k // length) for length in _INTERVALS), 1))
     return (
         Axis("variant", ("library",)),
         Axis("products", (3, 1)),
         Axis("tile", ("library",)),
-        Axis("splits", tuple(intervals)),
+        Axis("splits", tuple(dict.fromkeys((_intervals(k), 1)))),
         Axis("cluster", (1,)),
         Axis("stages", (1,)),
         Axis("band", (1,)),
     )
+
+
+def _intervals(k: int) -> int:
+    return -(-k // _INTERVAL)
 
 
 @dataclass(frozen=True)
@@ -301,7 +305,6 @@ def _constraints(shape: _Shape, accuracy: Accuracy) -> tuple[Constraint, ...]:
 
 
 def _library_constraints(shape: _Shape) -> tuple[Constraint, ...]:
-    intervals = {-(-shape.k // length) for length in _INTERVALS}
     return (
         Constraint(
             "matrices",
@@ -311,7 +314,7 @@ def _library_constraints(shape: _Shape) -> tuple[Constraint, ...]:
         Constraint(
             "intervals",
             "three products are added up over short intervals of k; one, as accurate as TF32, is not",
-            lambda p: int(p["splits"]) in intervals if p["products"] == 3 else p["splits"] == 1,
+            lambda p: p["splits"] == (_intervals(shape.k) if p["products"] == 3 else 1),
         ),
         Constraint(
             "sums_memory",
