@@ -590,6 +590,35 @@ def report(
 
 
 @main.command()
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    default=8001,
+    show_default=True,
+    help="Serve on this port; 0 takes any that is free.",
+)
+@click.option("--open", "show", is_flag=True, help="Open it in the browser.")
+@db_option
+def browse(port: int, show: bool, db: str | None) -> None:
+    """Serve the database to a browser on this machine.
+
+    Datasette shows every table, answers SQL, and has queries to begin with. Nothing can be changed through it, and a
+    sweep that goes on is neither blocked nor slowed: what it commits is seen at once. Of a PostgreSQL database, a
+    snapshot is served. Ctrl-C ends it. Needs `pip install 'kgen[browse]'`.
+    """
+    from kgen.browse.server import serve
+
+    def begun(address: str) -> None:
+        click.echo(f"{address} (Ctrl-C ends it)")
+        if show:
+            click.launch(address)
+
+    with _store(db) as store:
+        serve(store, port, begun)
+
+
+@main.command()
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @listing_options()

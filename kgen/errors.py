@@ -7,6 +7,7 @@
     │   │   └── CaptureError       the forward cannot be captured as a graph
     │   ├── DeviceError            the device asked for is not there
     │   ├── ToolchainError         a compiler or build tool is missing
+    │   ├── ExtraError             an optional part of kgen is not installed
     │   ├── StoreError             the database cannot be used
     │   │   ├── StoreBusyError     another process holds the database for longer than kgen waits
     │   │   └── StoreVersionError  the database was written by a newer kgen
@@ -50,6 +51,10 @@ class DeviceError(InputError):
 
 class ToolchainError(InputError):
     """A compiler or build tool is missing."""
+
+
+class ExtraError(InputError):
+    """An optional part of kgen is not installed; the message has the command that does."""
 
 
 class StoreError(InputError):

@@ -41,6 +41,7 @@ THIRD_PARTY = {
     "kgen.render": allowed("jinja2"),
     "kgen.templates": allowed(in_functions="jinja2"),
     "kgen.store": allowed("sqlalchemy", "alembic"),
+    "kgen.browse.server": allowed(in_functions="datasette rich uvicorn"),
     "kgen.report.page": allowed(in_functions="jinja2"),
     "kgen.report.library": allowed(in_functions="vl_convert"),
     "kgen.report.highlight": allowed("pygments"),

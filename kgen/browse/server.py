@@ -1,0 +1,89 @@
+"""The server: Datasette over the database, on this machine's loopback only, until it is interrupted."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable
+
+from kgen.errors import ExtraError, InputError
+from kgen.store import Store
+
+if TYPE_CHECKING:
+    from datasette.app import Datasette
+
+HOST = "127.0.0.1"
+
+QUERIES = Path(__file__).with_name("queries.yaml")
+
+#: Queries over a hundred thousand evaluations take longer than Datasette allows by default.
+_SETTINGS = {"sql_time_limit_ms": 10_000, "facet_time_limit_ms": 1000, "default_page_size": 50}
+
+_GRACE_SECONDS = 2  #: that open connections have when the server ends
+
+
+def serve(store: Store, port: int, begun: Callable[[str], None]) -> None:
+    """Serve the database of ``store`` until Ctrl-C; ``begun`` is given the address as soon as it answers.
+
+    A ``port`` of 0 takes any that is free. Raises :class:`ExtraError` where Datasette is missing, and
+    :class:`InputError` where the port is taken.
+    """
+    _need_datasette()
+    with tempfile.TemporaryDirectory(prefix="kgen-browse-") as folder, _listen(port) as listening:
+        file = Path(folder) / "kgen.db"
+        _offer(store, file)
+        store.close()  # which may write: from here on the file is open for reading alone
+        _run(application(file), listening, begun)
+
+
+def application(file: Path) -> Datasette:
+    """Datasette over one file of SQLite, which it opens with ``mode=ro``, and not as immutable."""
+    from datasette.app import Datasette
+    from datasette.utils import parse_metadata
+
+    metadata: Any = parse_metadata(QUERIES.read_text(encoding="utf-8"))
+    return Datasette(files=[str(file)], metadata=metadata, settings=_SETTINGS)
+
+
+def _offer(store: Store, file: Path) -> None:
+    """Make ``file`` lead to the database: a link to the file of SQLite, which any name may have; a snapshot else."""
+    from kgen.store.snapshot import snapshot
+
+    if store.database.is_sqlite:
+        file.symlink_to(Path(store.name).resolve())
+    else:
+        snapshot(store, file)
+
+
+def _need_datasette() -> None:
+    try:
+        import datasette.app  # noqa: F401
+    except ImportError as error:
+        raise ExtraError("kgen browse needs Datasette: pip install 'kgen[browse]'") from error
+
+
+def _listen(port: int) -> socket.socket:
+    try:
+        return socket.create_server((HOST, port))
+    except OSError as error:
+        raise InputError(
+            f"port {port} cannot be used ({os.strerror(error.errno)}): choose another with --port"
+        ) from error
+
+
+def _run(datasette: Datasette, listening: socket.socket, begun: Callable[[str], None]) -> None:
+    import rich
+    import uvicorn
+
+    # Through this console Datasette prints a traceback with all variables for each query that is mistyped, of which the
+    # page tells already.
+    rich.reconfigure(quiet=True)
+    options = {"log_level": "warning", "lifespan": "on", "timeout_graceful_shutdown": _GRACE_SECONDS}
+    server = uvicorn.Server(uvicorn.Config(datasette.app(), **options))
+    begun(f"http://{HOST}:{listening.getsockname()[1]}/kgen")  # it listens already: who asks now is answered soon
+    try:
+        server.run(sockets=[listening])
+    except KeyboardInterrupt:
+        pass  # how it is meant to end: uvicorn has closed everything, and passes the signal on

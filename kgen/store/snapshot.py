@@ -1,0 +1,30 @@
+"""A copy of a whole database as a file of SQLite, for tools that read only that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import insert, select
+
+from kgen.store.database import Database
+from kgen.store.models import Base
+from kgen.store.store import Store
+
+_ROWS = 1000  #: that are held in memory at a time
+
+
+def snapshot(store: Store, file: Path) -> None:
+    """Write every table of ``store``, as it stands now, to the new SQLite database ``file``.
+
+    All of it is read in one transaction that only reads, so that the copy is of one moment and nobody waits for it.
+    """
+    copy = Database(f"sqlite:///{file}")
+    try:
+        with store.database.read() as source, copy.write() as target:
+            Base.metadata.create_all(target)
+            for table in Base.metadata.sorted_tables:
+                found = source.execution_options(stream_results=True).execute(select(table))
+                for rows in found.mappings().partitions(_ROWS):
+                    target.execute(insert(table), [dict(row) for row in rows])
+    finally:
+        copy.close()
