@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kgen.events import Finished
     from kgen.problem import Problem
     from kgen.store import Store
-    from kgen.store.results import BestRow, CandidateDetail, Failures, SweepDetail
+    from kgen.store.results import BestRow, CandidateDetail, Failures, SweepDetail, Trial
     from kgen.views.progress import Tally
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -492,14 +492,17 @@ def show(identity: str, source: bool, log: bool, listing: Listing) -> None:
         elif listing.status:
             _show_trials(store, name, listing)
         else:
-            _show_sweep(queries.sweep(store, name, leaders=listing.rows), listing)
+            detail = queries.sweep(store, name, leaders=listing.rows)
+            _show_sweep(detail, queries.trials(store, [name], right=True), listing)
 
 
-def _show_sweep(detail: SweepDetail, listing: Listing) -> None:
+def _show_sweep(detail: SweepDetail, right: Sequence[Trial], listing: Listing) -> None:
+    from kgen.report import effects
     from kgen.views import plain, tables
 
-    found = plain.sweep_detail(detail)
-    listing.answer(found, lambda console: tables.sweep(console, detail), rows=found["leaders"])
+    plans = effects.plans(right, detail.row.best)
+    found = plain.sweep_detail(detail, plans)
+    listing.answer(found, lambda console: tables.sweep(console, detail, plans), rows=found["leaders"])
 
 
 def _show_trials(store: Store, sweep: str, listing: Listing) -> None:

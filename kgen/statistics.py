@@ -11,7 +11,7 @@ import math
 import random
 from dataclasses import dataclass
 from statistics import median
-from typing import Callable, Sequence
+from typing import Callable, Iterable, Sequence
 
 from kgen.evaluator.protocol import Timing
 
@@ -86,7 +86,9 @@ def ratio_interval(
     return Interval(min(ratios[cut], mid), mid, max(ratios[-1 - cut], mid))
 
 
-def median_interval(timing: Timing, *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0) -> Interval:
+def median_interval(
+    timing: Timing | Bursts, *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> Interval:
     """A subject's time in milliseconds, with its bootstrap interval over bursts.
 
     It holds for the session alone: what slowed the machine for all of it is in it. Raises ``ValueError`` where there is
@@ -109,6 +111,24 @@ def quotient(above: Interval, below: Interval) -> Interval:
     down = math.hypot(math.log(above.mid / above.low), math.log(below.high / below.mid))
     up = math.hypot(math.log(above.high / above.mid), math.log(below.mid / below.low))
     return Interval(mid * math.exp(-down), mid, mid * math.exp(up))
+
+
+def explained(groups: Iterable[Sequence[float]]) -> float:
+    """How much of the spread of all values it explains which group each is in, between 0 and 1.
+
+    The unbiased correlation ratio (Kelley, "An Unbiased Correlation Ratio Measure", 1935): the variance between groups
+    over the whole variance, less what as many groups of this size would explain by chance. 0 where no two values share
+    a group, which says nothing.
+    """
+    filled = [group for group in groups if group]
+    count = sum(map(len, filled))
+    if count <= len(filled):
+        return 0.0
+    mean = sum(map(sum, filled)) / count
+    whole = sum((value - mean) ** 2 for group in filled for value in group)
+    within = sum((value - sum(group) / len(group)) ** 2 for group in filled for value in group)
+    by_chance = within / (count - len(filled)) * (len(filled) - 1)
+    return max(0.0, (whole - within - by_chance) / whole) if whole else 0.0
 
 
 def verdict(interval: Interval, resolution: float = RESOLUTION) -> str:

@@ -26,7 +26,7 @@ from kgen.candidate import Rejection
 from kgen.cli import main
 from kgen.evaluator.protocol import BASELINES, Accuracy, Status
 from kgen.problem import Problem
-from kgen.store import Store
+from kgen.store import Store, database
 
 ROOT = Path(__file__).parents[1]
 LISTING = ("best", "compare", "doctor", "history", "problems", "prune", "show", "sql")
@@ -505,6 +505,15 @@ def test_show_candidate_tells_how_near_the_ceilings_it_comes(filled: Filled) -> 
     assert evaluation["trials"][0]["achieved"]["fraction"] == pytest.approx(0.1)
 
 
+def test_show_sweep_tells_which_parameter_mattered_how_much(filled: Filled) -> None:
+    for place, (block, speedup) in enumerate(((128, 1.0), (128, 1.1), (256, 2.0), (256, 2.2))):
+        filled.judge(candidate(f"number {place}", block=block), speedup=speedup)
+    [plan] = kgen("show", filled.sweep, "--json").json["plans"]
+    [parameter] = plan["parameters"]
+    assert (plan["right"], parameter["name"], parameter["share"] > 0.9) == (4, "k0.block", True)
+    assert re.search(r"k0.block +9\d%  256: 2x of 2, 128: 1x of 2", kgen("show", filled.sweep).out)
+
+
 def test_show_lists_the_candidates_of_a_status(won: Filled) -> None:
     [row] = kgen("show", won.sweep, "--status", "wrong_values", "--json").json
     assert (row["candidate"], row["reason"]) == (candidate("wrong").id, "row 3 is off")
@@ -580,6 +589,34 @@ def test_history_moves_from_one_database_to_another(won: Filled, folder: Path) -
     assert sum(kgen("import", ".", "--db", "other.db", "--json").json["written"].values()) == 0
     [row] = kgen("history", "--db", "other.db", "--json").json
     assert row == kgen("history", "--json").json[0]
+
+
+@pytest.mark.parametrize(
+    "command", [["history"], ["best"], ["show"], ["compare"], ["sql", "SELECT * FROM sweep"], ["export-history"]]
+)
+def test_database_that_a_sweep_writes_to_is_read_without_waiting(
+    won: Filled, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.setattr(database, "NOTICE_SECONDS", 0.01)
+    monkeypatch.setattr(database, "WAIT_SECONDS", 0.01)
+    named = {"show": [won.sweep], "compare": [won.sweep, won.sweep]}.get(command[0], [])
+    with won.store.database.write() as connection:
+        connection.exec_driver_sql("UPDATE sweep SET state = 'failed'")
+        answer = kgen(*command, *named)
+    assert (answer.code, answer.err) == (0, "")
+    assert "failed" not in answer.out.replace("1 failed", "").replace("failed  status", "")
+
+
+@pytest.mark.parametrize("command", [["prune", "--failed"], ["import", "history.jsonl"]])
+def test_what_writes_gives_up_in_one_line_where_a_sweep_holds_the_database(
+    won: Filled, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    kgen("export-history", "-o", "history.jsonl")
+    monkeypatch.setattr(database, "NOTICE_SECONDS", 0.01)
+    monkeypatch.setattr(database, "WAIT_SECONDS", 0.01)
+    with won.store.database.write():
+        answer = kgen(*command)
+    assert answer.code == 2 and "locked by another process" in answer.err.splitlines()[-1]
 
 
 # Problems and doctor -------------------------------------------------------------------------------------------

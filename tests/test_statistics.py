@@ -1,11 +1,21 @@
 """Intervals over bursts, verdicts and ties."""
 
+import math
 import random
 
 import pytest
 
 from kgen.evaluator.protocol import Depth, Timing
-from kgen.statistics import Interval, leaders, median_ms, ratio_interval, verdict
+from kgen.statistics import (
+    Interval,
+    explained,
+    leaders,
+    median_interval,
+    median_ms,
+    quotient,
+    ratio_interval,
+    verdict,
+)
 
 
 def timing(subject, scale=1.0, noise=0.002, seed=0, bursts=20, session="s"):
@@ -73,3 +83,40 @@ def test_equal_subjects_tie_and_the_tie_break_decides():
 def test_a_clear_winner_is_no_tie():
     ranks = leaders([timing("slow", 1.2, seed=3), timing("fast", seed=1)])
     assert [(r.timing.subject, r.tie) for r in ranks] == [("fast", False), ("slow", False)]
+
+
+def test_groups_that_decide_all_explain_all() -> None:
+    assert explained([[1.0, 1.0], [2.0, 2.0]]) == 1.0
+
+
+def test_groups_that_decide_nothing_explain_nothing() -> None:
+    assert explained([[1.0, 2.0], [1.0, 2.0]]) == 0.0
+
+
+def test_groups_that_decide_half_explain_what_is_left_after_chance() -> None:
+    # Between the groups lies 4 of 8, and by chance they would explain 4 / 2: (4 - 2) / 8.
+    assert explained([[0.0, 2.0], [2.0, 4.0]]) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("groups", [[], [[1.0]], [[1.0], [2.0]], [[3.0, 3.0], [3.0]]])
+def test_groups_of_single_or_of_equal_values_explain_nothing(groups: list[list[float]]) -> None:
+    assert explained(groups) == 0.0
+
+
+def test_interval_of_a_median_holds_it_and_is_as_wide_as_the_bursts_differ() -> None:
+    steady, wild = median_interval([[2.0]] * 9), median_interval([[1.0], [2.0], [3.0]] * 3)
+    assert (steady.low, steady.mid, steady.high) == (2.0, 2.0, 2.0)
+    assert wild.low < wild.mid == 2.0 < wild.high
+
+
+def test_interval_of_no_samples_is_refused() -> None:
+    with pytest.raises(ValueError, match="no samples"):
+        median_interval([])
+
+
+def test_errors_of_a_quotient_add_in_quadrature() -> None:
+    part = Interval(1 / 1.03, 1.0, 1.03)
+    other = Interval(2 / 1.04, 2.0, 2 * 1.04)
+    found = quotient(other, part)
+    wide = math.exp(math.hypot(math.log(1.03), math.log(1.04)))
+    assert (found.low, found.mid, found.high) == pytest.approx((2 / wide, 2.0, 2 * wide))

@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import Iterable, Mapping, Sequence
 
 from kgen.candidate import ParamValue
+from kgen.statistics import explained
 from kgen.store.results import Trial
 
 MOST_PLANS = 8  #: that a page shows the parameters of: those with the fastest candidates
@@ -41,9 +42,8 @@ class Group:
 class Parameter:
     """One parameter of a plan, with a group for each of its values.
 
-    ``share`` is how much of the spread of the times it explains by itself, between 0 and 1: the correlation ratio of
-    the logarithms of the speedups (Fisher, "Statistical Methods for Research Workers", 1925), the variance of the
-    groups' means over the whole variance.
+    ``share`` is how much of the spread of the times it explains by itself, between 0 and 1
+    (:func:`kgen.statistics.explained`, of the logarithms of the speedups).
     """
 
     name: str
@@ -103,7 +103,8 @@ def _parameter(name: str, column: Sequence[ParamValue | None], trials: Sequence[
     for value, trial in zip(column, trials, strict=True):
         by_value.setdefault(value, []).append(trial)
     ordered = sorted(by_value, key=_place)
-    return Parameter(name, _share(by_value.values()), tuple(Group.of(_text(v), by_value[v]) for v in ordered))
+    share = explained([math.log(speedup(trial)) for trial in group] for group in by_value.values())
+    return Parameter(name, share, tuple(Group.of(_text(v), by_value[v]) for v in ordered))
 
 
 def _place(value: ParamValue | None) -> tuple[bool, float, str]:
@@ -114,16 +115,6 @@ def _place(value: ParamValue | None) -> tuple[bool, float, str]:
 
 def _text(value: ParamValue | None) -> str:
     return "none" if value is None else str(value)
-
-
-def _share(groups: Iterable[Sequence[Trial]]) -> float:
-    """The correlation ratio of the logarithms of the speedups."""
-    logs = [[math.log(speedup(trial)) for trial in group] for group in groups]
-    count = sum(map(len, logs))
-    mean = sum(map(sum, logs)) / count
-    between = sum(len(group) * (sum(group) / len(group) - mean) ** 2 for group in logs)
-    whole = sum((value - mean) ** 2 for group in logs for value in group)
-    return between / whole if whole else 0.0
 
 
 def _codes(parameter: Parameter, column: Sequence[ParamValue | None]) -> list[int]:

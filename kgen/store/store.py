@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
 from sqlalchemy import Connection, Table, func, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 import kgen
 from kgen.candidate import Candidate, Rejection
@@ -17,6 +16,9 @@ from kgen.problem import Problem
 from kgen.store import codec, holder, models, rows, schema
 from kgen.store.database import Database
 from kgen.store.rows import StoredEvaluation
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql, sqlite
 
 
 class Store:
@@ -316,7 +318,14 @@ def _rejection_key(rejection: Rejection) -> str:
 
 def insertion(connection: Connection, table: type[models.Base] | Table) -> postgresql.Insert | sqlite.Insert:
     """An insert that can say what becomes of rows that are there, which each database spells itself."""
-    return (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(table)
+    # Only writers need these, and only one of them: readers start faster without.
+    if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql
+
+        return postgresql.insert(table)
+    from sqlalchemy.dialects import sqlite
+
+    return sqlite.insert(table)
 
 
 def _insert_new(connection: Connection, model: type[models.Base], values: Sequence[Mapping[str, Any]]) -> None:

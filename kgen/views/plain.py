@@ -28,6 +28,7 @@ from kgen.store.results import (
 )
 
 if TYPE_CHECKING:
+    from kgen.report.effects import Group, Plan
     from kgen.store.pruning import Pruned
 
 
@@ -107,8 +108,8 @@ def sweep_row(row: SweepRow) -> dict[str, Any]:
     }
 
 
-def sweep_detail(detail: SweepDetail) -> dict[str, Any]:
-    """One sweep in full."""
+def sweep_detail(detail: SweepDetail, plans: Sequence[Plan]) -> dict[str, Any]:
+    """One sweep in full, with what the parameters of each plan did."""
     return {
         **sweep_row(detail.row),
         "taken_over": detail.taken_over,
@@ -116,7 +117,20 @@ def sweep_detail(detail: SweepDetail) -> dict[str, Any]:
         "leaders": [_trial(item) for item in detail.leaders],
         "failures": [asdict(failure) for failure in detail.failures],
         "rejections": [asdict(rejection) for rejection in detail.rejections],
+        "plans": [_plan(plan) for plan in plans],
     }
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
+    parameters = [
+        {"name": item.name, "share": item.share, "values": [_group(group) for group in item.groups]}
+        for item in plan.parameters
+    ]
+    return {"plan": plan.whole.name, "right": plan.whole.count, "parameters": parameters}
+
+
+def _group(group: Group) -> dict[str, Any]:
+    return {**vars(group), "best": group.best.candidate}
 
 
 def candidate_detail(detail: CandidateDetail, file: Path | None) -> dict[str, Any]:

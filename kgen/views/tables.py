@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from rich.console import Console
-from rich.syntax import Syntax
 from rich.table import Table
 
 from kgen.doctor import Check
@@ -25,6 +24,7 @@ from kgen.store.results import (
 from kgen.views import text
 
 if TYPE_CHECKING:
+    from kgen.report.effects import Plan
     from kgen.store.exchange import Imported
     from kgen.store.pruning import Pruned
 
@@ -36,6 +36,7 @@ _COMPARED = {
     "same": "as fast as",
     "cannot tell": "not to be told from",
 }
+_TELLING = 0.005  #: share of the spread below which a parameter is not worth a line
 _TIE = "="  #: beside each of those that cannot be told from the best
 
 
@@ -109,8 +110,8 @@ def _state(row: SweepRow) -> str:
     return ", ".join(row.counts) if is_judged else row.state
 
 
-def sweep(console: Console, detail: SweepDetail) -> None:
-    """One sweep in full."""
+def sweep(console: Console, detail: SweepDetail, plans: Sequence[Plan]) -> None:
+    """One sweep in full, with what the parameters of each plan did."""
     row = detail.row
     facts = (
         (row.kind, f"{row.id}, {row.state}, begun {text.moment(row.started_at)}, took {text.duration(row.seconds)}"),
@@ -125,8 +126,22 @@ def sweep(console: Console, detail: SweepDetail) -> None:
     _warn_of_gate(console, row.problem.passed_by)
     if detail.leaders:
         console.print(leaders(detail.leaders))
+    _effects(console, plans)
     failures(console, detail.failures)
     _rejections(console, detail.rejections)
+
+
+def _effects(console: Console, plans: Sequence[Plan]) -> None:
+    """Which parameter mattered how much: for each plan those that explain anything, the most telling first."""
+    table = grid("plan", "> right", "parameter", "> explains", "median speedup by value")
+    for plan in plans:
+        for place, parameter in enumerate(item for item in plan.parameters if item.share >= _TELLING):
+            groups = sorted(parameter.groups, key=lambda group: -group.middle)
+            values = ", ".join(f"{group.name}: {text.speedup(group.middle)} of {group.count}" for group in groups)
+            whose = ("", "") if place else (plan.whole.name, str(plan.whole.count))
+            table.add_row(*whose, parameter.name, f"{parameter.share:.0%}", values)
+    if table.row_count:
+        console.print(table)
 
 
 def _coverage(detail: SweepDetail) -> str:
@@ -295,6 +310,8 @@ def _timed(item: Judged) -> list[tuple[str, str]]:
 def source(console: Console, source: str) -> None:
     """A candidate's source: highlighted on a terminal, byte for byte elsewhere."""
     if console.is_terminal:
+        from rich.syntax import Syntax  # takes longer to import than a listing to print
+
         console.print(Syntax(source, "python", background_color="default"))
     else:
         print(source, end="")
