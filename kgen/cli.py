@@ -209,12 +209,16 @@ def sweep(
 
     The same command goes on where it was, after Ctrl-C or a kill. Exit code 1: no candidate was right.
 
+    --device also takes several GPUs that are alike, such as cuda:0,cuda:1, or cuda:all: candidates are shared among
+    them, and the leaders are timed again on the first.
+
     \b
     With --json each line is one object; "event" is one of
       started    sweep, problem, mode, device, environment, accuracy, plans, combinations, budget, found_done
       notice     text
-      measured   baselines (name to ms)
-      evaluated  number, candidate, plan, params, status, reason, error_ratio, median_ms, speedup, ...
+      measured   baselines (name to ms), device
+      built      candidate, ok, cached, seconds
+      evaluated  number, candidate, plan, params, status, reason, error_ratio, median_ms, speedup, device, ...
       finals     candidates
       finished   sweep, state, seconds, counts, leaders, best, beats_baseline
     """

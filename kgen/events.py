@@ -1,6 +1,6 @@
 """What a sweep, or the evaluation of one file, tells whoever watches it: one plain dataclass for each kind of news.
 
-    sweep   Started, Measured, Evaluated ..., Finals, Finished; a Notice at any time
+    sweep   Started, Measured for each device, Built and Evaluated ..., Finals, Finished; a Notice at any time
     eval    Opened, Step ..., Judged; a Notice at any time
 """
 
@@ -16,7 +16,11 @@ from kgen.statistics import Interval, verdict
 
 @dataclass(frozen=True)
 class Started:
-    """A sweep begins, or goes on: how large its space is and how much of it was found done."""
+    """A sweep begins, or goes on: how large its space is and how much of it was found done.
+
+    ``device`` names all of its devices; the search ends after ``budget`` candidates, or after ``seconds`` if they are
+    given.
+    """
 
     sweep: str
     problem: str
@@ -30,6 +34,7 @@ class Started:
     budget: int
     found_done: int
     db: str
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -41,20 +46,36 @@ class Notice:
 
 @dataclass(frozen=True)
 class Measured:
-    """The baselines' medians in milliseconds, by name, measured in this sweep."""
+    """The baselines' medians in milliseconds, by name, measured in this sweep on one of its devices."""
 
     baselines: tuple[tuple[str, float], ...]
+    device: str
+
+
+@dataclass(frozen=True)
+class Built:
+    """The build of one candidate ended; ``cached`` if it was found done."""
+
+    candidate: str
+    ok: bool
+    cached: bool
+    seconds: float
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One candidate was judged. ``median_ms`` and ``speedup`` (over the fastest baseline) are from its screening."""
+    """One candidate was judged, or its evaluation was ``taken_over`` from an earlier sweep.
+
+    ``median_ms`` and ``speedup`` (over the fastest baseline on ``device``, with its interval) are from its screening.
+    """
 
     number: int
     candidate: Candidate
     evaluation: Evaluation
-    median_ms: float | None
-    speedup: float | None
+    median_ms: float | None = None
+    speedup: Interval | None = None
+    device: str | None = None
+    taken_over: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,4 +171,4 @@ class Judged:
         return verdict(self.speedup) if self.speedup else None
 
 
-Event = Started | Notice | Measured | Evaluated | Finals | Finished | Opened | Step | Judged
+Event = Started | Notice | Measured | Built | Evaluated | Finals | Finished | Opened | Step | Judged

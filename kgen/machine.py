@@ -34,6 +34,27 @@ def resolve_device(asked: str | None = None) -> str:
     return device
 
 
+def resolve_devices(asked: str | None = None) -> tuple[str, ...]:
+    """The devices of a sweep: one of :func:`resolve_device`'s, several CUDA devices (``cuda:0,cuda:1``), or all
+    (``cuda:all``).
+
+    Raises :class:`DeviceError` for what is no device, is not there, or is named twice.
+    """
+    names = [name.strip() for name in (asked or "").split(",")]
+    if names == ["cuda:all"]:
+        resolve_device("cuda")
+        import torch
+
+        return tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
+    if len(names) == 1:
+        return (resolve_device(asked),)
+    devices = tuple("cuda:0" if name == "cuda" else name for name in names)
+    for name in devices:
+        if not name.startswith("cuda") or devices.count(name) > 1:
+            raise DeviceError(f"{asked!r}: several devices are CUDA devices, each named once, such as cuda:0,cuda:1")
+    return tuple(resolve_device(name) for name in devices)
+
+
 def find_own_tools() -> None:
     """Let torch find ninja where it was installed with kgen, though that environment may not be activated."""
     own = str(Path(sys.executable).parent)

@@ -1,6 +1,6 @@
 """A sweep: the one conductor of search, builds, evaluator and store.
 
-    search.ask -> candidate -> [build pool] -> evaluator -> store (committed at once) -> search.tell
+    search.ask -> candidate -> [build pool] -> [devices] -> store (committed at once) -> search.tell
     leaders -> timed again, interleaved with each other and the baselines -> result
 
 Killed at any point, the same command goes on: what was evaluated is in the store, and is found there.
@@ -8,27 +8,28 @@ Killed at any point, the same command goes on: what was evaluated is in the stor
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import hashlib
+import heapq
 import io
 import logging
 import os
 import time
-from collections import Counter, deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import Counter
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Callable
+from typing import Callable, Iterator, Sequence
 
-from kgen import events, paths, roofline, statistics, syntax
-from kgen.candidate import SHORT, Candidate
+from kgen import events, paths, roofline, statistics
+from kgen.candidate import Candidate
 from kgen.design import Design
-from kgen.evaluator.build import Builder
+from kgen.errors import DiskError, StoreError
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Status, Timing
+from kgen.evaluator.pool import DevicePool, SourceBuilder
+from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Health, Status, Timing
 from kgen.graph import Capture, capture
-from kgen.machine import find_own_tools, resolve_device
+from kgen.machine import find_own_tools, resolve_devices
+from kgen.pipeline import Pipeline, Verdict
 from kgen.problem import LoadedProblem, Problem, load
 from kgen.search import STRATEGIES, Point, Search, chosen
 from kgen.statistics import Interval, median_ms, ratio_interval
@@ -42,6 +43,8 @@ FINALIST_MARGIN = 1.10
 #: Seconds of the finals, and which part of the time that a sweep is given they take at most.
 FINAL_SECONDS = {"cuda": 20.0, "cpu": 12.0}
 FINAL_PART = 0.25
+#: For the interval of a screening, which is shown and decides nothing.
+_SCREENING_RESAMPLES = 400
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,9 @@ class SweepRequest:
     """What a sweep is asked for.
 
     ``budget`` bounds the candidates tried and ``seconds`` the whole sweep, finals included; one candidate is tried in
-    any case. ``strategy`` is one of :data:`kgen.search.STRATEGIES`; by default everything that fits the budget is tried,
-    and what does not is searched. ``fresh`` neither goes on with an earlier sweep nor takes over results.
+    any case. ``device`` may name several GPUs that are alike (``cuda:0,cuda:1``, ``cuda:all``). ``strategy`` is one of
+    :data:`kgen.search.STRATEGIES`; by default everything that fits the budget is tried, and what does not is searched.
+    ``fresh`` neither goes on with an earlier sweep nor takes over results.
     """
 
     problem: Problem
@@ -69,7 +73,28 @@ class SweepRequest:
 Listener = Callable[[events.Event], None]
 
 
-def run(request: SweepRequest, on_event: Listener) -> events.Finished:
+def open_devices(request: SweepRequest, notice: Callable[[str], None]) -> DevicePool:
+    """An evaluator for each device that is asked for."""
+    return DevicePool(
+        [
+            Evaluator(
+                request.problem,
+                device=device,
+                accuracy=request.accuracy,
+                home=paths.home(),
+                baselines=request.baselines,
+                notice=notice,
+            )
+            for device in resolve_devices(request.device)
+        ]
+    )
+
+
+def run(
+    request: SweepRequest,
+    on_event: Listener,
+    open_devices: Callable[[SweepRequest, Callable[[str], None]], DevicePool] = open_devices,
+) -> events.Finished:
     """Run a sweep to its end, its budget, or an interrupt.
 
     Raises :class:`kgen.errors.KgenError` where the problem, the device, a compiler or the database does not serve; a
@@ -81,22 +106,15 @@ def run(request: SweepRequest, on_event: Listener) -> events.Finished:
 
     started = time.monotonic()
     find_own_tools()
-    device = resolve_device(request.device)
-    with Store.open(request.db, notice=notice) as store:
+    with Store.open(request.db, notice=notice) as store, open_devices(request, notice) as devices:
         loaded = load(request.problem)
-        home = paths.home()
-        with Evaluator(
-            request.problem,
-            device=device,
-            accuracy=request.accuracy,
-            home=home,
-            baselines=request.baselines,
-            notice=notice,
-        ) as evaluator:
-            problem = evaluator.problem
+        graphs = captured(loaded)  # while the devices get ready
+        devices.wait()
+        problem = devices.first.problem
+        if problem.modes != loaded.problem.modes:  # its constructor leaves another mode than most do
             graphs = captured(replace(loaded, problem=problem))
-            design = Design(problem, graphs, evaluator.hardware, evaluator.accuracy)
-            return _Sweep(request, store, evaluator, design, device, on_event, started).run()
+        design = Design(problem, graphs, devices.first.hardware, request.accuracy)
+        return _Sweep(request, store, devices, design, on_event, started).run()
 
 
 def captured(loaded: LoadedProblem) -> Capture:
@@ -110,42 +128,31 @@ def captured(loaded: LoadedProblem) -> Capture:
         logging.disable(logged)
 
 
-@dataclass
-class _Entry:
-    """A candidate on its way: rendered, building, judged."""
-
-    point: Point
-    candidate: Candidate
-    building: "Future[BuildReport] | None" = None
-    taken_over: Evaluation | None = None
-
-
-@dataclass
+@dataclass(frozen=True)
 class _Right:
     """A candidate that was right, with its screening."""
 
     candidate: Candidate
-    build: BuildReport
     evaluation: Evaluation
     ms: float
+    speedup: Interval | None
 
 
 @dataclass
 class _Sweep:
     request: SweepRequest
     store: Store
-    evaluator: Evaluator
+    devices: DevicePool
     design: Design
-    device: str
     on_event: Listener
     started: float  # by the monotonic clock
     sweep: str = ""
     number: int = 0
     counts: Counter = field(default_factory=Counter)
-    right: list[_Right] = field(default_factory=list)
-    binaries: dict[str, str] = field(default_factory=dict)  # what a candidate compiles and runs -> its id
+    right: list[_Right] = field(default_factory=list)  # the fastest of them
     judged: dict[str, Evaluation] = field(default_factory=dict)  # found done in this sweep before
-    baseline_ms: dict[str, float] = field(default_factory=dict)
+    baselines: dict[str, tuple[Timing, ...]] = field(default_factory=dict)  # by device
+    health: "Future[Health] | None" = None
 
     @property
     def problem(self) -> Problem:
@@ -160,25 +167,36 @@ class _Sweep:
         """The name of the strategy, whether it was asked for or not."""
         return self.request.strategy or chosen(self.design.options, self.budget)
 
+    @property
+    def device(self) -> str:
+        """The names of all devices."""
+        return ",".join(evaluator.device for evaluator in self.devices.evaluators)
+
     def run(self) -> events.Finished:
         jobs = self.request.jobs or max(1, len(os.sched_getaffinity(0)))
-        pool = ThreadPoolExecutor(jobs, thread_name_prefix="kgen-build")
-        state = "failed"
-        leaders: tuple[events.Leader, ...] = ()
+        builder = self.devices.first.builder()
+        pipeline = Pipeline(builder, self.devices, jobs, self._built)
         self._open()
         try:
             self._begin()
-            self._search(self.evaluator.builder(), pool, ahead=2 * jobs)
-            leaders = self._finals()
-            state = "finished"
+            self._search(pipeline, ahead=jobs + 2 * self.devices.at_once)
+            self._keep_health(wait=True)
+            return self._finish("finished", self._finals(builder))
         except KeyboardInterrupt:
-            state = "interrupted"
-            leaders = self._screened()
+            return self._finish("interrupted", self._screened())
+        except Exception:
+            # What cannot be written stays as a sweep whose process has ended: the same command goes on with it.
+            with contextlib.suppress(StoreError, DiskError):
+                self.store.finish_sweep(self.sweep, "failed", time.monotonic() - self.started, None)
+            raise
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-            seconds = time.monotonic() - self.started
-            best = next((x.candidate for x in leaders if x.candidate and not x.control), None)
-            self.store.finish_sweep(self.sweep, state, seconds, best)
+            pipeline.close()
+
+    def _finish(self, state: str, leaders: tuple[events.Leader, ...]) -> events.Finished:
+        """End the sweep in the store, and tell of it."""
+        seconds = time.monotonic() - self.started
+        best = next((x.candidate for x in leaders if x.candidate and not x.control), None)
+        self.store.finish_sweep(self.sweep, state, seconds, best)
         beats = any(x.candidate == best and (x.speedup_low or 0.0) > 1.0 for x in leaders) if best else False
         finished = events.Finished(
             self.sweep, state, seconds, tuple((str(k), v) for k, v in self.counts.items()), leaders, best, beats
@@ -188,8 +206,8 @@ class _Sweep:
 
     def _open(self) -> None:
         """Begin the sweep in the store, or take up one that was cut off."""
-        environment = self.evaluator.environment
-        self.store.add_problem(self.problem, self.evaluator.health())
+        environment = self.devices.first.environment
+        self.store.add_problem(self.problem)
         self.store.add_environment(environment)
         arguments = {
             "device": self.device,
@@ -234,7 +252,7 @@ class _Sweep:
                 problem=self.problem.title,
                 mode=str(self.problem.mode),
                 device=self.device,
-                environment=self.evaluator.environment,
+                environment=self.devices.first.environment,
                 accuracy=self.request.accuracy,
                 plans=len(self.design.choices),
                 combinations=self.design.combinations,
@@ -242,35 +260,42 @@ class _Sweep:
                 budget=min(self.budget, self.design.combinations),
                 found_done=len(self.judged),
                 db=self.store.name,
+                seconds=self.request.seconds,
             )
         )
-        health = self.evaluator.health()
+        self.health = self.devices.health()
+
+    def _keep_health(self, *, wait: bool = False) -> None:
+        """Keep whether the problem can tell right from wrong, once that is known."""
+        if self.health is None or not (wait or self.health.done()):
+            return
+        health, self.health = self.health.result(), None
+        self.store.add_problem(self.problem, health)
         if not health.ok:
             self._notice(f"this problem cannot tell right from wrong: {', '.join(health.passed_by)} would be accepted")
 
     # ---- the loop ------------------------------------------------------------------------------------------
 
-    def _search(self, builder: Builder, pool: ThreadPoolExecutor, ahead: int) -> None:
-        """Ask, build ahead, judge, tell.
-
-        Candidates are judged in the order asked for, whichever is built first: so a sweep that was cut off asks for
-        the same ones again, and finds them done.
-        """
+    def _search(self, pipeline: Pipeline, ahead: int) -> None:
+        """Ask, send on its way, keep what it came to as soon as it is known, tell."""
         search = Search(STRATEGIES[self.strategy](self.design.options, self.request.seed), ahead)
-        waiting: deque[_Entry] = deque()
+        points: dict[str, Point] = {}  # of every candidate that is on its way
         seen: set[str] = set()
-        while not self._out_of_time():
-            while len(waiting) < ahead and (entry := self._entry(search, seen)):
-                if entry.taken_over is None or entry.taken_over.status is Status.OK:
-                    entry.building = pool.submit(builder.build, entry.candidate.source)
-                waiting.append(entry)
-            if not waiting:
-                break
-            entry = waiting.popleft()
-            search.tell(entry.point, self._judge(entry))
+        while True:
+            if self._out_of_time():
+                pipeline.give_up()
+            else:
+                for point, candidate in self._asked(search, seen):
+                    points[candidate.id] = point
+                    pipeline.put(candidate, self._known(candidate))
+            verdict = pipeline.next()
+            if verdict is None:
+                return
+            search.tell(points.pop(verdict.candidate.id), self._keep(verdict))
+            self._keep_health()
 
-    def _entry(self, search: Search, seen: set[str]) -> _Entry | None:
-        """The next candidate to judge, each source once; ``None`` where there is none for now, or in the budget."""
+    def _asked(self, search: Search, seen: set[str]) -> Iterator[tuple[Point, Candidate]]:
+        """The next candidates, each source once, as long as the search has some and the budget allows."""
         while len(seen) < self.budget and (point := search.ask()):
             candidate = self.design.candidate(point)
             if candidate.id in seen:
@@ -278,60 +303,66 @@ class _Sweep:
                 continue
             seen.add(candidate.id)
             paths.write_candidate(candidate.id, candidate.source)
-            return _Entry(point, candidate, taken_over=self._known(candidate))
-        return None
+            yield point, candidate
 
     def _known(self, candidate: Candidate) -> Evaluation | None:
         """What the store knows of the candidate on this problem, in this environment and class."""
         found = self.judged.get(candidate.id)
         if found is not None or self.request.fresh:
             return found
-        known = self.store.known(candidate.id, self.evaluator.environment.id, self.request.accuracy, self.problem.id)
+        environment = self.devices.first.environment
+        known = self.store.known(candidate.id, environment.id, self.request.accuracy, self.problem.id)
         # That it does what another one does says nothing here, where that other one may never be tried.
         return None if known is None or known.status is Status.DUPLICATE else known
 
-    def _judge(self, entry: _Entry) -> float | None:
-        """Evaluate one candidate, keep what became of it, and report it. Returns milliseconds where it was right."""
-        candidate = entry.candidate
-        build = entry.building.result() if entry.building else None
-        evaluation = entry.taken_over or self._duplicate(candidate, build) or self.evaluator.evaluate(candidate, build)
-        if not self.baseline_ms:
-            self._measure_baselines()
-        ms = median_ms(evaluation.timing) if evaluation.status is Status.OK and evaluation.timing else None
-        fastest = min(self.baseline_ms.values(), default=None)
-        speedup = fastest / ms if ms and fastest else None
-        self.store.add_evaluation(
-            self.sweep,
-            candidate,
-            evaluation,
-            environment_id=self.evaluator.environment.id,
-            median_ms=ms,
-            speedup=speedup,
-        )
+    def _keep(self, verdict: Verdict) -> float | None:
+        """Keep what became of a candidate, and report it. Returns milliseconds where it was right."""
+        candidate, evaluation = verdict.candidate, verdict.evaluation
+        if verdict.device is not None and verdict.device not in self.baselines:
+            self._keep_baselines(verdict.device, verdict.baselines)
+        right = self._right(verdict)
         self.number += 1
         self.counts[evaluation.status] += 1
-        if ms is not None and build is not None:
-            self.right.append(_Right(candidate, build, evaluation, ms))
-            self.binaries.setdefault(_substance(candidate, build), candidate.id)
+        if right is not None:
+            self.right = _fastest([*self.right, right])
         if candidate.id not in self.judged:
-            self.on_event(events.Evaluated(self.number, candidate, evaluation, ms, speedup))
-        return ms
+            self._store(verdict, right)
+        return right and right.ms
 
-    def _duplicate(self, candidate: Candidate, build: BuildReport | None) -> Evaluation | None:
-        """The verdict on a candidate that compiles to what another one did and runs it the same way."""
-        if build is None or not build.ok or build.binary is None:
-            return None
-        twin = self.binaries.get(_substance(candidate, build))
-        if twin is None or twin == candidate.id:
-            return None
-        reason = f"the same machine code as {twin[:SHORT]}"
-        return Evaluation(candidate.id, Status.DUPLICATE, reason, self.request.accuracy, build=build)
+    def _store(self, verdict: Verdict, right: _Right | None) -> None:
+        """Commit an evaluation to the store, and then report it."""
+        ms, speedup = (right.ms, right.speedup) if right is not None else (None, None)
+        self.store.add_evaluation(
+            self.sweep,
+            verdict.candidate,
+            verdict.evaluation,
+            environment_id=self.devices.first.environment.id,
+            median_ms=ms,
+            speedup=speedup and speedup.mid,
+        )
+        self.on_event(
+            events.Evaluated(
+                self.number, verdict.candidate, verdict.evaluation, ms, speedup, verdict.device, verdict.found
+            )
+        )
 
-    def _measure_baselines(self) -> None:
-        timings = self.evaluator.baselines()
-        self.baseline_ms = {t.subject: median_ms(t) for t in timings}
-        self.store.add_timings(self.sweep, self.evaluator.environment.id, self.request.accuracy, timings)
-        self.on_event(events.Measured(tuple(self.baseline_ms.items())))
+    def _right(self, verdict: Verdict) -> _Right | None:
+        """The screening of a candidate that was right, beside the fastest baseline on its device."""
+        timing = verdict.evaluation.timing
+        if verdict.evaluation.status is not Status.OK or timing is None:
+            return None
+        fastest = min(verdict.baselines, key=median_ms, default=None)
+        speedup = ratio_interval(fastest, timing, resamples=_SCREENING_RESAMPLES) if fastest else None
+        return _Right(verdict.candidate, verdict.evaluation, median_ms(timing), speedup)
+
+    def _built(self, candidate: Candidate, build: BuildReport) -> None:
+        self.on_event(events.Built(candidate.id, build.ok, build.cached, build.seconds))
+
+    def _keep_baselines(self, device: str, timings: tuple[Timing, ...]) -> None:
+        self.baselines[device] = timings
+        environment = self.devices.first.environment
+        self.store.add_timings(self.sweep, environment.id, self.request.accuracy, timings)
+        self.on_event(events.Measured(tuple((t.subject, median_ms(t)) for t in timings), device))
 
     @property
     def _final_seconds(self) -> float:
@@ -355,14 +386,15 @@ class _Sweep:
         ranked = sorted((r for r in self.right if not r.candidate.control), key=lambda r: r.ms)
         return [r for r in ranked[:FINALISTS] if r.ms <= FINALIST_MARGIN * ranked[0].ms]
 
-    def _finals(self) -> tuple[events.Leader, ...]:
-        """Time the leaders again, interleaved with the baselines, and keep what each came to."""
+    def _finals(self, builder: SourceBuilder) -> tuple[events.Leader, ...]:
+        """Time the leaders again on the first device, interleaved with the baselines, and keep what each came to."""
         finalists = self._finalists()
         if not finalists:
             return self._screened()
         self.on_event(events.Finals(tuple(r.candidate.id for r in finalists)))
-        timings = self.evaluator.finals([(r.candidate, r.build) for r in finalists], seconds=self._final_seconds)
-        self.store.add_timings(self.sweep, self.evaluator.environment.id, self.request.accuracy, timings)
+        entries = [(r.candidate, builder.build(r.candidate.source)) for r in finalists]
+        timings = self.devices.first.finals(entries, seconds=self._final_seconds)
+        self.store.add_timings(self.sweep, self.devices.first.environment.id, self.request.accuracy, timings)
         by_id = {r.candidate.id: r for r in finalists}
         baselines = [t for t in timings if t.subject not in by_id]
         candidates = [t for t in timings if t.subject in by_id]
@@ -386,14 +418,25 @@ class _Sweep:
         return leaders
 
     def _screened(self) -> tuple[events.Leader, ...]:
-        """Leaders by their screening alone: no interval, so none of them counts as a proven speedup."""
-        fastest = min(self.baseline_ms.values(), default=None)
+        """Leaders by their screening alone: its intervals are of moments apart, so none counts as a proven speedup."""
+        medians = {t.subject: median_ms(t) for timings in self.baselines.values() for t in timings}
+        fastest = min(medians.values(), default=None)
         rows = [
-            _leader(r, r.ms, fastest / r.ms if fastest else None, None, False)
-            for r in sorted(self.right, key=lambda r: r.ms)[:FINALISTS]
+            _leader(r, r.ms, r.speedup and r.speedup.mid, None, False)
+            for r in heapq.nsmallest(FINALISTS, self.right, key=_by_ms)
         ]
-        rows += [_baseline(name, ms, fastest / ms if fastest else None, None) for name, ms in self.baseline_ms.items()]
+        rows += [_baseline(name, ms, fastest / ms if fastest else None, None) for name, ms in medians.items()]
         return tuple(sorted(rows, key=lambda row: row.median_ms))
+
+
+def _by_ms(right: _Right) -> float:
+    return right.ms
+
+
+def _fastest(right: Sequence[_Right]) -> list[_Right]:
+    """Those of which finalists are chosen, and which a table shows: the fastest with work of their own, and without."""
+    kinds = [r for r in right if not r.candidate.control], [r for r in right if r.candidate.control]
+    return [r for kind in kinds for r in heapq.nsmallest(FINALISTS, kind, key=_by_ms)]
 
 
 def _ranked(
@@ -445,17 +488,3 @@ def _baseline(name: str, ms: float, speedup: float | None, interval: Interval | 
         tie=False,
         control=True,
     )
-
-
-def _substance(candidate: Candidate, build: BuildReport) -> str:
-    """What a candidate does, whatever its comments and names say: its machine code and the statements around it."""
-    tree = syntax.parse(candidate.source)
-    named = {"NAME", "CUDA_SOURCE", "CPP_SOURCE"}
-    kept = [
-        node
-        for number, node in enumerate(tree.body)
-        if not (number == 0 and isinstance(node, ast.Expr))
-        and not (isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in named)
-    ]
-    text = f"{build.binary}\0{ast.dump(ast.Module(kept, []))}"
-    return hashlib.sha256(text.encode()).hexdigest()

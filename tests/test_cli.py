@@ -26,6 +26,7 @@ from kgen.candidate import Rejection
 from kgen.cli import main
 from kgen.evaluator.protocol import BASELINES, Accuracy, Status
 from kgen.problem import Problem
+from kgen.statistics import Interval
 from kgen.store import Store, database
 
 ROOT = Path(__file__).parents[1]
@@ -257,10 +258,10 @@ def news(filled: Filled, state: str) -> Iterator[events.Event]:
         filled.sweep, "made_up", "train", "cpu", filled.environment, "fp32", 2, 10, 3, 5, 0, filled.store.name
     )
     yield events.Notice("the machine is busy")
-    yield events.Measured((("eager", 4.0), ("compile", 3.0)))
+    yield events.Measured((("eager", 4.0), ("compile", 3.0)), "cpu")
     for text in ("winner", "wrong"):
         if candidate(text).id in judged:
-            speedup = 1.5 if text == "winner" else None
+            speedup = Interval(1.4, 1.5, 1.6) if text == "winner" else None
             yield events.Evaluated(1, candidate(text), judged[candidate(text).id], 2.0, speedup)
     yield events.Finals((candidate("winner").id,))
     counts = Counter(str(item.status) for item in judged.values())

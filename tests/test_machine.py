@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kgen.errors import DeviceError
-from kgen.machine import find_own_tools, resolve_device
+from kgen.machine import find_own_tools, resolve_device, resolve_devices
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,42 @@ def test_device_that_is_not_there_is_refused(
     pretend(monkeypatch, gpus)
     with pytest.raises(DeviceError, match=message):
         resolve_device(asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "devices"),
+    [
+        (None, ("cuda",)),
+        ("cuda:1", ("cuda:1",)),
+        ("cuda:0,cuda:2", ("cuda:0", "cuda:2")),
+        ("cuda, cuda:1", ("cuda:0", "cuda:1")),
+        ("cuda:all", ("cuda:0", "cuda:1", "cuda:2")),
+    ],
+)
+def test_devices_of_a_sweep_are_one_or_several_gpus(
+    monkeypatch: pytest.MonkeyPatch, asked: str | None, devices: tuple[str, ...]
+) -> None:
+    pretend(monkeypatch, 3)
+    assert resolve_devices(asked) == devices
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus", "message"),
+    [
+        ("cuda:0,cuda:0", 2, "each named once"),
+        ("cuda,cuda:0", 2, "each named once"),
+        ("cpu,cuda:0", 2, "several devices are CUDA devices"),
+        ("cuda:0,cuda:2", 2, "there are only 2 here"),
+        ("cuda:0,", 2, "several devices are CUDA devices"),
+        ("cuda:all", 0, "torch sees no CUDA device here"),
+    ],
+)
+def test_devices_that_do_not_serve_are_refused(
+    monkeypatch: pytest.MonkeyPatch, asked: str, gpus: int, message: str
+) -> None:
+    pretend(monkeypatch, gpus)
+    with pytest.raises(DeviceError, match=message):
+        resolve_devices(asked)
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:

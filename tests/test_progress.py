@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from io import StringIO
+
 import pytest
+from rich.console import Console
 from samples import candidate, environment, evaluation
 
 from kgen import events
+from kgen.evaluator.protocol import Status
+from kgen.statistics import Interval
 from kgen.views import progress
 
 
@@ -17,15 +23,59 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
+def started(budget: int = 5, found_done: int = 1, seconds: float | None = None) -> events.Started:
+    return events.Started(
+        "a", "made_up", "train", "cpu", environment(), "fp32", 2, 10, 3, budget, found_done, "kgen.db", seconds
+    )
+
+
+def judged(status: Status = Status.OK, speedup: Interval | None = Interval(1.4, 1.5, 1.6)) -> events.Evaluated:
+    return events.Evaluated(1, candidate(), evaluation(candidate(), status), 2.0, speedup)
+
+
 def test_time_left_is_at_the_rate_since_the_first_candidate_which_waits_for_all_that_is_set_up(
     clock: list[float],
 ) -> None:
     tally = progress.Tally()
-    tally.add(events.Started("a", "made_up", "train", "cpu", environment(), "fp32", 2, 10, 3, 5, 1, "kgen.db"))
+    tally.add(started())
     clock[0] += 30
-    judged = events.Evaluated(1, candidate(), evaluation(candidate()), 2.0, 1.5)
-    tally.add(judged)
+    tally.add(judged())
     assert tally.seconds_left is None
     clock[0] += 2
-    tally.add(judged)
+    tally.add(judged())
     assert tally.seconds_left == 4.0  # two of five are left, one was found done
+
+
+def test_time_left_is_no_more_than_the_sweep_was_given(clock: list[float]) -> None:
+    tally = progress.Tally()
+    tally.add(started(budget=100, seconds=60))
+    for _ in range(2):
+        clock[0] += 10
+        tally.add(judged())
+    assert tally.seconds_left == 40.0
+
+
+def test_line_has_built_right_failed_by_kind_and_the_best_with_its_interval() -> None:
+    tally = progress.Tally()
+    news = [events.Built("a", True, False, 0.7)] * 3
+    for event in (started(), *news, judged(), judged(speedup=Interval(1.9, 2.0, 2.1)), judged(Status.CRASHED, None)):
+        tally.add(event)
+    assert tally.line.startswith("built 3  right 2  failed 1 (crashed 1)  best 2.000x [1.900, 2.100], 2 ms, linear")
+
+
+def test_plain_line_comes_every_few_seconds_also_while_nothing_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_PLAIN_SECONDS", 0.01)
+    console = Console(file=StringIO(), width=200)
+    with progress.Live(console) as live:
+        live(started())
+        live(events.Built("a", True, False, 0.7))
+        while shown(console).count("1/5  built 1") < 2:
+            time.sleep(0.01)
+        live(events.Finals(("a",)))
+        at_finals = shown(console)
+    assert at_finals.endswith("timing 1 leaders again, interleaved with the baselines\n")
+
+
+def shown(console: Console) -> str:
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()

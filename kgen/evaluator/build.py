@@ -13,17 +13,19 @@ import fcntl
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 import struct
 import subprocess
 import sys
+import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Iterator, Protocol
+from typing import Any, Iterator, Protocol, Sequence
 
 from kgen import syntax
 from kgen.errors import DiskError, EvaluatorError, ToolchainError
@@ -35,6 +37,9 @@ from kgen.evaluator.protocol import BuildReport, KernelResources, Limits
 #: Sections of a library that decide what it does; names and paths are in others.
 _CODE_SECTIONS = (".text", ".rodata", ".nv_fatbin")
 _LITERALS = ("NAME", "CPP_SOURCE", "CUDA_SOURCE", "CFLAGS", "CUDA_FLAGS")
+#: What of the environment has compilers read other files, or do something else.
+_ENVIRONMENT = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX",
+                "CUDA_HOME", "CUDA_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "TORCH_CUDA_ARCH_LIST")
 _LOCK_POLL_SECONDS = 0.02
 _FILE_BYTES, _PROCESSES = 4 << 30, 512  # limits of a build
 _REASON_CHARACTERS = 300
@@ -106,21 +111,32 @@ def compiler_version(command: str) -> str:
 class Builder:
     """Builds candidates in processes of their own, each source once. Thread-safe.
 
-    ``lock`` is the device's lock; it is given on the CPU, where a build must not run during a timing.
+    A build is found again by what goes into it: sources and flags, the compilers and their versions, the C library's,
+    the architecture, what of the environment compilers heed, and the text of the headers that were included. (Of what
+    g++ takes for system headers the text is not compared: they come with the versions.) Its folder counts only with a
+    record beside it, which is written aside and renamed into place when the build has succeeded. Whoever builds or
+    looks holds a lock file, and so does the process that compiles, as long as it lives.
+
+    ``lock`` is the device's lock; it is given on the CPU, where a build must not run during a timing. Whoever waits for
+    another's build when ``stop`` is set gets :class:`EvaluatorError`.
     """
 
     def __init__(
         self, home: Path, device_type: str, arch: str, server: Spawner, *, limits: Limits = Limits(),
-        lock: DeviceLock | None = None,
+        lock: DeviceLock | None = None, stop: threading.Event | None = None,
     ) -> None:
         self._server = server
         self._limits = limits
         self._lock = lock
+        self._stop = stop or threading.Event()
+        self._headers: dict[str, str] = {}  # what was read of each, by path
         capability = re.fullmatch(r"sm_(\d+)(\d)\D?", arch)
         self._arch_list = f"{capability[1]}.{capability[2]}+PTX" if capability else ""
         self._logs = home / "logs" / "build"
         compilers = [os.environ.get("CXX", "g++")] + (["nvcc"] if device_type == "cuda" else [])
-        parts = [*map(compiler_version, compilers), version("torch"), arch, sys.version.partition(" ")[0]]
+        parts = [*compilers, *map(compiler_version, compilers), *platform.libc_ver(),
+                 *(f"{name}={os.environ.get(name, '')}" for name in _ENVIRONMENT),
+                 version("torch"), arch, sys.version.partition(" ")[0]]
         key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
         self.directory = (home / "builds" / f"{device_type}-{key}").resolve()
         try:
@@ -140,9 +156,8 @@ class Builder:
         started = time.monotonic()
         marker = self.directory / f"{extension.name}.json"
         try:
-            with _held(self.directory / f"{extension.name}.lock", started + self._limits.build_seconds):
-                kept = self._kept(extension, marker)
-                return kept or self._build(extension, marker, started)
+            with _held(self.directory / f"{extension.name}.lock", self._stop) as held:
+                return self._kept(extension, marker) or self._build(extension, marker, started, held)
         except OSError as error:
             raise DiskError(f"{self.directory}: cannot be written: {error}") from error
 
@@ -151,6 +166,8 @@ class Builder:
         try:
             record = json.loads(marker.read_text())
             if record.pop("content") != extension.content:
+                return None
+            if record.pop("headers_content") != self._content(record.pop("headers")):
                 return None
             kernels = tuple(KernelResources(**kernel) for kernel in record.pop("kernels"))
             report = BuildReport(**record, kernels=kernels, cached=True)
@@ -165,7 +182,16 @@ class Builder:
         except (OSError, ValueError, struct.error):
             return None
 
-    def _build(self, extension: Extension, marker: Path, started: float) -> BuildReport:
+    def _content(self, headers: Sequence[str]) -> str:
+        """SHA-256 of the headers' texts, each read once."""
+        digest = hashlib.sha256()
+        for path in headers:
+            if path not in self._headers:
+                self._headers[path] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+            digest.update(self._headers[path].encode())
+        return digest.hexdigest()
+
+    def _build(self, extension: Extension, marker: Path, started: float, held: int) -> BuildReport:
         """Compile ``extension``. What a killed build left, torch's own lock file above all, goes first."""
         folder = self.directory / extension.name
         shutil.rmtree(folder, ignore_errors=True)
@@ -173,11 +199,8 @@ class Builder:
         log = self._logs / f"{extension.name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("")
-        if self._lock is None:
-            ok, reason = self._compile(extension, log)
-        else:
-            with self._lock.working():
-                ok, reason = self._compile(extension, log)
+        with self._lock.working() if self._lock else nullcontext():
+            ok, reason, headers = self._compile(extension, log, held)
         seconds = time.monotonic() - started
         text = log.read_text(errors="replace")
         if not ok:
@@ -187,26 +210,30 @@ class Builder:
             return BuildReport(False, timed_out, seconds, False, str(self.directory), None, reason, str(log))
         report = BuildReport(True, False, seconds, False, str(self.directory), self.binary(extension.name), "",
                              str(log), parse_resources(text))
-        record = asdict(report) | {"content": extension.content}
+        record = asdict(report) | {
+            "content": extension.content, "headers": headers, "headers_content": self._content(headers)}
         del record["cached"]
         aside = marker.with_suffix(".new")
         aside.write_text(json.dumps(record))
         aside.replace(marker)
         return report
 
-    def _compile(self, extension: Extension, log: Path) -> tuple[bool, str]:
-        """Run the compilers in a process of their own; whether they succeeded, and what went wrong."""
-        options = {"directory": str(self.directory), "walled": True, "host_bytes": self._limits.host_bytes,
-                   "arch_list": self._arch_list}
+    def _options(self) -> dict[str, Any]:
+        return {"directory": str(self.directory), "walled": True, "build_bytes": self._limits.build_bytes,
+                "arch_list": self._arch_list}
+
+    def _compile(self, extension: Extension, log: Path, held: int) -> tuple[bool, str, list[str]]:
+        """Run the compilers in a process of their own, which holds ``held``, too; whether they succeeded, what went
+        wrong, and the headers that they read."""
         deadline = time.monotonic() + self._limits.build_seconds
-        with self._server.spawn("build", options, log) as child:
+        with self._server.spawn("build", self._options(), log) as child:
             try:
-                answer, _ = child.ask(asdict(extension), deadline=deadline)
+                answer, _ = child.ask(asdict(extension), [held], deadline=deadline)
             except ChannelTimeout:
-                return False, f"timed out after {self._limits.build_seconds:g} s"
+                return False, f"timed out after {self._limits.build_seconds:g} s", []
             except ChildDied as error:
-                return False, f"the build {error}"
-        return bool(answer.get("ok")), str(answer.get("reason", ""))
+                return False, f"the build {error}", []
+        return bool(answer.get("ok")), str(answer.get("reason", "")), list(answer.get("headers", ()))
 
 
 def main(channel: Channel, options: dict[str, Any]) -> None:
@@ -215,7 +242,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
 
     from kgen.evaluator import walls
 
-    request, _ = channel.receive()
+    request, _ = channel.receive()  # with the descriptor of the lock, which ends with this process
     folder = Path(options["directory"], request["name"])
     folder.mkdir(exist_ok=True)
     os.environ |= {"TORCH_EXTENSIONS_DIR": options["directory"], "TMPDIR": str(folder), "HOME": str(folder),
@@ -225,7 +252,8 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     # Flags may have a compiler run anything and read any file.
     walls.hold(walls.Hold(
         writable=[folder], devices=[Path(os.devnull)], user=options["user"], mounts=options["mounts"],
-        address_space=options["host_bytes"], file_bytes=_FILE_BYTES, folder_bytes=None, processes=_PROCESSES))
+        address_space=None, file_bytes=_FILE_BYTES, folder_bytes=None, processes=_PROCESSES))
+    walls.limit_memory(options["build_bytes"])
     # Loading a library runs its constructors: that is for a worker, behind its walls.
     cpp_extension._import_module_from_library = lambda *_: None
     cuda = {"cuda_sources": request["cuda_source"], "extra_cuda_cflags": list(request["cuda_flags"])}
@@ -239,12 +267,20 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         print(error, flush=True)
         channel.send({"ok": False, "reason": " ".join(str(error).split())[:_REASON_CHARACTERS]})
         return
-    channel.send({"ok": True})
+    channel.send({"ok": True, "headers": _headers(folder)})
+
+
+def _headers(folder: Path) -> list[str]:
+    """The files outside ``folder`` that ninja was told of as read for what it built there."""
+    listed = subprocess.run(["ninja", "-t", "deps"], cwd=folder, capture_output=True, text=True, check=True).stdout
+    read = {str((folder / line.strip()).resolve()) for line in listed.splitlines() if line.startswith(" ")}
+    return sorted(path for path in read if not Path(path).is_relative_to(folder.resolve()))
 
 
 @contextmanager
-def _held(path: Path, deadline: float) -> Iterator[None]:
-    """Hold the build lock at ``path``; another process building the same is waited for."""
+def _held(path: Path, stop: threading.Event) -> Iterator[int]:
+    """Hold the build lock at ``path``, whose descriptor this gives; another process that builds the same is waited
+    for, which ends in time or is killed."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while True:
@@ -252,10 +288,9 @@ def _held(path: Path, deadline: float) -> Iterator[None]:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise EvaluatorError(f"{path}: another build of the same source does not end") from None
-                time.sleep(_LOCK_POLL_SECONDS)
-        yield
+                if stop.wait(_LOCK_POLL_SECONDS):
+                    raise EvaluatorError(f"{path}: another build of the same source is not waited for any more") from None
+        yield fd
     finally:
         os.close(fd)
 
@@ -263,7 +298,7 @@ def _held(path: Path, deadline: float) -> Iterator[None]:
 def _reason(log: str) -> str:
     """The first error that a compiler named, in one line."""
     for line in log.splitlines():
-        if re.search(r"\b(fatal )?error\b", line) and not line.startswith(("ninja", "Error building")):
+        if re.search(r"\b(fatal )?error\b|\bmemory (allocating|exhausted)|bad_alloc", line) and not line.startswith(("ninja", "Error building")):
             return re.sub(r"^\S*/", "", line.strip())[:_REASON_CHARACTERS]
     return ""
 

@@ -45,6 +45,9 @@ _JOIN_SECONDS = 5.0
 _CPU_COMPILE_SECONDS = 60.0
 _LOG_BYTES = 1 << 20
 _PROFILE_SECONDS, _PROFILE_KEYS = 10.0, 32
+#: Candidates that a GPU judges at once where each gets memory for that many times its tensors: while one is timed, the
+#: others wait; but they start, are validated and are ended side by side.
+_AT_ONCE, _WORKING_SETS = 3, 4
 _SLEEP_FACTOR, _SLEEP_NS, _MOST_SLEEP_NS = 1.5, 30_000, 20_000_000
 #: How a candidate may be held, the best way first: whether behind walls, whether as a user of its own, in words.
 _HOLDS = ((True, True, "as another user"), (True, False, "behind walls"), (False, False, "at all"))
@@ -67,7 +70,8 @@ class Evaluator:
 
     A context manager: entering starts the server and the oracle, leaving ends every process. Everything is written
     below ``home``. ``notice`` is called with one line for people, from any thread. After entering, ``problem`` has its
-    mode settled, ``environment`` says where candidates are judged, and ``hardware`` what the device can hold.
+    mode settled, ``environment`` says where candidates are judged, ``hardware`` what the device can hold, and
+    ``at_once`` how many threads may call :meth:`evaluate`; :meth:`finals` is for one thread.
 
     Entering raises :class:`ProblemError` where the problem itself is wrong, :class:`DeviceError` where the device is
     not there, and :class:`EvaluatorError` where the evaluator's processes fail.
@@ -86,6 +90,7 @@ class Evaluator:
         self.limits = limits
         self.environment: Environment
         self.hardware: Hardware
+        self.at_once = 1
         self._baseline_names = tuple(baselines)
         self._notice = notice or (lambda text: None)
         self._cuda = device != "cpu"
@@ -107,11 +112,15 @@ class Evaluator:
         self._opened: dict[str, Any] = {}
         self._fds: list[int] = []
         self._pool_fd = -1
-        self._lock = DeviceLock("cpu", self._notice)
+        self._closing = threading.Event()
+        self._lifecycle = threading.RLock()
+        self._life = 0  # how often the processes have ended
+        self._lock = DeviceLock("cpu", self._notice, stop=self._closing)
         self._runners: dict[str, Runner] = {}
         self._preparing: threading.Thread | None = None
         self._starting: Child | None = None  # the baseline that is being prepared
         self._baseline_timings: tuple[Timing, ...] = ()
+        self._timing_baselines = threading.Lock()
         self._eager: Habits | None = None  # what PyTorch's own calls take
         self._health: Health | None = None
         self._held = 0  # how candidates are held: an index of _HOLDS
@@ -120,27 +129,47 @@ class Evaluator:
     # ---- life ----------------------------------------------------------------------------------------------
 
     def __enter__(self) -> "Evaluator":
-        try:
-            self._server.start()
-            self._start()
-        except BaseException:
-            self.close()
-            raise
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def start(self) -> None:
+        """Start the server and the oracle; what entering does."""
+        try:
+            self._server.start()
+            self._alive()
+        except BaseException:
+            self.close()
+            raise
+
     def close(self) -> None:
-        """End every process that the evaluator started."""
-        self._stop()
+        """End every process that the evaluator started; whoever waits for one gets :class:`EvaluatorError`."""
+        self._closing.set()
         self._server.close()
+        with self._lifecycle:
+            self._stop()
 
     def builder(self) -> Builder:
         """A builder for this evaluator's device; on the CPU it does not build during a timing."""
         device_type = "cuda" if self._cuda else "cpu"
-        lock = None if self._cuda else DeviceLock(self._lock.key)
-        return Builder(self.home, device_type, self.environment.arch, self._server, limits=self.limits, lock=lock)
+        lock = None if self._cuda else DeviceLock(self._lock.key, stop=self._closing)
+        return Builder(self.home, device_type, self.environment.arch, self._server, limits=self.limits, lock=lock,
+                       stop=self._closing)
+
+    def _alive(self) -> int:
+        """Start the processes where they do not run; how often they have ended before."""
+        with self._lifecycle:
+            if self._oracle is None:
+                self._start()
+            return self._life
+
+    def _end(self, life: int) -> None:
+        """End the processes, unless they have ended since that many ends."""
+        with self._lifecycle:
+            if life == self._life:
+                self._stop()
 
     def _start(self) -> None:
         """Start the oracle, and prepare the baselines beside whatever comes next."""
@@ -153,15 +182,23 @@ class Evaluator:
         found = self._opened["about"]
         limits = found["hardware"]
         self.hardware = Hardware(**limits | {"vector_bits": tuple(limits["vector_bits"])})
-        self._lock = DeviceLock(found["key"], self._notice)
+        self._lock = DeviceLock(found["key"], self._notice, stop=self._closing)
         self.environment = self._environment(found)
         self._cases = Cases(self._oracle)
         self._opened["pool"], fds = self._oracle.ask("pool")
         self._pool_fd = fds[0]
+        self.at_once = self._fit() if self._cuda else 1
         self._preparing = threading.Thread(target=self._prepare_baselines, name="kgen-baselines", daemon=True)
         self._preparing.start()
 
+    def _fit(self) -> int:
+        """How many candidates find enough memory on the device side by side."""
+        tensors = self._opened["state_bytes"] + self._opened["pool"]["pool_bytes"] + 2 * self._opened["output_bytes"]
+        shared = self.limits.device_share * self.hardware.global_bytes
+        return max(1, min(_AT_ONCE, int(shared / (_WORKING_SETS * tensors))))
+
     def _stop(self) -> None:
+        self._life += 1
         runners, self._runners = self._runners, {}
         oracle, self._oracle = self._oracle, None
         if self._preparing is not None:
@@ -212,13 +249,16 @@ class Evaluator:
             return Evaluation(candidate.id, status, build.reason, self.accuracy, Phase.BUILD, build=build,
                               seconds=((Phase.BUILD, build.seconds),), log=build.log)
         for attempt in range(2):
+            life = self._life
             try:
-                if self._oracle is None:
-                    self._start()
-                return _Judgement(self, candidate, build, depth).run()
+                life = self._alive()
+                evaluation = _Judgement(self, candidate, build, depth).run()
+                if life == self._life:
+                    return evaluation
+                reason = "its processes ended meanwhile"
             except EvaluatorError as error:
                 reason = str(error)
-                self._stop()
+                self._end(life)
         return Evaluation(candidate.id, Status.INFRA_ERROR, reason, self.accuracy, build=build)
 
     def health(self) -> Health:
@@ -229,33 +269,42 @@ class Evaluator:
         return self._health
 
     def _asked(self) -> OracleClient:
-        if self._oracle is None:
-            self._start()
-        assert self._oracle is not None
-        return self._oracle
+        self._alive()
+        return self._running()[0]
+
+    def _running(self) -> tuple[OracleClient, Cases]:
+        """The oracle and its cases. Raises :class:`EvaluatorError` where another thread has just ended them."""
+        oracle, cases = self._oracle, self._cases
+        if oracle is None or cases is None:
+            raise EvaluatorError("the evaluator's processes ended")
+        return oracle, cases
 
     # ---- timing --------------------------------------------------------------------------------------------
 
     def baselines(self) -> tuple[Timing, ...]:
         """Each baseline timed alone and briefly; measured once."""
-        if not self._baseline_timings:
-            session = uuid.uuid4().hex
-            timings = []
-            for runner in self._prepared():
-                with self._lock.timing():
-                    runner.worker.enter(Phase.TIME, self.limits.time_seconds)
-                    before = self._conditions()
-                    try:
-                        screen(runner, self._random)
-                    except Failure as failure:
-                        self._lose_baseline(runner, failure)
-                        continue
-                    under = worse(before, self._conditions())
-                timings.append(runner.timing(Depth.SCREEN, session, under))
-                if runner.name == "eager":
-                    self._eager = runner.habits()
-            self._baseline_timings = tuple(timings)
-        return self._baseline_timings
+        with self._timing_baselines:
+            if not self._baseline_timings:
+                self._baseline_timings = self._time_baselines()
+            return self._baseline_timings
+
+    def _time_baselines(self) -> tuple[Timing, ...]:
+        session = uuid.uuid4().hex
+        timings = []
+        for runner in self._prepared():
+            with self._lock.timing():
+                runner.worker.enter(Phase.TIME, self.limits.time_seconds)
+                before = self._conditions()
+                try:
+                    screen(runner, self._random)
+                except Failure as failure:
+                    self._lose_baseline(runner, failure)
+                    continue
+                under = worse(before, self._conditions())
+            timings.append(runner.timing(Depth.SCREEN, session, under))
+            if runner.name == "eager":
+                self._eager = runner.habits()
+        return tuple(timings)
 
     def finals(
         self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float,
@@ -322,9 +371,9 @@ class Evaluator:
     def _prepared(self) -> list[Runner]:
         """The baselines that could be prepared, in the order asked for."""
         self._asked()
-        assert self._preparing is not None
-        while self._preparing.is_alive():
-            self._preparing.join(0.2)  # in slices, so that an interrupt gets through
+        preparing = self._preparing
+        while preparing is not None and preparing.is_alive():
+            preparing.join(0.2)  # in slices, so that an interrupt gets through
         return [self._runners[name] for name in self._baseline_names if name in self._runners]
 
     def _prepare_baselines(self) -> None:
@@ -336,7 +385,7 @@ class Evaluator:
                     runner = self._prepare_baseline(name)
                     self._runners[name] = runner
             except (Failure, EvaluatorError) as error:
-                if self._oracle is not None:
+                if self._oracle is not None and not self._closing.is_set():
                     self._notice(f"baseline {name} is left out: {getattr(error, 'reason', error)}")
 
     def _prepare_baseline(self, name: str) -> Runner:
@@ -368,7 +417,7 @@ class Evaluator:
             walled, own_user, words = _HOLDS[self._held]
             child = self._server.spawn("candidate", self._options() | options | {
                 "walled": walled, "own_user": own_user, "watched": True, "host_bytes": limits.host_bytes,
-                "scratch_bytes": limits.scratch_bytes, "device_share": limits.device_share,
+                "scratch_bytes": limits.scratch_bytes, "device_share": limits.device_share / self.at_once,
                 "processes": limits.processes + 4 * self._threads}, log, environment)
             try:
                 self._warn_of_walls(_await_ready(child, log))
@@ -385,8 +434,8 @@ class Evaluator:
 
     def _load(self, worker: WorkerClient, what: dict[str, Any]) -> dict[str, Any]:
         """Have a worker construct its module. Raises :class:`Failure`."""
-        assert self._oracle is not None
-        memory, fds = self._oracle.ask("output", subject=worker.subject)
+        oracle, _ = self._running()
+        memory, fds = oracle.ask("output", subject=worker.subject)
         try:
             reply = worker.ask("load", [*self._fds, *fds], state=self._opened["state"],
                                state_bytes=self._opened["state_bytes"], init=self._opened["init"],
@@ -465,7 +514,10 @@ class _Judgement:
             result = self._evaluation(Status.OK, "", None)
         except Failure as failure:
             result = self._evaluation(failure.status, failure.reason, failure.phase)
-        finally:
+        except BaseException:
+            self.close()
+            raise
+        with self._evaluator._lock.working():  # a context that ends is felt on its device
             self.close()
         self._finish_log(result)
         return result
@@ -516,10 +568,10 @@ class _Judgement:
 
     def _validate(self) -> None:
         evaluator, worker = self._evaluator, self._worker
-        assert worker is not None and evaluator._oracle is not None and evaluator._cases is not None
+        assert worker is not None
         worker.enter(Phase.VALIDATE, evaluator.limits.validate_seconds)
         regimes = [tuple(pair) for pair in evaluator._opened["regimes"]]
-        validate(worker, evaluator._oracle, evaluator._cases, regimes, self._matched, self._errors, self._labels)
+        validate(worker, *evaluator._running(), regimes, self._matched, self._errors, self._labels)
 
     def runner(self) -> Runner:
         """The candidate, loaded again and ready to be timed, for a session of finals. Raises :class:`Failure`."""
@@ -582,13 +634,14 @@ class _Judgement:
     def _check_output(self, reply: dict[str, Any], mode: str, key: int) -> None:
         """Judge what a timed call returned. Raises :class:`Failure`."""
         evaluator, worker = self._evaluator, self._worker
-        assert worker is not None and evaluator._oracle is not None and evaluator._cases is not None
+        assert worker is not None
+        oracle, cases = evaluator._running()
         weights = "drawn" if self._matched else "constructed"
-        expected = evaluator._cases.get(evaluator._opened["regimes"][0][0], mode, weights).outputs
+        expected = cases.get(evaluator._opened["regimes"][0][0], mode, weights).outputs
         check_structure(expected, reply.get("output"), "in a timed call", self._matched, Phase.TIME)
         # In a session of finals nothing is known of how it was validated.
         own_numbers = not self._errors or any(label.startswith(OWN_NUMBERS) for label in self._labels)
-        rows, _ = evaluator._oracle.ask("judge", subject=worker.subject, key=key, mode=mode, weights=weights,
+        rows, _ = oracle.ask("judge", subject=worker.subject, key=key, mode=mode, weights=weights,
                                         outputs=expected if self._matched else expected["items"][0], shift=0,
                                         own_numbers=own_numbers)
         for row in rows["rows"]:

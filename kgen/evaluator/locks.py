@@ -11,12 +11,13 @@ import fcntl
 import os
 import re
 import tempfile
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Callable, Iterator
 
-from kgen.errors import DiskError
+from kgen.errors import DiskError, EvaluatorError
 
 _POLL_SECONDS = 0.005
 _NOTICE_SECONDS = 1.0
@@ -33,11 +34,18 @@ def lock_folder() -> Path:
 
 
 class DeviceLock:
-    """The lock of one device; ``key`` names the device uniquely on this machine (``cpu``, or a GPU's UUID)."""
+    """The lock of one device; ``key`` names the device uniquely on this machine (``cpu``, or a GPU's UUID).
 
-    def __init__(self, key: str, notice: Callable[[str], None] | None = None, folder: Path | None = None) -> None:
+    Whoever waits when ``stop`` is set gets :class:`EvaluatorError`.
+    """
+
+    def __init__(
+        self, key: str, notice: Callable[[str], None] | None = None, folder: Path | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
         self.key = key
         self.notice = notice
+        self._stop = stop or threading.Event()
         safe = re.sub(r"[^A-Za-z0-9.-]+", "_", key)
         folder = folder or lock_folder()
         self._gate = folder / f"{safe}.gate.lock"
@@ -72,21 +80,22 @@ class DeviceLock:
     def _acquire(self, path: Path, how: int) -> int:
         """A descriptor that holds the lock; closing it lets go. Polls, so that an interrupt gets through."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._wait_for(fd, how)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def _wait_for(self, fd: int, how: int) -> None:
         started, told = time.monotonic(), how == fcntl.LOCK_SH
         while True:
             try:
-                fcntl.flock(fd, how | fcntl.LOCK_NB)
-                return fd
+                return fcntl.flock(fd, how | fcntl.LOCK_NB)
             except BlockingIOError:
                 pass
-            except BaseException:
-                os.close(fd)
-                raise
             if not told and self.notice and time.monotonic() - started > 10 * _NOTICE_SECONDS:
                 told = True
                 self.notice(f"waiting for {self.key}: other work or another timing holds it")
-            try:
-                time.sleep(_POLL_SECONDS)
-            except BaseException:
-                os.close(fd)
-                raise
+            if self._stop.wait(_POLL_SECONDS):
+                raise EvaluatorError(f"{self.key}: not waited for any more")

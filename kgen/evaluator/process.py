@@ -282,7 +282,12 @@ class Server:
     def start(self) -> None:
         """Start the server without waiting until it has loaded torch."""
         with self._lock:
+            self._check_open()
             self._start()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EvaluatorError("the evaluator is closed: it starts nothing any more")
 
     def _start(self) -> None:
         mine, theirs = Channel.pair()
@@ -325,8 +330,7 @@ class Server:
         return Child(mine, pid, pidfd, status_read)
 
     def _request(self, request: dict[str, Any], fds: list[int]) -> tuple[int, int]:
-        if self._closed:
-            raise EvaluatorError("the evaluator is closed: it starts nothing any more")
+        self._check_open()
         if self._process is None:
             self._start()
         assert self._control is not None

@@ -198,6 +198,7 @@ class Limits:
     validate_seconds: float = 60.0
     time_seconds: float = 60.0
     compile_seconds: float = 180.0  #: for each baseline's torch.compile; one that takes longer is left out
+    build_bytes: int = 8 << 30  #: of memory, for each compiler
     host_bytes: int = 16 << 30
     scratch_bytes: int = 1 << 30  #: for each of the folders that it may write to
     processes: int = 512  #: processes and threads, beside four threads for each CPU

@@ -154,13 +154,18 @@ class Case:
 
 
 class Cases:
-    """The oracle's cases, each asked for once."""
+    """The oracle's cases, each asked for once. Thread-safe."""
 
     def __init__(self, oracle: OracleClient) -> None:
         self._oracle = oracle
         self._known: dict[tuple[str, str, str], Case] = {}
+        self._lock = threading.Lock()
 
     def get(self, name: str, mode: str, weights: str) -> Case:
+        with self._lock:
+            return self._get(name, mode, weights)
+
+    def _get(self, name: str, mode: str, weights: str) -> Case:
         key = (name, mode, weights)
         if key not in self._known:
             reply, fds = self._oracle.ask("inputs", regime=name, mode=mode, weights=weights)

@@ -284,6 +284,12 @@ def limit(address_space: int | None, file_bytes: int) -> None:
         _limit(resource.RLIMIT_AS, _virtual_bytes() + address_space)
 
 
+def limit_memory(more: int) -> None:
+    """Let this process, and each that it starts, have ``more`` bytes of private memory than this one has now."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    _limit(resource.RLIMIT_DATA, (int(fields["VmData"].split()[0]) << 10) + more)
+
+
 def limit_processes(more: int) -> None:
     """Let this process's user have ``more`` processes and threads than now. Raises ``OSError`` where the kernel would
     count none, which is so for root, or count those of the user's other sessions, which are not seen here."""

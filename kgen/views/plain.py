@@ -198,7 +198,7 @@ def event(item: events.Event) -> dict[str, Any]:
     if isinstance(item, events.Started):
         return {"event": kind, **vars(item), "environment": _environment(item.environment)}
     if isinstance(item, events.Measured):
-        return {"event": kind, "baselines": dict(item.baselines)}
+        return {"event": kind, "baselines": dict(item.baselines), "device": item.device}
     if isinstance(item, events.Finished):
         leaders = [asdict(leader) for leader in item.leaders]
         return {"event": kind, **vars(item), "counts": dict(item.counts), "leaders": leaders}
@@ -259,7 +259,11 @@ def _evaluated(item: events.Evaluated) -> dict[str, Any]:
         "labels": evaluation.labels,
         "seconds": dict(evaluation.seconds),
         "median_ms": item.median_ms,
-        "speedup": item.speedup,
+        "speedup": item.speedup and item.speedup.mid,
+        "speedup_low": item.speedup and item.speedup.low,
+        "speedup_high": item.speedup and item.speedup.high,
+        "device": item.device,
+        "taken_over": item.taken_over,
         "log": evaluation.log,
     }
 

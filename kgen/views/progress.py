@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from contextlib import AbstractContextManager
@@ -25,7 +26,9 @@ class Tally:
         self.finished: events.Finished | None = None
         self.counts: Counter[Status] = Counter()
         self.best: events.Evaluated | None = None
+        self.built = 0
         self._judged = 0
+        self._began_at = time.monotonic()
         self._first_at = 0.0  #: when the first one was judged, which waits for all that is set up once
 
     def add(self, event: events.Event) -> None:
@@ -34,6 +37,8 @@ class Tally:
             self.started = event
         elif isinstance(event, events.Finished):
             self.finished = event
+        elif isinstance(event, events.Built):
+            self.built += 1
         elif isinstance(event, events.Evaluated):
             self._add_evaluated(event)
 
@@ -41,9 +46,10 @@ class Tally:
         self._judged += 1
         self._first_at = self._first_at or time.monotonic()
         self.counts[event.evaluation.status] += 1
-        best = (self.best.speedup if self.best else None) or 0.0
-        if not event.candidate.control and event.speedup is not None and event.speedup > best:
-            self.best = event
+        if not event.candidate.control and event.speedup is not None:
+            best = self.best.speedup if self.best else None
+            if best is None or event.speedup.mid > best.mid:
+                self.best = event
 
     @property
     def done(self) -> int:
@@ -52,22 +58,26 @@ class Tally:
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the rest of the budget takes at the rate since the first candidate."""
+        """How long the rest of the budget takes at the rate since the first candidate, if the time that the sweep was
+        given is not up before."""
         if not self.started or self._judged < 2:
             return None
         rate = (time.monotonic() - self._first_at) / (self._judged - 1)
-        return max(0, self.started.budget - self.done) * rate
+        left = max(0, self.started.budget - self.done) * rate
+        if self.started.seconds is None:
+            return left
+        return min(left, max(0.0, self._began_at + self.started.seconds - time.monotonic()))
 
     @property
     def line(self) -> str:
-        """Right, failed by kind, best so far, time left."""
+        """Built, right, failed by kind, best so far with the interval of its screening, time left."""
         failed = {status: n for status, n in self.counts.most_common() if status not in (Status.OK, Status.DUPLICATE)}
         kinds = ", ".join(f"{status} {number}" for status, number in failed.items())
-        parts = [f"right {self.counts[Status.OK]}"]
+        parts = [f"built {self.built}", f"right {self.counts[Status.OK]}"]
         parts += [f"duplicate {self.counts[Status.DUPLICATE]}"] if self.counts[Status.DUPLICATE] else []
         parts += [f"failed {sum(failed.values())} ({kinds})"] if failed else []
-        if self.best:
-            figures = f"{text.speedup(self.best.speedup)}, {text.milliseconds(self.best.median_ms)}"
+        if self.best and (speedup := self.best.speedup):
+            figures = f"{text.speedup(speedup.mid, speedup.low, speedup.high)}, {text.milliseconds(self.best.median_ms)}"
             parts.append(f"best {figures}, {self.best.candidate.plan}")
         if self.seconds_left:
             parts.append(f"{text.duration(self.seconds_left)} left")
@@ -109,7 +119,6 @@ class Live(Watch):
     def __init__(self, console: Console) -> None:
         super().__init__()
         self._console = console
-        self._last_line = 0.0
         self._task: TaskID | None = None
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -121,13 +130,18 @@ class Live(Watch):
             transient=True,
             disable=not console.is_terminal,
         )
+        self._ended = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, name="kgen-progress", daemon=True)
 
     def __enter__(self) -> Live:
         self._bar.start()
+        if self._bar.disable:
+            self._ticker.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._bar.stop()
+        self._ended.set()
 
     def show(self, event: events.Event) -> None:
         if isinstance(event, events.Started):
@@ -135,11 +149,14 @@ class Live(Watch):
         elif isinstance(event, events.Notice):
             self._console.print(event.text, style="yellow")
         elif isinstance(event, events.Measured):
-            self._console.print(f"baselines: {text.baselines(dict(event.baselines))}")
-        elif isinstance(event, events.Evaluated):
-            self._evaluated()
+            where = f" on {event.device}" if self.tally.started and self.tally.started.device != event.device else ""
+            self._console.print(f"baselines{where}: {text.baselines(dict(event.baselines))}")
+        elif isinstance(event, (events.Built, events.Evaluated)):
+            self._went_on()
         elif isinstance(event, events.Finals):
             self._finals(event)
+        elif isinstance(event, events.Finished):
+            self._ended.set()
 
     def _started(self, event: events.Started) -> None:
         self._console.print(f"{event.problem}, {event.mode} mode, accuracy {event.accuracy}")
@@ -150,18 +167,23 @@ class Live(Watch):
             self._console.print(f"going on: {event.found_done} found done")
         self._task = self._bar.add_task("sweep", total=event.budget, completed=event.found_done, line="")
 
-    def _evaluated(self) -> None:
+    def _went_on(self) -> None:
         if self._task is not None:
             self._bar.update(self._task, completed=self.tally.done, line=self.tally.line)
-        is_last = self.tally.started is not None and self.tally.done == self.tally.started.budget
-        if self._bar.disable and (is_last or time.monotonic() - self._last_line >= _PLAIN_SECONDS):
-            self._print_line()
 
     def _finals(self, event: events.Finals) -> None:
+        if self._bar.disable:
+            self._print_line()
         self._console.print(f"timing {len(event.candidates)} leaders again, interleaved with the baselines")
+        self._ended.set()  # nothing changes from here on
+
+    def _tick(self) -> None:
+        """Print where the sweep is every few seconds, also while nothing comes of it."""
+        while not self._ended.wait(_PLAIN_SECONDS):
+            if self.tally.started is not None:
+                self._print_line()
 
     def _print_line(self) -> None:
-        self._last_line = time.monotonic()
         budget = self.tally.started.budget if self.tally.started else 0
         self._console.print(f"{self.tally.done}/{budget}  {self.tally.line}", soft_wrap=True)
 

@@ -1,13 +1,24 @@
 """Builds: reading a candidate's literals, keeping by content, what a killed build leaves, hashes and resources."""
 
+import fcntl
 import json
-from dataclasses import replace
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
 from candidates import KERNEL, render
-from kgen.evaluator.build import parse_resources, read_extension
+from kgen.errors import EvaluatorError
+from kgen.evaluator.build import Builder, parse_resources, read_extension
+from kgen.evaluator.locks import DeviceLock
 from kgen.evaluator.protocol import Limits
+
+#: Macros that a compiler takes for ever to expand, and all memory.
+DOUBLING = "\n".join(f"#define A{i + 1} A{i} A{i}" for i in range(40))
 
 PTXAS = """
 ptxas info    : 0 bytes gmem
@@ -74,8 +85,7 @@ def test_a_record_that_cannot_be_read_is_ignored(builder):
 
 
 def test_a_build_that_does_not_end_is_a_timeout(builder):
-    slow = "\n".join(f"#define A{i + 1} A{i} A{i}" for i in range(40))
-    source = render(kernel=f"#define A0 x\n{slow}\nint A40;\n")
+    source = render(kernel=f"#define A0 x\n{DOUBLING}\nint A40;\n")
     before, builder._limits = builder._limits, Limits(build_seconds=0.5)
     try:
         report = builder.build(source)
@@ -87,3 +97,116 @@ def test_a_build_that_does_not_end_is_a_timeout(builder):
 def test_resources_are_read_from_the_assemblers_words():
     (kernel,) = parse_resources(PTXAS)
     assert (kernel.name, kernel.registers, kernel.shared_bytes, kernel.spill_bytes) == ("add<4>", 34, 512, 20)
+
+
+def test_same_source_is_built_once_by_builders_of_two_sweeps(evaluator):
+    source = render(kernel=KERNEL + "\n// two sweeps\n")
+    with ThreadPoolExecutor(4) as threads:
+        reports = list(threads.map(lambda builder: builder.build(source), [evaluator.builder() for _ in range(4)]))
+    assert sorted(report.cached for report in reports) == [False, True, True, True]
+    assert len({report.binary for report in reports}) == 1
+
+
+def test_lock_of_a_killed_build_is_held_until_its_compilers_have_ended(builder, evaluator):
+    """Whoever waits for the lock finds no compiler that still writes into the folder."""
+    source = render(kernel=f"#define A0 x\n{DOUBLING}\nint A40;\n")
+    (builder.directory / read_extension(source).name).mkdir()
+    lock = os.open(builder.directory / f"{read_extension(source).name}.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with evaluator._server.spawn("build", builder._options(), evaluator.home / "logs" / "held.log") as child:
+        child.channel.send(asdict(read_extension(source)), [lock])
+        os.close(lock)  # as when the process that asked for the build is killed
+        again = os.open(builder.directory / f"{read_extension(source).name}.lock", os.O_RDWR)
+        wait_until(lambda: compiling(builder.directory))
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(again)
+    assert not compiling(builder.directory)
+
+
+@pytest.mark.parametrize("change", ["compiler", "arch", "environment", "header"])
+def test_other_compilers_architectures_environments_and_headers_have_builds_of_their_own(
+    evaluator, builder, monkeypatch, tmp_path, change
+):
+    header = tmp_path / "own.h"
+    header.write_text("#define OWN 1\n")
+    tmp_path.chmod(0o755)
+    for folder in tmp_path.parents[:3]:
+        folder.chmod(folder.stat().st_mode | 0o055)
+    source = render(kernel=KERNEL + f'\n#include "{header}"\n// {change}\n')
+    assert not builder.build(source).cached
+    assert evaluator.builder().build(source).cached
+    arch = evaluator.environment.arch
+    if change == "compiler":
+        compiler = tmp_path / "c++"
+        compiler.write_text('#!/bin/sh\nexec g++ "$@"\n')
+        compiler.chmod(0o755)
+        monkeypatch.setenv("CXX", str(compiler))
+    elif change == "arch":
+        arch = "another"
+    elif change == "environment":
+        monkeypatch.setenv("CPATH", str(tmp_path))
+    else:
+        header.write_text("#define OWN 2\n")
+    other = Builder(evaluator.home, "cpu", arch, evaluator._server)
+    assert not other.build(source).cached
+
+
+def test_compiler_that_takes_too_much_memory_is_a_build_error(builder, monkeypatch):
+    monkeypatch.setattr(builder, "_limits", Limits(build_bytes=200 << 20))
+    report = builder.build(render(kernel=f"#define A0 x\n{DOUBLING}\nint A40;\n// memory\n"))
+    assert not report.ok and not report.timed_out
+    assert "memory" in report.reason
+
+
+def test_no_build_runs_during_a_timing_on_the_cpu(tmp_path, evaluator):
+    """Compilers wait for a timing to end, and a timing for compilers."""
+    lock = DeviceLock("device", folder=tmp_path)
+    builder = Builder(evaluator.home, "cpu", evaluator.environment.arch, evaluator._server,
+                      lock=DeviceLock("device", folder=tmp_path))
+    first, second = (render(kernel=KERNEL + f"\n// during {number}\n") for number in range(2))
+    with ThreadPoolExecutor(2) as threads:
+        with lock.timing():
+            building = threads.submit(builder.build, first)
+            time.sleep(0.3)
+            assert not building.done() and not (builder.directory / read_extension(first).name).exists()
+        assert building.result().ok
+        building = threads.submit(builder.build, second)
+        wait_until(lambda: compiling(builder.directory))
+        with lock.timing():
+            assert not compiling(builder.directory)
+        assert building.result().ok
+
+
+def test_whoever_waits_for_a_build_is_let_go_when_the_evaluator_closes(tmp_path, evaluator):
+    stop = threading.Event()
+    builder = Builder(evaluator.home, "cpu", evaluator.environment.arch, evaluator._server, stop=stop,
+                      lock=DeviceLock("device", folder=tmp_path, stop=stop))
+    source = render(kernel=KERNEL + "\n// let go\n")
+    with ThreadPoolExecutor(2) as threads, DeviceLock("device", folder=tmp_path).timing():
+        waiting = [threads.submit(builder.build, source) for _ in range(2)]  # for the timing, and for the lock
+        time.sleep(0.1)
+        stop.set()
+        for one in waiting:
+            with pytest.raises(EvaluatorError):
+                one.result(timeout=5)
+
+
+def compiling(folder):
+    """Whether a compiler runs that builds below ``folder``."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command, where = (process / "cmdline").read_bytes(), os.readlink(process / "cwd")
+        except OSError:
+            continue
+        if b"cc1plus" in command and where.startswith(str(folder)):
+            return True
+    return False
+
+
+def wait_until(condition, seconds=30.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
