@@ -23,7 +23,7 @@ from typing import Callable, Iterator, Sequence
 from kgen import events, paths, roofline, statistics
 from kgen.candidate import Candidate
 from kgen.design import Design
-from kgen.errors import DiskError, StoreError
+from kgen.errors import CaptureError, DiskError, StoreError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool, SourceBuilder
 from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Health, Status, Timing
@@ -108,7 +108,11 @@ def run(
     find_own_tools()
     with Store.open(request.db, notice=notice) as store, open_devices(request, notice) as devices:
         loaded = load(request.problem)
-        graphs = captured(loaded)  # while the devices get ready
+        try:
+            graphs = captured(loaded)  # while the devices get ready
+        except CaptureError:
+            devices.wait()  # which says what is wrong with the problem itself
+            raise
         devices.wait()
         problem = devices.first.problem
         if problem.modes != loaded.problem.modes:  # its constructor leaves another mode than most do
