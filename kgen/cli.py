@@ -36,7 +36,7 @@ _MODES = ("train", "eval", "both")
 _ACCURACIES = ("fp32", "tf32", "kernelbench")
 _BASELINES = ("eager", "compile", "compile-max-autotune")
 _CACHES = ("cold", "warm")
-_STRATEGIES = ("exhaustive", "random", "coordinate")
+_STRATEGIES = ("exhaustive", "random", "coordinate", "additive", "tpe")
 
 
 class Commands(click.Group):
@@ -176,7 +176,7 @@ def main() -> None:
 @click.option(
     "--strategy",
     type=click.Choice(_STRATEGIES),
-    help="Which candidates to try.  [default: exhaustive if the budget allows, else coordinate]",
+    help="Which candidates to try.  [default: exhaustive if the budget allows, else additive]",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of what the strategy draws at random.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Compile N candidates at once.")

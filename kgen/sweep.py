@@ -105,6 +105,8 @@ def run(
         on_event(events.Notice(text))
 
     started = time.monotonic()
+    if request.strategy:
+        STRATEGIES[request.strategy].require()
     find_own_tools()
     with Store.open(request.db, notice=notice) as store, open_devices(request, notice) as devices:
         loaded = load(request.problem)

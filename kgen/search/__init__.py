@@ -13,19 +13,21 @@ from __future__ import annotations
 from collections import deque
 from typing import Sequence
 
+from kgen.search.additive import Additive
 from kgen.search.coordinate import Coordinate
 from kgen.search.exhaustive import Exhaustive
 from kgen.search.points import Choice, KernelSpace, Option, Point, distinct_kernels
 from kgen.search.strategy import Strategy
+from kgen.search.tpe import Tpe
 from kgen.search.uniform import Random
 
 __all__ = ["STRATEGIES", "Choice", "KernelSpace", "Option", "Point", "Search", "Strategy", "chosen", "distinct_kernels"]
 
 #: Every strategy by its name.
-STRATEGIES: dict[str, type[Strategy]] = {strategy.name: strategy for strategy in (Exhaustive, Random, Coordinate)}
+STRATEGIES: dict[str, type[Strategy]] = {strategy.name: strategy for strategy in (Exhaustive, Random, Coordinate, Additive, Tpe)}
 
 #: What learns best (``benchmarks/search_strategies.py``).
-_LEARNING = Coordinate
+_LEARNING = Additive
 
 
 def chosen(options: Sequence[Option], budget: int) -> str:

@@ -13,19 +13,19 @@ _PREFERENCE = 0.55
 
 
 class Coordinate(Strategy):
-    """
-        opening     every option once, each kernel with its plainest combination
-        then        an option, the faster the likelier; one of its kernels; a combination of that kernel not tried yet,
-                    half of the time a neighbour of the best one (one parameter changed); the other kernels at their best
+    """Random steps from the best point of a plan, one kernel at a time; it assumes nothing of what parameters do.
+
+        opening    every plan with each kernel's plainest combination
+        then       a plan, the faster the likelier; one of its kernels; a combination of it not tried in that plan, half of
+                   the time a neighbour of the best one (one parameter changed); the other kernels at their best
     """
 
     name = "coordinate"
 
     def __init__(self, options: Sequence[Option], seed: int = 0, first: Iterable[Point] = ()) -> None:
         super().__init__(options, seed, first)
-        self._opening = [Point(n, o.plainest) for n, o in enumerate(self.options) if o.plainest is not None][::-1]
         self._best: dict[int, tuple[float, Choice]] = {}
-        self._seen = [[set() for _ in o.kernels] for o in self.options]
+        self._seen: list[list[set[int]]] = [[set() for _ in option.kernels] for option in self.options]
 
     def _take(self, point: Point) -> None:
         super()._take(point)
@@ -33,41 +33,35 @@ class Coordinate(Strategy):
             seen.add(index)
 
     def _learn(self, point: Point, ms: float) -> None:
-        if ms < self._best.get(point.option, (FAILED,))[0]:
+        if ms < self._milliseconds(point.option):
             self._best[point.option] = ms, point.choice
 
+    def _milliseconds(self, number: int) -> float:
+        return self._best.get(number, (FAILED, ()))[0]
+
     def _next(self) -> Point | None:
-        while self._opening:
-            point = self._opening.pop()
-            if point not in self.asked:
-                return point
-        return next((p for n in self._preferred() if (p := self._improve(n)) is not None), None)
+        open_options = self.open_options()
+        return self.opening() or (self._improved(self._preferred(open_options)) if open_options else None)
 
-    def _preferred(self) -> list[int]:
-        ranked = sorted(range(len(self.options)), key=lambda n: self._best.get(n, (FAILED,))[0])
-        order = []
-        while ranked:
-            at = 0
-            while at < len(ranked) - 1 and self.random.random() > _PREFERENCE:
-                at += 1
-            order.append(ranked.pop(at))
-        return order
+    def _preferred(self, numbers: list[int]) -> int:
+        """One of these options: by rank, the faster ones likelier."""
+        ranked = sorted(numbers, key=self._milliseconds)
+        return next((number for number in ranked[:-1] if self.random.random() <= _PREFERENCE), ranked[-1])
 
-    def _improve(self, number: int) -> Point | None:
-        option = self.options[number]
-        if not self.left(number):
-            return None
+    def _improved(self, number: int) -> Point | None:
+        """A point of the option that was not asked for, next to its best one."""
+        option, seen = self.options[number], self._seen[number]
         base = self._best[number][1] if number in self._best else option.plainest
-        fresh = [[i for i in range(len(c)) if i not in s] for c, s in zip(option.kernels, self._seen[number])]
-        if any(fresh):
-            kernel = self.random.choices(range(len(fresh)), weights=[len(f) for f in fresh])[0]
-            near = [i for i in fresh[kernel] if _distance(option.kernels[kernel][i], option.kernels[kernel][base[kernel]]) == 1]
-            index = self.random.choice(near if near and self.random.random() < 0.5 else fresh[kernel])
-            point = Point(number, option.changed(base, kernel, index))
-            if point not in self.asked:
-                return point
-        return self.draw(number)
+        fresh = [[i for i in range(len(kernel)) if i not in tried] for kernel, tried in zip(option.kernels, seen)]
+        if base is None or not any(fresh):
+            return self.draw(number)
+        k = self.random.choices(range(len(fresh)), weights=[len(left) for left in fresh])[0]
+        kernel = option.kernels[k]
+        near = [i for i in fresh[k] if _differences(kernel[i], kernel[base[k]]) == 1]
+        index = self.random.choice(near if near and self.random.random() < 0.5 else fresh[k])
+        point = Point(number, option.changed(base, k, index))
+        return point if point not in self.asked else self.draw(number)
 
 
-def _distance(a: Params, b: Params) -> int:
+def _differences(a: Params, b: Params) -> int:
     return sum(a[name] != b[name] for name in a)

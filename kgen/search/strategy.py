@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from typing import ClassVar, Iterable, Sequence
+from itertools import islice
+from typing import ClassVar, Iterable, Iterator, Sequence
 
+from kgen.candidate import ParamValue
 from kgen.search.points import Option, Point
 
 FAILED = float("inf")  #: what a point that was not right came to, in milliseconds
@@ -33,6 +35,10 @@ class Strategy(ABC):
         self.told: dict[Point, float] = {}  # milliseconds, or FAILED
         self._first = deque(first)
         self._count: Counter[int] = Counter()  # points asked for, by option
+
+    @classmethod
+    def require(cls) -> None:
+        """Raises :class:`kgen.errors.InputError` where what the strategy needs is not installed."""
 
     def ask(self) -> Point | None:
         """The next point, never one that was asked for or told of before.
@@ -71,16 +77,40 @@ class Strategy(ABC):
             self.asked.add(point)
             self._count[point.option] += 1
 
-    def left(self, option: int) -> bool:
-        """Whether there are points of the option that were not asked for."""
-        return self._count[option] < self.options[option].size
+    def open_options(self) -> list[int]:
+        """The options with points that were not asked for."""
+        return [n for n, option in enumerate(self.options) if self._count[n] < option.size]
 
-    def draw(self, number: int) -> Point | None:
-        """Any point of the option that was not asked for; ``None`` where there is none."""
-        if not self.left(number):
-            return None
+    def opening(self) -> Point | None:
+        """The plainest point of the first option of which no point was asked for; ``None`` where all were begun."""
+        begun = ((n, o.plainest) for n, o in enumerate(self.options) if not self._count[n])
+        return next((Point(number, plainest) for number, plainest in begun if plainest is not None), None)
+
+    def draw(self, number: int) -> Point:
+        """Any point of an open option that was not asked for."""
         for _ in range(_DRAWS):
             point = Point(number, self.options[number].draw(self.random))
             if point not in self.asked:
                 return point
         return next(p for p in (Point(number, c) for c in self.options[number].choices()) if p not in self.asked)
+
+    def cheapest(self, number: int, costs: Sequence[Sequence[float]]) -> tuple[float, Point] | None:
+        """Of an option's points that were not asked for, the one with the least sum of its kernels' costs, and the sum.
+
+        ``costs`` are those of the combinations of each kernel. Looked at are, for each value of a common parameter, the
+        cheapest point and, where that was asked for, those with one kernel changed; ``None`` where all of them were.
+        """
+        found = [point for value in self.options[number].values for point in self._cheap(number, value, costs)]
+        priced = [(sum(of[i] for of, i in zip(costs, point.choice)), point) for point in found]
+        return min(priced, key=lambda one: one[0], default=None)
+
+    def _cheap(self, number: int, value: ParamValue | None, costs: Sequence[Sequence[float]]) -> Iterator[Point]:
+        option = self.options[number]
+        ranked = [sorted(option.indices(k, value), key=of.__getitem__) for k, of in enumerate(costs)]
+        best = tuple(indices[0] for indices in ranked)
+        if Point(number, best) not in self.asked:
+            yield Point(number, best)
+            return
+        for k, indices in enumerate(ranked):
+            changes = (Point(number, (*best[:k], i, *best[k + 1 :])) for i in indices)
+            yield from islice((point for point in changes if point not in self.asked), 1)

@@ -12,5 +12,5 @@ class Random(Strategy):
     name = "random"
 
     def _next(self) -> Point | None:
-        numbers = [n for n in range(len(self.options)) if self.left(n)]
-        return self.draw(self.random.choice(numbers)) if numbers else None
+        open_options = self.open_options()
+        return self.draw(self.random.choice(open_options)) if open_options else None

@@ -1,0 +1,124 @@
+"""How many evaluations each strategy needs to come within 2% of the best, on recorded sweeps: no device is needed.
+
+    python benchmarks/search_strategies.py [--seeds N] [--strategy NAME] [FILE ...]
+
+The sweeps are those of ``recorded/``, made by ``record_sweep.py``: every point of a space, timed. A strategy is asked
+for points and told the recorded times; a point counts as one evaluation, right or not. The best is that of every point,
+not of those that a strategy would try in the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from _record import Cell, record
+
+from kgen.errors import InputError
+from kgen.search import STRATEGIES, KernelSpace, Option, Point, distinct_kernels
+
+RECORDED = Path(__file__).parent / "recorded"
+NEAR = 1.02
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A recorded sweep: its options, and the milliseconds of every point; those of one that failed are ``None``."""
+
+    name: str
+    noise: float
+    options: tuple[Option, ...]
+    times: dict[Point, float | None]
+
+    @property
+    def best(self) -> float:
+        return min(ms for ms in self.times.values() if ms is not None)
+
+
+def read(path: Path) -> Sweep:
+    """The sweep of a file that ``record_sweep.py`` wrote."""
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    kernels = [
+        KernelSpace(kernel["name"], [dict(zip(kernel["axes"], values)) for values in kernel["combinations"]])
+        for kernel in kept["kernels"]
+    ]
+    options = tuple(
+        Option(option["name"], tuple(kernels[n] for n in option["kernels"]), kept["common"]) for option in kept["options"]
+    )
+    times = {
+        Point(number, choice): ms
+        for number, (option, of) in enumerate(zip(options, kept["options"]))
+        for choice, ms in zip(option.choices(), of["ms"], strict=True)
+    }
+    return Sweep(path.stem, kept["noise"], options, times)
+
+
+def needed(sweep: Sweep, strategy: str, seed: int) -> int | None:
+    """Evaluations until one is within ``NEAR`` of the best; ``None`` where the strategy ends before."""
+    search, enough = STRATEGIES[strategy](sweep.options, seed), NEAR * sweep.best
+    for count in range(1, len(sweep.times) + 1):
+        point = search.ask()
+        if point is None:
+            return None
+        ms = sweep.times[point]
+        if ms is not None and ms <= enough:
+            return count
+        search.tell(point, ms)
+    raise AssertionError(f"{strategy} asked for more points than there are")
+
+
+def compared(sweep: Sweep, strategy: str, seeds: int) -> dict[str, Cell]:
+    """A row of the table: the median over the seeds, the quartiles, and the milliseconds that the strategy itself took."""
+    started = time.process_time()
+    counts = [needed(sweep, strategy, seed) for seed in range(seeds)]
+    spent = time.process_time() - started
+    found = sorted(len(sweep.times) if count is None else count for count in counts)
+    return {
+        "sweep": sweep.name,
+        "points": len(sweep.times),
+        "kernels' combinations": sum(map(len, distinct_kernels(sweep.options))),
+        "within 2%": sum(ms is not None and ms <= NEAR * sweep.best for ms in sweep.times.values()),
+        "strategy": strategy,
+        "median": statistics.median(found),
+        "a quarter needs at most": found[len(found) // 4],
+        "three quarters need at most": found[(3 * len(found)) // 4],
+        "never": sum(count is None for count in counts),
+        "ms a question": 1e3 * spent / sum(found),
+    }
+
+
+def installed(strategy: str) -> bool:
+    try:
+        STRATEGIES[strategy].require()
+    except InputError as error:
+        print(f"left out: {error}")
+        return False
+    return True
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="recorded sweeps (default: all)")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--strategy", dest="strategies", action="append", choices=list(STRATEGIES))
+    asked = parser.parse_args()
+    sweeps = [read(path) for path in asked.files or sorted(RECORDED.glob("*.json"))]
+    strategies = [name for name in asked.strategies or STRATEGIES if installed(name)]
+    rows = [compared(sweep, strategy, asked.seeds) for sweep in sweeps for strategy in strategies]
+    noise = ", ".join(f"{sweep.name} {sweep.noise:.1%}" for sweep in sweeps)
+    notes = (
+        f"Evaluations until one is within {NEAR - 1:.0%} of the fastest of all points: median and quartiles over "
+        f"{asked.seeds} seeds. `never`: the strategy ended without one, and counts as all points. `points` is the product of "
+        "the kernels' combinations summed over the plans, `kernels' combinations` their sum, `within 2%` how many points "
+        "are near enough. Replayed from `recorded/` without a device: each point always takes what was recorded. The "
+        f"recorded times are uncertain by (median difference of two halves of the rounds) {noise}."
+    )
+    record("search_strategies", "Evaluations that each search strategy needs", rows, notes)
+
+
+if __name__ == "__main__":
+    main()
