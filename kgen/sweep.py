@@ -23,7 +23,7 @@ from typing import Callable, Iterator, Sequence
 from kgen import events, paths, roofline, statistics
 from kgen.candidate import Candidate
 from kgen.design import Design
-from kgen.errors import CaptureError, DiskError, StoreError
+from kgen.errors import CaptureError, DiskError, StoreBusyError, StoreError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool, SourceBuilder
 from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Health, Status, Timing
@@ -37,6 +37,8 @@ from kgen.store import Store
 
 #: How many candidates are tried where no budget is given.
 DEFAULT_BUDGET = {"cuda": 96, "cpu": 40}
+#: How many builds at once keep up with one candidate being judged.
+BUILDS_AHEAD = 3
 #: How many of the fastest are timed again, and how far behind the fastest one of them may be.
 FINALISTS = 5
 FINALIST_MARGIN = 1.10
@@ -185,13 +187,14 @@ class _Sweep:
         self._open()
         try:
             self._begin()
-            self._search(pipeline, ahead=jobs + 2 * self.devices.at_once)
+            self._search(pipeline, _ahead(jobs, self.devices.at_once))
             self._keep_health(wait=True)
             return self._finish("finished", self._finals(builder))
         except KeyboardInterrupt:
             return self._finish("interrupted", self._screened())
+        except StoreBusyError:
+            raise  # it stays as a sweep whose process has ended: the same command goes on with it
         except Exception:
-            # What cannot be written stays as a sweep whose process has ended: the same command goes on with it.
             with contextlib.suppress(StoreError, DiskError):
                 self.store.finish_sweep(self.sweep, "failed", time.monotonic() - self.started, None)
             raise
@@ -433,6 +436,12 @@ class _Sweep:
         ]
         rows += [_baseline(name, ms, fastest / ms if fastest else None, None) for name, ms in medians.items()]
         return tuple(sorted(rows, key=lambda row: row.median_ms))
+
+
+def _ahead(jobs: int, at_once: int) -> int:
+    """How many candidates are on their way: those that are judged, as many that are built, and some that build. With
+    more, a search that learns would ask for many before it is told of one."""
+    return 2 * at_once + min(jobs, BUILDS_AHEAD * at_once)
 
 
 def _by_ms(right: _Right) -> float:

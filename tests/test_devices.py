@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,13 +16,14 @@ from running import PROBLEM, Home
 from kgen import events, paths, sweep
 from kgen.candidate import Candidate
 from kgen.design import Design
-from kgen.errors import DeviceError, EvaluatorError
+from kgen.errors import DeviceError, EvaluatorError, StoreBusyError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool
 from kgen.evaluator.protocol import Accuracy, BuildReport, Evaluation, Status
 from kgen.graph import Capture
 from kgen.problem import load, read_problem
 from kgen.search import Point
+from kgen.store import database, holder
 
 PROBLEM_READ = read_problem(PROBLEM)
 
@@ -62,7 +64,7 @@ class Told:
         return [event for event in self.news if isinstance(event, kind)]
 
 
-def conduct(judges: Sequence[CheapJudge], told: Told, **request: int | bool) -> events.Finished:
+def conduct(judges: Sequence[CheapJudge], told: Callable[[events.Event], None], **request: int | bool) -> events.Finished:
     asked = sweep.SweepRequest(PROBLEM_READ, budget=24, jobs=2)
     return sweep.run(sweep.replace(asked, **request), told, lambda *_: DevicePool(judges))
 
@@ -148,6 +150,31 @@ def test_failure_of_the_evaluator_ends_the_sweep_as_failed_with_all_that_was_jud
         conduct([judge], Told())
     assert home.ask("SELECT state FROM sweep") == [("failed",)]
     assert home.ask("SELECT count(*) FROM trial")[0][0] >= 1
+
+
+def test_database_that_stays_locked_ends_the_sweep_after_one_notice_and_the_same_command_goes_on(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "NOTICE_SECONDS", 0.02)
+    monkeypatch.setattr(database, "WAIT_SECONDS", 0.2)
+    told, connections = Told(), []
+
+    def lock(event: events.Event) -> None:
+        told(event)
+        if isinstance(event, events.Evaluated) and not connections:
+            connections.append(sqlite3.connect(home.db, isolation_level=None, check_same_thread=False))
+            connections[0].execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(StoreBusyError, match="locked by another process"):
+        conduct(three(), lock)
+    connections[0].close()
+    assert [event.text for event in told.of(events.Notice)] == [
+        f"{home.db}: another process holds the database; waiting up to 0 s"
+    ]
+    assert home.ask("SELECT state FROM sweep") == [("running",)]
+    monkeypatch.setattr(holder, "is_alive", lambda name: False)  # as if the first one's process had ended
+    assert conduct(three(), again := Told()).state == "finished"
+    assert again.of(events.Started)[0].found_done == 1
 
 
 def test_one_evaluator_judges_several_candidates_at_once(tmp_path: Path) -> None:
