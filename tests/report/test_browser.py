@@ -108,7 +108,9 @@ def test_each_parameter_has_a_chart_and_two_of_them_a_heat_map(shown: Opened) ->
     assert shown.page.locator(f"{shown.figure('heat')} svg .mark-rect.role-mark path").count() == 9
 
 
-def test_hovering_over_a_point_shows_its_candidate(opened: Opened) -> None:
+@pytest.mark.parametrize("size", SIZES)
+def test_hovering_over_a_point_shows_its_candidate_beside_it(browser: Browser, file: Path, size: str) -> None:
+    opened = open_page(browser, file, size)
     best = opened.page.locator("#part-0 tr.best th code").inner_text()
     point = opened.page.locator(f"{opened.figure('error')} .mark-symbol.role-mark path[stroke='var(--best)']")
     point.scroll_into_view_if_needed()
@@ -117,6 +119,12 @@ def test_hovering_over_a_point_shows_its_candidate(opened: Opened) -> None:
     expect(tooltip).to_contain_text(best)
     expect(tooltip).to_contain_text("k0.block=512 k0.vec=4")
     expect(tooltip).to_contain_text("1.300x [1.250, 1.350]")
+    expect(tooltip).to_be_in_viewport(ratio=1)
+    at, shown = point.bounding_box(), tooltip.bounding_box()
+    assert at and shown and abs(at["y"] - shown["y"]) < 300
+    opened.page.mouse.move(0, 0)
+    expect(tooltip).to_have_count(0)
+    opened.page.context.close()
 
 
 def column(opened: Opened, number: int) -> list[float]:
