@@ -497,7 +497,7 @@ def show(identity: str, source: bool, log: bool, listing: Listing) -> None:
             _show_trials(store, name, listing)
         else:
             detail = queries.sweep(store, name, leaders=listing.rows)
-            _show_sweep(detail, queries.trials(store, [name], right=True), listing)
+            _show_sweep(detail, queries.timed(store, [name]), listing)
 
 
 def _show_sweep(detail: SweepDetail, right: Sequence[Trial], listing: Listing) -> None:

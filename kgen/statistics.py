@@ -126,7 +126,8 @@ def explained(groups: Iterable[Sequence[float]]) -> float:
         return 0.0
     mean = sum(map(sum, filled)) / count
     whole = sum((value - mean) ** 2 for group in filled for value in group)
-    within = sum((value - sum(group) / len(group)) ** 2 for group in filled for value in group)
+    means = (sum(group) / len(group) for group in filled)
+    within = sum((value - mean) ** 2 for group, mean in zip(filled, means, strict=True) for value in group)
     by_chance = within / (count - len(filled)) * (len(filled) - 1)
     return max(0.0, (whole - within - by_chance) / whole) if whole else 0.0
 

@@ -155,7 +155,8 @@ def points(section: Section, cells: int) -> tuple[Point, ...]:
     of_class |= {accuracy: fastest_first(trials, ids) for accuracy, trials in section.others.items()}
     found: list[Point] = []
     for accuracy, trials in of_class.items():
-        known = [(trial, error) for trial in trials if (error := _error(section, trial, accuracy))]
+        unit = _unit(section, accuracy)
+        known = [(trial, trial.error_ratio * unit) for trial in trials if trial.error_ratio and unit]
         known.sort(key=lambda item: not _is_best(section, item[0]))
         thinned = thin(known, cells, lambda item: speedup(item[0]), lambda item: math.log(item[1]))
         found += [_point(section, trial, accuracy, count) for (trial, _), count in thinned]
@@ -186,14 +187,15 @@ def _anchor(section: Section) -> float | None:
     return section.eager_rms.get(Accuracy.FP32) or section.eager_rms.get(section.best.accuracy)
 
 
-def _error(section: Section, trial: Trial, accuracy: Accuracy) -> float | None:
-    """The error of a candidate of some class over the anchor; ``None`` where it is not known, or zero."""
+def _unit(section: Section, accuracy: Accuracy) -> float | None:
+    """What an error ratio of this class is multiplied by to be over the anchor; ``None`` where one is not known."""
     anchor, own = _anchor(section), section.eager_rms.get(accuracy)
-    return trial.error_ratio * own / anchor if trial.error_ratio and anchor and own else None
+    return own / anchor if anchor and own else None
 
 
 def _point(section: Section, trial: Trial, accuracy: Accuracy, stands_for: int = 1) -> Point:
-    error = _error(section, trial, accuracy)
+    unit = _unit(section, accuracy)
+    error = trial.error_ratio * unit if trial.error_ratio and unit else None
     return Point(
         **vars(described(trial, error)),
         near=f"itself and {stands_for - 1} near it" if stands_for > 1 else "itself",
@@ -228,8 +230,8 @@ def described(trial: Trial, error: float | None) -> Described:
 def tried(section: Section, cells: int) -> tuple[Point, ...]:
     """The right candidates of the sweeps that have lines, thinned out."""
     lines = {row.id for row in section.compared[:MOST_LINES]}
-    timed = [trial for trial in section.trials if trial.sweep in lines and trial.speedup is not None]
-    thinned = thin(timed, cells, lambda trial: trial.number, speedup)
+    shown = [trial for trial in section.trials if trial.sweep in lines]
+    thinned = thin(shown, cells, lambda trial: trial.number, speedup)
     return tuple(_point(section, trial, section.best.accuracy, count) for trial, count in thinned)
 
 
@@ -240,12 +242,11 @@ def steps(section: Section) -> tuple[Step, ...]:
 
 def _steps(section: Section, sweep: SweepRow) -> list[Step]:
     name = f"{text.short(sweep.id)}, {text.moment(sweep.started_at)}"
-    of_sweep = [trial for trial in section.trials if trial.sweep == sweep.id]
     found: list[Step] = []
-    for trial in of_sweep:
-        if trial.speedup is not None and (not found or trial.speedup > found[-1].speedup):
+    for trial in section.trials:
+        if trial.sweep == sweep.id and (not found or speedup(trial) > found[-1].speedup):
             found.append(Step(**vars(_point(section, trial, sweep.accuracy)), sweep=name, improves=True))
-    return [*found, *(replace(step, number=of_sweep[-1].number, improves=False) for step in found[-1:])]
+    return [*found, *(replace(step, number=sweep.tried, improves=False) for step in found[-1:])]
 
 
 # Parameters ----------------------------------------------------------------------------------------------------

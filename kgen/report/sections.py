@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Iterable, Mapping, Sequence
 
 from kgen.errors import NotFoundError
-from kgen.evaluator.protocol import Accuracy, Environment, Status
+from kgen.evaluator.protocol import Accuracy, Environment
 from kgen.store import Store, queries
 from kgen.store.results import BestRow, Failures, ProblemRow, Rejections, SweepRow, Trial
 from kgen.store.selection import Selection
@@ -17,11 +18,12 @@ from kgen.store.selection import Selection
 class Section:
     """One problem in one environment.
 
-    ``trials`` are of the sweeps of one class of accuracy, which ``best`` names, each sweep in the order judged;
-    ``others`` are the right candidates of the other classes in the same environment. ``sweeps`` come the latest first
-    and are of all classes there; ``elsewhere`` counts the sweeps of each other environment. ``baselines`` are medians
-    in milliseconds of the sweep that the best candidate comes from. ``eager_rms`` is PyTorch's root mean square error
-    against float64 in each class on the problem's own inputs. ``source`` is the best candidate's.
+    ``trials`` are the right and timed candidates of the sweeps of one class of accuracy, which ``best`` names, each
+    sweep in the order judged; ``others`` are those of the other classes in the same environment. ``sweeps`` come the
+    latest first and are of all classes there; ``elsewhere`` counts the sweeps of each other environment.
+    ``baselines`` are medians in milliseconds of the sweep that the best candidate comes from. ``eager_rms`` is
+    PyTorch's root mean square error against float64 in each class on the problem's own inputs. ``source`` is the best
+    candidate's.
     """
 
     best: BestRow
@@ -40,7 +42,7 @@ class Section:
         """The problem that it is about."""
         return self.best.problem
 
-    @property
+    @cached_property
     def tied(self) -> frozenset[str]:
         """The finalists that cannot be told from the fastest, by id."""
         return frozenset(trial.candidate for trial in queries.tied([t for t in self.right if t.final]))
@@ -50,19 +52,18 @@ class Section:
         """The sweeps that ``trials`` are of, the latest first."""
         return tuple(row for row in self.sweeps if row.accuracy is self.best.accuracy)
 
-    @property
+    @cached_property
     def right(self) -> tuple[Trial, ...]:
-        """Each right and timed candidate once, as the latest sweep has it: finalists first, then the fastest."""
+        """Each of ``trials`` once, as the latest sweep has it: finalists first, then the fastest."""
         return fastest_first(self.trials, [row.id for row in self.compared])
 
 
 def fastest_first(trials: Iterable[Trial], sweeps: Sequence[str]) -> tuple[Trial, ...]:
-    """The right and timed candidates among ``trials``, each once: as a finalist, else as the first of ``sweeps`` has
-    it. Finalists come first, then the fastest."""
+    """Timed candidates, each once: as a finalist, else as the first of ``sweeps`` has it. Finalists come first, then
+    the fastest."""
     place = {sweep: number for number, sweep in enumerate(sweeps)}
-    timed = [t for t in trials if t.status is Status.OK and t.speedup is not None]
     chosen: dict[str, Trial] = {}
-    for trial in sorted(timed, key=lambda t: (not t.final, place[t.sweep])):
+    for trial in sorted(trials, key=lambda t: (not t.final, place[t.sweep])):
         chosen.setdefault(trial.candidate, trial)
     return tuple(sorted(chosen.values(), key=lambda t: (not t.final, -(t.speedup or 0.0))))
 
@@ -92,8 +93,8 @@ def _section(store: Store, best: BestRow) -> Section:
     here = tuple(row for row in of_problem if row.environment == best.environment)
     by_class = {of: [row.id for row in here if row.accuracy is of] for of in Accuracy}
     compared = by_class.pop(best.accuracy)
-    trials = tuple(queries.trials(store, compared))
-    others = {of: tuple(queries.trials(store, ids, right=True)) for of, ids in by_class.items() if ids}
+    trials = tuple(queries.timed(store, compared))
+    others = {of: tuple(queries.timed(store, ids)) for of, ids in by_class.items() if ids}
     measured = queries.baselines(store, [best.sweep])
     return Section(
         best=best,
@@ -103,7 +104,7 @@ def _section(store: Store, best: BestRow) -> Section:
         elsewhere=Counter(row.environment for row in of_problem if row.environment != best.environment),
         baselines=(best.trial.baselines if best.trial else {}) or measured.get(best.sweep, {}),
         eager_rms=_eager_rms(store, best, {best.accuracy: trials, **others}),
-        failures=queries.failures(store, compared),
+        failures=queries.failures(store, [row for row in here if row.accuracy is best.accuracy]),
         rejections=queries.rejections(store, compared),
         source=queries.source(store, best.trial.candidate) if best.trial else None,
     )
@@ -113,8 +114,7 @@ def _eager_rms(store: Store, best: BestRow, trials: Mapping[Accuracy, Sequence[T
     """PyTorch's own error in each class, as the evaluation of one right candidate has it."""
     found = {}
     for accuracy, of_class in trials.items():
-        right = next((trial.candidate for trial in of_class if trial.status is Status.OK), None)
-        for judgement in queries.candidate(store, right).judgements if right else ():
+        for judgement in queries.candidate(store, of_class[0].candidate).judgements if of_class else ():
             same = (judgement.problem.id, judgement.environment, judgement.evaluation.accuracy)
             errors = judgement.evaluation.errors
             if same == (best.problem.id, best.environment, accuracy) and errors and errors[0].eager_rms:

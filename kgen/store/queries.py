@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from sqlalchemy import Connection, Row, Select, func, select
@@ -309,7 +310,7 @@ def sweep(store: Store, sweep_id: str, leaders: int | None = None) -> SweepDetai
             baselines=next((trial.baselines for trial in trials if trial.baselines), measured),
             leaders=trials,
             failures=_failures(connection, sweep_id),
-            rejections=_rejections(connection, sweep_id),
+            rejections=_rejections(connection, [sweep_id]),
             taken_over=connection.execute(taken_over).scalar_one(),
         )
 
@@ -383,16 +384,15 @@ def _failures(connection: Connection, sweep_id: str) -> tuple[Failures, ...]:
     return tuple(Failures(Status(status), *rest) for status, *rest in connection.execute(query))
 
 
-def _rejections(connection: Connection, sweep_id: str) -> tuple[Rejections, ...]:
+def _rejections(connection: Connection, sweeps: Iterable[str]) -> tuple[Rejections, ...]:
+    """What constraints ruled out in these sweeps, the most frequent first; a combination counts in each sweep."""
     table = models.Rejection
-    number = func.count().label("number")
-    query = (
-        select(table.constraint_name, number, func.min(table.reason))
-        .where(table.sweep_id == sweep_id)
-        .group_by(table.constraint_name)
-        .order_by(number.desc(), table.constraint_name)
-    )
-    return tuple(Rejections(*row) for row in connection.execute(query))
+    query: Select[Any] = select(table.constraint_name, func.count(), func.min(table.reason))
+    found: dict[str, Rejections] = {}
+    for name, count, reason in _in_chunks(connection, query.group_by(table.constraint_name), table.sweep_id, sweeps):
+        known = found.get(name)
+        found[name] = replace(known, count=known.count + count) if known else Rejections(name, count, reason)
+    return tuple(sorted(found.values(), key=lambda group: (-group.count, group.constraint)))
 
 
 def reasons(store: Store, sweep_id: str, candidates: Iterable[str]) -> dict[str, str]:
@@ -415,11 +415,10 @@ def of_status(store: Store, sweep_id: str, status: Status, limit: int | None = N
 # Over several sweeps ---------------------------------------------------------------------------------------------
 
 
-def trials(store: Store, sweeps: Iterable[str], *, right: bool = False) -> list[Trial]:
-    """All candidates of these sweeps, or the right and timed ones only, sweep by sweep in the order judged."""
+def timed(store: Store, sweeps: Iterable[str]) -> list[Trial]:
+    """The right and timed candidates of these sweeps, sweep by sweep in the order judged."""
     table = models.Trial
-    query = _right().order_by(None) if right else _select_trials()
-    query = query.order_by(table.sweep_id, table.number)
+    query = _right().order_by(None).order_by(table.sweep_id, table.number)
     with store.database.read() as connection:
         return [_to_trial(row) for row in _in_chunks(connection, query, table.sweep_id, sweeps)]
 
@@ -430,24 +429,25 @@ def baselines(store: Store, sweeps: Iterable[str]) -> dict[str, dict[str, float]
         return _baselines(connection, sweeps)
 
 
-def failures(store: Store, sweeps: Iterable[str]) -> tuple[Failures, ...]:
-    """What failed in these sweeps, by kind, the most frequent first; the example is of the first sweep given."""
-    found: dict[Status, Failures] = {}
+def failures(store: Store, sweeps: Sequence[SweepRow]) -> tuple[Failures, ...]:
+    """What failed in these sweeps, by kind, the most frequent first; the example is of the first that has one."""
+    counts: Counter[Status] = Counter()
+    with_example: dict[Status, str] = {}
+    for row in sweeps:
+        counts.update(row.counts)
+        for status in row.counts:
+            with_example.setdefault(status, row.id)
     with store.database.read() as connection:
-        for group in chain.from_iterable(_failures(connection, sweep) for sweep in sweeps):
-            known = found.get(group.status)
-            found[group.status] = replace(known, count=known.count + group.count) if known else group
-    return tuple(sorted(found.values(), key=lambda group: (-group.count, group.status)))
+        asked = dict.fromkeys(sweep for status, sweep in with_example.items() if status.value not in _NO_FAILURES)
+        groups = {(sweep, group.status): group for sweep in asked for group in _failures(connection, sweep)}
+    found = (replace(group, count=counts[at]) for (sweep, at), group in groups.items() if with_example[at] == sweep)
+    return tuple(sorted(found, key=lambda group: (-group.count, group.status)))
 
 
 def rejections(store: Store, sweeps: Iterable[str]) -> tuple[Rejections, ...]:
     """What constraints ruled out in these sweeps, the most frequent first. A combination counts in each sweep."""
-    found: dict[str, Rejections] = {}
     with store.database.read() as connection:
-        for group in chain.from_iterable(_rejections(connection, sweep) for sweep in sweeps):
-            known = found.get(group.constraint)
-            found[group.constraint] = replace(known, count=known.count + group.count) if known else group
-    return tuple(sorted(found.values(), key=lambda group: (-group.count, group.constraint)))
+        return _rejections(connection, sweeps)
 
 
 # Candidates ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,134 @@
+"""How long a page of ``kgen report`` takes and how large it is, with 100,000 evaluations of one problem or of many.
+
+    python benchmarks/report_scale.py [--sweeps N] [--candidates N] [--repeats N] [--chromium PROGRAM]
+
+The databases are made first, with the figures of ``store_scale.py``. Each page is made by whole processes of the
+command line: once without the plotting library that kgen keeps in its folder, then with it. With a Chromium, the page
+is drawn in it, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from _record import ROOT, Cell, record
+from store_scale import Figures, add_sweep, made_up_problem
+
+from kgen.evaluator.protocol import Environment
+from kgen.store import Store
+
+PROBLEMS = 200  #: of the page about many: as many as KernelBench's levels 1 and 2 have
+
+SECONDS, MEGABYTES = 5.0, 6.0  #: limits of the page about one problem
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What one process took: ``busy`` seconds on a processor do not depend on what else the machine does."""
+
+    seconds: float
+    busy: float
+
+
+def fill(db: Path, problems: int, sweeps: int, candidates: int) -> None:
+    """Sweeps of as many problems in turn, with made-up figures."""
+    environment = Environment("cpu", "a CPU", "x86_64-avx2", "", "", "g++ 12", "2.13", "3.11", 2, "here")
+    made = [made_up_problem(number) for number in range(problems)]
+    figures = Figures()
+    with Store.open(str(db)) as store:
+        store.add_environment(environment)
+        for problem in made:
+            store.add_problem(problem)
+        for number in range(sweeps):
+            add_sweep(store, made[number % problems], environment, number, candidates, figures)
+
+
+def report(db: Path, file: Path) -> Taken:
+    """One process that writes the page about everything in ``db``."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KGEN_HOME": str(db.parent / "home")}
+    command = [sys.executable, "-m", "kgen", "report", "--db", str(db), "-o", str(file)]
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+    seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Taken(seconds, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+
+
+def drawn(file: Path, chromium: str | None) -> float | None:
+    """Seconds until the last chart is drawn; ``None`` without a browser."""
+    if chromium is None:
+        return None
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page()
+        start = time.perf_counter()
+        page.goto(file.as_uri())
+        page.wait_for_selector("html[data-drawn=yes]", timeout=300_000)
+        seconds = time.perf_counter() - start
+        browser.close()
+    return seconds
+
+
+def measure(
+    folder: Path, problems: int, sweeps: int, candidates: int, repeats: int, chromium: str | None
+) -> list[Cell]:
+    """What the page about ``problems`` problems takes, in the order of :data:`COLUMNS`."""
+    db, file = folder / "kgen.db", folder / "report.html"
+    fill(db, problems, sweeps, candidates)
+    first = report(db, file)
+    others = [report(db, file) for _ in range(repeats)]
+    size = file.stat().st_size / 1e6
+    seconds = statistics.median(taken.seconds for taken in others)
+    within = "yes" if max(first.seconds, seconds) < SECONDS and size < MEGABYTES else "NO"
+    busy = statistics.median(taken.busy for taken in others)
+    limit = within if problems == 1 else None
+    return [problems, sweeps * candidates, first.seconds, first.busy, seconds, busy, size, limit, drawn(file, chromium)]
+
+
+COLUMNS = (
+    "problems",
+    "evaluations",
+    "first page, s",
+    "of it on a processor, s",
+    "further ones, s",
+    "of them on a processor, s",
+    "size, MB",
+    "within the limits",
+    "drawn in, s",
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--sweeps", type=int, default=500)
+    parser.add_argument("--candidates", type=int, default=200)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--chromium", default=shutil.which("chromium"))
+    asked = parser.parse_args()
+    measured = []
+    for problems in (1, PROBLEMS):
+        with tempfile.TemporaryDirectory() as folder:
+            size = (asked.sweeps, asked.candidates, asked.repeats, asked.chromium)
+            measured.append(dict(zip(COLUMNS, measure(Path(folder), problems, *size), strict=True)))
+    notes = (
+        f"Whole processes of `kgen report` on an SQLite database with sweeps of {asked.candidates} candidates: the "
+        f"first one, which puts the plotting library together, and the median of {asked.repeats} further ones, which "
+        f"find it. Limits of a page about one problem: {SECONDS:g} s and {MEGABYTES:g} MB. Drawn: the time until the "
+        "last chart stands in a headless Chromium."
+    )
+    record("report_scale", "Pages about large databases", measured, notes)
+
+
+if __name__ == "__main__":
+    main()
