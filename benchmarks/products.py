@@ -1,0 +1,195 @@
+"""Products of our own beside the library's: rates, errors, and what preparing a weight and repairing rows cost.
+
+    python benchmarks/products.py
+
+Bare linear layers of each size by the first combination of each variant, with the library's float32 and TF32. Each is
+timed by device events with a cold cache and with work queued in front, in turns with the others of its size.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from types import ModuleType
+
+import torch
+from _record import Cell, record
+
+from kgen import roofline
+from kgen.candidate import Candidate, Params
+from kgen.design import Design
+from kgen.evaluator.protocol import Accuracy
+from kgen.graph import capture
+from kgen.hardware import Hardware, probe
+from kgen.problem import Problem, load
+from kgen.roofline import Arithmetic, Basis, Work
+from kgen.search import Point
+
+#: Rows, k, columns: square ones, those of the reference problems, few rows, and ragged ones.
+SIZES = (
+    (512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (1024, 8192, 8192),
+    (16384, 4096, 4096), (16, 8192, 8192), (64, 8192, 8192), (256, 8192, 8192), (1000, 1111, 999),
+)  # fmt: skip
+ROUNDS = 15
+_SLEEP_CYCLES = 1_000_000  # half a millisecond: longer than launching takes
+
+_TEXT = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear({k}, {columns})
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+def get_inputs():
+    return [torch.empty({rows}, {k})]
+"""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to compute a size: a candidate with its parameters."""
+
+    size: tuple[int, int, int]
+    params: Params
+    candidate: Candidate
+    work: Work
+
+    @property
+    def name(self) -> str:
+        return f"{self.params['variant']}, {Arithmetic('float16', int(self.params['products']))}"
+
+
+def ways(size: tuple[int, int, int], hardware: Hardware) -> Iterator[Way]:
+    """The first combination of each variant and number of products."""
+    rows, k, columns = size
+    problem = Problem("bare_linear", "bare_linear.py", _TEXT.format(rows=rows, k=k, columns=columns), (), "eval", "eval")
+    captured = capture(load(problem))
+    ((_, graph),) = captured.graphs
+    seen = set()
+    for accuracy in (Accuracy.FP32, Accuracy.TF32):
+        of = Design(problem, captured, hardware, accuracy)
+        combinations = of.options[0].kernels[0]
+        for number, params in enumerate(combinations):
+            if (key := (params["variant"], params["products"])) not in seen:
+                seen.add(key)
+                yield Way(size, params, of.candidate(Point(0, (number,))), Work.of(graph))
+
+
+def module(source: str) -> ModuleType:
+    """The candidate's file, built and executed."""
+    found = ModuleType("candidate")
+    exec(compile(source, "candidate", "exec"), found.__dict__)
+    return found
+
+
+@contextmanager
+def tf32(allowed: bool) -> Iterator[None]:
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def milliseconds(subjects: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """The median of each subject, taken in turns."""
+    flush = torch.ones(64 << 20, device="cuda")
+    samples: dict[str, list[float]] = {name: [] for name in subjects}
+    for call in subjects.values():
+        call()
+    for number in range(ROUNDS):
+        for name, call in list(subjects.items())[:: 1 if number % 2 else -1]:
+            flush.add_(1.0)
+            torch.cuda._sleep(_SLEEP_CYCLES)
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            call()
+            end.record()
+            end.synchronize()
+            samples[name].append(start.elapsed_time(end))
+    return {name: median(values) for name, values in samples.items()}
+
+
+def rows_of(size: tuple[int, int, int], found: list[tuple[Way, ModuleType]], hardware: Hardware) -> list[dict[str, Cell]]:
+    """A row for each way to compute this size."""
+    torch.manual_seed(0)
+    linear = torch.nn.Linear(size[1], size[2]).cuda()
+    x = torch.rand(size[0], size[1], device="cuda")
+    special = x.clone()
+    special[0, 0] = float("nan")
+    models = {way.name: (way, of.ModelNew().cuda()) for way, of in found}
+    for _, model in models.values():
+        model.load_state_dict({f"linear.{name}": value for name, value in linear.state_dict().items()})
+
+    def by_library(allowed: bool) -> torch.Tensor:
+        with tf32(allowed):
+            return linear(x)
+
+    def prepare(model: torch.nn.Module) -> Callable[[], object]:
+        return lambda: (model.refresh(), model._weights())
+
+    library = {"library, float32": (False, "float32"), "library, tf32": (True, "tf32")}
+    calls: dict[str, Callable[[], torch.Tensor]] = {n: (lambda a=a: by_library(a)) for n, (a, _) in library.items()}
+    calls |= {name: (lambda m=m: m(x)) for name, (_, m) in models.items()}
+    exact = torch.nn.functional.linear(x.double(), linear.weight.double(), linear.bias.double())
+    errors = {name: ((call().double() - exact).norm() / exact.norm()).item() for name, call in calls.items()}
+    times = milliseconds(calls)
+    prepared = milliseconds({name: prepare(m) for name, (_, m) in models.items()})
+    repaired = milliseconds({name: (lambda m=m: m(special)) for name, (_, m) in models.items()})
+    basis = Basis(found[0][0].work, hardware.ceilings)
+    rows = []
+    for name in calls:
+        way = models[name][0] if name in models else None
+        arithmetic = Arithmetic("float16", int(way.params["products"])) if way else Arithmetic(library[name][1])
+        reached = roofline.of(basis, times[name], arithmetic)
+        rows.append({
+            "rows x k -> columns": f"{size[0]} x {size[1]} -> {size[2]}",
+            "way": name,
+            "ms": times[name],
+            "over float32": times["library, float32"] / times[name],
+            "over tf32": times["library, tf32"] / times[name],
+            "TFLOP/s": reached.tflops,
+            "of products": reached.of_products,
+            "GB/s": reached.gbytes_per_second,
+            "error": errors[name],
+            "error / float32's": errors[name] / errors["library, float32"],
+            "prepare ms": prepared.get(name),
+            "ms with a NaN": repaired.get(name),
+            "params": ", ".join(f"{k}={v}" for k, v in way.params.items()) if way else "",
+        })  # fmt: skip
+    return rows
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    hardware = probe("cuda")
+    found = [way for size in SIZES for way in ways(size, hardware)]
+    with ThreadPoolExecutor() as pool:  # all files are compiled at once
+        modules = list(pool.map(lambda way: module(way.candidate.source), found))
+    rows: list[dict[str, Cell]] = []
+    with torch.inference_mode(False), torch.no_grad():
+        for size in SIZES:
+            rows += rows_of(size, [(w, m) for w, m in zip(found, modules) if w.size == size], hardware)
+            torch.cuda.empty_cache()
+    notes = (
+        "Medians of a cold cache. The share of products is of what the device was measured to reach, three products of "
+        "float16 counted as three. The error is that of the whole output against float64, as a norm. Preparing splits the "
+        "weight, once for each change of it; a NaN in one row has that row computed in float32."
+    )
+    record("products", "Products of our own beside the library's", rows, notes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""compute-sanitizer over every kernel of products, on small sizes: memcheck, racecheck, synccheck, initcheck.
+
+    python benchmarks/sanitizer.py
+
+Renders a few candidates that hold every variant, tile and way to add up, builds them all at once, and runs all of them in
+one process under each tool, every allocation of torch one of its own. Ends with 1 where a tool finds anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+from typing import Iterator
+
+from _record import Cell, record
+
+from kgen.candidate import Candidate
+from kgen.design import Design
+from kgen.errors import DeviceError
+from kgen.evaluator.protocol import Accuracy
+from kgen.graph import capture
+from kgen.hardware import probe
+from kgen.problem import Problem, load
+from kgen.search import Point
+
+TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+_CLEAN = "ERROR SUMMARY: 0 errors"
+_RACES_CLEAN = "RACECHECK SUMMARY: 0 hazards"
+
+#: Forward, __init__, the shape of x that kernels are chosen for, and the rows that they are run with: small sizes with tails
+#: that still have clusters, parts of k and large tiles.
+_PROBLEMS = {
+    "linear": ("self.linear(x).relu()", "self.linear = nn.Linear(1030, 258)", (130, 1030), 130),
+    "narrow": ("self.linear(x)", "self.linear = nn.Linear(1100, 33)", (70, 1100), 70),
+    "large": ("self.linear(x)", "self.linear = nn.Linear(330, 2050)", (2048, 330), 130),
+    "batch": ("torch.bmm(x, x.mT)", "self.scale = 1.0", (3, 70, 1030), 3),
+}
+_TEXT = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+
+    def forward(self, x):
+        return {forward}
+
+
+def get_inputs():
+    return [torch.empty{shape}]
+"""
+
+
+def candidates() -> Iterator[tuple[str, Candidate]]:
+    """At the corners of each product's space, with the problem's name."""
+    hardware = probe("cuda")
+    for name, (forward, init, shape, _) in _PROBLEMS.items():
+        text = _TEXT.format(forward=forward, init=init, shape=shape)
+        problem = Problem(name, f"{name}.py", text, (), "eval", "eval")
+        captured = capture(load(problem))
+        for accuracy in (Accuracy.FP32, Accuracy.TF32):
+            of = Design(problem, captured, hardware, accuracy)
+            kernel, *others = of.options[0].kernels
+            for params in of.choices[0].spaces[0].corners():
+                yield name, of.candidate(Point(0, (kernel.index(params), *(0 for _ in others))))
+
+
+def module(source: str) -> ModuleType:
+    """The candidate's file, executed."""
+    found = ModuleType("candidate")
+    exec(compile(source, "candidate", "exec"), found.__dict__)
+    return found
+
+
+def run(folder: Path) -> None:
+    """Run each file of a folder once on numbers, and once on some that are not finite. Nothing is built."""
+    import torch
+    from torch.utils import cpp_extension
+
+    builds = Path(os.environ["TORCH_EXTENSIONS_DIR"])
+    cpp_extension.load_inline = lambda name, **_: str(builds / name / f"{name}.so")
+    for file in sorted(folder.glob("*.py")):
+        name = file.name.split("-")[0]
+        model = module(file.read_text()).ModelNew().cuda().eval()
+        *_, shape, rows = _PROBLEMS[name]
+        x = torch.rand(rows, *shape[1:], device="cuda")
+        with torch.no_grad():
+            model(x)
+            x[0, 0] = float("nan")
+            model(x)
+        torch.cuda.synchronize()
+        print(file.stem, flush=True)
+
+
+def check(tool: str, folder: Path) -> tuple[int, str]:
+    """The errors that a tool found, and what it printed."""
+    command = ["compute-sanitizer", "--tool", tool, sys.executable, __file__, "--run", str(folder)]
+    environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    text = done.stdout + done.stderr
+    clean = done.returncode == 0 and (_CLEAN in text or _RACES_CLEAN in text)
+    return (0 if clean else max(1, text.count("========= Error") + text.count("========= Invalid"))), text
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", type=Path, metavar="FOLDER", help="run these files; what the tools are given")
+    arguments = parser.parse_args()
+    if arguments.run:
+        run(arguments.run)
+        return 0
+    if shutil.which("compute-sanitizer") is None:
+        raise DeviceError("compute-sanitizer is not on PATH: it comes with the CUDA toolkit")
+    rows: list[dict[str, Cell]] = []
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made) / "files"
+        folder.mkdir()
+        os.environ["TORCH_EXTENSIONS_DIR"] = str(Path(made) / "builds")
+        sources = {c.source: (name, c) for name, c in candidates()}
+        with ThreadPoolExecutor() as pool:  # all files are compiled at once
+            list(pool.map(module, sources))
+        for number, (name, candidate) in enumerate(sources.values()):
+            (folder / f"{name}-{number:02}.py").write_text(candidate.source)
+        with ThreadPoolExecutor(len(TOOLS)) as pool:
+            for tool, (errors, text) in zip(TOOLS, pool.map(lambda tool: check(tool, folder), TOOLS)):
+                print(text[-4000:] if errors else text[-200:], flush=True)
+                ran = sum(f"{name}-{n:02}" in text for n, (name, _) in enumerate(sources.values()))
+                rows.append({"tool": tool, "files": len(sources), "ran": ran, "errors": errors})
+    notes = "Files are candidates at the corners of the space of products, each run on numbers and with a NaN."
+    record("sanitizer", "compute-sanitizer over products", rows, notes)
+    return 1 if any(row["errors"] or row["ran"] != row["files"] for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
