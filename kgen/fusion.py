@@ -104,12 +104,20 @@ def plans(graph: OpGraph, families: frozenset[str] = CHAINS) -> tuple[FusionPlan
     """
     found: dict[tuple, FusionPlan] = {}
     everything = variants(graph)
+    own_statistics = any(n.op == "batch_statistics" for v in everything for n in v.graph.nodes)
     for variant in reversed(everything):
-        for plan in _plans_of(variant, families):
+        lossy = own_statistics and _library_statistics(variant.graph)
+        for plan in _plans_of(variant, families - {"gemm"} if lossy else families):
             found.setdefault((plan.graph, plan.steps), plan)
     control = _control(Variant((), graph))
     fused = sorted(found.values(), key=lambda p: sum(k.family != "gemm" for k in p.kernels))
     return (*fused[: MOST_PLANS - 1], control)
+
+
+def _library_statistics(graph: OpGraph) -> bool:
+    """Whether the library keeps running statistics. In its float32, what tensor cores truncate in a product, which no mean
+    over the batch takes away, comes on top of errors of its own: statistics of our own are finished in float64."""
+    return any(n.op == "batch_norm" and n.effect for n in graph.nodes)
 
 
 def _control(variant: Variant) -> FusionPlan:

@@ -78,6 +78,19 @@ def test_variants_are_those_of_the_architecture(arch: str, variants: set[str]) -
     assert values(product_space(bare(1024, 1024, 1024, arch)), "variant") == {*variants, "library"}
 
 
+@pytest.mark.parametrize("name", [NAMES[1], NAMES[3]])
+def test_pytorch_keeps_no_statistics_of_products_of_our_own(name: str) -> None:
+    found = [o.name for o in design(reference(name, "train"), for_arch("sm_90")).options]
+    assert any("gemm[" in n for n in found) and any("batch_norm(library)" in n for n in found)
+    assert not any("gemm[" in n and "batch_norm(library)" in n for n in found)
+
+
+def test_pytorch_keeps_statistics_that_cannot_be_our_own() -> None:
+    text = source("return self.norm(self.linear(x))", "torch.randn(6, 20, 12)", f"{LINEAR}\nself.norm = nn.BatchNorm1d(20)")
+    found = [o.name for o in design(made(text, "train"), for_arch("sm_90")).options]
+    assert "gemm[linear] + batch_norm(library)" in found
+
+
 # The space
 
 
