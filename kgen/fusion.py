@@ -100,7 +100,7 @@ class FusionPlan:
 def plans(graph: OpGraph, families: frozenset[str] = CHAINS) -> tuple[FusionPlan, ...]:
     """All plans for a graph: for each of its rewritten variants, each way to cut its runs; the control comes last.
 
-    ``families`` are those of which the device has kernels. Plans with as few kernels behind the products come first.
+    ``families`` are those of which the device has kernels. Plans with as few steps behind the products come first.
     """
     found: dict[tuple, FusionPlan] = {}
     everything = variants(graph)
@@ -110,8 +110,15 @@ def plans(graph: OpGraph, families: frozenset[str] = CHAINS) -> tuple[FusionPlan
         for plan in _plans_of(variant, families - {"gemm"} if lossy else families):
             found.setdefault((plan.graph, plan.steps), plan)
     control = _control(Variant((), graph))
-    fused = sorted(found.values(), key=lambda p: sum(k.family != "gemm" for k in p.kernels))
+    fused = sorted(found.values(), key=_steps_behind_products)
     return (*fused[: MOST_PLANS - 1], control)
+
+
+def _steps_behind_products(plan: FusionPlan) -> int:
+    """Kernels and library calls that are no products, views or bookkeeping."""
+    kernels = sum(kernel.family != "gemm" for kernel in plan.kernels)
+    ops = [plan.graph.node(step.node).op for step in plan.steps if isinstance(step, Library)]
+    return kernels + sum(op not in _UNNAMED and not (op in OPS and OPS[op].kind == "anchor") for op in ops)
 
 
 def _library_statistics(graph: OpGraph) -> bool:

@@ -556,7 +556,7 @@ class SplitLaunches:
 def test_library_multiplies_parts_over_intervals_of_k(
     loaded: Callable, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
-    found, _ = loaded(candidate(bare(40, 1000, columns), variant="library"))
+    found, _ = loaded(candidate(bare(512, 1000, columns), variant="library"))
     for name in ("mm", "bmm"):  # on a CPU there is no such product
         monkeypatch.setattr(torch, name, lambda a, b, out_dtype, out: out.copy_(a.float() @ b.float()))
     found.launch = SplitLaunches(1024, sums=8 + 2)
@@ -564,6 +564,12 @@ def test_library_multiplies_parts_over_intervals_of_k(
     with torch.no_grad():
         expected = x.double() @ model.linear.weight.double().t() + model.linear.bias
         assert (model._run(x) - expected).abs().max() < 2e-6
+
+
+@pytest.mark.parametrize(("sizes", "intervals"), [((64, 1000, 64), []), ((512, 1000, 64), [8]), ((64, 8192, 64), [64])])
+def test_few_rows_of_short_sums_are_not_left_to_the_library(sizes: tuple[int, int, int], intervals: list[int]) -> None:
+    found = [p for p in product_space(bare(*sizes)).allowed() if p["variant"] == "library"]
+    assert [p["splits"] for p in found] == intervals
 
 
 def test_sums_of_intervals_must_fit_the_memory() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -34,11 +34,13 @@ ON_SM90 = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] ==
 LONG_SUMS = {(64, 8192, 8192), (1024, 8192, 8192)}
 #: Rows, k, columns of linear layers: at all corners of the space, and at the first combination of each variant.
 CORNERS = [(1000, 1111, 999), (64, 8192, 8192)]
-FIRSTS = [(1, 1, 1), (1, 1000, 1000), (7, 1111, 999), (65, 520, 33), (512, 512, 512), (2050, 1111, 2047), (1024, 8192, 8192)]
+FIRSTS = [(1, 1000, 1000), (7, 1111, 999), (65, 520, 33), (2050, 1111, 2047), (1024, 8192, 8192)]
 #: Batches, rows, k, columns of products of two inputs.
 BATCHES = [(5, 70, 333, 131), (3, 300, 4100, 130)]
 #: Sizes at which one product is tried. With 7 rows, cuBLAS may leave TF32 alone though it is allowed.
-TF32_SIZES = [(7, 1111, 999), (1000, 1111, 999), (1024, 8192, 8192)]
+TF32_SIZES = [(7, 1111, 999), (1024, 8192, 8192)]
+#: Problems that are judged beside each other: each has processes of its own to start, and timings wait for one another.
+AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,12 @@ def batched(size: tuple[int, int, int, int]) -> Judging:
     return Judging(read_problem(str(PROBLEMS / "bare_bmm.py"), sizes, "eval"), Accuracy.FP32, whole=False)
 
 
+def judgings() -> list[Judging]:
+    """All that is judged."""
+    found = [linear(size) for size in (*CORNERS, *FIRSTS)] + [batched(size) for size in BATCHES]
+    return found + [linear(size, Accuracy.TF32) for size in TF32_SIZES if ON_SM90]
+
+
 # Modules that are tried beside the evaluator
 
 LINEAR = "self.linear = nn.Linear(200, 132)"
@@ -111,7 +119,7 @@ TEXTS: dict[str, tuple[str, str, str, str]] = {
 }  # fmt: skip
 
 #: A layer whose space has clusters, parts of k, all tiles and the library, small enough to be run at every corner.
-EVERY_WAY = source("return self.linear(x)", "torch.randn(300, 2000)", "self.linear = nn.Linear(2000, 1034)")
+EVERY_WAY = source("return self.linear(x)", "torch.randn(520, 2000)", "self.linear = nn.Linear(2000, 1034)")
 
 
 @lru_cache(maxsize=None)
@@ -139,11 +147,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", autouse=True)
 def builds(home: Path) -> Iterator[None]:
     """All files that these tests run, built up front as a sweep builds them, where the files themselves look."""
-    judged = [linear(size) for size in (*CORNERS, *FIRSTS)] + [batched(size) for size in BATCHES]
-    judged += [linear(size, Accuracy.TF32) for size in TF32_SIZES if ON_SM90]
-    found = [c for judging in judged for c in judging.candidates]
+    found = [c for judging in judgings() for c in judging.candidates]
     found += [text(name)[1] for name in TEXTS] + every_way()[1]
-    with Evaluator(judged[0].problem, device="cuda", accuracy=Accuracy.FP32, home=home, baselines=("eager",)) as evaluator:
+    with Evaluator(judgings()[0].problem, device="cuda", accuracy=Accuracy.FP32, home=home, baselines=("eager",)) as evaluator:
         builder = evaluator.builder()
         with ThreadPoolExecutor() as pool:
             reports = list(pool.map(builder.build, {c.source: None for c in found}))
@@ -156,11 +162,21 @@ def builds(home: Path) -> Iterator[None]:
 # Accuracy, as every sweep judges it
 
 
+#: What became of each candidate of a problem, once all of them are judged.
+Verdicts = Future[list[tuple[Candidate, Evaluation]]]
+
+
 def judge(judging: Judging, home: Path) -> list[tuple[Candidate, Evaluation]]:
     """What became of each candidate."""
     with Evaluator(judging.problem, device="cuda", accuracy=judging.accuracy, home=home, baselines=("eager",)) as evaluator:
         builder = evaluator.builder()
         return [(c, evaluator.evaluate(c, builder.build(c.source))) for c in judging.candidates]
+
+
+@pytest.fixture(scope="module")
+def verdicts(builds: None, home: Path) -> Iterator[dict[Judging, Verdicts]]:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield {judging: pool.submit(judge, judging, home) for judging in judgings()}
 
 
 @pytest.fixture(scope="module", params=[*CORNERS, *FIRSTS], ids=lambda size: "x".join(map(str, size)))
@@ -169,8 +185,8 @@ def size(request: pytest.FixtureRequest) -> tuple[int, int, int]:
 
 
 @pytest.fixture(scope="module")
-def judged(size: tuple[int, int, int], home: Path) -> list[tuple[Candidate, Evaluation]]:
-    return judge(linear(size), home)
+def judged(size: tuple[int, int, int], verdicts: dict[Judging, Verdicts]) -> list[tuple[Candidate, Evaluation]]:
+    return verdicts[linear(size)].result()
 
 
 def figures(judged: list[tuple[Candidate, Evaluation]]) -> str:
@@ -201,28 +217,27 @@ def test_all_variants_are_judged(judged: list[tuple[Candidate, Evaluation]]) -> 
 
 
 @pytest.mark.parametrize("size", BATCHES, ids=lambda size: "x".join(map(str, size)))
-def test_batches_of_products_are_right_in_all_regimes(size: tuple[int, int, int, int], home: Path) -> None:
-    found = judge(batched(size), home)
+def test_batches_of_products_are_right_in_all_regimes(size: tuple[int, int, int, int], verdicts: dict[Judging, Verdicts]) -> None:
+    found = verdicts[batched(size)].result()
     assert found and all(e.status is Status.OK for _, e in found), figures(found)
 
 
-def uses_tf32(rows: int, k: int, columns: int) -> bool:
-    """Whether PyTorch's own product of this size takes TF32 where it is allowed to: cuBLAS decides by the size."""
-    x, w = torch.rand(rows, k, device="cuda"), torch.randn(columns, k, device="cuda")
-    exact = x.double() @ w.double().T
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
-        error = torch.nn.functional.linear(x, w).double() - exact
-    return (error.norm() / exact.norm()).item() > 2e-5
+def took_tf32(evaluation: Evaluation) -> bool:
+    """Whether PyTorch's own product took TF32, which it was allowed to: cuBLAS decides by the size.
+
+    The output is about a third in size, so that TF32 is wrong by some 1e-4, and float32 by less than 1e-6.
+    """
+    return (evaluation.errors[0].eager_rms or 0.0) > 1e-5
 
 
 @pytest.mark.skipif(not ON_SM90, reason="one product is for sm_90 alone")
 @pytest.mark.parametrize("size", TF32_SIZES, ids=lambda size: "x".join(map(str, size)))
-def test_one_product_is_as_accurate_as_tf32_where_pytorch_takes_that(size: tuple[int, int, int], home: Path) -> None:
-    found = judge(linear(size, Accuracy.TF32), home)
+def test_one_product_is_as_accurate_as_tf32_where_pytorch_takes_that(
+    size: tuple[int, int, int], verdicts: dict[Judging, Verdicts]
+) -> None:
+    found = verdicts[linear(size, Accuracy.TF32)].result()
     one = [e for c, e in found if c.params["k0.products"] == 1]
-    expected = Status.OK if uses_tf32(*size) else Status.WRONG_VALUES
-    assert one and {e.status for e in one} == {expected}, figures(found)
+    assert one and all(e.status is (Status.OK if took_tf32(e) else Status.WRONG_VALUES) for e in one), figures(found)
     assert all(e.status is Status.OK for c, e in found if c.params["k0.products"] == 3), figures(found)
 
 

@@ -27,6 +27,10 @@ STEP = 64
 #: no more.
 _INTERVAL = 128
 
+#: From so many rows on, or with so long sums, PyTorch's own product is no more exact than sums over such intervals: it is for
+#: a few rows, whose sums it shares among many threads.
+_MANY_ROWS, _LONG_K = 512, 8192
+
 #: The library's sums are given this share of the device's memory at most.
 _SUMS_SHARE = 1 / 8
 
@@ -162,7 +166,7 @@ def space(task: Task) -> Space:
         variants.insert(0, _axes("sm90", products=(3, 1), stages=(7,), clusters=(1, 2, 4)))
     constraints = _constraints(product, task.accuracy)
     first, *others = [_likeliest_first(axes, constraints, product) for axes in variants]
-    others.append(_library_axes(product.k))
+    others.append(_library_axes(product))
     return Space(first, (*constraints, _slow(product, constraints, (first, *others))), tuple(others))
 
 
@@ -180,21 +184,17 @@ def _axes(
     )
 
 
-def _library_axes(k: int) -> tuple[Axis, ...]:
+def _library_axes(shape: _Shape) -> tuple[Axis, ...]:
     """The same axes for the library, which has one way in most of them; its splits are intervals of k."""
     return (
         Axis("variant", ("library",)),
         Axis("products", (3, 1)),
         Axis("tile", ("library",)),
-        Axis("splits", tuple(dict.fromkeys((_intervals(k), 1)))),
+        Axis("splits", tuple(dict.fromkeys((shape.intervals, 1)))),
         Axis("cluster", (1,)),
         Axis("stages", (1,)),
         Axis("band", (1,)),
     )
-
-
-def _intervals(k: int) -> int:
-    return -(-k // _INTERVAL)
 
 
 @dataclass(frozen=True)
@@ -217,6 +217,11 @@ class _Shape:
         product = program.product
         rows, grouped = product.group or program.rows, product.group is not None
         return cls(rows, program.cols, product.k, product.matrices, grouped, task.hardware)
+
+    @property
+    def intervals(self) -> int:
+        """Of k, for three products by the library."""
+        return -(-self.k // _INTERVAL)
 
     def tiles(self, params: Params) -> int:
         tile = _tile(params)
@@ -312,9 +317,14 @@ def _library_constraints(shape: _Shape) -> tuple[Constraint, ...]:
             lambda p: not shape.grouped,
         ),
         Constraint(
+            "few_rows",
+            f"short sums of {shape.rows} rows are more exact in PyTorch than the library's over {_INTERVAL} of k",
+            lambda p: shape.rows >= _MANY_ROWS or shape.k >= _LONG_K,
+        ),
+        Constraint(
             "intervals",
             "three products are added up over short intervals of k; one, as accurate as TF32, is not",
-            lambda p: p["splits"] == (_intervals(shape.k) if p["products"] == 3 else 1),
+            lambda p: p["splits"] == (shape.intervals if p["products"] == 3 else 1),
         ),
         Constraint(
             "sums_memory",
