@@ -179,7 +179,7 @@ def main() -> None:
     with ThreadPoolExecutor() as pool:  # all files are compiled at once
         modules = list(pool.map(lambda way: module(way.candidate.source), found))
     rows: list[dict[str, Cell]] = []
-    with torch.inference_mode(False), torch.no_grad():
+    with torch.no_grad():
         for size in SIZES:
             rows += rows_of(size, [(w, m) for w, m in zip(found, modules) if w.size == size], hardware)
             torch.cuda.empty_cache()
