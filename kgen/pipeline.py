@@ -21,6 +21,8 @@ from kgen.candidate import SHORT, Candidate
 from kgen.evaluator.pool import DevicePool, Judge, Judged, SourceBuilder
 from kgen.evaluator.protocol import BuildReport, Evaluation, Status, Timing
 
+_SAME_AS = "the same machine code as "  #: what the reason of a duplicate begins with
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -159,8 +161,13 @@ def _evaluated(item: _Item, judge: Judge) -> Evaluation:
 
 
 def _duplicate(item: _Item, twin: str, judge: Judge) -> Evaluation:
-    reason = f"the same machine code as {twin[:SHORT]}"
+    reason = f"{_SAME_AS}{twin[:SHORT]}"
     return Evaluation(item.candidate.id, Status.DUPLICATE, reason, judge.accuracy, build=item.build)
+
+
+def twin(evaluation: Evaluation) -> str | None:
+    """The first characters of the id of the candidate that a duplicate does the same as; ``None`` of what is none."""
+    return evaluation.reason.removeprefix(_SAME_AS) if evaluation.status is Status.DUPLICATE else None
 
 
 def substance(candidate: Candidate, build: BuildReport) -> str | None:

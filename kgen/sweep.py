@@ -18,10 +18,11 @@ from collections import Counter
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from typing import Callable, Iterator, Sequence
 
 from kgen import events, paths, roofline, statistics
-from kgen.candidate import Candidate
+from kgen.candidate import SHORT, Candidate
 from kgen.design import Design
 from kgen.errors import CaptureError, DiskError, StoreBusyError, StoreError
 from kgen.evaluator.evaluator import Evaluator
@@ -29,16 +30,18 @@ from kgen.evaluator.pool import DevicePool, SourceBuilder
 from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Health, Status, Timing
 from kgen.graph import Capture, capture
 from kgen.machine import find_own_tools, resolve_devices
-from kgen.pipeline import Pipeline, Verdict
+from kgen.pipeline import Pipeline, Verdict, twin
 from kgen.problem import LoadedProblem, Problem, load
 from kgen.search import STRATEGIES, Point, Search, chosen
 from kgen.statistics import Interval, median_ms, ratio_interval
-from kgen.store import Store
+from kgen.store import Store, queries
 
 #: How many candidates are tried where no budget is given.
 DEFAULT_BUDGET = {"cuda": 96, "cpu": 40}
 #: How many builds at once keep up with one candidate being judged.
 BUILDS_AHEAD = 3
+#: Which part of the budget a search begins with that the store knows to be fast, and how many with the same plan.
+KNOWN_PART, KNOWN_OF_EACH = 0.125, 3
 #: How many of the fastest are timed again, and how far behind the fastest one of them may be.
 FINALISTS = 5
 FINALIST_MARGIN = 1.10
@@ -136,6 +139,14 @@ def captured(loaded: LoadedProblem) -> Capture:
         logging.disable(logged)
 
 
+def promising(store: Store, sweep: str, design: Design, most: int) -> list[Point]:
+    """What a search begins with: the fastest that the store knows of this problem and of others, at any sizes, with the
+    same plans, as far as the design has it."""
+    known = queries.known(store, sweep, [option.name for option in design.options], KNOWN_OF_EACH)
+    points = (design.point(of.plan, of.params) for of in known)
+    return list(islice(dict.fromkeys(point for point in points if point is not None), most))
+
+
 @dataclass(frozen=True)
 class _Right:
     """A candidate that was right, with its screening."""
@@ -158,6 +169,7 @@ class _Sweep:
     number: int = 0
     counts: Counter = field(default_factory=Counter)
     right: list[_Right] = field(default_factory=list)  # the fastest of them
+    milliseconds: dict[str, float] = field(default_factory=dict)  # of the right, by the beginnings of their ids
     judged: dict[str, Evaluation] = field(default_factory=dict)  # found done in this sweep before
     baselines: dict[str, tuple[Timing, ...]] = field(default_factory=dict)  # by device
     health: "Future[Health] | None" = None
@@ -287,7 +299,11 @@ class _Sweep:
 
     def _search(self, pipeline: Pipeline, ahead: int) -> None:
         """Ask, send on its way, keep what it came to as soon as it is known, tell."""
-        search = Search(STRATEGIES[self.strategy](self.design.options, self.request.seed), ahead)
+        kind = STRATEGIES[self.strategy]
+        first: list[Point] = []
+        if kind.learns and not self.request.fresh:
+            first = promising(self.store, self.sweep, self.design, int(KNOWN_PART * self.budget))
+        search = Search(kind(self.design.options, self.request.seed, first), ahead)
         points: dict[str, Point] = {}  # of every candidate that is on its way
         seen: set[str] = set()
         while True:
@@ -325,7 +341,8 @@ class _Sweep:
         return None if known is None or known.status is Status.DUPLICATE else known
 
     def _keep(self, verdict: Verdict) -> float | None:
-        """Keep what became of a candidate, and report it. Returns milliseconds where it was right."""
+        """Keep what became of a candidate, and report it. Returns milliseconds where it, or what it is a duplicate of,
+        was right."""
         candidate, evaluation = verdict.candidate, verdict.evaluation
         if verdict.device is not None and verdict.device not in self.baselines:
             self._keep_baselines(verdict.device, verdict.baselines)
@@ -334,9 +351,10 @@ class _Sweep:
         self.counts[evaluation.status] += 1
         if right is not None:
             self.right = _fastest([*self.right, right])
+            self.milliseconds[candidate.id[:SHORT]] = right.ms
         if candidate.id not in self.judged:
             self._store(verdict, right)
-        return right and right.ms
+        return self.milliseconds.get(twin(evaluation) or candidate.id[:SHORT])
 
     def _store(self, verdict: Verdict, right: _Right | None) -> None:
         """Commit an evaluation to the store, and then report it."""

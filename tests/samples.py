@@ -92,12 +92,17 @@ class Filled:
         )
 
     def judge(
-        self, of: Candidate, status: Status = Status.OK, speedup: float | None = None, reason: str = "right"
+        self,
+        of: Candidate,
+        status: Status = Status.OK,
+        speedup: float | None = None,
+        reason: str = "right",
+        ms: float = 1.25,
     ) -> None:
         """Add an evaluation of a candidate to the sweep."""
         judged = evaluation(of, status, self.accuracy, reason)
         self.store.add_evaluation(
-            self.sweep, of, judged, environment_id=self.environment.id, median_ms=1.25, speedup=speedup
+            self.sweep, of, judged, environment_id=self.environment.id, median_ms=ms, speedup=speedup
         )
 
     def finish(self, of: Candidate, low: float, speedup: float, high: float, tie: bool = False) -> None:

@@ -15,7 +15,7 @@ from kgen.candidate import Candidate
 from kgen.errors import DiskError, EvaluatorError
 from kgen.evaluator.pool import DevicePool
 from kgen.evaluator.protocol import BuildReport, Evaluation, Status
-from kgen.pipeline import Pipeline, Verdict
+from kgen.pipeline import Pipeline, Verdict, twin
 
 
 def candidate(text: str) -> Candidate:
@@ -126,6 +126,7 @@ def test_candidate_that_compiles_to_what_is_right_is_its_duplicate_and_not_judge
     assert watched.evaluated == [one.id]
     assert {v.evaluation.status for v in found} == {Status.DUPLICATE}
     assert found[0].evaluation.reason == f"the same machine code as {one.id[:12]}"
+    assert twin(found[0].evaluation) == one.id[:12]
 
 
 def test_candidates_that_compile_to_the_same_wait_for_the_one_that_is_judged() -> None:

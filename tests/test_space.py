@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from models import NAMES, design, reference
 
+from kgen.candidate import Params
 from kgen.design import Design
 from kgen.hardware import cpu, for_arch
+from kgen.search import Point
 from kgen.space import Axis, Constraint, Space
 
 SPACE = Space(
@@ -79,6 +83,38 @@ def test_allowed_and_ruled_out_combinations_are_all(reference_design: Design) ->
     spaces = {k: s for o, c in zip(options, choices) for k, s in reversed([*zip(o.kernels, c.spaces)])}
     ruled_out = [r for r in reference_design.rejections() if r.constraint != "device"]
     assert reference_design.kernel_combinations + len(ruled_out) == sum(s.size for s in spaces.values())
+
+
+def test_kernel_of_several_plans_is_one(reference_design: Design) -> None:
+    kernels = [kernel for option in reference_design.options for kernel in option.kernels]
+    named = {(kernel.name, len(kernel)) for kernel in kernels}
+    assert len(named) <= len(set(kernels)) < len(kernels)
+
+
+def test_sum_over_kernels_is_far_less_than_the_product(reference_design: Design) -> None:
+    assert 10 * reference_design.kernel_combinations < reference_design.combinations
+
+
+def test_candidate_leads_back_to_its_point(reference_design: Design) -> None:
+    draw = random.Random(0)
+    for number, option in enumerate(reference_design.options):
+        point = Point(number, option.draw(draw))
+        made = reference_design.candidate(point)
+        assert reference_design.point(made.plan, made.params) == point
+
+
+def test_candidate_for_both_modes_leads_back_to_its_point() -> None:
+    found = design(reference(NAMES[1], "both"), cpu())
+    point = Point(3, found.options[3].draw(random.Random(0)))
+    made = found.candidate(point)
+    assert found.point(made.plan, made.params) == point
+
+
+@pytest.mark.parametrize(
+    ("plan", "params"), [("of another problem", {}), (None, {"k0.tile": 3}), (None, {})]
+)
+def test_what_a_design_has_not_leads_to_no_point(reference_design: Design, plan: str | None, params: Params) -> None:
+    assert reference_design.point(plan or reference_design.options[0].name, params) is None
 
 
 def test_blocks_fit_the_device() -> None:

@@ -28,6 +28,7 @@ class Exhaustive(Strategy):
     """
 
     name = "exhaustive"
+    learns = False
 
     def __init__(self, options: Sequence[Option], seed: int = 0, first: Iterable[Point] = ()) -> None:
         super().__init__(options, seed, first)

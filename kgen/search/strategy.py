@@ -25,6 +25,7 @@ class Strategy(ABC):
     """
 
     name: ClassVar[str]
+    learns: ClassVar[bool] = True  #: whether answers, and points to begin with, change what is asked for
 
     def __init__(self, options: Sequence[Option], seed: int = 0, first: Iterable[Point] = ()) -> None:
         """``first`` are points to begin with, the most promising first: what similar problems were fastest with."""

@@ -10,6 +10,7 @@ class Random(Strategy):
     """Any plan, and any combination of its kernels, each as likely as another."""
 
     name = "random"
+    learns = False
 
     def _next(self) -> Point | None:
         open_options = self.open_options()

@@ -19,6 +19,7 @@ from kgen.store.results import (
     CandidateDetail,
     Failures,
     Judgement,
+    Known,
     ProblemRow,
     Rejections,
     SweepDetail,
@@ -448,6 +449,32 @@ def rejections(store: Store, sweeps: Iterable[str]) -> tuple[Rejections, ...]:
     """What constraints ruled out in these sweeps, the most frequent first. A combination counts in each sweep."""
     with store.database.read() as connection:
         return _rejections(connection, sweeps)
+
+
+def known(store: Store, sweep_id: str, plans: Sequence[str], each: int) -> list[Known]:
+    """What was right with one of these plans before a sweep began, in its environment and class of accuracy.
+
+    Of each problem and plan the ``each`` fastest; those of the sweep's own problem come first, then the fastest. What
+    the sweep itself comes to, or another one meanwhile, changes nothing: it is given the same when it goes on.
+    """
+    table, trial, of = models.Sweep, models.Trial, models.Candidate
+    place = func.row_number().over(partition_by=(table.problem_id, of.plan), order_by=(trial.median_ms, of.id))
+    slower = trial.median_ms / func.min(trial.median_ms).over(partition_by=table.problem_id)
+    with store.database.read() as connection:
+        asked = connection.execute(select(table.__table__).where(table.id == sweep_id)).one()
+        ranked = (
+            select(table.problem_id, of.plan, of.params, slower.label("slower"), place.label("place"))
+            .select_from(of)
+            .join(trial, trial.candidate_id == of.id)
+            .join(table, table.id == trial.sweep_id)
+            .where(of.plan.in_(plans), trial.status == Status.OK.value, trial.median_ms.is_not(None))
+            .where(table.environment_id == asked.environment_id, table.accuracy == asked.accuracy)
+            .where(table.kind == "sweep", trial.created_at < asked.started_at)
+            .subquery()
+        )
+        query = select(ranked).where(ranked.c.place <= each)
+        query = query.order_by(ranked.c.problem_id != asked.problem_id, ranked.c.slower, ranked.c.plan)
+        return [Known(row.plan, row.params, row.slower) for row in connection.execute(query)]
 
 
 # Candidates ----------------------------------------------------------------------------------------------------

@@ -220,3 +220,13 @@ class Comparison:
     ratio: Interval
     verdict: str
     how: str
+
+
+@dataclass(frozen=True)
+class Known:
+    """A right candidate of an earlier sweep: its plan and parameters, and how many times slower it was than the fastest
+    of its problem that was asked about."""
+
+    plan: str
+    params: Mapping[str, ParamValue]
+    slower: float

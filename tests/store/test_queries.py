@@ -395,3 +395,49 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def is_read_whole(node: dict[str, Any]) -> bool:
     bounded = node.keys() & {"Index Cond", "Recheck Cond", "TID Cond"}
     return node.get("Relation Name") in LARGE and node["Node Type"].endswith("Scan") and not bounded
+
+
+# What a search begins with ---------------------------------------------------------------------------------------
+
+PLAN = candidate().plan
+
+
+def fill(store: Store, name: str, **ms: float) -> Filled:
+    """A sweep of the problem ``name`` with right candidates, by their sources."""
+    swept = Filled(store, problem(name, source=name))
+    for number, (text, median) in enumerate(ms.items()):
+        swept.judge(candidate(f"{name} {text}", block=number), ms=median)
+    return swept
+
+
+def blocks(store: Store, sweep: str, each: int = 3) -> list[tuple[int, float]]:
+    return [(of.params["k0.block"], of.slower) for of in queries.known(store, sweep, [PLAN], each)]
+
+
+def test_known_are_of_the_own_problem_first_and_then_the_fastest(store: Store) -> None:
+    fill(store, "other", a=2.0, b=1.0, c=1.5)
+    own = fill(store, "own", a=9.0, b=6.0)
+    assert blocks(store, own.start()) == [(1, 1.0), (0, 1.5), (1, 1.0), (2, 1.5), (0, 2.0)]
+
+
+def test_known_are_a_few_of_each_problem(store: Store) -> None:
+    for name in ("one", "two"):
+        fill(store, name, a=1.0, b=2.0, c=3.0)
+    assert blocks(store, Filled(store).sweep, each=1) == [(0, 1.0), (0, 1.0)]
+
+
+def test_known_stays_the_same_while_the_sweep_runs(store: Store) -> None:
+    earlier = fill(store, "earlier", a=1.0)
+    sweep = Filled(store)
+    for swept in (earlier, sweep):
+        swept.judge(candidate("later", block=7), ms=0.5)
+    assert blocks(store, sweep.sweep) == [(0, 1.0)]
+
+
+def test_known_are_right_and_of_the_same_plan_environment_and_class(store: Store) -> None:
+    wrong = Filled(store)
+    wrong.judge(candidate("wrong"), Status.WRONG_VALUES)
+    Filled(store, environment=environment("another cpu")).judge(candidate("elsewhere"))
+    Filled(store, accuracy=Accuracy.TF32).judge(candidate("less accurate"))
+    wrong.judge(Candidate("another plan", "map[gelu]", {"k0.block": 1}, "cpu"))
+    assert queries.known(store, wrong.start(), [PLAN], 3) == []
