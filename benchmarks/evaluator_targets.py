@@ -1,18 +1,24 @@
 """How well the evaluator tells times apart, and what judging one candidate costs.
 
-    python benchmarks/evaluator_targets.py [--device cuda] [--runs 20] [--candidates 6] [--seconds 4]
+    python benchmarks/evaluator_targets.py [--device cuda] [--runs 20] [--candidates 6] [--seconds 4] [--parallel 4]
 
-`timing_resolution`: in each run an evaluator of its own judges the same file twice (as two candidates that differ in a
-comment), and a third time made 3% slower in total; the three and eager are timed interleaved. Counted are the runs in
-which the copies are called a tie and the slower one is told apart, and the pairs of runs whose speedups over eager
-agree within 1%. `evaluation_cost`: seconds by phase for candidates that are built already.
+`timing_resolution`: in each run an evaluator of its own judges the same file twice in full (as two candidates that
+differ in a comment), and a third time made 3% slower in total; the three and eager are timed interleaved. Counted are
+the runs in which the copies are called a tie and the slower one is told apart, and the pairs of runs whose speedups over
+eager agree within 1%. Runs share one build, and some go on beside each other in processes of their own: what they time,
+and what would disturb a timing, waits at the device's lock as it does for everybody.
+
+`evaluation_cost`: seconds by phase for candidates that are built already.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import multiprocessing
 import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -84,19 +90,26 @@ def copies(candidate: Candidate, ms: float) -> list[Candidate]:
     ]
 
 
-def one_run(device: str, home: Path, seconds: float) -> dict[str, float | str | bool]:
-    """One evaluator's life: the same file twice and a slower one, judged and then timed interleaved."""
+def prepared(device: str, home: Path) -> list[Candidate]:
+    """The copies that every run judges, built below ``home``."""
     with open_evaluator("gelu_softmax", device, home) as evaluator:
         builder = evaluator.builder()
         (candidate,) = candidates(evaluator, 1)
         judged = evaluator.evaluate(candidate, builder.build(candidate.source))
         assert judged.status is Status.OK and judged.timing is not None, judged.reason
-        entries = [(c, builder.build(c.source)) for c in copies(candidate, median_ms(judged.timing))]
+        return copies(candidate, median_ms(judged.timing))
+
+
+def one_run(device: str, home: Path, seconds: float, files: Sequence[Candidate]) -> dict[str, float | str | bool]:
+    """One evaluator's life: the same file twice and a slower one, judged and then timed interleaved."""
+    with open_evaluator("gelu_softmax", device, home) as evaluator:
+        builder = evaluator.builder()
+        entries = [(candidate, builder.build(candidate.source)) for candidate in files]
         for entry in entries:
-            again = evaluator.evaluate(*entry)
-            assert again.status is Status.OK, again.reason
+            judged = evaluator.evaluate(*entry)
+            assert judged.status is Status.OK, judged.reason
         timings = {t.subject: t for t in evaluator.finals(entries, seconds=seconds)}
-    one, two, slower = (timings[c.id] for c, _ in entries)
+    one, two, slower = (timings[candidate.id] for candidate in files)
     return {
         "copies": _shown(one, two), "copies told apart": verdict(ratio_interval(one, two)) in ("faster", "slower"),
         "3% slower": _shown(slower, one), "slower told apart": verdict(ratio_interval(one, slower)) == "slower"
@@ -110,17 +123,21 @@ def _shown(a: Timing, b: Timing) -> str:
     return f"{interval.mid:.4f} [{interval.low:.4f}, {interval.high:.4f}]"
 
 
-def resolution(device: str, runs: int, seconds: float, home: Path) -> None:
+def resolution(device: str, runs: int, seconds: float, parallel: int, home: Path) -> None:
+    files = prepared(device, home)
     rows = []
-    for number in range(runs):
-        rows.append({"run": number, **one_run(device, home, seconds)})
-        print(rows[-1], flush=True)
+    with ProcessPoolExecutor(parallel, multiprocessing.get_context("spawn")) as pool:
+        waiting = [pool.submit(one_run, device, home, seconds, files) for _ in range(runs)]
+        for number, run in enumerate(as_completed(waiting)):
+            rows.append({"run": number, **run.result()})
+            print(rows[-1], flush=True)
     speedups = [row["speedup"] for row in rows]
     pairs = list(zip(speedups[::2], speedups[1::2]))
     agreeing = sum(abs(a / b - 1) <= AGREEMENT for a, b in pairs)
     notes = (
-        f"linear_gelu_softmax; {seconds:g} s of interleaved timing a run, each run an evaluator of its own.\n\n"
-        f"- the same file twice was called a tie in {sum(not row['copies told apart'] for row in rows)} of {runs} runs\n"
+        f"linear_gelu_softmax; {seconds:g} s of interleaved timing a run, each run an evaluator of its own, {parallel} "
+        f"beside each other.\n\n"
+        f"- the same file twice was called a tie in {sum(not row['copies told apart'] for row in rows)} of {runs}\n"
         f"- a module made {SLOWER:.0%} slower (as measured: {median(row['ratio'] for row in rows):.4f}) was told apart "
         f"in {sum(row['slower told apart'] for row in rows)} of {runs}\n"
         f"- speedups over eager agreed within {AGREEMENT:.0%} in {agreeing} of {len(pairs)} pairs of runs"
@@ -133,7 +150,9 @@ def cost(device: str, count: int, cases: list[str], home: Path) -> None:
     for case in cases:
         with open_evaluator(case, device, home) as evaluator:
             builder = evaluator.builder()
-            entries = [(c, builder.build(c.source)) for c in candidates(evaluator, count)]
+            files = candidates(evaluator, count)
+            with ThreadPoolExecutor() as pool:
+                entries = list(zip(files, pool.map(lambda c: builder.build(c.source), files)))
             found = []
             for entry in entries:
                 judged = evaluator.evaluate(*entry)
@@ -147,7 +166,9 @@ def cost(device: str, count: int, cases: list[str], home: Path) -> None:
         row["all s"] = median(sum(seconds[p] for p in ("load", "validate", "time")) for seconds in later)
         row["first one's gate s"] = found[0]["validate"]
         rows.append(row)
-    notes = "Medians over right candidates, built already, without the first, which waits for the oracle's float64 runs."
+    notes = (
+        "Medians over right candidates, built already, without the first, which waits for the oracle's float64 runs."
+    )
     record(f"evaluation_cost_{device}", "What judging one candidate at screening depth takes", rows, notes)
 
 
@@ -156,6 +177,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=4.0, help="of interleaved timing in each run")
+    parser.add_argument("--parallel", type=int, default=4, help="runs beside each other")
     parser.add_argument("--candidates", type=int, default=6, help="judged for each problem to see what it costs")
     parser.add_argument("--case", action="append", choices=CASES, help="problems for the cost (default: all)")
     arguments = parser.parse_args()
@@ -164,7 +186,7 @@ def main() -> None:
         if arguments.candidates:
             cost(arguments.device, arguments.candidates, arguments.case or list(CASES), Path(folder))
         if arguments.runs:
-            resolution(arguments.device, arguments.runs, arguments.seconds, Path(folder))
+            resolution(arguments.device, arguments.runs, arguments.seconds, arguments.parallel, Path(folder))
 
 
 if __name__ == "__main__":

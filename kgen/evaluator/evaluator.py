@@ -109,6 +109,7 @@ class Evaluator:
         })
         self._oracle: OracleClient | None = None
         self._cases: Cases | None = None
+        self._about: dict[str, Any] = {}  # what the oracle told of the device, and of the problem
         self._opened: dict[str, Any] = {}
         self._fds: list[int] = []
         self._pool_fd = -1
@@ -177,16 +178,17 @@ class Evaluator:
             "problem": self._problem_fields(), "secret": self._secret, "construction": self._construction,
         }, self.home / "logs" / "oracle.log")
         self._oracle = OracleClient(child, _ORACLE_SECONDS)
-        self._opened, self._fds = self._oracle.ask("open")
-        self.problem = replace(self.problem, mode=self._opened["mode"])
-        found = self._opened["about"]
-        limits = found["hardware"]
+        self._about, _ = self._oracle.ask("about")
+        limits = self._about["hardware"]
         self.hardware = Hardware(**limits | {"vector_bits": tuple(limits["vector_bits"])})
-        self._lock = DeviceLock(found["key"], self._notice, stop=self._closing)
-        self.environment = self._environment(found)
+        self._lock = DeviceLock(self._about["key"], self._notice, stop=self._closing)
+        self.environment = self._environment(self._about)
         self._cases = Cases(self._oracle)
-        self._opened["pool"], fds = self._oracle.ask("pool")
+        with self._lock.working():
+            self._opened, self._fds = self._oracle.ask("open")
+            self._opened["pool"], fds = self._oracle.ask("pool")
         self._pool_fd = fds[0]
+        self.problem = replace(self.problem, mode=self._opened["mode"])
         self.at_once = self._fit() if self._cuda else 1
         self._preparing = threading.Thread(target=self._prepare_baselines, name="kgen-baselines", daemon=True)
         self._preparing.start()
@@ -264,7 +266,9 @@ class Evaluator:
     def health(self) -> Health:
         """Whether the problem's gate can tell right from wrong."""
         if self._health is None:
-            reply, _ = self._asked().ask("health")
+            oracle = self._asked()
+            with self._lock.working():
+                reply, _ = oracle.ask("health")
             self._health = Health(tuple(reply["passed"]))
         return self._health
 
@@ -455,7 +459,7 @@ class Evaluator:
         """Have a worker get ready to be timed. Raises :class:`Failure`."""
         reply = worker.ask("prepare", [self._pool_fd], pool=self._opened["pool"]["pool"],
                            pool_bytes=self._opened["pool"]["pool_bytes"],
-                           flush_bytes=self._opened["about"]["flush_bytes"] if self._cold else 0)
+                           flush_bytes=self._about["flush_bytes"] if self._cold else 0)
         raise_if_failed(reply, worker.phase)
         try:
             first, steady, launch = (int(reply[name]) for name in ("first_ns", "steady_ns", "launch_ns"))
@@ -476,7 +480,7 @@ class Evaluator:
 
     def _floor_ms(self) -> float:
         moved = self._opened["pool"]["bytes"] + self._opened["output_bytes"]
-        return least_ms(moved, self._opened["about"]["copy_rate"], self.hardware.device_type)
+        return least_ms(moved, self._about["copy_rate"], self.hardware.device_type)
 
     def _warn_of_walls(self, missing: Any) -> None:
         for wall in missing if isinstance(missing, list) else []:

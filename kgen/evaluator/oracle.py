@@ -400,7 +400,7 @@ def keep_freed_memory() -> None:
 
 
 def main(channel: Channel, options: dict[str, Any]) -> None:
-    """The oracle's process: open the problem, then answer requests."""
+    """The oracle's process: tell of the device, open the problem, then answer requests."""
     walls.limit(None, 1 << 40)
     keep_freed_memory()
     torch.set_num_threads(options["threads"])
@@ -410,9 +410,11 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     try:
         if resolve_device(options["device"]) != "cpu":
             torch.cuda.set_device(options["device"])
+        channel.send(about(options["device"]))
+        channel.receive()
         oracle = Oracle(problem, options["device"], options["accuracy"], options["secret"], options["construction"],
                         shared=options["shared"])
-        _opened(oracle, channel, options)
+        _opened(oracle, channel)
     except KgenError as error:
         channel.send({"error": str(error), "problem": isinstance(error, ProblemError),
                       "device": isinstance(error, DeviceError)})
@@ -430,13 +432,12 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         channel.send(reply, answer)
 
 
-def _opened(oracle: Oracle, channel: Channel, options: dict[str, Any]) -> None:
+def _opened(oracle: Oracle, channel: Channel) -> None:
     state, state_node = holding(dict(oracle._states["drawn"]), oracle.device, oracle.shared)
     init, init_node = Arena.holding(oracle.loaded.init_inputs())
     channel.send(
-        {"about": about(options["device"]), "mode": oracle.loaded.problem.mode,
-         "regimes": oracle.regimes(), "output_bytes": oracle.output_bytes, "state": state_node,
-         "state_bytes": state.size, "init": init_node},
+        {"mode": oracle.loaded.problem.mode, "regimes": oracle.regimes(), "output_bytes": oracle.output_bytes,
+         "state": state_node, "state_bytes": state.size, "init": init_node},
         [state.fd, init.fd],
     )
 

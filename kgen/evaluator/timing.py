@@ -22,12 +22,15 @@ from kgen.statistics import ratio_interval
 
 SCREEN_BURSTS = 5
 FINAL_BURSTS = 20
-BURST_SECONDS = 0.03
+#: What a screening's burst is to take, and the most calls that it has: a GPU's samples scatter less than a CPU's.
+BURST_SECONDS = {"cpu": 0.03, "cuda": 0.015}
+SCREEN_CALLS = 10
 AGAIN_ROUNDS = 4
-MAX_CALLS = 20
+MAX_CALLS = 20  #: of a burst of finals
 MIN_CALLS = 2
 SYNC_SHARE = 1 / 3  #: of calls on a GPU, bracketed by synchronisations instead of events
 CHECK_SHARE = 1 / 5  #: of the rounds of finals have a call whose output is checked
+WATCHED_ROUNDS = 3  #: of finals have a call before and after which a worker on the CPU is watched
 NARROW = 0.005  #: relative width of the interval of a ratio that is narrow enough
 #: What a call may take outside its sample beyond what PyTorch's own calls do, in milliseconds and as a share of the
 #: sample: more is time that the sample hides.
@@ -109,15 +112,17 @@ class Runner:
         while once it is armed and once it has answered, and should be idle.
         """
         key, total = generator.getrandbits(48), 0.0
+        seen: list[tuple[float, int] | None] = []
         for mode in self.modes:
             self._arm(mode, key)
             if watched:
-                self._watch()
+                seen.append(self._settle())
             total += self._go(how)
             if watched:
-                self._watch()
+                seen.append(self._settle())
             if checked:
                 self._fetch(mode, key)
+        self._keep(list(filter(None, seen)))
         return total
 
     def _arm(self, mode: str, key: int) -> None:
@@ -126,10 +131,14 @@ class Runner:
         self.arms.append((time.perf_counter_ns() - started) / 1e6)
         raise_if_failed(reply, Phase.TIME)
 
-    def _watch(self) -> None:
-        if not self.cuda and (seen := self.worker.settle()) is not None:
-            self.settles.append(seen[0])
-            self.wakeups.append(seen[1])
+    def _settle(self) -> tuple[float, int] | None:
+        return None if self.cuda else self.worker.settle()
+
+    def _keep(self, seen: list[tuple[float, int]]) -> None:
+        """What a watched call came to at worst."""
+        if seen:
+            self.settles.append(max(ms for ms, _ in seen))
+            self.wakeups.append(max(wakeups for _, wakeups in seen))
 
     def _go(self, how: str) -> float:
         started = time.perf_counter_ns()
@@ -184,9 +193,9 @@ def _quartile(values: Sequence[float], number: int) -> float:
     return quantiles(values, n=4)[number] if len(values) > 1 else values[0] if values else 0.0
 
 
-def calls_per_burst(steady_ms: float) -> int:
-    """As many calls as fill a burst's time."""
-    return max(MIN_CALLS, min(MAX_CALLS, round(BURST_SECONDS * 1000 / max(steady_ms, 1e-3))))
+def calls_per_burst(steady_ms: float, device_type: str) -> int:
+    """As many calls as fill the time of a screening's burst."""
+    return max(MIN_CALLS, min(SCREEN_CALLS, round(BURST_SECONDS[device_type] * 1000 / max(steady_ms, 1e-3))))
 
 
 def least_ms(moved_bytes: int, gbytes_per_second: float, device_type: str) -> float:
@@ -196,7 +205,7 @@ def least_ms(moved_bytes: int, gbytes_per_second: float, device_type: str) -> fl
 
 def screen(runner: Runner, generator: random.Random, bursts: int = SCREEN_BURSTS) -> None:
     """Time a subject alone and briefly; one output of each burst is checked at once, and the last after watching."""
-    calls = calls_per_burst(runner.steady_ms)
+    calls = calls_per_burst(runner.steady_ms, "cuda" if runner.cuda else "cpu")
     for number in range(bursts):
         last = number == bursts - 1
         runner.burst(calls, generator, calls - 1 if last else generator.randrange(calls), watched=last)
@@ -231,7 +240,7 @@ def interleave(
     while alive and (rounds < FINAL_BURSTS or (time.monotonic() - started < seconds and not _narrow(alive))):
         order = generator.sample(alive, len(alive)) if rounds % 2 == 0 else [r for r in order[::-1] if r in alive]
         for runner in order:
-            attempt(runner, partial(_turn, runner, calls, generator, first=not rounds))
+            attempt(runner, partial(_turn, runner, calls, generator, watched=rounds < WATCHED_ROUNDS))
         rounds += 1
     return alive
 
@@ -242,11 +251,11 @@ def calls_of_finals(seconds: float, lap: float, *, cuda: bool) -> int:
     return max(1, min(MAX_CALLS, int(turns * (1 - SYNC_SHARE) if cuda else turns)))
 
 
-def _turn(runner: Runner, calls: int, generator: random.Random, *, first: bool) -> None:
+def _turn(runner: Runner, calls: int, generator: random.Random, *, watched: bool) -> None:
     """One burst of finals, behind a call that is no sample: clocks and caches are what another subject left."""
-    checked = generator.randrange(calls) if first or generator.random() < CHECK_SHARE else -1
+    checked = generator.randrange(calls) if watched or generator.random() < CHECK_SHARE else -1
     runner.call(generator, "event")
-    runner.burst(calls, generator, checked, watched=first)
+    runner.burst(calls, generator, checked, watched=watched)
 
 
 def _narrow(runners: Sequence[Runner]) -> bool:
@@ -299,7 +308,7 @@ def doubts(runner: Runner, *, eager: Habits | None, floor_ms: float) -> str:
     ):
         if taken > BESIDE_FACTOR * usual + BESIDE_SHARE * middle:
             return f"{what} {taken:.3g} ms, PyTorch's {usual:.3g} ms: work done beside the call"
-    settle, wakeups = max(runner.settles, default=0.0), min(runner.wakeups, default=0)
+    settle, wakeups = min(runner.settles, default=0.0), min(runner.wakeups, default=0)
     if settle > eager.settle + SETTLE_MS:
         return f"its threads work for {settle:.3g} ms when nothing is asked of it, PyTorch's for {eager.settle:.3g} ms"
     if wakeups > eager.wakeups + WAKEUPS:

@@ -130,14 +130,15 @@ class Subject:
         else:
             self._restore_buffers()
 
-    def _restore_buffers(self, state: dict[str, torch.Tensor] | None = None) -> None:
-        """Write the buffers that are not as they were; what was folded from the others stays right."""
+    def _restore_buffers(self, key: int = 0, mode: str = "eval") -> None:
+        """Write the buffers that are not as they were, or in train mode as ``key`` says; what was folded from the
+        others stays right."""
         assert self.model is not None
-        state = self.weights if state is None else state
+        found = {name: buffer for name, buffer in _buffers(self.model).items() if name in self.weights}
         with _no_grad():
-            for name, buffer in _buffers(self.model).items():
-                if name in state and not _bitwise(buffer, state[name]):
-                    _copy(buffer, state[name])
+            for name, value in moved_buffers({name: self.weights[name] for name in found}, key, mode).items():
+                if not _bitwise(found[name], value):
+                    _copy(found[name], value)
 
     # ---- validation ----------------------------------------------------------------------------------------
 
@@ -312,7 +313,7 @@ class Subject:
         self.key = key = request["key"]
         self.previous, self.last = self.last, None  # held, so that nobody else gets its memory
         self._set_mode(request["mode"])
-        self._restore_buffers(moved_buffers(self.weights, key, request["mode"]))
+        self._restore_buffers(key, request["mode"])
         recombine(self.buffers, self.pool, key)
         if self.flush_buffer is not None and request["cold"]:
             self.flush_buffer.mul_(-1.0)
