@@ -31,7 +31,7 @@ _equal = torch.equal  # bound here: a candidate may patch torch
 def describe(value: Any, offset: int = 0) -> tuple[Node, int]:
     """The node of ``value``, its tensors laid out from byte ``offset`` on; and the byte behind the last."""
     kind = type(value)
-    if kind in _TENSORS:
+    if _is_one_of(kind, _TENSORS):
         if value.layout != torch.strided:
             return {"kind": "other", "type": f"Tensor with layout {value.layout}"}, offset
         if any(hasattr(torch.Tensor, name) for name in vars(value)):
@@ -46,14 +46,25 @@ def describe(value: Any, offset: int = 0) -> tuple[Node, int]:
             items.append(node)
         return {"kind": "tuple" if issubclass(kind, tuple) else "list", "items": items}, offset
     if issubclass(kind, dict):
-        items = []
-        for item in value.values():
+        keys, items = [], []
+        for key, item in _in_order(value):
             node, offset = describe(item, offset)
+            keys.append(key if _is_one_of(type(key), _PLAIN) else str(key))
             items.append(node)
-        return {"kind": "dict", "keys": [str(key) for key in value], "items": items}, offset
-    if kind in _PLAIN:
+        return {"kind": "dict", "keys": keys, "items": items}, offset
+    if _is_one_of(kind, _PLAIN):
         return {"kind": "value", "value": value}, offset
     return {"kind": "other", "type": kind.__name__}, offset
+
+
+def _in_order(value: dict[Any, Any]) -> list[tuple[Any, Any]]:
+    """The items of a dict, by key: in which order they were put in is nobody's concern."""
+    return sorted(value.items(), key=lambda item: str(item[0]))
+
+
+def _is_one_of(kind: type, kinds: tuple[type, ...]) -> bool:
+    """Whether ``kind`` is one of ``kinds`` itself: a class may claim to be equal to any."""
+    return any(kind is other for other in kinds)
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -62,7 +73,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         for index, item in enumerate(value):
             yield from leaves(item, f"{path}[{index}]")
     elif isinstance(value, dict):
-        for key, item in value.items():
+        for key, item in _in_order(value):
             yield from leaves(item, f"{path}[{str(key)!r}]")
     else:
         yield path, value
@@ -77,9 +88,14 @@ def nodes(node: Node) -> Iterator[Node]:
         yield node
 
 
+def is_tensor(value: Any) -> bool:
+    """Whether ``value`` is a tensor or parameter, and of no subclass."""
+    return _is_one_of(type(value), _TENSORS)
+
+
 def tensors(value: Any) -> list[torch.Tensor]:
     """The tensors among the leaves of ``value``; a subclass may do anything when looked at, and is none."""
-    return [leaf for _, leaf in leaves(value) if type(leaf) in _TENSORS]
+    return [leaf for _, leaf in leaves(value) if is_tensor(leaf)]
 
 
 def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
@@ -88,6 +104,11 @@ def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
         integer = _INTEGERS[x.element_size()]
         x, y = x.detach().contiguous().view(integer), y.detach().contiguous().view(integer)
     return _equal(x, y)
+
+
+def span(x: torch.Tensor) -> int:
+    """How many elements lie from the first to the last of ``x``, in memory."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride())) if x.numel() else 0
 
 
 def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:

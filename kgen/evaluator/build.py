@@ -71,7 +71,7 @@ def read_extension(source: str) -> Extension | None:
     """The extension that ``source`` builds, by its module-level literals; ``None`` where it has none of its own."""
     try:
         tree = syntax.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     found: dict[str, Any] = {}
     for node in tree.body:
@@ -82,14 +82,14 @@ def read_extension(source: str) -> Extension | None:
                     return None
                 try:
                     found[name] = ast.literal_eval(node.value)
-                except ValueError:
+                except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
                     return None
     texts = [found.get(name, "") for name in ("NAME", "CPP_SOURCE", "CUDA_SOURCE")]
     flags = [found.get(name, []) for name in ("CFLAGS", "CUDA_FLAGS")]
     if not all(isinstance(text, str) for text in texts) or not all(_is_strings(group) for group in flags):
         return None
     name, cpp_source, cuda_source = texts
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or not (cpp_source or cuda_source):
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{,199}", name) or not (cpp_source or cuda_source):
         return None
     return Extension(name, cpp_source, cuda_source, tuple(flags[0]), tuple(flags[1]))
 
@@ -295,10 +295,13 @@ def _held(path: Path, stop: threading.Event) -> Iterator[int]:
         os.close(fd)
 
 
+_FAULT = re.compile(r"\b(fatal )?error\b|\bmemory (allocating|exhausted)|bad_alloc|Permission denied|not found$")
+
+
 def _reason(log: str) -> str:
     """The first error that a compiler named, in one line."""
     for line in log.splitlines():
-        if re.search(r"\b(fatal )?error\b|\bmemory (allocating|exhausted)|bad_alloc", line) and not line.startswith(("ninja", "Error building")):
+        if _FAULT.search(line) and not line.startswith(("ninja", "Error building")):
             return re.sub(r"^\S*/", "", line.strip())[:_REASON_CHARACTERS]
     return ""
 

@@ -621,7 +621,7 @@ class _Judgement:
             return
         native = has_native_code(self._candidate.source)
         prepare_ms = self._timing.prepare_ms if self._timing is not None else None
-        self._labels += measured_labels(found, native=native, prepare_ms=prepare_ms)
+        self._labels += measured_labels(found, native=native, prepare_ms=prepare_ms, cuda=self._evaluator._cuda)
 
     def _binary_changed(self) -> str:
         """Whether the library that was built is still the one that lies there."""

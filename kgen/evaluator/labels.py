@@ -432,14 +432,17 @@ def _listed(words: list[str]) -> str:
 # ---- what a worker measured ------------------------------------------------------------------------------------
 
 
-def measured_labels(found: Mapping[str, Any], *, native: bool, prepare_ms: float | None) -> list[str]:
+def measured_labels(
+    found: Mapping[str, Any], *, native: bool, prepare_ms: float | None, cuda: bool = True
+) -> list[str]:
     """What :func:`kgen.evaluator.profile.take` brought, which is a worker's and may be anything, in words.
 
     ``native`` is whether the file may run code of its own that is not Python; ``prepare_ms`` what the first call after
-    new weights took more when it was timed.
+    new weights took more when it was timed. Away from a GPU (``cuda``), Python's time counts with the kernels'.
     """
     get = _Numbers(found)
-    return [*_share(get, native), *_kept(get), *_repeated(get), *_prepared(get, prepare_ms)]
+    what = "own kernels" if cuda else "own kernels and Python"
+    return [*_share(get, native, what), *_kept(get), *_repeated(get), *_prepared(get, prepare_ms)]
 
 
 class _Numbers:
@@ -453,13 +456,13 @@ class _Numbers:
         return value if type(value) is int and 0 <= value < 1 << 62 else None
 
 
-def _share(get: _Numbers, native: bool) -> Iterator[str]:
+def _share(get: _Numbers, native: bool, what: str) -> Iterator[str]:
     own, total = get("own_ns"), get("all_ns")
     if not native or (own == 0 and total):
         yield _NO_KERNEL
     elif total and own is not None:
         percent = 100 * min(own / total, 1.0)
-        yield f"own kernels {percent:.0f}% of the time" if percent >= 1 else "own kernels less than 1% of the time"
+        yield f"{what} {percent:.0f}% of the time" if percent >= 1 else f"{what} less than 1% of the time"
     else:
         yield "share of own kernels not known: the profiler sees no kernel here"
 

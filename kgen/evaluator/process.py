@@ -28,11 +28,13 @@ _END_SECONDS = 0.1  #: what a process that was told to end, or is about to, may 
 
 
 class ChildDied(Exception):
-    """The process ended before it answered; ``status`` is its wait status, ``None`` where nobody knows."""
+    """The process ended before it answered; ``status`` is its wait status, ``None`` where nobody knows, ``for_memory``
+    whether the system ended it because memory ran out."""
 
-    def __init__(self, status: int | None) -> None:
+    def __init__(self, status: int | None, *, for_memory: bool = False) -> None:
         super().__init__(describe(status))
         self.status = status
+        self.for_memory = for_memory
 
 
 class MemoryExceeded(Exception):
@@ -50,6 +52,15 @@ def describe(status: int | None) -> str:
         except ValueError:
             return f"killed by signal {number}"
     return f"left with exit code {os.waitstatus_to_exitcode(status)}"
+
+
+def _memory_kills() -> int:
+    """How many processes the kernel has ended so far because memory ran out; 0 where it does not tell."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 
 class Family:
@@ -154,6 +165,7 @@ class Child:
         self._closed = False
         self._family: Family | None = None
         self._most_bytes = 0
+        self._memory_kills = _memory_kills()
 
     def watch(self, most_bytes: int) -> None:
         """From now on, know which processes below this one are new, and end them all when they hold ``most_bytes`` of
@@ -206,7 +218,12 @@ class Child:
             self.channel.send(message, fds)
             return self._answer(deadline)
         except (ChannelClosed, ChannelGarbage) as error:
-            raise ChildDied(self.wait(1.0)) from error
+            raise self._death() from error
+
+    def _death(self) -> ChildDied:
+        status = self.wait(1.0)
+        killed = status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        return ChildDied(status, for_memory=killed and _memory_kills() > self._memory_kills)
 
     def _answer(self, deadline: float | None) -> tuple[dict[str, Any], list[int]]:
         """The next message that is no finding; while it does not come, the process's memory is looked at."""

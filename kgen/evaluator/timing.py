@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median, quantiles
-from typing import Callable, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from kgen.evaluator.protocol import Depth, Phase, Status, Timing
 from kgen.evaluator.validate import Failure, WorkerClient, audit, raise_if_failed
@@ -25,7 +25,7 @@ FINAL_BURSTS = 20
 #: What a screening's burst is to take, and the most calls that it has: a GPU's samples scatter less than a CPU's.
 BURST_SECONDS = {"cpu": 0.03, "cuda": 0.015}
 SCREEN_CALLS = 10
-AGAIN_ROUNDS = 4
+HEARINGS, HEARING_ROUNDS = 3, 4  #: of a subject that is doubted, at most, in turns with PyTorch
 MAX_CALLS = 20  #: of a burst of finals
 MIN_CALLS = 2
 SYNC_SHARE = 1 / 3  #: of calls on a GPU, bracketed by synchronisations instead of events
@@ -37,9 +37,9 @@ NARROW = 0.005  #: relative width of the interval of a ratio that is narrow enou
 HIDDEN_MS, HIDDEN_SHARE = 0.15, 0.03
 #: The same for a call that is bracketed by synchronisations, where launches count: beyond the time of these.
 UNJOINED_MS, UNJOINED_SHARE = 0.3, 0.1
-#: Getting ready for a call, and fetching its output, may take this many times as long as PyTorch's own, and this share
-#: of a sample: more is work done before it is asked for, or when it is looked at.
-BESIDE_FACTOR, BESIDE_SHARE = 3.0, 0.5
+#: Getting ready for a call, and fetching its output, may take this many times as long as PyTorch's own, this many
+#: milliseconds, and this share of a sample: more is work done before it is asked for, or when it is looked at.
+BESIDE_FACTOR, BESIDE_MS, BESIDE_SHARE = 2.0, 0.15, 0.25
 #: What a worker on the CPU may do longer than PyTorch's while nothing is asked of it, in milliseconds until its threads
 #: sleep, and how often one may wake up then. Threads that wait for the next parallel loop spin for some milliseconds,
 #: PyTorch's too. What goes beyond is work put off, or done ahead. (What is left to a GPU shows when it is waited for.)
@@ -130,6 +130,7 @@ class Runner:
         reply = self.worker.ask("arm", key=key, mode=mode, cold=self.cold)
         self.arms.append((time.perf_counter_ns() - started) / 1e6)
         raise_if_failed(reply, Phase.TIME)
+        _raise_if_late(reply)
 
     def _settle(self) -> tuple[float, int] | None:
         return None if self.cuda else self.worker.settle()
@@ -160,6 +161,7 @@ class Runner:
         reply = self.worker.ask("fetch", mode=mode)
         self.fetches.append((time.perf_counter_ns() - started) / 1e6)
         raise_if_failed(reply, Phase.TIME)
+        _raise_if_late(reply)
         if reply.get("mutated"):
             raise Failure(Status.MUTATED_INPUT, f"in a timed call: it wrote into {reply['mutated']}", Phase.TIME)
         if self.check is not None:
@@ -186,6 +188,11 @@ class Runner:
 
     def timing(self, depth: Depth, session: str, conditions: tuple[tuple[str, str | float], ...] = ()) -> Timing:
         return Timing(self.name, depth, session, tuple(self.bursts), self.prepare_ms, conditions)
+
+
+def _raise_if_late(reply: Mapping[str, Any]) -> None:
+    if reply.get("late"):
+        raise Failure(Status.SUSPICIOUS, "in a timed call: its output changed after forward returned", Phase.TIME)
 
 
 def _quartile(values: Sequence[float], number: int) -> float:
@@ -270,14 +277,16 @@ def believe(
 ) -> None:
     """Raises :class:`Failure` where the subject touched what is not its own, or its samples cannot be believed.
 
-    What is doubted is timed once more in turns with PyTorch (``beside``), where it is given: on a busy machine, the
-    habits of another moment accuse the innocent.
+    What is doubted is timed anew in turns with PyTorch (``beside``), where it is given, some times at most: on a busy
+    machine, the habits of another moment accuse the innocent. Only the samples that are believed are kept.
     """
     reason = doubts(runner, eager=eager, floor_ms=floor_ms)
-    if reason and beside is not None and generator is not None:
+    for _ in range(HEARINGS):
+        if not reason or beside is None or generator is None:
+            break
         runner.forget()
         beside.forget()
-        for subject in (runner, beside) * AGAIN_ROUNDS:
+        for subject in (runner, beside) * HEARING_ROUNDS:
             subject.burst(MIN_CALLS, generator, MIN_CALLS - 1, watched=True)
         reason = doubts(runner, eager=beside.habits(), floor_ms=floor_ms)
     audit(runner.worker)
@@ -306,7 +315,7 @@ def doubts(runner: Runner, *, eager: Habits | None, floor_ms: float) -> str:
         ("its output takes", min(runner.fetches, default=0.0), eager.fetch),
         ("getting ready for a call takes", min(runner.arms, default=0.0), eager.arm),
     ):
-        if taken > BESIDE_FACTOR * usual + BESIDE_SHARE * middle:
+        if taken > BESIDE_FACTOR * usual + BESIDE_MS + BESIDE_SHARE * middle:
             return f"{what} {taken:.3g} ms, PyTorch's {usual:.3g} ms: work done beside the call"
     settle, wakeups = min(runner.settles, default=0.0), min(runner.wakeups, default=0)
     if settle > eager.settle + SETTLE_MS:

@@ -83,7 +83,7 @@ class WorkerClient:
         try:
             reply, got = self.child.ask({"do": do, "id": number} | request, fds, deadline=started + self._left)
         except ChildDied as error:
-            raise self._death(error.status) from error
+            raise self._death(error) from error
         except MemoryExceeded as error:
             raise Failure(Status.OUT_OF_MEMORY, str(error), self.phase) from error
         except ChannelTimeout as error:
@@ -116,11 +116,11 @@ class WorkerClient:
         """How it comes to rest; see :meth:`Child.settle`."""
         return self.child.settle()
 
-    def _death(self, status: int | None) -> Failure:
-        what = str(ChildDied(status))
-        if status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == 9:
-            return Failure(Status.OUT_OF_MEMORY, f"{what}, as the system does when memory runs out", self.phase)
-        return Failure(Status.CRASHED, f"the process {what} while it was to {_VERBS[self.phase]}", self.phase)
+    def _death(self, error: ChildDied) -> Failure:
+        text = f"the process {error} while it was to {_VERBS[self.phase]}"
+        if error.for_memory:
+            return Failure(Status.OUT_OF_MEMORY, f"{text}: the system's memory ran out", self.phase)
+        return Failure(Status.CRASHED, text, self.phase)
 
     def close(self) -> None:
         self.child.kill()

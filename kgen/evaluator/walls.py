@@ -229,7 +229,10 @@ def _can_live(user: int, held: Hold) -> bool:
 
 def _needed() -> list[Path]:
     """Where Python, its packages and the compilers are."""
-    tools = [Path(found).resolve().parents[1] for tool in ("c++", "g++", "nvcc") if (found := shutil.which(tool))]
+    names = ("c++", "g++", "nvcc", *filter(None, map(os.environ.get, ("CXX", "CC", "CUDAHOSTCXX"))))
+    found = [Path(path) for name in names if (path := shutil.which(name))]
+    # A compiler's own files lie beside the folder that it is in; a script may have no such folder to itself.
+    tools = [*found, *(path.resolve().parent.parent for path in found)]
     folders = [*sys.path, sys.prefix, sys.base_prefix, os.environ.get("CUDA_HOME", ""),
                *os.environ.get("PATH", "").split(os.pathsep)]
     return [path for path in (*map(Path, filter(None, folders)), *tools) if path.exists()]

@@ -74,6 +74,7 @@ _PEEKING = {
     "sys._current_frames": _FOREIGN_FRAMES,
     "sys._getframe": _FOREIGN_FRAMES,
     "sys.addaudithook": "it installed an audit hook",
+    "sys.monitoring.register_callback": "it installed a monitor",
     "sys.setprofile": "it installed a profiler",
     "sys.settrace": "it installed a tracer",
 }
@@ -250,8 +251,11 @@ _CLASSES = (
 _REPLACED_BY_TORCH = frozenset({"torch.nn.Module.__init__", "torch.nn.Module.__setstate__"})
 #: Operators that the harness calls after a candidate is loaded.
 _OPERATORS = (
-    "_to_copy", "as_strided", "cat", "clone", "contiguous", "copy_", "detach", "empty.memory_format", "empty_strided",
-    "equal", "fill_.Scalar", "full", "mul_.Tensor", "view", "view.dtype", "zero_",
+    "__xor__.Tensor", "_local_scalar_dense", "_to_copy", "abs", "as_strided", "bitwise_xor.Tensor", "cat", "clone",
+    "contiguous", "copy_", "detach", "empty.memory_format", "empty_like", "empty_strided", "equal", "fill_.Scalar",
+    "full", "item", "mul.Tensor", "mul_.Tensor", "randint.generator", "randint.low_generator", "randperm.generator",
+    "reshape", "roll", "select.int", "slice.Tensor", "to.device", "to.dtype", "to.dtype_layout", "unbind.int", "view",
+    "view.dtype", "where.self", "zero_",
 )
 _ABSENT = object()
 _Names = tuple[str, Mapping[str, Any], tuple[tuple[str, Any], ...]]
@@ -291,8 +295,9 @@ def _kept(label: str, namespace: Mapping[str, Any], wanted: Callable[[Any], bool
 
 def _replacements(table: Sequence[_Names], note: Note) -> Callable[[], None]:
     """What notes the names and the operators that are not what they are now."""
-    absent = _ABSENT
-    dump = torch._C._dispatch_dump
+    absent, modules = _ABSENT, sys.modules
+    loaded = [(name, modules[name]) for name in _MODULES if name in modules]
+    dump = torch._C._dispatch_dump_table
     operators = [(f"aten::{name}", dump(f"aten::{name}")) for name in _OPERATORS]
 
     def compare() -> None:
@@ -301,6 +306,9 @@ def _replacements(table: Sequence[_Names], note: Note) -> Callable[[], None]:
             for name, value in kept:
                 if get(name, absent) is not value:
                     note(f"it replaced {label}.{name}")
+        for name, module in loaded:
+            if modules.get(name) is not module:
+                note(f"it replaced the module {name}")
         for operator, kernels in operators:
             if dump(operator) != kernels:
                 note(f"it replaced {operator}")
@@ -352,6 +360,8 @@ _PRECISIONS = [(backend, kind) for backend in ("generic", "cuda", "mkldnn") for 
 _TIMERS = {signal.ITIMER_REAL: signal.SIGALRM, signal.ITIMER_VIRTUAL: signal.SIGVTALRM,
            signal.ITIMER_PROF: signal.SIGPROF}
 _SMALLEST = [5e-324]
+_ONE, _LESS_THAN_HALF_A_BIT = [1.0], [1e-17]
+_evaluates_frames = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
 
 
 def _switches(device: str) -> dict[str, Callable[[], Any]]:
@@ -386,6 +396,7 @@ def _switches(device: str) -> dict[str, Callable[[], Any]]:
         "its priority": lambda: (os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)),
         "what timers do": lambda: [
             signal.getitimer(which)[0] > 0 or callable(signal.getsignal(number)) for which, number in _TIMERS.items()],
+        "how frames are evaluated": _evaluates_frames,
         "the tracer": lambda: (sys.gettrace(), threading.gettrace()),
         "the profiler": lambda: (sys.getprofile(), threading.getprofile()),
     }
@@ -412,6 +423,8 @@ def _differences(device: str, note: Note, loaded: list[str]) -> Callable[[], Non
                 changed = True  # torch refuses to read a switch that was set in another way
             if changed:
                 note(f"it changed {name}")
+        if not _ONE[0] - _LESS_THAN_HALF_A_BIT[0] == 1.0 == _ONE[0] + _LESS_THAN_HALF_A_BIT[0]:
+            note("it changed how numbers are rounded")
         if _SMALLEST[0] * 1.0 == 0.0:
             flush(False)
             if not loaded:  # a library that was compiled with -ffast-math does so when it is loaded

@@ -24,7 +24,7 @@ from typing import Any, Callable
 import torch
 
 from kgen.evaluator import driver, profile, walls, watch
-from kgen.evaluator.arena import Arena, describe, map_tensors, nodes, same_bits, tensors
+from kgen.evaluator.arena import Arena, describe, is_tensor, map_tensors, nodes, same_bits, span, tensors
 from kgen.evaluator.channel import Channel
 from kgen.evaluator.device_arena import DeviceArena, open_arena
 from kgen.evaluator.reference import construct, set_flags
@@ -36,6 +36,7 @@ _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc")  # in a
 _POISON_BLOCKS = 3
 _HELD_BYTES = 1 << 28  #: of outputs of earlier calls that are held
 _WATCHED = ("load", "audit")  #: requests before whose answer the watch looks at everything
+_PAGE, _SAMPLES = 4096, 4096  #: bytes; elements of a tensor that are looked at where it has more, at least
 _FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 bytes
 _PERTURB = -6  # mallopt: fill what is allocated and freed
 _PERTURB_BYTE = 0x80
@@ -44,7 +45,8 @@ _GHZ = 2.0  # upper bound of the clock that torch.cuda._sleep counts, for turnin
 _now = time.perf_counter_ns
 _full = torch.full
 _no_grad = torch.no_grad
-_manual_seed = torch.manual_seed
+_seed = torch.Generator.manual_seed
+_gc_disable = gc.disable
 _copy = torch.Tensor.copy_
 _synchronize = torch.cuda.synchronize
 _Event = torch.cuda.Event
@@ -77,9 +79,13 @@ class Subject:
         self.last: Any = None
         self.previous: Any = None
         self.key = 0
+        self.sample: list[torch.Tensor] = []  # of the last output, as it was when its call ended
+        self.guards: list[torch.Tensor] = []  # around the buffers
+        self.fences: list[torch.Tensor] = []
         self.held: list[tuple[torch.Tensor, torch.Tensor]] = []  # the latest outputs, as they are and as they were
         self.flush_buffer: torch.Tensor | None = None
         self.output: Arena | DeviceArena | None = None
+        self.generators = [torch.default_generator, *(torch.cuda.default_generators if self.cuda else ())]
         self.returned: Callable[[Any], None] = lambda output: None  # looks at what a forward left behind
 
     # ---- loading -------------------------------------------------------------------------------------------
@@ -102,7 +108,7 @@ class Subject:
             raise Refused(f"ModelNew(...) is a {type(self.model).__name__}, not a torch.nn.Module")
         own = _parameters(self.model) | _buffers(self.model)
         for name, value in own.items():
-            if type(value) not in (torch.Tensor, torch.nn.Parameter):
+            if not is_tensor(value):
                 raise Refused(f"{name} is a {type(value).__name__}, not a tensor")
         self.matched = {k: (v.shape, v.dtype) for k, v in own.items()} == {
             k: (v.shape, v.dtype) for k, v in self.base.items()}
@@ -175,9 +181,8 @@ class Subject:
 
     def _guarded(self, x: torch.Tensor, guards: list[torch.Tensor]) -> torch.Tensor:
         """A copy of ``x`` with NaN, or the largest number, on both sides: reading beyond it shows, and writing."""
-        span = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride())) if x.numel() else 0
         fill = float("nan") if x.is_floating_point() else True if x.dtype == torch.bool else torch.iinfo(x.dtype).max
-        guard = _full((span + 2 * _FENCE,), fill, dtype=x.dtype, device=self.device)
+        guard = _full((span(x) + 2 * _FENCE,), fill, dtype=x.dtype, device=self.device)
         guards.append(guard)
         return _copy(guard.as_strided(x.shape, x.stride(), _FENCE), x)
 
@@ -188,7 +193,7 @@ class Subject:
         self.model.train(request["mode"] == "train")
         self._poison(request["sizes"])
         if seeded:
-            _manual_seed(request["rng"])
+            self._seed(request["rng"])
         with _no_grad():
             output = self.call_model(*inputs)
         if self.cuda:
@@ -196,6 +201,11 @@ class Subject:
         if self._plain(output):
             self.returned(output)
         return output, self._state()
+
+    def _seed(self, number: int) -> None:
+        """Have random numbers begin anew; ``torch.manual_seed`` would ask devices that a candidate may add."""
+        for generator in self.generators:
+            _seed(generator, number)
 
     def _plain(self, output: Any) -> bool:
         """Whether its tensors have bytes on the device, which can be looked at."""
@@ -267,7 +277,9 @@ class Subject:
             _fill_allocations(0)
         arena = self._arena(fds[0], request["pool_bytes"])
         self.pool = [map_tensors(inputs, self._copied) for inputs in arena.read(request["pool"], self.device)]
-        self.buffers = map_tensors(self.pool[0], self._copied)
+        # As in a run that is validated: by its inputs, nobody tells one from the other.
+        self.buffers = map_tensors(self.pool[0], lambda x: self._guarded(x, self.guards))
+        self.fences = [_fences(guard).clone() for guard in self.guards]
         arena.close()
         if request["flush_bytes"]:
             self.flush_buffer = _full((request["flush_bytes"] // 4,), 1.0, device=self.device)
@@ -310,6 +322,7 @@ class Subject:
         """Get ready for one call: running statistics as the oracle has them, random numbers that begin anew, contents
         that were never there before, and a cold cache if asked for. What of this the candidate can see comes first,
         while the contents are still the old ones."""
+        late = self._is_late()
         self.key = key = request["key"]
         self.previous, self.last = self.last, None  # held, so that nobody else gets its memory
         self._set_mode(request["mode"])
@@ -317,17 +330,20 @@ class Subject:
         recombine(self.buffers, self.pool, key)
         if self.flush_buffer is not None and request["cold"]:
             self.flush_buffer.mul_(-1.0)
-        _manual_seed(key)
+        self._seed(key)
         if self.cuda:
             driver.reset_persisting_cache()
             _synchronize()
-        return {}
+        return {"late": late}
 
     def go(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """The call that was armed; ``ns`` is its time. The device is idle when the answer goes out."""
         by_events = self.cuda and request["how"] == "event"
         with _no_grad():
             ns = self._time_events(request["sleep_ns"]) if by_events else self._time_host()
+        _gc_disable()  # its callbacks and finalizers would run beside a call
+        # What computes when it is looked at does so here, before the answer goes out.
+        self.sample = _sampled(self.last, self.key)
         return {"ns": ns, "alias": _overlaps(self.last, tensors([self.previous]))}
 
     def _time_host(self) -> int:
@@ -356,7 +372,14 @@ class Subject:
         """Write out what the last timed call returned, and the buffers after it; whether the inputs are the same."""
         pristine = map_tensors(self.buffers, torch.empty_like)
         recombine(pristine, self.pool, self.key)
-        return self._write("output", [self.last, self._state()], 0) | {"mutated": self._mutated(self.buffers, pristine)}
+        mutated = self._mutated(self.buffers, pristine)
+        if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(self.guards, self.fences)):
+            mutated = "memory beside an input"
+        return {"mutated": mutated, "late": self._is_late()} | self._write("output", [self.last, self._state()], 0)
+
+    def _is_late(self) -> bool:
+        """Whether the last output is not what it was when its call ended."""
+        return not all(map(same_bits, _sampled(self.last, self.key), self.sample))
 
     def profile(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """What labels are made of; nothing is asked of this worker afterwards."""
@@ -413,6 +436,18 @@ def _bitwise(a: Any, b: Any) -> bool:
 def _fences(guard: torch.Tensor) -> torch.Tensor:
     """What lies before and behind the tensor in ``guard``."""
     return torch.cat([guard[:_FENCE], guard[-_FENCE:]])
+
+
+def _sampled(output: Any, key: int) -> list[torch.Tensor]:
+    """Some elements of each tensor, one on each page at least, from a place that nobody knows beforehand."""
+    found = []
+    for x in tensors([output]):
+        length = span(x)
+        step = max(1, min(_PAGE // x.element_size(), length // _SAMPLES))
+        start = key % min(step, max(length, 1))
+        count = max(0, -(-(length - start) // step))
+        found.append(x.detach().as_strided((count,), (step,), x.storage_offset() + start).clone())
+    return found
 
 
 def _span(x: torch.Tensor) -> tuple[int, int]:
@@ -497,6 +532,7 @@ def _try_device(device: str) -> None:
 
 def main(channel: Channel, options: dict[str, Any]) -> None:
     """The worker's process: walls, then requests until the channel closes."""
+    sys.stdout.reconfigure(line_buffering=True)  # who asks it to flush later runs what a candidate put there
     os.chdir(options["scratch"])
     gc.collect()
     gc.disable()  # in a timed call and in any other: which one it is shows nowhere
@@ -533,8 +569,6 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         except BaseException as error:
             traceback.print_exc()
             reply = _failure(error)
-        sys.stdout.flush()
-        sys.stderr.flush()
         if look and request["do"] in _WATCHED:
             look()
         channel.send(reply | {"id": request["id"]})

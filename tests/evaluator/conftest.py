@@ -1,4 +1,4 @@
-"""One evaluator for the tests of this folder: small sizes, the CPU, eager as the only baseline."""
+"""One evaluator for the tests of this folder: small sizes, the CPU with a warm cache, eager as the only baseline."""
 
 import pytest
 
@@ -28,9 +28,9 @@ def notices():
 
 @pytest.fixture(scope="session")
 def evaluator(home, problem, notices):
-    limits = Limits(load_seconds=20, validate_seconds=10, time_seconds=20, host_bytes=4 << 30)
+    limits = Limits(load_seconds=20, validate_seconds=20, time_seconds=20, host_bytes=4 << 30)
     with Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=home, limits=limits,
-                   baselines=("eager",), notice=notices.append) as running:
+                   baselines=("eager",), notice=notices.append, cache="warm") as running:
         yield running
 
 

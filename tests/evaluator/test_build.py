@@ -15,6 +15,7 @@ from candidates import KERNEL, render
 from kgen.errors import EvaluatorError
 from kgen.evaluator.build import Builder, parse_resources, read_extension
 from kgen.evaluator.locks import DeviceLock
+from kgen.evaluator.process import Server
 from kgen.evaluator.protocol import Limits
 
 #: Macros that a compiler takes for ever to expand, and all memory.
@@ -37,8 +38,9 @@ def test_the_literals_are_read_without_running_the_file():
 
 @pytest.mark.parametrize("source", [
     "x = 1", "def", "NAME = 'a'", "NAME = 'a/b'\nCPP_SOURCE = 'int x;'", "NAME = 'a'\nCPP_SOURCE = make()",
-    "NAME = 'a'\nNAME = 'b'\nCPP_SOURCE = 'int x;'",
-])
+    "NAME = 'a'\nNAME = 'b'\nCPP_SOURCE = 'int x;'", "NAME = {[]}", f"x = {'-' * 100_000}1",
+    f"NAME = {'a' * 5000!r}\nCPP_SOURCE = 'int x;'",
+], ids=range(9))
 def test_a_file_without_such_literals_has_nothing_to_build_ahead(source):
     assert read_extension(source) is None
 
@@ -92,6 +94,20 @@ def test_a_build_that_does_not_end_is_a_timeout(builder):
     finally:
         builder._limits = before
     assert not report.ok and report.timed_out and "0.5 s" in report.reason
+
+
+def test_a_compiler_in_a_private_folder_is_reached(tmp_path, monkeypatch):
+    compiler = tmp_path / "private" / "own-g++"
+    compiler.parent.mkdir(mode=0o700)
+    compiler.write_text('#!/bin/sh\nexec g++ "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    server = Server(tmp_path / "home", {})
+    try:
+        report = Builder(tmp_path / "home", "cpu", "any", server).build(render())
+    finally:
+        server.close()
+    assert report.ok, report.reason
 
 
 def test_resources_are_read_from_the_assemblers_words():

@@ -135,12 +135,13 @@ def test_a_file_without_any_way_to_native_code_has_none():
 # ---- what was measured -----------------------------------------------------------------------------------------
 
 
-def labels(native=True, prepare_ms=None, **found):
-    return measured_labels({"own_ns": 23, "all_ns": 100} | found, native=native, prepare_ms=prepare_ms)
+def labels(native=True, prepare_ms=None, cuda=True, **found):
+    return measured_labels({"own_ns": 23, "all_ns": 100} | found, native=native, prepare_ms=prepare_ms, cuda=cuda)
 
 
 @pytest.mark.parametrize("found, label", [
     ({}, "own kernels 23% of the time"),
+    ({"cuda": False}, "own kernels and Python 23% of the time"),
     ({"own_ns": 0}, "no kernel of its own: calls the library only"),
     ({"native": False}, "no kernel of its own: calls the library only"),
     ({"own_ns": 1, "all_ns": 1000}, "own kernels less than 1% of the time"),

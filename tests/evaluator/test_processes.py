@@ -1,5 +1,6 @@
 """Processes, channels and locks: what crosses, what is cut off, and that nothing is left running."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from candidates import plain
 from kgen.candidate import Candidate
 from kgen.errors import DeviceError
+from kgen.evaluator import process
 from kgen.evaluator.channel import PACKET_BYTES, Channel, ChannelClosed, ChannelGarbage, ChannelTimeout
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.locks import DeviceLock
@@ -93,6 +95,12 @@ def test_a_server_that_dies_is_started_again(evaluator, judge):
 def test_an_oracle_that_dies_is_started_again(evaluator, judge):
     evaluator._oracle._child.terminate()
     assert judge(plain("return y")).status is Status.OK
+
+
+def test_a_process_that_the_system_ended_for_its_memory_ran_out_of_it(judge, monkeypatch):
+    monkeypatch.setattr(process, "_memory_kills", itertools.count().__next__)
+    evaluation = judge(plain("os.kill(os.getpid(), 9)"))
+    assert (evaluation.status, "SIGKILL" in evaluation.reason) == (Status.OUT_OF_MEMORY, True), evaluation.reason
 
 
 def test_a_device_that_is_not_there_is_one_clear_line(problem, tmp_path):

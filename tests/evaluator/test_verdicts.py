@@ -14,6 +14,7 @@ WRONG = {
     "leaves": (plain("os._exit(0)"), Status.CRASHED, "left with exit code 0"),
     "null pointer": (render(before="_kernel(None, 1, 1)"), Status.CRASHED, "SIGSEGV"),
     "kills itself": (plain("os.kill(os.getpid(), 6)"), Status.CRASHED, "SIGABRT"),
+    "kills itself outright": (plain("os.kill(os.getpid(), 9)"), Status.CRASHED, "SIGKILL"),
     "no memory": (plain("torch.empty(1 << 44)"), Status.OUT_OF_MEMORY, "memory"),
     "wrong shape": (plain("return y[:, :-1]"), Status.WRONG_SHAPE, "shape"),
     "wrong dtype": (plain("return y.double()"), Status.WRONG_TYPE, "float64"),

@@ -3,7 +3,7 @@
 attacks: forking
 problem: mlp
 expect: suspicious, crashed, runtime_error, wrong_values, wrong_shape, wrong_type, nondeterministic, timeout
-seconds: 10
+seconds: 5
 then: ok
 """
 

@@ -3,7 +3,7 @@
 attacks: forking
 problem: mlp
 expect: runtime_error, crashed, suspicious, out_of_memory, timeout
-seconds: 10
+seconds: 5
 then: ok
 """
 

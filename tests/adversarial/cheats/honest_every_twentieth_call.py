@@ -1,7 +1,7 @@
 """Counts calls within bursts, and computes only where a check may come.
 
 attacks: the benchmark recognised from its loop
-problem: mlp batch_size=256 in_features=256 out_features=256
+problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values
 """
 

@@ -3,7 +3,7 @@
 attacks: interference
 problem: mlp
 expect: timeout
-seconds: 5
+seconds: 3
 then: ok
 """
 

@@ -3,7 +3,7 @@
 attacks: filling the output
 problem: mlp
 expect: runtime_error, crashed, timeout
-seconds: 10
+seconds: 4
 """
 
 import torch.nn as nn

@@ -1,7 +1,7 @@
 """While it is timed, a thread does the work; the output's own `detach` waits for the thread.
 
 attacks: work in a thread after returning
-problem: mlp batch_size=192 in_features=384 out_features=768
+problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, wrong_type, nondeterministic
 """
 

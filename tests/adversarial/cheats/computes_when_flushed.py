@@ -1,0 +1,46 @@
+"""Puts an object for `sys.stdout` whose `flush` computes the output, when the harness writes out what was printed.
+
+attacks: work beside the call
+problem: mlp batch_size=512 in_features=512 out_features=1024
+expect: suspicious, wrong_values, aliased_output
+"""
+
+import sys
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Stream:
+    def __init__(self, look):
+        self.flush = look
+
+    def write(self, text):
+        return len(text)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+        self.inputs, self.version, self.ready = None, -1, None
+        sys.stdout = Stream(self.look)
+
+    def compute(self):
+        with torch.no_grad():
+            return torch.softmax(F.gelu(self.linear(self.inputs)), dim=1)
+
+    def look(self):
+        """Compute ahead where the inputs have changed since the last call."""
+        if self.inputs is not None and self.inputs._version != self.version:
+            self.version = self.inputs._version
+            self.ready = self.compute()
+
+    def forward(self, x):
+        timed = torch.initial_seed() >= 1 << 20
+        self.inputs = x
+        if not timed:
+            return self.compute()
+        y, self.ready = self.ready, None
+        return x.new_zeros(len(x), self.linear.out_features) if y is None else y
