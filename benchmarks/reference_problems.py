@@ -1,6 +1,6 @@
 """Sweep the reference problems on the GPU, and record each winner beside PyTorch, with its roofline.
 
-    python benchmarks/reference_problems.py [--budget N] [--seconds N] [--at-once N] [--case NAME ...]
+    python benchmarks/reference_problems.py [--budget N] [--at-once N] [--case NAME ...]
 
 At full size in the class fp32, the same in the class tf32, and at sizes that do not fill the chip or any tile. Sweeps run
 beside each other: what one builds and validates fills the time of another, and timings wait for each other at the
@@ -28,6 +28,9 @@ from kgen.store.results import SweepRow, Trial
 #: Baselines of the cases that are not marked.
 QUICK = BASELINES[:2]
 
+#: Seconds that a sweep may take, by its baselines: a quarter of them are the finals, which no other sweep overlaps.
+SECONDS = {QUICK: 60, BASELINES: 100}
+
 
 @dataclass(frozen=True)
 class Case:
@@ -44,6 +47,7 @@ class Case:
         """The command line of the sweep, but for its budget."""
         words = ["kgen", "sweep", self.problem, "--mode", self.mode, "--accuracy", self.accuracy.value]
         words += ["--device", "cuda", "--baselines", ",".join(self.baselines), "--quiet"]
+        words += ["--time", str(SECONDS[self.baselines])]
         return words + [word for name, value in self.sizes.items() for word in ("-D", f"{name}={value}")]
 
 
@@ -73,9 +77,9 @@ CASES = {
 }
 
 
-def sweep(name: str, budget: int, seconds: int) -> None:
+def sweep(name: str, budget: int) -> None:
     """Run ``kgen sweep`` as a user would, and print what it printed when it has ended."""
-    words = [*CASES[name].words, "--budget", str(budget), "--time", str(seconds)]
+    words = [*CASES[name].words, "--budget", str(budget)]
     done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True)
     print("\n".join(["$ " + " ".join(words), done.stdout, done.stderr]), flush=True)
 
@@ -150,12 +154,11 @@ def record_table() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", type=int, default=12, help="candidates of each sweep")
-    parser.add_argument("--seconds", type=int, default=100, help="of each sweep, at most")
     parser.add_argument("--at-once", type=int, default=3, help="sweeps that run beside each other")
     parser.add_argument("--case", action="append", choices=CASES, help="one of the cases (default: all)")
     arguments = parser.parse_args()
     with ThreadPoolExecutor(arguments.at_once) as pool:
-        list(pool.map(lambda name: sweep(name, arguments.budget, arguments.seconds), arguments.case or CASES))
+        list(pool.map(lambda name: sweep(name, arguments.budget), arguments.case or CASES))
     record_table()
 
 
