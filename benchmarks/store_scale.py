@@ -262,6 +262,12 @@ def processor_seconds(command: list[str], environment: dict[str, str], folder: P
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
+def libraries_alone(repeats: int) -> float:
+    """Seconds of a process that only imports what the command line cannot do without."""
+    command = [sys.executable, "-c", "import click, rich.console, rich.table, sqlalchemy.orm"]
+    return seconds(lambda: subprocess.run(command, check=True), repeats)
+
+
 def measure(store: Store, url: str, folder: Path, repeats: int) -> list[dict[str, Cell]]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "KGEN_HOME": str(folder), "KGEN_DB": url}
     measured: list[dict[str, Cell]] = []
@@ -299,14 +305,16 @@ def main() -> None:
             with store.database.read() as connection:
                 count = connection.execute(select(func.count()).select_from(models.Evaluation)).scalar_one()
             measured = measure(store, url, Path(temporary), asked.repeats)
+            alone = libraries_alone(asked.repeats)
             kind = "SQLite" if store.database.is_sqlite else "PostgreSQL"
         page_bytes = (Path(temporary) / "report.html").stat().st_size
         stored = f", {os.path.getsize(url) / 1e9:.1f} GB" if kind == "SQLite" else ""
     notes = (
         f"{count} evaluations in {kind}{stored}, with sources, error figures of {REGIMES} regimes and raw samples, in "
         f"sweeps of {asked.candidates} over {PROBLEMS} problems. Medians of {asked.repeats}, after a first one: of the "
-        f"questions to an open store, and of whole processes of the command line. The report has {page_bytes / 1e6:.1f} "
-        "MB (limit 6)."
+        f"questions to an open store, and of whole processes of the command line; one that only imports the libraries took "
+        f"{alone:.2f} s, while {os.getloadavg()[0]:.1f} processes wanted a core. The report has {page_bytes / 1e6:.1f} MB "
+        "(limit 6)."
     )
     record(f"store_scale_{kind.lower()}", f"Questions to a large database ({kind})", measured, notes)
 

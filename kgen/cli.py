@@ -540,16 +540,17 @@ def _show_candidate(detail: CandidateDetail, source: bool, log: bool, listing: L
 
 
 def _log(detail: CandidateDetail) -> str:
-    """The log of a candidate's latest evaluation: its file or, where that is gone, what the compiler said."""
+    """The log of a candidate's latest evaluation or, where that is gone, of its build."""
+    from kgen.paths import read_log
+
     if not detail.judgements:
         raise NotFoundError(f"candidate {detail.id[:SHORT]} was never evaluated")
     evaluation = detail.judgements[0].evaluation
-    file = Path(evaluation.log)
-    if evaluation.log and file.is_file():
-        return file.read_text(encoding="utf-8", errors="replace")
-    if evaluation.build and evaluation.build.log:
-        return evaluation.build.log
-    raise NotFoundError(f"{evaluation.log or 'the log'}: the log file is gone")
+    built = evaluation.build.log if evaluation.build else ""
+    text = read_log(evaluation.log) or read_log(built)
+    if text is None:
+        raise NotFoundError(f"{evaluation.log or built or 'the log'}: the log file is not here")
+    return text
 
 
 @main.command()

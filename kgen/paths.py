@@ -44,6 +44,12 @@ def write_candidate(candidate: str, source: str) -> Path:
     return file
 
 
+def read_log(log: str) -> str | None:
+    """The text of a log file that the database names; ``None`` where it is gone, or on another machine."""
+    file = Path(log)
+    return file.read_text(encoding="utf-8", errors="replace") if log and file.is_file() else None
+
+
 def check_writable(file: Path) -> None:
     """Find out before long work whether its result can be written. Raises :class:`DiskError`."""
     if file.is_dir():

@@ -28,6 +28,7 @@ from kgen.evaluator.protocol import BASELINES, Accuracy, Status
 from kgen.problem import Problem
 from kgen.statistics import Interval
 from kgen.store import Store, database
+from kgen.views.detail import LOG_WIDTH
 
 ROOT = Path(__file__).parents[1]
 LISTING = ("best", "compare", "doctor", "history", "problems", "prune", "show", "sql")
@@ -466,8 +467,15 @@ def test_show_source_is_the_text_alone(won: Filled) -> None:
     assert kgen("show", candidate("winner").id, "--source").out == "winner"
 
 
-def test_show_log_is_what_the_compiler_said_where_the_file_is_gone(won: Filled) -> None:
-    assert kgen("show", candidate("winner").id, "--log").out == "a log\n"
+def test_show_log_is_that_of_the_build_where_the_other_is_gone(won: Filled, folder: Path) -> None:
+    (folder / "logs").mkdir()
+    (folder / "logs" / "build.log").write_text("a warning")
+    assert kgen("show", candidate("winner").id, "--log").out == "a warning\n"
+
+
+def test_log_that_is_not_here_is_named(won: Filled) -> None:
+    answer = kgen("show", candidate("winner").id, "--log")
+    assert (answer.code, answer.err) == (2, "kgen: logs/1.log: the log file is not here\n")
 
 
 def test_show_log_is_the_log_file(won: Filled, folder: Path) -> None:
@@ -481,11 +489,13 @@ def test_show_candidate_draws_the_plan_with_its_kernels(won: Filled) -> None:
     assert re.search(r"linear +library\s+gelu +─ k0 row: block=128", out)
 
 
-def test_show_candidate_has_the_source_the_build_log_and_the_interval(won: Filled) -> None:
+def test_show_candidate_has_the_source_the_build_log_and_the_interval(won: Filled, folder: Path) -> None:
+    (folder / "logs").mkdir()
+    (folder / "logs" / "build.log").write_text("\n".join(f"line {number} {'x' * 300}" for number in range(50)))
     out = kgen("show", candidate("winner").id).out
     assert re.search(r"^winner$", out, re.MULTILINE)
-    for fact in ("build log", "a log", "1.25 ms [1.25, 1.25]"):
-        assert fact in out
+    assert "1.25 ms [1.25, 1.25]" in out
+    assert "line 49" in out and "line 30" in out and "line 29" not in out and out.count("x") < 21 * LOG_WIDTH
 
 
 def test_show_candidate_tells_how_near_the_ceilings_it_comes(filled: Filled) -> None:

@@ -8,13 +8,13 @@ from typing import Iterable, Mapping
 from rich.console import Console
 from rich.table import Table
 
-from kgen import occupancy
+from kgen import occupancy, paths
 from kgen.evaluator.protocol import Accuracy, KernelResources
 from kgen.statistics import median_interval
 from kgen.store.results import CandidateDetail, Judgement, Trial
 from kgen.views import chain, figures, tables, text
 
-LOG_LINES = 20  #: of a build's log that are shown: the last ones; `kgen show --log` prints all
+LOG_LINES, LOG_WIDTH = 20, 120  #: of a build's log that are shown: the last lines, and the beginning of each
 
 
 def candidate(console: Console, detail: CandidateDetail, file: Path | None) -> None:
@@ -73,14 +73,23 @@ def _judgement(console: Console, detail: CandidateDetail, judgement: Judgement, 
 
 
 def _build(judgement: Judgement) -> list[tuple[str, str]]:
-    """What the compiler said, if it said anything."""
+    """How it was built, and the end of what the compiler said."""
     build = judgement.evaluation.build
     if build is None:
         return []
-    how = "found built" if build.cached else f"took {text.duration(build.seconds)}"
-    lines = build.log.strip().splitlines()
-    more = [f"({len(lines) - LOG_LINES} lines before; all: kgen show --log)"] if len(lines) > LOG_LINES else []
-    return [("build", how), *([("build log", "\n".join([*more, *lines[-LOG_LINES:]]))] if lines else [])]
+    facts = [("build", "found built" if build.cached else f"took {text.duration(build.seconds)}")]
+    if build.log:
+        facts.append(("build log", _end(build.log)))
+    return facts
+
+
+def _end(log: str) -> str:
+    """The end of a log file, below its name."""
+    said = paths.read_log(log)
+    if said is None:
+        return f"{log} (not here)"
+    lines = [line if len(line) <= LOG_WIDTH else f"{line[:LOG_WIDTH]} ..." for line in said.strip().splitlines()]
+    return "\n".join([log, *lines[-LOG_LINES:]])
 
 
 def _kernels(kernels: Iterable[KernelResources], arch: str, threads: Mapping[str, int]) -> Table:

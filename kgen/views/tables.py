@@ -36,6 +36,8 @@ _COMPARED = {
     "same": "as fast as",
     "cannot tell": "not to be told from",
 }
+#: Verdicts that need other words behind "B is".
+_VERDICTS = {"same": "the same", "cannot tell": "not to be told"}
 _TELLING = 0.005  #: share of the spread below which a parameter is not worth a line
 _TIE = "="  #: beside each of those that cannot be told from the best
 
@@ -207,22 +209,31 @@ def trials(console: Console, found: Sequence[Trial], reasons: Mapping[str, str])
 
 
 def comparisons(console: Console, a: str, b: str, found: Sequence[Comparison]) -> None:
-    """What was measured of both sides, and how the second one did."""
-    console.print(f"A: {a}\nB: {b}")
-    table = grid("problem", "what", "candidate", "> A, ms", "> B, ms", "B is", "> times as fast", "timed")
+    """What was measured of both sides, and how the second one did: a table for each problem and machine."""
+    print_facts(console, [("A", a), ("B", b)])
+    of_place: dict[tuple[str, str], list[Comparison]] = {}
     for item in found:
+        where = text.environment(item.environment) if item.environment else "each in its environment"
+        of_place.setdefault((f"{problem_title(item.problem)}, at accuracy {item.accuracy}", where), []).append(item)
+    for (problem, where), items in of_place.items():
+        print_facts(console, [("problem", problem), ("machine", where)])
+        console.print(_compared(items))
+
+
+def _compared(items: Sequence[Comparison]) -> Table:
+    table = grid("what", "candidate", "> A, ms", "> B, ms", "B is", "> times as fast", "timed")
+    for item in items:
         subjects = dict.fromkeys(side.subject for side in (item.a, item.b) if side.subject != item.what)
         table.add_row(
-            problem_title(item.problem),
             item.what,
             " / ".join(text.short(subject) for subject in subjects),
             _ms(item.a.median_ms),
             _ms(item.b.median_ms),
-            item.verdict,
+            _VERDICTS.get(item.verdict, item.verdict),
             text.speedup(item.ratio.mid, item.ratio.low, item.ratio.high),
             item.how,
         )
-    console.print(table)
+    return table
 
 
 def pruned(console: Console, found: Pruned, really: bool) -> None:
