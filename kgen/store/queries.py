@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Protocol, Sequence, TypeVar
 
 from sqlalchemy import Connection, Row, Select, func, select
 from sqlalchemy.orm import aliased
@@ -189,12 +189,14 @@ def best(
         environments = environments_by_id(connection, {sweeps[0].environment_id for sweeps in compared})
         finalists = _finalists(connection, {row.id: row.problem_id for sweeps in compared for row in sweeps})
         chosen = [choose(finalists.get(sweeps[0].problem_id, ())) for sweeps in compared]
-        undecided = [sweeps for sweeps, (trial, _) in zip(compared, chosen, strict=True) if trial is None]
+        winners = _trials_of(connection, [(first.sweep, first.candidate) for first, _ in chosen if first])
+        undecided = [sweeps for sweeps, (first, _) in zip(compared, chosen, strict=True) if first is None]
         screened = _fastest_screened(connection, (row.id for sweeps in undecided for row in sweeps))
         found = []
-        for sweeps, (trial, ties) in zip(compared, chosen, strict=True):
+        for sweeps, (first, ties) in zip(compared, chosen, strict=True):
             latest = sweeps[0]
-            trial = trial or max((screened[row.id] for row in sweeps if row.id in screened), key=_speed, default=None)
+            fastest = max((screened[row.id] for row in sweeps if row.id in screened), key=_speed, default=None)
+            trial = winners[first.sweep, first.candidate] if first else fastest
             found.append(
                 BestRow(
                     problem=named[latest.problem_id],
@@ -208,20 +210,46 @@ def best(
     return found
 
 
-def choose(finalists: Sequence[Trial]) -> tuple[Trial | None, int]:
+class Finalist(Protocol):
+    """What decides between finalists: a :class:`Trial` has it, and a row that is read faster."""
+
+    @property
+    def sweep(self) -> str: ...
+    @property
+    def candidate(self) -> str: ...
+    @property
+    def kernels(self) -> int: ...
+    @property
+    def source_lines(self) -> int: ...
+    @property
+    def control(self) -> bool: ...
+    @property
+    def tie(self) -> bool: ...
+    @property
+    def speedup(self) -> float | None: ...
+    @property
+    def speedup_low(self) -> float | None: ...
+    @property
+    def speedup_high(self) -> float | None: ...
+
+
+AnyFinalist = TypeVar("AnyFinalist", bound=Finalist)
+
+
+def choose(finalists: Sequence[AnyFinalist]) -> tuple[AnyFinalist | None, int]:
     """The best finalist that is no control, and how many others cannot be told from it (:func:`tied`)."""
     found = tied(finalists)
     return (found[0], len(found) - 1) if found else (None, 0)
 
 
-def tied(finalists: Sequence[Trial]) -> list[Trial]:
+def tied(finalists: Sequence[AnyFinalist]) -> list[AnyFinalist]:
     """The finalists that are no controls and cannot be told from the fastest of these, the best first.
 
     Where intervals overlap, it is a tie: then fewer kernels, fewer lines of source and the smaller id win. Within one
     sweep its own verdict on ties counts, made from interleaved samples. Of a candidate that was a finalist of several
     sweeps, the first result given counts.
     """
-    first: dict[str, Trial] = {}
+    first: dict[str, AnyFinalist] = {}
     for trial in finalists:
         if not trial.control:
             first.setdefault(trial.candidate, trial)
@@ -230,25 +258,38 @@ def tied(finalists: Sequence[Trial]) -> list[Trial]:
     return sorted(found, key=lambda trial: (trial.kernels, trial.source_lines, trial.candidate))
 
 
-def _speed(trial: Trial) -> float:
+def _speed(trial: Finalist) -> float:
     return trial.speedup or 0.0
 
 
-def _is_tie(trial: Trial, fastest: Trial) -> bool:
+def _is_tie(trial: Finalist, fastest: Finalist) -> bool:
     if trial.sweep == fastest.sweep:
         return trial.tie
     return (trial.speedup_high or 0.0) >= (fastest.speedup_low or 0.0)
 
 
-def _finalists(connection: Connection, problem_of: Mapping[str, str]) -> dict[str, list[Trial]]:
+def _finalists(connection: Connection, problem_of: Mapping[str, str]) -> dict[str, list[Finalist]]:
     """The right finalists of the sweeps given, by problem, in the order of the sweeps given."""
-    query = _right().where(models.Trial.final.is_(True))
-    trials = [_to_trial(row) for row in _in_chunks(connection, query, models.Trial.sweep_id, problem_of)]
+    trial, candidate = models.Trial, models.Candidate
+    named = (trial.sweep_id.label("sweep"), trial.candidate_id.label("candidate"))
+    figures = (trial.speedup, trial.speedup_low, trial.speedup_high, trial.tie)
+    query = select(*named, *figures, candidate.kernels, candidate.source_lines, candidate.control)
+    query = query.join(candidate, candidate.id == trial.candidate_id)
+    query = query.where(trial.final.is_(True), trial.status == Status.OK.value, trial.speedup.is_not(None))
     place = {sweep: number for number, sweep in enumerate(problem_of)}
-    found: dict[str, list[Trial]] = {}
-    for trial in sorted(trials, key=lambda trial: place[trial.sweep]):
-        found.setdefault(problem_of[trial.sweep], []).append(trial)
+    rows_found = _in_chunks(connection, query.order_by(trial.speedup.desc()), trial.sweep_id, problem_of)
+    found: dict[str, list[Finalist]] = {}
+    for row in sorted(rows_found, key=lambda row: place[row.sweep]):
+        found.setdefault(problem_of[row.sweep], []).append(row)
     return found
+
+
+def _trials_of(connection: Connection, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Trial]:
+    """These candidates of these sweeps, by sweep and candidate."""
+    wanted, table = set(keys), models.Trial
+    query = _select_trials().where(table.candidate_id.in_({candidate for _, candidate in keys}))
+    trials = map(_to_trial, _in_chunks(connection, query, table.sweep_id, {sweep for sweep, _ in keys}))
+    return {(trial.sweep, trial.candidate): trial for trial in trials if (trial.sweep, trial.candidate) in wanted}
 
 
 def _compared(
