@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any
 
 #: What makes a server fast whose data nobody needs after a crash.
-_FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "listen_addresses": ""}
+_FAST = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "autovacuum": "off",
+    "listen_addresses": "",
+}
 
 #: PostgreSQL refuses to run as root: users that it may run as there, the first that exists.
 _USERS = ("postgres", "nobody")
