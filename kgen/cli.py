@@ -666,7 +666,7 @@ def sql(query: str | None, schema: bool, listing: Listing) -> None:
     QUERY is one SELECT, or - to read it from standard input. The database is opened so that nothing can be changed.
     """
     from kgen.store import sql as asking
-    from kgen.views import plain, tables
+    from kgen.views import tables
 
     if schema:
         listing.answer(asking.schema(), lambda console: console.out(asking.schema_page()), rows=asking.columns())
