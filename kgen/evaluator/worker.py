@@ -85,7 +85,7 @@ class Subject:
         self.held: list[tuple[torch.Tensor, torch.Tensor]] = []  # the latest outputs, as they are and as they were
         self.flush_buffer: torch.Tensor | None = None
         self.output: Arena | DeviceArena | None = None
-        self.generators = [torch.default_generator, *(torch.cuda.default_generators if self.cuda else ())]
+        self.generators: list[torch.Generator] = []
         self.returned: Callable[[Any], None] = lambda output: None  # looks at what a forward left behind
 
     # ---- loading -------------------------------------------------------------------------------------------
@@ -99,6 +99,8 @@ class Subject:
         state_arena.close()
         init_arena.close()
         self.modes = request["modes"]
+        # Those of GPUs are there only once CUDA has started.
+        self.generators = [torch.default_generator, *(torch.cuda.default_generators if self.cuda else ())]
         if "baseline" in request:
             make = _baseline(request)
         else:
