@@ -266,11 +266,17 @@ class Evaluator:
     def health(self) -> Health:
         """Whether the problem's gate can tell right from wrong."""
         if self._health is None:
-            oracle = self._asked()
-            with self._lock.working():
-                reply, _ = oracle.ask("health")
-            self._health = Health(tuple(reply["passed"]))
+            try:
+                self._health = self._found_health()
+            except EvaluatorError:  # another thread may have ended the oracle, because of its candidate
+                self._health = self._found_health()
         return self._health
+
+    def _found_health(self) -> Health:
+        oracle = self._asked()
+        with self._lock.working():
+            reply, _ = oracle.ask("health")
+        return Health(tuple(reply["passed"]))
 
     def _asked(self) -> OracleClient:
         self._alive()
