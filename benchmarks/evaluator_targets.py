@@ -64,9 +64,9 @@ _WAITS = {
 
 
 def open_evaluator(case: str, device: str, home: Path) -> Evaluator:
-    name, overrides, mode = CASES[case]
-    overrides = CPU_SIZES if device == "cpu" else overrides
-    problem = read_problem(name, {key: str(value) for key, value in overrides.items()}, mode)
+    swept = CASES[case]
+    sizes = CPU_SIZES if device == "cpu" else swept.sizes
+    problem = read_problem(swept.problem, {name: str(size) for name, size in sizes.items()}, swept.mode)
     return Evaluator(problem, device=device, accuracy=Accuracy.FP32, home=home, baselines=("eager",), notice=print)
 
 
