@@ -700,12 +700,14 @@ def prune(problem: str | None, failed: bool, even_best: bool, yes: bool, listing
         raise click.UsageError("say what to drop: PROBLEM, a filter or --failed", click.get_current_context())
     with _store(listing.db) as store:
         name = lookup.problem_name(problem) if problem else None
-        found = pruning.prune(
-            store, name=name, among=listing.among, failed=failed, even_best=even_best, really=yes
-        )
+        found = pruning.prune(store, name=name, among=listing.among, failed=failed, even_best=even_best, really=yes)
     if yes:
         paths.remove_files(found.candidates, found.logs)
-    listing.answer(plain.pruned(found, yes), lambda console: tables.pruned(console, found, yes), rows=[found.rows])
+    listing.answer(
+        plain.pruned(found, yes),
+        lambda console: tables.pruned(console, found, yes, listing.rows),
+        rows=[found.rows],
+    )
     if not yes and not found.nothing:
         click.echo("nothing was dropped yet: the same command with --yes does it", err=True)
 

@@ -441,7 +441,7 @@ def test_history_shows_no_more_than_its_limit(won: Filled) -> None:
 
 def test_show_sweep_tells_leaders_failures_and_rejections(won: Filled) -> None:
     out = kgen("show", won.sweep[:8]).out
-    for fact in (candidate("winner").id[:12], "row 3 is off", "1024 at most", "1 of 10 combinations timed, 1 failed, 1 rejected"):
+    for fact in (candidate("winner").id[:12], "row 3 is off", "1024 at most", "batch_size=8", "1 of 10 combinations timed, 1 failed, 1 rejected"):
         assert fact in out
 
 
@@ -582,6 +582,14 @@ def test_prune_shows_first_and_drops_when_told(won: Filled, kgen_home: Path) -> 
     assert kgen("prune", "--failed", "--yes", "--json").json["rows"]["trial"] == 1
     assert kgen("history", "--json").json[0]["counts"] == {"ok": 1}
     assert not source.exists()
+
+
+def test_prune_lists_no_more_sweeps_than_its_limit(filled: Filled) -> None:
+    for _ in range(3):
+        filled.sweep = filled.start()
+        filled.store.finish_sweep(filled.sweep, "failed", 1.0, None)
+    out = kgen("prune", "--status", "failed", "--limit", "1").out
+    assert "sweeps, with all of them: 3, of which 1 are" in out and out.count("made_up, train mode") == 1
 
 
 def test_prune_keeps_files_that_lie_elsewhere(filled: Filled, folder: Path) -> None:

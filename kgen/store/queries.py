@@ -12,7 +12,7 @@ from sqlalchemy.orm import aliased
 
 from kgen.errors import NotFoundError
 from kgen.evaluator.protocol import BASELINES, Accuracy, Depth, Environment, Status, Timing
-from kgen.problem import Problem
+from kgen.problem import Problem, sizes
 from kgen.store import models, rows
 from kgen.store.results import (
     BestRow,
@@ -347,8 +347,10 @@ def sweep(store: Store, sweep_id: str, leaders: int | None = None) -> SweepDetai
         fastest = fastest.order_by(models.Trial.final.desc(), models.Trial.speedup.desc()).limit(leaders)
         trials = tuple(_to_trial(row) for row in connection.execute(fastest))
         measured = _baselines(connection, [sweep_id]).get(sweep_id, {})
+        source = select(models.Problem.source).where(models.Problem.id == row.problem.id)
         return SweepDetail(
             row=row,
+            sizes=sizes(connection.execute(source).scalar_one()),
             baselines=next((trial.baselines for trial in trials if trial.baselines), measured),
             leaders=trials,
             failures=_failures(connection, sweep_id),

@@ -149,9 +149,11 @@ class Rejections:
 
 @dataclass(frozen=True)
 class SweepDetail:
-    """One sweep in full. ``taken_over`` counts evaluations that an earlier sweep had made."""
+    """One sweep in full. ``sizes`` are the problem's constants; ``taken_over`` counts evaluations that an earlier sweep
+    had made."""
 
     row: SweepRow
+    sizes: Mapping[str, Any]
     baselines: Mapping[str, float]
     leaders: tuple[Trial, ...]
     failures: tuple[Failures, ...]

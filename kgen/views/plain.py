@@ -112,6 +112,7 @@ def sweep_detail(detail: SweepDetail, plans: Sequence[Plan]) -> dict[str, Any]:
     """One sweep in full, with what the parameters of each plan did."""
     return {
         **sweep_row(detail.row),
+        "sizes": detail.sizes,
         "taken_over": detail.taken_over,
         "baselines": detail.baselines,
         "leaders": [_trial(item) for item in detail.leaders],

@@ -118,6 +118,7 @@ def sweep(console: Console, detail: SweepDetail, plans: Sequence[Plan]) -> None:
     facts = (
         (row.kind, f"{row.id}, {row.state}, begun {text.moment(row.started_at)}, took {text.duration(row.seconds)}"),
         ("problem", problem_title(row.problem)),
+        ("sizes", text.params(detail.sizes)),
         ("machine", f"{row.device}: {text.environment(row.environment)}"),
         ("environment", row.environment.id),
         ("class", f"accuracy {row.accuracy}"),
@@ -236,19 +237,22 @@ def _compared(items: Sequence[Comparison]) -> Table:
     return table
 
 
-def pruned(console: Console, found: Pruned, really: bool) -> None:
-    """What was dropped, or would be."""
-    if found.sweeps or found.of_failed:
-        console.print("sweeps, with all of them:" if found.sweeps else "failed candidates of:")
-        sweeps(console, found.sweeps or found.of_failed)
-    if found.kept:
-        console.print("kept, since they have the best of their problem (--even-best drops them, too):")
-        sweeps(console, found.kept)
-    rows = [(name, count) for name, count in found.rows.items() if count]
+def pruned(console: Console, found: Pruned, really: bool, limit: int) -> None:
+    """What was dropped, or would be; of the sweeps as many as ``limit``."""
+    listed = {
+        "sweeps, with all of them": found.sweeps,
+        "failed candidates of": found.of_failed,
+        "kept, since they have the best of their problem (--even-best drops them, too)": found.kept,
+    }
+    for heading, rows in listed.items():
+        if rows:
+            console.print(f"{heading}: {len(rows)}" + (f", of which {limit} are" if len(rows) > limit else ""))
+            sweeps(console, rows[:limit])
+    counts = [(name, count) for name, count in found.rows.items() if count]
     table = grid("> dropped" if really else "> would go", "rows of")
-    for name, count in rows:
+    for name, count in counts:
         table.add_row(str(count), name)
-    console.print(table if rows else "there is nothing to drop")
+    console.print(table if counts else "there is nothing to drop")
 
 
 def imported(console: Console, found: Imported) -> None:
