@@ -5,15 +5,20 @@
 The sweeps are those of ``recorded/``, made by ``record_sweep.py``: every point of a space, timed. A strategy is asked
 for points and told the recorded times; a point counts as one evaluation, right or not. The best is that of every point,
 not of those that a strategy would try in the end.
+
+Spaces are declared with the likeliest values first, and most strategies begin there. So each is tried twice: as declared,
+and with the plans, and the combinations of each kernel, in an order drawn anew for each seed, where the first is any.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import random
 import statistics
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from _record import Cell, record
@@ -57,6 +62,22 @@ def read(path: Path) -> Sweep:
     return Sweep(path.stem, kept["noise"], options, times)
 
 
+def shuffled(sweep: Sweep, seed: int) -> Sweep:
+    """The same sweep with its options, and the combinations of its kernels, in a drawn order."""
+    draw = random.Random(seed)
+    kernels: dict[KernelSpace, KernelSpace] = {}
+    for kernel in distinct_kernels(sweep.options):
+        kernels[kernel] = KernelSpace(kernel.name, draw.sample(list(kernel), len(kernel)))
+    places = draw.sample(range(len(sweep.options)), len(sweep.options))
+    options = [replace(sweep.options[n], kernels=tuple(kernels[k] for k in sweep.options[n].kernels)) for n in places]
+
+    def moved(point: Point) -> Point:
+        of = sweep.options[point.option].kernels
+        return Point(places.index(point.option), tuple(kernels[k].index(k[i]) for k, i in zip(of, point.choice)))
+
+    return replace(sweep, options=tuple(options), times={moved(point): ms for point, ms in sweep.times.items()})
+
+
 def needed(sweep: Sweep, strategy: str, seed: int) -> int | None:
     """Evaluations until one is within ``NEAR`` of the best; ``None`` where the strategy ends before."""
     search, enough = STRATEGIES[strategy](sweep.options, seed), NEAR * sweep.best
@@ -71,10 +92,11 @@ def needed(sweep: Sweep, strategy: str, seed: int) -> int | None:
     raise AssertionError(f"{strategy} asked for more points than there are")
 
 
-def compared(sweep: Sweep, strategy: str, seeds: int) -> dict[str, Cell]:
+def compared(sweep: Sweep, strategy: str, order: str, seeds: int) -> dict[str, Cell]:
     """A row of the table: the median over the seeds, the quartiles, and the milliseconds that the strategy itself took."""
+    sweeps = [shuffled(sweep, seed) if order == "drawn" else sweep for seed in range(seeds)]
     started = time.process_time()
-    counts = [needed(sweep, strategy, seed) for seed in range(seeds)]
+    counts = [needed(of, strategy, seed) for seed, of in enumerate(sweeps)]
     spent = time.process_time() - started
     found = sorted(len(sweep.times) if count is None else count for count in counts)
     return {
@@ -82,6 +104,7 @@ def compared(sweep: Sweep, strategy: str, seeds: int) -> dict[str, Cell]:
         "points": len(sweep.times),
         "kernels' combinations": sum(map(len, distinct_kernels(sweep.options))),
         "within 2%": sum(ms is not None and ms <= NEAR * sweep.best for ms in sweep.times.values()),
+        "order": order,
         "strategy": strategy,
         "median": statistics.median(found),
         "a quarter needs at most": found[len(found) // 4],
@@ -108,13 +131,15 @@ def main() -> None:
     asked = parser.parse_args()
     sweeps = [read(path) for path in asked.files or sorted(RECORDED.glob("*.json"))]
     strategies = [name for name in asked.strategies or STRATEGIES if installed(name)]
-    rows = [compared(sweep, strategy, asked.seeds) for sweep in sweeps for strategy in strategies]
+    tried = itertools.product(sweeps, ("declared", "drawn"), strategies)
+    rows = [compared(sweep, strategy, order, asked.seeds) for sweep, order, strategy in tried]
     noise = ", ".join(f"{sweep.name} {sweep.noise:.1%}" for sweep in sweeps)
     notes = (
         f"Evaluations until one is within {NEAR - 1:.0%} of the fastest of all points: median and quartiles over "
         f"{asked.seeds} seeds. `never`: the strategy ended without one, and counts as all points. `points` is the product of "
         "the kernels' combinations summed over the plans, `kernels' combinations` their sum, `within 2%` how many points "
-        "are near enough. Replayed from `recorded/` without a device: each point always takes what was recorded. The "
+        "are near enough. `declared`: the space as kgen declares it, the likeliest values first, where most strategies "
+        "begin; `drawn`: plans and combinations in an order drawn for each seed. Replayed from `recorded/` without a device: each point always takes what was recorded. The "
         f"recorded times are uncertain by (median difference of two halves of the rounds) {noise}."
     )
     record("search_strategies", "Evaluations that each search strategy needs", rows, notes)

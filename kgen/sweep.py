@@ -180,7 +180,8 @@ class _Sweep:
 
     @property
     def budget(self) -> int:
-        return self.request.budget or DEFAULT_BUDGET[self.design.hardware.device_type]
+        asked = self.request.strategy and STRATEGIES[self.request.strategy].most(self.design.options)
+        return self.request.budget or asked or DEFAULT_BUDGET[self.design.hardware.device_type]
 
     @cached_property
     def strategy(self) -> str:

@@ -171,6 +171,10 @@ def test_exhaustive_asks_for_a_sum_of_points() -> None:
     assert options[0].size == 36**4
 
 
+def test_exhaustive_alone_has_an_end_before_every_point() -> None:
+    assert {name for name, strategy in STRATEGIES.items() if strategy.most(OPTIONS) is not None} == {"exhaustive"}
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_exhaustive_finds_the_best_of_kernels_that_do_not_influence_each_other(seed: int) -> None:
     times = additive(OPTIONS, seed)
@@ -209,6 +213,13 @@ def values_in_common(point: Point) -> set[int]:
 @EVERY
 def test_kernels_have_the_same_value_of_a_common_parameter(name: str) -> None:
     assert all(len(values_in_common(point)) == 1 for point in asked(STRATEGIES[name]([FILE])))
+
+
+@EVERY
+def test_kernels_of_the_same_name_and_other_values_are_told_apart(name: str) -> None:
+    other = Option("other", (KernelSpace("map", [{"tile": 8, "bits": 256}, {"tile": 16, "bits": 512}]),), common="bits")
+    found = asked(STRATEGIES[name]([FILE, other]))
+    assert len({point for point in found if point.option == 1}) == 2
 
 
 @EVERY

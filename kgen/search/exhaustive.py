@@ -35,9 +35,8 @@ class Exhaustive(Strategy):
         self._tunings: dict[KernelSpace, _Tuning] = {}
         self._wanted = self._walk()
 
-    @staticmethod
-    def most(options: Sequence[Option]) -> int:
-        """How many points it asks for at most, besides the first ones."""
+    @classmethod
+    def most(cls, options: Sequence[Option]) -> int:
         verified = sum(len(option.values) for option in options if option.kernels)
         return len(options) + sum(map(len, distinct_kernels(options))) + verified
 

@@ -38,6 +38,11 @@ class Strategy(ABC):
         self._count: Counter[int] = Counter()  # points asked for, by option
 
     @classmethod
+    def most(cls, options: Sequence[Option]) -> int | None:
+        """How many points it asks for at most; ``None`` where it asks for every one in the end."""
+        return None
+
+    @classmethod
     def require(cls) -> None:
         """Raises :class:`kgen.errors.InputError` where what the strategy needs is not installed."""
 
