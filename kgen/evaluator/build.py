@@ -42,6 +42,7 @@ _ENVIRONMENT = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH",
                 "CUDA_HOME", "CUDA_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "TORCH_CUDA_ARCH_LIST")
 _LOCK_POLL_SECONDS = 0.02
 _FILE_BYTES, _PROCESSES = 4 << 30, 512  # limits of a build
+_NICENESS = 5  # of compilers that run beside timings, which then get a processor first
 _REASON_CHARACTERS = 300
 
 
@@ -220,7 +221,7 @@ class Builder:
 
     def _options(self) -> dict[str, Any]:
         return {"directory": str(self.directory), "walled": True, "build_bytes": self._limits.build_bytes,
-                "arch_list": self._arch_list}
+                "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS}
 
     def _compile(self, extension: Extension, log: Path, held: int) -> tuple[bool, str, list[str]]:
         """Run the compilers in a process of their own, which holds ``held``, too; whether they succeeded, what went
@@ -254,6 +255,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         writable=[folder], devices=[Path(os.devnull)], user=options["user"], mounts=options["mounts"],
         address_space=None, file_bytes=_FILE_BYTES, folder_bytes=None, processes=_PROCESSES))
     walls.limit_memory(options["build_bytes"])
+    os.nice(options["niceness"])
     # Loading a library runs its constructors: that is for a worker, behind its walls.
     cpp_extension._import_module_from_library = lambda *_: None
     cuda = {"cuda_sources": request["cuda_source"], "extra_cuda_cflags": list(request["cuda_flags"])}

@@ -202,7 +202,7 @@ class Limits:
     host_bytes: int = 16 << 30
     scratch_bytes: int = 1 << 30  #: for each of the folders that it may write to
     processes: int = 512  #: processes and threads, beside four threads for each CPU
-    device_share: float = 0.5  #: of a GPU's memory, through PyTorch's allocator
+    device_share: float = 0.5  #: of a GPU's memory, through PyTorch's allocator, of all that are judged at once
 
 
 @dataclass(frozen=True)

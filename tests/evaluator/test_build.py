@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -193,6 +194,24 @@ def test_no_build_runs_during_a_timing_on_the_cpu(tmp_path, evaluator):
         with lock.timing():
             assert not compiling(builder.directory)
         assert building.result().ok
+
+
+def test_compilers_that_run_beside_timings_give_way_to_them(tmp_path, evaluator, monkeypatch):
+    compiler = tmp_path / "c++"
+    compiler.write_text('#!/bin/sh\necho "at niceness $(nice)" >&2\nexec g++ "$@"\n')
+    compiler.chmod(0o755)
+    for folder in tmp_path.parents[:3]:
+        folder.chmod(folder.stat().st_mode | 0o055)
+    monkeypatch.setenv("CXX", str(compiler))
+    locks = {"alone": DeviceLock("device", folder=tmp_path), "beside": None}
+    with closing(Server(evaluator.home, {})) as server:  # which knows the compiler
+        logs = {
+            name: Builder(evaluator.home, "cpu", evaluator.environment.arch, server, lock=lock).build(
+                render(kernel=KERNEL + f"\n// {name}\n")).log
+            for name, lock in locks.items()
+        }
+    assert f"at niceness {os.nice(0)}\n" in Path(logs["alone"]).read_text()
+    assert f"at niceness {os.nice(0) + 5}\n" in Path(logs["beside"]).read_text()
 
 
 def test_whoever_waits_for_a_build_is_let_go_when_the_evaluator_closes(tmp_path, evaluator):
