@@ -423,5 +423,5 @@ def _name(variant: Variant, steps: Sequence[Step]) -> str:
             parts.append(step.label(graph))
         elif graph.node(step.node).op not in _UNNAMED:
             parts.append(f"{_label(graph.node(step.node))}(library)")
-    shown = [r for r in variant.rewrites if r not in ("drop_identity", "split_batchnorm")]
+    shown = [r for r in variant.rewrites if r not in ("drop_identity", "matmul_to_linear", "split_batchnorm")]
     return " + ".join(parts) + (f" after {', '.join(shown)}" if shown else "")

@@ -1,6 +1,7 @@
 """The named rewrites: algebraic changes of a graph that keep its value.
 
     drop_identity             what returns its operand (dropout in eval mode, detach, views to the same shape) goes
+    matmul_to_linear          x @ w.t() becomes a linear layer: the transpose goes
     merge_scalar_factors      x * 2.0, x + x, x / 4.0, -x after one another become one factor
     batchnorm_to_affine       batch norm in eval mode becomes x * scale + shift for each feature
     split_batchnorm           batch norm in train mode becomes statistics over the batch, then a normalisation
@@ -15,6 +16,7 @@ that a rewrite swallows is left alone. :func:`variants` lists the combinations w
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import Callable
 
@@ -38,6 +40,27 @@ def drop_identity(graph: OpGraph) -> OpGraph:
         source = node.inputs[0] if node.inputs else None
         if isinstance(source, str) and (OPS.get(node.op, OPS["add"]).kind == "identity" or _factor(node) == (source, 1)):
             graph = graph.without(node.name, source)
+    return graph
+
+
+#: Operators that transpose a matrix, as they are called.
+_TRANSPOSES = re.compile(r"torch\.ops\.aten\.((t|numpy_T|mT)\.default\(\{0\}\)|transpose\.int\(\{0\}, (0, 1|1, 0|-2, -1|-1, -2)\))")
+
+
+def matmul_to_linear(graph: OpGraph) -> OpGraph:
+    """A product with the transpose of a matrix, and a bias for each column, as a linear layer."""
+    for node in graph.nodes:
+        if node.op not in ("matmul", "mm", "addmm"):
+            continue
+        x, right, *bias = node.inputs
+        turned = graph.producer(right)
+        if turned is None or not _TRANSPOSES.fullmatch(turned.call) or len(turned.type.shape) != 2:
+            continue
+        if len(graph.type(x).shape) < 2 or any(graph.type(b).shape != node.type.shape[-1:] for b in bias):
+            continue
+        inputs = (x, turned.inputs[0], *bias)
+        call = f"F.linear({', '.join(f'{{{i}}}' for i in range(len(inputs)))})"
+        graph = graph.with_node(replace(node, op="linear", inputs=inputs, call=call, attrs=()))
     return graph
 
 
@@ -175,6 +198,7 @@ REWRITES: dict[str, Rewrite] = {
     f.__name__: f
     for f in (
         drop_identity,
+        matmul_to_linear,
         merge_scalar_factors,
         batchnorm_to_affine,
         split_batchnorm,
@@ -186,11 +210,19 @@ REWRITES: dict[str, Rewrite] = {
 
 #: Combinations worth planning for, the plainest first; those that come to the same graph count once.
 PIPELINES = (
-    ("drop_identity",),
-    ("drop_identity", "batchnorm_to_affine", "split_batchnorm"),
-    ("drop_identity", "merge_scalar_factors", "batchnorm_to_affine", "split_batchnorm", "merge_affine"),
+    ("drop_identity", "matmul_to_linear"),
+    ("drop_identity", "matmul_to_linear", "batchnorm_to_affine", "split_batchnorm"),
     (
         "drop_identity",
+        "matmul_to_linear",
+        "merge_scalar_factors",
+        "batchnorm_to_affine",
+        "split_batchnorm",
+        "merge_affine",
+    ),
+    (
+        "drop_identity",
+        "matmul_to_linear",
         "merge_scalar_factors",
         "batchnorm_to_affine",
         "merge_affine",

@@ -222,7 +222,7 @@ self.u, self.v = nn.Parameter(torch.randn(1, 12, 20)), nn.Parameter(torch.randn(
         ("return torch.matmul(x, self.w).relu()", "gemm[matmul, relu]"),
         ("return torch.mm(x, self.w) + self.b", "gemm[mm, add]"),
         ("return torch.addmm(self.b, x, self.w).sum(dim=1)", "gemm[addmm] + row[sum]"),
-        ("return (x @ self.w).relu().softmax(dim=1) @ self.w.t()", "t(library) + gemm[matmul, relu] + row[softmax] + gemm[matmul]"),
+        ("return (x @ self.w).relu().softmax(dim=1) @ self.w.t()", "gemm[matmul, relu] + row[softmax] + gemm[linear]"),
     ],
 )  # fmt: skip
 def test_products_with_columns_of_a_weight_are_of_our_own(forward: str, plan: str) -> None:

@@ -86,6 +86,8 @@ APPLIES = {
     "a division by one goes": ("return F.relu(x / 1.0)", "", None, "eval", (), "drop_identity", ["relu"]),
     "a view to the same shape goes": ("return F.relu(x.view(6, 20))", "", None, "eval", (), "drop_identity", ["relu"]),
     "a returned identity is its operand": ("return F.dropout(F.relu(x), 0.5, self.training)", "", None, "eval", (), "drop_identity", ["relu"]),
+    "a product with a transpose is a linear layer": ("return x @ self.w.t()", "self.w = nn.Parameter(torch.randn(30, 20))", None, "eval", (), "matmul_to_linear", ["linear"]),
+    "a product with a transpose and a bias is a linear layer": ("return torch.addmm(self.b, x, self.w.transpose(0, 1))", "self.w, self.b = nn.Parameter(torch.randn(30, 20)), nn.Parameter(torch.randn(30))", None, "eval", (), "matmul_to_linear", ["linear"]),
     "factors become one": ("return F.relu(x * 2.0 * 3.0)", "", None, "eval", (), "merge_scalar_factors", ["mul", "relu"]),
     "x + x is a factor of two": ("y = x * 1.5\nreturn F.relu(y + y)", "", None, "eval", (), "merge_scalar_factors", ["mul", "relu"]),
     "a sign is a factor": ("return F.relu(-(x * 3.0))", "", None, "eval", (), "merge_scalar_factors", ["mul", "relu"]),
@@ -117,6 +119,9 @@ APPLIES = {
 LEAVES_ALONE = {
     "dropout in train mode": ("return F.dropout(x, 0.5, self.training)", "", None, "train", (), "drop_identity"),
     "a view to another shape": ("return F.relu(x.view(-1))", "", None, "eval", (), "drop_identity"),
+    "a product with no transpose": ("return x @ self.w", "self.w = nn.Parameter(torch.randn(20, 30))", None, "eval", (), "matmul_to_linear"),
+    "products with the transposes of a batch": ("return x @ x.mT", "", "torch.randn(2, 3, 12)", "eval", (), "matmul_to_linear"),
+    "a transpose with a bias for each element": ("return torch.addmm(x, x, self.w.t())", "self.w = nn.Parameter(torch.randn(20, 20))", None, "eval", (), "matmul_to_linear"),
     "a factor that is used twice": ("y = x * 2.0\nreturn y * 3.0, F.relu(y)", "", None, "eval", (), "merge_scalar_factors"),
     "a factor that is returned": ("y = x * 2.0\nreturn y * 3.0, y", "", None, "eval", (), "merge_scalar_factors"),
     "a divisor that is no power of two": ("return F.relu(x) / 3.0 * 3.0", "", None, "eval", (), "merge_scalar_factors"),
