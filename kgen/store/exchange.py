@@ -33,6 +33,11 @@ _BATCH = 200  #: rows that are written at once
 #: All tables, what is named before what names it.
 _TABLES: Mapping[str, Table] = {table.name: table for table in models.Base.metadata.sorted_tables}
 
+#: What the models say of each column.
+_ANNOTATIONS = {m.local_table.name: m.class_.__annotations__ for m in models.Base.registry.mappers}
+
+_LARGEST = 2**31 - 1  #: what a column of integers holds on every database
+
 Row = Mapping[str, Any]
 
 
@@ -187,7 +192,7 @@ class _Reader:
             self.number += 1
             try:
                 item = json.loads(line.decode(), parse_constant=_refuse)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise self._wrong(f"is no JSON ({error})") from error
             if not isinstance(item, dict):
                 raise self._wrong("is no JSON object")
@@ -242,13 +247,22 @@ def _value(column: Column[Any], row: Row) -> Any:
         return None
     if isinstance(column.type, models.UtcDateTime):
         return datetime.fromisoformat(value)
-    if isinstance(column.type, JSON):
-        return value
-    wanted = column.type.python_type
-    fits = isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
-    if not fits and not (wanted is float and isinstance(value, int) and not isinstance(value, bool)):
+    wanted = _python_type(column)
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not (is_whole if wanted is int else isinstance(value, wanted) or (wanted is float and is_whole)):
         raise ValueError(f"{column.table.name}.{column.name} is {wanted.__name__}, not {value!r}")
+    if wanted is int and abs(value) > _LARGEST:
+        raise ValueError(f"{column.table.name}.{column.name} is too large: {value}")
+    if wanted is str:
+        value.encode()  # half of a surrogate pair is no text
     return value
+
+
+def _python_type(column: Column[Any]) -> type:
+    """What the values of a column are in Python; of a column of JSON, what its model says."""
+    if not isinstance(column.type, JSON):
+        return column.type.python_type
+    return list if "list[" in _ANNOTATIONS[column.table.name][column.name] else dict
 
 
 # What has to hold of a row, beyond the types of its columns ----------------------------------------------------
