@@ -4,9 +4,9 @@
 
 `timing_resolution`: in each run an evaluator of its own judges the same file twice in full (as two candidates that
 differ in a comment), and a third time made 3% slower in total; the three and eager are timed interleaved. Counted are
-the runs in which the copies are called a tie and the slower one is told apart, and the pairs of runs whose speedups over
-eager agree within 1%. Runs share one build, and some go on beside each other in processes of their own: what they time,
-and what would disturb a timing, waits at the device's lock as it does for everybody.
+the runs in which the copies are called a tie and the slower one is told apart, and the pairs of runs whose speedups
+over eager agree within 1%. Runs share one build, and some go on beside each other in processes of their own: what they
+time, and what would disturb a timing, waits at the device's lock as it does for everybody.
 
 `evaluation_cost`: seconds by phase for candidates that are built already.
 """
@@ -67,7 +67,7 @@ def open_evaluator(case: str, device: str, home: Path) -> Evaluator:
     swept = CASES[case]
     sizes = CPU_SIZES if device == "cpu" else swept.sizes
     problem = read_problem(swept.problem, {name: str(size) for name, size in sizes.items()}, swept.mode)
-    return Evaluator(problem, device=device, accuracy=Accuracy.FP32, home=home, baselines=("eager",), notice=print)
+    return Evaluator(problem, device=device, accuracy=swept.accuracy, home=home, baselines=("eager",), notice=print)
 
 
 def candidates(evaluator: Evaluator, count: int) -> list[Candidate]:
@@ -100,15 +100,24 @@ def prepared(device: str, home: Path) -> list[Candidate]:
         return copies(candidate, median_ms(judged.timing))
 
 
-def one_run(device: str, home: Path, seconds: float, files: Sequence[Candidate]) -> dict[str, float | str | bool]:
+def one_run(device: str, home: Path, seconds: float, files: Sequence[Candidate]) -> dict[str, float | str | None]:
     """One evaluator's life: the same file twice and a slower one, judged and then timed interleaved."""
+    lost = []
     with open_evaluator("gelu_softmax", device, home) as evaluator:
         builder = evaluator.builder()
         entries = [(candidate, builder.build(candidate.source)) for candidate in files]
-        for entry in entries:
-            judged = evaluator.evaluate(*entry)
-            assert judged.status is Status.OK, judged.reason
-        timings = {t.subject: t for t in evaluator.finals(entries, seconds=seconds)}
+        judged = [evaluator.evaluate(*entry) for entry in entries]
+        lost += [evaluation.reason for evaluation in judged if evaluation.status is not Status.OK]
+        found = evaluator.finals(entries, seconds=seconds, failed=lambda _, failure: lost.append(failure.reason))
+    return {"lost": "; ".join(lost)} | (dict.fromkeys(_MEASURED) if lost else _measured(files, found))
+
+
+_MEASURED = ("copies", "copies told apart", "3% slower", "slower told apart", "ratio", "speedup", "ms")
+
+
+def _measured(files: Sequence[Candidate], found: Sequence[Timing]) -> dict[str, float | str]:
+    """What a run came to, by the names of :data:`_MEASURED`."""
+    timings = {timing.subject: timing for timing in found}
     one, two, slower = (timings[candidate.id] for candidate in files)
     return {
         "copies": _shown(one, two), "copies told apart": verdict(ratio_interval(one, two)) in ("faster", "slower"),
@@ -131,15 +140,17 @@ def resolution(device: str, runs: int, seconds: float, parallel: int, home: Path
         for number, run in enumerate(as_completed(waiting)):
             rows.append({"run": number, **run.result()})
             print(rows[-1], flush=True)
-    speedups = [row["speedup"] for row in rows]
+    speedups = [row["speedup"] for row in rows if row["speedup"]]
     pairs = list(zip(speedups[::2], speedups[1::2]))
     agreeing = sum(abs(a / b - 1) <= AGREEMENT for a, b in pairs)
+    ratio = median(row["ratio"] or 1 for row in rows)
+    tied = sum(row["copies told apart"] is False for row in rows)
+    told = sum(row["slower told apart"] is True for row in rows)
     notes = (
-        f"linear_gelu_softmax; {seconds:g} s of interleaved timing a run, each run an evaluator of its own, {parallel} "
-        f"beside each other.\n\n"
-        f"- the same file twice was called a tie in {sum(not row['copies told apart'] for row in rows)} of {runs}\n"
-        f"- a module made {SLOWER:.0%} slower (as measured: {median(row['ratio'] for row in rows):.4f}) was told apart "
-        f"in {sum(row['slower told apart'] for row in rows)} of {runs}\n"
+        f"linear_gelu_softmax; {seconds:g} s of interleaved timing a run, each run an evaluator of its own, "
+        f"{parallel} beside each other.\n\n"
+        f"- the same file twice was called a tie in {tied} of {runs}\n"
+        f"- a module made {SLOWER:.0%} slower (as measured: {ratio:.4f}) was told apart in {told} of {runs}\n"
         f"- speedups over eager agreed within {AGREEMENT:.0%} in {agreeing} of {len(pairs)} pairs of runs"
     )
     record(f"timing_resolution_{device}", "How well times are told apart", rows, notes)
@@ -179,12 +190,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="of interleaved timing in each run")
     parser.add_argument("--parallel", type=int, default=4, help="runs beside each other")
     parser.add_argument("--candidates", type=int, default=6, help="judged for each problem to see what it costs")
-    parser.add_argument("--case", action="append", choices=CASES, help="problems for the cost (default: all)")
+    parser.add_argument("--case", action="append", choices=CASES, help="problems for the cost (default: all of fp32)")
     arguments = parser.parse_args()
     find_own_tools()
     with tempfile.TemporaryDirectory() as folder:
         if arguments.candidates:
-            cost(arguments.device, arguments.candidates, arguments.case or list(CASES), Path(folder))
+            cases = arguments.case or [name for name, case in CASES.items() if case.accuracy is Accuracy.FP32]
+            cost(arguments.device, arguments.candidates, cases, Path(folder))
         if arguments.runs:
             resolution(arguments.device, arguments.runs, arguments.seconds, arguments.parallel, Path(folder))
 
