@@ -11,7 +11,7 @@ import postgres
 import pytest
 from click.testing import CliRunner
 from postgres import Server
-from samples import Filled, candidate, environment, start_writer
+from samples import Filled, candidate, environment, start_writer, timing
 
 from kgen.cli import main
 from kgen.errors import StoreBusyError, StoreError
@@ -155,3 +155,28 @@ def test_sweep_is_taken_up_by_one_of_two_machines(filled: Filled, url: str, monk
     monkeypatch.setattr(holder, "this_process", lambda: "elsewhere:1:2")
     with Store.open(url) as elsewhere, pytest.raises(StoreBusyError, match="running in another process"):
         elsewhere.reopen_sweep(filled.sweep)
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [
+        (["history", "--status", "ok", "--since", "1h"], "made_up"),
+        (["best"], "1.500x [1.400, 1.600]"),
+        (["show", "SWEEP"], "1 of 10 combinations timed"),
+        (["show", "CANDIDATE"], "winner"),
+        (["compare", "SWEEP", "SWEEP"], "the same"),
+        (["compare", "ENVIRONMENT", "ENVIRONMENT"], "the same"),
+        (["sql", "SELECT params ->> 'k0.block' AS block FROM candidate"], "128"),
+        (["prune", "--failed"], "there is nothing to drop"),
+        (["export-history"], '{"end":9}'),
+        (["doctor"], "database"),
+    ],
+)
+def test_command_answers_from_postgresql(filled: Filled, url: str, command: list[str], answer: str) -> None:
+    winner = candidate("winner")
+    filled.finish(winner, 1.4, 1.5, 1.6)
+    filled.store.add_timings(filled.sweep, filled.environment.id, Accuracy.FP32, [timing("eager", (3.0,))])
+    filled.store.finish_sweep(filled.sweep, "finished", 61.0, winner.id)
+    named = {"SWEEP": filled.sweep, "CANDIDATE": winner.id, "ENVIRONMENT": filled.environment.id}
+    result = CliRunner().invoke(main, [*(named.get(word, word) for word in command), "--db", url])
+    assert (result.exit_code, answer in result.stdout) == (0, True), result.output
