@@ -2,8 +2,9 @@
 
     python benchmarks/throughput.py [--device cuda] [--device cuda:0,cuda:1] [--budget 64] [--plain 2]
 
-Two sweeps for each device: one that has nothing built, one with ``--fresh`` that finds everything built. Each is a
-process as a user would start it. Counted are candidates that were validated and timed in that very sweep. The search is
+Two sweeps for each device: one that has nothing built, one with ``--fresh`` that finds everything built, which is why
+candidates are drawn at random: those of a search that learns depend on times. Each is a process as a user would start
+it. Counted are candidates that were validated and timed in that very sweep. The search is
 what is measured: a sweep is ended when its finals begin, which take the same time however many candidates there were.
 """
 
@@ -64,7 +65,8 @@ def sweep(device: str, home: Path, budget: int, baselines: str, *extra: str) -> 
     """Run ``kgen sweep`` until its finals begin."""
     kind = device.partition(":")[0]
     sizes = [word for name, value in SIZES[kind].items() for word in ("-D", f"{name}={value}")]
-    words = ["sweep", NAME, *sizes, "--device", device, "--budget", str(budget), "--baselines", baselines, "--json"]
+    words = ["sweep", NAME, *sizes, "--device", device, "--strategy", "random", "--budget", str(budget)]
+    words += ["--baselines", baselines, "--json"]
     environment = {**os.environ, "KGEN_HOME": str(home), "PYTHONPATH": str(ROOT)}
     environment.pop("KGEN_DB", None)
     started = time.monotonic()

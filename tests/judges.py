@@ -1,4 +1,4 @@
-"""Builders and judges without compilers and devices, for tests of what conducts them."""
+"""Designs, builders and judges without templates, compilers and devices, for tests of what conducts them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from samples import environment
 
 from kgen import hardware
 from kgen.candidate import Candidate
+from kgen.design import Design
 from kgen.evaluator.protocol import (
     Accuracy,
     BuildReport,
@@ -24,6 +25,7 @@ from kgen.evaluator.protocol import (
     Timing,
 )
 from kgen.problem import Problem
+from kgen.search import Point
 
 
 def number_of(text: str, below: int) -> int:
@@ -33,6 +35,13 @@ def number_of(text: str, below: int) -> int:
 
 def timing(subject: str, ms: float, depth: Depth = Depth.SCREEN) -> Timing:
     return Timing(subject, depth, "session", ((ms, ms), (ms, ms)))
+
+
+class CheapDesign(Design):
+    """Renders in no time."""
+
+    def candidate(self, point: Point) -> Candidate:
+        return Candidate(f"x = {point.option}, {point.choice}", self.choices[point.option].name, {}, "cpu", 1)
 
 
 @dataclass

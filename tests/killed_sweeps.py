@@ -16,26 +16,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
-from judges import CheapBuilder, CheapJudge, number_of
+from judges import CheapBuilder, CheapDesign, CheapJudge, number_of
 
 from kgen import events, sweep
-from kgen.candidate import Candidate
-from kgen.design import Design
 from kgen.evaluator.pool import DevicePool
 from kgen.problem import load, read_problem
-from kgen.search import Point
 
 BUDGET = 200
 DEVICES = 3
 #: A sweep is killed after so many verdicts, at most, and so many seconds more, at most; one of four sooner.
 MOST_VERDICTS, LONGEST = 1, 0.03
-
-
-class CheapDesign(Design):
-    """Renders in no time."""
-
-    def candidate(self, point: Point) -> Candidate:
-        return Candidate(f"x = {point.option}, {point.choice}", self.choices[point.option].name, {}, "cpu", 1)
 
 
 def main(folder: Path, kills: int) -> None:
