@@ -63,8 +63,11 @@ def _in_order(value: dict[Any, Any]) -> list[tuple[Any, Any]]:
 
 
 def _is_one_of(kind: type, kinds: tuple[type, ...]) -> bool:
-    """Whether ``kind`` is one of ``kinds`` itself: a class may claim to be equal to any."""
-    return any(kind is other for other in kinds)
+    """Whether ``kind`` is one of ``kinds`` itself: a class may claim to be equal to any, and builtins be replaced."""
+    for other in kinds:
+        if kind is other:
+            return True
+    return False
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -50,6 +50,15 @@ def test_a_claim_that_the_clock_does_not_bear_out_is_suspicious(claim):
     assert caught.value.status is Status.SUSPICIOUS
 
 
+@pytest.mark.parametrize("asked", ["arm", "fetch"])
+def test_an_output_that_changes_after_its_call_is_suspicious(asked):
+    subject = runner()
+    answer = subject.worker.ask
+    subject.worker.ask = lambda do, **request: answer(do, **request) | {"late": do == asked}
+    with pytest.raises(Failure, match="changed after forward returned"):
+        subject.call(random.Random(0), "event", checked=True)
+
+
 def test_bursts_fill_their_time_within_bounds():
     assert [calls_per_burst(ms, "cpu") for ms in (0.0, 0.001, 5.0, 500.0)] == [10, 10, 6, 2]
     assert [calls_per_burst(ms, "cuda") for ms in (0.0, 0.8, 5.0, 500.0)] == [10, 10, 3, 2]
