@@ -152,7 +152,7 @@ def main() -> None:
         else ""
     )
     notes = (
-        f"{NAME}, {', '.join(f'{k}={v}' for k, v in SIZES[kind].items())}; baselines: {arguments.baselines}. Candidates "
+        f"{NAME}, {', '.join(f'{k}={v}' for k, v in SIZES[kind].items())}; baselines: {arguments.baselines}; drawn candidates. Those "
         "that were validated and timed in that sweep, per minute of its search from the start of its process, and from "
         "its first verdict on; finals are left out. `builds`: what was built already." + compared
     )
