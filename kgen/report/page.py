@@ -24,15 +24,20 @@ _FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Detail:
-    """How much is told of each problem: ``cells`` of the grid that points are thinned by, ``leaders`` in the table."""
+    """How much is told of each problem.
+
+    ``cells`` is the grid that points are thinned by, ``behind`` that of the points behind the best so far, which has
+    ``lines`` for the latest sweeps; ``leaders`` are in the table. ``whole`` adds the parameters and the source.
+    """
 
     cells: int
+    behind: int
+    lines: int
     leaders: int
-    parameters: bool
-    source: bool
+    whole: bool
 
 
-FULL, BRIEF = Detail(48, 15, True, True), Detail(12, 5, False, False)
+FULL, BRIEF = Detail(48, 48, 6, 15, True), Detail(10, 4, 2, 5, False)
 
 MOST_IN_FULL = 8  #: problems; with more of them, each is told in brief, so that the page stays small
 
@@ -67,10 +72,10 @@ class Data:
             points=points,
             limits=limits,
             beyond=beyond,
-            tried=rows.tried(section, detail.cells),
-            steps=rows.steps(section),
+            tried=rows.tried(section, detail.lines, detail.behind),
+            steps=rows.steps(section, detail.lines),
             plans=tuple(rows.group(plan.whole) for plan in plans),
-            parameters=tuple(rows.parameters(plan) for plan in plans if plan.parameters and detail.parameters),
+            parameters=tuple(rows.parameters(plan) for plan in plans if plan.parameters and detail.whole),
             roofs=ceilings.roofs(section, basis) if basis else (),
             reached=ceilings.reached(section, basis) if basis else (),
             failures=tuple(map(rows.failure, section.failures)),
@@ -104,7 +109,7 @@ class Part:
     def of(cls, section: Section, detail: Detail) -> Part:
         """The part of a section."""
         leaders = table.leaders(section, detail.leaders)
-        source = highlight.html(section.source) if section.source is not None and detail.source else None
+        source = highlight.html(section.source) if section.source is not None and detail.whole else None
         return cls(section, detail, Data.of(section, detail), leaders, table.scale(leaders), source)
 
 

@@ -14,7 +14,6 @@ from kgen.report.words import meaning
 from kgen.store.results import Failures, Rejections, SweepRow, Trial
 from kgen.views import text
 
-MOST_LINES = 6  #: sweeps that have a line of their own: the latest
 BEYOND = 30.0  #: a limit of so many times the largest error is told in words: as a line it would flatten the rest
 
 
@@ -227,17 +226,17 @@ def described(trial: Trial, error: float | None) -> Described:
 # Best so far ---------------------------------------------------------------------------------------------------
 
 
-def tried(section: Section, cells: int) -> tuple[Point, ...]:
-    """The right candidates of the sweeps that have lines, thinned out."""
-    lines = {row.id for row in section.compared[:MOST_LINES]}
-    shown = [trial for trial in section.trials if trial.sweep in lines]
+def tried(section: Section, lines: int, cells: int) -> tuple[Point, ...]:
+    """The right candidates of the latest sweeps, of which ``lines`` are drawn, thinned out."""
+    latest = {row.id for row in section.compared[:lines]}
+    shown = [trial for trial in section.trials if trial.sweep in latest]
     thinned = thin(shown, cells, lambda trial: trial.number, speedup)
     return tuple(_point(section, trial, section.best.accuracy, count) for trial, count in thinned)
 
 
-def steps(section: Section) -> tuple[Step, ...]:
-    """The best so far of each sweep that has a line."""
-    return tuple(step for sweep in section.compared[:MOST_LINES] for step in _steps(section, sweep))
+def steps(section: Section, lines: int) -> tuple[Step, ...]:
+    """The best so far of each of the latest sweeps, of which ``lines`` are drawn."""
+    return tuple(step for sweep in section.compared[:lines] for step in _steps(section, sweep))
 
 
 def _steps(section: Section, sweep: SweepRow) -> list[Step]:

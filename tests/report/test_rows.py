@@ -64,12 +64,18 @@ def test_limits_near_the_points_are_lines_and_those_far_away_words(history: Hist
 def test_best_so_far_holds_each_candidate_that_was_faster_and_goes_on_to_the_end(history: History) -> None:
     for number, speedup in enumerate((1.0, 0.9, 1.2, 1.1)):
         history.add(speedup, block=number)
-    steps = [(step.number, step.speedup, step.improves) for step in rows.steps(one(history))]
+    steps = [(step.number, step.speedup, step.improves) for step in rows.steps(one(history), 6)]
     assert steps == [(1, 1.0, True), (3, 1.2, True), (4, 1.2, False)]
 
 
 def test_each_sweep_has_its_own_best_so_far(section: Section) -> None:
-    assert len({step.sweep for step in rows.steps(section)}) == 2
+    assert len({step.sweep for step in rows.steps(section, 6)}) == 2
+
+
+def test_only_the_latest_sweeps_are_drawn(section: Section) -> None:
+    latest = section.compared[0].id
+    assert {step.sweep[:12] for step in rows.steps(section, 1)} == {latest[:12]}
+    assert {latest[:12] in point.judged for point in rows.tried(section, 1, CELLS)} == {True}
 
 
 def test_best_candidate_is_among_the_points_however_many_lie_there(history: History) -> None:
