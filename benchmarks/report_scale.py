@@ -75,7 +75,7 @@ def drawn(file: Path, chromium: str | None) -> float | None:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page()
         start = time.perf_counter()
-        page.goto(file.as_uri())
+        page.goto(file.as_uri(), wait_until="commit")
         page.wait_for_selector("html[data-drawn=yes]", timeout=300_000)
         seconds = time.perf_counter() - start
         browser.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 import signal
@@ -589,6 +590,7 @@ def report(
     if problem is None and (overrides or mode):
         raise click.UsageError("-D and --mode need a PROBLEM", click.get_current_context())
     paths.check_writable(output)
+    gc.disable()  # a page is made of many small objects, and none is garbage before the end: a quarter of the time
     with _store(db) as store:
         chosen = None if problem is None else [lookup.find(store, problem, overrides, mode).id]
         wanted = Accuracy(accuracy) if accuracy else None

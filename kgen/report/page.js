@@ -15,6 +15,7 @@ async function draw(element, name, datasets, { params = {}, axes = {}, lines = 1
   for (const param of spec.params ?? []) param.value = params[param.name];
   for (const [channel, title] of Object.entries(axes)) spec.encoding[channel].title = title;
   (await views.get(element))?.finalize();
+  await new Promise((done) => setTimeout(done)); // lets the browser show what is drawn, and answer, in between
   const drawn = window.vegaEmbed(element, spec, options);
   views.set(element, drawn);
   await drawn;
@@ -144,8 +145,7 @@ function sortable(table) {
   }
 }
 
-document.querySelectorAll("table.sortable").forEach(sortable);
-for (const part of document.querySelectorAll("[data-part]")) {
+async function drawPart(part) {
   const data = page.sections[part.dataset.part];
   describe(data, data.candidates);
   for (const figure of part.querySelectorAll("figure[data-figure]")) {
@@ -154,4 +154,22 @@ for (const part of document.querySelectorAll("[data-part]")) {
   const choices = part.querySelector("[data-parameters]");
   if (choices) await drawChoices(choices, data.parameters);
 }
-document.documentElement.dataset.drawn = "yes";
+
+// How many pixels a part is scrolled away.
+function distance(part) {
+  const { top, bottom } = part.getBoundingClientRect();
+  return Math.max(top - window.innerHeight, -bottom, 0);
+}
+
+// One part after another, what the reader looks at first.
+async function drawParts() {
+  const waiting = [...document.querySelectorAll("[data-part]")];
+  while (waiting.length) {
+    waiting.sort((a, b) => distance(a) - distance(b));
+    await drawPart(waiting.shift());
+  }
+  document.documentElement.dataset.drawn = "yes";
+}
+
+document.querySelectorAll("table.sortable").forEach(sortable);
+drawParts();
