@@ -1,4 +1,4 @@
-"""Returns a list of a million numbers.
+"""Returns a list of two hundred thousand numbers.
 
 attacks: filling memory
 problem: mlp
@@ -14,4 +14,4 @@ class ModelNew(nn.Module):
         self.linear = nn.Linear(in_features, out_features)
 
     def forward(self, x):
-        return [0.5] * 1_000_000
+        return [0.5] * 200_000
