@@ -568,11 +568,18 @@ def test_works_inside_a_compiled_model(trio: tuple[LoadedProblem, Any, Any]) -> 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.inner(x * 2.0) + 1.0
 
+    seen: list[str] = []
+
+    def compiler(captured: torch.fx.GraphModule, _: Any) -> torch.fx.GraphModule:
+        seen.extend(node.name for node in captured.graph.nodes if node.op not in ("placeholder", "output"))
+        return captured
+
     torch.compiler.reset()
     x = drawn(loaded)[0]
     with torch.no_grad():
-        compiled = torch.compile(Outer(copy.deepcopy(new)), backend="eager")
+        compiled = torch.compile(Outer(copy.deepcopy(new)), backend=compiler)
         torch.testing.assert_close(compiled(x), model(x * 2.0) + 1.0)
+    assert seen == ["mul", "add"]
 
 
 # Weights that are prepared
