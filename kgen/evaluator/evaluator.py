@@ -585,8 +585,9 @@ class _Judgement:
 
     def runner(self) -> Runner:
         """The candidate, loaded again and ready to be timed, for a session of finals. Raises :class:`Failure`."""
-        self._load()
-        return self._runner()
+        with self._evaluator._lock.working():  # another evaluator may be timing
+            self._load()
+            return self._runner()
 
     def _runner(self) -> Runner:
         evaluator, worker = self._evaluator, self._worker
