@@ -32,7 +32,9 @@ from kgen.evaluator.protocol import (
     BASELINES, Accuracy, BuildReport, Depth, Environment, Evaluation, Health, Limits, Phase, RegimeErrors, Status,
     Timing,
 )
-from kgen.evaluator.timing import FINAL_BURSTS, SCREEN_BURSTS, Habits, Runner, believe, interleave, least_ms, screen
+from kgen.evaluator.timing import (
+    FINAL_BURSTS, SCREEN_BURSTS, Habits, Runner, believe, doubts, finals, least_ms, screen,
+)
 from kgen.evaluator.validate import (
     OWN_NUMBERS, Cases, Failure, OracleClient, WorkerClient, check_structure, explain, raise_if_failed, validate,
 )
@@ -338,11 +340,11 @@ class Evaluator:
                 except Failure as failure:
                     left_out(candidate.id, failure)
             for runner in (*finalists, *baselines):
-                runner.worker.enter(Phase.TIME, self.limits.time_seconds + 2 * seconds)
+                runner.worker.enter(Phase.TIME, self.limits.time_seconds + 4 * seconds)
             with self._lock.timing():
                 before = self._conditions()
                 lost = partial(self._failed_in_finals, left_out)
-                kept = interleave([*finalists, *baselines], seconds, self._random, lost)
+                kept = finals([*finalists, *baselines], seconds, self._random, lost, self._doubted)
                 under = worse(before, self._conditions())
             session = uuid.uuid4().hex
             return tuple(runner.timing(Depth.FINAL, session, under) for runner in self._believed(kept, left_out))
@@ -350,9 +352,14 @@ class Evaluator:
             for judgement in judgements:
                 judgement.close()
 
+    def _doubted(self, runners: Sequence[Runner]) -> bool:
+        """Whether samples of one of the candidates cannot be believed."""
+        eager, floor_ms = _eager_habits(runners), self._floor_ms()
+        return any(doubts(r, eager=eager, floor_ms=floor_ms) for r in runners if r.name not in self._runners)
+
     def _believed(self, runners: Sequence[Runner], left_out: LeftOut) -> list[Runner]:
         """The baselines, and those candidates that can be believed: their samples, and that they kept to themselves."""
-        eager = next((runner.habits() for runner in runners if runner.name == "eager"), None)
+        eager = _eager_habits(runners)
         kept = []
         for runner in runners:
             try:
@@ -493,6 +500,11 @@ class Evaluator:
             if wall not in _PRINTED_WALLS:
                 _PRINTED_WALLS.add(wall)
                 self._notice(f"this system does not allow {wall}: candidates run without")
+
+
+def _eager_habits(runners: Sequence[Runner]) -> Habits | None:
+    """What PyTorch's own calls took in this session, where it was timed."""
+    return next((runner.habits() for runner in runners if runner.name == "eager"), None)
 
 
 class _Judgement:

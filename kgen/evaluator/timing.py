@@ -252,6 +252,16 @@ def interleave(
     return alive
 
 
+def finals(
+    runners: Sequence[Runner], seconds: float, generator: random.Random, failed: Callable[[Runner, Failure], None],
+    doubted: Callable[[Sequence[Runner]], bool],
+) -> list[Runner]:
+    """:func:`interleave`, and once more from the beginning where what came out is ``doubted``: a busy machine accuses
+    the innocent. No sample of a session that was doubted is kept."""
+    alive = interleave(runners, seconds, generator, failed)
+    return interleave(alive, seconds, generator, failed) if doubted(alive) else alive
+
+
 def calls_of_finals(seconds: float, lap: float, *, cuda: bool) -> int:
     """Samples to a burst, so that :data:`FINAL_BURSTS` rounds take ``seconds``; a call of each subject takes ``lap``."""
     turns = seconds / (FINAL_BURSTS * max(lap, 1e-6)) - 1  # the first call of a burst is no sample

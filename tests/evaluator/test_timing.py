@@ -9,7 +9,7 @@ import pytest
 from kgen.evaluator.conditions import worse
 from kgen.evaluator.protocol import Depth, Status
 from kgen.evaluator.timing import (
-    FINAL_BURSTS, Habits, Runner, calls_of_finals, calls_per_burst, doubts, interleave, least_ms, screen,
+    FINAL_BURSTS, Habits, Runner, calls_of_finals, calls_per_burst, doubts, finals, interleave, least_ms, screen,
 )
 from kgen.evaluator.validate import Failure
 
@@ -117,6 +117,21 @@ def test_finals_go_through_each_order_both_ways():
     (20.0, 0.05, False, 19), (20.0, 0.05, True, 12), (20.0, 1.0, True, 1), (20.0, 1e-9, True, 20)])
 def test_finals_fill_their_time(seconds, lap, cuda, calls):
     assert calls_of_finals(seconds, lap, cuda=cuda) == calls
+
+
+@pytest.mark.parametrize("answer", [False, True])
+def test_finals_that_are_doubted_are_timed_once_more_and_keep_no_sample(answer):
+    sessions = []
+
+    def doubted(runners):
+        sessions.append([tuple(r.bursts) for r in runners])
+        return answer
+
+    subjects = [runner(name, claim=lambda claims=itertools.count(1): next(claims)) for name in "ab"]
+    kept = finals(subjects, 0.0, random.Random(0), lambda *_: None, doubted)
+    assert kept == subjects and len(sessions) == 1
+    again = [tuple(r.bursts) != bursts for r, bursts in zip(kept, sessions[0])]
+    assert again == [answer] * 2 and all(len(r.bursts) == FINAL_BURSTS for r in kept)
 
 
 def test_a_finalist_that_fails_is_reported_and_the_others_go_on():
