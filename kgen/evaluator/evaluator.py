@@ -180,13 +180,14 @@ class Evaluator:
             "problem": self._problem_fields(), "secret": self._secret, "construction": self._construction,
         }, self.home / "logs" / "oracle.log")
         self._oracle = OracleClient(child, _ORACLE_SECONDS)
-        self._about, _ = self._oracle.ask("about")
-        limits = self._about["hardware"]
-        self.hardware = Hardware(**limits | {"vector_bits": tuple(limits["vector_bits"])})
-        self._lock = DeviceLock(self._about["key"], self._notice, stop=self._closing)
-        self.environment = self._environment(self._about)
-        self._cases = Cases(self._oracle)
+        named, _ = self._oracle.ask("key")
+        self._lock = DeviceLock(named["key"], self._notice, stop=self._closing)
         with self._lock.working():
+            self._about, _ = self._oracle.ask("about")
+            limits = self._about["hardware"]
+            self.hardware = Hardware(**limits | {"vector_bits": tuple(limits["vector_bits"])})
+            self.environment = self._environment(self._about)
+            self._cases = Cases(self._oracle)
             self._opened, self._fds = self._oracle.ask("open")
             self._opened["pool"], fds = self._oracle.ask("pool")
         self._pool_fd = fds[0]

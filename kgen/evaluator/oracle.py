@@ -367,14 +367,20 @@ def _leaves(value: Any) -> list[Any]:
     return [leaf for _, leaf in leaves(value)]
 
 
+def lock_key(device: str) -> str:
+    """The name of the device's lock; nothing runs on the device to find it out. Raises :class:`DeviceError`."""
+    if resolve_device(device) == "cpu":
+        return "cpu"
+    return f"cuda-{torch.cuda.get_device_properties(device).uuid}"
+
+
 def about(device: str) -> dict[str, Any]:
-    """What this process knows of itself and of the device: versions, the device's key for locks, its limits, and
-    the rate of a large copy in gigabytes (1e9) read and written per second."""
+    """What this process knows of itself and of the device: versions, the device's limits, and the rate of a large copy
+    in gigabytes (1e9) read and written per second."""
     hardware = probe(device)
-    key = "cpu" if device == "cpu" else f"cuda-{torch.cuda.get_device_properties(device).uuid}"
     flush = hardware.l2_bytes if device != "cpu" else _CPU_CACHE_BYTES
     rate = hardware.copy_gbytes_per_second or _cpu_copy_rate()
-    return {"torch": torch.__version__, "python": platform.python_version(), "host": platform.node(), "key": key,
+    return {"torch": torch.__version__, "python": platform.python_version(), "host": platform.node(),
             "hardware": asdict(hardware), "flush_bytes": 2 * flush, "copy_rate": rate}
 
 
@@ -400,7 +406,7 @@ def keep_freed_memory() -> None:
 
 
 def main(channel: Channel, options: dict[str, Any]) -> None:
-    """The oracle's process: tell of the device, open the problem, then answer requests."""
+    """The oracle's process: tell which lock is the device's, then of the device, open the problem, answer requests."""
     walls.limit(None, 1 << 40)
     keep_freed_memory()
     torch.set_num_threads(options["threads"])
@@ -408,7 +414,9 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     problem = Problem(**options["problem"])
     channel.receive()
     try:
-        if resolve_device(options["device"]) != "cpu":
+        channel.send({"key": lock_key(options["device"])})
+        channel.receive()
+        if options["device"] != "cpu":
             torch.cuda.set_device(options["device"])
         channel.send(about(options["device"]))
         channel.receive()
