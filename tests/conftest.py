@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import postgres
 import pytest
 from running import SHORT_SWEEP, Ended, Home
+
+
+# What a shell runs in the background ignores Ctrl-C, and so would the command lines that these tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
