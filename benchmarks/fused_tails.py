@@ -16,6 +16,7 @@ from statistics import median
 from types import SimpleNamespace
 from typing import Any, Callable
 
+import _gpu
 import torch
 from _record import record
 
@@ -63,13 +64,7 @@ def measure(subjects: dict[str, Callable[[], Any]], refresh: Callable[[], None])
         for name, call in order if number % 2 else reversed(order):
             refresh()
             flush.add_(1.0)
-            torch.cuda._sleep(_SLEEP_CYCLES)
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            call()
-            end.record()
-            end.synchronize()
-            samples[name].append(start.elapsed_time(end) * 1e3)
+            samples[name].append(_gpu.milliseconds(call, _SLEEP_CYCLES) * 1e3)
     return {name: median(values) for name, values in samples.items()}
 
 

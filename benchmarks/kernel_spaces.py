@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Callable
 
+import _gpu
 import torch
 
 from kgen.fusion import FusionPlan, plans
@@ -91,13 +92,7 @@ def time_all(calls: list[Callable[[], None]], warm: bool) -> list[float]:
                 call()
             else:
                 flush.add_(1.0)
-            torch.cuda._sleep(_SLEEP_CYCLES)
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            call()
-            end.record()
-            end.synchronize()
-            taken.append(start.elapsed_time(end) * 1e3)
+            taken.append(_gpu.milliseconds(call, _SLEEP_CYCLES) * 1e3)
     return [median(taken) for taken in samples]
 
 

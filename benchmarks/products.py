@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from statistics import median
 from types import ModuleType
 
+import _gpu
 import torch
 from _record import Cell, record
 
@@ -112,13 +113,7 @@ def milliseconds(subjects: dict[str, Callable[[], object]]) -> dict[str, float]:
     for number in range(ROUNDS):
         for name, call in list(subjects.items())[:: 1 if number % 2 else -1]:
             flush.add_(1.0)
-            torch.cuda._sleep(_SLEEP_CYCLES)
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            call()
-            end.record()
-            end.synchronize()
-            samples[name].append(start.elapsed_time(end))
+            samples[name].append(_gpu.milliseconds(call, _SLEEP_CYCLES))
     return {name: median(values) for name, values in samples.items()}
 
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable
 
+import _gpu
 import torch
 from _record import conditions
 
@@ -126,13 +127,7 @@ def timer(device: str) -> Callable[[Callable[[], Any]], float]:
 
     def on_gpu(call: Callable[[], Any]) -> float:
         flush.add_(1.0)
-        torch.cuda._sleep(_SLEEP_CYCLES)
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        call()
-        end.record()
-        end.synchronize()
-        return start.elapsed_time(end)
+        return _gpu.milliseconds(call, _SLEEP_CYCLES)
 
     return on_gpu
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Callable
 
 from kgen.candidate import Candidate
 from kgen.evaluator.protocol import Environment, Evaluation, Health, Status, Timing
@@ -172,3 +173,6 @@ class Judged:
 
 
 Event = Started | Notice | Measured | Built | Evaluated | Finals | Finished | Opened | Step | Judged
+
+#: Who is told.
+Listener = Callable[[Event], None]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Callable, Mapping
+from typing import Mapping
 
 from kgen import events, paths
 from kgen.candidate import Candidate
@@ -49,9 +49,6 @@ class EvalRequest:
     db: str | None = None
 
 
-Listener = Callable[[events.Event], None]
-
-
 def read_source(file: Path) -> str:
     """The text of a candidate's file, byte for byte. Raises :class:`InputError` where it has none."""
     if file.is_dir():
@@ -67,7 +64,7 @@ def read_source(file: Path) -> str:
     return source
 
 
-def run(request: EvalRequest, on_event: Listener) -> events.Judged:
+def run(request: EvalRequest, on_event: events.Listener) -> events.Judged:
     """Judge the file, time it beside the baselines if it is right, and keep what it came to.
 
     Raises :class:`kgen.errors.KgenError` where the problem, the device, a compiler or the database does not serve;
@@ -101,7 +98,7 @@ class _Eval:
     store: Store
     evaluator: Evaluator
     device: str
-    on_event: Listener
+    on_event: events.Listener
     started: float  # by the monotonic clock
     sweep: str = ""
     failure: Failure | None = None  # how it failed beside the baselines, after it was right

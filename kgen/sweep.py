@@ -75,9 +75,6 @@ class SweepRequest:
     db: str | None = None
 
 
-Listener = Callable[[events.Event], None]
-
-
 def open_devices(request: SweepRequest, notice: Callable[[str], None]) -> DevicePool:
     """An evaluator for each device that is asked for."""
     return DevicePool(
@@ -97,7 +94,7 @@ def open_devices(request: SweepRequest, notice: Callable[[str], None]) -> Device
 
 def run(
     request: SweepRequest,
-    on_event: Listener,
+    on_event: events.Listener,
     open_devices: Callable[[SweepRequest, Callable[[str], None]], DevicePool] = open_devices,
 ) -> events.Finished:
     """Run a sweep to its end, its budget, or an interrupt.
@@ -163,7 +160,7 @@ class _Sweep:
     store: Store
     devices: DevicePool
     design: Design
-    on_event: Listener
+    on_event: events.Listener
     started: float  # by the monotonic clock
     sweep: str = ""
     number: int = 0

@@ -108,17 +108,24 @@ class Filled:
     def finish(self, of: Candidate, low: float, speedup: float, high: float, tie: bool = False) -> None:
         """Make a right candidate a finalist of the sweep."""
         self.judge(of, speedup=speedup)
-        self.store.set_result(
-            self.sweep,
-            of.id,
-            median_ms=3.0 / speedup,
-            speedup=speedup,
-            speedup_low=low,
-            speedup_high=high,
-            baselines={"eager": 4.0, "compile": 3.0},
-            error_ratio=0.5,
-            tie=tie,
-        )
+        make_final(self.store, self.sweep, of, low, speedup, high, tie)
+
+
+def make_final(
+    store: Store, sweep: str, of: Candidate, low: float, speedup: float, high: float, tie: bool = False
+) -> None:
+    """Keep what a candidate came to in the finals of a sweep."""
+    store.set_result(
+        sweep,
+        of.id,
+        median_ms=3.0 / speedup,
+        speedup=speedup,
+        speedup_low=low,
+        speedup_high=high,
+        baselines={"eager": 4.0, "compile": 3.0},
+        error_ratio=0.5,
+        tie=tie,
+    )
 
 
 #: A process that judges one candidate after the other, and prints each when it is committed.

@@ -18,6 +18,7 @@ from typing import Any, Iterable, Mapping, Sequence
 from sqlalchemy import ColumnElement, Connection, Row, and_, or_, select
 from sqlalchemy.orm import aliased
 
+from kgen.candidate import SHORT
 from kgen.errors import InputError, NotFoundError
 from kgen.evaluator.protocol import BASELINES, Accuracy, Depth, Environment, Status, Timing
 from kgen.statistics import Interval, median_ms, quotient, ratio_interval, verdict
@@ -63,7 +64,7 @@ def candidates(store: Store, a: str, b: str, limit: int | None = None) -> list[C
         places = [place for place in taken[a] if place in taken[b]][:limit]
         if not places:
             raise NotFoundError(
-                f"{a[:12]} and {b[:12]} were never both timed on one problem in one environment and class of accuracy"
+                f"{a[:SHORT]} and {b[:SHORT]} were never both timed on one problem in one environment and class of accuracy"
             )
         problems = queries.problems_by_id(connection, {place[0] for place in places})
         environments = queries.environments_by_id(connection, {place[1] for place in places})

@@ -8,8 +8,7 @@ age alone. Finding out what would be dropped is dropping it and undoing that, so
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, Iterable, Iterator, Sequence
+from typing import Any, Iterable, Sequence
 
 from sqlalchemy import ColumnElement, Connection, CursorResult, Delete, Update, delete, exists, select, update
 
@@ -18,11 +17,6 @@ from kgen.store import models, queries
 from kgen.store.results import SweepRow
 from kgen.store.selection import Selection
 from kgen.store.store import Store
-
-_CHUNK = 500
-
-#: What is no failure.
-_KEPT = (Status.OK.value, Status.DUPLICATE.value)
 
 
 @dataclass(frozen=True)
@@ -115,7 +109,7 @@ class _Work:
     def drop_failed(self, connection: Connection, sweeps: Sequence[str]) -> None:
         """The trials of what failed in these sweeps."""
         table = models.Trial
-        self._delete_in(connection, table, table.sweep_id, sweeps, table.status.not_in(_KEPT))
+        self._delete_in(connection, table, table.sweep_id, sweeps, table.status.not_in(queries.NO_FAILURES))
 
     def drop_unused(self, connection: Connection) -> None:
         """Evaluations that judge nothing any more, then candidates, problems and environments that nothing names."""
@@ -140,7 +134,7 @@ class _Work:
         timing, trial = models.Timing, models.Trial
         doomed = set(sweeps)
         users = select(timing.id, trial.sweep_id).join(trial, trial.evaluation_id == timing.evaluation_id)
-        for chunk in _chunks(sweeps):
+        for chunk in queries.chunks(sweeps):
             found = connection.execute(users.where(timing.sweep_id.in_(chunk)))
             heirs = {row.id: row.sweep_id for row in found if row.sweep_id not in doomed}
             for identity, heir in heirs.items():
@@ -155,16 +149,10 @@ class _Work:
         *conditions: ColumnElement[bool],
     ) -> None:
         """Delete the rows whose ``column`` is one of ``values``."""
-        for chunk in _chunks(values):
+        for chunk in queries.chunks(values):
             self._run(connection, table, delete(table).where(column.in_(chunk), *conditions))
 
     def _run(self, connection: Connection, table: type[models.Base], statement: Delete | Update) -> None:
         done: CursorResult[Any] = connection.execute(statement)
         name = table.__tablename__
         self.rows[name] = self.rows.get(name, 0) + done.rowcount
-
-
-def _chunks(values: Iterable[str]) -> Iterator[list[str]]:
-    remaining = iter(values)
-    while chunk := list(islice(remaining, _CHUNK)):
-        yield chunk

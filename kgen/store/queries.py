@@ -29,7 +29,7 @@ from kgen.store.results import (
 from kgen.store.selection import EVERY, Selection, state
 from kgen.store.store import Store
 
-_NO_FAILURES = (Status.OK.value, Status.DUPLICATE.value)
+NO_FAILURES = (Status.OK.value, Status.DUPLICATE.value)  #: what a candidate may come to without having failed
 
 _CHUNK = 500  #: how many values one ``IN`` is given; databases limit them
 
@@ -415,7 +415,7 @@ def _failures(connection: Connection, sweep_id: str) -> tuple[Failures, ...]:
     trial = models.Trial
     groups = (
         select(trial.status, func.count().label("number"), func.min(trial.number).label("first"))
-        .where(trial.sweep_id == sweep_id, trial.status.not_in(_NO_FAILURES))
+        .where(trial.sweep_id == sweep_id, trial.status.not_in(NO_FAILURES))
         .group_by(trial.status)
         .subquery()
     )
@@ -482,7 +482,7 @@ def failures(store: Store, sweeps: Sequence[SweepRow]) -> tuple[Failures, ...]:
         for status in row.counts:
             with_example.setdefault(status, row.id)
     with store.database.read() as connection:
-        asked = dict.fromkeys(sweep for status, sweep in with_example.items() if status.value not in _NO_FAILURES)
+        asked = dict.fromkeys(sweep for status, sweep in with_example.items() if status.value not in NO_FAILURES)
         groups = {(sweep, group.status): group for sweep in asked for group in _failures(connection, sweep)}
     found = (replace(group, count=counts[at]) for (sweep, at), group in groups.items() if with_example[at] == sweep)
     return tuple(sorted(found, key=lambda group: (-group.count, group.status)))
@@ -619,6 +619,12 @@ def resolve(store: Store, prefix: str, kinds: Sequence[str] = ("sweep", "candida
 
 def _in_chunks(connection: Connection, query: Select[Any], column: Any, values: Iterable[str]) -> Iterator[Row[Any]]:
     """The rows of ``query`` whose ``column`` is one of ``values``, some hundred values at a time."""
+    for chunk in chunks(values):
+        yield from connection.execute(query.where(column.in_(chunk)))
+
+
+def chunks(values: Iterable[str]) -> Iterator[list[str]]:
+    """The values in as many lists as one ``IN`` each takes."""
     remaining = iter(values)
     while chunk := list(islice(remaining, _CHUNK)):
-        yield from connection.execute(query.where(column.in_(chunk)))
+        yield chunk

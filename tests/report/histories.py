@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from samples import Filled, evaluation, timing
+from samples import Filled, evaluation, make_final, timing
 
 from kgen.candidate import Candidate, ParamValue, Rejection
 from kgen.evaluator.protocol import Depth, Status
@@ -63,17 +63,7 @@ class History(Filled):
         return of
 
     def make_final(self, of: Candidate, low: float, speedup: float, high: float, tie: bool = False) -> None:
-        self.store.set_result(
-            self.sweep,
-            of.id,
-            median_ms=3.0 / speedup,
-            speedup=speedup,
-            speedup_low=low,
-            speedup_high=high,
-            baselines={"eager": 4.0, "compile": 3.0},
-            error_ratio=0.5,
-            tie=tie,
-        )
+        make_final(self.store, self.sweep, of, low, speedup, high, tie)
 
 
 def fill(history: History) -> None:
