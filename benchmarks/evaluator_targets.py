@@ -17,6 +17,7 @@ import argparse
 import itertools
 import multiprocessing
 import tempfile
+import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from dataclasses import replace
@@ -102,14 +103,15 @@ def prepared(device: str, home: Path) -> list[Candidate]:
 
 def one_run(device: str, home: Path, seconds: float, files: Sequence[Candidate]) -> dict[str, float | str | None]:
     """One evaluator's life: the same file twice and a slower one, judged and then timed interleaved."""
-    lost = []
+    lost, started = [], time.monotonic()
     with open_evaluator("gelu_softmax", device, home) as evaluator:
         builder = evaluator.builder()
         entries = [(candidate, builder.build(candidate.source)) for candidate in files]
         judged = [evaluator.evaluate(*entry) for entry in entries]
         lost += [evaluation.reason for evaluation in judged if evaluation.status is not Status.OK]
         found = evaluator.finals(entries, seconds=seconds, failed=lambda _, failure: lost.append(failure.reason))
-    return {"lost": "; ".join(lost)} | (dict.fromkeys(_MEASURED) if lost else _measured(files, found))
+    said = {"lost": "; ".join(lost), "seconds": time.monotonic() - started}
+    return said | (dict.fromkeys(_MEASURED) if lost else _measured(files, found))
 
 
 _MEASURED = ("copies", "copies told apart", "3% slower", "slower told apart", "ratio", "speedup", "ms")

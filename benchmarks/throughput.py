@@ -48,7 +48,7 @@ class Measured:
     timed: int
     judged: int
     built: int  #: of them not found built
-    order: list[str]  #: candidates that were right
+    order: list[str]  #: candidates that were right and had something to compile
 
     @property
     def per_minute(self) -> float:
@@ -67,17 +67,19 @@ def sweep(device: str, home: Path, budget: int, baselines: str, *extra: str) -> 
     sizes = [word for name, value in SIZES[kind].items() for word in ("-D", f"{name}={value}")]
     words = ["sweep", NAME, *sizes, "--device", device, "--strategy", "random", "--budget", str(budget)]
     words += ["--baselines", baselines, "--json"]
-    environment = {**os.environ, "KGEN_HOME": str(home), "PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "KGEN_HOME": str(home), "PYTHONPATH": path}
     environment.pop("KGEN_DB", None)
     started = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, "-m", "kgen", *words, *extra], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    verdicts, built = [], 0
+    verdicts, compiled = [], set()
     for line in process.stdout:
         event = json.loads(line)
-        built += event["event"] == "built" and not event["cached"]
+        if event["event"] == "built" and not event["cached"] and event["seconds"]:
+            compiled.add(event["candidate"])
         if event["event"] == "notice":
             print(event["text"], flush=True)
         if event["event"] == "evaluated":
@@ -86,7 +88,8 @@ def sweep(device: str, home: Path, budget: int, baselines: str, *extra: str) -> 
             process.send_signal(signal.SIGINT)
     process.wait()
     right = [event["candidate"] for _, event in verdicts if event["status"] == "ok" and not event["taken_over"]]
-    return Measured(verdicts[0][0], verdicts[-1][0], len(right), len(verdicts), built, right)
+    order = [candidate for candidate in right if candidate in compiled]
+    return Measured(verdicts[0][0], verdicts[-1][0], len(right), len(verdicts), len(compiled), order)
 
 
 def plain_seconds(problem: Problem, home: Path, device: str, candidates: list[str]) -> Iterator[float]:

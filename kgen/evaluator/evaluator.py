@@ -33,7 +33,7 @@ from kgen.evaluator.protocol import (
     Timing,
 )
 from kgen.evaluator.timing import (
-    FINAL_BURSTS, SCREEN_BURSTS, Habits, Runner, believe, doubts, finals, least_ms, screen,
+    FINAL_BURSTS, SCREEN_BURSTS, Habits, Runner, believe, doubts, finals, least_ms, screen, sleep_ns,
 )
 from kgen.evaluator.validate import (
     OWN_NUMBERS, Cases, Failure, OracleClient, WorkerClient, check_structure, explain, raise_if_failed, validate,
@@ -50,7 +50,6 @@ _PROFILE_SECONDS, _PROFILE_KEYS = 10.0, 32
 #: Candidates that a GPU judges at once where each gets memory for that many times its tensors: while one is timed, the
 #: others wait; but they start, are validated and are ended side by side.
 _AT_ONCE, _WORKING_SETS = 3, 4
-_SLEEP_FACTOR, _SLEEP_NS, _MOST_SLEEP_NS = 1.5, 30_000, 20_000_000
 #: How a candidate may be held, the best way first: whether behind walls, whether as a user of its own, in words.
 _HOLDS = ((True, True, "as another user"), (True, False, "behind walls"), (False, False, "at all"))
 _NO_LIMIT = 1 << 62
@@ -356,7 +355,11 @@ class Evaluator:
     def _doubted(self, runners: Sequence[Runner]) -> bool:
         """Whether samples of one of the candidates cannot be believed."""
         eager, floor_ms = _eager_habits(runners), self._floor_ms()
-        return any(doubts(r, eager=eager, floor_ms=floor_ms) for r in runners if r.name not in self._runners)
+        candidates = (runner for runner in runners if runner.name not in self._runners)
+        reason = next(filter(None, (doubts(runner, eager=eager, floor_ms=floor_ms) for runner in candidates)), "")
+        if reason:
+            self._notice(f"finals are timed once more: of a candidate, {reason}")
+        return bool(reason)
 
     def _believed(self, runners: Sequence[Runner], left_out: LeftOut) -> list[Runner]:
         """The baselines, and those candidates that can be believed: their samples, and that they kept to themselves."""
@@ -479,9 +482,8 @@ class Evaluator:
             first, steady, launch = (int(reply[name]) for name in ("first_ns", "steady_ns", "launch_ns"))
         except (KeyError, TypeError, ValueError) as error:
             raise Failure(Status.SUSPICIOUS, "what it answers makes no sense", worker.phase) from error
-        sleep = min(int(_SLEEP_FACTOR * launch + _SLEEP_NS), _MOST_SLEEP_NS) if self._cuda else 0
-        return Runner(name, worker, self._cuda, self.problem.modes, first / 1e6, steady / 1e6, launch / 1e6, sleep,
-                      self._cold)
+        return Runner(name, worker, self._cuda, self.problem.modes, first / 1e6, steady / 1e6, launch / 1e6,
+                      sleep_ns(launch) if self._cuda else 0, cold=self._cold)
 
     def _let_go(self, worker: WorkerClient) -> None:
         """End a worker, and free what the oracle keeps for it."""

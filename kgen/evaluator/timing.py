@@ -2,7 +2,8 @@
 
 A *burst* is a few calls of one subject, one after the other. A call has two halves: the worker is *armed* (contents
 that were never there before in the same buffers, by a key that arrives with the call; running statistics and random
-numbers as they were; a flushed cache) and then told to *go*. The parent's own clock brackets the second half, so that
+numbers as they were; a flushed cache) and then told to *go*. On a GPU, the contents and the flush are queued in front
+of the call when it goes: what does not wait for its stream finds the contents of the call before. The parent's own clock brackets the second half, so that
 time which a sample leaves out shows; and after some calls, chosen when the answer is already there, the output is
 fetched and checked.
 """
@@ -32,6 +33,11 @@ SYNC_SHARE = 1 / 3  #: of calls on a GPU, bracketed by synchronisations instead 
 CHECK_SHARE = 1 / 5  #: of the rounds of finals have a call whose output is checked
 WATCHED_ROUNDS = 3  #: of finals have a call before and after which a worker on the CPU is watched
 NARROW = 0.005  #: relative width of the interval of a ratio that is narrow enough
+#: Work queued in front of a sample, so that launches do not count: this many times what launching took when the subject
+#: got ready, and as many nanoseconds more. A process that waited for its turn launches more slowly: where launches
+#: outlast that work, it is doubled from the next call on, so often at most; a call that waits for the device itself
+#: always outlasts it.
+SLEEP_FACTOR, SLEEP_NS, MOST_SLEEP_NS, SLEEP_DOUBLINGS = 1.5, 100_000, 20_000_000, 3
 #: What a call may take outside its sample beyond what PyTorch's own calls do, in milliseconds and as a share of the
 #: sample: more is time that the sample hides.
 HIDDEN_MS, HIDDEN_SHARE = 0.15, 0.03
@@ -72,7 +78,8 @@ class Runner:
     first_ms: float
     steady_ms: float
     launch_ms: float = 0.0  #: of a call until it returns, as the worker tells
-    sleep_ns: int = 0  #: of work queued in front of a sample, so that launches do not count
+    sleep_ns: int = 0  #: of work queued in front of a sample; see :data:`SLEEP_FACTOR`
+    doublings: int = 0  #: of it
     cold: bool = True  #: whether the cache is flushed before each call
     check: Callable[[WorkerClient, str, int], None] | None = None  #: judge the output fetched from that mode and key
     bursts: list[tuple[float, ...]] = field(default_factory=list)
@@ -154,6 +161,9 @@ class Runner:
             raise Failure(Status.SUSPICIOUS, f"it claims {claimed!r:.30} ns for a call that took {took} ns", Phase.TIME)
         if how == "event":
             self.outside.append((took - claimed - self.sleep_ns) / 1e6)
+        if reply.get("exposed") is True and self.doublings < SLEEP_DOUBLINGS:
+            self.doublings += 1
+            self.sleep_ns = min(2 * self.sleep_ns, MOST_SLEEP_NS)
         return claimed / 1e6
 
     def _fetch(self, mode: str, key: int) -> None:
@@ -203,6 +213,11 @@ def _quartile(values: Sequence[float], number: int) -> float:
 def calls_per_burst(steady_ms: float, device_type: str) -> int:
     """As many calls as fill the time of a screening's burst."""
     return max(MIN_CALLS, min(SCREEN_CALLS, round(BURST_SECONDS[device_type] * 1000 / max(steady_ms, 1e-3))))
+
+
+def sleep_ns(launch_ns: int) -> int:
+    """Nanoseconds of work to queue in front of a sample of a call that takes ``launch_ns`` to launch."""
+    return min(int(SLEEP_FACTOR * launch_ns + SLEEP_NS), MOST_SLEEP_NS)
 
 
 def least_ms(moved_bytes: int, gbytes_per_second: float, device_type: str) -> float:

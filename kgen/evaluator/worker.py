@@ -47,10 +47,10 @@ _full = torch.full
 _no_grad = torch.no_grad
 _seed = torch.Generator.manual_seed
 _gc_disable = gc.disable
-_copy = torch.Tensor.copy_
+_copy, _multiply = torch.Tensor.copy_, torch.Tensor.mul_
 _synchronize = torch.cuda.synchronize
 _Event = torch.cuda.Event
-_record, _elapsed, _event_synchronize = _Event.record, _Event.elapsed_time, _Event.synchronize
+_record, _elapsed, _query, _event_synchronize = _Event.record, _Event.elapsed_time, _Event.query, _Event.synchronize
 _sleep = torch.cuda._sleep
 _attributes = vars
 
@@ -73,7 +73,8 @@ class Subject:
         self.base: dict[str, torch.Tensor] = {}
         self.weights: dict[str, torch.Tensor] = {}
         self.change = "drawn"
-        self.buffers: list[Any] = []
+        self.buffers: list[Any] = []  # the inputs of timed calls
+        self.fresh: list[Any] = []  # what they are to hold in the next one; on the CPU, themselves
         self.pool: list[list[Any]] = []
         self.modes: list[str] = []
         self.last: Any = None
@@ -84,6 +85,7 @@ class Subject:
         self.fences: list[torch.Tensor] = []
         self.held: list[tuple[torch.Tensor, torch.Tensor]] = []  # the latest outputs, as they are and as they were
         self.flush_buffer: torch.Tensor | None = None
+        self.cold = False  # whether the next call finds a flushed cache
         self.output: Arena | DeviceArena | None = None
         self.generators: list[torch.Generator] = []
         self.returned: Callable[[Any], None] = lambda output: None  # looks at what a forward left behind
@@ -282,6 +284,7 @@ class Subject:
         # As in a run that is validated: by its inputs, nobody tells one from the other.
         self.buffers = map_tensors(self.pool[0], lambda x: self._guarded(x, self.guards))
         self.fences = [_fences(guard).clone() for guard in self.guards]
+        self.fresh = map_tensors(self.buffers, torch.empty_like) if self.cuda else self.buffers
         arena.close()
         if request["flush_bytes"]:
             self.flush_buffer = _full((request["flush_bytes"] // 4,), 1.0, device=self.device)
@@ -323,52 +326,71 @@ class Subject:
     def arm(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Get ready for one call: running statistics as the oracle has them, random numbers that begin anew, contents
         that were never there before, and a cold cache if asked for. What of this the candidate can see comes first,
-        while the contents are still the old ones."""
+        while the contents are still the old ones; on a GPU, they are until the call itself."""
         late = self._is_late()
         self.key = key = request["key"]
+        self.cold = request["cold"]
         self.previous, self.last = self.last, None  # held, so that nobody else gets its memory
         self._set_mode(request["mode"])
         self._restore_buffers(key, request["mode"])
-        recombine(self.buffers, self.pool, key)
-        if self.flush_buffer is not None and request["cold"]:
-            self.flush_buffer.mul_(-1.0)
-        self._seed(key)
+        recombine(self.fresh, self.pool, key)
         if self.cuda:
             driver.reset_persisting_cache()
+        else:
+            self._flush()
+        self._seed(key)
+        if self.cuda:
             _synchronize()
         return {"late": late}
 
+    def _flush(self) -> None:
+        if self.flush_buffer is not None and self.cold:
+            _multiply(self.flush_buffer, -1.0)
+
+    def _renew(self) -> None:
+        """Queue the contents of this call, and a flush. What runs ahead of its stream still finds the old ones."""
+        for buffer, fresh in zip(tensors(self.buffers), tensors(self.fresh)):
+            _copy(buffer, fresh)
+        self._flush()
+
     def go(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """The call that was armed; ``ns`` is its time. The device is idle when the answer goes out."""
+        """The call that was armed; ``ns`` is its time, ``exposed`` whether launching is part of it where it should not.
+        The device is idle when the answer goes out."""
         by_events = self.cuda and request["how"] == "event"
         with _no_grad():
-            ns = self._time_events(request["sleep_ns"]) if by_events else self._time_host()
+            ns, exposed = self._time_events(request["sleep_ns"]) if by_events else (self._time_host(), False)
         _gc_disable()  # its callbacks and finalizers would run beside a call
         # What computes when it is looked at does so here, before the answer goes out.
         self.sample = _sampled(self.last, self.key)
-        return {"ns": ns, "alias": _overlaps(self.last, tensors([self.previous]))}
+        return {"ns": ns, "exposed": exposed, "alias": _overlaps(self.last, tensors([self.previous]))}
 
     def _time_host(self) -> int:
         """Time until the device is idle."""
         assert self.call_model is not None
+        if self.cuda:
+            self._renew()
+            _synchronize()
         started = _now()
         self.last = self.call_model(*self.buffers)
         if self.cuda:
             _synchronize()
         return _now() - started
 
-    def _time_events(self, sleep_ns: int) -> int:
-        """Time between two events, with work queued in front of the first so that launches do not count."""
+    def _time_events(self, sleep_ns: int) -> tuple[int, bool]:
+        """Time between two events, with work queued in front of the first so that launches do not count; whether that
+        work ended before everything was launched."""
         assert self.call_model is not None
         start, end = _Event(enable_timing=True), _Event(enable_timing=True)
         _sleep(int(sleep_ns * _GHZ))
+        self._renew()
         _record(start)
         self.last = self.call_model(*self.buffers)
         _record(end)
+        exposed = _query(start)
         _event_synchronize(end)
         ns = int(_elapsed(start, end) * 1e6)
         _synchronize()
-        return ns
+        return ns, exposed
 
     def fetch(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Write out what the last timed call returned, and the buffers after it; whether the inputs are the same."""

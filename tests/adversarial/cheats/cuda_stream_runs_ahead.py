@@ -1,0 +1,25 @@
+"""Does the work on a stream of its own that waits for nobody, and joins it: it runs while others' work is in the queue.
+
+attacks: work on another stream
+problem: mlp batch_size=4096 in_features=1024 out_features=4096
+gpu: yes
+expect: suspicious, wrong_values
+"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+        self.side = None
+
+    def forward(self, x):
+        self.side = self.side or torch.cuda.Stream()
+        with torch.cuda.stream(self.side):
+            y = torch.softmax(F.gelu(self.linear(x)), dim=1)
+        torch.cuda.current_stream().wait_stream(self.side)
+        return y
