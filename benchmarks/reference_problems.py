@@ -29,7 +29,7 @@ from kgen.store.results import SweepRow, Trial
 QUICK = BASELINES[:2]
 
 #: Seconds that a sweep may take, by its baselines: a quarter of them are the finals, which no other sweep overlaps.
-SECONDS = {QUICK: 60, BASELINES: 100}
+SECONDS = {QUICK: 45, BASELINES: 85}
 
 
 @dataclass(frozen=True)

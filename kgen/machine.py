@@ -15,10 +15,8 @@ def resolve_device(asked: str | None = None) -> str:
 
     Raises :class:`DeviceError` for what is no device, or is not there.
     """
-    if asked == "cpu":
+    if asked is not None and _named(asked) == "cpu":
         return asked
-    if asked is not None and not re.fullmatch(r"cuda(:\d+)?", asked):
-        raise DeviceError(f"{asked!r} is no device: say cpu, cuda or cuda:N")
     # Otherwise torch asks CUDA itself, which starts it.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     import torch
@@ -34,11 +32,19 @@ def resolve_device(asked: str | None = None) -> str:
     return device
 
 
+def _named(asked: str) -> str:
+    """``asked``, if it can be a device's name. Raises :class:`DeviceError`."""
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", asked):
+        raise DeviceError(f"{asked!r} is no device: say cpu, cuda or cuda:N")
+    return asked
+
+
 def resolve_devices(asked: str | None = None) -> tuple[str, ...]:
     """The devices of a sweep: one of :func:`resolve_device`'s, several CUDA devices (``cuda:0,cuda:1``), or all
     (``cuda:all``).
 
-    Raises :class:`DeviceError` for what is no device, is not there, or is named twice.
+    Whether a device that is named is there is left to who starts on it: asking torch takes seconds, in which that can
+    start. Raises :class:`DeviceError` for what is no device, is not there as far as torch was asked, or is named twice.
     """
     names = [name.strip() for name in (asked or "").split(",")]
     if names == ["cuda:all"]:
@@ -46,13 +52,15 @@ def resolve_devices(asked: str | None = None) -> tuple[str, ...]:
         import torch
 
         return tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
+    if asked is None:
+        return (resolve_device(),)
     if len(names) == 1:
-        return (resolve_device(asked),)
+        return (_named(asked),)
     devices = tuple("cuda:0" if name == "cuda" else name for name in names)
     for name in devices:
         if not name.startswith("cuda") or devices.count(name) > 1:
             raise DeviceError(f"{asked!r}: several devices are CUDA devices, each named once, such as cuda:0,cuda:1")
-    return tuple(resolve_device(name) for name in devices)
+    return tuple(map(_named, devices))
 
 
 def find_own_tools() -> None:

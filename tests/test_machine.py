@@ -70,7 +70,7 @@ def test_devices_of_a_sweep_are_one_or_several_gpus(
         ("cuda:0,cuda:0", 2, "each named once"),
         ("cuda,cuda:0", 2, "each named once"),
         ("cpu,cuda:0", 2, "several devices are CUDA devices"),
-        ("cuda:0,cuda:2", 2, "there are only 2 here"),
+        ("cuda:0,cuda:x", 2, "is no device"),
         ("cuda:0,", 2, "several devices are CUDA devices"),
         ("cuda:all", 0, "torch sees no CUDA device here"),
     ],
@@ -81,6 +81,12 @@ def test_devices_that_do_not_serve_are_refused(
     pretend(monkeypatch, gpus)
     with pytest.raises(DeviceError, match=message):
         resolve_devices(asked)
+
+
+def test_torch_is_not_asked_about_devices_that_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # importing it fails
+    assert resolve_devices("cuda:1") == ("cuda:1",)
+    assert resolve_devices("cuda:0,cuda:2") == ("cuda:0", "cuda:2")
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:

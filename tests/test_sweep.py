@@ -220,7 +220,7 @@ def test_problem_that_does_not_serve_is_one_line_and_exit_code_2(
     ("options", "message"),
     [
         (["--device", "gpu"], "'gpu' is no device: say cpu, cuda or cuda:N"),
-        (["--device", "cuda"], "cuda: torch sees no CUDA device here"),
+        (["--device", "cuda"], "cuda:0: torch sees no CUDA device here"),
         (["--device", "cpu", "--accuracy", "tf32"], "the CPU has no TF32"),
         (["--db", "problem.py"], "problem.py: is not a kgen database"),
     ],

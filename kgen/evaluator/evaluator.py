@@ -49,7 +49,7 @@ _LOG_BYTES = 1 << 20
 _PROFILE_SECONDS, _PROFILE_KEYS = 10.0, 32
 #: Candidates that a GPU judges at once where each gets memory for that many times its tensors: while one is timed, the
 #: others wait; but they start, are validated and are ended side by side.
-_AT_ONCE, _WORKING_SETS = 3, 4
+_AT_ONCE, _WORKING_SETS = 6, 4
 #: How a candidate may be held, the best way first: whether behind walls, whether as a user of its own, in words.
 _HOLDS = ((True, True, "as another user"), (True, False, "behind walls"), (False, False, "at all"))
 _NO_LIMIT = 1 << 62
@@ -107,7 +107,7 @@ class Evaluator:
             "TORCH_NO_COMPILER_WRAPPER": "1",
             # torch otherwise asks CUDA itself whether it is there, and cannot be forked afterwards.
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-        })
+        }, [] if set(baselines) <= {"eager"} else ["torch._dynamo"])
         self._oracle: OracleClient | None = None
         self._cases: Cases | None = None
         self._about: dict[str, Any] = {}  # what the oracle told of the device, and of the problem

@@ -9,6 +9,7 @@ import ctypes
 import platform
 import time
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -110,6 +111,11 @@ class Oracle:
                 raise ProblemError(f"{self.loaded.problem.path}: an input is {leaf.dtype}; only float32 is supported")
         return inputs
 
+    @cached_property
+    def _sliced(self) -> list[Any]:
+        """The inputs that regimes with fewer rows take theirs of: drawing them all takes long."""
+        return self._get_inputs(1)
+
     def _takes_other_batches(self, rows: int) -> bool:
         """Whether the reference takes a smaller batch and gives as many rows of output."""
         fewer = max(1, min(rows - 1, REDUCED_ROWS[self.device.partition(":")[0]]))
@@ -137,10 +143,12 @@ class Oracle:
 
     def _make_case(self, regime: Regime, mode: str, weights: str) -> Case:
         number = self._regimes.index(regime)
-        inputs = self._get_inputs(number + 10)
         rows = {FULL: None, REDUCED: REDUCED_ROWS[self.device.partition(":")[0]]}.get(regime.batch, regime.batch)
-        if rows is not None and self.batch_free and rows < (batch_size(inputs) or 0):
-            inputs = map_tensors(slice_batch(inputs, rows), lambda x: x.clone(memory_format=torch.preserve_format))
+        if rows is not None and self.batch_free and rows < (batch_size(self._sliced) or 0):
+            inputs = slice_batch(self._sliced, rows)
+            inputs = map_tensors(inputs, lambda x: x.clone(memory_format=torch.preserve_format))
+        else:
+            inputs = self._get_inputs(number + 10)
         inputs = change_inputs(inputs, regime.values, self._secret + number)
         case = Case(regime, mode, 1234 + number, inputs, [])
         state = self.state(regime, weights)

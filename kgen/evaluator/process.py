@@ -285,11 +285,13 @@ class Child:
 
 
 class Server:
-    """The fork server, started on demand and started again when it died. Thread-safe."""
+    """The fork server, started on demand and started again when it died; it loads the modules ``later`` when it has
+    forked once. Thread-safe."""
 
-    def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, home: Path, environment: Mapping[str, str], later: Sequence[str] = ()) -> None:
         self._home = home
         self._environment = dict(environment)
+        self._later = tuple(later)
         self._lock = threading.Lock()
         self._process: subprocess.Popen | None = None
         self._control: Channel | None = None
@@ -314,7 +316,7 @@ class Server:
         paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         with open(folder / "server.log", "ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "kgen.evaluator.server", str(theirs.fileno())],
+                [sys.executable, "-m", "kgen.evaluator.server", str(theirs.fileno()), *self._later],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()], start_new_session=True,
                 env=os.environ | self._environment | {"PYTHONPATH": os.pathsep.join(paths)},
             )

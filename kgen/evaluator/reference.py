@@ -71,6 +71,11 @@ class _Rounding(TorchDispatchMode):
         super().__init__()
         self._noise = noise
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled under it: torch would import its compiler, which takes seconds, to keep that out."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded in func.tags:

@@ -178,10 +178,10 @@ def recombine(buffers: Any, pool: Sequence[Any], key: int) -> None:
 
 def _choice(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Truth values that broadcast to ``x``: drawn on the CPU, so that every device gets the same."""
-    choice = _bits(x.shape[0] if x.ndim else 1, generator).view(-1, *[1] * max(0, x.ndim - 1))
+    choice = _bits(x.shape[0] if x.ndim else 1, generator).view(-1, *[1] * max(0, x.ndim - 1)).to(x.device)
     if x.ndim > 1 and x.is_floating_point():
-        choice = choice ^ _bits(x.shape[-1], generator)
-    return (choice if x.ndim else choice[0]).to(x.device)
+        choice = choice ^ _bits(x.shape[-1], generator).to(x.device)
+    return choice if x.ndim else choice[0]
 
 
 def _bits(count: int, generator: torch.Generator) -> torch.Tensor:

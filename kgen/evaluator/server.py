@@ -21,7 +21,7 @@ import struct
 import sys
 import tempfile
 import traceback
-from typing import Any, Callable, NoReturn
+from typing import Any, Callable, NoReturn, Sequence
 
 from kgen.evaluator import walls
 from kgen.evaluator.channel import Channel, ChannelClosed
@@ -35,20 +35,18 @@ MAINS = {
 }
 _PRELOAD = ("torch", "torch.utils.cpp_extension", "kgen.evaluator.worker", "kgen.evaluator.oracle",
             "kgen.evaluator.build")
-#: Loaded once the first process is on its way: candidates import it for a decorator, baselines to be compiled.
-_LATER = ("torch._dynamo",)
 _PARENT_POLL_MS = 1000
 
 
-def serve(fd: int) -> None:
-    """Fork on request until the parent is gone. Each request brings a channel, a log and a status pipe."""
+def serve(fd: int, later: Sequence[str] = ()) -> None:
+    """Fork on request until the parent is gone. Each request brings a channel, a log and a status pipe. The modules
+    ``later`` are loaded once the first process is on its way."""
     control = Channel.from_fd(fd)
     parent = os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt ends
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
     _preload(_PRELOAD)
     control.send({"ready": True})
-    later = _LATER
     poller = select.poll()
     poller.register(control.fileno(), select.POLLIN)
     while os.getppid() == parent:
@@ -71,7 +69,7 @@ def serve(fd: int) -> None:
         later = ()
 
 
-def _preload(names: tuple[str, ...]) -> None:
+def _preload(names: Sequence[str]) -> None:
     """Import modules for every later child, which then share their memory."""
     for name in names:
         importlib.import_module(name)
@@ -184,4 +182,4 @@ def _child(request: dict[str, Any], channel: int, log: int, status: int, missing
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]))
+    serve(int(sys.argv[1]), sys.argv[2:])

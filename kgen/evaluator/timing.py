@@ -25,7 +25,7 @@ SCREEN_BURSTS = 5
 FINAL_BURSTS = 20
 #: What a screening's burst is to take, and the most calls that it has: a GPU's samples scatter less than a CPU's.
 BURST_SECONDS = {"cpu": 0.03, "cuda": 0.015}
-SCREEN_CALLS = 10
+SCREEN_CALLS = {"cpu": 10, "cuda": 6}
 HEARINGS, HEARING_ROUNDS = 3, 4  #: of a subject that is doubted, at most, in turns with PyTorch
 MAX_CALLS = 20  #: of a burst of finals
 MIN_CALLS = 2
@@ -45,7 +45,7 @@ HIDDEN_MS, HIDDEN_SHARE = 0.15, 0.03
 UNJOINED_MS, UNJOINED_SHARE = 0.3, 0.1
 #: Getting ready for a call, and fetching its output, may take this many times as long as PyTorch's own, this many
 #: milliseconds, and this share of a sample: more is work done before it is asked for, or when it is looked at.
-BESIDE_FACTOR, BESIDE_MS, BESIDE_SHARE = 2.0, 0.15, 0.25
+BESIDE_FACTOR, BESIDE_MS, BESIDE_SHARE = 3.0, 0.15, 0.25
 #: What a worker on the CPU may do longer than PyTorch's while nothing is asked of it, in milliseconds until its threads
 #: sleep, and how often one may wake up then. Threads that wait for the next parallel loop spin for some milliseconds,
 #: PyTorch's too. What goes beyond is work put off, or done ahead. (What is left to a GPU shows when it is waited for.)
@@ -212,7 +212,7 @@ def _quartile(values: Sequence[float], number: int) -> float:
 
 def calls_per_burst(steady_ms: float, device_type: str) -> int:
     """As many calls as fill the time of a screening's burst."""
-    return max(MIN_CALLS, min(SCREEN_CALLS, round(BURST_SECONDS[device_type] * 1000 / max(steady_ms, 1e-3))))
+    return max(MIN_CALLS, min(SCREEN_CALLS[device_type], round(BURST_SECONDS[device_type] * 1000 / max(steady_ms, 1e-3))))
 
 
 def sleep_ns(launch_ns: int) -> int:
