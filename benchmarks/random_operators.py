@@ -110,7 +110,7 @@ def reference(name: str, p: float, seed: int) -> Reference:
     def run(dtype: torch.dtype, number: int) -> torch.Tensor:
         return problem.run(masked, p, torch.Generator().manual_seed(1000 * seed + number), dtype)
 
-    leaf = Leaf.within("output", run(torch.float64, 0), run(torch.float32, 0), [], 0.0)
+    leaf = Leaf.within("output", run(torch.float64, 0), run(torch.float32, 0), [])
 
     def spread(runs: moments.Runs) -> moments.Spread:
         exact = [moments.sampled(run(torch.float64, 1 + number)) for number in range(runs.exact)]

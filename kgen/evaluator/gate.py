@@ -38,6 +38,15 @@ class Figures:
     columns: torch.Tensor  # (columns,)
 
 
+@dataclass(frozen=True)
+class Typical:
+    """Eager's error where the problem's own inputs are given in full, in shares of the output's root mean square. It
+    anchors regimes of few elements, whose own error is a matter of luck, or of other kernels that the library takes."""
+
+    rms: float = 0.0
+    maximum: float = 0.0
+
+
 def as_matrix(x: torch.Tensor) -> torch.Tensor:
     """Rows along the last dimension."""
     return x.reshape(-1, x.shape[-1]) if x.ndim else x.reshape(1, 1)
@@ -108,16 +117,14 @@ class Leaf:
 
     @classmethod
     def within(
-        cls, name: str, exact: torch.Tensor, eager: torch.Tensor, noisy: Sequence[torch.Tensor], relative: float
+        cls, name: str, exact: torch.Tensor, eager: torch.Tensor, noisy: Sequence[torch.Tensor],
+        typical: Typical = Typical(),
     ) -> "Leaf":
         """A floating tensor: ``exact`` in float64, ``eager`` as PyTorch gives it, ``noisy`` a few runs in float64 with
         a float32 rounding behind each operator.
 
         Without noisy runs, eager's error is the only anchor, and lines whose error is that of a few elements, which
         is a matter of luck, are not judged.
-
-        ``relative`` is eager's error as a share of the output where the problem's own inputs are given in full; it
-        anchors regimes of few elements, whose own error is a matter of luck.
         """
         bad = ~torch.isfinite(eager)
         kept = eager if bool(bad.any()) else None
@@ -134,7 +141,7 @@ class Leaf:
         leaf.eager_rms, leaf.eager_maximum = float(own.rms), float(own.maximum)
         size = figures(values.clone())
         leaf.size = float(size.rms)
-        leaf.anchor = _anchor(anchor, size, relative)
+        leaf.anchor = _anchor(anchor, size, typical)
         leaf.allowed = _allowed(leaf.anchor, size, spread, 0.0 if noisy else LUCKY)
         return leaf
 
@@ -158,11 +165,11 @@ class Leaf:
         return leaf
 
     @property
-    def relative(self) -> float:
-        """Eager's error as a share of the output, both as root mean squares."""
-        if self.anchor is None:
-            return 0.0
-        return self.eager_rms / self.size if self.size else 0.0
+    def typical(self) -> Typical:
+        """Eager's error here, for regimes of fewer elements."""
+        if self.anchor is None or not self.size:
+            return Typical()
+        return Typical(self.eager_rms / self.size, self.eager_maximum / self.size)
 
     def judge(self, value: torch.Tensor, accuracy: Accuracy) -> dict[str, Any]:
         """Error figures of ``value``, and whether they are allowed: the fields of ``RegimeErrors`` but two."""
@@ -216,20 +223,20 @@ def _worst(figure: torch.Tensor, bound: torch.Tensor) -> float:
     return float((figure / (bound + TINY)).max().nan_to_num(nan=float("inf")))
 
 
-def _anchor(error: Figures, size: Figures, relative: float) -> Figures:
-    """Where eager is right by luck in one row or column, its typical relative error counts."""
+def _anchor(error: Figures, size: Figures, typical: Typical) -> Figures:
+    """Where eager is right by luck in one row or column, its typical error counts."""
     floor = EPSILON * size.rms
     return Figures(
-        torch.maximum(torch.maximum(error.rms, relative * size.rms), floor),
-        torch.maximum(torch.maximum(error.maximum, relative * size.rms), EPSILON * size.maximum),
-        _line_anchor(error.rows, size.rows, relative),
-        _line_anchor(error.columns, size.columns, relative),
+        torch.maximum(torch.maximum(error.rms, typical.rms * size.rms), floor),
+        torch.maximum(torch.maximum(error.maximum, typical.maximum * size.rms), EPSILON * size.maximum),
+        _line_anchor(error.rows, size.rows, typical.rms),
+        _line_anchor(error.columns, size.columns, typical.rms),
     )
 
 
-def _line_anchor(error: torch.Tensor, size: torch.Tensor, relative: float) -> torch.Tensor:
-    typical = (error / (size + TINY)).median().clamp(min=max(relative, EPSILON))
-    return torch.maximum(error, typical * size)
+def _line_anchor(error: torch.Tensor, size: torch.Tensor, least: float) -> torch.Tensor:
+    share = (error / (size + TINY)).median().clamp(min=max(least, EPSILON))
+    return torch.maximum(error, share * size)
 
 
 def _with_noise(own: Figures, noise: Sequence[Figures]) -> Figures:

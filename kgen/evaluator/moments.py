@@ -130,7 +130,7 @@ class TwoValues:
         draft = cls(low, high, known, Leaf("", larger, None))
         errors = torch.stack([draft._off(x) for x in eager])
         error = errors.gather(0, errors.abs().argmax(0, keepdim=True))[0]  # of what was dropped, eager has none
-        return replace(draft, gate=Leaf.within("", larger, larger + error, [], 0.0))
+        return replace(draft, gate=Leaf.within("", larger, larger + error, []))
 
     def judge(self, value: torch.Tensor, accuracy: Accuracy) -> dict[str, Any]:
         return self.gate.judge(self.gate.exact + self._off(value), accuracy)

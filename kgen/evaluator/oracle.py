@@ -19,7 +19,7 @@ from kgen.evaluator import moments, walls
 from kgen.evaluator.arena import Arena, Node, describe, leaves, map_tensors, nodes
 from kgen.evaluator.channel import Channel
 from kgen.evaluator.device_arena import DeviceArena, holding
-from kgen.evaluator.gate import Leaf
+from kgen.evaluator.gate import Leaf, Typical
 from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.reference import Reference, State, draw_weights, set_flags
 from kgen.evaluator.regimes import (
@@ -79,7 +79,7 @@ class Oracle:
         self._given = [self._get_inputs(0)]
         self._cases: dict[tuple[str, str, str], Case] = {}
         self._arenas: dict[tuple[str, str, str], tuple[Arena | DeviceArena, Node]] = {}
-        self._relative: dict[tuple[str, str, str], float] = {}
+        self._known_typical: dict[tuple[str, str, str], Typical] = {}
         self._pool: list[list[Any]] = []
         self.pool_arena: tuple[Arena | DeviceArena, Node] | None = None
         self._outputs_of: dict[str, Arena | DeviceArena] = {}
@@ -166,25 +166,26 @@ class Oracle:
         how = regime.weights if weights == "drawn" else "drawn"
         return change_weights(self._states[weights], how)
 
-    def _typical(self, regime: Regime, mode: str, weights: str) -> float:
-        """Eager's relative error on the problem's own inputs, which anchors regimes that differ in shape only."""
+    def _typical(self, regime: Regime, mode: str, weights: str) -> Typical:
+        """Eager's error on the problem's own inputs, which anchors regimes that differ in shape only."""
         if not regime.shape_only:
-            return 0.0
+            return Typical()
         key = (regime.values, mode, weights)
-        if key not in self._relative:
-            first = self.case(REGIMES[0].name, mode, weights)
-            self._relative[key] = max((leaf.relative for leaf in first.leaves), default=0.0)
-        return self._relative[key]
+        if key not in self._known_typical:
+            found = [leaf.typical for leaf in self.case(REGIMES[0].name, mode, weights).leaves]
+            self._known_typical[key] = Typical(
+                max((t.rms for t in found), default=0.0), max((t.maximum for t in found), default=0.0))
+        return self._known_typical[key]
 
     def _expect(
-        self, inputs: list[Any], state: State, mode: str, rng: int, eager_run: tuple[Any, Any], relative: float,
+        self, inputs: list[Any], state: State, mode: str, rng: int, eager_run: tuple[Any, Any], typical: Typical,
         *, noise: bool,
     ) -> list[Leaf]:
         eager, eager_buffers = eager_run
         exact, exact_buffers = self.reference.exact(inputs, state, mode, rng)
         noisy = [self.reference.exact(inputs, state, mode, rng, noise=True) for _ in range(NOISY_RUNS if noise else 0)]
-        found = list(_expected("output", exact, eager, [output for output, _ in noisy], relative))
-        found += _expected("state ", exact_buffers, eager_buffers, [buffers for _, buffers in noisy], relative)
+        found = list(_expected("output", exact, eager, [output for output, _ in noisy], typical))
+        found += _expected("state ", exact_buffers, eager_buffers, [buffers for _, buffers in noisy], typical)
         return found
 
     def inputs(self, name: str, mode: str, weights: str) -> tuple[Arena | DeviceArena, Node]:
@@ -359,13 +360,13 @@ def _generators(device: str) -> list[torch.Tensor]:
     return [torch.get_rng_state(), *([] if device == "cpu" else [torch.cuda.get_rng_state(device)])]
 
 
-def _expected(name: str, exact: Any, eager: Any, noisy: list[Any], relative: float) -> list[Leaf]:
+def _expected(name: str, exact: Any, eager: Any, noisy: list[Any], typical: Typical) -> list[Leaf]:
     found = []
     others = [_leaves(value) for value in noisy]
     for number, ((path, e64), (_, e32)) in enumerate(zip(leaves(exact), leaves(eager))):
         if isinstance(e64, torch.Tensor):
             if e64.is_floating_point():
-                found.append(Leaf.within(name + path, e64, e32, [other[number] for other in others], relative))
+                found.append(Leaf.within(name + path, e64, e32, [other[number] for other in others], typical))
             else:
                 found.append(Leaf.exactly(name + path, e32))
     return found

@@ -10,7 +10,7 @@ from kgen.evaluator.protocol import Accuracy
 def leaf(rows=64, columns=256, scale=1.0, seed=0):
     generator = torch.Generator().manual_seed(seed)
     exact = torch.randn(rows, columns, dtype=torch.float64, generator=generator) * scale
-    return Leaf.within("output", exact, noisy(exact, 4, 1), [noisy(exact, 1, 2).double()], 0.0)
+    return Leaf.within("output", exact, noisy(exact, 4, 1), [noisy(exact, 1, 2).double()])
 
 
 def noisy(exact, epsilons, seed):
@@ -59,7 +59,7 @@ def test_one_element_that_is_not_finite_is_refused(bad):
 def test_a_nan_of_pytorch_must_be_a_nan():
     exact = leaf().exact.clone()
     exact[0, 0] = float("nan")
-    expected = Leaf.within("output", exact, noisy(exact, 4, 1), [noisy(exact, 1, 2).double()], 0.0)
+    expected = Leaf.within("output", exact, noisy(exact, 4, 1), [noisy(exact, 1, 2).double()])
     value = noisy(exact, 4, 9)
     assert expected.judge(value, Accuracy.FP32)["ok"]
     value[0, 0] = 0
@@ -70,15 +70,25 @@ def test_where_only_pytorch_overflows_a_candidate_may_be_either():
     exact = leaf().exact
     eager = noisy(exact, 4, 1)
     eager[0, 0] = float("inf")
-    expected = Leaf.within("output", exact, eager, [], 0.0)
+    expected = Leaf.within("output", exact, eager, [])
     assert expected.judge(noisy(exact, 4, 9), Accuracy.FP32)["ok"]
     assert expected.judge(eager.clone(), Accuracy.FP32)["ok"]
 
 
 def test_a_regime_that_is_mostly_not_finite_is_skipped_and_says_so():
     exact = torch.full((4, 4), float("nan"), dtype=torch.float64)
-    judged = Leaf.within("output", exact, exact.float(), [], 0.0).judge(torch.zeros(4, 4), Accuracy.FP32)
+    judged = Leaf.within("output", exact, exact.float(), []).judge(torch.zeros(4, 4), Accuracy.FP32)
     assert judged["ok"] and "skipped" in judged["note"]
+
+
+def test_a_row_that_pytorch_gets_right_by_another_kernel_may_have_its_typical_error_and_no_other():
+    exact = torch.rand(1, 4096, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.5
+    many = noisy(exact.expand(64, -1), 4000, 1)  # what PyTorch makes of many rows
+    typical = Leaf.within("output", exact.expand(64, -1), many, []).typical
+    assert typical.maximum > 2 * typical.rms
+    expected = Leaf.within("output", exact, exact.float(), [], typical)
+    assert expected.judge(noisy(exact, 4000, 9), Accuracy.TF32)["ok"]
+    assert not expected.judge(noisy(exact, 12000, 9), Accuracy.TF32)["ok"]
 
 
 def test_integers_must_be_equal():
@@ -89,7 +99,7 @@ def test_integers_must_be_equal():
 
 def test_kernelbenchs_tolerance_is_absolute_and_relative():
     exact = torch.full((2, 8), 100.0, dtype=torch.float64)
-    expected = Leaf.within("output", exact, exact.float(), [], 0.0)
+    expected = Leaf.within("output", exact, exact.float(), [])
     assert expected.judge(exact.float() + 0.009, Accuracy.KERNELBENCH)["ok"]
     assert not expected.judge(exact.float() + 0.02, Accuracy.KERNELBENCH)["ok"]
     assert not expected.judge(exact.float() + 0.009, Accuracy.FP32)["ok"]
