@@ -2,7 +2,8 @@
 
     put(candidate) -> [build pool] -> duplicate of one that is right? -> [devices] -> next() -> verdict
 
-Verdicts come in the order in which candidates are done with. Of candidates that compile to the same and run it the same
+Of candidates that wait for a device, the one that was put first is judged first, so that a build that takes long does not
+have what is most promising come last. Verdicts come in the order in which candidates are done with. Of candidates that compile to the same and run it the same
 way, one is judged; the others wait for it, and are its duplicates if it is right.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import itertools
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -40,9 +42,11 @@ class Verdict:
 
 @dataclass(eq=False)
 class _Item:
-    """A candidate on its way. ``known`` is an evaluation that was found; ``substance`` is what it compiles to."""
+    """A candidate on its way, the ``place``-th that was put. ``known`` is an evaluation that was found; ``substance`` is
+    what it compiles to."""
 
     candidate: Candidate
+    place: int
     known: Evaluation | None = None
     build: BuildReport | None = None
     substance: str | None = None
@@ -70,10 +74,11 @@ class Pipeline:
         self._held: dict[str, list[_Item]] = {}  # by what is being judged: others that compile to the same
         self._right: dict[str, str] = {}  # what a candidate that is right compiles to -> its id
         self._done: deque[Verdict] = deque()
+        self._places = itertools.count()
 
     def put(self, candidate: Candidate, known: Evaluation | None = None) -> None:
         """Send a candidate on its way. Where its evaluation is ``known``, that is its verdict."""
-        item = _Item(candidate, known)
+        item = _Item(candidate, next(self._places), known)
         if known is not None:
             self._put_known(item, known)
             return
@@ -140,7 +145,7 @@ class Pipeline:
 
     def _judge(self, item: _Item) -> None:
         self._judging.add(item)
-        self._follow(item, self._devices.submit(lambda judge: _evaluated(item, judge)))
+        self._follow(item, self._devices.submit(lambda judge: _evaluated(item, judge), item.place))
 
     def _judged(self, item: _Item, judged: Judged) -> None:
         found, evaluation = item.known is not None, judged.evaluation

@@ -293,6 +293,19 @@ def test_additive_learns_of_a_kernel_in_every_plan_that_has_it() -> None:
     assert point is not None and (point.option, point.choice[1]) == (1, 5)
 
 
+def test_additive_takes_plans_in_turn_while_nothing_is_known() -> None:
+    strategy = STRATEGIES["additive"](OPTIONS)
+    points = [strategy.ask() for _ in range(7)]
+    assert [p.option for p in points if p] == [0, 1, 2, 3, 0, 1, 3]
+
+
+def test_additive_goes_on_with_the_plans_that_something_is_known_of() -> None:
+    strategy = STRATEGIES["additive"](OPTIONS)
+    points = [point for _ in OPTIONS if (point := strategy.ask())]
+    strategy.tell(points[0], 5.0)
+    assert {point.option for _ in range(3) if (point := strategy.ask())} == {points[0].option}
+
+
 def test_tpe_is_refused_in_one_line_where_optuna_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kgen.search.tpe.find_spec", lambda name: None)
     with pytest.raises(InputError, match="pip install 'kgen.optuna.'"):

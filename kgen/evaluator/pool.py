@@ -9,9 +9,10 @@ Each device judges as many candidates at once as its evaluator says; timings on 
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from queue import SimpleQueue
+from dataclasses import dataclass, field
+from queue import PriorityQueue, SimpleQueue
 from typing import Callable, Protocol, Sequence
 
 from kgen.candidate import Candidate
@@ -63,6 +64,15 @@ class Judged:
     baselines: tuple[Timing, ...]
 
 
+@dataclass(order=True)
+class _Waiting:
+    """What waits for a device, in the order in which it is to have one."""
+
+    place: tuple[int, int]
+    judge: Callable[[Judge], Evaluation] = field(compare=False)
+    future: Future[Judged] = field(compare=False, default_factory=Future)
+
+
 class DevicePool:
     """Judges on several devices that are alike. A context manager: leaving ends every process that was started.
 
@@ -74,6 +84,8 @@ class DevicePool:
         self._starters = ThreadPoolExecutor(len(self.evaluators), thread_name_prefix="kgen-start")
         self._starting: list[Future[None]] = []
         self._free: SimpleQueue[Judge] = SimpleQueue()
+        self._waiting: PriorityQueue[_Waiting] = PriorityQueue()
+        self._numbers = itertools.count()
         self._threads: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> DevicePool:
@@ -121,15 +133,27 @@ class DevicePool:
         """Whether the problem's gate can tell right from wrong, found out beside everything else."""
         return self._starters.submit(self.first.health)
 
-    def submit(self, judge: Callable[[Judge], Evaluation]) -> Future[Judged]:
-        """Have ``judge`` called with the evaluator that is free next, in the order submitted."""
+    def submit(self, judge: Callable[[Judge], Evaluation], place: int = 0) -> Future[Judged]:
+        """Have ``judge`` called with the evaluator that is free next: those of the lowest ``place`` first, and among these
+        in the order submitted."""
         assert self._threads is not None
-        return self._threads.submit(self._judge, judge)
+        waiting = _Waiting((place, next(self._numbers)), judge)
+        self._waiting.put(waiting)
+        self._threads.submit(self._judge_next)
+        return waiting.future
 
-    def _judge(self, judge: Callable[[Judge], Evaluation]) -> Judged:
+    def _judge_next(self) -> None:
         evaluator = self._free.get()
         try:
-            return Judged(judge(evaluator), evaluator.device, evaluator.baselines())
+            waiting = self._waiting.get()
+            if not waiting.future.set_running_or_notify_cancel():
+                return
+            try:
+                judged = Judged(waiting.judge(evaluator), evaluator.device, evaluator.baselines())
+            except BaseException as error:
+                waiting.future.set_exception(error)
+            else:
+                waiting.future.set_result(judged)
         finally:
             self._free.put(evaluator)
 

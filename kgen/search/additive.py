@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
@@ -31,8 +32,10 @@ class Additive(Strategy):
     their parameters' values, and plans what is learnt of a kernel that they have in common. The next point is the one
     of the least expected time, less what may be hoped for of terms that are little known.
 
-        opening    every plan with each kernel's plainest combination
-        then       the best by the model, or that with one kernel changed where the best was tried
+        opening      every plan with each kernel's plainest combination
+        unanswered   while nothing is known of any plan, the next plainest of each in turn
+        then         of the plans that something is known of, the best by the model, or that with one kernel changed where
+                     the best was tried
     """
 
     name = "additive"
@@ -62,27 +65,44 @@ class Additive(Strategy):
         terms += [self._term((kernel, value), _VALUE) for value in values]
         return terms + [self._term((kernel, pair), _PAIR) for pair in combinations(values, 2)]
 
-    def _learn(self, point: Point, ms: float) -> None:
+    def _terms_of(self, point: Point) -> list[int]:
         terms = [self._plans[point.option]]
         for kernel, index in zip(self.options[point.option].kernels, point.choice):
             terms += self._kernels[kernel][index]
+        return terms
+
+    def _learn(self, point: Point, ms: float) -> None:
+        terms = self._terms_of(point)
         for term in terms:
             self._observed.setdefault(term, []).append(len(self._answers))
         self._answers.append((terms, ms))
+
+    def _awaited(self) -> Counter[int]:
+        """How often each term is in a point that was asked for and not told of."""
+        return Counter(term for point in self.waiting for term in self._terms_of(point))
 
     def _next(self) -> Point | None:
         return self.opening() or self._expected_best()
 
     def _expected_best(self) -> Point | None:
         self._fit()
+        open_options, known = self.open_options(), {point.option for point in self.told}
+        if not known:
+            return self._next_plainest(open_options)
         scores, best = self._scores(), None
-        open_options = self.open_options()
-        for number in open_options:
+        for number in filter(known.__contains__, open_options):
             found = self.cheapest(number, [scores[kernel] for kernel in self.options[number].kernels])
             total = found[0] + self._estimate[self._plans[number]] if found else math.inf
             if found and (best is None or total < best[0]):
                 best = total, found[1]
         return best[1] if best else next(map(self.draw, open_options), None)
+
+    def _next_plainest(self, open_options: Sequence[int]) -> Point | None:
+        """Of the plan that fewest points were asked for, the plainest that was not."""
+        for number in sorted(open_options, key=self._count.__getitem__):
+            if found := self.cheapest(number, [range(len(kernel)) for kernel in self.options[number].kernels]):
+                return found[1]
+        return None
 
     def _fit(self) -> None:
         """Fit the terms to all answers: Gauss-Seidel on the normal equations of the ridge regression."""
@@ -107,8 +127,9 @@ class Additive(Strategy):
     def _scores(self) -> dict[KernelSpace, list[float]]:
         """Of every combination of every kernel, its part of the expected logarithm, less what may be hoped for."""
         hope = _HOPE * self.random.random()
-        value = self._estimate.__getitem__
-        doubt = [1.0 / (ridge + len(self._observed.get(t, ()))) for t, ridge in enumerate(self._ridge)].__getitem__
+        value, awaited = self._estimate.__getitem__, self._awaited()
+        seen = (len(self._observed.get(t, ())) + awaited[t] for t in range(len(self._ridge)))
+        doubt = [1.0 / (ridge + n) for ridge, n in zip(self._ridge, seen)].__getitem__
         return {
             kernel: [sum(map(value, terms)) - hope * math.sqrt(sum(map(doubt, terms))) for terms in combined]
             for kernel, combined in self._kernels.items()

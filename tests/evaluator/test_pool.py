@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Callable
 
 import pytest
 from judges import CheapJudge
 from samples import problem
 
 from kgen.errors import DeviceError, EvaluatorError
-from kgen.evaluator.pool import DevicePool
+from kgen.evaluator.pool import DevicePool, Judge
+from kgen.evaluator.protocol import Accuracy, Evaluation, Status
 
 
 def test_evaluators_start_at_the_same_time() -> None:
@@ -53,3 +55,30 @@ def test_leaving_ends_evaluators_that_still_start() -> None:
     with pytest.raises(KeyboardInterrupt), DevicePool([Slow(problem())]):
         raise KeyboardInterrupt
     assert time.monotonic() - started < 5
+
+
+def test_who_has_the_lowest_place_is_judged_first_and_who_gave_up_is_not() -> None:
+    busy, order = threading.Event(), []
+
+    def judged(name: str) -> Callable[[Judge], Evaluation]:
+        def judge(judge: Judge) -> Evaluation:
+            order.append(name)
+            return Evaluation("a", Status.OK, "", Accuracy.FP32)
+
+        return judge
+
+    def first(judge: Judge) -> Evaluation:
+        busy.wait(10)
+        return judged("first")(judge)
+
+    with DevicePool([CheapJudge(problem())]) as devices:
+        devices.wait()
+        futures = [devices.submit(first, 7)]
+        while not futures[0].running():
+            time.sleep(0.001)
+        futures += [devices.submit(judged(name), place) for name, place in (("c", 5), ("gave up", 2), ("a", 1), ("b", 1))]
+        assert futures[2].cancel()
+        busy.set()
+        for number in (0, 1, 3, 4):
+            futures[number].result(10)
+    assert order == ["first", "a", "b", "c"]
