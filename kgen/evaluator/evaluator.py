@@ -532,17 +532,21 @@ class _Judgement:
         """All phases. Raises :class:`EvaluatorError` when the evaluator itself fails."""
         self._log.parent.mkdir(parents=True, exist_ok=True)
         self._log.write_text("")
+        evaluator = self._evaluator
         try:
-            self._phase(Phase.LOAD, self._load)
-            self._phase(Phase.VALIDATE, self._validate)
-            self._phase(Phase.TIME, self._time)
+            with evaluator._lock.working():  # for both: a timing that waits has to wait for who is on the way to one
+                self._phase(Phase.LOAD, self._load)
+                self._phase(Phase.VALIDATE, self._validate)
+            evaluator.baselines()
+            with evaluator._lock.timing():
+                self._phase(Phase.TIME, self._time)
             result = self._evaluation(Status.OK, "", None)
         except Failure as failure:
             result = self._evaluation(failure.status, failure.reason, failure.phase)
         except BaseException:
             self.close()
             raise
-        with self._evaluator._lock.working():  # a context that ends is felt on its device
+        with evaluator._lock.working():  # a context that ends is felt on its device
             self.close()
         self._finish_log(result)
         return result
@@ -550,11 +554,7 @@ class _Judgement:
     def _phase(self, phase: Phase, step: Callable[[], None]) -> None:
         started = time.monotonic()
         try:
-            if phase is Phase.TIME:
-                step()
-            else:
-                with self._evaluator._lock.working():
-                    step()
+            step()
         finally:
             self._seconds.append((phase, time.monotonic() - started))
 
@@ -615,20 +615,18 @@ class _Judgement:
     def _time(self) -> None:
         """Screen the candidate, and doubt what it says."""
         evaluator = self._evaluator
-        evaluator.baselines()
-        with evaluator._lock.timing():
-            runner, before = self._runner(), evaluator._conditions()
-            try:
-                screen(runner, evaluator._random, SCREEN_BURSTS if self._depth is Depth.SCREEN else FINAL_BURSTS)
-                believe(runner, eager=evaluator._eager, floor_ms=evaluator._floor_ms(),
-                        beside=evaluator._runners.get("eager"), generator=evaluator._random)
-            finally:
-                under = worse(before, evaluator._conditions())
-                self._timing = runner.timing(self._depth, uuid.uuid4().hex, under) if runner.bursts else None
-            if reason := self._binary_changed():
-                raise Failure(Status.SUSPICIOUS, reason, Phase.TIME)
-            if self._candidate.origin != "sweep":
-                self._profile()
+        runner, before = self._runner(), evaluator._conditions()
+        try:
+            screen(runner, evaluator._random, SCREEN_BURSTS if self._depth is Depth.SCREEN else FINAL_BURSTS)
+            believe(runner, eager=evaluator._eager, floor_ms=evaluator._floor_ms(),
+                    beside=evaluator._runners.get("eager"), generator=evaluator._random)
+        finally:
+            under = worse(before, evaluator._conditions())
+            self._timing = runner.timing(self._depth, uuid.uuid4().hex, under) if runner.bursts else None
+        if reason := self._binary_changed():
+            raise Failure(Status.SUSPICIOUS, reason, Phase.TIME)
+        if self._candidate.origin != "sweep":
+            self._profile()
 
     def _profile(self) -> None:
         """Label what a right candidate's time and memory go into. That this fails is no fault of the candidate's."""

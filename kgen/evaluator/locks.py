@@ -19,7 +19,9 @@ from typing import Callable, Iterator
 
 from kgen.errors import DiskError, EvaluatorError
 
-_POLL_SECONDS = 0.005
+#: How often who waits looks. Timings look first: what has been got ready together is timed one after the other before
+#: anything new begins, which then begins together.
+_POLL_SECONDS = {fcntl.LOCK_EX: 0.001, fcntl.LOCK_SH: 0.01}
 _NOTICE_SECONDS = 1.0
 
 
@@ -97,5 +99,5 @@ class DeviceLock:
             if not told and self.notice and time.monotonic() - started > 10 * _NOTICE_SECONDS:
                 told = True
                 self.notice(f"waiting for {self.key}: other work or another timing holds it")
-            if self._stop.wait(_POLL_SECONDS):
+            if self._stop.wait(_POLL_SECONDS[how]):
                 raise EvaluatorError(f"{self.key}: not waited for any more")
