@@ -53,6 +53,7 @@ _AT_ONCE, _WORKING_SETS = 6, 4
 #: How a candidate may be held, the best way first: whether behind walls, whether as a user of its own, in words.
 _HOLDS = ((True, True, "as another user"), (True, False, "behind walls"), (False, False, "at all"))
 _NO_LIMIT = 1 << 62
+_COMPILER = "torch._dynamo"  #: takes a second to load: baselines and files from outside may use it, kgen's files do not
 LeftOut = Callable[[str, Failure], None]  #: told the id of a finalist that failed, and why
 _PRINTED_WALLS: set[str] = set()
 
@@ -107,7 +108,7 @@ class Evaluator:
             "TORCH_NO_COMPILER_WRAPPER": "1",
             # torch otherwise asks CUDA itself whether it is there, and cannot be forked afterwards.
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-        }, [] if set(baselines) <= {"eager"} else ["torch._dynamo"])
+        }, [] if set(baselines) <= {"eager"} else [_COMPILER])
         self._oracle: OracleClient | None = None
         self._cases: Cases | None = None
         self._about: dict[str, Any] = {}  # what the oracle told of the device, and of the problem
@@ -581,7 +582,9 @@ class _Judgement:
         built = extension is not None and self._build.binary is not None
         extensions = Path(self._build.directory) if built else self._scratch / "extensions"
         writable = [self._scratch, *([extensions / extension.name] if extension is not None and built else [])]
-        options = {"scratch": str(self._scratch), "writable": [str(folder) for folder in writable]}
+        # It replaces functions of torch when it is loaded, so it must be there before anybody watches.
+        modules = [] if self._candidate.origin == "sweep" else [_COMPILER]
+        options = {"scratch": str(self._scratch), "writable": [str(folder) for folder in writable], "modules": modules}
         self._worker = evaluator._start_worker(options, self._log, _worker_environment(self._scratch, extensions))
         limits = evaluator.limits
         self._worker.enter(Phase.LOAD, limits.load_seconds if built else limits.load_seconds + limits.build_seconds)

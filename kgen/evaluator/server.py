@@ -56,6 +56,7 @@ def serve(fd: int, later: Sequence[str] = ()) -> None:
             request, fds = control.receive()
         except ChannelClosed:
             return
+        _preload(request["options"].get("modules", ()))
         pid = os.fork()
         if pid == 0:
             control.close()
@@ -71,9 +72,10 @@ def serve(fd: int, later: Sequence[str] = ()) -> None:
 
 def _preload(names: Sequence[str]) -> None:
     """Import modules for every later child, which then share their memory."""
-    for name in names:
+    missing = [name for name in names if name not in sys.modules]
+    for name in missing:
         importlib.import_module(name)
-    if names:
+    if missing:
         gc.collect()
         gc.freeze()
 

@@ -542,11 +542,11 @@ def _put_up_walls(options: dict[str, Any]) -> list[str]:
 
 
 def _compile_alone() -> None:
-    """Have torch.compile start no processes, which would live on and wait for more to compile. What its environment
-    said was read when the server loaded it."""
-    import torch._inductor.config
-
-    torch._inductor.config.compile_threads = 1
+    """Have torch.compile start no processes, which would live on and wait for more to compile. It reads its environment
+    when it is loaded, which the server has done or the candidate may do: it takes a second."""
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    if config := sys.modules.get("torch._inductor.config"):
+        config.compile_threads = 1
 
 
 def _try_device(device: str) -> None:
