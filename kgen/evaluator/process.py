@@ -20,6 +20,7 @@ from kgen.evaluator.channel import Channel, ChannelClosed, ChannelGarbage, Chann
 _MOST_FINDINGS = 50
 _START_SECONDS = 120.0
 _KILL_SECONDS = 5.0
+_DEATH_SECONDS = 1.0  #: from when a channel closes until it is known how the process ended
 _LOOK_SECONDS = 0.2  #: how often the memory of a process that does not answer is looked at
 _SETTLE_SECONDS, _SETTLE_STEP_SECONDS = 0.5, 0.003
 _ASLEEP = 0.1  #: of one processor's time, at most, is what threads that sleep use
@@ -217,11 +218,13 @@ class Child:
         try:
             self.channel.send(message, fds)
             return self._answer(deadline)
-        except (ChannelClosed, ChannelGarbage) as error:
-            raise self._death() from error
+        except ChannelClosed as error:
+            raise self._death(_DEATH_SECONDS) from error
+        except ChannelGarbage as error:  # from a process that may well live on
+            raise self._death(_END_SECONDS) from error
 
-    def _death(self) -> ChildDied:
-        status = self.wait(1.0)
+    def _death(self, seconds: float) -> ChildDied:
+        status = self.wait(seconds)
         killed = status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         return ChildDied(status, for_memory=killed and _memory_kills() > self._memory_kills)
 
