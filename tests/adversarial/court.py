@@ -12,9 +12,10 @@ import time
 import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 from cases import HERE, Case, Setting
+from lending import Lender
 
 import kgen
 from kgen.candidate import Candidate
@@ -25,7 +26,7 @@ from kgen.problem import read_problem
 
 #: In the name of everything that a case writes outside its folder, and of every process that it leaves behind.
 MARK = "kgen-adversary"
-LIMITS = Limits(load_seconds=30, validate_seconds=60, time_seconds=60, host_bytes=3 << 30)
+LIMITS = Limits(load_seconds=30, validate_seconds=60, time_seconds=60, host_bytes=2 << 30)
 _CANARY = "nobody writes here"
 _SETTLE_SECONDS = 2.0
 
@@ -83,10 +84,12 @@ def _drained(name: str, sock: socket.socket) -> int:
 
 
 class Court:
-    """Judges cases; one evaluator is open at a time, so cases that share a setting come one after the other."""
+    """Judges cases; one evaluator is open at a time, so cases that share a setting come one after the other. Each has
+    a folder of its own below ``folder``."""
 
-    def __init__(self, folder: Callable[[], Path]) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._lender = Lender()
         self._verdicts: dict[str, Verdict] = {}
         self._setting: Setting | None = None
         self._evaluator: Evaluator | None = None
@@ -110,6 +113,10 @@ class Court:
         return [text for text in self.notices if "not allow" in text or "without" in text]
 
     def close(self) -> None:
+        self._close_evaluator()
+        self._lender.close()
+
+    def _close_evaluator(self) -> None:
         if self._evaluator is not None:
             self._evaluator.close()
         if self._listener is not None:
@@ -119,15 +126,16 @@ class Court:
     def _open(self, setting: Setting) -> None:
         if setting == self._setting:
             return
-        self.close()
-        home = self._folder()
+        self._close_evaluator()
+        home = Path(tempfile.mkdtemp(dir=self._folder))
         self._listener = Listener(home)
         problem = read_problem(str(setting.path), dict(setting.sizes), setting.mode)
         # Where sizes are given, time decides; otherwise flushing the cache would take most of it.
-        self._evaluator = Evaluator(problem, device=setting.device, accuracy=Accuracy.FP32, home=home, limits=LIMITS,
-                                    baselines=("eager",), notice=self.notices.append,
-                                    cache="cold" if setting.sizes else "warm")
-        with contextlib.chdir(home):  # as for everybody who runs kgen above its runs/: scratch folders lie below
+        evaluator = Evaluator(problem, device=setting.device, accuracy=Accuracy.FP32, home=home, limits=LIMITS,
+                              baselines=("eager",), notice=self.notices.append,
+                              cache="cold" if setting.sizes else "warm")
+        self._evaluator = self._lender.lend(evaluator)
+        with contextlib.chdir(self._folder):  # as for everybody who runs kgen above its runs/: scratch folders lie below
             self._evaluator.__enter__()
         self._evaluator.baselines()
         self._setting = setting
@@ -150,7 +158,7 @@ class Court:
         if case.followed:
             after = self._evaluate(_honest(case.setting))
         if raised or traces or (after is not None and after.status != "ok"):
-            self.close()  # the next case begins with an evaluator that nobody has met
+            self.close()  # the next case begins with processes that nobody has met
         return Verdict(evaluation, raised, tuple(traces), after)
 
     def _evaluate(self, source: str, seconds: float | None = None) -> Evaluation:

@@ -22,7 +22,7 @@ each_case = pytest.mark.parametrize("case", _PARAMETERS)
 
 @pytest.fixture(scope="session")
 def court(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Court]:
-    opened = Court(lambda: tmp_path_factory.mktemp("court"))
+    opened = Court(tmp_path_factory.mktemp("court"))
     yield opened
     opened.close()
 

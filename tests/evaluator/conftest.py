@@ -1,6 +1,7 @@
 """One evaluator for the tests of this folder: small sizes, the CPU with a warm cache, eager as the only baseline."""
 
 import pytest
+from lending import Lender
 
 from kgen.candidate import Candidate
 from kgen.evaluator.evaluator import Evaluator
@@ -32,6 +33,15 @@ def evaluator(home, problem, notices):
     with Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=home, limits=limits,
                    baselines=("eager",), notice=notices.append, cache="warm") as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def evaluator_of(home):
+    """Makes evaluators of other problems, which share a fork server; eager is their only baseline, and the cache warm."""
+    lender = Lender()
+    yield lambda problem, accuracy=Accuracy.FP32: lender.lend(Evaluator(
+        problem, device="cpu", accuracy=accuracy, home=home, baselines=("eager",), cache="warm"))
+    lender.close()
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ import torch
 
 from kgen.candidate import Candidate
 from kgen.evaluator import moments
-from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.gate import Leaf
 from kgen.evaluator.protocol import Accuracy, Status
 from kgen.evaluator.validate import OWN_NUMBERS
@@ -214,13 +213,12 @@ def own(text, kernel=KERNEL, scale="(1.0 - p)", index="i", seed=DRAWN):
 
 
 @pytest.fixture(scope="module", params=FORWARDS)
-def random_problem(request, home, tmp_path_factory):
+def random_problem(request, evaluator_of, tmp_path_factory):
     """A problem in train mode, as text, and what evaluates candidates for it."""
     text = PROBLEM.format(forward=FORWARDS[request.param])
     path = tmp_path_factory.mktemp("random") / f"{request.param}.py"
     path.write_text(text)
-    with Evaluator(read_problem(str(path), mode="train"), device="cpu", accuracy=Accuracy.FP32, home=home,
-                   baselines=("eager",)) as evaluator:
+    with evaluator_of(read_problem(str(path), mode="train")) as evaluator:
         yield text, lambda source: evaluator.evaluate(
             Candidate(source, "by hand", {}, "cpu"), evaluator.builder().build(source))
 
@@ -263,12 +261,11 @@ def test_pytorchs_numbers_with_other_values_are_judged_by_value(random_problem):
 
 
 @pytest.fixture(scope="module")
-def in_both_modes(home, tmp_path_factory):
+def in_both_modes(evaluator_of, tmp_path_factory):
     text = PROBLEM.format(forward=FORWARDS["chain"])
     path = tmp_path_factory.mktemp("both") / "both.py"
     path.write_text(text)
-    with Evaluator(read_problem(str(path), mode="both"), device="cpu", accuracy=Accuracy.FP32, home=home,
-                   baselines=("eager",)) as evaluator:
+    with evaluator_of(read_problem(str(path), mode="both")) as evaluator:
         yield text, lambda source: evaluator.evaluate(
             Candidate(source, "by hand", {}, "cpu"), evaluator.builder().build(source))
 
@@ -299,13 +296,12 @@ def test_what_is_not_random_in_it_is_still_found_wrong(in_both_modes, body, wher
     assert where in evaluation.reason
 
 
-def test_running_statistics_of_random_numbers_are_judged_by_moments_too(home, tmp_path):
+def test_running_statistics_of_random_numbers_are_judged_by_moments_too(evaluator_of, tmp_path):
     text = PROBLEM.format(forward="self.norm(self.drop(self.first(x)))").replace(
         "self.second = nn.Linear(64, 48)", "self.norm = nn.BatchNorm1d(64)")
     path = tmp_path / "norm.py"
     path.write_text(text)
-    with Evaluator(read_problem(str(path), mode="train"), device="cpu", accuracy=Accuracy.FP32, home=home,
-                   baselines=("eager",)) as evaluator:
+    with evaluator_of(read_problem(str(path), mode="train")) as evaluator:
         found = [evaluator.evaluate(Candidate(source, "by hand", {}, "cpu"), evaluator.builder().build(source))
                  for source in (own(text), own(text).replace("return self.norm(", "self.norm.momentum = 0.2\n        "
                                                              "return self.norm("))]

@@ -3,7 +3,6 @@
 import pytest
 
 from kgen.candidate import Candidate
-from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import Accuracy, Status
 from kgen.errors import DeviceError, ProblemError
 from kgen.problem import read_problem
@@ -71,14 +70,13 @@ def get_inputs():
 
 
 @pytest.fixture
-def on(tmp_path, home):
-    """An evaluator of a problem given as text, eager its only baseline."""
+def on(tmp_path, evaluator_of):
+    """An evaluator of a problem given as text."""
 
-    def make(text, accuracy=Accuracy.FP32, mode=None, device="cpu"):
+    def make(text, accuracy=Accuracy.FP32, mode=None):
         path = tmp_path / "problem.py"
         path.write_text(text)
-        return Evaluator(read_problem(str(path), mode=mode), device=device, accuracy=accuracy, home=home,
-                         baselines=("eager",))
+        return evaluator_of(read_problem(str(path), mode=mode), accuracy)
 
     return make
 

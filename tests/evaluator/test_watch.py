@@ -1,6 +1,5 @@
 """The watch for interference: what it finds, each by a real worker, and what honest code may do."""
 
-from dataclasses import replace
 
 import pytest
 from candidates import PLAIN, plain
@@ -218,11 +217,8 @@ def test_honest_code_is_left_alone(judge, name):
     assert evaluation.status is Status.OK, evaluation.reason
 
 
-def test_a_compiled_module_is_left_alone(judge, evaluator):
-    before, evaluator.limits = evaluator.limits, replace(evaluator.limits, validate_seconds=120, time_seconds=60)
-    source = PLAIN.format(body="return y").replace("def forward(self, x):", "@torch.compile\n    def forward(self, x):")
-    try:
-        evaluation = judge(source)
-    finally:
-        evaluator.limits = before
+def test_a_compiled_module_is_left_alone(judge):
+    """To generate code, which the compiler does apart from this, takes long; see honest/compiled.py."""
+    compiled = "@torch.compile(backend='aot_eager')\n    def forward(self, x):"
+    evaluation = judge(PLAIN.format(body="return y").replace("def forward(self, x):", compiled))
     assert evaluation.status is Status.OK, evaluation.reason

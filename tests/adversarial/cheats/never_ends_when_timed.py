@@ -3,7 +3,7 @@
 attacks: interference
 problem: mlp
 expect: timeout
-seconds: 3
+seconds: 2
 then: ok
 """
 

@@ -3,7 +3,7 @@
 attacks: interference
 problem: mlp
 expect: timeout
-seconds: 2
+seconds: 1
 then: ok
 """
 

@@ -3,7 +3,7 @@
 attacks: interference
 problem: mlp
 expect: crashed, timeout, runtime_error, suspicious
-seconds: 3
+seconds: 1
 """
 
 import os

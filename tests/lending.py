@@ -1,0 +1,44 @@
+"""One fork server for many evaluators, one after the other: each would start its own and have it load torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kgen.evaluator.evaluator import Evaluator
+from kgen.evaluator.process import Child, Server
+
+
+class Lender:
+    """Lends the first evaluator's fork server to all; it is ended by :meth:`close` alone."""
+
+    def __init__(self) -> None:
+        self._server: Server | None = None
+
+    def lend(self, evaluator: Evaluator) -> Evaluator:
+        """``evaluator``, which has not started, with the server that all share."""
+        self._server = self._server or evaluator._server
+        evaluator._server = _Lent(self._server)
+        return evaluator
+
+    def close(self) -> None:
+        """End the server; whoever is lent one next starts it anew."""
+        if self._server is not None:
+            self._server.close()
+        self._server = None
+
+
+class _Lent(Server):
+    """A server that its evaluator neither starts nor ends."""
+
+    def __init__(self, server: Server) -> None:
+        self._lent = server
+
+    def start(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def spawn(self, kind: str, options: Any, log: Path, environment: Any = None) -> Child:
+        return self._lent.spawn(kind, options, log, environment)
