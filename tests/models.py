@@ -77,9 +77,9 @@ def design(
     return Design(loaded.problem, capture(loaded), hardware or cpu(), accuracy)
 
 
-def plainest(of: Design) -> list[Candidate]:
-    """One candidate of each plan, each kernel with its plainest parameters."""
-    return [of.candidate(Point(n, (0,) * len(option.kernels))) for n, option in enumerate(of.options)]
+def plainest(of: Design, most: int | None = None) -> list[Candidate]:
+    """One candidate of each plan, or of the first plans, each kernel with its plainest parameters."""
+    return [of.candidate(Point(n, (0,) * len(option.kernels))) for n, option in enumerate(of.options[:most])]
 
 
 def candidate(

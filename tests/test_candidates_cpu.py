@@ -271,7 +271,7 @@ def test_nan_and_infinities_are_where_eager_has_them(case: str, softmax: str) ->
 
 def test_exact_gelu_has_its_limits() -> None:
     loaded = made(source("return F.gelu(x)", "torch.randn(1, 4)"))
-    (file,) = built(plainest(design(loaded))[:1])
+    (file,) = built(plainest(design(loaded), 1))
     (got,) = call(file.ModelNew(), [torch.tensor([[INF, NAN, -1e30, 1e30]])])
     torch.testing.assert_close(got, torch.tensor([[INF, NAN, -0.0, 1e30]]), equal_nan=True)
 
@@ -279,7 +279,7 @@ def test_exact_gelu_has_its_limits() -> None:
 @pytest.mark.parametrize("columns", [1, 2, 15, 16, 17, 255, 257, 2049])
 def test_rows_of_any_length_are_right(columns: int) -> None:
     loaded = made(source("return torch.softmax(x * 2.0, dim=1), x.logsumexp(dim=1)", f"torch.randn(5, {columns})"))
-    assert_right(loaded, plainest(design(loaded))[:1], "eval")
+    assert_right(loaded, plainest(design(loaded), 1), "eval")
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_rows_of_any_length_are_right(columns: int) -> None:
 )
 def test_empty_batch_gives_an_empty_result(forward: str) -> None:
     loaded = made(source(forward))
-    (file,) = built(plainest(design(loaded))[:1])
+    (file,) = built(plainest(design(loaded), 1))
     assert call(file.ModelNew(), [torch.zeros(0, 20)])[0].shape == call(loaded.model(), [torch.zeros(0, 20)])[0].shape
 
 
@@ -416,7 +416,7 @@ def strided(x: torch.Tensor) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("forward", ["return torch.softmax(x * 2.0, dim=1)", "return torch.exp(x) + self.w"])
 def test_inputs_of_any_layout_are_right(forward: str, layout: str) -> None:
     loaded = made(source(forward, init="self.w = nn.Parameter(torch.randn(20))"))
-    file = built(plainest(design(loaded))[:1])[0]
+    file = built(plainest(design(loaded), 1))[0]
     model, new = (constructed(loaded, make, False) for make in (loaded.model_class, file.ModelNew))
     x = torch.randn(6, 20)
     given = strided(x)[layout]
@@ -435,7 +435,7 @@ def test_expanded_input_is_right() -> None:
 
 def test_weights_of_any_layout_are_right() -> None:
     loaded = made(source("return torch.exp(x) + self.w", init="self.w = nn.Parameter(torch.randn(20))"))
-    (file,) = built(plainest(design(loaded))[:1])
+    (file,) = built(plainest(design(loaded), 1))
     new = constructed(loaded, file.ModelNew, False)
     new.w.data = torch.randn(40)[::2]
     x = torch.randn(6, 20)
@@ -463,21 +463,21 @@ def test_wrong_input_is_a_clear_error(x: Any, error: type[Exception], message: s
 
 def test_second_input_of_another_batch_is_a_clear_error() -> None:
     loaded = made(source("return torch.exp(x) + y", "torch.randn(6, 20), torch.randn(6, 20)", arguments="x, y"))
-    (file,) = built(plainest(design(loaded))[:1])
+    (file,) = built(plainest(design(loaded), 1))
     with pytest.raises(ValueError, match=r"y has shape \(5, 20\), not \(6, 20\)"):
         file.ModelNew()(torch.zeros(6, 20), torch.zeros(5, 20))
 
 
 def test_model_of_another_dtype_is_an_error() -> None:
     loaded = made(source("return torch.exp(x) + self.w", init="self.w = nn.Parameter(torch.randn(20))"))
-    (file,) = built(plainest(design(loaded))[:1])
+    (file,) = built(plainest(design(loaded), 1))
     with torch.no_grad(), pytest.raises(TypeError, match="float64"):
         file.ModelNew().double()(torch.zeros(6, 20))
 
 
 def test_argument_that_the_problem_leaves_out_is_refused() -> None:
     loaded = made(source("return torch.exp(x) * 2.0 if mask is None else x", arguments="x, mask=None, scale=2.0"))
-    (file,) = built(plainest(design(loaded))[:1])
+    (file,) = built(plainest(design(loaded), 1))
     new = file.ModelNew()
     assert new(torch.zeros(6, 20), mask=None, scale=2.0).shape == (6, 20)
     for wrong in ({"mask": torch.zeros(6, 20)}, {"scale": 3.0}):
@@ -487,7 +487,7 @@ def test_argument_that_the_problem_leaves_out_is_refused() -> None:
 
 def test_number_other_than_the_captured_one_is_refused() -> None:
     loaded = made(source("return torch.exp(x) * k", "torch.randn(6, 20), 3.0", arguments="x, k"))
-    (file,) = built(plainest(design(loaded))[:1])
+    (file,) = built(plainest(design(loaded), 1))
     with pytest.raises(ValueError, match="this file was made for 3.0"):
         file.ModelNew()(torch.zeros(6, 20), 4.0)
 
@@ -512,7 +512,7 @@ def test_backward_through_the_output_raises(trio: tuple[LoadedProblem, Any, Any]
 
 def test_backward_to_an_input_raises() -> None:
     loaded = made(source("return torch.exp(x)"))
-    (file,) = built(plainest(design(loaded))[:1])
+    (file,) = built(plainest(design(loaded), 1))
     with pytest.raises(RuntimeError, match="forward only"):
         file.ModelNew()(torch.zeros(6, 20, requires_grad=True)).sum().backward()
 
@@ -521,7 +521,7 @@ def test_backward_through_one_of_several_outputs_raises() -> None:
     loaded = made(
         source("y = self.linear(x).relu()\nreturn y, torch.topk(y, 2)[1]", init="self.linear = nn.Linear(20, 20)")
     )
-    (file,) = built(plainest(design(loaded))[:1])
+    (file,) = built(plainest(design(loaded), 1))
     with pytest.raises(RuntimeError, match="forward only"):
         file.ModelNew()(torch.zeros(6, 20))[0].sum().backward()
 

@@ -237,7 +237,7 @@ def test_split_sums_have_memory() -> None:
 
 def test_rows_of_a_flattened_batch_are_those_of_the_product() -> None:
     text = source("return self.linear(x)", "torch.randn(6, 5, 12)", LINEAR)
-    found = plainest(design(made(text), for_arch("sm_90")))[0].source
+    found = plainest(design(made(text), for_arch("sm_90")), 1)[0].source
     assert "launch(_linear, 5 * batch_size, dense(x)" in found and "new_empty(5 * batch_size * 65)" in found
 
 
@@ -278,7 +278,7 @@ def test_many_operands_of_columns_are_read_for_fewer_columns_at_once() -> None:
 def test_values_called_as_the_kernel_calls_its_own_are_renamed() -> None:
     text = source("return self.linear(x).tanh() * self.N + self.sums", "torch.randn(6, 12)",
                   f"{LINEAR}\nself.N, self.sums = nn.Parameter(torch.ones(20)), nn.Parameter(torch.ones(20))")  # fmt: skip
-    found = plainest(design(made(text), for_arch("sm_90")))[0].source
+    found = plainest(design(made(text), for_arch("sm_90")), 1)[0].source
     assert "const float N_2 = N_2_columns[group][j];" in found
     assert "const float sums_2 = sums_2_columns[group][j];" in found
 
@@ -298,7 +298,7 @@ def test_rows_too_long_for_registers_are_read_twice() -> None:
 
 def test_kernels_of_both_modes_split_their_own_weights() -> None:
     of = design(reference(NAMES[1], "both", **FULL), for_arch("sm_90"))
-    text = plainest(of)[0].source
+    text = plainest(of, 1)[0].source
     assert "_train_linear_split_weight.argtypes" in text and "_eval_linear_split_weight.argtypes" in text
 
 
@@ -376,7 +376,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch, gpu: Gpu) -> Callable[[Candidate], t
 
 
 def small(forward: str = "return self.linear(x).relu()", init: str = LINEAR) -> Candidate:
-    return plainest(design(made(source(forward, "torch.randn(6, 12)", init)), for_arch("sm_90")))[0]
+    return plainest(design(made(source(forward, "torch.randn(6, 12)", init)), for_arch("sm_90")), 1)[0]
 
 
 def test_weight_is_split_once(loaded: Callable) -> None:
@@ -588,7 +588,7 @@ def test_library_takes_one_product_whole() -> None:
 
 
 def product(forward: str, inputs: str, arguments: str = "x, y", init: str = "") -> Candidate:
-    return plainest(design(made(source(forward, inputs, init, arguments)), for_arch("sm_90")))[0]
+    return plainest(design(made(source(forward, inputs, init, arguments)), for_arch("sm_90")), 1)[0]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def modules(builds: None) -> dict[tuple[str, str], list[types.ModuleType]]:
     for name, mode in CASES:
         of = design(reference(name, mode, **SIZES), probe("cuda"))
         corner = Point(0, tuple(len(kernel) - 1 for kernel in of.options[0].kernels))
-        sources[name, mode] = [*plainest(of)[:2], of.candidate(corner)]
+        sources[name, mode] = [*plainest(of, 2), of.candidate(corner)]
     with ThreadPoolExecutor() as pool:  # all of them at once
         building = {case: [pool.submit(module, candidate) for candidate in found] for case, found in sources.items()}
     return {case: [future.result() for future in futures] for case, futures in building.items()}
