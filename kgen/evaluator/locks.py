@@ -2,7 +2,8 @@
 
 Two lock files for each device. Work that would disturb a timing (builds, validation on the CPU) holds ``work``
 shared; a timing holds it alone. ``gate`` lets a waiting timing in: whoever starts work must get through it, and a
-timing closes it first. The locks are ``flock`` locks: they end with the process that holds them.
+timing closes it first. Timings of one process take turns among themselves and hand the device on: what has been got
+ready together is timed one after the other before anything new begins, which then begins together. The locks are ``flock`` locks: they end with the process that holds them.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from typing import Callable, Iterator
 
 from kgen.errors import DiskError, EvaluatorError
 
-#: How often who waits looks. Timings look first: what has been got ready together is timed one after the other before
-#: anything new begins, which then begins together.
-_POLL_SECONDS = {fcntl.LOCK_EX: 0.001, fcntl.LOCK_SH: 0.01}
+#: How often who waits looks: timings first.
+_POLL_SECONDS = {fcntl.LOCK_EX: 0.002, fcntl.LOCK_SH: 0.01}
+_TURN_SECONDS = 0.1  # between looks whether to give up
 _NOTICE_SECONDS = 1.0
 
 
@@ -52,10 +53,15 @@ class DeviceLock:
         folder = folder or lock_folder()
         self._gate = folder / f"{safe}.gate.lock"
         self._work = folder / f"{safe}.lock"
+        self._timings = 0  # of this process, that wait or hold the device
+        self._held = False  # by one of them
+        self._changed = threading.Condition()
 
     @contextmanager
     def working(self) -> Iterator[None]:
         """Hold the right to do work that would disturb a timing."""
+        with self._changed:
+            self._await(lambda: not self._timings)
         gate = self._acquire(self._gate, fcntl.LOCK_SH)
         try:
             work = self._acquire(self._work, fcntl.LOCK_SH)
@@ -69,15 +75,41 @@ class DeviceLock:
     @contextmanager
     def timing(self) -> Iterator[None]:
         """Hold the device alone."""
-        gate = self._acquire(self._gate, fcntl.LOCK_EX)
-        try:
-            work = self._acquire(self._work, fcntl.LOCK_EX)
+        with self._in_turn():
+            gate = self._acquire(self._gate, fcntl.LOCK_EX)
             try:
-                yield
+                work = self._acquire(self._work, fcntl.LOCK_EX)
+                try:
+                    yield
+                finally:
+                    os.close(work)
             finally:
-                os.close(work)
+                os.close(gate)
+
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        """Hold the turn of this process's timings."""
+        with self._changed:
+            self._timings += 1
+            try:
+                self._await(lambda: not self._held)
+            except BaseException:
+                self._timings -= 1
+                raise
+            self._held = True
+        try:
+            yield
         finally:
-            os.close(gate)
+            with self._changed:
+                self._timings -= 1
+                self._held = False
+                self._changed.notify_all()
+
+    def _await(self, met: Callable[[], bool]) -> None:
+        """Wait until a condition of this process's timings is met."""
+        while not self._changed.wait_for(met, _TURN_SECONDS):
+            if self._stop.is_set():
+                raise self._given_up()
 
     def _acquire(self, path: Path, how: int) -> int:
         """A descriptor that holds the lock; closing it lets go. Polls, so that an interrupt gets through."""
@@ -100,4 +132,7 @@ class DeviceLock:
                 told = True
                 self.notice(f"waiting for {self.key}: other work or another timing holds it")
             if self._stop.wait(_POLL_SECONDS[how]):
-                raise EvaluatorError(f"{self.key}: not waited for any more")
+                raise self._given_up()
+
+    def _given_up(self) -> EvaluatorError:
+        return EvaluatorError(f"{self.key}: not waited for any more")

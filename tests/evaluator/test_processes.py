@@ -12,7 +12,7 @@ import pytest
 
 from candidates import plain
 from kgen.candidate import Candidate
-from kgen.errors import DeviceError
+from kgen.errors import DeviceError, EvaluatorError
 from kgen.evaluator import process
 from kgen.evaluator.channel import PACKET_BYTES, Channel, ChannelClosed, ChannelGarbage, ChannelTimeout
 from kgen.evaluator.evaluator import Evaluator
@@ -192,6 +192,36 @@ def test_work_waits_for_a_timing_and_a_timing_for_work(tmp_path):
         order.append("work")
     thread.join()
     assert order == ["work", "timing"]
+
+
+def test_timings_that_wait_come_before_work_that_waits(tmp_path):
+    lock, order = DeviceLock("d", folder=tmp_path), []
+    waiting = threading.Barrier(5, timeout=10)
+
+    def hold(how, name):
+        waiting.wait()
+        with how():
+            order.append(name)
+
+    threads = [threading.Thread(target=hold, args=(lock.timing, "timing")) for _ in range(2)]
+    threads += [threading.Thread(target=hold, args=(lock.working, "work")) for _ in range(2)]
+    with lock.timing():
+        for thread in threads:
+            thread.start()
+        waiting.wait()
+        time.sleep(0.05)
+    for thread in threads:
+        thread.join()
+    assert order == ["timing", "timing", "work", "work"]
+
+
+def test_a_timing_that_waits_for_another_is_given_up(tmp_path):
+    stop = threading.Event()
+    lock = DeviceLock("d", folder=tmp_path, stop=stop)
+    with lock.timing():
+        stop.set()
+        with pytest.raises(EvaluatorError, match="not waited for any more"), lock.timing():
+            pass
 
 
 def test_two_works_go_on_together(tmp_path):
