@@ -69,7 +69,7 @@ def test_database_is_whole(killed: Killed) -> None:
 
 #: More of them, for an hour to spare: ``KGEN_KILLS=100 pytest tests/test_kills.py -k real``.
 REAL_KILLS = int(os.environ.get("KGEN_KILLS", 3))
-REAL_SWEEP = (*SHORT_SWEEP, "--budget", str(3 * REAL_KILLS + 3), "--time", "30", "--json")
+REAL_SWEEP = (*SHORT_SWEEP, "--budget", str(3 * REAL_KILLS), "--time", "20", "--json")
 
 
 @pytest.fixture(scope="module")
