@@ -27,7 +27,7 @@ from kgen.design import Design
 from kgen.errors import CaptureError, DiskError, StoreBusyError, StoreError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool, SourceBuilder
-from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Health, Status, Timing
+from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Health, Phase, Status, Timing
 from kgen.graph import Capture, capture
 from kgen.machine import find_own_tools, resolve_devices
 from kgen.pipeline import Pipeline, Verdict, twin
@@ -38,8 +38,8 @@ from kgen.store import Store, queries
 
 #: How many candidates are tried where no budget is given.
 DEFAULT_BUDGET = {"cuda": 96, "cpu": 40}
-#: How many builds at once keep up with one candidate being judged.
-BUILDS_AHEAD = 3
+#: How many builds at once keep up with one candidate being judged: of those that share a GPU, each takes longer.
+BUILDS_AHEAD = {"cuda": 1, "cpu": 3}
 #: Which part of the budget a search begins with that the store knows to be fast, and how many with the same plan.
 KNOWN_PART, KNOWN_OF_EACH = 0.125, 3
 #: How many of the fastest are timed again, and how far behind the fastest one of them may be.
@@ -165,6 +165,7 @@ class _Sweep:
     sweep: str = ""
     number: int = 0
     counts: Counter = field(default_factory=Counter)
+    least: dict[str, float] = field(default_factory=dict)  # seconds of judging by phase, without what is done once
     right: list[_Right] = field(default_factory=list)  # the fastest of them
     milliseconds: dict[str, float] = field(default_factory=dict)  # of the right, by the beginnings of their ids
     judged: dict[str, Evaluation] = field(default_factory=dict)  # found done in this sweep before
@@ -197,7 +198,7 @@ class _Sweep:
         self._open()
         try:
             self._begin()
-            self._search(pipeline, _ahead(jobs, self.devices.at_once))
+            self._search(pipeline, _ahead(jobs, self.devices.at_once, self.design.hardware.device_type))
             self._keep_health(wait=True)
             return self._finish("finished", self._finals(builder))
         except KeyboardInterrupt:
@@ -347,6 +348,8 @@ class _Sweep:
         right = self._right(verdict)
         self.number += 1
         self.counts[evaluation.status] += 1
+        if not verdict.found:
+            self.least |= {phase: min(s, self.least.get(phase, s)) for phase, s in evaluation.seconds}
         if right is not None:
             self.right = _fastest([*self.right, right])
             self.milliseconds[candidate.id[:SHORT]] = right.ms
@@ -395,11 +398,20 @@ class _Sweep:
         seconds = FINAL_SECONDS[self.design.hardware.device_type]
         return min(seconds, FINAL_PART * self.request.seconds) if self.request.seconds else seconds
 
+    @property
+    def _ending_seconds(self) -> float:
+        """How long it takes to end: what is on its way on a device is judged, timings in turn; then the leaders are loaded
+        again, and timed."""
+        if self.number < 2:  # the first one waited for what is done once
+            return self._final_seconds
+        times = {Phase.LOAD: 1 + FINALISTS, Phase.VALIDATE: 1, Phase.TIME: self.devices.first.at_once}
+        return self._final_seconds + sum(n * self.least.get(phase, 0.0) for phase, n in times.items())
+
     def _out_of_time(self) -> bool:
         """Whether it is time for the finals."""
         if self.request.seconds is None or not self.number:
             return False
-        return time.monotonic() - self.started >= self.request.seconds - self._final_seconds
+        return time.monotonic() - self.started >= self.request.seconds - self._ending_seconds
 
     def _notice(self, text: str) -> None:
         self.on_event(events.Notice(text))
@@ -454,10 +466,10 @@ class _Sweep:
         return tuple(sorted(rows, key=lambda row: row.median_ms))
 
 
-def _ahead(jobs: int, at_once: int) -> int:
+def _ahead(jobs: int, at_once: int, device_type: str) -> int:
     """How many candidates are on their way: those that are judged, as many that are built, and some that build. With
     more, a search that learns would ask for many before it is told of one."""
-    return 2 * at_once + min(jobs, BUILDS_AHEAD * at_once)
+    return 2 * at_once + min(jobs, BUILDS_AHEAD[device_type] * at_once)
 
 
 def _by_ms(right: _Right) -> float:
