@@ -3,9 +3,9 @@
 A *burst* is a few calls of one subject, one after the other. A call has two halves: the worker is *armed* (contents
 that were never there before in the same buffers, by a key that arrives with the call; running statistics and random
 numbers as they were; a flushed cache) and then told to *go*. On a GPU, the contents and the flush are queued in front
-of the call when it goes: what does not wait for its stream finds the contents of the call before. The parent's own clock brackets the second half, so that
-time which a sample leaves out shows; and after some calls, chosen when the answer is already there, the output is
-fetched and checked.
+of the call when it goes: what does not wait for its stream finds the contents of the call before. The parent's own
+clock brackets the second half, so that time which a sample leaves out shows; and after some calls, chosen when the
+answer is already there, the output is fetched and checked.
 """
 
 from __future__ import annotations
@@ -212,7 +212,8 @@ def _quartile(values: Sequence[float], number: int) -> float:
 
 def calls_per_burst(steady_ms: float, device_type: str) -> int:
     """As many calls as fill the time of a screening's burst."""
-    return max(MIN_CALLS, min(SCREEN_CALLS[device_type], round(BURST_SECONDS[device_type] * 1000 / max(steady_ms, 1e-3))))
+    filling = round(BURST_SECONDS[device_type] * 1000 / max(steady_ms, 1e-3))
+    return max(MIN_CALLS, min(SCREEN_CALLS[device_type], filling))
 
 
 def sleep_ns(launch_ns: int) -> int:
