@@ -2,9 +2,10 @@
 
     put(candidate) -> [build pool] -> duplicate of one that is right? -> [devices] -> next() -> verdict
 
-Of candidates that wait for a device, the one that was put first is judged first, so that a build that takes long does not
-have what is most promising come last. Verdicts come in the order in which candidates are done with. Of candidates that compile to the same and run it the same
-way, one is judged; the others wait for it, and are its duplicates if it is right.
+Of candidates that wait for a device, the one that was put first is judged first, so that a build that takes long does
+not have what is most promising come last. Verdicts come in the order in which candidates are done with. Of candidates
+that compile to the same and run it the same way, one is judged; the others wait for it, and are its duplicates if it is
+right.
 """
 
 from __future__ import annotations

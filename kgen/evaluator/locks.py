@@ -1,9 +1,10 @@
 """Machine-wide locks: one timing at a time on a device, and on the CPU no other work during a timing.
 
-Two lock files for each device. Work that would disturb a timing (builds, validation on the CPU) holds ``work``
-shared; a timing holds it alone. ``gate`` lets a waiting timing in: whoever starts work must get through it, and a
-timing closes it first. Timings of one process take turns among themselves and hand the device on: what has been got
-ready together is timed one after the other before anything new begins, which then begins together. The locks are ``flock`` locks: they end with the process that holds them.
+Two lock files for each device. Work that would disturb a timing (builds, validation on the CPU) holds ``work`` shared;
+a timing holds it alone. ``gate`` lets a waiting timing in: whoever starts work must get through it, and a timing closes
+it first. Timings of one process take turns among themselves and hand the device on: what has been got ready together is
+timed one after the other before anything new begins, which then begins together. The locks are ``flock`` locks: they
+end with the process that holds them.
 """
 
 from __future__ import annotations
