@@ -19,7 +19,7 @@ from kgen.errors import InputError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Phase, Status, Timing
 from kgen.evaluator.validate import Failure
-from kgen.machine import find_own_tools, resolve_device
+from kgen.machine import find_own_tools, keep_bytecode, resolve_device
 from kgen.problem import Problem
 from kgen.statistics import median_ms, ratio_interval
 from kgen.store import Store
@@ -76,6 +76,7 @@ def run(request: EvalRequest, on_event: events.Listener) -> events.Judged:
 
     started = time.monotonic()
     find_own_tools()
+    keep_bytecode(paths.home() / "cache" / "bytecode")
     device = resolve_device(request.device)
     with (
         Store.open(request.db, notice=notice) as store,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import sys
@@ -69,3 +70,17 @@ def find_own_tools() -> None:
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     if own not in folders:
         os.environ["PATH"] = os.pathsep.join([*folders, own])
+
+
+def keep_bytecode(folder: Path) -> None:
+    """Keep Python's bytecode in ``folder`` where torch came without, and none is written beside it, as in many container
+    images: every process would otherwise compile torch's modules anew, which takes seconds. To be called before torch
+    is imported; holds for processes that are started later, too."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None or sys.pycache_prefix:
+        return
+    written = not sys.dont_write_bytecode and os.access(Path(spec.origin).parent, os.W_OK)
+    if written or Path(importlib.util.cache_from_source(spec.origin)).exists():
+        return
+    sys.pycache_prefix, sys.dont_write_bytecode = str(folder.resolve()), False
+    os.environ |= {"PYTHONPYCACHEPREFIX": sys.pycache_prefix, "PYTHONDONTWRITEBYTECODE": ""}

@@ -29,7 +29,7 @@ from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool, SourceBuilder
 from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Health, Phase, Status, Timing
 from kgen.graph import Capture, capture
-from kgen.machine import find_own_tools, resolve_devices
+from kgen.machine import find_own_tools, keep_bytecode, resolve_devices
 from kgen.pipeline import Pipeline, Verdict, twin
 from kgen.problem import LoadedProblem, Problem, load
 from kgen.search import STRATEGIES, Point, Search, chosen
@@ -110,6 +110,7 @@ def run(
     if request.strategy:
         STRATEGIES[request.strategy].require()
     find_own_tools()
+    keep_bytecode(paths.home() / "cache" / "bytecode")
     with Store.open(request.db, notice=notice) as store, open_devices(request, notice) as devices:
         loaded = load(request.problem)
         try:

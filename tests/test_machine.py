@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import py_compile
 import sys
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 import torch
 
 from kgen.errors import DeviceError
-from kgen.machine import find_own_tools, resolve_device, resolve_devices
+from kgen.machine import find_own_tools, keep_bytecode, resolve_device, resolve_devices
 
 
 @pytest.mark.parametrize(
@@ -100,3 +102,26 @@ def test_tools_installed_with_kgen_are_found_behind_all_others(monkeypatch: pyte
     for _ in range(2):
         find_own_tools()
     assert os.environ["PATH"].split(os.pathsep) == ["/usr/bin", str(Path(sys.executable).parent)]
+
+
+@pytest.mark.parametrize(
+    ("beside", "forbidden", "kept"), [(False, True, True), (True, True, False), (False, False, False)]
+)
+def test_bytecode_is_kept_where_torch_came_without_and_none_is_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beside: bool, forbidden: bool, kept: bool
+) -> None:
+    package = tmp_path / "torch" / "__init__.py"
+    package.parent.mkdir()
+    package.write_text("")
+    if beside:
+        py_compile.compile(str(package), invalidation_mode=py_compile.PycInvalidationMode.TIMESTAMP)
+    spec = importlib.util.spec_from_file_location("torch", package)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(sys, "dont_write_bytecode", forbidden)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", "")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    keep_bytecode(tmp_path / "kept")
+    expected = str(tmp_path / "kept") if kept else None
+    assert (sys.pycache_prefix, os.environ["PYTHONPYCACHEPREFIX"]) == (expected, expected or "")
+    assert sys.dont_write_bytecode == (forbidden and not kept)
