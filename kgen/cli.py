@@ -7,11 +7,13 @@ import os
 import shlex
 import signal
 import sys
+import threading
 import traceback
 import warnings
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence, TypeVar
 
 import click
 
@@ -32,6 +34,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 #: Exit codes besides those of the errors: an answer that is no success, and Ctrl-C.
 NO_SUCCESS = 1
 INTERRUPTED = 130
+_AGAIN_SECONDS = 0.01
 
 _MODES = ("train", "eval", "both")
 _ACCURACIES = ("fp32", "tf32", "kernelbench")
@@ -55,7 +58,8 @@ class Commands(click.Group):
         # torch says so at its import where NumPy is not installed; kgen needs none.
         warnings.filterwarnings("ignore", "Failed to initialize NumPy")
         try:
-            code = super().main(args, standalone_mode=False, **extra)
+            with _interrupts_heard():
+                code = super().main(args, standalone_mode=False, **extra)
             sys.stdout.flush()
             return code if isinstance(code, int) else 0
         except KgenError as error:
@@ -75,6 +79,25 @@ class Commands(click.Group):
         except Exception:
             traceback.print_exc()
             return _say("this is a bug in kgen: please report it, with the lines above", 70)
+
+
+@contextmanager
+def _interrupts_heard() -> Iterator[None]:
+    """Interrupts that Python ignores, as it does with all that is raised in a finalizer, come once more."""
+    before = sys.unraisablehook
+
+    def hook(ignored: sys.UnraisableHookArgs) -> None:
+        if not issubclass(ignored.exc_type, KeyboardInterrupt):
+            return before(ignored)
+        # A little later: in here, it would be ignored again.
+        again = signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)
+        threading.Timer(_AGAIN_SECONDS, *again).start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _say(line: str, code: int) -> int:

@@ -9,6 +9,7 @@ import re
 import runpy
 import subprocess
 import sys
+import time
 import types
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -206,6 +207,20 @@ def test_disk_that_is_full_is_one_line_and_exit_code_2(won: Filled, monkeypatch:
 def test_ctrl_c_is_one_line_and_exit_code_130(won: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
+
+    monkeypatch.setattr(paths, "write_candidate", interrupted)
+    answer = kgen("best", "made_up")
+    assert (answer.code, answer.err.strip()) == (130, "kgen: interrupted")
+
+
+def test_ctrl_c_in_a_finalizer_where_python_ignores_it_is_heard(won: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Finalized:
+        def __del__(self) -> None:
+            raise KeyboardInterrupt
+
+    def interrupted(*arguments: object) -> None:
+        Finalized()
+        time.sleep(60)
 
     monkeypatch.setattr(paths, "write_candidate", interrupted)
     answer = kgen("best", "made_up")
