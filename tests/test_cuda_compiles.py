@@ -76,9 +76,13 @@ def designed(case: str, arch: str) -> Design:
     return design(reference(name, mode, batch_size="1024", out_features="8192"), for_arch(arch))
 
 
-def corners(case: str, arch: str) -> Iterator[tuple[Task, dict, bool]]:
+@lru_cache(maxsize=None)
+def corners(case: str, arch: str) -> tuple[tuple[Task, dict, bool], ...]:
     """The kernels of the case's first plans at the corners of their spaces, the plainest first."""
-    of = designed(case, arch)
+    return tuple(_corners(case, designed(case, arch)))
+
+
+def _corners(case: str, of: Design) -> Iterator[tuple[Task, dict, bool]]:
     for choice in of.choices[:PLANS]:
         ((_, plan),) = choice.plans
         for kernel, space in zip(plan.kernels, choice.spaces):
