@@ -308,8 +308,8 @@ def believe(
     """
     reason = doubts(runner, eager=eager, floor_ms=floor_ms)
     for _ in range(HEARINGS):
-        if not reason or beside is None or generator is None:
-            break
+        if not reason or runner.middle < floor_ms or beside is None or generator is None:
+            break  # nobody is too fast because the machine is busy
         runner.forget()
         beside.forget()
         for subject in (runner, beside) * HEARING_ROUNDS:
