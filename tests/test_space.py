@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from models import NAMES, design, reference
@@ -138,3 +139,11 @@ def test_rows_of_any_length_have_a_combination(columns: str, device: str) -> Non
     for mode in ("train", "eval"):
         found = design(reference(NAMES[1], mode, out_features=columns), hardware)
         assert all(all(option.kernels) for option in found.options), columns
+
+
+@pytest.mark.parametrize(("widths", "most"), [((128, 256, 512), 8192), ((128, 256), 2048), ((128,), 2048)])
+def test_sums_of_a_lane_are_short_whatever_vectors_the_cpu_has(widths: tuple[int, ...], most: int) -> None:
+    hardware = replace(cpu(), vector_bits=widths)
+    found = design(reference(NAMES[0], "train", batch_size="1024", out_features="8192"), hardware)
+    kernels = [kernel for option in found.options for kernel in option.kernels if kernel.name.startswith("row")]
+    assert kernels and {max(int(params["tile"]) for params in kernel) for kernel in kernels} == {most}
