@@ -76,7 +76,7 @@ def run(request: EvalRequest, on_event: events.Listener) -> events.Judged:
 
     started = time.monotonic()
     find_own_tools()
-    keep_bytecode(paths.home() / "cache" / "bytecode")
+    keep_bytecode(paths.bytecode())
     device = resolve_device(request.device)
     with (
         Store.open(request.db, notice=notice) as store,

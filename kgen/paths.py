@@ -31,6 +31,11 @@ def builds() -> Path:
     return home() / "builds"
 
 
+def bytecode() -> Path:
+    """The folder of Python's bytecode, where it is kept here."""
+    return home() / "cache" / "bytecode"
+
+
 def candidate_file(candidate: str) -> Path:
     """Where the source of the candidate with this id lies: 256 folders, so that none grows large."""
     return candidates() / candidate[:2] / f"{candidate}.py"

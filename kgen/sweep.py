@@ -110,7 +110,7 @@ def run(
     if request.strategy:
         STRATEGIES[request.strategy].require()
     find_own_tools()
-    keep_bytecode(paths.home() / "cache" / "bytecode")
+    keep_bytecode(paths.bytecode())
     with Store.open(request.db, notice=notice) as store, open_devices(request, notice) as devices:
         loaded = load(request.problem)
         try:

@@ -9,7 +9,6 @@ import ctypes
 import platform
 import time
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -76,20 +75,20 @@ class Oracle:
             "drawn": draw_weights(loaded, device, secret),
             "constructed": {k: v.detach().clone() for k, v in self.reference.single.state_dict().items()},
         }
-        self._given = [self._get_inputs(0)]
+        self._given = self._get_inputs(0)  # in full; regimes with fewer rows take theirs of them: drawing takes long
         self._cases: dict[tuple[str, str, str], Case] = {}
         self._arenas: dict[tuple[str, str, str], tuple[Arena | DeviceArena, Node]] = {}
         self._known_typical: dict[tuple[str, str, str], Typical] = {}
         self._pool: list[list[Any]] = []
         self.pool_arena: tuple[Arena | DeviceArena, Node] | None = None
         self._outputs_of: dict[str, Arena | DeviceArena] = {}
-        rows = batch_size(self._given[0])
+        rows = batch_size(self._given)
         self.output_bytes = 0
         self.random: dict[str, bool] = {}  # by mode: whether other random numbers give other values
         self._spreads: dict[tuple[str, str, str, int], list[moments.Spread | None]] = {}
         self._draws: dict[str, list[list[Any]]] = {}  # of a subject: for each tensor, what each run gave
         for mode in self.modes:
-            run = self.reference.eager(self._given[0], self._states["drawn"], mode, 0)
+            run = self.reference.eager(self._given, self._states["drawn"], mode, 0)
             self.output_bytes = max(self.output_bytes, describe(list(run))[1])
             self.random[mode] = self._is_random(mode, run)
         self.batch_free = rows is not None and rows > 1 and self._takes_other_batches(rows)
@@ -100,7 +99,7 @@ class Oracle:
         torch.manual_seed(0)
         if all(map(torch.equal, after, _generators(self.device))):
             return False
-        other = self.reference.eager(self._given[0], self._states["drawn"], mode, 1)
+        other = self.reference.eager(self._given, self._states["drawn"], mode, 1)
         return not all(torch.equal(x.nan_to_num(), y.nan_to_num()) for x, y in zip(*map(_tensor_leaves, (run, other))))
 
     def _get_inputs(self, number: int) -> list[Any]:
@@ -111,17 +110,12 @@ class Oracle:
                 raise ProblemError(f"{self.loaded.problem.path}: an input is {leaf.dtype}; only float32 is supported")
         return inputs
 
-    @cached_property
-    def _sliced(self) -> list[Any]:
-        """The inputs that regimes with fewer rows take theirs of: drawing them all takes long."""
-        return self._get_inputs(1)
-
     def _takes_other_batches(self, rows: int) -> bool:
         """Whether the reference takes a smaller batch and gives as many rows of output."""
         fewer = max(1, min(rows - 1, REDUCED_ROWS[self.device.partition(":")[0]]))
         try:
             output, _ = self.reference.eager(
-                slice_batch(self._given[0], fewer), self._states["drawn"], self.modes[0], 0)
+                slice_batch(self._given, fewer), self._states["drawn"], self.modes[0], 0)
         except Exception:
             return False
         found = [leaf for _, leaf in leaves(output) if isinstance(leaf, torch.Tensor)]
@@ -129,7 +123,7 @@ class Oracle:
 
     def regimes(self) -> list[tuple[str, str]]:
         """Names of the regimes with their modes, in the order in which they are tried."""
-        rows = batch_size(self._given[0]) or 0
+        rows = batch_size(self._given) or 0
         kept = [r for r in self._regimes if not r.shape_only or (self.batch_free and r.batch < rows)]
         return [(regime.name, mode) for regime in kept for mode in self.modes]
 
@@ -144,8 +138,8 @@ class Oracle:
     def _make_case(self, regime: Regime, mode: str, weights: str) -> Case:
         number = self._regimes.index(regime)
         rows = {FULL: None, REDUCED: REDUCED_ROWS[self.device.partition(":")[0]]}.get(regime.batch, regime.batch)
-        if rows is not None and self.batch_free and rows < (batch_size(self._sliced) or 0):
-            inputs = slice_batch(self._sliced, rows)
+        if rows is not None and self.batch_free and rows < (batch_size(self._given) or 0):
+            inputs = slice_batch(self._given, rows)
             inputs = map_tensors(inputs, lambda x: x.clone(memory_format=torch.preserve_format))
         else:
             inputs = self._get_inputs(number + 10)
@@ -228,7 +222,7 @@ class Oracle:
     def pool(self) -> list[list[Any]]:
         """Input sets on the device, which timed calls recombine."""
         if not self._pool:
-            size = describe(self._given[0])[1]
+            size = describe(self._given)[1]
             sets = max(2, min(POOL_SETS, POOL_BYTES // max(size, 1)))
             given = [self._get_inputs(100 + index) for index in range(sets)]
             self._pool = map_tensors(given, lambda x: x.to(self.device))

@@ -334,13 +334,12 @@ class Subject:
         self._set_mode(request["mode"])
         self._restore_buffers(key, request["mode"])
         recombine(self.fresh, self.pool, key)
-        if self.cuda:
-            driver.reset_persisting_cache()
-        else:
-            self._flush()
         self._seed(key)
         if self.cuda:
+            driver.reset_persisting_cache()
             _synchronize()
+        else:
+            self._flush()
         return {"late": late}
 
     def _flush(self) -> None:
