@@ -2,14 +2,15 @@
 
     linear ── gelu ── softmax
     ├─ gemm[linear] + row[gelu, softmax]               a product of our own, where the device has the family ``gemm``
-    ├─ gemm[linear, gelu] + row[softmax]               the maps behind it in its epilogue
+    ├─ gemm[linear, gelu] + row[softmax]               the maps behind it in its epilogue (statistics over the batch, too)
     ├─ linear(library) + row[gelu, softmax]            fused behind the library's product
     ├─ linear(library) + map[gelu] + row[softmax]      one kernel for each operator
     └─ linear(library) + gelu(library) + softmax(library)    the control: everything left to the library
 
 Operators that follow one another and can be lowered together form *runs*; a plan cuts each run into kernels. What is
 no map, row operator, statistics or product stays a library call. A value that statistics over the batch read on the way (a
-scaled product) is not stored by their kernel: who needs it later computes it again from what is stored.
+scaled product) is not stored by their kernel, unless a product begins it: who needs it later computes it again from what is
+stored.
 """
 
 from __future__ import annotations
@@ -219,6 +220,7 @@ def _half_fused(graph: OpGraph, pieces: Sequence[tuple[Node, ...]]) -> bool:
     """Whether a product leaves a map that it could take behind others, or to a kernel of maps alone: neither can win."""
     return any(
         _is_product(piece[0])
+        and OPS[following[0].op].kind == "map"
         and (len(piece) > 1 or all(OPS[n.op].kind == "map" for n in following))
         and _lowers(graph, (*piece, following[0]))
         for piece, following in zip(pieces, pieces[1:])
@@ -302,8 +304,8 @@ def _steps(
         if isinstance(piece, Node):
             continue
         nodes = [n.name for n in piece]
-        statistics = OPS[piece[-1].op].kind == "column"
-        outputs = tuple(nodes[-1:]) if statistics else _used_outside(graph, nodes)
+        alone = OPS[piece[-1].op].kind == "column" and not _is_product(piece[0])
+        outputs = tuple(nodes[-1:]) if alone else _used_outside(graph, nodes)
         # What an earlier kernel computed on its way and did not store is computed again here.
         for node in piece:
             nodes = _pulled(graph, node, stored, nodes) + nodes

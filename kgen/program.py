@@ -7,7 +7,8 @@ row). A reduction ends a sweep over the row, since what follows it needs its res
     sweep 0: load linear, gelu  ->  reduce softmax          (kept: gelu)
     sweep 1: exp(gelu - max) * factor  ->  store softmax
 
-A kernel of the family ``gemm`` begins with a product instead of loads: its sums are the first element value.
+A kernel of the family ``gemm`` begins with a product instead of loads: its sums are the first element value. One of the
+family ``column`` ends with statistics over the batch, and so may a product's.
 
 :func:`lower` builds a program from nodes of a graph; :func:`sweeps` schedules it, with element values kept from one
 sweep to the next or read and computed again.
@@ -27,7 +28,7 @@ ELEMENT, ROW = "element", "row"
 RESERVED = frozenset(
     "row rows col lane line step item j at begin end first last vector vectors tile count shift sum square mean squares "
     "N K PITCH GROUP GROUPS AT_ONCE sums finite group half both x_exponent w_exponent x_exponents w_exponents "
-    "inside from difference deviation variance workspace stream stride next ahead own origin merges inverse merged total partial max min other piece "
+    "inside from found moments difference deviation variance workspace stream stride next ahead own origin merges inverse merged total partial max min other piece "
     "asm auto bool break case catch char class const constexpr continue default delete do double else enum explicit "
     "export extern float for friend goto if inline int long mutable namespace new noexcept operator private protected "
     "public register return short signed sizeof static struct switch template this throw typedef typeid typename union "
@@ -207,7 +208,7 @@ REDUCTIONS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Program:
-    """What a kernel computes. ``domain`` is the shape that it iterates over; ``result`` is what ``column`` reduces."""
+    """What a kernel computes. ``domain`` is the shape that it iterates over; statistics are taken of ``result``."""
 
     domain: Tensor
     cols: int
@@ -372,8 +373,8 @@ def lower(
     statistics = [n for n in nodes if OPS[n.op].kind == "column"]
     rows = [n for n in nodes if OPS[n.op].kind == "row"]
     products = [n for n in nodes if OPS[n.op].kind == "anchor"]
-    if products and (rows or statistics or len(products) > 1 or nodes[0] is not products[0]):
-        raise NotFusable("a product begins a kernel, and maps alone follow it")
+    if products and (rows or len(products) > 1 or nodes[0] is not products[0]):
+        raise NotFusable("a product begins a kernel, and maps or statistics alone follow it")
     if statistics and (rows or len(statistics) > 1 or nodes[-1] is not statistics[0]):
         raise NotFusable("statistics over the batch end a kernel and stand alone in it")
     if rows:
@@ -404,6 +405,8 @@ def lower(
     for store in stores:
         if graph.type(store.tensor).dtype != "float32":
             raise NotFusable(f"{store.tensor} is of type {graph.type(store.tensor).dtype}")
+    if product and statistics and product.group is not None:
+        raise NotFusable("statistics over the batch are not taken of a batch of products")
     reduced = {name for step in builder.steps if isinstance(step, Reduce) for name in step.names}
     for store in stores:
         if store.level == ROW and not _depends(store.arg, reduced, builder.steps):

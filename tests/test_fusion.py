@@ -200,9 +200,12 @@ def test_products_of_our_own_are_not_too_many(with_products: tuple[FusionPlan, .
     [
         (NAMES[1], "eval", "gemm[linear] + row[softmax] after batchnorm_to_affine, merge_affine, fold_batchnorm_into_linear"),
         (NAMES[1], "train", "gemm[linear] + column[statistics] + row[normalise, mul, softmax]"),
+        (NAMES[1], "train", "gemm[linear, statistics] + row[normalise, mul, softmax]"),
         (NAMES[2], "eval", "gemm[linear, mul, clamp] + row[logsumexp, mish, mul] after merge_scalar_factors"),
         (NAMES[3], "train", "gemm[linear, mul] + column[statistics] + map[normalise]"),
         (NAMES[3], "train", "gemm[linear] + column[mul, statistics] + map[mul, normalise]"),
+        (NAMES[3], "train", "gemm[linear, mul, statistics] + map[normalise]"),
+        (NAMES[3], "train", "gemm[linear, statistics] + map[normalise] after pull_scale_into_linear"),
         (NAMES[3], "eval", "gemm[linear] after batchnorm_to_affine, merge_affine, fold_batchnorm_into_linear"),
     ],
 )  # fmt: skip
@@ -254,6 +257,13 @@ def test_products_after_one_another_are_all_of_our_own() -> None:
 def test_product_that_is_needed_again_is_stored_beside_its_maps() -> None:
     found = planned("h = self.linear(x)\nreturn h.relu(), h", LINEAR, IN, families=ALL_FAMILIES)
     assert found[0].kernels[0].outputs == ("linear", "relu")
+
+
+def test_product_stores_what_its_statistics_are_of() -> None:
+    init = f"{LINEAR}\nself.norm = nn.BatchNorm1d(20)"
+    found = planned("return self.norm(self.linear(x) * 2.0)", init, IN, mode="train", families=ALL_FAMILIES)
+    (plan,) = [p for p in found if p.name == "gemm[linear, mul, statistics] + map[normalise]"]
+    assert [k.outputs for k in plan.kernels] == [("mul", "batch_norm_statistics"), ("batch_norm",)]
 
 
 def test_product_takes_all_maps_of_a_long_chain_or_none() -> None:

@@ -299,7 +299,7 @@ def test_rows_too_long_for_registers_are_read_twice() -> None:
 def test_kernels_of_both_modes_split_their_own_weights() -> None:
     of = design(reference(NAMES[1], "both", **FULL), for_arch("sm_90"))
     text = plainest(of, 1)[0].source
-    assert "_train_linear_split_weight.argtypes" in text and "_eval_linear_split_weight.argtypes" in text
+    assert "_train_linear_statistics_split_weight.argtypes" in text and "_eval_linear_split_weight.argtypes" in text
 
 
 def test_template_has_what_its_text_needs_for_every_combination() -> None:

@@ -50,6 +50,9 @@ _PROFILE_SECONDS, _PROFILE_KEYS = 10.0, 32
 #: Candidates that a GPU judges at once where each gets memory for that many times its tensors: while one is timed, the
 #: others wait; but they start, are validated and are ended side by side.
 _AT_ONCE, _WORKING_SETS = 6, 4
+#: Processes that start or end on GPUs, on all of them together. The driver does both under one lock of the machine, for four
+#: in a second: those of one GPU go first, and while they are timed, those of the next.
+_STARTS = threading.BoundedSemaphore(_AT_ONCE)
 #: How a candidate may be held, the best way first: whether behind walls, whether as a user of its own, in words.
 _HOLDS = ((True, True, "as another user"), (True, False, "behind walls"), (False, False, "at all"))
 _NO_LIMIT = 1 << 62
@@ -119,6 +122,7 @@ class Evaluator:
         self._lifecycle = threading.RLock()
         self._life = 0  # how often the processes have ended
         self._lock = DeviceLock("cpu", self._notice, stop=self._closing)
+        self._alone: dict[str, str] = {}  # the environment in which a process sees this device and no other
         self._runners: dict[str, Runner] = {}
         self._preparing: threading.Thread | None = None
         self._starting: Child | None = None  # the baseline that is being prepared
@@ -182,6 +186,7 @@ class Evaluator:
         self._oracle = OracleClient(child, _ORACLE_SECONDS)
         named, _ = self._oracle.ask("key")
         self._lock = DeviceLock(named["key"], self._notice, stop=self._closing)
+        self._alone = named["alone"]
         with self._lock.working():
             self._about, _ = self._oracle.ask("about")
             limits = self._about["hardware"]
@@ -234,6 +239,10 @@ class Evaluator:
     def _options(self) -> dict[str, Any]:
         return {"device": self.device, "accuracy": str(self.accuracy), "threads": self._threads, "walled": False,
                 "shared": self._shared}
+
+    def _worker_options(self) -> dict[str, Any]:
+        """What candidates and baselines are told: to them, their device is the first."""
+        return self._options() | ({"device": "cuda:0"} if self._alone else {})
 
     def _environment(self, found: dict[str, Any]) -> Environment:
         return Environment(
@@ -413,8 +422,8 @@ class Evaluator:
     def _prepare_baseline(self, name: str) -> Runner:
         folder = self.home / "scratch" / "baselines"
         folder.mkdir(parents=True, exist_ok=True)
-        child = self._server.spawn("baseline", self._options() | {"scratch": str(folder)},
-                                   self.home / "logs" / f"baseline-{name}.log")
+        child = self._server.spawn("baseline", self._worker_options() | {"scratch": str(folder)},
+                                   self.home / "logs" / f"baseline-{name}.log", self._alone)
         worker = WorkerClient(child, uuid.uuid4().hex)
         self._starting = child
         try:
@@ -437,10 +446,10 @@ class Evaluator:
         limits = self.limits
         while True:
             walled, own_user, words = _HOLDS[self._held]
-            child = self._server.spawn("candidate", self._options() | options | {
+            child = self._server.spawn("candidate", self._worker_options() | options | {
                 "walled": walled, "own_user": own_user, "watched": True, "host_bytes": limits.host_bytes,
                 "scratch_bytes": limits.scratch_bytes, "device_share": limits.device_share / self.at_once,
-                "processes": limits.processes + 4 * self._threads}, log, environment)
+                "processes": limits.processes + 4 * self._threads}, log, environment | self._alone)
             try:
                 self._warn_of_walls(_await_ready(child, log))
             except EvaluatorError as error:
@@ -568,7 +577,8 @@ class _Judgement:
 
     def close(self) -> None:
         if self._worker is not None:
-            self._evaluator._let_go(self._worker)
+            with _STARTS:
+                self._evaluator._let_go(self._worker)
             self._worker = None
         shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -585,7 +595,9 @@ class _Judgement:
         # It replaces functions of torch when it is loaded, so it must be there before anybody watches.
         modules = [] if self._candidate.origin == "sweep" else [_COMPILER]
         options = {"scratch": str(self._scratch), "writable": [str(folder) for folder in writable], "modules": modules}
-        self._worker = evaluator._start_worker(options, self._log, _worker_environment(self._scratch, extensions))
+        environment = _worker_environment(self._scratch, extensions)
+        with _STARTS:
+            self._worker = evaluator._start_worker(options, self._log, environment)
         limits = evaluator.limits
         self._worker.enter(Phase.LOAD, limits.load_seconds if built else limits.load_seconds + limits.build_seconds)
         reply = evaluator._load(self._worker, {"path": str(path)})

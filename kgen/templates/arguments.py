@@ -72,8 +72,7 @@ def summary(task: Task) -> str:
 
 
 def batch_statistics(task: Task) -> tuple[dict[str, Any], list[Argument]]:
-    """Of the node that ends a ``column`` kernel: what its text is rendered with, and the pointers that finishing a
-    column needs.
+    """Of the statistics that end a kernel: what its text is rendered with, and the pointers that finishing a column needs.
 
     Its numbers are literals of type double: a column is finished in float64, once for the whole batch. In float32, 0.9
     alone is as wrong as a rounding, and running statistics would be less accurate than PyTorch's.
@@ -89,7 +88,7 @@ def batch_statistics(task: Task) -> tuple[dict[str, Any], list[Argument]]:
         "eps": repr(float(node["eps"])),
         "momentum": repr(float(node["momentum"])),
         "keep_factor": repr(1.0 - node["momentum"]),
-        "weight": "weight" in roles,
+        "affine": "weight" in roles,
         "running": "running_mean" in roles,
         "counter": "counter" in roles,
     }

@@ -121,6 +121,16 @@ TEXTS: dict[str, tuple[str, str, str, str]] = {
 #: A layer whose space has clusters, parts of k, all tiles and the library, small enough to be run at every corner.
 EVERY_WAY = source("return self.linear(x)", "torch.randn(520, 2000)", "self.linear = nn.Linear(2000, 1034)")
 
+#: Statistics over the batch behind a product, in its epilogue: with parts of k, and with blocks that share tiles.
+NORMALISED = {
+    sizes: source(
+        "return self.norm(self.linear(x) * self.scale)", f"torch.randn({sizes[0]}, {sizes[1]})",
+        f"self.linear, self.norm = nn.Linear({sizes[1]}, {sizes[2]}), nn.BatchNorm1d({sizes[2]})\n"
+        f"self.scale = nn.Parameter(torch.randn({sizes[2]}))",
+    )
+    for sizes in ((520, 2000, 1034), (1037, 200, 4100))
+}  # fmt: skip
+
 
 @lru_cache(maxsize=None)
 def text(name: str) -> tuple[LoadedProblem, Candidate]:
@@ -139,6 +149,15 @@ def every_way() -> tuple[LoadedProblem, list[Candidate]]:
     return loaded, [of.candidate(Point(0, (kernel.index(corner),))) for corner in space.corners()]
 
 
+@lru_cache(maxsize=None)
+def normalised(sizes: tuple[int, int, int]) -> tuple[LoadedProblem, list[Candidate]]:
+    loaded = made(NORMALISED[sizes], "train")
+    of = design(loaded, gpu())
+    number = next(n for n, o in enumerate(of.options) if o.name == "gemm[linear, mul, statistics] + map[normalise]")
+    (kernel, _), (space, _) = of.options[number].kernels, of.choices[number].spaces
+    return loaded, [of.candidate(Point(number, (kernel.index(corner), 0))) for corner in space.corners()]
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("home")
@@ -148,7 +167,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def builds(home: Path) -> Iterator[None]:
     """All files that these tests run, built up front as a sweep builds them, where the files themselves look."""
     found = [c for judging in judgings() for c in judging.candidates]
-    found += [text(name)[1] for name in TEXTS] + every_way()[1]
+    found += [text(name)[1] for name in TEXTS] + every_way()[1] + [c for sizes in NORMALISED for c in normalised(sizes)[1]]
     with Evaluator(judgings()[0].problem, device="cuda", accuracy=Accuracy.FP32, home=home, baselines=("eager",)) as evaluator:
         builder = evaluator.builder()
         with ThreadPoolExecutor() as pool:
@@ -317,6 +336,29 @@ def test_every_way_to_multiply_leaves_what_is_not_finite_as_pytorchs() -> None:
         with torch.no_grad():
             y = new(x)
         torch.testing.assert_close(y, expected, rtol=2e-5, atol=2e-5, equal_nan=True, msg=str(candidate.params))
+
+
+@pytest.mark.parametrize("sizes", NORMALISED, ids=lambda size: "x".join(map(str, size)))
+@pytest.mark.parametrize("rows", [2, 17, None])
+def test_statistics_begin_right_in_every_way_to_multiply(sizes: tuple[int, int, int], rows: int | None) -> None:
+    loaded, candidates = normalised(sizes)
+    torch.manual_seed(0)
+    model = loaded.model().cuda().train()
+    with torch.no_grad():
+        model.linear.bias.add_(30.0)  # a mean of fifty deviations
+    x = torch.randn(rows or sizes[0], sizes[1], device="cuda")
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    with torch.no_grad():
+        expected = model.double()(x.double())
+    for candidate in candidates:
+        new = module(candidate).ModelNew().cuda().train()
+        new.load_state_dict(state)
+        with torch.no_grad():
+            y = new(x)
+        torch.testing.assert_close(y.double(), expected, rtol=1e-4, atol=1e-4, msg=str(candidate.params))
+        for name in ("running_mean", "running_var"):
+            found, wanted = getattr(new.norm, name).double(), getattr(model.norm, name)
+            torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6, msg=f"{name} {candidate.params}")
 
 
 def test_rows_of_very_different_size_keep_their_accuracy() -> None:

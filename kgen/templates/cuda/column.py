@@ -6,7 +6,7 @@ from kgen.candidate import Params
 from kgen.program import schedule
 from kgen.space import Axis, Constraint, Space
 from kgen.templates import Argument, Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, batch_statistics, signature, sources, summary
+from kgen.templates.arguments import arguments as pointers, signature, sources, summary
 from kgen.templates.cuda import common
 from kgen.templates.spelling import row_loads, statement
 
@@ -61,7 +61,7 @@ def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
     plan = schedule(program, keep=True)
     (sweep,) = plan.sweeps
-    statistics, extra = batch_statistics(task)
+    statistics, extra = common.finishing(task)
     vec, threads, splits = int(params["vec"]), int(params["block"]), int(params["splits"])
     combine = str(params["combine"])
     cols, groups = program.cols, -(-program.cols // (32 * vec))
@@ -72,8 +72,6 @@ def render(task: Task, params: Params) -> Rendering:
     maps = [statement(m, "cuda") for m in sweep.maps]
     # One column alone, as the thread that finishes it reads it.
     _, single = common.load_statements(sweep.loads, 1, sources(arguments))
-    given = {a.name for a in extra}
-    held = (("affine", "affine_weight"), ("old_mean", "running_mean"), ("old_var", "running_var"))
     context = {
         "name": task.kernel.name,
         "summary": summary(task),
@@ -93,8 +91,6 @@ def render(task: Task, params: Params) -> Rendering:
         "inner": inner + maps,
         "single": single + maps,
         "exact": cols % (32 * vec) == 0,
-        "state": [(value, pointer) for value, pointer in held if pointer in given],
-        "written": [(a.name, a.ctype) for a in extra if a.role != "in"],
         **statistics,
         **signature([*arguments, *extra, *workspace], params.get("launch") == "early"),
     }

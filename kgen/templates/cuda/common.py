@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Any, Sequence
 
 from kgen.hardware import Hardware
 from kgen.program import Load, Store
 from kgen.space import Axis, Constraint
-from kgen.templates import Argument
-from kgen.templates.arguments import written
+from kgen.templates import Argument, Task
+from kgen.templates.arguments import batch_statistics, written
 from kgen.templates.spelling import element_index
 
 
@@ -64,3 +64,15 @@ def store_statements(
             inner.append(f"{store.tensor}_result.v[j] = {store.arg};")
             close.append(f"store_vector<{vec}>({target} + row * {cols} + col, {store.tensor}_result);")
     return outer, inner, close
+
+
+#: What finishing a column reads of the state before it, by the names of its values and of their pointers.
+_STATE = (("affine", "affine_weight"), ("old_mean", "running_mean"), ("old_var", "running_var"))
+
+
+def finishing(task: Task) -> tuple[dict[str, Any], list[Argument]]:
+    """:func:`batch_statistics`, with what ``statistics.cu.j2`` needs besides."""
+    context, extra = batch_statistics(task)
+    given = {a.name for a in extra}
+    state = [(value, pointer) for value, pointer in _STATE if pointer in given]
+    return {**context, "state": state, "written": [(a.name, a.ctype) for a in extra if a.role != "in"]}, extra

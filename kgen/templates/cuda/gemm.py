@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kgen.candidate import Params
+from kgen.ops import OPS
 from kgen.program import ELEMENT, Load, Product, Program, schedule
 from kgen.templates import Argument, Before, Filled, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers
@@ -37,6 +38,7 @@ def render(task: Task, params: Params) -> Rendering:
     n, k, pitch = program.cols, product.k, pitch_of(product.k, params)
     tile = None if library else tile_of(params)
     operands = _Operands.of(task, program, params)
+    statistics, finishing = common.finishing(task) if program.result else ({}, [])
     args = operands.arguments(pointers(task, program, params), split_before=library)
     elementwise = [a for a in args if a.role == "out" or (a.role == "in" and a.tensor in program.tensors)]
     before = _before(task, program, params, operands) if library else None
@@ -55,6 +57,8 @@ def render(task: Task, params: Params) -> Rendering:
         "partials": partials_of(params),
         "band": params["band"],
         "cluster": params["cluster"],
+        "multicast": params["multicast"],
+        "clustered": params["cluster"] != 1 or params["multicast"] != 1,
         "interval": pitch // int(params["splits"]) if library else 64 if params["variant"] == "sm90" else 16,
         "n": n,
         "k": k,
@@ -70,14 +74,20 @@ def render(task: Task, params: Params) -> Rendering:
         "split": _split(k, pitch, planes),
         "members": [f"{'const ' if a.role == 'in' else ''}float* {a.name}" for a in elementwise],
         "member_names": [a.name for a in elementwise],
+        "moments": program.result is not None,
+        "result": program.result,
+        "statistics_parameters": signature(finishing)["parameters"],
+        "statistics_arguments": signature(finishing)["arguments"],
+        "cols": n,
         "scratch": output_pointer(program.stores[0].tensor),
         "sum": product.name,
         "epilogue": ", ".join(_words(task)),
         "split_parameters": before and signature(before.arguments)["launcher_parameters"],
         **_epilogue(program, args),
-        **signature(args),
+        **statistics,
+        **signature([*args, *finishing]),
     }
-    return Rendering(context, tuple(args), specific=params["variant"] == "sm90", before=before)
+    return Rendering(context, (*args, *finishing), specific=params["variant"] == "sm90", before=before)
 
 
 def _before(task: Task, program: Program, params: Params, operands: _Operands) -> Before:
@@ -105,7 +115,8 @@ def _formula(product: Product, n: int) -> str:
 
 def _words(task: Task) -> list[str]:
     """What becomes of a sum, word by word."""
-    anchor, *maps = task.kernel.nodes
+    anchor, *rest = task.kernel.nodes
+    maps = [n for n in rest if OPS[task.plan.graph.node(n).op].kind == "map"]
     return [*(["bias added"] if len(task.plan.graph.node(anchor).inputs) > 2 else []), *maps]
 
 
@@ -131,6 +142,7 @@ class _Operands:
         x, right = Argument(pointer(product.x), "in", product.x), Argument(pointer(product.weight), "in", product.weight)
         turned = "{}.mT" if product.transposed else "{}"
         size = f"rows * {row + 1 + partials_of(params) * sums_pitch(n)}"
+        size += f" + (rows + 15) // 16 * {2 * sums_pitch(n)}" if program.result else ""
         if not task.plan.graph.is_weight(product.weight):
             w_rows = n if product.group is None else f"rows // {product.group} * {n}"
             size += f" + {w_rows} * {row + 1} + 3"
@@ -172,7 +184,7 @@ def _epilogue(program: Program, args: list[Argument]) -> dict[str, object]:
     store_outer, store_inner, close = common.store_statements(sweep.stores, vec, program.cols, args)
     return {
         "vec": vec,
-        "at_once": next((groups for groups, most in _AT_ONCE if len(columns) <= most), 2),
+        "at_once": next((groups for groups, most in _AT_ONCE if len(columns) <= most), 4 if program.result else 2),
         "columns": [x.name for x in columns],
         "column_loads": [line for x in columns for line in _column_load(x, vec, read_from[x.tensor])],
         "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],

@@ -137,9 +137,9 @@ def lacks(hardware: Hardware) -> str:
 
 def space(task: Task) -> Space:
     product = _Shape.of(task)
-    variants = [_axes("sm80", products=(3,), stages=(4, 3, 2), clusters=(1,))]
+    variants = [_axes("sm80", products=(3,), stages=(4, 3, 2), clusters=(1,), multicast=(1,))]
     if task.hardware.capability == 90:
-        variants.insert(0, _axes("sm90", products=(3, 1), stages=(7,), clusters=(1, 2, 4)))
+        variants.insert(0, _axes("sm90", products=(3, 1), stages=(7,), clusters=(1, 2, 4), multicast=(1, 2)))
     constraints = _constraints(product, task.accuracy)
     first, *others = [_likeliest_first(axes, constraints, product) for axes in variants]
     others.append(_library_axes(product))
@@ -147,7 +147,7 @@ def space(task: Task) -> Space:
 
 
 def _axes(
-    variant: str, products: tuple[int, ...], stages: tuple[int, ...], clusters: tuple[int, ...]
+    variant: str, products: tuple[int, ...], stages: tuple[int, ...], clusters: tuple[int, ...], multicast: tuple[int, ...]
 ) -> tuple[Axis, ...]:
     return (
         Axis("variant", (variant,)),
@@ -155,6 +155,7 @@ def _axes(
         Axis("tile", tuple(_TILES[variant])),
         Axis("splits", (1, 2, 4, 8, 16)),
         Axis("cluster", clusters),
+        Axis("multicast", multicast),
         Axis("stages", stages),
         Axis("band", (16, 8)),
     )
@@ -168,6 +169,7 @@ def _library_axes(shape: _Shape) -> tuple[Axis, ...]:
         Axis("tile", ("library",)),
         Axis("splits", tuple(dict.fromkeys((shape.intervals, 1)))),
         Axis("cluster", (1,)),
+        Axis("multicast", (1,)),
         Axis("stages", (1,)),
         Axis("band", (1,)),
     )
@@ -356,6 +358,16 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
             "parts_to_fill",
             "the chip is full without so many parts of k",
             lambda p: parts(p) == 1 or shape.tiles(p) * parts(p) <= shape.at_once(p),
+        ),
+        Constraint(
+            "multicast_of_parts",
+            "blocks that share tiles of w have all of k, and the same matrix",
+            lambda p: p["multicast"] == 1 or (parts(p) == 1 and not shape.grouped),
+        ),
+        Constraint(
+            "multicast_to_few",
+            "only with a chip full of the largest tiles is sharing those of w faster than anything else",
+            lambda p: p["multicast"] == 1 or (p["tile"] == "128x256" and shape.tiles(p) >= shape.at_once(p)),
         ),
         Constraint(
             "wide_clusters",
