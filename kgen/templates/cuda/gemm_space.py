@@ -21,8 +21,8 @@ _INTERVAL = 128
 #: a few rows, whose sums it shares among many threads.
 _MANY_ROWS, _LONG_K = 512, 8192
 
-#: The library's sums are given this share of the device's memory at most.
-_SUMS_SHARE = 1 / 8
+#: The share of the device's memory that the library's sums are given at most: an evaluator gives each of its candidates a twelfth.
+_SUMS_SHARE = 1 / 16
 
 @dataclass(frozen=True)
 class _WarpgroupTile:
@@ -306,7 +306,7 @@ def _library_constraints(shape: _Shape) -> tuple[Constraint, ...]:
         ),
         Constraint(
             "sums_memory",
-            "the sums of so many intervals would take more than an eighth of the device's memory",
+            "the sums of so many intervals would take more than a sixteenth of the device's memory",
             lambda p: 4 * partials_of(p) * shape.rows * shape.cols <= shape.hardware.global_bytes * _SUMS_SHARE,
         ),
     )
