@@ -36,6 +36,7 @@ MOST_ELEMENTS = 1 << 20  #: of a tensor that are looked at: whole rows, evenly s
 MOST_PAIRED = 1 << 18  #: of these where neighbours or runs are compared
 MOST_LINES = 256  #: rows and columns that are compared with each other, the first ones
 ALIKE, UNLIKE = 0.9, 0.5  #: likeness of two runs of the same numbers at least, of two of others at most
+SCATTER = 4.0  #: standard deviation of a number of zeros that is not the same in all runs by chance
 EVENTS = 16  #: elements that share the weight of what is random in a run; fewer fall together by chance
 _SAME, _SAME_SINGLE = 1e-12, 1e-5  #: relative differences of values that float64 and float32 make equal
 
@@ -195,8 +196,10 @@ class Spread:
             return Verdict(False, float("inf"), f"{len(runs)} calls draw the same numbers")
         if self.unlike and float((1 - _distances(deviations) / self.apart).max()) > ALIKE:
             return Verdict(False, float("inf"), f"two of {len(runs)} calls draw the same numbers")
-        found = _compared(self._statistics(values, deviations), self.own)
-        return _verdict(found, len(runs))
+        mine = self._statistics(values, deviations)
+        if self._counts(self.own).std() > SCATTER and self._counts(mine).std() < 0.5 / len(runs):
+            return Verdict(False, float("inf"), f"{len(runs)} calls drop the same number of elements")
+        return _verdict(_compared(mine, self.own), len(runs))
 
     def judge_one(self, value: torch.Tensor) -> Verdict:
         """Compare one run, by its statistics over the whole; too few elements that count are let through."""
@@ -241,6 +244,10 @@ class Spread:
     def _not_finite(self, values: Sequence[torch.Tensor]) -> Verdict | None:
         bad = sum(int((~torch.isfinite(x) & self.finite).sum()) for x in values)
         return Verdict(False, float("inf"), f"{bad} elements are not finite where PyTorch's are") if bad else None
+
+    def _counts(self, found: Statistics) -> torch.Tensor:
+        """How many elements of each run are zero."""
+        return found.whole[:, list(ELEMENTS).index("share of zeros")] * self.centre.numel()
 
     def _counting(self) -> float:
         """How many elements share the weight of the whole, each row counted alike."""
