@@ -26,6 +26,8 @@ _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN = (bool, int, float, str, type(None))
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 _equal = torch.equal  # bound here: a candidate may patch torch
+#: What containers hold, whatever a subclass of them shows to who iterates.
+_of_tuple, _of_list, _of_dict, _names = tuple.__iter__, list.__iter__, dict.items, dict.__iter__
 
 
 def describe(value: Any, offset: int = 0) -> tuple[Node, int]:
@@ -34,14 +36,14 @@ def describe(value: Any, offset: int = 0) -> tuple[Node, int]:
     if _is_one_of(kind, _TENSORS):
         if value.layout != torch.strided:
             return {"kind": "other", "type": f"Tensor with layout {value.layout}"}, offset
-        if any(hasattr(torch.Tensor, name) for name in vars(value)):
+        if any(hasattr(torch.Tensor, name) for name in _names(vars(value))):
             return {"kind": "other", "type": "Tensor with methods of its own"}, offset
         node = {"kind": "tensor", "dtype": str(value.dtype).removeprefix("torch."), "device": str(value.device.type),
                 "size": list(value.shape), "stride": list(value.stride()), "offset": offset}
         return node, offset + -(-value.numel() * value.element_size() // _ALIGN) * _ALIGN
     if issubclass(kind, (tuple, list)):
         items = []
-        for item in value:
+        for item in _parts(value):
             node, offset = describe(item, offset)
             items.append(node)
         return {"kind": "tuple" if issubclass(kind, tuple) else "list", "items": items}, offset
@@ -57,9 +59,14 @@ def describe(value: Any, offset: int = 0) -> tuple[Node, int]:
     return {"kind": "other", "type": kind.__name__}, offset
 
 
+def _parts(value: Any) -> Iterator[Any]:
+    """The items of a tuple or list."""
+    return _of_tuple(value) if issubclass(type(value), tuple) else _of_list(value)
+
+
 def _in_order(value: dict[Any, Any]) -> list[tuple[Any, Any]]:
     """The items of a dict, by key: in which order they were put in is nobody's concern."""
-    return sorted(value.items(), key=lambda item: str(item[0]))
+    return sorted(_of_dict(value), key=lambda item: str(item[0]))
 
 
 def _is_one_of(kind: type, kinds: tuple[type, ...]) -> bool:
@@ -73,7 +80,7 @@ def _is_one_of(kind: type, kinds: tuple[type, ...]) -> bool:
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """The leaves of a value, in the order of :func:`nodes`, with the path of each such as ``[0]``."""
     if isinstance(value, (tuple, list)):
-        for index, item in enumerate(value):
+        for index, item in enumerate(_parts(value)):
             yield from leaves(item, f"{path}[{index}]")
     elif isinstance(value, dict):
         for key, item in _in_order(value):
