@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -18,6 +19,8 @@ from kgen.evaluator.arena import leaves, map_tensors, tensors
 FULL, REDUCED = 0, -1  #: special batches: the problem's own; a smaller one where the batch is free
 REDUCED_ROWS = {"cpu": 64, "cuda": 256}
 _MOST_DRAWN = 63
+_LOOKED_AT = 16  #: entries of the first index, to see whether integers depend on each other
+_copy = torch.Tensor.copy_  # bound here: an input may be given a method of that name
 
 
 @dataclass(frozen=True)
@@ -162,26 +165,55 @@ def slice_batch(inputs: Sequence[Any], rows: int) -> list[Any]:
     return map_tensors(list(inputs), one)
 
 
-def recombine(buffers: Any, pool: Sequence[Any], key: int) -> None:
+def recombine(buffers: Any, pool: Sequence[Any], key: int, *, but_a_column: bool = False) -> None:
     """Fill ``buffers`` with contents that were never there before: elements of two input sets, mixed as ``key`` says.
 
-    Which set an element comes from is the exclusive or of a bit of its row and a bit of its column, so that no row
-    comes twice, and a result kept for a row serves nobody. Integers, which may depend on each other along a row, are
-    chosen by the row.
+    Which set an element comes from is the exclusive or of a bit for each of its indices, so that neither a row nor
+    a column comes twice, and a result kept for one serves nobody. Integers that seem to depend on each other along a
+    row are chosen by the first index alone. With ``but_a_column``, the last index has a value, which ``key`` says too,
+    where elements come from the other of the two sets: :func:`recombine_column` puts them right.
     """
+    for buffer, choice, a, b, column in _mixed(buffers, pool, key):
+        if but_a_column:
+            choice = choice ^ (torch.arange(buffer.shape[-1], device=buffer.device) == column)
+        _copy(buffer, torch.where(choice, a, b))
+
+
+def recombine_column(buffers: Any, pool: Sequence[Any], key: int) -> None:
+    """Write what :func:`recombine` leaves wrong with ``but_a_column``."""
+    for buffer, choice, a, b, column in _mixed(buffers, pool, key):
+        chosen = choice.expand(buffer.shape)[..., column]
+        _copy(buffer[..., column], torch.where(chosen, a[..., column], b[..., column]))
+
+
+def _mixed(
+    buffers: Any, pool: Sequence[Any], key: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int]]:
+    """Each tensor of ``buffers`` as one of a dimension at least, from which of two tensors its elements come (truth
+    values that broadcast), these two, and a value of the last index."""
     generator = torch.Generator().manual_seed(key)
     first, second = (pool[int(i)] for i in torch.randperm(len(pool), generator=generator)[:2])
     for (_, buffer), (_, a), (_, b) in zip(leaves(buffers), leaves(first), leaves(second)):
-        if isinstance(buffer, torch.Tensor) and buffer.numel():
-            buffer.copy_(torch.where(_choice(buffer, generator), a, b))
+        if isinstance(buffer, torch.Tensor) and 0 not in buffer.shape:
+            buffer, a, b = (x if x.ndim else x[None] for x in (buffer, a, b))
+            yield buffer, _choice(a, b, generator), a, b, key % buffer.shape[-1]
 
 
-def _choice(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Truth values that broadcast to ``x``: drawn on the CPU, so that every device gets the same."""
-    choice = _bits(x.shape[0] if x.ndim else 1, generator).view(-1, *[1] * max(0, x.ndim - 1)).to(x.device)
-    if x.ndim > 1 and x.is_floating_point():
-        choice = choice ^ _bits(x.shape[-1], generator).to(x.device)
-    return choice if x.ndim else choice[0]
+def _choice(a: torch.Tensor, b: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Truth values that broadcast to ``a`` and ``b``: drawn on the CPU, so that every device gets the same."""
+    mixed = range(a.ndim if _independent(a) and _independent(b) else 1)
+    bits = [_bits(a.shape[i], generator).view(-1, *[1] * (a.ndim - 1 - i)).to(a.device) for i in mixed]
+    return reduce(torch.logical_xor, bits)
+
+
+def _independent(x: torch.Tensor) -> bool:
+    """Whether elements of a row may come from elsewhere: not where all rows are in order, as offsets are, nor where no
+    number comes twice in one, as in permutations."""
+    if x.ndim < 2 or x.dtype.is_floating_point or x.dtype.is_complex:
+        return True
+    rows = x[:_LOOKED_AT].reshape(-1, x.shape[-1]).long()
+    ordered = rows.sort(1).values
+    return bool((rows != ordered).any()) and bool((ordered[:, 1:] == ordered[:, :-1]).any())
 
 
 def _bits(count: int, generator: torch.Generator) -> torch.Tensor:

@@ -1,14 +1,19 @@
 """Inputs of timed calls are mixed anew for every call; one batch is known to nobody."""
 
+import pytest
 import torch
 
-from kgen.evaluator.regimes import REGIMES, drawn_batch, recombine
+from kgen.evaluator.regimes import REGIMES, drawn_batch, recombine, recombine_column
+
+
+def complete(pool, key):
+    buffers = [torch.empty_like(x) for x in pool[0]]
+    recombine(buffers, pool, key)
+    return buffers
 
 
 def mixed(pool, key):
-    buffers = [torch.empty_like(x) for x in pool[0]]
-    recombine(buffers, pool, key)
-    return buffers[0]
+    return complete(pool, key)[0]
 
 
 def test_every_element_comes_from_its_place_in_one_of_two_input_sets():
@@ -24,10 +29,38 @@ def test_no_row_comes_twice():
     assert len(rows) == 50 * 8
 
 
-def test_a_row_of_integers_comes_from_one_set():
-    pool = [[torch.full((16, 5), number)] for number in range(3)]
-    x = mixed(pool, 7)
+@pytest.mark.parametrize("axis", range(4))
+def test_nothing_comes_twice_along_any_dimension(axis):
+    pool = [[torch.randn(16, 16, 16, 16)] for _ in range(2)]
+    slices = {tuple(x.flatten().tolist()) for key in range(5) for x in mixed(pool, key).movedim(axis, 0)}
+    lines = {tuple(x.tolist()) for key in range(5) for x in mixed(pool, key).movedim(axis, -1).reshape(-1, 16)}
+    assert len(slices) == 5 * 16 and len(lines) > 0.99 * 5 * 16**3
+
+
+@pytest.mark.parametrize("row", [
+    lambda: torch.arange(5), lambda: torch.randperm(5), lambda: torch.full((5,), 7)])
+def test_a_row_of_integers_that_depend_on_each_other_comes_from_one_set(row):
+    pool = [[torch.stack([row() + 10 * number for _ in range(16)])] for number in range(3)]
+    x = mixed(pool, 7) // 10
     assert (x == x[:, :1]).all() and len(x[:, 0].unique()) == 2
+
+
+def test_no_row_of_other_integers_comes_twice():
+    pool = [[torch.randint(20, (8, 64))] for _ in range(2)]
+    rows = {tuple(row.tolist()) for key in range(50) for row in mixed(pool, key)}
+    assert len(rows) == 50 * 8
+
+
+@pytest.mark.parametrize("shape", [(), (50,), (1, 1), (7, 33), (3, 4, 5)])
+def test_contents_are_complete_when_their_last_column_has_come(shape):
+    pool = [[torch.randn(shape), torch.randint(9, shape)] for _ in range(3)]
+    buffers = [torch.zeros_like(x) for x in pool[0]]
+    recombine(buffers, pool, 77, but_a_column=True)
+    wrong = [x != whole for x, whole in zip(buffers, complete(pool, 77))]
+    recombine_column(buffers, pool, 77)
+    assert all(x.equal(whole) for x, whole in zip(buffers, complete(pool, 77)))
+    lines = wrong[0].reshape(-1, shape[-1] if shape else 1)
+    assert bool((lines.sum(1) == 1).all()) and len(lines.unique(dim=0)) == 1
 
 
 def test_the_same_key_gives_the_same_contents():
