@@ -19,7 +19,7 @@ import time
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Callable
+from typing import Any, Callable, Iterable
 
 import torch
 
@@ -28,7 +28,7 @@ from kgen.evaluator.arena import Arena, describe, is_tensor, map_tensors, nodes,
 from kgen.evaluator.channel import Channel
 from kgen.evaluator.device_arena import DeviceArena, open_arena
 from kgen.evaluator.reference import construct, set_flags
-from kgen.evaluator.regimes import change_weights, moved_buffers, recombine
+from kgen.evaluator.regimes import change_weights, moved_buffers, recombine, recombine_column
 
 _FILE_BYTES = 256 << 20
 _MESSAGE_CHARACTERS = 400
@@ -52,7 +52,8 @@ _synchronize = torch.cuda.synchronize
 _Event = torch.cuda.Event
 _record, _elapsed, _query, _event_synchronize = _Event.record, _Event.elapsed_time, _Event.query, _Event.synchronize
 _sleep = torch.cuda._sleep
-_attributes = vars
+_attributes = vars(torch.nn.Module)["__dict__"].__get__  # a class may have a property of that name
+_get, _items = dict.get, dict.items  # as it is: a subclass may show others
 
 
 class Refused(Exception):
@@ -72,8 +73,10 @@ class Subject:
         self.namespace: dict[str, Any] = {}  # of the candidate's file
         self.base: dict[str, torch.Tensor] = {}
         self.weights: dict[str, torch.Tensor] = {}
+        self.parameters: list[str] = []  # which of them are parameters
         self.change = "drawn"
         self.buffers: list[Any] = []  # the inputs of timed calls
+        self.described: dict[str, Any] = {}  # what these look like
         self.fresh: list[Any] = []  # what they are to hold in the next one; on the CPU, themselves
         self.pool: list[list[Any]] = []
         self.modes: list[str] = []
@@ -84,11 +87,13 @@ class Subject:
         self.guards: list[torch.Tensor] = []  # around the buffers
         self.fences: list[torch.Tensor] = []
         self.held: list[tuple[torch.Tensor, torch.Tensor]] = []  # the latest outputs, as they are and as they were
+        self.fetched: Any = None  # the latest output of a timed call that was fetched
         self.flush_buffer: torch.Tensor | None = None
         self.cold = False  # whether the next call finds a flushed cache
         self.output: Arena | DeviceArena | None = None
         self.generators: list[torch.Generator] = []
         self.returned: Callable[[Any], None] = lambda output: None  # looks at what a forward left behind
+        self.look: Callable[[], None] = lambda: None  # looks at everything else
 
     # ---- loading -------------------------------------------------------------------------------------------
 
@@ -110,6 +115,7 @@ class Subject:
         self.model = construct(make, self.device, request["construction"])
         if not isinstance(self.model, torch.nn.Module):
             raise Refused(f"ModelNew(...) is a {type(self.model).__name__}, not a torch.nn.Module")
+        self.parameters = list(_parameters(self.model))
         own = _parameters(self.model) | _buffers(self.model)
         for name, value in own.items():
             if not is_tensor(value):
@@ -170,9 +176,10 @@ class Subject:
         reply: dict[str, Any] = {"mutated": self._mutated(inputs, pristine), "alias": self._alias(first, inputs)}
         self._set_weights(request["change"])
         second, later = self._forward(inputs, request, seeded=not request.get("go_on"))
+        reply["mutated"] = reply["mutated"] or self._mutated(inputs, pristine)
         if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(guards, fences)):
             reply["mutated"] = "memory beside an input"
-        reply["alias"] = reply["alias"] or self._reused(first, second)
+        reply["alias"] = reply["alias"] or self._alias(second, inputs) or self._reused(first, second)
         same = _bitwise([first, state], [second, later])
         reply |= self._write("first", [first, state], 0)
         if not same:
@@ -230,7 +237,7 @@ class Subject:
             del blocks
 
     def _mutated(self, inputs: list[Any], pristine: list[Any]) -> str:
-        for index, (mine, given) in enumerate(zip(tensors(inputs), tensors(pristine))):
+        for index, (mine, given) in enumerate(zip(inputs, pristine)):
             if not _bitwise(mine, given):
                 return f"input {index}"
         return ""
@@ -265,9 +272,9 @@ class Subject:
     def audit(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """What must not have changed: parameters."""
         assert self.model is not None
-        changed = ""
-        for name, parameter in _parameters(self.model).items():
-            if name in self.weights and not _bitwise(parameter.detach(), self.weights[name]):
+        changed, found = "", _parameters(self.model)
+        for name in self.parameters:
+            if name not in found or not _bitwise(found[name].detach(), self.weights[name]):
                 changed = f"parameter {name}"
         return {"mutated": changed}
 
@@ -283,6 +290,7 @@ class Subject:
         self.pool = [map_tensors(inputs, self._copied) for inputs in arena.read(request["pool"], self.device)]
         # As in a run that is validated: by its inputs, nobody tells one from the other.
         self.buffers = map_tensors(self.pool[0], lambda x: self._guarded(x, self.guards))
+        self.described = describe(self.buffers)[0]
         self.fences = [_fences(guard).clone() for guard in self.guards]
         self.fresh = map_tensors(self.buffers, torch.empty_like) if self.cuda else self.buffers
         arena.close()
@@ -326,14 +334,20 @@ class Subject:
     def arm(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Get ready for one call: running statistics as the oracle has them, random numbers that begin anew, contents
         that were never there before, and a cold cache if asked for. What of this the candidate can see comes first,
-        while the contents are still the old ones; on a GPU, they are until the call itself."""
+        while the contents are still the old ones; on a GPU, they are until the call itself. On the CPU, where a thread
+        may look on, a column of them is."""
+        look = self.look if request["watched"] else lambda: None
+        look()
         late = self._is_late()
+        if describe(self.buffers)[0] != self.described:
+            return {"mutated": "an input"}
         self.key = key = request["key"]
         self.cold = request["cold"]
         self.previous, self.last = self.last, None  # held, so that nobody else gets its memory
         self._set_mode(request["mode"])
         self._restore_buffers(key, request["mode"])
-        recombine(self.fresh, self.pool, key)
+        look()  # what is replaced for a moment, to learn of the contents, is replaced now
+        recombine(self.fresh, self.pool, key, but_a_column=not self.cuda)
         self._seed(key)
         if self.cuda:
             driver.reset_persisting_cache()
@@ -361,7 +375,7 @@ class Subject:
         _gc_disable()  # its callbacks and finalizers would run beside a call
         # What computes when it is looked at does so here, before the answer goes out.
         self.sample = _sampled(self.last, self.key)
-        return {"ns": ns, "exposed": exposed, "alias": _overlaps(self.last, tensors([self.previous]))}
+        return {"ns": ns, "exposed": exposed, "alias": _overlaps(self.last, tensors([self.previous, self.fetched]))}
 
     def _time_host(self) -> int:
         """Time until the device is idle."""
@@ -369,6 +383,8 @@ class Subject:
         if self.cuda:
             self._renew()
             _synchronize()
+        else:
+            recombine_column(self.buffers, self.pool, self.key)
         started = _now()
         self.last = self.call_model(*self.buffers)
         if self.cuda:
@@ -398,6 +414,7 @@ class Subject:
         mutated = self._mutated(self.buffers, pristine)
         if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(self.guards, self.fences)):
             mutated = "memory beside an input"
+        self.fetched = self.last  # held until the next one is: who uses some outputs in turns comes back to it
         return {"mutated": mutated, "late": self._is_late()} | self._write("output", [self.last, self._state()], 0)
 
     def _is_late(self) -> bool:
@@ -420,7 +437,7 @@ class Subject:
         ), self.device)
 
     def _drop(self) -> None:
-        self.last, self.previous, self.held = None, None, []
+        self.last, self.previous, self.fetched, self.held = None, None, None, []
 
     def _known(self) -> list[torch.Tensor]:
         """Weights, inputs, and the last output if it is still there."""
@@ -441,12 +458,18 @@ def _buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 def _members(module: torch.nn.Module, kind: str, prefix: str = "", seen: frozenset[int] = frozenset()) -> dict[
         str, torch.Tensor]:
     own = _attributes(module)
-    left_out = own.get("_non_persistent_buffers_set", ()) if kind == "_buffers" else ()
-    found = {prefix + k: v for k, v in own.get(kind, {}).items() if v is not None and k not in left_out}
-    for name, inner in own.get("_modules", {}).items():
+    left_out = _get(own, "_non_persistent_buffers_set", ()) if kind == "_buffers" else ()
+    found = {prefix + k: v for k, v in _entries(own, kind) if v is not None and k not in left_out}
+    for name, inner in _entries(own, "_modules"):
         if inner is not None and id(inner) not in seen:
             found |= _members(inner, kind, f"{prefix}{name}.", seen | {id(module)})
     return found
+
+
+def _entries(own: dict[str, Any], kind: str) -> Iterable[tuple[str, Any]]:
+    """The entries of a module's dict of that name; TorchScript has something else there."""
+    found = _get(own, kind)
+    return _items(found) if isinstance(found, dict) else ()
 
 
 def _bitwise(a: Any, b: Any) -> bool:
@@ -576,10 +599,9 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
                 "arm": subject.arm, "go": subject.go, "fetch": subject.fetch, "profile": subject.profile}
     channel.receive()
     channel.send({"missing_walls": missing})
-    look = None
     if options.get("watched"):
         _compile_alone()
-        subject.returned, look = watch.install(options["writable"], options["device"], channel.sock.sendmsg)
+        subject.returned, subject.look = watch.install(options["writable"], options["device"], channel.sock.sendmsg)
     gc.freeze()
     while True:
         request, fds = channel.receive()
@@ -592,6 +614,6 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         except BaseException as error:
             traceback.print_exc()
             reply = _failure(error)
-        if look and request["do"] in _WATCHED:
-            look()
+        if request["do"] in _WATCHED:
+            subject.look()
         channel.send(reply | {"id": request["id"]})

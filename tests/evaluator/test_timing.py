@@ -89,6 +89,17 @@ def test_a_screening_checks_an_output_of_every_burst_and_the_last():
     assert done.count("fetch") == 5 and done[-1] == "fetch"
 
 
+def test_which_call_of_a_screening_is_watched_is_drawn():
+    def watched(seed):
+        subject = runner()
+        screen(subject, random.Random(seed))
+        arms = [request["watched"] for do, request in subject.worker.requests if do == "arm"]
+        assert sum(arms) == 1
+        return arms.index(True)
+
+    assert len(set(map(watched, range(20)))) > 10
+
+
 def test_a_call_goes_through_every_mode():
     subject = runner(modes=("train", "eval"), claim=lambda: 5)
     assert subject.call(random.Random(0), "event") == 10 / 1e6
@@ -154,6 +165,10 @@ DOUBTED = {
     "work that only a synchronisation shows": (timed(synced=[5.0]), "outside its stream"),
     "work done when the output is fetched": (timed(fetches=[9.0, 8.0]), "its output takes"),
     "work done before the call": (timed(arms=[30.0, 13.0]), "getting ready"),
+    "work done before three calls of five": (timed(arms=[5.0, 30.0, 30.0, 5.0, 30.0]), "getting ready"),
+    "time that three samples of five leave out": (
+        timed([5.0, 0.1, 0.1, 5.0, 0.1], [0.1, 5.0, 5.0, 0.1, 5.0], taken=[5.1] * 5), "middle one of their samples"),
+    "work while nothing is asked, but for one time": (timed(settles=[21.0, 28.0, 5.0]), "nothing is asked"),
     "work while nothing is asked": (timed(settles=[21.0, 28.0]), "nothing is asked"),
     "threads that do not sleep": (timed(wakeups=[200, 150]), "wake up"),
 }
@@ -161,10 +176,11 @@ BELIEVED = {
     "two slow calls of five": timed(outside=[0.3, 9.0, 9.0, 0.3, 0.3]),
     "launches that a synchronised call has more": timed(synced=[1.2]),
     "one slow fetch": timed(fetches=[9.0, 2.5]),
-    "one slow start": timed(arms=[30.0, 5.0]),
+    "one slow start": timed(arms=[30.0, 5.0, 6.0]),
     "threads that spin for some milliseconds": timed(settles=[6.0, 8.0]),
-    "threads that came late to rest once": timed(settles=[28.0, 6.0]),
-    "threads that woke up once": timed(wakeups=[200, 0]),
+    "threads that came late to rest once": timed(settles=[28.0, 6.0, 5.0]),
+    "threads that woke up once": timed(wakeups=[200, 0, 1]),
+    "whole calls that scatter as their samples do": timed([1.0, 1.0, 4.0], taken=[1.1, 1.1, 4.1]),
 }
 
 
