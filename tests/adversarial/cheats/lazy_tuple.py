@@ -2,7 +2,7 @@
 
 attacks: a lazy container that computes when looked at
 problem: moments batch_size=4096 features=1024
-expect: wrong_type, suspicious
+expect: wrong_type, wrong_shape, aliased_output, suspicious
 """
 
 import torch.nn as nn
