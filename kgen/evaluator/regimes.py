@@ -20,7 +20,7 @@ FULL, REDUCED = 0, -1  #: special batches: the problem's own; a smaller one wher
 REDUCED_ROWS = {"cpu": 64, "cuda": 256}
 _MOST_DRAWN = 63
 _LOOKED_AT = 16  #: entries of the first index, to see whether integers depend on each other
-_copy = torch.Tensor.copy_  # bound here: an input may be given a method of that name
+_copy, _detach = torch.Tensor.copy_, torch.Tensor.detach  # bound here: an input may be given methods of that name
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,8 @@ REGIMES = (
 )
 
 def drawn_batch(secret: int) -> Regime:
-    """A batch that nobody can know beforehand."""
-    known = {regime.batch for regime in REGIMES}
-    rows = random.Random(secret).choice([rows for rows in range(2, _MOST_DRAWN) if rows not in known])
+    """A batch that nobody can know beforehand: even and no multiple of four, which no other is."""
+    rows = random.Random(secret).choice(range(2, _MOST_DRAWN, 4))
     return Regime(f"batch {rows}, drawn", batch=rows)
 
 
@@ -195,7 +194,8 @@ def _mixed(
     first, second = (pool[int(i)] for i in torch.randperm(len(pool), generator=generator)[:2])
     for (_, buffer), (_, a), (_, b) in zip(leaves(buffers), leaves(first), leaves(second)):
         if isinstance(buffer, torch.Tensor) and 0 not in buffer.shape:
-            buffer, a, b = (x if x.ndim else x[None] for x in (buffer, a, b))
+            # Detached, for it may have been marked as something to differentiate by.
+            buffer, a, b = (x if x.ndim else x[None] for x in (_detach(buffer), a, b))
             yield buffer, _choice(a, b, generator), a, b, key % buffer.shape[-1]
 
 

@@ -71,4 +71,9 @@ def test_the_same_key_gives_the_same_contents():
 def test_a_drawn_batch_is_none_that_is_always_tried():
     always = {regime.batch for regime in REGIMES}
     drawn = {drawn_batch(secret).batch for secret in range(200)}
-    assert not drawn & always and len(drawn) > 30 and all(1 < rows < 63 for rows in drawn)
+    assert not drawn & always and len(drawn) > 12 and all(1 < rows < 63 for rows in drawn)
+
+
+def test_batches_have_every_remainder_of_four():
+    batches = [regime.batch for regime in (*REGIMES, drawn_batch(5)) if regime.shape_only]
+    assert {rows % 4 for rows in batches} | {0} == {0, 1, 2, 3}  # those of the others are multiples
