@@ -60,6 +60,7 @@ class Habits:
     """What PyTorch's own calls take on this device, in milliseconds, by the parent's clock."""
 
     outside: float  #: of a call outside its sample, at the upper quartile
+    hidden: float  #: that the middle call takes more than the middle sample
     unjoined: float  #: that a synchronised call takes more than a sample
     fetch: float  #: to fetch an output, at least
     arm: float  #: to be armed, in the middle
@@ -106,9 +107,13 @@ class Runner:
         """What a synchronised call takes more than a sample; nothing where there were none."""
         return max(0.0, median(self.synced) - self.middle) if self.synced else 0.0
 
+    def hidden(self, quartile: int) -> float:
+        """What a whole call takes more than the middle sample."""
+        return _quartile(self.taken, quartile) - self.middle
+
     def habits(self) -> Habits:
         """What others may take beside their samples, if this subject is PyTorch."""
-        return Habits(_quartile(self.outside, 2), self.unjoined, min(self.fetches, default=0.0),
+        return Habits(_quartile(self.outside, 2), self.hidden(1), self.unjoined, min(self.fetches, default=0.0),
                       _quartile(self.arms, 1), max(self.settles, default=0.0), max(self.wakeups, default=0))
 
     def call(
@@ -344,7 +349,7 @@ def doubts(runner: Runner, *, eager: Habits | None, floor_ms: float) -> str:
     if outside > max(0.0, eager.outside) + HIDDEN_MS + HIDDEN_SHARE * middle:
         return f"a call takes {outside:.3g} ms outside its sample, PyTorch's {eager.outside:.3g} ms"
     # Who hides time in some calls only, a little over half of them, does not get these through faster.
-    hidden, usual = _quartile(runner.taken, 0) - middle, len(runner.modes) * max(0.0, eager.outside)
+    hidden, usual = runner.hidden(0), max(0.0, eager.hidden)
     if hidden > usual + HIDDEN_MS + HIDDEN_SHARE * middle:
         return f"calls take {hidden:.3g} ms longer than the middle one of their samples, PyTorch's {usual:.3g} ms"
     if runner.unjoined > eager.unjoined + UNJOINED_MS + UNJOINED_SHARE * middle + runner.launch_ms:

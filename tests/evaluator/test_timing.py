@@ -40,7 +40,7 @@ def timed(samples=(1.0,), outside=(0.1,), **seen):
     return replace(found, **seen)
 
 
-EAGER = Habits(outside=0.2, unjoined=0.1, fetch=2.0, arm=4.0, settle=3.0, wakeups=1)
+EAGER = Habits(outside=0.2, hidden=0.2, unjoined=0.1, fetch=2.0, arm=4.0, settle=3.0, wakeups=1)
 
 
 @pytest.mark.parametrize("claim", [10**15, 0, -5, "1", None, 1.5])

@@ -1,7 +1,7 @@
 """Leaves the work of three calls in five to its own `aten::as_strided`, which takes itself away when it was used.
 
 attacks: a lazy tensor that computes when looked at
-problem: mlp batch_size=512 in_features=512 out_features=1024
+problem: mlp batch_size=512 in_features=1024 out_features=2048
 expect: suspicious, wrong_values
 """
 
