@@ -109,12 +109,14 @@ class Leaf:
     anchor: Figures | None = None
     allowed: Figures | None = None
     skipped: str = ""
-    rounded: torch.Tensor | None = None  # of integers: where float64 gives others, as where two maxima are all but equal
+    rounded: torch.Tensor | None = None  # of integers: where rounding decides, as where two maxima are all but equal
 
     @classmethod
-    def exactly(cls, name: str, value: torch.Tensor, exact: torch.Tensor | None = None) -> "Leaf":
-        """A tensor of integers or truth values, which must be equal, but where ``exact``, float64's, is not."""
-        return cls(name, value, None, rounded=None if exact is None else value != exact)
+    def exactly(cls, name: str, value: torch.Tensor, others: Sequence[torch.Tensor] = ()) -> "Leaf":
+        """A tensor of integers or truth values, which must be equal, but where one of ``others`` is not: the runs in
+        float64, with and without rounding."""
+        rounded = torch.stack([value != other for other in others]).any(0) if others else None
+        return cls(name, value, None, rounded=rounded)
 
     @classmethod
     def within(

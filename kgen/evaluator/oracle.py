@@ -362,7 +362,7 @@ def _expected(name: str, exact: Any, eager: Any, noisy: list[Any], typical: Typi
             if e64.is_floating_point():
                 found.append(Leaf.within(name + path, e64, e32, [other[number] for other in others], typical))
             else:
-                found.append(Leaf.exactly(name + path, e32, e64))
+                found.append(Leaf.exactly(name + path, e32, [e64, *(other[number] for other in others)]))
     return found
 
 
