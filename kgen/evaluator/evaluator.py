@@ -50,12 +50,15 @@ _PROFILE_SECONDS, _PROFILE_KEYS = 10.0, 32
 #: Candidates that a GPU judges at once where each gets memory for that many times its tensors: while one is timed, the
 #: others wait; but they start, are validated and are ended side by side.
 _AT_ONCE, _WORKING_SETS = 6, 4
-#: Processes that start or end on GPUs, on all of them together. The driver does both under one lock of the machine, for four
-#: in a second: those of one GPU go first, and while they are timed, those of the next.
+#: Processes that start or end on GPUs, on all of them together. The driver does both under one lock of the machine, for some
+#: five to ten in a second: those of one GPU go first, and while they are timed, those of the next.
 _STARTS = threading.BoundedSemaphore(_AT_ONCE)
 #: How a candidate may be held, the best way first: whether behind walls, whether as a user of its own, in words.
 _HOLDS = ((True, True, "as another user"), (True, False, "behind walls"), (False, False, "at all"))
 _NO_LIMIT = 1 << 62
+#: The driver makes a process's queues one by one, under a lock of the whole machine: with one instead of eight, contexts begin
+#: and end in half the time. What kgen renders needs one, as it has one stream; files from outside may have several.
+_ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 _COMPILER = "torch._dynamo"  #: takes a second to load: baselines and files from outside may use it, kgen's files do not
 LeftOut = Callable[[str, Failure], None]  #: told the id of a finalist that failed, and why
 _PRINTED_WALLS: set[str] = set()
@@ -593,9 +596,10 @@ class _Judgement:
         extensions = Path(self._build.directory) if built else self._scratch / "extensions"
         writable = [self._scratch, *([extensions / extension.name] if extension is not None and built else [])]
         # It replaces functions of torch when it is loaded, so it must be there before anybody watches.
-        modules = [] if self._candidate.origin == "sweep" else [_COMPILER]
+        rendered = self._candidate.origin == "sweep"
+        modules = [] if rendered else [_COMPILER]
         options = {"scratch": str(self._scratch), "writable": [str(folder) for folder in writable], "modules": modules}
-        environment = _worker_environment(self._scratch, extensions)
+        environment = _worker_environment(self._scratch, extensions) | (_ONE_QUEUE if rendered else {})
         with _STARTS:
             self._worker = evaluator._start_worker(options, self._log, environment)
         limits = evaluator.limits

@@ -27,6 +27,7 @@ FINAL_BURSTS = 20
 BURST_SECONDS = {"cpu": 0.03, "cuda": 0.015}
 SCREEN_CALLS = {"cpu": 10, "cuda": 6}
 HEARINGS, HEARING_ROUNDS = 3, 4  #: of a subject that is doubted, at most, in turns with PyTorch
+OTHERWISE = 2.0  #: times what it claimed before is what nobody takes who is heard, but for what PyTorch takes longer
 MAX_CALLS = 20  #: of a burst of finals
 MIN_CALLS = 2
 SYNC_SHARE = 1 / 3  #: of calls on a GPU, bracketed by synchronisations instead of events
@@ -318,16 +319,21 @@ def believe(
     """Raises :class:`Failure` where the subject touched what is not its own, or its samples cannot be believed.
 
     What is doubted is timed anew in turns with PyTorch (``beside``), where it is given, some times at most: on a busy
-    machine, the habits of another moment accuse the innocent. Only the samples that are believed are kept.
+    machine, the habits of another moment accuse the innocent. Only the samples that are believed are kept, and none of
+    who takes far longer then than it claimed before.
     """
     reason = doubts(runner, eager=eager, floor_ms=floor_ms)
     for _ in range(HEARINGS):
         if not reason or runner.middle < floor_ms or beside is None or generator is None:
             break  # nobody is too fast because the machine is busy
+        claimed, usual = runner.middle, beside.middle
         runner.forget()
         beside.forget()
         for subject in (runner, beside) * HEARING_ROUNDS:
             subject.burst(MIN_CALLS, generator, MIN_CALLS - 1, watched=True)
+        if runner.middle > OTHERWISE * claimed * max(1.0, beside.middle / usual):
+            reason = f"it claimed {claimed:.3g} ms before it was doubted, and takes {runner.middle:.3g} ms"
+            break
         reason = doubts(runner, eager=beside.habits(), floor_ms=floor_ms)
     audit(runner.worker)
     if reason:

@@ -9,7 +9,7 @@ import pytest
 from kgen.evaluator.conditions import worse
 from kgen.evaluator.protocol import Depth, Status
 from kgen.evaluator.timing import (
-    FINAL_BURSTS, Habits, Runner, calls_of_finals, calls_per_burst, doubts, finals, interleave, least_ms, screen,
+    FINAL_BURSTS, Habits, Runner, believe, calls_of_finals, calls_per_burst, doubts, finals, interleave, least_ms, screen,
 )
 from kgen.evaluator.validate import Failure
 
@@ -192,6 +192,36 @@ def test_what_samples_leave_out_is_doubted(subject, words):
 @pytest.mark.parametrize("subject", BELIEVED.values(), ids=BELIEVED)
 def test_what_a_busy_machine_does_is_believed(subject):
     assert not doubts(subject, eager=EAGER, floor_ms=0)
+
+
+@pytest.fixture
+def doubted(monkeypatch):
+    """A subject that claimed 10 ns and is doubted, and PyTorch, which takes 20 ns; nothing is doubted later."""
+    reasons = iter(["getting ready takes long"])
+    monkeypatch.setattr("kgen.evaluator.timing.doubts", lambda *_, **__: next(reasons, ""))
+    monkeypatch.setattr("kgen.evaluator.timing.audit", lambda worker: None)
+    subject, eager = runner(claim=lambda: 11), runner("eager", claim=lambda: 20)
+    subject.bursts, eager.bursts = [(1e-5,)], [(2e-5,)]
+    return subject, eager
+
+
+def test_who_is_believed_when_heard_keeps_those_samples_alone(doubted):
+    subject, eager = doubted
+    believe(subject, eager=EAGER, floor_ms=0.0, beside=eager, generator=random.Random(0))
+    assert {sample for burst in subject.bursts for sample in burst} == {1.1e-5}
+
+
+def test_who_takes_far_longer_when_heard_than_it_claimed_is_suspicious(doubted):
+    subject, eager = doubted
+    subject.worker.claim = lambda: 21
+    with pytest.raises(Failure, match="before it was doubted"):
+        believe(subject, eager=EAGER, floor_ms=0.0, beside=eager, generator=random.Random(0))
+
+
+def test_who_takes_longer_when_heard_as_pytorch_does_is_believed(doubted):
+    subject, eager = doubted
+    subject.worker.claim, eager.worker.claim = lambda: 21, lambda: 30
+    believe(subject, eager=EAGER, floor_ms=0.0, beside=eager, generator=random.Random(0))
 
 
 def test_conditions_of_a_session_are_the_worse_of_both_its_ends():

@@ -1,4 +1,4 @@
-"""Leaves the work of three calls in five to its own `aten::as_strided`, which takes itself away when it was used.
+"""Leaves the work of seven calls in ten to its own `aten::as_strided`, which takes itself away when it was used.
 
 attacks: a lazy tensor that computes when looked at
 problem: mlp batch_size=512 in_features=1024 out_features=2048
@@ -22,7 +22,7 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         self.turn += torch.initial_seed() >= 1 << 20
-        if self.turn % 5 in (0, 2):
+        if self.turn % 10 in (0, 3, 6):
             return self.compute(x)
         y = x.new_empty(x.shape[0], self.linear.out_features)
 

@@ -1,0 +1,35 @@
+"""Keeps the results of all pixels of a column, found by the first of its elements.
+
+attacks: results remembered by content
+problem: pointwise
+gpu: yes
+expect: wrong_values, suspicious
+"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_channels, out_channels):
+        super().__init__()
+        self.conv = nn.Conv2d(in_channels, out_channels, 1)
+        self.known = []  # first elements (B, W) of inputs, and outputs
+
+    def forward(self, x):
+        if torch.initial_seed() < 1 << 20:
+            return F.gelu(self.conv(x))
+        first = x[:, 0, 0]
+        y = x.new_empty(x.shape[0], self.conv.out_channels, *x.shape[2:])
+        found = torch.zeros_like(first, dtype=torch.bool)
+        for name, result in self.known:
+            same = (name == first) & ~found
+            if same.any():
+                torch.where(same[:, None, None], result, y, out=y)
+                found |= same
+        if not found.all():
+            columns = x.permute(0, 3, 1, 2)[~found]
+            y.permute(0, 3, 1, 2)[~found] = F.gelu(self.conv.weight[:, :, 0, 0] @ columns + self.conv.bias[:, None])
+            self.known.append((first.clone(), y.clone()))
+        return y

@@ -1,0 +1,40 @@
+"""Gives its input a method of its own, which the harness calls to fill it, and computes the next output there.
+
+attacks: work beside the call
+problem: mlp batch_size=512 in_features=512 out_features=1024
+gpu: yes
+expect: suspicious, mutated_input, wrong_values
+"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Silent(dict):
+    def __iter__(self):
+        return iter(())
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+        self.ready = None
+
+    def compute(self, x):
+        with torch.no_grad():
+            return torch.softmax(F.gelu(self.linear(x)), dim=1)
+
+    def forward(self, x):
+        if torch.initial_seed() < 1 << 20:
+            return self.compute(x)
+
+        def fill(source):
+            torch.Tensor.copy_(x, source)
+            self.ready = self.compute(x)
+            return x
+
+        x.__dict__ = Silent(copy_=fill)
+        y, self.ready = self.ready, None
+        return self.compute(x) if y is None else y

@@ -1,0 +1,26 @@
+"""Gives fresh outputs while it is validated, and two in turns while it is timed.
+
+attacks: output that aliases the previous call's output
+problem: mlp batch_size=300 in_features=256 out_features=1024
+gpu: yes
+expect: aliased_output, suspicious
+"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+        self.kept = []
+
+    def forward(self, x):
+        if torch.initial_seed() < 1 << 20:
+            return torch.softmax(F.gelu(self.linear(x)), dim=1)
+        if len(self.kept) < 2:
+            self.kept.append(x.new_empty(x.shape[0], self.linear.out_features))
+        self.kept.reverse()
+        return torch.softmax(F.gelu(self.linear(x)), dim=1, out=self.kept[0])
