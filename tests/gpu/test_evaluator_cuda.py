@@ -116,7 +116,7 @@ def judge(evaluator):
         name = "test_" + hashlib.sha256(f"{kernel}{body}".encode()).hexdigest()[:16]
         source = MODULE.format(name=name, kernel=kernel, body=body.replace("\n", "\n        "),
                                gencode=f"-gencode=arch=compute_{number},code=sm_{number}")
-        return evaluator.evaluate(Candidate(source, "by hand", {}, "cuda"), builder.build(source))
+        return evaluator.evaluate(Candidate(source, "by hand", {}, "cuda", origin="file"), builder.build(source))
 
     return run
 
