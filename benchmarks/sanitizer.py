@@ -34,13 +34,15 @@ TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 _CLEAN = "ERROR SUMMARY: 0 errors"
 _RACES_CLEAN = "RACECHECK SUMMARY: 0 hazards"
 
-#: Forward, __init__, the shape of x that kernels are chosen for, and the rows that they are run with: small sizes with tails
-#: that still have clusters, parts of k and large tiles.
+#: Mode, forward, __init__, the shape of x that kernels are chosen for, and the rows that they are run with: small sizes with
+#: tails that still have clusters, parts of k, large tiles and tiles that are shared.
 _PROBLEMS = {
-    "linear": ("self.linear(x).relu()", "self.linear = nn.Linear(1030, 258)", (130, 1030), 130),
-    "narrow": ("self.linear(x)", "self.linear = nn.Linear(1100, 33)", (70, 1100), 70),
-    "large": ("self.linear(x)", "self.linear = nn.Linear(330, 2050)", (2048, 330), 130),
-    "batch": ("torch.bmm(x, x.mT)", "self.scale = 1.0", (3, 70, 1030), 3),
+    "linear": ("eval", "self.linear(x).relu()", "self.linear = nn.Linear(1030, 258)", (130, 1030), 130),
+    "narrow": ("eval", "self.linear(x)", "self.linear = nn.Linear(1100, 33)", (70, 1100), 70),
+    "large": ("eval", "self.linear(x)", "self.linear = nn.Linear(330, 2050)", (2048, 330), 130),
+    "batch": ("eval", "torch.bmm(x, x.mT)", "self.scale = 1.0", (3, 70, 1030), 3),
+    "normalised": ("train", "self.norm(self.linear(x))", "self.linear, self.norm = nn.Linear(330, 2050), nn.BatchNorm1d(2050)",
+                   (2048, 330), 150),
 }
 _TEXT = """
 import torch
@@ -64,9 +66,9 @@ def get_inputs():
 def candidates() -> Iterator[tuple[str, Candidate]]:
     """At the corners of each product's space, with the problem's name."""
     hardware = probe("cuda")
-    for name, (forward, init, shape, _) in _PROBLEMS.items():
+    for name, (mode, forward, init, shape, _) in _PROBLEMS.items():
         text = _TEXT.format(forward=forward, init=init, shape=shape)
-        problem = Problem(name, f"{name}.py", text, (), "eval", "eval")
+        problem = Problem(name, f"{name}.py", text, (), mode, mode)
         captured = capture(load(problem))
         for accuracy in (Accuracy.FP32, Accuracy.TF32):
             of = Design(problem, captured, hardware, accuracy)
@@ -91,8 +93,8 @@ def run(folder: Path) -> None:
     cpp_extension.load_inline = lambda name, **_: str(builds / name / f"{name}.so")
     for file in sorted(folder.glob("*.py")):
         name = file.name.split("-")[0]
-        model = module(file.read_text()).ModelNew().cuda().eval()
-        *_, shape, rows = _PROBLEMS[name]
+        mode, *_, shape, rows = _PROBLEMS[name]
+        model = module(file.read_text()).ModelNew().cuda().train(mode == "train")
         x = torch.rand(rows, *shape[1:], device="cuda")
         with torch.no_grad():
             model(x)
