@@ -304,8 +304,8 @@ def _steps(
         if isinstance(piece, Node):
             continue
         nodes = [n.name for n in piece]
-        alone = OPS[piece[-1].op].kind == "column" and not _is_product(piece[0])
-        outputs = tuple(nodes[-1:]) if alone else _used_outside(graph, nodes)
+        unstored = OPS[piece[-1].op].kind == "column" and not _is_product(piece[0])
+        outputs = tuple(nodes[-1:]) if unstored else _used_outside(graph, nodes)
         # What an earlier kernel computed on its way and did not store is computed again here.
         for node in piece:
             nodes = _pulled(graph, node, stored, nodes) + nodes

@@ -395,6 +395,8 @@ def lower(
         raise NotFusable("the tensors are empty")
     builder = _Builder(graph, domain.sizes(), dims, cols, two_sweeps)
     product = builder.product(products[0]) if products else None
+    if product and statistics and product.group is not None:
+        raise NotFusable("statistics over the batch are not taken of a batch of products")
     for node in nodes:
         if OPS[node.op].kind not in ("column", "anchor"):
             builder.node(node)
@@ -402,11 +404,11 @@ def lower(
     if statistics:
         result = builder.operand(statistics[0].inputs[0], domain.sizes(), False)
     stores = tuple(Store(o, builder.values[o], builder.levels[builder.values[o]]) for o in outputs if o in builder.values)
+    if product and not stores:
+        raise NotFusable("a product stores its sums, or what becomes of them")
     for store in stores:
         if graph.type(store.tensor).dtype != "float32":
             raise NotFusable(f"{store.tensor} is of type {graph.type(store.tensor).dtype}")
-    if product and statistics and product.group is not None:
-        raise NotFusable("statistics over the batch are not taken of a batch of products")
     reduced = {name for step in builder.steps if isinstance(step, Reduce) for name in step.names}
     for store in stores:
         if store.level == ROW and not _depends(store.arg, reduced, builder.steps):

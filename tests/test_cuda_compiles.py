@@ -178,5 +178,5 @@ def test_every_family_and_strategy_is_compiled() -> None:
     assert families == {"map", "row", "column", "gemm"}
     assert {("reduction", "warp_shuffle"), ("reduction", "shared_tree"), ("row_per", "warp"), ("softmax", "two_pass"),
             ("row", "reread"), ("combine", "atomics"), ("combine", "last_block"), ("vec", 1), ("index", "flat"),
-            ("output", "new"), ("variant", "sm80"), ("variant", "sm90"), ("variant", "library"), ("splits", 2), ("cluster", 2),
+            ("output", "new"), ("variant", "sm80"), ("variant", "sm90"), ("variant", "library"), ("splits", 2), ("cluster", 2), ("multicast", 2),
             ("tile", "128x256"), ("tile", "64x64/4"), ("products", 3), ("products", 1)} <= values  # fmt: skip

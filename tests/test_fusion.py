@@ -266,6 +266,12 @@ def test_product_stores_what_its_statistics_are_of() -> None:
     assert [k.outputs for k in plan.kernels] == [("mul", "batch_norm_statistics"), ("batch_norm",)]
 
 
+def test_product_that_only_statistics_are_taken_of_is_stored_all_the_same() -> None:
+    init = f"{LINEAR}\nself.norm = nn.BatchNorm1d(20)"
+    found = planned("self.norm(self.linear(x))\nreturn x * 2.0", init, IN, mode="train", families=ALL_FAMILIES)
+    assert all(p.program(k).stores for p in found for k in p.kernels if k.family == "gemm")
+
+
 def test_product_takes_all_maps_of_a_long_chain_or_none() -> None:
     forward = "y = self.linear(x)\nfor _ in range(4):\n    y = (y * 1.5).tanh().relu() + 0.5\nreturn y.softmax(dim=1)"
     found = planned(forward, LINEAR, IN, families=ALL_FAMILIES)

@@ -184,6 +184,24 @@ def test_short_sums_are_not_split_along_k() -> None:
     assert {p["splits"] for p in own(bare(64, 500, 8192))} == {1}
 
 
+def test_tiles_of_w_are_shared_where_large_tiles_fill_the_chip() -> None:
+    assert {p["tile"] for p in own(bare(16384, 4096, 4096)) if p["multicast"] == 2} == {"128x256"}
+    assert {p["multicast"] for p in own(bare(512, 4096, 4096))} == {1}
+    assert values(product_space(bare(16384, 4096, 4096, "sm_80")), "multicast") == {1}
+
+
+def test_blocks_that_share_tiles_of_w_wait_for_each_other() -> None:
+    text = candidate(bare(16384, 4096, 4096), multicast=2).source
+    assert "barrier_init(empty + 8 * i, 16);" in text and "PITCH, 64))" in text and text.count("cluster_sync();") == 2
+
+
+def test_statistics_have_memory_for_the_moments_of_each_strip() -> None:
+    text = source("return self.norm(self.linear(x))", "torch.randn(300, 200)", "self.linear, self.norm = nn.Linear(200, 133), nn.BatchNorm1d(133)")
+    of = design(made(text, "train"), for_arch("sm_90"))
+    (first, *_) = [c for c in plainest(of, 1)]
+    assert "statistics]" in first.plan and "+ (batch_size + 15) // 16 * 272)" in first.source  # two for each of 136 columns
+
+
 def test_first_combination_is_for_the_newest_instructions() -> None:
     assert next(product_space(bare(1024, 8192, 8192)).allowed())["variant"] == "sm90"
 

@@ -50,8 +50,8 @@ _PROFILE_SECONDS, _PROFILE_KEYS = 10.0, 32
 #: Candidates that a GPU judges at once where each gets memory for that many times its tensors: while one is timed, the
 #: others wait; but they start, are validated and are ended side by side.
 _AT_ONCE, _WORKING_SETS = 6, 4
-#: Processes that start or end on GPUs, on all of them together. The driver does both under one lock of the machine, for some
-#: five to ten in a second: those of one GPU go first, and while they are timed, those of the next.
+#: Candidates that start or end at once, on all GPUs together. The driver does both under one lock of the machine, for some five
+#: to ten in a second: of more at once, each takes longer, and its GPU waits for it.
 _STARTS = threading.BoundedSemaphore(_AT_ONCE)
 #: How a candidate may be held, the best way first: whether behind walls, whether as a user of its own, in words.
 _HOLDS = ((True, True, "as another user"), (True, False, "behind walls"), (False, False, "at all"))
@@ -500,7 +500,8 @@ class Evaluator:
 
     def _let_go(self, worker: WorkerClient) -> None:
         """End a worker, and free what the oracle keeps for it."""
-        worker.close()
+        with _STARTS:
+            worker.close()
         if self._oracle is not None:
             try:
                 self._oracle.ask("forget", subject=worker.subject)
@@ -580,8 +581,7 @@ class _Judgement:
 
     def close(self) -> None:
         if self._worker is not None:
-            with _STARTS:
-                self._evaluator._let_go(self._worker)
+            self._evaluator._let_go(self._worker)
             self._worker = None
         shutil.rmtree(self._scratch, ignore_errors=True)
 

@@ -113,10 +113,15 @@ class Leaf:
 
     @classmethod
     def exactly(cls, name: str, value: torch.Tensor, others: Sequence[torch.Tensor] = ()) -> "Leaf":
-        """A tensor of integers or truth values, which must be equal, but where one of ``others`` is not: the runs in
-        float64, with and without rounding."""
-        rounded = torch.stack([value != other for other in others]).any(0) if others else None
-        return cls(name, value, None, rounded=rounded)
+        """A tensor that is not of floating numbers, which must be equal; of integers and truth values, but where one of
+        ``others`` is not: the runs in float64, with and without rounding. Where that is over half, it is not judged."""
+        leaf = cls(name, value, None)
+        alike = [other for other in others if other.shape == value.shape and not value.is_complex()]
+        if alike and value.numel():
+            leaf.rounded = torch.stack([value != other for other in alike]).any(0)
+            if float(leaf.rounded.double().mean()) > 0.5:
+                leaf.skipped = "rounding decides over half of it"
+        return leaf
 
     @classmethod
     def within(

@@ -54,6 +54,8 @@ _record, _elapsed, _query, _event_synchronize = _Event.record, _Event.elapsed_ti
 _sleep = torch.cuda._sleep
 _attributes = vars(torch.nn.Module)["__dict__"].__get__  # a class may have a property of that name
 _get, _items = dict.get, dict.items  # as it is: a subclass may show others
+#: What TorchScript's modules have instead of such dicts.
+_SCRIPTED = tuple((kind, kind.items) for kind in (torch.jit._script.OrderedDictWrapper, torch.jit._script.OrderedModuleDict))
 
 
 class Refused(Exception):
@@ -467,9 +469,11 @@ def _members(module: torch.nn.Module, kind: str, prefix: str = "", seen: frozens
 
 
 def _entries(own: dict[str, Any], kind: str) -> Iterable[tuple[str, Any]]:
-    """The entries of a module's dict of that name; TorchScript has something else there."""
+    """The entries of a module's dict of that name."""
     found = _get(own, kind)
-    return _items(found) if isinstance(found, dict) else ()
+    if isinstance(found, dict):
+        return _items(found)
+    return next((items(found) for scripted, items in _SCRIPTED if type(found) is scripted), ())
 
 
 def _bitwise(a: Any, b: Any) -> bool:

@@ -92,9 +92,22 @@ def test_a_row_that_pytorch_gets_right_by_another_kernel_may_have_its_typical_er
 
 
 def test_integers_on_which_float32_and_float64_differ_are_a_matter_of_rounding():
-    expected = Leaf.exactly("output", torch.tensor([3, 1, 4]), [torch.tensor([3, 2, 4]), torch.tensor([0, 1, 4])])
-    assert expected.judge(torch.tensor([5, 0, 4]), Accuracy.FP32)["ok"]
-    assert expected.judge(torch.tensor([3, 1, 5]), Accuracy.FP32)["note"] == "1 of 3 elements differ"
+    others = [torch.tensor([3, 2, 4, 7]), torch.tensor([0, 1, 4, 7])]
+    expected = Leaf.exactly("output", torch.tensor([3, 1, 4, 7]), others)
+    assert expected.judge(torch.tensor([5, 0, 4, 7]), Accuracy.FP32)["ok"]
+    assert expected.judge(torch.tensor([3, 1, 5, 7]), Accuracy.FP32)["note"] == "1 of 4 elements differ"
+
+
+def test_integers_that_are_mostly_a_matter_of_rounding_are_not_judged_and_that_is_said():
+    expected = Leaf.exactly("output", torch.arange(3), [torch.tensor([5, 6, 2])])
+    assert "rounding decides" in expected.judge(torch.arange(3), Accuracy.FP32)["note"]
+
+
+@pytest.mark.parametrize("value, other", [
+    (torch.tensor([1 + 1j, 2j]), torch.tensor([1 + 2j, 3j])), (torch.tensor([1, 2]), torch.tensor([1, 2, 3]))])
+def test_rounding_excuses_neither_complex_numbers_nor_another_shape(value, other):
+    expected = Leaf.exactly("output", value, [other])
+    assert expected.judge(value, Accuracy.FP32)["ok"] and not expected.judge(value + 1, Accuracy.FP32)["ok"]
 
 
 def test_integers_must_be_equal():

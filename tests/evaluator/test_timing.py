@@ -200,7 +200,7 @@ def doubted(monkeypatch):
     reasons = iter(["getting ready takes long"])
     monkeypatch.setattr("kgen.evaluator.timing.doubts", lambda *_, **__: next(reasons, ""))
     monkeypatch.setattr("kgen.evaluator.timing.audit", lambda worker: None)
-    subject, eager = runner(claim=lambda: 11), runner("eager", claim=lambda: 20)
+    subject, eager = runner(claim=lambda: 11, cuda=True), runner("eager", claim=lambda: 20, cuda=True)
     subject.bursts, eager.bursts = [(1e-5,)], [(2e-5,)]
     return subject, eager
 
@@ -218,10 +218,39 @@ def test_who_takes_far_longer_when_heard_than_it_claimed_is_suspicious(doubted):
         believe(subject, eager=EAGER, floor_ms=0.0, beside=eager, generator=random.Random(0))
 
 
+def test_threads_that_wake_slowly_when_heard_on_a_cpu_are_believed(doubted):
+    subject, eager = doubted
+    subject.worker.claim, subject.cuda = lambda: 21, False
+    believe(subject, eager=EAGER, floor_ms=0.0, beside=eager, generator=random.Random(0))
+
+
 def test_who_takes_longer_when_heard_as_pytorch_does_is_believed(doubted):
     subject, eager = doubted
     subject.worker.claim, eager.worker.claim = lambda: 21, lambda: 30
     believe(subject, eager=EAGER, floor_ms=0.0, beside=eager, generator=random.Random(0))
+
+
+def test_pytorch_whose_samples_are_gone_is_timed_before_who_is_heard_beside_it(doubted):
+    subject, eager = doubted
+    eager.bursts = []
+    believe(subject, eager=EAGER, floor_ms=0.0, beside=eager, generator=random.Random(0))
+    assert eager.bursts
+
+
+def test_who_fails_when_heard_leaves_pytorch_its_samples(doubted):
+    subject, eager = doubted
+    subject.worker.claim = lambda: None
+    with pytest.raises(Failure):
+        believe(subject, eager=EAGER, floor_ms=0.0, beside=eager, generator=random.Random(0))
+    assert eager.bursts
+
+
+def test_what_the_watch_takes_is_no_candidates(doubted):
+    subject, _ = doubted
+    subject.call(random.Random(0), "event", watched=True)
+    assert not subject.arms
+    subject.call(random.Random(0), "event")
+    assert len(subject.arms) == 1
 
 
 def test_conditions_of_a_session_are_the_worse_of_both_its_ends():

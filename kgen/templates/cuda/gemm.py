@@ -28,7 +28,8 @@ _SPLITS = (
 #: Columns that a warp finishes at once of sums in memory.
 _STRIP_COLS = 32
 
-#: Groups of eight columns that are finished at once, by the most operands of columns that leave registers for so many.
+#: Groups of eight columns that are finished at once, by the most operands of columns that leave registers for so many. Else it
+#: is two, or the four that eight lanes can share the columns of, for statistics.
 _AT_ONCE = ((16, 1), (8, 3), (4, 7))
 
 
@@ -184,7 +185,7 @@ def _epilogue(program: Program, args: list[Argument]) -> dict[str, object]:
     store_outer, store_inner, close = common.store_statements(sweep.stores, vec, program.cols, args)
     return {
         "vec": vec,
-        "at_once": next((groups for groups, most in _AT_ONCE if len(columns) <= most), 4 if program.result else 2),
+        "at_once": next((groups for groups, most in _AT_ONCE if len(columns) <= most), 2 if program.result is None else 4),
         "columns": [x.name for x in columns],
         "column_loads": [line for x in columns for line in _column_load(x, vec, read_from[x.tensor])],
         "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],

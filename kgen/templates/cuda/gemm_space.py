@@ -365,7 +365,7 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
             lambda p: p["multicast"] == 1 or (parts(p) == 1 and not shape.grouped),
         ),
         Constraint(
-            "multicast_to_few",
+            "multicast_of_full_chips",
             "only with a chip full of the largest tiles is sharing those of w faster than anything else",
             lambda p: p["multicast"] == 1 or (p["tile"] == "128x256" and shape.tiles(p) >= shape.at_once(p)),
         ),

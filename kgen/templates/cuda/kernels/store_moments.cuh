@@ -10,10 +10,11 @@ __device__ __forceinline__ void merge_halves(float (&mean)[COLUMNS], float (&squ
     for (int i = 0; i < LEFT; ++i) {
         const float taken = __shfl_xor_sync(0xffffffffu, upper ? mean[i] : mean[LEFT + i], bit);
         const float taken_squares = __shfl_xor_sync(0xffffffffu, upper ? squares[i] : squares[LEFT + i], bit);
-        const float kept = upper ? mean[LEFT + i] : mean[i], kept_squares = upper ? squares[LEFT + i] : squares[i];
+        const float kept = upper ? mean[LEFT + i] : mean[i];
+        const float kept_squares = upper ? squares[LEFT + i] : squares[i];
         const float difference = taken - kept;
         mean[i] = fmaf(difference, share, kept);
-        squares[i] = fmaf(difference * difference, count * share, kept_squares + taken_squares);
+        squares[i] = fmaf(difference * (count * share), difference, kept_squares + taken_squares);
     }
     count = total;
 }
@@ -22,7 +23,10 @@ __device__ __forceinline__ void merge_halves(float (&mean)[COLUMNS], float (&squ
 // deviations from that, in to[col]; a row of it has room for an even number of columns. Lane l has rows l / 4 and l / 4 + 8 of columns begin + 8 (i / 2) + i % 2; three
 // exchanges among the eight lanes of a column leave each of them with the whole strip's moments of an eighth of the columns.
 template <int COLUMNS, int N>
-__device__ __forceinline__ void store_moments(const float (&values)[2][COLUMNS], const long long rows, float2* to, const int begin) {
+__device__ __forceinline__ void store_moments(
+    const float (&values)[2][COLUMNS], const long long rows, float2* to, const int begin
+) {
+    static_assert(COLUMNS % 8 == 0, "a lane is left with an eighth of them");
     const int eighth = threadIdx.x % 32 / 4;
     const bool two = eighth + 8 < rows;
     float count = two ? 2.0f : eighth < rows ? 1.0f : 0.0f;
