@@ -172,7 +172,8 @@ def recombine(buffers: Any, pool: Sequence[Any], key: int, *, but_a_column: bool
     row are chosen by the first index alone. With ``but_a_column``, the last index has a value, which ``key`` says too,
     where elements come from the other of the two sets: :func:`recombine_column` puts them right.
     """
-    for buffer, choice, a, b, column in _mixed(buffers, pool, key):
+    for buffer, bits, a, b, column in _mixed(buffers, pool, key):
+        choice = reduce(torch.logical_xor, bits)
         if but_a_column:
             choice = choice ^ (torch.arange(buffer.shape[-1], device=buffer.device) == column)
         _copy(buffer, torch.where(choice, a, b))
@@ -180,30 +181,30 @@ def recombine(buffers: Any, pool: Sequence[Any], key: int, *, but_a_column: bool
 
 def recombine_column(buffers: Any, pool: Sequence[Any], key: int) -> None:
     """Write what :func:`recombine` leaves wrong with ``but_a_column``."""
-    for buffer, choice, a, b, column in _mixed(buffers, pool, key):
-        chosen = choice.expand(buffer.shape)[..., column]
-        _copy(buffer[..., column], torch.where(chosen, a[..., column], b[..., column]))
+    for buffer, bits, a, b, column in _mixed(buffers, pool, key):
+        choice = reduce(torch.logical_xor, (bit[..., column if bit.ndim == 1 else 0] for bit in bits))
+        _copy(buffer[..., column], torch.where(choice, a[..., column], b[..., column]))
 
 
 def _mixed(
     buffers: Any, pool: Sequence[Any], key: int
-) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int]]:
-    """Each tensor of ``buffers`` as one of a dimension at least, from which of two tensors its elements come (truth
-    values that broadcast), these two, and a value of the last index."""
+) -> Iterator[tuple[torch.Tensor, list[torch.Tensor], torch.Tensor, torch.Tensor, int]]:
+    """Each tensor of ``buffers`` as one of a dimension at least, truth values for its indices whose exclusive or says from
+    which of two tensors an element comes (they broadcast; those of the last index have one dimension), these two, and a
+    value of the last index."""
     generator = torch.Generator().manual_seed(key)
     first, second = (pool[int(i)] for i in torch.randperm(len(pool), generator=generator)[:2])
     for (_, buffer), (_, a), (_, b) in zip(leaves(buffers), leaves(first), leaves(second)):
         if isinstance(buffer, torch.Tensor) and 0 not in buffer.shape:
             # Detached, for it may have been marked as something to differentiate by.
             buffer, a, b = (x if x.ndim else x[None] for x in (_detach(buffer), a, b))
-            yield buffer, _choice(a, b, generator), a, b, key % buffer.shape[-1]
+            yield buffer, _choices(a, b, generator), a, b, key % buffer.shape[-1]
 
 
-def _choice(a: torch.Tensor, b: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Truth values that broadcast to ``a`` and ``b``: drawn on the CPU, so that every device gets the same."""
+def _choices(a: torch.Tensor, b: torch.Tensor, generator: torch.Generator) -> list[torch.Tensor]:
+    """A truth value for each value of an index, drawn on the CPU, so that every device gets the same."""
     mixed = range(a.ndim if _independent(a) and _independent(b) else 1)
-    bits = [_bits(a.shape[i], generator).view(-1, *[1] * (a.ndim - 1 - i)).to(a.device) for i in mixed]
-    return reduce(torch.logical_xor, bits)
+    return [_bits(a.shape[i], generator).view(-1, *[1] * (a.ndim - 1 - i)).to(a.device) for i in mixed]
 
 
 def _independent(x: torch.Tensor) -> bool:

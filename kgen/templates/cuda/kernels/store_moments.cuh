@@ -20,8 +20,9 @@ __device__ __forceinline__ void merge_halves(float (&mean)[COLUMNS], float (&squ
 }
 
 // Leaves the moments of a strip of 16 rows, of which the first `rows` count: of each column its mean and the sum of squared
-// deviations from that, in to[col]; a row of it has room for an even number of columns. Lane l has rows l / 4 and l / 4 + 8 of columns begin + 8 (i / 2) + i % 2; three
-// exchanges among the eight lanes of a column leave each of them with the whole strip's moments of an eighth of the columns.
+// deviations from that, in to[col]; a row of it has room for an even number of columns. Lane l has rows l / 4 and l / 4 + 8 of
+// columns begin + 8 (i / 2) + i % 2; three exchanges among the eight lanes of a column leave each of them with the whole
+// strip's moments of an eighth of the columns.
 template <int COLUMNS, int N>
 __device__ __forceinline__ void store_moments(
     const float (&values)[2][COLUMNS], const long long rows, float2* to, const int begin
