@@ -192,8 +192,8 @@ def test_giving_up_drops_all_but_what_is_judged_by_then() -> None:
     def wait(candidate: Candidate) -> float:
         if first.is_set():
             begun.set()
-            time.sleep(0.05)
         first.set()
+        time.sleep(0.05)  # so that others are built, and handed on, while somebody waits for the first
         return 0.0
 
     with pipeline(watched := judge(seconds=wait), jobs=1) as line:
