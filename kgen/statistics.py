@@ -146,14 +146,19 @@ def verdict(interval: Interval, resolution: float = RESOLUTION) -> str:
 def leaders(timings: Sequence[Timing], tie_break: Callable[[Timing], tuple] | None = None) -> list[Rank]:
     """``timings`` from the best to the slowest.
 
-    Those that cannot be told from the fastest are tied with it, and come first in the order of ``tie_break`` (by
-    subject, if it is not given); the others follow by their medians.
+    The fastest is the one that comes off best against its strongest rival, head to head: it beats every other, if one
+    does. Those that cannot be told from it are tied with it, and come first in the order of ``tie_break`` (by subject,
+    if it is not given); the others follow by their medians.
     """
     if not timings:
         return []
     order = sorted(timings, key=median_ms)
-    fastest = order[0]
+    fastest = min(order, key=lambda timing: max(_ratio(timing, rival) for rival in order))
     key = tie_break or (lambda timing: (timing.subject,))
     tied = [t for t in order if t is fastest or verdict(ratio_interval(fastest, t)) != "slower"]
     rest = [t for t in order if t not in tied]
     return [*(Rank(t, len(tied) > 1) for t in sorted(tied, key=key)), *(Rank(t, False) for t in rest)]
+
+
+def _ratio(numerator: Timing, denominator: Timing) -> float:
+    return ratio_interval(numerator, denominator, resamples=1).mid

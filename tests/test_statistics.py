@@ -85,6 +85,18 @@ def test_a_clear_winner_is_no_tie():
     assert [(r.timing.subject, r.tie) for r in ranks] == [("fast", False), ("slow", False)]
 
 
+def rounds(subject, *ms):
+    return Timing(subject, Depth.FINAL, "s", tuple((one,) for one in ms))
+
+
+def test_the_fastest_is_who_wins_head_to_head():
+    """Medians mislead where the machine slows down in the rounds that a subject happens to be faster in."""
+    wins = rounds("wins", *[0.9, 1.9] * 8, 1.9)
+    other = rounds("other", *[1.0, 2.0] * 8, 1.0)
+    assert median_ms(other) < median_ms(wins)
+    assert [(r.timing.subject, r.tie) for r in leaders([other, wins])] == [("wins", False), ("other", False)]
+
+
 def test_groups_that_decide_all_explain_all() -> None:
     assert explained([[1.0, 1.0], [2.0, 2.0]]) == 1.0
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Iterable, Iterator, Mapping, Protocol, Sequence, TypeVar
 
-from sqlalchemy import Connection, Row, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 from sqlalchemy.orm import aliased
 
 from kgen.errors import NotFoundError
@@ -94,9 +94,15 @@ def _select_trials() -> Select[Any]:
     trial, candidate = models.Trial, models.Candidate
     described = ("plan", "params", "rewrites", "kernels", "source_lines", "control")
     columns = (getattr(candidate, name) for name in described)
-    query = select(*trial.__table__.columns, models.Sweep.kind, *columns)
+    chosen = _is_chosen().label("chosen")
+    query = select(*trial.__table__.columns, models.Sweep.kind, chosen, *columns)
     query = query.join(candidate, candidate.id == trial.candidate_id)
     return query.join(models.Sweep, models.Sweep.id == trial.sweep_id)
+
+
+def _is_chosen() -> ColumnElement[bool]:
+    """Whether a trial's sweep named its candidate as the best; a sweep that has not ended named none."""
+    return func.coalesce(models.Sweep.best == models.Trial.candidate_id, False)
 
 
 def _right() -> Select[Any]:
@@ -121,6 +127,7 @@ def _to_trial(row: Row[Any]) -> Trial:
         status=Status(row.status),
         final=row.final,
         tie=row.tie,
+        chosen=row.chosen,
         median_ms=row.median_ms,
         speedup=row.speedup,
         speedup_low=row.speedup_low,
@@ -226,6 +233,8 @@ class Finalist(Protocol):
     @property
     def tie(self) -> bool: ...
     @property
+    def chosen(self) -> bool: ...
+    @property
     def speedup(self) -> float | None: ...
     @property
     def speedup_low(self) -> float | None: ...
@@ -246,14 +255,15 @@ def tied(finalists: Sequence[AnyFinalist]) -> list[AnyFinalist]:
     """The finalists that are no controls and cannot be told from the fastest of these, the best first.
 
     Where intervals overlap, it is a tie: then fewer kernels, fewer lines of source and the smaller id win. Within one
-    sweep its own verdict on ties counts, made from interleaved samples. Of a candidate that was a finalist of several
-    sweeps, the first result given counts.
+    sweep its own verdict counts, on the best as on ties, made from interleaved samples. Of a candidate that was a
+    finalist of several sweeps, the first result given counts.
     """
     first: dict[str, AnyFinalist] = {}
     for trial in finalists:
         if not trial.control:
             first.setdefault(trial.candidate, trial)
-    fastest = max(first.values(), key=_speed, default=None)
+    leaders = {trial.sweep: trial for trial in sorted(first.values(), key=lambda trial: (trial.chosen, _speed(trial)))}
+    fastest = max(leaders.values(), key=_speed, default=None)
     found = [trial for trial in first.values() if trial is fastest or (fastest and _is_tie(trial, fastest))]
     return sorted(found, key=lambda trial: (trial.kernels, trial.source_lines, trial.candidate))
 
@@ -272,9 +282,10 @@ def _finalists(connection: Connection, problem_of: Mapping[str, str]) -> dict[st
     """The right finalists of the sweeps given, by problem, in the order of the sweeps given."""
     trial, candidate = models.Trial, models.Candidate
     named = (trial.sweep_id.label("sweep"), trial.candidate_id.label("candidate"))
-    figures = (trial.speedup, trial.speedup_low, trial.speedup_high, trial.tie)
+    figures = (trial.speedup, trial.speedup_low, trial.speedup_high, trial.tie, _is_chosen().label("chosen"))
     query = select(*named, *figures, candidate.kernels, candidate.source_lines, candidate.control)
     query = query.join(candidate, candidate.id == trial.candidate_id)
+    query = query.join(models.Sweep, models.Sweep.id == trial.sweep_id)
     query = query.where(trial.final.is_(True), trial.status == Status.OK.value, trial.speedup.is_not(None))
     place = {sweep: number for number, sweep in enumerate(problem_of)}
     rows_found = _in_chunks(connection, query.order_by(trial.speedup.desc()), trial.sweep_id, problem_of)

@@ -74,6 +74,14 @@ def test_tie_is_won_by_the_smaller_id_in_the_end(filled: Filled) -> None:
     assert best_id(filled) == min(candidate("a").id, candidate("b").id)
 
 
+def test_best_of_a_sweep_is_the_one_that_it_named(filled: Filled) -> None:
+    """It compared them head to head, which may differ from the order of their speedups over a third."""
+    filled.finish(candidate("one", kernels=1), 1.4, 1.6, 1.8)
+    filled.finish(candidate("two", kernels=2), 1.4, 1.5, 1.8)
+    filled.store.finish_sweep(filled.sweep, "finished", 1.0, candidate("two").id)
+    assert (best_id(filled), the_best(filled).ties) == (candidate("two").id, 0)
+
+
 def test_finalists_of_two_sweeps_tie_where_their_intervals_overlap(filled: Filled) -> None:
     filled.finish(candidate("two", kernels=2), 1.4, 1.6, 1.8)
     filled.sweep = filled.start()
