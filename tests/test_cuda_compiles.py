@@ -150,9 +150,21 @@ def test_no_kernel_spills_at_the_plainest_parameters(compiled: list[Compiled]) -
     assert not {origin: spilled for origin, spilled in spills.items() if spilled > _allowance(origin)}
 
 
+def test_warpgroups_spill_next_to_nothing_at_any_parameters(compiled: list[Compiled]) -> None:
+    """In their loop they could not: products run in the background in these registers."""
+    warpgroups = {k.name: k.origin for c in compiled for k in c.kernels if "'variant': 'sm90'" in k.origin}
+    spills = {warpgroups[name]: spilled for name, spilled in _spills(compiled) if name in warpgroups}
+    assert not {origin: spilled for origin, spilled in spills.items() if spilled > MOST_SPILLED}
+
+
 def _allowance(origin: str) -> int:
     """Bytes: a warp's 64 x 64 sums leave so few registers that a few of them wait in memory, once for 32 of k."""
     return MOST_SPILLED if "'variant': 'sm80'" in origin else 0
+
+
+def test_no_product_of_warpgroups_waits_for_itself(compiled: list[Compiled]) -> None:
+    """The assembler says so where it cannot leave accumulators alone while products run."""
+    assert not [line for c in compiled for line in c.log.splitlines() if "wgmma" in line and "serialized" in line]
 
 
 def test_every_kernel_is_compiled(compiled: list[Compiled]) -> None:
@@ -179,4 +191,4 @@ def test_every_family_and_strategy_is_compiled() -> None:
     assert {("reduction", "warp_shuffle"), ("reduction", "shared_tree"), ("row_per", "warp"), ("softmax", "two_pass"),
             ("row", "reread"), ("combine", "atomics"), ("combine", "last_block"), ("vec", 1), ("index", "flat"),
             ("output", "new"), ("variant", "sm80"), ("variant", "sm90"), ("variant", "library"), ("splits", 2), ("cluster", 2), ("multicast", 2),
-            ("tile", "128x256"), ("tile", "64x64/4"), ("products", 3), ("products", 1)} <= values  # fmt: skip
+            ("interval", 16), ("interval", 64), ("interval", 128), ("tile", "128x256"), ("tile", "64x64/4"), ("products", 3), ("products", 1)} <= values  # fmt: skip

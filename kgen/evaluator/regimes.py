@@ -43,6 +43,7 @@ REGIMES = (
     Regime("as given", batch=FULL),
     Regime("other weights", weights="rolled"),
     Regime("all positive", values="positive", weights="positive"),
+    Regime("x 4", values="fourfold"),
     Regime("x 1e2", values="large"),
     Regime("rows of different size", values="rows"),
     Regime("x 1e-2", values="small"),
@@ -98,6 +99,7 @@ def _non_finite(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 VALUES: Mapping[str, Callable[[torch.Tensor, torch.Generator], torch.Tensor]] = {
     "given": lambda x, generator: x,
     "small": lambda x, generator: x * 1e-2,
+    "fourfold": lambda x, generator: x * 4,  # where activations bend and saturate, of inputs of about one
     "large": lambda x, generator: x * 1e2,
     "zeros": lambda x, generator: torch.zeros_like(x),
     "flipped": lambda x, generator: -x,

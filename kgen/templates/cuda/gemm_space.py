@@ -137,9 +137,9 @@ def lacks(hardware: Hardware) -> str:
 
 def space(task: Task) -> Space:
     product = _Shape.of(task)
-    variants = [_axes("sm80", products=(3,), stages=(4, 3, 2), clusters=(1,), multicast=(1,))]
+    variants = [_axes("sm80", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,))]
     if task.hardware.capability == 90:
-        variants.insert(0, _axes("sm90", products=(3, 1), stages=(7,), clusters=(1, 2, 4), multicast=(1, 2)))
+        variants.insert(0, _axes("sm90", (3, 1), (64, 128), stages=(7,), clusters=(1, 2, 4), multicast=(1, 2)))
     constraints = _constraints(product, task.accuracy)
     first, *others = [_likeliest_first(axes, constraints, product) for axes in variants]
     others.append(_library_axes(product))
@@ -147,11 +147,13 @@ def space(task: Task) -> Space:
 
 
 def _axes(
-    variant: str, products: tuple[int, ...], stages: tuple[int, ...], clusters: tuple[int, ...], multicast: tuple[int, ...]
+    variant: str, products: tuple[int, ...], intervals: tuple[int, ...], stages: tuple[int, ...],
+    clusters: tuple[int, ...], multicast: tuple[int, ...],
 ) -> tuple[Axis, ...]:
     return (
         Axis("variant", (variant,)),
         Axis("products", products),
+        Axis("interval", intervals),  # of k, after which the tensor cores' sums are added to float32 ones in registers
         Axis("tile", tuple(_TILES[variant])),
         Axis("splits", (1, 2, 4, 8, 16)),
         Axis("cluster", clusters),
@@ -166,6 +168,7 @@ def _library_axes(shape: _Shape) -> tuple[Axis, ...]:
     return (
         Axis("variant", ("library",)),
         Axis("products", (3, 1)),
+        Axis("interval", (_INTERVAL,)),
         Axis("tile", ("library",)),
         Axis("splits", tuple(dict.fromkeys((shape.intervals, 1)))),
         Axis("cluster", (1,)),
@@ -319,6 +322,21 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
         return int(p["splits"]) * int(p["cluster"])
 
     return (
+        Constraint(
+            "interval_of_one",
+            "the sums of one product of float16 parts stay in the tensor cores' accumulators to the end",
+            lambda p: p["products"] == 3 or p["interval"] == 64,
+        ),
+        Constraint(
+            "registers",
+            "sums of 256 columns leave no registers for accumulators of their own for the small products",
+            lambda p: p["interval"] != 128 or p["tile"] != "128x256",
+        ),
+        Constraint(
+            "one_interval",
+            "parts of no more than 64 of k are added up once in any case",
+            lambda p: p["interval"] != 128 or pitch_of(shape.k, p) > STEP * parts(p),
+        ),
         Constraint(
             "shared_memory",
             "the stages need more shared memory than a block, or its neighbours on a multiprocessor, can have",

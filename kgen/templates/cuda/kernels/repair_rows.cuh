@@ -3,9 +3,11 @@
 // Where all are numbers, every block sees that and ends.
 template <int N, int K, int ALONG_N, int ALONG_K>
 __global__ void __launch_bounds__(256) repair_kernel(
-    const float* __restrict__ x, const int* __restrict__ x_exponents, const float* __restrict__ w,
-    const int* __restrict__ w_exponents, float* __restrict__ y, const long long rows, const long long group
+    const float* x, const int* x_exponents, const float* w, const int* w_exponents, float* y, const long long rows,
+    const long long group
 ) {
+    start_next();
+    wait_for_previous();
     const long long w_rows = rows / group * N;
     bool found = false;
     const auto look = [&](const int* exponents, const long long count) {
@@ -47,5 +49,6 @@ static void repair_rows(
     const float* x, const int* x_exponents, const float* w, const int* w_exponents, float* y, const long long rows,
     const long long group, const cudaStream_t stream
 ) {
-    repair_kernel<N, K, ALONG_N, ALONG_K><<<264, 256, 0, stream>>>(x, x_exponents, w, w_exponents, y, rows, group);
+    const auto kernel = repair_kernel<N, K, ALONG_N, ALONG_K>;
+    launch_early(kernel, {dim3(264), 256}, stream, x, x_exponents, w, w_exponents, y, rows, group);
 }

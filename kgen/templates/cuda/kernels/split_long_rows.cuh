@@ -8,8 +8,10 @@
 // A block takes a row, too long for its registers: it reads it once for the largest element and again for the parts.
 template <int COLS, int PITCH, int THREADS, int PARTS>
 __global__ void __launch_bounds__(THREADS) split_long_kernel(
-    const float* __restrict__ in, __half* __restrict__ parts, int* __restrict__ exponents, const long long rows
+    const float* in, __half* __restrict__ parts, int* __restrict__ exponents, const long long rows
 ) {
+    start_next();
+    wait_for_previous();
     const long long row = blockIdx.x;
     float v[8];
     unsigned largest = 0;
@@ -31,5 +33,5 @@ __global__ void __launch_bounds__(THREADS) split_long_kernel(
 
 template <int COLS, int PITCH, int THREADS, int PARTS>
 static void split_long_rows(const float* in, __half* parts, int* exponents, const long long rows, const cudaStream_t stream) {
-    split_long_kernel<COLS, PITCH, THREADS, PARTS><<<static_cast<unsigned>(rows), THREADS, 0, stream>>>(in, parts, exponents, rows);
+    launch_early(split_long_kernel<COLS, PITCH, THREADS, PARTS>, {dim3(static_cast<unsigned>(rows)), THREADS}, stream, in, parts, exponents, rows);
 }

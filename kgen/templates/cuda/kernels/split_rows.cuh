@@ -8,8 +8,10 @@
 // A block takes a row and keeps it in registers: thread t has the groups of eight columns t, t + THREADS, ...
 template <int COLS, int PITCH, int THREADS, int GROUPS, int PARTS>
 __global__ void __launch_bounds__(THREADS) split_kernel(
-    const float* __restrict__ in, __half* __restrict__ parts, int* __restrict__ exponents, const long long rows
+    const float* in, __half* __restrict__ parts, int* __restrict__ exponents, const long long rows
 ) {
+    start_next();
+    wait_for_previous();
     const long long row = blockIdx.x;
     float v[GROUPS][8];
     #pragma unroll
@@ -35,5 +37,5 @@ __global__ void __launch_bounds__(THREADS) split_kernel(
 
 template <int COLS, int PITCH, int THREADS, int GROUPS, int PARTS>
 static void split_rows(const float* in, __half* parts, int* exponents, const long long rows, const cudaStream_t stream) {
-    split_kernel<COLS, PITCH, THREADS, GROUPS, PARTS><<<static_cast<unsigned>(rows), THREADS, 0, stream>>>(in, parts, exponents, rows);
+    launch_early(split_kernel<COLS, PITCH, THREADS, GROUPS, PARTS>, {dim3(static_cast<unsigned>(rows)), THREADS}, stream, in, parts, exponents, rows);
 }

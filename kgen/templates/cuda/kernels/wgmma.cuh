@@ -1,7 +1,6 @@
-// d = a . b^T over 16 of k (FIRST), or d += it: 64 rows of a and 128 rows of b in shared memory, float16 with float32 sums
+// d = a . b^T over 16 of k (`first`), or d += it: 64 rows of a and 128 rows of b in shared memory, float16 with float32 sums
 // in the registers of a warpgroup (wgmma, sm_90a).
-template <int FIRST>
-__device__ __forceinline__ void wgmma(float (&d)[64], const uint64_t a, const uint64_t b) {
+__device__ __forceinline__ void wgmma(float (&d)[64], const uint64_t a, const uint64_t b, const int first) {
     asm volatile(
         "{.reg .pred accumulate; setp.eq.s32 accumulate, %66, 0;"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
@@ -18,6 +17,6 @@ __device__ __forceinline__ void wgmma(float (&d)[64], const uint64_t a, const ui
           "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
           "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
           "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-        : "l"(a), "l"(b), "n"(FIRST)
+        : "l"(a), "l"(b), "r"(first)
     );
 }
