@@ -9,7 +9,7 @@ when a sum of equal terms cancels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Sequence
 
 import torch
@@ -57,6 +57,13 @@ def figures(error: torch.Tensor) -> Figures:
     squares = as_matrix(error).square_()
     rows, columns = squares.mean(1), squares.mean(0)
     return Figures(rows.mean().sqrt(), squares.max().sqrt(), rows.sqrt_(), columns.sqrt_())
+
+
+def _rows_are_alike(values: torch.Tensor) -> bool:
+    """Whether all rows are the same, as where the inputs are zeros: the whole then errs as one row does, whose elements
+    may share one error, as those of a softmax do that of their sum."""
+    rows = as_matrix(values)
+    return len(rows) > 1 and rows.shape[1] >= LINE_ELEMENTS and bool((rows == rows[0]).all())
 
 
 def _largest(a: Figures, b: Figures) -> Figures:
@@ -155,6 +162,8 @@ class Leaf:
         leaf.size = float(size.rms)
         leaf.anchor = _anchor(anchor, size, typical)
         leaf.allowed = _allowed(leaf.anchor, size, spread, 0.0 if noisy else LUCKY)
+        if _rows_are_alike(values):
+            leaf.allowed = replace(leaf.allowed, rms=torch.maximum(leaf.allowed.rms, leaf.allowed.rows.max()))
         return leaf
 
     def again(self, eager: torch.Tensor) -> "Leaf":

@@ -39,6 +39,19 @@ def test_a_small_row_of_zeros_among_large_rows_is_refused():
     assert not expected.judge(value, Accuracy.FP32)["ok"]
 
 
+def test_rows_that_are_all_the_same_are_judged_like_one_of_them():
+    """As where inputs are zeros: an error of a softmax's sum is that of every element of every row."""
+    row = torch.rand(1, 48, dtype=torch.float64, generator=torch.Generator().manual_seed(3)) + 0.5
+
+    def used(epsilons, rows):
+        exact = row * torch.linspace(1, rows, 64, dtype=torch.float64)[:, None]
+        expected = Leaf.within("output", exact, exact.float(), [noisy(exact, 0.3, 1).double()])
+        return expected.judge((exact * (1 + epsilons * EPSILON)).float(), Accuracy.FP32)["used"]
+
+    assert used(2.7, rows=1) < 0.8 < 1 < used(2.7, rows=2)
+    assert used(6, rows=1) > 1
+
+
 def test_a_small_column_of_zeros_is_refused():
     scale = torch.ones(1, 256, dtype=torch.float64)
     scale[0, 5] = 1e-12
