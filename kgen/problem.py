@@ -79,11 +79,18 @@ class LoadedProblem:
     def init_inputs(self) -> list:
         """Arguments of ``Model``: those of ``get_init_inputs()``, or none."""
         function = getattr(self.module, "get_init_inputs", None)
-        return list(_call(self.problem, "get_init_inputs()", function)) if function else []
+        return self._list("get_init_inputs()", function) if function else []
 
     def inputs(self) -> list:
         """Arguments of ``forward``, as ``get_inputs()`` makes them."""
-        return list(_call(self.problem, "get_inputs()", self.module.get_inputs))
+        return self._list("get_inputs()", self.module.get_inputs)
+
+    def _list(self, what: str, function: Any) -> list:
+        """The arguments that ``function`` gives, one for each entry."""
+        found = _call(self.problem, what, function)
+        if not isinstance(found, (list, tuple)):
+            raise ProblemError(f"{self.problem.path}: {what} gives a {type(found).__name__}, not a list of arguments")
+        return list(found)
 
     def model(self) -> "torch.nn.Module":
         """A model, constructed on torch's current default device, in the mode that its constructor leaves it in."""

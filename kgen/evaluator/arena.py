@@ -110,6 +110,8 @@ def tensors(value: Any) -> list[torch.Tensor]:
 
 def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
     """Whether two tensors of the same size and type are the same bit for bit, however they lie in memory."""
+    if x.is_complex():
+        x, y = (torch.view_as_real(z.detach().resolve_conj()) for z in (x, y))
     if x.is_floating_point():
         integer = _INTEGERS[x.element_size()]
         x, y = x.detach().contiguous().view(integer), y.detach().contiguous().view(integer)

@@ -474,7 +474,7 @@ class Evaluator:
             reply = worker.ask("load", [*self._fds, *fds], state=self._opened["state"],
                                state_bytes=self._opened["state_bytes"], init=self._opened["init"],
                                output_bytes=memory["bytes"], modes=self.problem.modes,
-                               construction=self._construction, **what)
+                               construction=self._construction, views=self._opened["views"], **what)
         finally:
             for fd in fds:
                 os.close(fd)

@@ -21,7 +21,8 @@ LINE_FACTOR = 3.0  #: for a row or a column
 LINE_ELEMENTS = 8  #: a shorter row or column is not judged alone: it may be small by cancellation
 LUCKY = 16.0  #: the error of a line in which fewer elements count is a matter of luck
 NOISE_SCALE = 100.0  #: at most; a long sum makes errors so much larger than one rounding behind it
-FLOOR_RMS, FLOOR_MAX = 2 * EPSILON, 4 * EPSILON  #: relative to the expected values
+FLOOR_RMS, FLOOR_MAX = 2.0, 4.0  #: epsilons of float32, relative to the expected values
+_COARSER = 4.0  #: of a type of lower precision, this part of its epsilon counts: rounding the other way is within the floor
 #: What a timed output may differ from eager PyTorch's, in shares of what is allowed against float64. (Two that use all
 #: of it on opposite sides, as no honest kernel does, would differ by 2.)
 TIMED_FACTOR = 1.5
@@ -45,6 +46,17 @@ class Typical:
 
     rms: float = 0.0
     maximum: float = 0.0
+
+
+def is_inexact(x: torch.Tensor) -> bool:
+    """Whether ``x`` holds what is rounded: floating or complex numbers."""
+    return x.is_floating_point() or x.is_complex()
+
+
+def as_real(x: torch.Tensor) -> torch.Tensor:
+    """``x``, all its real parts before all its imaginary parts where it is complex: a column has both, one of which may
+    be zero by symmetry."""
+    return torch.stack([x.real, x.imag]) if x.is_complex() else x
 
 
 def as_matrix(x: torch.Tensor) -> torch.Tensor:
@@ -120,14 +132,16 @@ class Leaf:
     anchor: Figures | None = None
     allowed: Figures | None = None
     skipped: str = ""
+    statistic: bool = False  # a buffer: a mean of infinities is infinite if they are added up, by Welford's way NaN
+    otherwise: torch.Tensor | None = None  # what may stand where eager is not finite; NaN: nothing finite
     rounded: torch.Tensor | None = None  # of integers: where rounding decides, as where two maxima are all but equal
 
     @classmethod
     def exactly(cls, name: str, value: torch.Tensor, others: Sequence[torch.Tensor] = ()) -> "Leaf":
-        """A tensor that is not of floating numbers, which must be equal; of integers and truth values, but where one of
-        ``others`` is not: the runs in float64, with and without rounding. Where that is over half, it is not judged."""
+        """A tensor of integers or truth values, which must be equal, but where one of ``others`` is not: the runs in
+        float64, with and without rounding. Where that is over half, it is not judged."""
         leaf = cls(name, value, None)
-        alike = [other for other in others if other.shape == value.shape and not value.is_complex()]
+        alike = [other for other in others if other.shape == value.shape]
         if alike and value.numel():
             leaf.rounded = torch.stack([value != other for other in alike]).any(0)
             if float(leaf.rounded.double().mean()) > 0.5:
@@ -139,19 +153,22 @@ class Leaf:
         cls, name: str, exact: torch.Tensor, eager: torch.Tensor, noisy: Sequence[torch.Tensor],
         typical: Typical = Typical(),
     ) -> "Leaf":
-        """A floating tensor: ``exact`` in float64, ``eager`` as PyTorch gives it, ``noisy`` a few runs in float64 with
-        a float32 rounding behind each operator.
+        """A floating or complex tensor: ``exact`` in float64, ``eager`` as PyTorch gives it, ``noisy`` a few runs in
+        float64 with a float32 rounding behind each operator.
 
         Without noisy runs, eager's error is the only anchor, and lines whose error is that of a few elements, which
         is a matter of luck, are not judged.
         """
+        exact, eager, *noisy = (as_real(x) for x in (exact, eager, *noisy))
+        exact = exact.double()  # it has the type that the problem gives it, as in a last step to bfloat16
         bad = ~torch.isfinite(eager)
         kept = eager if bool(bad.any()) else None
         leaf = cls(name, exact, kept)
         if kept is not None and float(bad.double().mean()) > 0.5:
             leaf.skipped = "over half of PyTorch's own output is not finite"
             return leaf
-        values = _finite(exact) if kept is not None else exact
+        # What only float32 cannot hold would be most of the tensor's size, or too large to be squared.
+        values = _finite(exact).masked_fill_(bad, 0.0) if kept is not None else exact
         error = eager.double().sub_(values).masked_fill_(bad, 0.0)
         spread = _spread(values, error)
         own = figures(error)
@@ -160,8 +177,9 @@ class Leaf:
         leaf.eager_rms, leaf.eager_maximum = float(own.rms), float(own.maximum)
         size = figures(values.clone())
         leaf.size = float(size.rms)
-        leaf.anchor = _anchor(anchor, size, typical)
-        leaf.allowed = _allowed(leaf.anchor, size, spread, 0.0 if noisy else LUCKY)
+        epsilon = max(EPSILON, torch.finfo(eager.dtype).eps / _COARSER)
+        leaf.anchor = _anchor(anchor, size, typical, epsilon)
+        leaf.allowed = _allowed(leaf.anchor, size, spread, 0.0 if noisy else LUCKY, epsilon)
         if _rows_are_alike(values):
             leaf.allowed = replace(leaf.allowed, rms=torch.maximum(leaf.allowed.rms, leaf.allowed.rows.max()))
         return leaf
@@ -172,8 +190,9 @@ class Leaf:
         Eager's own error has the size that it has here, and lies in a comparison with it too; no row or column is
         judged alone.
         """
-        if not eager.is_floating_point():
+        if not is_inexact(eager):
             return Leaf.exactly(self.name, eager)
+        eager = as_real(eager)
         bad = ~torch.isfinite(eager)
         leaf = Leaf(self.name, eager.double(), eager if bool(bad.any()) else None)
         if self.anchor is None or self.allowed is None:
@@ -196,6 +215,7 @@ class Leaf:
         """Error figures of ``value``, and whether they are allowed: the fields of ``RegimeErrors`` but two."""
         if self.skipped:
             return _row(note=f"skipped: {self.skipped}", ok=True)
+        value = as_real(value)
         if not self.exact.is_floating_point():
             differs = value != self.exact
             wrong = int((differs if self.rounded is None else differs & ~self.rounded).sum())
@@ -223,6 +243,10 @@ class Leaf:
         """What is wrong with ``value`` where eager and float64 both are not finite."""
         assert self.eager is not None
         same = (value == self.eager) | (torch.isnan(value) & torch.isnan(self.eager))
+        if self.otherwise is not None and self.allowed is not None:
+            same |= (value - self.otherwise).abs() <= self.allowed.maximum
+        if self.statistic:
+            same |= ~torch.isfinite(value)
         wrong = int((free & ~torch.isfinite(self.exact) & ~same).sum())
         return f"{wrong} elements that are not finite in PyTorch are finite or of another kind" if wrong else ""
 
@@ -245,19 +269,19 @@ def _worst(figure: torch.Tensor, bound: torch.Tensor) -> float:
     return float((figure / (bound + TINY)).max().nan_to_num(nan=float("inf")))
 
 
-def _anchor(error: Figures, size: Figures, typical: Typical) -> Figures:
+def _anchor(error: Figures, size: Figures, typical: Typical, epsilon: float) -> Figures:
     """Where eager is right by luck in one row or column, its typical error counts."""
-    floor = EPSILON * size.rms
+    floor = epsilon * size.rms
     return Figures(
         torch.maximum(torch.maximum(error.rms, typical.rms * size.rms), floor),
-        torch.maximum(torch.maximum(error.maximum, typical.maximum * size.rms), EPSILON * size.maximum),
-        _line_anchor(error.rows, size.rows, typical.rms),
-        _line_anchor(error.columns, size.columns, typical.rms),
+        torch.maximum(torch.maximum(error.maximum, typical.maximum * size.rms), epsilon * size.maximum),
+        _line_anchor(error.rows, size.rows, max(typical.rms, epsilon)),
+        _line_anchor(error.columns, size.columns, max(typical.rms, epsilon)),
     )
 
 
 def _line_anchor(error: torch.Tensor, size: torch.Tensor, least: float) -> torch.Tensor:
-    share = (error / (size + TINY)).median().clamp(min=max(least, EPSILON))
+    share = (error / (size + TINY)).median().clamp(min=least)
     return torch.maximum(error, share * size)
 
 
@@ -270,11 +294,11 @@ def _with_noise(own: Figures, noise: Sequence[Figures]) -> Figures:
     return own
 
 
-def _allowed(anchor: Figures, size: Figures, spread: Figures, judged_from: float) -> Figures:
+def _allowed(anchor: Figures, size: Figures, spread: Figures, judged_from: float, epsilon: float) -> Figures:
     elements = len(anchor.rows) * len(anchor.columns)
     return Figures(
-        torch.maximum(_factor(RMS_FACTOR, spread.rms, elements) * anchor.rms, FLOOR_RMS * size.rms),
-        torch.maximum(_factor(MAX_FACTOR, spread.maximum, elements) * anchor.maximum, FLOOR_MAX * size.maximum),
+        torch.maximum(_factor(RMS_FACTOR, spread.rms, elements) * anchor.rms, FLOOR_RMS * epsilon * size.rms),
+        torch.maximum(_factor(MAX_FACTOR, spread.maximum, elements) * anchor.maximum, FLOOR_MAX * epsilon * size.maximum),
         _line_allowed(anchor.rows, spread.rows, len(anchor.columns), judged_from),
         _line_allowed(anchor.columns, spread.columns, len(anchor.rows), judged_from),
     )

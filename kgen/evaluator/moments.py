@@ -23,7 +23,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 import torch
 
-from kgen.evaluator.gate import TINY, Leaf, as_matrix
+from kgen.evaluator.gate import TINY, Leaf, as_matrix, as_real
 from kgen.evaluator.protocol import Accuracy
 
 RUNS = 16  #: of the candidate
@@ -258,7 +258,7 @@ class Spread:
 
 def sampled(value: torch.Tensor) -> torch.Tensor:
     """What is looked at of a tensor, as rows by columns: all of it, or rows evenly spaced where it is large."""
-    matrix = as_matrix(value)
+    matrix = as_matrix(as_real(value))
     picked = _evenly(matrix, MOST_ELEMENTS)
     return matrix if len(picked) == len(matrix) else matrix[picked]
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 import ctypes
 import platform
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 
 from kgen.errors import DeviceError, KgenError, ProblemError
 from kgen.evaluator import moments, walls
-from kgen.evaluator.arena import Arena, Node, describe, leaves, map_tensors, nodes
+from kgen.evaluator.arena import Arena, Node, describe, leaves, map_tensors, nodes, span
 from kgen.evaluator.channel import Channel
 from kgen.evaluator.device_arena import DeviceArena, holding
-from kgen.evaluator.gate import Leaf, Typical
+from kgen.evaluator.gate import Leaf, Typical, as_real, is_inexact
 from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.reference import Reference, State, draw_weights, set_flags
 from kgen.evaluator.regimes import (
@@ -32,6 +32,8 @@ from kgen.problem import Problem, load, resolve_mode
 POOL_BYTES = 1 << 30  #: input sets for timed calls, all together
 POOL_SETS = 4
 NOISY_RUNS = 3
+_FILLS = (0.0, 1e30, -2e30)  #: in place of NaN and infinities, to see what depends on them: so far apart, all does
+_STATE = "state "  #: what the names of buffers begin with
 _COPY_BYTES = 64 << 20
 #: What a cold cache means on the CPU: the last-level cache of a server is larger than any problem, and streaming
 #: through it takes longer than a call.
@@ -75,6 +77,7 @@ class Oracle:
             "drawn": draw_weights(loaded, device, secret),
             "constructed": {k: v.detach().clone() for k, v in self.reference.single.state_dict().items()},
         }
+        _refuse_others(loaded.problem.path, "get_init_inputs() gives", loaded.init_inputs())
         self._given = self._get_inputs(0)  # in full; regimes with fewer rows take theirs of them: drawing takes long
         self._cases: dict[tuple[str, str, str], Case] = {}
         self._arenas: dict[tuple[str, str, str], tuple[Arena | DeviceArena, Node]] = {}
@@ -84,12 +87,15 @@ class Oracle:
         self._outputs_of: dict[str, Arena | DeviceArena] = {}
         rows = batch_size(self._given)
         self.output_bytes = 0
+        self.views: set[int] = set()  # tensors of the output that share memory with an input or the state
         self.random: dict[str, bool] = {}  # by mode: whether other random numbers give other values
         self._spreads: dict[tuple[str, str, str, int], list[moments.Spread | None]] = {}
         self._draws: dict[str, list[list[Any]]] = {}  # of a subject: for each tensor, what each run gave
         for mode in self.modes:
             run = self.reference.eager(self._given, self._states["drawn"], mode, 0)
+            _refuse_others(loaded.problem.path, "the model returns", run[0])
             self.output_bytes = max(self.output_bytes, describe(list(run))[1])
+            self.views |= set(self.reference.views(self._given, self._states["drawn"], mode))
             self.random[mode] = self._is_random(mode, run)
         self.batch_free = rows is not None and rows > 1 and self._takes_other_batches(rows)
 
@@ -104,7 +110,8 @@ class Oracle:
 
     def _get_inputs(self, number: int) -> list[Any]:
         torch.manual_seed(self._secret + 1000 * number + 7)
-        inputs = map_tensors(self.loaded.inputs(), lambda x: x.detach().cpu())
+        inputs = map_tensors(self.loaded.inputs(), lambda x: _apart(x.detach().cpu()))
+        _refuse_others(self.loaded.problem.path, "get_inputs() gives", inputs)
         for _, leaf in leaves(inputs):
             if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.dtype != torch.float32:
                 raise ProblemError(f"{self.loaded.problem.path}: an input is {leaf.dtype}; only float32 is supported")
@@ -151,6 +158,8 @@ class Oracle:
             case.outputs, case.end = describe(list(eager))
             case.leaves = self._expect(inputs, state, mode, case.rng, eager, self._typical(regime, mode, weights),
                                        noise=regime.batch != FULL or self.device != "cpu")
+            if regime.values == "non-finite":
+                self._excuse(case, state)
         except Exception as error:
             case.note = f"the reference raises {type(error).__name__} here"
             case.raises = regime.shape_only
@@ -179,8 +188,23 @@ class Oracle:
         exact, exact_buffers = self.reference.exact(inputs, state, mode, rng)
         noisy = [self.reference.exact(inputs, state, mode, rng, noise=True) for _ in range(NOISY_RUNS if noise else 0)]
         found = list(_expected("output", exact, eager, [output for output, _ in noisy], typical))
-        found += _expected("state ", exact_buffers, eager_buffers, [buffers for _, buffers in noisy], typical)
+        found += _expected(_STATE, exact_buffers, eager_buffers, [buffers for _, buffers in noisy], typical)
         return found
+
+    def _excuse(self, case: Case, state: State) -> None:
+        """Say of what is not finite in PyTorch where it need not be: what is the same with any number in place of the
+        inputs that are not finite does not depend on them, but for a product with zero, as of a weight that was
+        masked."""
+        runs = []
+        for number in _FILLS:
+            filled = map_tensors(
+                case.inputs, lambda x: x.nan_to_num(number, number, number) if x.is_floating_point() else x)
+            runs.append(_tensor_leaves(self.reference.exact(filled, state, case.mode, case.rng)))
+        for leaf, *values in zip(case.leaves, *runs):
+            if leaf.eager is not None:
+                first, *others = (as_real(value).double() for value in values)
+                same = torch.stack([first == other for other in others]).all(0)
+                leaf.otherwise = torch.where(same, first, float("nan"))
 
     def inputs(self, name: str, mode: str, weights: str) -> tuple[Arena | DeviceArena, Node]:
         """The memory with a case's inputs."""
@@ -316,7 +340,7 @@ class Oracle:
 
     def health(self) -> list[str]:
         """The trivial answers that every regime's gate lets through."""
-        answers = {"zeros": torch.zeros_like, "the mean": lambda x: torch.full_like(x, float(x.mean()))}
+        answers = {"zeros": torch.zeros_like, "the mean": _mean}
         passed = [name for name, answer in answers.items() if self._lets_through(answer)]
         if self._lets_through_other_seed():
             passed.append("another seed's output")
@@ -325,19 +349,26 @@ class Oracle:
         return passed
 
     def _lets_through(self, answer: Any) -> bool:
+        asked = False
         for name, mode in self.regimes():
             for leaf in self._outputs(name, mode):
-                if not leaf.exact.is_floating_point() or leaf.eager is not None:
+                if leaf.eager is not None:
                     continue  # NaN and infinities are asked for elsewhere: they tell trivial answers too easily
-                if not leaf.judge(answer(leaf.exact).float(), self.accuracy)["ok"]:
+                trivial = answer(leaf.exact)
+                asked = asked or trivial is not None
+                if trivial is not None and not leaf.judge(trivial, self.accuracy)["ok"]:
                     return False
-        return True
+        return asked
 
     def _lets_through_other_seed(self) -> bool:
         name = REGIMES[0].name
         for mode in self.modes:
             other, _ = self.reference.eager(self._get_inputs(77), self._states["drawn"], mode, 0)
             for leaf, value in zip(self._outputs(name, mode), _tensor_leaves(other)):
+                if as_real(value).shape != leaf.exact.shape:
+                    where = self.loaded.problem.path
+                    raise ProblemError(f"{where}: the shape of what the model returns depends on the values of its "
+                                       "inputs, which kgen does not judge: pad it to a fixed size")
                 if not leaf.judge(value, self.accuracy)["ok"]:
                     return False
         return True
@@ -356,6 +387,25 @@ class Oracle:
         return [leaf for leaf in self.case(name, mode, "drawn").leaves if leaf.name.startswith("output")]
 
 
+def _mean(x: torch.Tensor) -> torch.Tensor | None:
+    """``x``'s mean in place of each element; ``None`` where that is no trivial answer: of one element it is the right
+    one, and of integers there is none."""
+    return torch.full_like(x, float(x.mean())) if x.is_floating_point() and x.numel() > 1 else None
+
+
+def _apart(x: torch.Tensor) -> torch.Tensor:
+    """``x``, copied where several of its elements lie in one place of memory, as where it was expanded."""
+    return x.contiguous() if span(x) < x.numel() or 0 in x.stride() else x
+
+
+def _refuse_others(path: str, says: str, value: Any) -> None:
+    """Raise :class:`ProblemError` where ``value`` holds something that cannot be handed to another process."""
+    other = next((node["type"] for node in nodes(describe(value)[0]) if node["kind"] == "other"), None)
+    if other is not None:
+        raise ProblemError(f"{path}: {says} a {other}: kgen takes tensors, numbers, strings and None, alone or in "
+                           "lists, tuples and dicts")
+
+
 def _tensor_leaves(value: Any) -> list[torch.Tensor]:
     return [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
 
@@ -370,8 +420,9 @@ def _expected(name: str, exact: Any, eager: Any, noisy: list[Any], typical: Typi
     others = [_leaves(value) for value in noisy]
     for number, ((path, e64), (_, e32)) in enumerate(zip(leaves(exact), leaves(eager))):
         if isinstance(e64, torch.Tensor):
-            if e64.is_floating_point():
-                found.append(Leaf.within(name + path, e64, e32, [other[number] for other in others], typical))
+            if is_inexact(e64):
+                leaf = Leaf.within(name + path, e64, e32, [other[number] for other in others], typical)
+                found.append(replace(leaf, statistic=name == _STATE))
             else:
                 found.append(Leaf.exactly(name + path, e32, [e64, *(other[number] for other in others)]))
     return found
@@ -459,6 +510,8 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
             reply, answer = _HANDLERS[request["do"]](oracle, request, fds)
         except torch.OutOfMemoryError as error:
             reply, answer = {"error": f"out of memory: {error}"}, []
+        except ProblemError as error:
+            reply, answer = {"error": str(error), "problem": True}, []
         channel.send(reply, answer)
 
 
@@ -467,7 +520,7 @@ def _opened(oracle: Oracle, channel: Channel) -> None:
     init, init_node = Arena.holding(oracle.loaded.init_inputs())
     channel.send(
         {"mode": oracle.loaded.problem.mode, "regimes": oracle.regimes(), "output_bytes": oracle.output_bytes,
-         "state": state_node, "state_bytes": state.size, "init": init_node},
+         "views": sorted(oracle.views), "state": state_node, "state_bytes": state.size, "init": init_node},
         [state.fd, init.fd],
     )
 

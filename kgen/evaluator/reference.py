@@ -9,11 +9,12 @@ from typing import Any, Iterator, Mapping, Sequence
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kgen.evaluator.arena import map_tensors
+from kgen.evaluator.arena import map_tensors, tensors
 from kgen.evaluator.gate import EPSILON
 from kgen.problem import LoadedProblem
 
 State = Mapping[str, torch.Tensor]
+_DOUBLED = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 
 def set_flags(accuracy: str) -> None:
@@ -64,6 +65,11 @@ def _draw(name: str, value: torch.Tensor, parameter: bool, generator: torch.Gene
     return fresh.to(value)
 
 
+#: Operators that give whole numbers, which nothing rounds: what makes integers of them would give the one below.
+_WHOLE = frozenset(getattr(torch.ops.aten, name + place).default
+                   for name in ("ceil", "floor", "round", "sign", "trunc") for place in ("", "_"))
+
+
 class _Rounding(TorchDispatchMode):
     """Runs random operators in float32, and puts one float32 rounding behind every operator if asked to."""
 
@@ -82,7 +88,7 @@ class _Rounding(TorchDispatchMode):
             return self._random(func, args, kwargs)
         result = func(*args, **kwargs)
         view = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
-        if self._noise is not None and not view:
+        if self._noise is not None and not view and func not in _WHOLE:
             map_tensors(result, self._round)
         return result
 
@@ -96,6 +102,8 @@ class _Rounding(TorchDispatchMode):
         return map_tensors(result, lambda x: x.double() if x.dtype == torch.float32 else x)
 
     def _round(self, x: torch.Tensor) -> torch.Tensor:
+        if x.dtype == torch.complex128:
+            x = torch.view_as_real(x)
         if x.dtype == torch.float64 and x.numel():
             uniform = torch.rand(x.shape, dtype=torch.float32, device=x.device, generator=self._noise)
             x.addcmul_(x, uniform.sub_(0.5).double(), value=2 * EPSILON)
@@ -121,9 +129,18 @@ class Reference:
 
     def __init__(self, loaded: LoadedProblem, device: str, seed: int) -> None:
         self.device = device
-        self.single = construct(loaded.model, device, seed)
+        with torch.no_grad():  # what is computed of parameters, as by weight_norm, could not be copied otherwise
+            self.single = construct(loaded.model, device, seed)
         self.double = _to_double(self.single)
         self._noise = torch.Generator(device).manual_seed(seed)
+
+    def views(self, inputs: Sequence[Any], state: State, mode: str) -> list[int]:
+        """Which tensors of the output share memory with an input, a parameter or a buffer, as where one is handed on."""
+        placed = self._place(inputs)
+        output, _ = self._run(self.single, placed, state, mode, 0)
+        model = self.single
+        own = {x.untyped_storage().data_ptr() for x in (*tensors(placed), *model.parameters(), *model.buffers())}
+        return [i for i, x in enumerate(tensors(output)) if x.numel() and x.untyped_storage().data_ptr() in own]
 
     def eager(self, inputs: Sequence[Any], state: State, mode: str, rng: int) -> tuple[Any, dict[str, torch.Tensor]]:
         """Output and buffers after one forward in float32."""
@@ -133,7 +150,7 @@ class Reference:
         self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False
     ) -> tuple[Any, dict[str, torch.Tensor]]:
         """Output and buffers after one forward in float64; with ``noise``, rounded to float32 after each operator."""
-        inputs = map_tensors(self._place(inputs), lambda x: x.double() if x.dtype == torch.float32 else x)
+        inputs = map_tensors(self._place(inputs), lambda x: x.to(_DOUBLED.get(x.dtype, x.dtype)))
         with default_dtype(torch.float64), _Rounding(self._noise if noise else None):
             return self._run(self.double, inputs, state, mode, rng)
 

@@ -171,7 +171,7 @@ def recombine(buffers: Any, pool: Sequence[Any], key: int, *, but_a_column: bool
 
     Which set an element comes from is the exclusive or of a bit for each of its indices, so that neither a row nor
     a column comes twice, and a result kept for one serves nobody. Integers that seem to depend on each other along a
-    row are chosen by the first index alone. With ``but_a_column``, the last index has a value, which ``key`` says too,
+    row are chosen by the first index alone, and where they have but one, all together. With ``but_a_column``, the last index has a value, which ``key`` says too,
     where elements come from the other of the two sets: :func:`recombine_column` puts them right.
     """
     for buffer, bits, a, b, column in _mixed(buffers, pool, key):
@@ -205,18 +205,23 @@ def _mixed(
 
 def _choices(a: torch.Tensor, b: torch.Tensor, generator: torch.Generator) -> list[torch.Tensor]:
     """A truth value for each value of an index, drawn on the CPU, so that every device gets the same."""
-    mixed = range(a.ndim if _independent(a) and _independent(b) else 1)
+    independent = _independent(a) and _independent(b)
+    if a.ndim == 1 and not independent:
+        return [_bits(1, generator).expand(a.shape[0]).to(a.device)]
+    mixed = range(a.ndim if independent else 1)
     return [_bits(a.shape[i], generator).view(-1, *[1] * (a.ndim - 1 - i)).to(a.device) for i in mixed]
 
 
 def _independent(x: torch.Tensor) -> bool:
-    """Whether elements of a row may come from elsewhere: not where all rows are in order, as offsets are, nor where no
-    number comes twice in one, as in permutations."""
-    if x.ndim < 2 or x.dtype.is_floating_point or x.dtype.is_complex:
+    """Whether elements of a row may come from elsewhere: not where all rows are in order, as offsets are, or lengths
+    that begin with the largest, nor where no number comes twice in one, as in permutations. What has one dimension is a
+    row."""
+    if x.dtype.is_floating_point or x.dtype.is_complex:
         return True
-    rows = x[:_LOOKED_AT].reshape(-1, x.shape[-1]).long()
-    ordered = rows.sort(1).values
-    return bool((rows != ordered).any()) and bool((ordered[:, 1:] == ordered[:, :-1]).any())
+    rows = (x if x.ndim == 1 else x[:_LOOKED_AT]).reshape(-1, x.shape[-1]).long()
+    rising = rows.sort(1).values
+    in_order = any(torch.equal(rows, ordered) for ordered in (rising, rising.flip(1)))
+    return not in_order and bool((rising[:, 1:] == rising[:, :-1]).any())
 
 
 def _bits(count: int, generator: torch.Generator) -> torch.Tensor:

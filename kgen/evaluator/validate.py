@@ -372,9 +372,13 @@ def _compare(expected: dict[str, Any], got: dict[str, Any], path: str) -> tuple[
         return _compare_tensors(expected, got, path)
     if expected["kind"] == "value" and type(expected["value"]) is not type(got["value"]):
         return Status.WRONG_TYPE, f"{path} is {got['value']!r:.50}, not {expected['value']!r:.50}"
-    if expected["kind"] == "value" and expected["value"] != got["value"]:
+    if expected["kind"] == "value" and expected["value"] != got["value"] and not _both_nan(expected, got):
         return Status.WRONG_VALUES, f"{path} is {got['value']!r:.50}, not {expected['value']!r:.50}"
     return None
+
+
+def _both_nan(expected: dict[str, Any], got: dict[str, Any]) -> bool:
+    return expected["value"] != expected["value"] and got["value"] != got["value"]
 
 
 def _compare_tensors(expected: dict[str, Any], got: dict[str, Any], path: str) -> tuple[Status, str] | None:

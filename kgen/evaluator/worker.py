@@ -94,6 +94,7 @@ class Subject:
         self.cold = False  # whether the next call finds a flushed cache
         self.output: Arena | DeviceArena | None = None
         self.generators: list[torch.Generator] = []
+        self.views: frozenset[int] = frozenset()  # tensors of the output that may share memory, as the problem's do
         self.returned: Callable[[Any], None] = lambda output: None  # looks at what a forward left behind
         self.look: Callable[[], None] = lambda: None  # looks at everything else
 
@@ -107,7 +108,7 @@ class Subject:
         init = init_arena.read(request["init"], self.device)
         state_arena.close()
         init_arena.close()
-        self.modes = request["modes"]
+        self.modes, self.views = request["modes"], frozenset(request["views"])
         # Those of GPUs are there only once CUDA has started.
         self.generators = [torch.default_generator, *(torch.cuda.default_generators if self.cuda else ())]
         if "baseline" in request:
@@ -194,7 +195,8 @@ class Subject:
 
     def _guarded(self, x: torch.Tensor, guards: list[torch.Tensor]) -> torch.Tensor:
         """A copy of ``x`` with NaN, or the largest number, on both sides: reading beyond it shows, and writing."""
-        fill = float("nan") if x.is_floating_point() else True if x.dtype == torch.bool else torch.iinfo(x.dtype).max
+        inexact = x.is_floating_point() or x.is_complex()
+        fill = float("nan") if inexact else True if x.dtype == torch.bool else torch.iinfo(x.dtype).max
         guard = _full((span(x) + 2 * _FENCE,), fill, dtype=x.dtype, device=self.device)
         guards.append(guard)
         return _copy(guard.as_strided(x.shape, x.stride(), _FENCE), x)
@@ -246,6 +248,7 @@ class Subject:
 
     def _alias(self, output: Any, inputs: list[Any]) -> str:
         assert self.model is not None
+        output = self._fresh(output)
         if _overlaps(output, tensors(inputs)):
             return "an input"
         if _overlaps(output, [*_parameters(self.model).values(), *_buffers(self.model).values()]):
@@ -255,6 +258,7 @@ class Subject:
     def _reused(self, first: Any, second: Any) -> str:
         """Whether a forward wrote over what an earlier one returned; the latest outputs are held, so that nobody else
         gets their memory."""
+        first, second = self._fresh(first), self._fresh(second)
         held = [x for x, _ in self.held]
         reused = _overlaps(second, tensors([first])) or _overlaps([first, second], held)
         changed = not all(same_bits(x, copy) for x, copy in self.held)
@@ -262,6 +266,10 @@ class Subject:
         while sum(x.untyped_storage().nbytes() for x, _ in self.held) > _HELD_BYTES:
             del self.held[0]
         return "an earlier call's output" if reused or changed else ""
+
+    def _fresh(self, output: Any) -> list[torch.Tensor]:
+        """The tensors of ``output`` that must be of memory of their own."""
+        return [x for index, x in enumerate(tensors(output)) if index not in self.views]
 
     def _write(self, name: str, value: Any, offset: int) -> dict[str, Any]:
         """Describe ``value`` and write its bytes where the oracle reads them, if they fit."""
@@ -377,7 +385,8 @@ class Subject:
         _gc_disable()  # its callbacks and finalizers would run beside a call
         # What computes when it is looked at does so here, before the answer goes out.
         self.sample = _sampled(self.last, self.key)
-        return {"ns": ns, "exposed": exposed, "alias": _overlaps(self.last, tensors([self.previous, self.fetched]))}
+        earlier = [*self._fresh(self.previous), *self._fresh(self.fetched)]
+        return {"ns": ns, "exposed": exposed, "alias": _overlaps(self._fresh(self.last), earlier)}
 
     def _time_host(self) -> int:
         """Time until the device is idle."""

@@ -71,6 +71,6 @@ def test_any_other_index_is_wrong_in_a_timed_call(ties: Oracle) -> None:
     assert not ok(ties, found)
 
 
-def test_complex_numbers_must_be_equal_in_a_timed_call() -> None:
+def test_complex_numbers_are_judged_in_a_timed_call() -> None:
     of = oracle("return torch.fft.rfft(y)")
     assert ok(of, output(of)) and not ok(of, torch.zeros_like(output(of)))

@@ -69,6 +69,39 @@ def get_inputs():
 """
 
 
+UNUSUAL = HEAD + """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.utils.weight_norm(nn.Linear(16, 12))
+        self.register_buffer("mean", torch.zeros(12))
+
+    def forward(self, x, windows, hidden, order, signal):
+        y = self.linear(x)
+        self.mean.mul_(0.9).add_(y.mean(0), alpha=0.1)
+        placed = torch.empty_like(y)
+        placed[order] = y
+        scale = y.abs().amax(1, keepdim=True) / 127
+        return (placed, windows.amax(2), hidden, self.mean, y.bfloat16(), torch.fft.fft(y), signal * 2,
+                torch.round(y / scale).to(torch.int8), y.sum() / 0)
+
+def get_inputs():
+    return [torch.randn(64, 16), torch.randn(64, 40).unfold(1, 5, 2), torch.randn(64, 3), torch.randperm(64),
+            torch.randn(64, 4, dtype=torch.complex64)]
+"""
+
+
+CAUSAL = HEAD + """
+class Model(nn.Module):
+    def forward(self, x):
+        scores = (x @ x.mT).masked_fill(torch.ones(12, 12).tril() == 0, float("-inf"))
+        return scores.softmax(-1) @ x
+
+def get_inputs():
+    return [torch.randn(16, 12, 8)]
+"""
+
+
 @pytest.fixture
 def on(tmp_path, evaluator_of):
     """An evaluator of a problem given as text."""
@@ -89,7 +122,8 @@ def new(text):
     return text.replace("class Model(", "class ModelNew(")
 
 
-@pytest.mark.parametrize("text", [DROPOUT, MANY, SQUARE, RELU], ids=["dropout", "many", "square", "relu"])
+@pytest.mark.parametrize("text", [DROPOUT, MANY, SQUARE, RELU, UNUSUAL],
+                         ids=["dropout", "many", "square", "relu", "unusual"])
 def test_the_problems_own_module_is_right(on, text):
     with on(text) as evaluator:
         evaluation = judged(evaluator, new(text))
@@ -126,6 +160,38 @@ def test_a_problem_with_a_constant_output_is_not_healthy(on):
         assert "the mean" in health.passed_by and not health.ok
 
 
+@pytest.mark.parametrize("output", ["x.argmax(1)", "x.square().mean()", "x.sum(1) > 16"])
+def test_integers_and_single_numbers_are_no_trivial_answers(on, output):
+    with on(RELU.replace("torch.relu(x)", output)) as evaluator:
+        assert evaluator.health().passed_by == ()
+
+
+ROW_BY_ROW = "torch.cat([{scores}.softmax(-1) @ x[:, :i + 1] for i in range(12)], 1)"
+
+
+@pytest.mark.parametrize("scores, status", [
+    ("(x[:, i:i + 1] @ x[:, :i + 1].mT)", Status.OK),
+    ("(x[:, i:i + 1] @ x[:, :i + 1].mT).nan_to_num()", Status.WRONG_VALUES)])
+def test_what_is_masked_need_not_be_read_where_it_is_not_finite(on, scores, status):
+    source = new(CAUSAL).replace("scores.softmax(-1) @ x", ROW_BY_ROW.format(scores=scores))
+    with on(CAUSAL) as evaluator:
+        evaluation = judged(evaluator, source)
+        assert evaluation.status is status, evaluation.reason
+
+
+def test_a_maximum_that_leaves_nan_out_is_wrong(on):
+    text = RELU.replace("torch.relu(x)", "x.amax(1)")
+    with on(text) as evaluator:
+        source = new(text).replace("x.amax(1)", "x.nan_to_num(-1e30, 1e38, -1e38).amax(1)")
+        assert judged(evaluator, source).status is Status.WRONG_VALUES
+
+
+def test_what_a_problem_does_not_hand_on_itself_must_be_new(on):
+    source = new(UNUSUAL).replace("return (placed,", "x.copy_(x)\n        return (x[:, :12],")
+    with on(UNUSUAL) as evaluator:
+        assert judged(evaluator, source).status is Status.ALIASED_OUTPUT
+
+
 def test_both_modes_are_judged_and_timed_together(on):
     with on(DROPOUT, mode="both") as evaluator:
         evaluation = judged(evaluator, new(DROPOUT))
@@ -140,9 +206,17 @@ def test_the_kernelbench_class_allows_a_tenth_of_a_thousandth(on):
         assert judged(evaluator, far).status is Status.WRONG_VALUES
 
 
+def test_a_shape_that_depends_on_values_is_refused(on):
+    with on(RELU.replace("torch.relu(x)", "x[x > 0.5]")) as evaluator:
+        with pytest.raises(ProblemError, match="shape .* depends on the values"):
+            evaluator.health()
+
+
 @pytest.mark.parametrize("before,after", [
     ("return torch.relu(x)", "raise ValueError('no')"), ("torch.rand(64, 32, 5)", "torch.rand(64, 32, 5).double()"),
     ("def get_inputs():", "def get_inputs():\n    raise KeyError('x')"),
+    ("return torch.relu(x)", "return {x.shape}"), ("[torch.rand(64, 32, 5)]", "torch.rand(64, 32, 5)"),
+    ("def get_inputs():", "def get_init_inputs():\n    return [torch.float32]\n\ndef get_inputs():"),
 ])
 def test_a_problem_that_is_wrong_itself_is_said_so(on, before, after):
     with pytest.raises(ProblemError, match="problem.py"):

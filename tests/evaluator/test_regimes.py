@@ -45,6 +45,20 @@ def test_a_row_of_integers_that_depend_on_each_other_comes_from_one_set(row):
     assert (x == x[:, :1]).all() and len(x[:, 0].unique()) == 2
 
 
+@pytest.mark.parametrize("made", [
+    lambda: torch.arange(0, 50, 10), lambda: torch.tensor([9, 9, 7, 4, 4]), lambda: torch.randperm(50)])
+def test_integers_of_one_dimension_that_depend_on_each_other_come_from_one_set(made):
+    pool = [[made() + 100 * number] for number in range(3)]
+    found = [mixed(pool, key) for key in range(20)]
+    assert all(any(torch.equal(x, given) for (given,) in pool) for x in found)
+    assert len({int(x[0]) // 100 for x in found}) == 3
+
+
+def test_class_indices_are_mixed():
+    pool = [[torch.randint(10, (256,)) + 100 * number] for number in range(2)]
+    assert len((mixed(pool, 7) // 100).unique()) == 2
+
+
 def test_no_row_of_other_integers_comes_twice():
     pool = [[torch.randint(20, (8, 64))] for _ in range(2)]
     rows = {tuple(row.tolist()) for key in range(50) for row in mixed(pool, key)}

@@ -1,0 +1,14 @@
+"""The conjugate of what is asked for.
+
+attacks: complex outputs
+problem: spectrum
+expect: wrong_values
+"""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return torch.fft.fft(x).conj()
