@@ -18,7 +18,7 @@ import uuid
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from kgen.candidate import SHORT, Candidate
 from kgen.errors import DeviceError, EvaluatorError
@@ -29,8 +29,8 @@ from kgen.evaluator.labels import has_native_code, measured_labels, static_label
 from kgen.evaluator.locks import DeviceLock
 from kgen.evaluator.process import Child, ChildDied, Server
 from kgen.evaluator.protocol import (
-    BASELINES, Accuracy, BuildReport, Depth, Environment, Evaluation, Health, Limits, Phase, RegimeErrors, Status,
-    Timing,
+    ALL_ROWS, BASELINES, SCALED, Accuracy, BuildReport, Depth, Environment, Evaluation, Health, Limits, Phase,
+    RegimeErrors, Status, Timing,
 )
 from kgen.evaluator.timing import (
     FINAL_BURSTS, SCREEN_BURSTS, Habits, Runner, believe, doubts, finals, least_ms, screen, sleep_ns,
@@ -508,6 +508,13 @@ class Evaluator:
             except EvaluatorError as error:
                 self._notice(f"the oracle failed: {error}")
 
+    def _other_values(self, matched: bool) -> str:
+        """The values, beside the problem's own, of which it is known what every mode makes of them in full; or none."""
+        _, cases = self._running()
+        modes = [mode for name, mode in self._opened["regimes"] if name == ALL_ROWS]
+        known = [cases.get(ALL_ROWS, mode, "drawn" if matched else "constructed") for mode in modes]
+        return SCALED if known and not any(case.note for case in known) else ""
+
     def _floor_ms(self) -> float:
         moved = self._opened["pool"]["bytes"] + self._opened["output_bytes"]
         return least_ms(moved, self._about["copy_rate"], self.hardware.device_type)
@@ -629,6 +636,7 @@ class _Judgement:
         worker.enter(Phase.TIME, evaluator.limits.time_seconds)
         runner = evaluator._ready(self._candidate.id, worker)
         runner.check = self._check_output
+        runner.values = evaluator._other_values(self._matched)
         return runner
 
     def _time(self) -> None:
@@ -674,17 +682,18 @@ class _Judgement:
             same = False
         return "" if same else "its library changed while it ran"
 
-    def _check_output(self, reply: dict[str, Any], mode: str, key: int) -> None:
+    def _check_output(self, reply: Mapping[str, Any], mode: str, key: int, values: str) -> None:
         """Judge what a timed call returned. Raises :class:`Failure`."""
         evaluator, worker = self._evaluator, self._worker
         assert worker is not None
         oracle, cases = evaluator._running()
         weights = "drawn" if self._matched else "constructed"
-        expected = cases.get(evaluator._opened["regimes"][0][0], mode, weights).outputs
+        regime = evaluator._opened["regimes"][0][0] if values == "given" else ALL_ROWS
+        expected = cases.get(regime, mode, weights).outputs
         check_structure(expected, reply.get("output"), "in a timed call", self._matched, Phase.TIME)
         # In a session of finals nothing is known of how it was validated.
         own_numbers = not self._errors or any(label.startswith(OWN_NUMBERS) for label in self._labels)
-        rows, _ = oracle.ask("judge", subject=worker.subject, key=key, mode=mode, weights=weights,
+        rows, _ = oracle.ask("judge", subject=worker.subject, key=key, regime=regime, mode=mode, weights=weights,
                                         outputs=expected if self._matched else expected["items"][0], shift=0,
                                         own_numbers=own_numbers)
         for row in rows["rows"]:

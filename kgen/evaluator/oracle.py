@@ -23,7 +23,7 @@ from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.reference import Reference, State, draw_weights, set_flags
 from kgen.evaluator.regimes import (
     FULL, KERNELBENCH_REGIMES, REDUCED, REDUCED_ROWS, REGIMES, Regime, batch_size, change_inputs, change_weights,
-    drawn_batch, moved_buffers, recombine, slice_batch,
+    drawn_batches, moved_buffers, recombine, slice_batch,
 )
 from kgen.hardware import probe
 from kgen.machine import resolve_device
@@ -71,21 +71,21 @@ class Oracle:
         self.reference = Reference(loaded, device, construction)
         self.loaded = resolve_mode(loaded, self.reference.single)
         self.modes = self.loaded.problem.modes
-        self._regimes = KERNELBENCH_REGIMES if self.accuracy is Accuracy.KERNELBENCH else (
-            *REGIMES, drawn_batch(secret))
         self._states: dict[str, State] = {
             "drawn": draw_weights(loaded, device, secret),
             "constructed": {k: v.detach().clone() for k, v in self.reference.single.state_dict().items()},
         }
         _refuse_others(loaded.problem.path, "get_init_inputs() gives", loaded.init_inputs())
         self._given = self._get_inputs(0)  # in full; regimes with fewer rows take theirs of them: drawing takes long
+        rows = batch_size(self._given)
+        self._regimes = KERNELBENCH_REGIMES if self.accuracy is Accuracy.KERNELBENCH else (
+            *REGIMES, *drawn_batches(secret, rows or 0))
         self._cases: dict[tuple[str, str, str], Case] = {}
         self._arenas: dict[tuple[str, str, str], tuple[Arena | DeviceArena, Node]] = {}
         self._known_typical: dict[tuple[str, str, str], Typical] = {}
         self._pool: list[list[Any]] = []
         self.pool_arena: tuple[Arena | DeviceArena, Node] | None = None
         self._outputs_of: dict[str, Arena | DeviceArena] = {}
-        rows = batch_size(self._given)
         self.output_bytes = 0
         self.views: set[int] = set()  # tensors of the output that share memory with an input or the state
         self.random: dict[str, bool] = {}  # by mode: whether other random numbers give other values
@@ -253,28 +253,29 @@ class Oracle:
         return self._pool
 
     def judge_timed(
-        self, key: int, mode: str, weights: str, values: list[torch.Tensor], *, own_numbers: bool
+        self, key: int, regime: str, mode: str, weights: str, values: list[torch.Tensor], *, own_numbers: bool
     ) -> list[dict[str, Any]]:
-        """Error figures of the output of the timed call with ``key``, and of the buffers after it if they are given.
+        """Error figures of the output of the timed call with ``key`` and the values of ``regime``, whose batch is the
+        problem's own, and of the buffers after it if they are given.
 
-        What is expected is PyTorch's own output, which takes no longer than the call itself; its error where the
-        problem's own inputs are given in full says how far from it a right output may be. With ``own_numbers``, what
-        is not PyTorch's own may be of other random numbers.
+        What is expected is PyTorch's own output, which takes no longer than the call itself; its error in that regime
+        says how far from it a right output may be. With ``own_numbers``, what is not PyTorch's own may be of other
+        random numbers.
         """
         inputs = map_tensors(self.pool()[0], torch.empty_like)
-        recombine(inputs, self.pool(), key)
+        case = self.case(regime, mode, weights)
+        recombine(inputs, self.pool(), key, case.regime.values)
         state = self._timed_state(weights, key, mode)
         run = self.reference.eager(inputs, state, mode, key)
         eager = _tensor_leaves(run)
-        first = self.case(REGIMES[0].name, mode, weights).leaves
-        expected = [leaf.again(value) for leaf, value in zip(first, eager)]
+        expected = [leaf.again(value) for leaf, value in zip(case.leaves, eager)]
         rows = self.judge(expected, values)
         if any(not row["ok"] and not leaf.exact.is_floating_point() for row, leaf in zip(rows, expected)):
             expected = self._rounded(expected, inputs, state, mode, key, run)
             rows = self.judge(expected, values)
         if not own_numbers or not self.random[mode] or all(row["ok"] for row in rows):
             return rows
-        return self._judge_run(self._runs(inputs, state, mode, first, moments.FEW), expected, values)
+        return self._judge_run(self._runs(inputs, state, mode, case.leaves, moments.FEW), expected, values)
 
     def _rounded(
         self, expected: list[Leaf], inputs: list[Any], state: State, mode: str, rng: int, eager_run: tuple[Any, Any]
@@ -552,7 +553,8 @@ def _judge(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dic
     mode, weights = request["mode"], request["weights"]
     own_numbers = request.get("own_numbers", False)
     if "key" in request:
-        return {"rows": oracle.judge_timed(request["key"], mode, weights, values, own_numbers=own_numbers)}, []
+        return {"rows": oracle.judge_timed(
+            request["key"], request["regime"], mode, weights, values, own_numbers=own_numbers)}, []
     case = oracle.case(request["regime"], mode, weights)
     rows = oracle.judge(case.leaves, values)
     if own_numbers and not all(row["ok"] for row in rows):

@@ -46,6 +46,8 @@ class Accuracy(StrEnum):
     KERNELBENCH = "kernelbench"  #: 1e-4 absolute and relative, for comparison with others
 
 
+#: The regime that has as many rows as the problem, with other values; and these values, which some timed calls get too.
+ALL_ROWS, SCALED = "all rows scaled", "scaled"
 RMS_FACTOR, MAX_FACTOR = 2.0, 4.0  #: of PyTorch's own error, that ``fp32`` and ``tf32`` allow over a whole tensor
 KERNELBENCH_TOLERANCE = 1e-4
 

@@ -15,10 +15,13 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 import torch
 
 from kgen.evaluator.arena import leaves, map_tensors, tensors
+from kgen.evaluator.protocol import ALL_ROWS, SCALED
 
 FULL, REDUCED = 0, -1  #: special batches: the problem's own; a smaller one where the batch is free
 REDUCED_ROWS = {"cpu": 64, "cuda": 256}
-_MOST_DRAWN = 63
+_MOST_DRAWN, _MOST_ROWS_DRAWN = 63, 384
+#: What :data:`SCALED` multiplies row after row by: signs, and sizes at which activations bend, vanish and overflow.
+_FACTORS = (1.0, 4.0, -1.0, 100.0, 0.01, -30.0)
 _LOOKED_AT = 16  #: entries of the first index, to see whether integers depend on each other
 _copy, _detach = torch.Tensor.copy_, torch.Tensor.detach  # bound here: an input may be given methods of that name
 
@@ -42,6 +45,10 @@ class Regime:
 REGIMES = (
     Regime("as given", batch=FULL),
     Regime("other weights", weights="rolled"),
+    # Where vectors are changed back, and then matrices are changed, everything else stays: half of a fold may be stale.
+    Regime("other vectors", weights="vectors"),
+    Regime(ALL_ROWS, values=SCALED, batch=FULL),
+    Regime("other matrices", weights="matrices"),
     Regime("all positive", values="positive", weights="positive"),
     Regime("x 4", values="fourfold"),
     Regime("x 1e2", values="large"),
@@ -58,14 +65,28 @@ REGIMES = (
     Regime("batch 65", batch=65),
 )
 
-def drawn_batch(secret: int) -> Regime:
-    """A batch that nobody can know beforehand: even and no multiple of four, which no fixed one is."""
-    rows = random.Random(secret).choice(range(6, _MOST_DRAWN, 4))
-    return Regime(f"batch {rows}, drawn", batch=rows)
+
+def drawn_batches(secret: int, rows: int) -> list[Regime]:
+    """Batches below ``rows`` that nobody can know beforehand, with the remainders of eight that no fixed one has: two
+    or six, four, three or five. The last is larger than tiles of 128 and 256 rows, where ``rows`` allows it: it has a
+    whole one and a part of one."""
+    generator, small, large = random.Random(secret), min(rows, _MOST_DRAWN), min(rows, _MOST_ROWS_DRAWN)
+    choices = (
+        range(2, small, 4), range(4, small, 8), [n for n in range(2 * large // 3, large) if n % 8 in (3, 5)],
+    )
+    return [Regime(f"batch {n}, drawn", batch=n) for n in (generator.choice(given) for given in choices if given)]
 
 
 #: What KernelBench's own check corresponds to.
 KERNELBENCH_REGIMES = REGIMES[:2]
+
+
+def _scaled(x: torch.Tensor) -> torch.Tensor:
+    """Rows times one factor after the other."""
+    if not x.ndim:
+        return x
+    factors = torch.tensor(_FACTORS, device=x.device).repeat(-(-x.shape[0] // len(_FACTORS)))[: x.shape[0]]
+    return x * factors.view(-1, *[1] * (x.ndim - 1))
 
 
 def _rows(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -106,6 +127,7 @@ VALUES: Mapping[str, Callable[[torch.Tensor, torch.Generator], torch.Tensor]] = 
     "positive": lambda x, generator: x.abs(),
     "outliers": _outliers,
     "rows": _rows,
+    SCALED: lambda x, generator: _scaled(x),
     "shifted": _shifted,
     "non-finite": _non_finite,
 }
@@ -115,10 +137,22 @@ def _rolled(x: torch.Tensor) -> torch.Tensor:
     return torch.roll(x, 1, 0) if x.ndim and x.shape[0] > 1 else x * 1.25
 
 
+def _one_changed(x: torch.Tensor) -> torch.Tensor:
+    """One element larger by the largest: who looks at a few elements, to see whether others changed, sees nothing."""
+    if not x.numel():
+        return x
+    changed, sizes = x.clone(memory_format=torch.contiguous_format), x.abs().flatten()
+    place = (int(sizes.argmax()) + x.numel() // 2) % x.numel()
+    changed.view(-1)[place] += sizes.max()
+    return changed
+
+
 #: What each regime does to a floating tensor of the state dict; the worker does the same to its copy.
 WEIGHTS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "drawn": lambda x: x,
     "rolled": _rolled,
+    "matrices": lambda x: _one_changed(x) if x.ndim > 1 else x,
+    "vectors": lambda x: x if x.ndim > 1 else _one_changed(x),
     "positive": lambda x: x.abs(),
 }
 
@@ -136,7 +170,7 @@ def moved_buffers(state: Mapping[str, torch.Tensor], key: int, mode: str) -> dic
 
 
 def change_inputs(inputs: Sequence[Any], how: str, seed: int) -> list[Any]:
-    """``inputs`` (on the CPU) with :data:`VALUES`' entry ``how`` applied to their floating tensors."""
+    """``inputs`` with :data:`VALUES`' entry ``how`` applied to their floating tensors."""
     generator = torch.Generator().manual_seed(seed)
     change = VALUES[how]
 
@@ -166,36 +200,41 @@ def slice_batch(inputs: Sequence[Any], rows: int) -> list[Any]:
     return map_tensors(list(inputs), one)
 
 
-def recombine(buffers: Any, pool: Sequence[Any], key: int, *, but_a_column: bool = False) -> None:
+def recombine(
+    buffers: Any, pool: Sequence[Any], key: int, values: str = "given", *, but_a_column: bool = False
+) -> None:
     """Fill ``buffers`` with contents that were never there before: elements of two input sets, mixed as ``key`` says.
 
     Which set an element comes from is the exclusive or of a bit for each of its indices, so that neither a row nor
     a column comes twice, and a result kept for one serves nobody. Integers that seem to depend on each other along a
-    row are chosen by the first index alone, and where they have but one, all together. With ``but_a_column``, the last index has a value, which ``key`` says too,
-    where elements come from the other of the two sets: :func:`recombine_column` puts them right.
+    row are chosen by the first index alone, and where they have but one, all together. With ``but_a_column``, the last
+    index has a value, which ``key`` says too, where elements come from the other of the two sets:
+    :func:`recombine_column` puts them right. ``values`` is an entry of :data:`VALUES` that does the same to an element
+    whatever the others are.
     """
-    for buffer, bits, a, b, column in _mixed(buffers, pool, key):
+    for buffer, bits, a, b, column in _mixed(buffers, pool, key, values):
         choice = reduce(torch.logical_xor, bits)
         if but_a_column:
             choice = choice ^ (torch.arange(buffer.shape[-1], device=buffer.device) == column)
         _copy(buffer, torch.where(choice, a, b))
 
 
-def recombine_column(buffers: Any, pool: Sequence[Any], key: int) -> None:
+def recombine_column(buffers: Any, pool: Sequence[Any], key: int, values: str = "given") -> None:
     """Write what :func:`recombine` leaves wrong with ``but_a_column``."""
-    for buffer, bits, a, b, column in _mixed(buffers, pool, key):
+    for buffer, bits, a, b, column in _mixed(buffers, pool, key, values):
         choice = reduce(torch.logical_xor, (bit[..., column if bit.ndim == 1 else 0] for bit in bits))
         _copy(buffer[..., column], torch.where(choice, a[..., column], b[..., column]))
 
 
 def _mixed(
-    buffers: Any, pool: Sequence[Any], key: int
+    buffers: Any, pool: Sequence[Any], key: int, values: str
 ) -> Iterator[tuple[torch.Tensor, list[torch.Tensor], torch.Tensor, torch.Tensor, int]]:
     """Each tensor of ``buffers`` as one of a dimension at least, truth values for its indices whose exclusive or says from
     which of two tensors an element comes (they broadcast; those of the last index have one dimension), these two, and a
     value of the last index."""
     generator = torch.Generator().manual_seed(key)
-    first, second = (pool[int(i)] for i in torch.randperm(len(pool), generator=generator)[:2])
+    chosen = torch.randperm(len(pool), generator=generator)[:2]
+    first, second = (change_inputs(pool[int(i)], values, key) for i in chosen)
     for (_, buffer), (_, a), (_, b) in zip(leaves(buffers), leaves(first), leaves(second)):
         if isinstance(buffer, torch.Tensor) and 0 not in buffer.shape:
             # Detached, for it may have been marked as something to differentiate by.

@@ -83,7 +83,9 @@ class Runner:
     sleep_ns: int = 0  #: of work queued in front of a sample; see :data:`SLEEP_FACTOR`
     doublings: int = 0  #: of it
     cold: bool = True  #: whether the cache is flushed before each call
-    check: Callable[[WorkerClient, str, int], None] | None = None  #: judge the output fetched from that mode and key
+    #: Judge what was fetched of a call in that mode, with that key and values.
+    check: Callable[[Mapping[str, Any], str, int, str], None] | None = None
+    values: str = ""  #: other values than the problem's own that a call may be given, where the problem takes them
     bursts: list[tuple[float, ...]] = field(default_factory=list)
     outside: list[float] = field(default_factory=list)
     taken: list[float] = field(default_factory=list)  #: by whole calls, by the parent's clock
@@ -118,7 +120,8 @@ class Runner:
                       _quartile(self.arms, 1), max(self.settles, default=0.0), max(self.wakeups, default=0))
 
     def call(
-        self, generator: random.Random, how: str, *, checked: bool = False, watched: bool = False
+        self, generator: random.Random, how: str, *, checked: bool = False, watched: bool = False,
+        values: str = "given",
     ) -> float:
         """One call, in each mode. Raises :class:`Failure` when it fails, or claims more than the clock allows.
 
@@ -129,7 +132,7 @@ class Runner:
         key, total, taken = generator.getrandbits(48), 0.0, 0.0
         seen: list[tuple[float, int] | None] = []
         for mode in self.modes:
-            self._arm(mode, key, watched)
+            self._arm(mode, key, watched, values)
             if watched:
                 seen.append(self._settle())
             sample, whole = self._go(how)
@@ -137,15 +140,21 @@ class Runner:
             if watched:
                 seen.append(self._settle())
             if checked:
-                self._fetch(mode, key)
+                self._fetch(mode, key, values)
         self._keep(list(filter(None, seen)))
         if how == "event":
             self.taken.append(taken)
         return total
 
-    def _arm(self, mode: str, key: int, watched: bool) -> None:
+    def try_other_values(self, generator: random.Random) -> None:
+        """A checked call that is no sample, with other values than the problem gives: who knows its values, and saves
+        work by that in batches of this size or while it is timed, is wrong here."""
+        if self.values:
+            self.call(generator, "event", checked=True, values=self.values)
+
+    def _arm(self, mode: str, key: int, watched: bool, values: str) -> None:
         started = time.perf_counter_ns()
-        reply = self.worker.ask("arm", key=key, mode=mode, cold=self.cold, watched=watched)
+        reply = self.worker.ask("arm", key=key, mode=mode, cold=self.cold, watched=watched, values=values)
         if not watched:  # the watch takes its time
             self.arms.append((time.perf_counter_ns() - started) / 1e6)
         raise_if_failed(reply, Phase.TIME)
@@ -180,14 +189,14 @@ class Runner:
             self.sleep_ns = min(2 * self.sleep_ns, MOST_SLEEP_NS)
         return claimed / 1e6, (took - sleep_ns) / 1e6
 
-    def _fetch(self, mode: str, key: int) -> None:
+    def _fetch(self, mode: str, key: int, values: str) -> None:
         started = time.perf_counter_ns()
         reply = self.worker.ask("fetch", mode=mode)
         self.fetches.append((time.perf_counter_ns() - started) / 1e6)
         raise_if_failed(reply, Phase.TIME)
         _raise_if_touched(reply)
         if self.check is not None:
-            self.check(reply, mode, key)
+            self.check(reply, mode, key, values)
 
     def burst(self, calls: int, generator: random.Random, checked: int = -1, *, watched: bool = False) -> None:
         """Make a burst of ``calls`` samples; calls bracketed by synchronisations are made beside them.
@@ -242,11 +251,13 @@ def least_ms(moved_bytes: int, gbytes_per_second: float, device_type: str) -> fl
 
 def screen(runner: Runner, generator: random.Random, bursts: int = SCREEN_BURSTS) -> None:
     """Time a subject alone and briefly; one output of each burst is checked, the last among them, and of one burst,
-    which is drawn, after watching."""
+    which is drawn, after watching. In front of another one there is a call with other values."""
     calls = calls_per_burst(runner.steady_ms, "cuda" if runner.cuda else "cpu")
-    watched = generator.randrange(bursts)
+    watched, tried = generator.randrange(bursts), generator.randrange(bursts)
     for number in range(bursts):
         last = number == bursts - 1
+        if number == tried:
+            runner.try_other_values(generator)
         runner.burst(calls, generator, calls - 1 if last else generator.randrange(calls), watched=number == watched)
 
 
@@ -303,6 +314,8 @@ def calls_of_finals(seconds: float, lap: float, *, cuda: bool) -> int:
 def _turn(runner: Runner, calls: int, generator: random.Random, *, watched: bool) -> None:
     """One burst of finals, behind a call that is no sample: clocks and caches are what another subject left."""
     checked = generator.randrange(calls) if watched or generator.random() < CHECK_SHARE else -1
+    if watched:
+        runner.try_other_values(generator)
     runner.call(generator, "event")
     runner.burst(calls, generator, checked, watched=watched)
 

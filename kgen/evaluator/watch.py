@@ -15,6 +15,7 @@ still overwrite all of it: docs/evaluator.md says so.
 
 from __future__ import annotations
 
+import asyncio.base_tasks
 import inspect
 import logging
 import os
@@ -30,6 +31,7 @@ from types import FunctionType, ModuleType
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import torch
+import torch.fx
 
 from kgen.evaluator.arena import same_bits, tensors
 
@@ -79,8 +81,12 @@ _PEEKING = {
     "sys.settrace": "it installed a tracer",
 }
 _FRAMES = frozenset({"ag_frame", "cr_frame", "gi_frame", "tb_frame"})
-#: Modules through which code looks into frames: whoever calls them does.
+#: Modules through which code looks into frames: whoever calls them does. Those of the second kind may use the first.
 _LENSES = (inspect.__file__, logging.__file__, traceback.__file__)
+_TELESCOPES = (asyncio.base_tasks.__file__, torch._jit_internal.__file__, torch.fx.proxy.__file__)
+#: Functions of Python's own C interface by which code reaches frames, threads, tracers and objects without an event.
+_INTERNALS = re.compile(r"_?Py(Eval|Frame|Gen|GC|Interpreter|InterpreterState|Object_GC|Sys|ThreadState|Unstable)_.*|"
+                        r"_PyRuntime|Py_AddPendingCall|Py_MakePendingCalls")
 
 
 class _Events:
@@ -96,6 +102,7 @@ class _Events:
         self._libraries = tuple(path + os.sep for path in libraries - around)
         self.handlers: dict[str, Callable[[tuple[Any, ...]], None]] = {
             "ctypes.dlopen": lambda given: self.loaded.append(str(given[0])),
+            "ctypes.dlsym": self._asked_python,
             "import": self._imported,
             "object.__getattr__": self._read,
             "object.__setattr__": self._set,
@@ -170,6 +177,10 @@ class _Events:
         elif path is not None:
             self.loaded.append(str(path))
 
+    def _asked_python(self, arguments: tuple[Any, ...]) -> None:
+        if _INTERNALS.fullmatch(str(arguments[1])):
+            self._note(f"it called Python's own {arguments[1]}")
+
     def _peeked(self, text: str) -> Callable[[tuple[Any, ...]], None]:
         def handler(_: tuple[Any, ...]) -> None:
             if self._asked_by_candidate():
@@ -191,8 +202,9 @@ class _Events:
         frame: Any = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename == __file__:
             frame = frame.f_back
-        if frame is not None and frame.f_code.co_filename in _LENSES:
-            frame = frame.f_back
+        for lenses in (_LENSES, _TELESCOPES):
+            if frame is not None and frame.f_code.co_filename in lenses:
+                frame = frame.f_back
         return frame is not None and self._is_candidates(frame.f_code.co_filename)
 
     def _is_candidates(self, filename: str) -> bool:
@@ -251,11 +263,13 @@ _CLASSES = (
 _REPLACED_BY_TORCH = frozenset({"torch.nn.Module.__init__", "torch.nn.Module.__setstate__"})
 #: Operators that the harness calls after a candidate is loaded.
 _OPERATORS = (
-    "__xor__.Tensor", "_local_scalar_dense", "_to_copy", "abs", "as_strided", "bitwise_xor.Tensor", "cat", "clone",
-    "contiguous", "copy_", "detach", "empty.memory_format", "empty_like", "empty_strided", "equal", "fill_.Scalar",
-    "full", "item", "mul.Tensor", "mul_.Tensor", "randint.generator", "randint.low_generator", "randperm.generator",
-    "reshape", "roll", "select.int", "slice.Tensor", "to.device", "to.dtype", "to.dtype_layout", "unbind.int", "view",
-    "view.dtype", "where.self", "zero_",
+    "__xor__.Tensor", "_local_scalar_dense", "_to_copy", "abs", "add_.Tensor", "any", "arange", "argmax", "as_strided",
+    "bitwise_xor.Tensor", "cat", "clone", "contiguous", "copy_", "detach", "detach_", "empty.memory_format",
+    "empty_like", "empty_strided", "eq.Scalar", "eq.Tensor", "equal", "expand", "expand_as", "fill_.Scalar",
+    "flatten.using_ints", "flip", "full", "is_nonzero", "item", "lift_fresh", "logical_xor", "max", "mul.Tensor",
+    "mul_.Tensor", "narrow", "ne.Tensor", "permute", "randint.generator", "randint.low_generator", "random_.from",
+    "randperm.generator", "repeat", "reshape", "resize_", "roll", "select.int", "slice.Tensor", "sort", "to.device", "to.dtype",
+    "to.dtype_layout", "unbind.int", "unfold", "unsqueeze", "view", "view.dtype", "where.self", "zero_",
 )
 _ABSENT = object()
 _Names = tuple[str, Mapping[str, Any], tuple[tuple[str, Any], ...]]

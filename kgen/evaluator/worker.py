@@ -84,12 +84,12 @@ class Subject:
         self.modes: list[str] = []
         self.last: Any = None
         self.previous: Any = None
-        self.key = 0
+        self.key, self.values = 0, "given"  # what the contents of the last timed call were made by
         self.sample: list[torch.Tensor] = []  # of the last output, as it was when its call ended
         self.guards: list[torch.Tensor] = []  # around the buffers
         self.fences: list[torch.Tensor] = []
         self.held: list[tuple[torch.Tensor, torch.Tensor]] = []  # the latest outputs, as they are and as they were
-        self.fetched: Any = None  # the latest output of a timed call that was fetched
+        self.fetched: list[torch.Tensor] = []  # outputs of timed calls that were fetched, the latest last
         self.flush_buffer: torch.Tensor | None = None
         self.cold = False  # whether the next call finds a flushed cache
         self.output: Arena | DeviceArena | None = None
@@ -263,8 +263,7 @@ class Subject:
         reused = _overlaps(second, tensors([first])) or _overlaps([first, second], held)
         changed = not all(same_bits(x, copy) for x, copy in self.held)
         self.held.extend((x, x.detach().clone()) for x in tensors([first, second]))
-        while sum(x.untyped_storage().nbytes() for x, _ in self.held) > _HELD_BYTES:
-            del self.held[0]
+        _drop_oldest(self.held, lambda kept: kept[0])
         return "an earlier call's output" if reused or changed else ""
 
     def _fresh(self, output: Any) -> list[torch.Tensor]:
@@ -352,12 +351,13 @@ class Subject:
         if describe(self.buffers)[0] != self.described:
             return {"mutated": "an input"}
         self.key = key = request["key"]
+        self.values = request["values"]
         self.cold = request["cold"]
         self.previous, self.last = self.last, None  # held, so that nobody else gets its memory
         self._set_mode(request["mode"])
         self._restore_buffers(key, request["mode"])
         look()  # what is replaced for a moment, to learn of the contents, is replaced now
-        recombine(self.fresh, self.pool, key, but_a_column=not self.cuda)
+        recombine(self.fresh, self.pool, key, self.values, but_a_column=not self.cuda)
         self._seed(key)
         if self.cuda:
             driver.reset_persisting_cache()
@@ -385,7 +385,7 @@ class Subject:
         _gc_disable()  # its callbacks and finalizers would run beside a call
         # What computes when it is looked at does so here, before the answer goes out.
         self.sample = _sampled(self.last, self.key)
-        earlier = [*self._fresh(self.previous), *self._fresh(self.fetched)]
+        earlier = [*self._fresh(self.previous), *self.fetched]
         return {"ns": ns, "exposed": exposed, "alias": _overlaps(self._fresh(self.last), earlier)}
 
     def _time_host(self) -> int:
@@ -395,7 +395,7 @@ class Subject:
             self._renew()
             _synchronize()
         else:
-            recombine_column(self.buffers, self.pool, self.key)
+            recombine_column(self.buffers, self.pool, self.key, self.values)
         started = _now()
         self.last = self.call_model(*self.buffers)
         if self.cuda:
@@ -421,11 +421,14 @@ class Subject:
     def fetch(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Write out what the last timed call returned, and the buffers after it; whether the inputs are the same."""
         pristine = map_tensors(self.buffers, torch.empty_like)
-        recombine(pristine, self.pool, self.key)
+        recombine(pristine, self.pool, self.key, self.values)
         mutated = self._mutated(self.buffers, pristine)
         if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(self.guards, self.fences)):
             mutated = "memory beside an input"
-        self.fetched = self.last  # held until the next one is: who uses some outputs in turns comes back to it
+        # Held: who uses some outputs in turns comes back to one.
+        latest = self._fresh(self.last)
+        self.fetched.extend(latest)
+        _drop_oldest(self.fetched, lambda x: x, len(latest))
         return {"mutated": mutated, "late": self._is_late()} | self._write("output", [self.last, self._state()], 0)
 
     def _is_late(self) -> bool:
@@ -448,7 +451,7 @@ class Subject:
         ), self.device)
 
     def _drop(self) -> None:
-        self.last, self.previous, self.fetched, self.held = None, None, None, []
+        self.last, self.previous, self.fetched, self.held = None, None, [], []
 
     def _known(self) -> list[torch.Tensor]:
         """Weights, inputs, and the last output if it is still there."""
@@ -507,6 +510,12 @@ def _sampled(output: Any, key: int) -> list[torch.Tensor]:
         count = max(0, -(-(length - start) // step))
         found.append(x.detach().as_strided((count,), (step,), x.storage_offset() + start).clone())
     return found
+
+
+def _drop_oldest(held: list[Any], tensor: Callable[[Any], torch.Tensor], least: int = 0) -> None:
+    """Let go of the oldest of ``held``, each with a tensor, until they are small enough or only ``least`` are left."""
+    while len(held) > least and sum(tensor(item).untyped_storage().nbytes() for item in held) > _HELD_BYTES:
+        del held[0]
 
 
 def _span(x: torch.Tensor) -> tuple[int, int]:

@@ -7,8 +7,8 @@ import torch
 
 from kgen.evaluator.arena import map_tensors
 from kgen.evaluator.oracle import Oracle
-from kgen.evaluator.protocol import Accuracy
-from kgen.evaluator.regimes import recombine
+from kgen.evaluator.protocol import ALL_ROWS, SCALED, Accuracy
+from kgen.evaluator.regimes import REGIMES, recombine
 from kgen.problem import Problem
 
 TEXT = """
@@ -38,15 +38,15 @@ def oracle(forward: str) -> Oracle:
     return Oracle(Problem("p", "p.py", text, (), "eval", "eval"), "cpu", Accuracy.FP32, 1, 2, shared=False)
 
 
-def output(of: Oracle) -> torch.Tensor:
+def output(of: Oracle, values: str = "given") -> torch.Tensor:
     """PyTorch's own, of the timed call."""
     inputs = map_tensors(of.pool()[0], torch.empty_like)
-    recombine(inputs, of.pool(), KEY)
+    recombine(inputs, of.pool(), KEY, values)
     return of.reference.eager(inputs, of._timed_state("drawn", KEY, "eval"), "eval", KEY)[0]
 
 
-def ok(of: Oracle, value: torch.Tensor) -> bool:
-    (row,) = of.judge_timed(KEY, "eval", "drawn", [value], own_numbers=False)
+def ok(of: Oracle, value: torch.Tensor, regime: str = REGIMES[0].name) -> bool:
+    (row,) = of.judge_timed(KEY, regime, "eval", "drawn", [value], own_numbers=False)
     return row["ok"]
 
 
@@ -74,3 +74,18 @@ def test_any_other_index_is_wrong_in_a_timed_call(ties: Oracle) -> None:
 def test_complex_numbers_are_judged_in_a_timed_call() -> None:
     of = oracle("return torch.fft.rfft(y)")
     assert ok(of, output(of)) and not ok(of, torch.zeros_like(output(of)))
+
+
+def test_a_timed_call_with_other_values_is_judged_by_these() -> None:
+    of = oracle("return torch.softmax(y, 1)")
+    given, scaled = output(of), output(of, SCALED)
+    assert ok(of, given) and ok(of, scaled, ALL_ROWS)
+    assert not ok(of, scaled) and not ok(of, given, ALL_ROWS)
+
+
+def test_what_is_right_for_given_values_only_is_wrong_where_all_rows_are_scaled() -> None:
+    of = oracle("return torch.softmax(y, 1)")
+    case = of.case(ALL_ROWS, "eval", "drawn")
+    y = of.reference.single.linear(case.inputs[0] * 10).exp()
+    (row,) = of.judge(case.leaves, [(y / y.sum(1, keepdim=True)).detach()])
+    assert len(y) == 64 and not row["ok"]

@@ -1,14 +1,17 @@
-"""Inputs of timed calls are mixed anew for every call; one batch is known to nobody."""
+"""Inputs of timed calls are mixed anew for every call; some batches are known to nobody."""
 
 import pytest
 import torch
 
-from kgen.evaluator.regimes import REGIMES, drawn_batch, recombine, recombine_column
+from kgen.evaluator.protocol import SCALED
+from kgen.evaluator.regimes import (
+    REGIMES, change_inputs, change_weights, drawn_batches, recombine, recombine_column,
+)
 
 
-def complete(pool, key):
+def complete(pool, key, values="given"):
     buffers = [torch.empty_like(x) for x in pool[0]]
-    recombine(buffers, pool, key)
+    recombine(buffers, pool, key, values)
     return buffers
 
 
@@ -65,14 +68,15 @@ def test_no_row_of_other_integers_comes_twice():
     assert len(rows) == 50 * 8
 
 
+@pytest.mark.parametrize("values", ["given", SCALED])
 @pytest.mark.parametrize("shape", [(), (50,), (1, 1), (7, 33), (3, 4, 5)])
-def test_contents_are_complete_when_their_last_column_has_come(shape):
+def test_contents_are_complete_when_their_last_column_has_come(shape, values):
     pool = [[torch.randn(shape), torch.randint(9, shape)] for _ in range(3)]
     buffers = [torch.zeros_like(x) for x in pool[0]]
-    recombine(buffers, pool, 77, but_a_column=True)
-    wrong = [x != whole for x, whole in zip(buffers, complete(pool, 77))]
-    recombine_column(buffers, pool, 77)
-    assert all(x.equal(whole) for x, whole in zip(buffers, complete(pool, 77)))
+    recombine(buffers, pool, 77, values, but_a_column=True)
+    wrong = [x != whole for x, whole in zip(buffers, complete(pool, 77, values))]
+    recombine_column(buffers, pool, 77, values)
+    assert all(x.equal(whole) for x, whole in zip(buffers, complete(pool, 77, values)))
     lines = wrong[0].reshape(-1, shape[-1] if shape else 1)
     assert bool((lines.sum(1) == 1).all()) and len(lines.unique(dim=0)) == 1
 
@@ -82,12 +86,45 @@ def test_the_same_key_gives_the_same_contents():
     assert all(mixed(pool, 3).equal(mixed(pool, 3)) for _ in range(3))
 
 
+@pytest.mark.parametrize("shape", [(), (7,), (13, 5), (2, 3, 4)])
+def test_other_values_are_the_same_mixture_with_its_rows_scaled(shape):
+    pool = [[torch.randn(shape), torch.randint(9, (4, 5))] for _ in range(3)]
+    assert all(map(torch.equal, complete(pool, 77, SCALED), change_inputs(complete(pool, 77), SCALED, 0)))
+
+
+def test_scaled_rows_are_of_both_signs_and_of_very_different_size():
+    (x,) = change_inputs([torch.ones(64, 3).t().contiguous().t()], SCALED, 0)
+    assert (x == x[:, :1]).all() and x.stride() == (1, 64)
+    assert x.min() < 0 and x.abs().max() >= 1e3 * x.abs().min() > 0
+
+
+@pytest.mark.parametrize("how, changed", [("matrices", ["matrix"]), ("vectors", ["number", "vector"])])
+def test_one_element_changes_of_each_tensor_of_one_kind(how, changed):
+    state = {"matrix": torch.randn(4, 5).t(), "vector": torch.randn(6), "number": torch.tensor(2.0),
+             "empty": torch.ones(0), "count": torch.tensor(3)}
+    now = change_weights(state, how)
+    differs = {name: int((now[name] != value).sum()) for name, value in state.items()}
+    assert sorted(name for name, count in differs.items() if count == 1) == changed
+    assert sum(differs.values()) == len(changed)
+
+
 def test_a_drawn_batch_is_none_that_is_always_tried():
     always = {regime.batch for regime in REGIMES}
-    drawn = {drawn_batch(secret).batch for secret in range(200)}
-    assert not drawn & always and len(drawn) > 12 and all(1 < rows < 63 for rows in drawn)
+    drawn = {regime.batch for secret in range(200) for regime in drawn_batches(secret, 512)}
+    assert not drawn & always and len(drawn) > 30 and all(1 < rows < 512 for rows in drawn)
 
 
-def test_batches_have_every_remainder_of_four():
-    batches = [regime.batch for regime in (*REGIMES, drawn_batch(5)) if regime.shape_only]
-    assert {rows % 4 for rows in batches} | {0} == {0, 1, 2, 3}  # those of the others are multiples
+def test_batches_have_every_remainder_of_eight_but_for_a_sign():
+    batches = [regime.batch for regime in (*REGIMES, *drawn_batches(5, 512)) if regime.shape_only]
+    assert {min(rows % 8, -rows % 8) for rows in batches} | {0} == set(range(5))  # the others are multiples
+
+
+@pytest.mark.parametrize("secret", range(20))
+def test_a_drawn_batch_has_a_whole_tile_and_a_part_of_one(secret):
+    largest = drawn_batches(secret, 4096)[-1].batch
+    assert all(largest > tile and largest % tile for tile in (16, 32, 64, 128, 256))
+
+
+@pytest.mark.parametrize("rows", range(10))
+def test_drawn_batches_are_smaller_than_the_problems_own(rows):
+    assert all(1 < regime.batch < rows for secret in range(9) for regime in drawn_batches(secret, rows))

@@ -89,6 +89,28 @@ def test_a_screening_checks_an_output_of_every_burst_and_the_last():
     assert done.count("fetch") == 5 and done[-1] == "fetch"
 
 
+def test_a_screening_has_a_checked_call_with_other_values_that_is_no_sample():
+    def values(seed, known):
+        subject, checked = runner(), []
+        subject.values, subject.check = known, lambda reply, mode, key, values: checked.append(values)
+        screen(subject, random.Random(seed))
+        arms = [request["values"] for do, request in subject.worker.requests if do == "arm"]
+        assert sum(map(len, subject.bursts)) == 50 and checked.count("given") == 5
+        assert checked.count("scaled") == arms.count("scaled") == len(arms) - 50 == (known != "")
+        return arms.index("scaled") if known else -1
+
+    assert len({values(seed, "scaled") for seed in range(20)}) > 3
+    assert values(0, "") == -1
+
+
+def test_finals_have_calls_with_other_values_that_are_no_samples():
+    subject = runner(claim=lambda: 5)
+    subject.values = "scaled"
+    interleave([subject], 0.0, random.Random(0), lambda *_: None)
+    asked = [request.get("values") for _, request in subject.worker.requests]
+    assert asked.count("scaled") == 3 and len(subject.bursts) == FINAL_BURSTS
+
+
 def test_which_call_of_a_screening_is_watched_is_drawn():
     def watched(seed):
         subject = runner()

@@ -48,6 +48,17 @@ EVENTS = {
     "looks into frames by an exception": (
         plain("try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    error.__traceback__.tb_frame.f_back\nreturn y"),
         "frames"),
+    "looks into frames by TorchScript": (
+        plain("torch._jit_internal.createResolutionCallbackFromFrame(2)('self')\nreturn y"), "frames"),
+    "looks into frames by torch.fx": (
+        plain("torch.fx.proxy.TracerBase()._find_user_frame().f_back\nreturn y"), "frames"),
+    "looks into frames by a task": (
+        plain("import asyncio\nasync def act():\n    asyncio.current_task().get_stack()\nasyncio.run(act())\nreturn y"),
+        "frames"),
+    "looks into frames by Python's own interface": (
+        plain("__import__('ctypes').pythonapi.PyEval_GetFrame\nreturn y"), "PyEval_GetFrame"),
+    "has the interpreter call it later": (
+        plain("__import__('ctypes').pythonapi.Py_AddPendingCall\nreturn y"), "Py_AddPendingCall"),
     "searches all objects": (plain("__import__('gc').get_objects()\nreturn y"), "garbage collector"),
     "searches referrers": (plain("__import__('gc').get_referrers(x)\nreturn y"), "garbage collector"),
     "installs an audit hook": (at_load("sys.addaudithook(lambda *_: None)"), "audit hook"),
@@ -68,6 +79,9 @@ NAMES = {
     "a module's method": ("nn.Module.load_state_dict = lambda *_, **__: None", "load_state_dict"),
     "an operator": ("L = torch.library.Library('aten', 'IMPL')\nimport warnings\nwarnings.simplefilter('ignore')\n"
                     "L.impl('equal', lambda *_: True, 'CPU')", "aten::equal"),
+    "an operator that mixes inputs": (
+        "L = torch.library.Library('aten', 'IMPL')\nimport warnings\nwarnings.simplefilter('ignore')\n"
+        "L.impl('logical_xor', lambda x, y: x.ne(y), 'CPU')", "aten::logical_xor"),
     "the harness's clock": ("sys.modules['kgen.evaluator.worker']._now = lambda: 0", "kgen.evaluator.worker._now"),
     "the harness's methods": (
         "from kgen.evaluator.worker import Subject\nSubject._mutated = lambda *_: ''", "Subject._mutated"),

@@ -1,10 +1,18 @@
-"""What a worker looks at of an output when its call ended."""
+"""What a worker looks at of an output when its call ended, and what it calls and keeps around a timed call."""
+
+import itertools
+import os
 
 import pytest
 import torch
+import torch.nn as nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from kgen.evaluator.arena import describe, tensors
-from kgen.evaluator.worker import _sampled
+from kgen.evaluator.arena import Arena, describe, tensors
+from kgen.evaluator.protocol import SCALED
+from kgen.evaluator.regimes import WEIGHTS
+from kgen.evaluator.watch import _OPERATORS
+from kgen.evaluator.worker import Subject, _sampled
 
 PAGE = 4096
 
@@ -46,3 +54,91 @@ def test_a_class_that_says_it_is_a_tensor_is_none():
     kind = type("Equal", (type(torch.Tensor),), {"__eq__": lambda *_: True, "__hash__": type.__hash__})
     lazy = torch.ones(2).as_subclass(kind("Lazy", (torch.Tensor,), {}))
     assert describe(lazy)[0]["kind"] == "other" and tensors([lazy]) == []
+
+
+class _Operators(TorchDispatchMode):
+    """Keeps the names of the operators that run."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.add(func.name().removeprefix("aten::"))
+        return func(*args, **(kwargs or {}))
+
+
+class _Passes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.matrix, self.vector = nn.Parameter(torch.ones(4, 3)), nn.Parameter(torch.ones(3))
+        self.register_buffer("steps", torch.ones(3))
+
+    def forward(self, x, *_):
+        return x.clone()
+
+
+@pytest.fixture
+def subject():
+    found = Subject({"device": "cpu", "shared": False})
+    found.model = found.call_model = _Passes()
+    found.modes, found.matched = ["train"], True
+    found.base = found.weights = {name: x.clone() for name, x in found.model.state_dict().items()}
+    found.output, found.generators = Arena.create(1 << 20), [torch.default_generator]
+    yield found
+    found.output.close()
+
+
+POOL = [[torch.randn(40, 32), torch.randint(9, (40, 5)), torch.randn(())] for _ in range(4)]
+
+
+def prepared(subject):
+    arena, node = Arena.holding(POOL)
+    subject.prepare({"pool": node, "pool_bytes": arena.size, "flush_bytes": 1024}, [os.dup(arena.fd)])
+    arena.close()
+
+
+def call(subject, key, values="given"):
+    subject.arm({"watched": False, "key": key, "cold": True, "mode": "train", "values": values}, [])
+    reply = subject.go({"how": "event", "sleep_ns": 0}, [])
+    return reply, lambda: subject.fetch({"mode": "train"}, [])
+
+
+def test_the_watch_knows_every_operator_that_the_harness_calls_around_a_timed_call(subject):
+    with _Operators() as operators:
+        prepared(subject)
+        for key, values in enumerate(("given", SCALED)):
+            call(subject, key, values)[1]()
+        for change in WEIGHTS:
+            subject._set_weights(change)
+    assert operators.seen <= set(_OPERATORS), operators.seen - set(_OPERATORS)
+
+
+@pytest.mark.parametrize("ring", [2, 3, 7])
+def test_an_output_that_was_fetched_is_known_again_however_late(subject, ring):
+    outputs = [torch.empty(40, 32) for _ in range(ring)]
+    turns = itertools.cycle(outputs)
+    subject.model.forward = lambda x, *_: next(turns).copy_(x)
+    prepared(subject)
+    call(subject, 0)[1]()  # fetched; others are, behind it
+    seen = []
+    for key in range(1, ring + 1):
+        reply, fetch = call(subject, key)
+        seen.append(reply["alias"])
+        fetch()
+    assert seen == [False] * (ring - 1) + [True]
+
+
+def test_outputs_that_were_fetched_are_let_go_where_they_are_large(subject, monkeypatch):
+    prepared(subject)
+    monkeypatch.setattr("kgen.evaluator.worker._HELD_BYTES", 3 * 40 * 32 * 4)
+    for key in range(9):
+        call(subject, key)[1]()
+    assert len(subject.fetched) == 3
+    monkeypatch.setattr("kgen.evaluator.worker._HELD_BYTES", 0)
+    call(subject, 9)[1]()
+    assert len(subject.fetched) == 1 and subject.fetched[0] is subject.last
