@@ -10,6 +10,7 @@ when a sum of equal terms cancels.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, Sequence
 
 import torch
@@ -20,6 +21,8 @@ EPSILON = 2.0**-23  #: of float32
 LINE_FACTOR = 3.0  #: for a row or a column
 LINE_ELEMENTS = 8  #: a shorter row or column is not judged alone: it may be small by cancellation
 LUCKY = 16.0  #: the error of a line in which fewer elements count is a matter of luck
+MOST_SCATTERED = 8.0  #: how many times more a line is allowed where errors scatter more than those of many elements
+_SAMPLE = 4096  #: elements that are looked at to see whether there are few different ones
 NOISE_SCALE = 100.0  #: at most; a long sum makes errors so much larger than one rounding behind it
 FLOOR_RMS, FLOOR_MAX = 2.0, 4.0  #: epsilons of float32, relative to the expected values
 _COARSER = 4.0  #: of a type of lower precision, this part of its epsilon counts: rounding the other way is within the floor
@@ -86,7 +89,17 @@ def _spread(values: torch.Tensor, error: torch.Tensor) -> Figures:
     """How many elements share the weight of a root mean square, over the whole and along rows and columns: the
     smaller of the expected values' number and of eager's errors'."""
     own, its = _shares(values), _shares(error)
-    return Figures(*(torch.minimum(getattr(own, f), getattr(its, f)) for f in own.__dataclass_fields__))
+    most = _different(values)
+    return Figures(*(torch.minimum(getattr(own, f), getattr(its, f)).clamp(max=most) for f in own.__dataclass_fields__))
+
+
+def _different(values: torch.Tensor) -> float:
+    """How many different values there are, as far as a sample tells: where inputs are zeros there may be few, and as few
+    different errors."""
+    flat = values.reshape(-1)
+    sample = flat[:: max(1, len(flat) // _SAMPLE)]
+    found = len(sample.unique())
+    return float(found if 2 * found < len(sample) else max(1, len(flat)))
 
 
 def _shares(x: torch.Tensor) -> Figures:
@@ -172,14 +185,23 @@ class Leaf:
         error = eager.double().sub_(values).masked_fill_(bad, 0.0)
         spread = _spread(values, error)
         own = figures(error)
-        noise = [figures(_finite(other - values).masked_fill_(bad, 0.0)) for other in noisy]
-        anchor = _with_noise(own, noise)
+        noise = [_as_large(figures(_finite(other - values).masked_fill_(bad, 0.0)), own) for other in noisy]
         leaf.eager_rms, leaf.eager_maximum = float(own.rms), float(own.maximum)
         size = figures(values.clone())
         leaf.size = float(size.rms)
         epsilon = max(EPSILON, torch.finfo(eager.dtype).eps / _COARSER)
-        leaf.anchor = _anchor(anchor, size, typical, epsilon)
-        leaf.allowed = _allowed(leaf.anchor, size, spread, 0.0 if noisy else LUCKY, epsilon)
+
+        def anchor(found: Sequence[Figures]) -> Figures:
+            return _anchor(reduce(_largest, found), size, typical, epsilon)
+
+        def allowed(anchor: Figures) -> Figures:
+            return _allowed(anchor, size, spread, 0.0 if noisy else LUCKY, epsilon)
+
+        leaf.anchor = anchor([own, *noise])
+        leaf.allowed = allowed(leaf.anchor)
+        apart = [(run, allowed(anchor([own, *(n for n in noise if n is not run)]))) for run in noise]
+        leaf.allowed = replace(leaf.allowed, rows=leaf.allowed.rows * _scatter(apart, "rows"),
+                               columns=leaf.allowed.columns * _scatter(apart, "columns"))
         if _rows_are_alike(values):
             leaf.allowed = replace(leaf.allowed, rms=torch.maximum(leaf.allowed.rms, leaf.allowed.rows.max()))
         return leaf
@@ -285,13 +307,20 @@ def _line_anchor(error: torch.Tensor, size: torch.Tensor, least: float) -> torch
     return torch.maximum(error, share * size)
 
 
-def _with_noise(own: Figures, noise: Sequence[Figures]) -> Figures:
-    """Eager's error, or where it is larger that of the noisy runs, scaled to be as large as eager's over the whole:
-    they tell where errors show, eager how large they are."""
-    for other in noise:
-        scale = (own.rms / (other.rms + TINY)).clamp(1.0, NOISE_SCALE)
-        own = _largest(own, Figures(*(getattr(other, f) * scale for f in other.__dataclass_fields__)))
-    return own
+def _as_large(noise: Figures, own: Figures) -> Figures:
+    """A noisy run's error where it is less than eager's, ``own``, scaled to be as large over the whole: it tells where
+    errors show, eager how large they are."""
+    scale = (own.rms / (noise.rms + TINY)).clamp(1.0, NOISE_SCALE)
+    return Figures(*(getattr(noise, f) * scale for f in noise.__dataclass_fields__))
+
+
+def _scatter(apart: Sequence[tuple[Figures, Figures]], lines: str) -> float:
+    """By how much more the errors of lines scatter from run to run than those of as many independent elements do: as much
+    as any noisy run would exceed the allowance that eager and the other runs alone give, 1 at least. Where a softmax all
+    but decides between two, the elements of a row share one error, which some run or other hardly has.
+    """
+    exceeded = [_worst(getattr(run, lines), getattr(allowed, lines)) for run, allowed in apart]
+    return min(max([1.0, *exceeded]), MOST_SCATTERED)
 
 
 def _allowed(anchor: Figures, size: Figures, spread: Figures, judged_from: float, epsilon: float) -> Figures:

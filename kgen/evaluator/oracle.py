@@ -157,7 +157,7 @@ class Oracle:
             eager = self.reference.eager(inputs, state, mode, case.rng)
             case.outputs, case.end = describe(list(eager))
             case.leaves = self._expect(inputs, state, mode, case.rng, eager, self._typical(regime, mode, weights),
-                                       noise=regime.batch != FULL or self.device != "cpu")
+                                       noise=(regime.values, regime.batch) != ("given", FULL) or self.device != "cpu")
             if regime.values == "non-finite":
                 self._excuse(case, state)
         except Exception as error:

@@ -41,6 +41,35 @@ def test_a_small_row_of_zeros_among_large_rows_is_refused():
     assert not expected.judge(value, Accuracy.FP32)["ok"]
 
 
+def test_a_row_whose_elements_share_one_error_is_allowed_what_such_errors_scatter():
+    """As where a softmax all but decides between two values: a run whose one error is small says little of the next."""
+    draw = torch.Generator().manual_seed(4)
+    exact = torch.randn(800, 64, dtype=torch.float64, generator=draw)
+    direction = torch.randn(800, 64, dtype=torch.float64, generator=draw)
+
+    def shared() -> torch.Tensor:
+        return exact + 1e-4 * torch.randn(800, 1, dtype=torch.float64, generator=draw) * direction
+
+    for _ in range(20):
+        expected = Leaf.within("output", exact, shared().float(), [shared() for _ in range(3)])
+        assert expected.judge(shared().float(), Accuracy.FP32)["ok"]
+        wrong = shared()
+        wrong[7] += 3e-3 * direction[7]
+        assert not expected.judge(wrong.float(), Accuracy.FP32)["ok"]
+
+
+def test_few_different_values_are_few_errors():
+    """As where inputs are zeros: every pixel of a channel is its bias, with its one error."""
+    channels = torch.rand(4, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(5)) + 0.5
+    alike, different = channels.expand(4, 400), channels * torch.linspace(1, 2, 400, dtype=torch.float64)
+
+    def used(exact: torch.Tensor) -> float:
+        expected = Leaf.within("output", exact, exact.float(), [noisy(exact, 0.1, 1).double()])
+        return expected.judge((exact * (1 + 3.5 * EPSILON)).float(), Accuracy.FP32)["used"]
+
+    assert used(alike) < 1 < used(different)
+
+
 def test_rows_that_are_all_the_same_are_judged_like_one_of_them():
     """As where inputs are zeros: an error of a softmax's sum is that of every element of every row."""
     row = torch.rand(1, 48, dtype=torch.float64, generator=torch.Generator().manual_seed(3)) + 0.5
