@@ -106,7 +106,7 @@ class _Rounding(TorchDispatchMode):
             x = torch.view_as_real(x)
         if x.dtype == torch.float64 and x.numel():
             uniform = torch.rand(x.shape, dtype=torch.float32, device=x.device, generator=self._noise)
-            x.addcmul_(x, uniform.sub_(0.5).double(), value=2 * EPSILON)
+            x.mul_(uniform.sub_(0.5).double().mul_(2 * EPSILON).add_(1.0))  # an infinity stays one
         return x
 
 

@@ -1,11 +1,13 @@
 """Problems of other kinds: random operators, several outputs, integer and non-contiguous inputs, no batch."""
 
 import pytest
+import torch
 
 from kgen.candidate import Candidate
 from kgen.evaluator.protocol import Accuracy, Status
 from kgen.errors import DeviceError, ProblemError
-from kgen.problem import read_problem
+from kgen.evaluator.reference import Reference
+from kgen.problem import Problem, load, read_problem
 
 HEAD = "import torch\nimport torch.nn as nn\n\n"
 
@@ -226,3 +228,20 @@ def test_a_problem_that_is_wrong_itself_is_said_so(on, before, after):
 def test_tf32_is_refused_on_the_cpu(on):
     with pytest.raises(DeviceError, match="tf32"):
         on(RELU, Accuracy.TF32)
+
+
+def test_rounding_leaves_infinities_as_they_are() -> None:
+    """A mask of minus infinities would make everything behind it NaN, and say nothing of where errors show."""
+    text = HEAD + """
+class Model(nn.Module):
+    def forward(self, x):
+        return x.masked_fill(x > 0, -torch.inf).softmax(-1)
+
+def get_inputs():
+    return [torch.randn(8, 16)]
+"""
+    reference = Reference(load(Problem("masked", "masked.py", text)), "cpu", 0)
+    x = torch.randn(8, 16)
+    exact, noisy = (reference.exact([x], {}, "eval", 0, noise=noise)[0] for noise in (False, True))
+    assert noisy.isfinite().all() and not torch.equal(noisy, exact)
+    assert torch.allclose(noisy, exact, rtol=1e-5)
