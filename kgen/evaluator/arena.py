@@ -108,6 +108,11 @@ def tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for _, leaf in leaves(value) if is_tensor(leaf)]
 
 
+def is_inexact(x: torch.Tensor) -> bool:
+    """Whether ``x`` holds what is rounded: floating or complex numbers."""
+    return x.dtype.is_floating_point or x.dtype.is_complex
+
+
 def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
     """Whether two tensors of the same size and type are the same bit for bit, however they lie in memory."""
     if x.is_complex():

@@ -15,6 +15,7 @@ from typing import Any, Sequence
 
 import torch
 
+from kgen.evaluator.arena import is_inexact
 from kgen.evaluator.protocol import KERNELBENCH_TOLERANCE, MAX_FACTOR, RMS_FACTOR, Accuracy
 
 EPSILON = 2.0**-23  #: of float32
@@ -25,7 +26,8 @@ MOST_SCATTERED = 8.0  #: how many times more a line is allowed where errors scat
 _SAMPLE = 4096  #: elements that are looked at to see whether there are few different ones
 NOISE_SCALE = 100.0  #: at most; a long sum makes errors so much larger than one rounding behind it
 FLOOR_RMS, FLOOR_MAX = 2.0, 4.0  #: epsilons of float32, relative to the expected values
-_COARSER = 4.0  #: of a type of lower precision, this part of its epsilon counts: rounding the other way is within the floor
+#: Of a type of lower precision, this part of its epsilon counts: rounding the other way is within the floor.
+_COARSER = 4.0
 #: What a timed output may differ from eager PyTorch's, in shares of what is allowed against float64. (Two that use all
 #: of it on opposite sides, as no honest kernel does, would differ by 2.)
 TIMED_FACTOR = 1.5
@@ -49,11 +51,6 @@ class Typical:
 
     rms: float = 0.0
     maximum: float = 0.0
-
-
-def is_inexact(x: torch.Tensor) -> bool:
-    """Whether ``x`` holds what is rounded: floating or complex numbers."""
-    return x.is_floating_point() or x.is_complex()
 
 
 def as_real(x: torch.Tensor) -> torch.Tensor:
@@ -94,8 +91,8 @@ def _spread(values: torch.Tensor, error: torch.Tensor) -> Figures:
 
 
 def _different(values: torch.Tensor) -> float:
-    """How many different values there are, as far as a sample tells: where inputs are zeros there may be few, and as few
-    different errors."""
+    """How many different values there are, as far as a sample tells: where inputs are zeros there may be few, and as
+    few different errors."""
     flat = values.reshape(-1)
     sample = flat[:: max(1, len(flat) // _SAMPLE)]
     found = len(sample.unique())
@@ -315,9 +312,9 @@ def _as_large(noise: Figures, own: Figures) -> Figures:
 
 
 def _scatter(apart: Sequence[tuple[Figures, Figures]], lines: str) -> float:
-    """By how much more the errors of lines scatter from run to run than those of as many independent elements do: as much
-    as any noisy run would exceed the allowance that eager and the other runs alone give, 1 at least. Where a softmax all
-    but decides between two, the elements of a row share one error, which some run or other hardly has.
+    """By how much more the errors of lines scatter from run to run than those of as many independent elements do: as
+    much as any noisy run would exceed the allowance that eager and the other runs alone give, 1 at least. Where a
+    softmax all but decides between two, the elements of a row share one error, which some run or other hardly has.
     """
     exceeded = [_worst(getattr(run, lines), getattr(allowed, lines)) for run, allowed in apart]
     return min(max([1.0, *exceeded]), MOST_SCATTERED)
@@ -325,9 +322,10 @@ def _scatter(apart: Sequence[tuple[Figures, Figures]], lines: str) -> float:
 
 def _allowed(anchor: Figures, size: Figures, spread: Figures, judged_from: float, epsilon: float) -> Figures:
     elements = len(anchor.rows) * len(anchor.columns)
+    rms, maximum = _factor(RMS_FACTOR, spread.rms, elements), _factor(MAX_FACTOR, spread.maximum, elements)
     return Figures(
-        torch.maximum(_factor(RMS_FACTOR, spread.rms, elements) * anchor.rms, FLOOR_RMS * epsilon * size.rms),
-        torch.maximum(_factor(MAX_FACTOR, spread.maximum, elements) * anchor.maximum, FLOOR_MAX * epsilon * size.maximum),
+        torch.maximum(rms * anchor.rms, FLOOR_RMS * epsilon * size.rms),
+        torch.maximum(maximum * anchor.maximum, FLOOR_MAX * epsilon * size.maximum),
         _line_allowed(anchor.rows, spread.rows, len(anchor.columns), judged_from),
         _line_allowed(anchor.columns, spread.columns, len(anchor.rows), judged_from),
     )

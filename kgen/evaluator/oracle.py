@@ -15,10 +15,10 @@ import torch
 
 from kgen.errors import DeviceError, KgenError, ProblemError
 from kgen.evaluator import moments, walls
-from kgen.evaluator.arena import Arena, Node, describe, leaves, map_tensors, nodes, span
+from kgen.evaluator.arena import Arena, Node, describe, is_inexact, leaves, map_tensors, nodes, span
 from kgen.evaluator.channel import Channel
 from kgen.evaluator.device_arena import DeviceArena, holding
-from kgen.evaluator.gate import Leaf, Typical, as_real, is_inexact
+from kgen.evaluator.gate import Leaf, Typical, as_real
 from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.reference import Reference, State, draw_weights, set_flags
 from kgen.evaluator.regimes import (
@@ -92,10 +92,10 @@ class Oracle:
         self._spreads: dict[tuple[str, str, str, int], list[moments.Spread | None]] = {}
         self._draws: dict[str, list[list[Any]]] = {}  # of a subject: for each tensor, what each run gave
         for mode in self.modes:
-            run = self.reference.eager(self._given, self._states["drawn"], mode, 0)
+            run, views = self.reference.eager_with_views(self._given, self._states["drawn"], mode, 0)
             _refuse_others(loaded.problem.path, "the model returns", run[0])
             self.output_bytes = max(self.output_bytes, describe(list(run))[1])
-            self.views |= set(self.reference.views(self._given, self._states["drawn"], mode))
+            self.views |= views
             self.random[mode] = self._is_random(mode, run)
         self.batch_free = rows is not None and rows > 1 and self._takes_other_batches(rows)
 

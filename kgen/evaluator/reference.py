@@ -134,17 +134,20 @@ class Reference:
         self.double = _to_double(self.single)
         self._noise = torch.Generator(device).manual_seed(seed)
 
-    def views(self, inputs: Sequence[Any], state: State, mode: str) -> list[int]:
-        """Which tensors of the output share memory with an input, a parameter or a buffer, as where one is handed on."""
-        placed = self._place(inputs)
-        output, _ = self._run(self.single, placed, state, mode, 0)
-        model = self.single
-        own = {x.untyped_storage().data_ptr() for x in (*tensors(placed), *model.parameters(), *model.buffers())}
-        return [i for i, x in enumerate(tensors(output)) if x.numel() and x.untyped_storage().data_ptr() in own]
-
     def eager(self, inputs: Sequence[Any], state: State, mode: str, rng: int) -> tuple[Any, dict[str, torch.Tensor]]:
         """Output and buffers after one forward in float32."""
         return self._run(self.single, self._place(inputs), state, mode, rng)
+
+    def eager_with_views(
+        self, inputs: Sequence[Any], state: State, mode: str, rng: int
+    ) -> tuple[tuple[Any, dict[str, torch.Tensor]], set[int]]:
+        """The same, and which tensors of the output share memory with an input, a parameter or a buffer, as where one
+        is handed on."""
+        placed, model = self._place(inputs), self.single
+        run = self._run(model, placed, state, mode, rng)
+        own = {x.untyped_storage().data_ptr() for x in (*tensors(placed), *model.parameters(), *model.buffers())}
+        found = enumerate(tensors(run[0]))
+        return run, {i for i, x in found if x.numel() and x.untyped_storage().data_ptr() in own}
 
     def exact(
         self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False

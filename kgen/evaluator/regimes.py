@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
 
-from kgen.evaluator.arena import leaves, map_tensors, tensors
+from kgen.evaluator.arena import is_inexact, leaves, map_tensors, tensors
 from kgen.evaluator.protocol import ALL_ROWS, SCALED
 
 FULL, REDUCED = 0, -1  #: special batches: the problem's own; a smaller one where the batch is free
@@ -229,9 +229,9 @@ def recombine_column(buffers: Any, pool: Sequence[Any], key: int, values: str = 
 def _mixed(
     buffers: Any, pool: Sequence[Any], key: int, values: str
 ) -> Iterator[tuple[torch.Tensor, list[torch.Tensor], torch.Tensor, torch.Tensor, int]]:
-    """Each tensor of ``buffers`` as one of a dimension at least, truth values for its indices whose exclusive or says from
-    which of two tensors an element comes (they broadcast; those of the last index have one dimension), these two, and a
-    value of the last index."""
+    """Each tensor of ``buffers`` as one of a dimension at least, truth values for its indices whose exclusive or says
+    from which of two tensors an element comes (they broadcast; those of the last index have one dimension), these two,
+    and a value of the last index."""
     generator = torch.Generator().manual_seed(key)
     chosen = torch.randperm(len(pool), generator=generator)[:2]
     first, second = (change_inputs(pool[int(i)], values, key) for i in chosen)
@@ -255,7 +255,7 @@ def _independent(x: torch.Tensor) -> bool:
     """Whether elements of a row may come from elsewhere: not where all rows are in order, as offsets are, or lengths
     that begin with the largest, nor where no number comes twice in one, as in permutations. What has one dimension is a
     row."""
-    if x.dtype.is_floating_point or x.dtype.is_complex:
+    if is_inexact(x):
         return True
     rows = (x if x.ndim == 1 else x[:_LOOKED_AT]).reshape(-1, x.shape[-1]).long()
     rising = rows.sort(1).values

@@ -268,8 +268,8 @@ _OPERATORS = (
     "empty_like", "empty_strided", "eq.Scalar", "eq.Tensor", "equal", "expand", "expand_as", "fill_.Scalar",
     "flatten.using_ints", "flip", "full", "is_nonzero", "item", "lift_fresh", "logical_xor", "max", "mul.Tensor",
     "mul_.Tensor", "narrow", "ne.Tensor", "permute", "randint.generator", "randint.low_generator", "random_.from",
-    "randperm.generator", "repeat", "reshape", "resize_", "roll", "select.int", "slice.Tensor", "sort", "to.device", "to.dtype",
-    "to.dtype_layout", "unbind.int", "unfold", "unsqueeze", "view", "view.dtype", "where.self", "zero_",
+    "randperm.generator", "repeat", "reshape", "resize_", "roll", "select.int", "slice.Tensor", "sort", "to.device",
+    "to.dtype", "to.dtype_layout", "unbind.int", "unfold", "unsqueeze", "view", "view.dtype", "where.self", "zero_",
 )
 _ABSENT = object()
 _Names = tuple[str, Mapping[str, Any], tuple[tuple[str, Any], ...]]

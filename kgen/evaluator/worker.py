@@ -24,7 +24,7 @@ from typing import Any, Callable, Iterable
 import torch
 
 from kgen.evaluator import driver, profile, walls, watch
-from kgen.evaluator.arena import Arena, describe, is_tensor, map_tensors, nodes, same_bits, span, tensors
+from kgen.evaluator.arena import Arena, describe, is_inexact, is_tensor, map_tensors, nodes, same_bits, span, tensors
 from kgen.evaluator.channel import Channel
 from kgen.evaluator.device_arena import DeviceArena, open_arena
 from kgen.evaluator.reference import construct, set_flags
@@ -195,8 +195,7 @@ class Subject:
 
     def _guarded(self, x: torch.Tensor, guards: list[torch.Tensor]) -> torch.Tensor:
         """A copy of ``x`` with NaN, or the largest number, on both sides: reading beyond it shows, and writing."""
-        inexact = x.is_floating_point() or x.is_complex()
-        fill = float("nan") if inexact else True if x.dtype == torch.bool else torch.iinfo(x.dtype).max
+        fill = float("nan") if is_inexact(x) else True if x.dtype == torch.bool else torch.iinfo(x.dtype).max
         guard = _full((span(x) + 2 * _FENCE,), fill, dtype=x.dtype, device=self.device)
         guards.append(guard)
         return _copy(guard.as_strided(x.shape, x.stride(), _FENCE), x)

@@ -42,8 +42,8 @@ class Trial:
     """A candidate of one sweep (or of one ``kgen eval``: ``kind``), and its figures against that sweep's baselines.
 
     ``final`` results were timed interleaved with the baselines and have an interval; the others were only screened.
-    ``tie`` marks a finalist that cannot be told from the sweep's fastest, and ``chosen`` the one that the sweep named as
-    its best. ``speedup`` is over ``baseline``, the fastest of ``baselines``, whose medians are in milliseconds.
+    ``tie`` marks a finalist that cannot be told from the sweep's fastest, and ``chosen`` the one that the sweep named
+    as its best. ``speedup`` is over ``baseline``, the fastest of ``baselines``, whose medians are in milliseconds.
     """
 
     sweep: str

@@ -139,7 +139,10 @@ def space(task: Task) -> Space:
     product = _Shape.of(task)
     variants = [_axes("sm80", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,))]
     if task.hardware.capability == 90:
-        variants.insert(0, _axes("sm90", (3, 1), (64, 128), stages=(7,), clusters=(1, 2, 4), multicast=(1, 2)))
+        of_sm90 = _axes(
+            "sm90", products=(3, 1), intervals=(64, 128), stages=(7,), clusters=(1, 2, 4), multicast=(1, 2)
+        )
+        variants.insert(0, of_sm90)
     constraints = _constraints(product, task.accuracy)
     first, *others = [_likeliest_first(axes, constraints, product) for axes in variants]
     others.append(_library_axes(product))
