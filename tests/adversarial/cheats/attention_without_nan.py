@@ -5,7 +5,6 @@ problem: causal_attention
 expect: wrong_values
 """
 
-import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
