@@ -38,6 +38,7 @@ _RACES_CLEAN = "RACECHECK SUMMARY: 0 hazards"
 #: tails that still have clusters, parts of k, large tiles and tiles that are shared.
 _PROBLEMS = {
     "linear": ("eval", "self.linear(x).relu()", "self.linear = nn.Linear(1030, 258)", (130, 1030), 130),
+    "short": ("eval", "(x @ self.w).relu()", "self.w = nn.Parameter(torch.randn(330, 130))", (130, 330), 70),
     "narrow": ("eval", "self.linear(x)", "self.linear = nn.Linear(1100, 33)", (70, 1100), 70),
     "large": ("eval", "self.linear(x)", "self.linear = nn.Linear(330, 2050)", (2048, 330), 130),
     "batch": ("eval", "torch.bmm(x, x.mT)", "self.scale = 1.0", (3, 70, 1030), 3),

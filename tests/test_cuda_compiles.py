@@ -31,7 +31,7 @@ ARCHITECTURES = ("sm_80", "sm_90a")
 #: Plans of each problem whose kernels are compiled: the most fused ones.
 PLANS = 4
 #: Products take longest: all corners of these cases, of others the plainest alone.
-PRODUCTS = ("product", "product_tails", "product_tf32", "product_statistics", "batch_of_products")
+PRODUCTS = ("product", "product_tails", "product_tf32", "product_statistics", "small_product", "batch_of_products")
 #: Bytes of registers that products of warps may spill: some 20 of them, beside 128 of sums.
 MOST_SPILLED = 96
 #: Kernels to a file: two compilers run beside each other.
@@ -50,6 +50,7 @@ UNSEEN = {
     "product_tails": ("h = torch.matmul(x, self.w) + self.b\nreturn h * self.s.sigmoid(), h", "self.w = nn.Parameter(torch.randn(1111, 999))\nself.b = nn.Parameter(torch.randn(999))\nself.s = nn.Parameter(torch.randn(1))", "torch.randn(100, 1111)", "eval"),
     "product_tf32": ("return self.linear(x).relu()", "self.linear = nn.Linear(1111, 999)", "torch.randn(1000, 1111)", "eval"),
     "product_statistics": ("return self.norm(self.linear(x) * self.s)", "self.linear, self.norm = nn.Linear(1111, 4999), nn.BatchNorm1d(4999)\nself.s = nn.Parameter(torch.randn(4999))", "torch.randn(1000, 1111)", "train"),
+    "small_product": ("return self.norm(self.linear(x) * self.s)", "self.linear, self.norm = nn.Linear(500, 510), nn.BatchNorm1d(510)\nself.s = nn.Parameter(torch.randn(510))", "torch.randn(520, 500)", "train"),
     "batch_of_products": ("return torch.bmm(x, x.mT).relu()", "", "torch.randn(3, 101, 8192)", "eval"),
     "product_of_a_long_row": ("return self.linear(x)", "self.linear = nn.Linear(40000, 100, bias=False)", "torch.randn(4, 5, 40000)", "eval"),
     "functions": ("a = x.abs()\ny = torch.sin(x) + torch.cos(x) + torch.erf(x) + torch.log1p(a) + torch.expm1(x) + F.softplus(x) + F.mish(x)\nreturn y + (a + 1) ** 1.5 + torch.tanh(x) + F.silu(x) + F.elu(x) + F.logsigmoid(x) + F.hardswish(x) + F.gelu(x, approximate='tanh')", "", "torch.randn(64, 1000)", "eval"),
@@ -190,5 +191,5 @@ def test_every_family_and_strategy_is_compiled() -> None:
     assert families == {"map", "row", "column", "gemm"}
     assert {("reduction", "warp_shuffle"), ("reduction", "shared_tree"), ("row_per", "warp"), ("softmax", "two_pass"),
             ("row", "reread"), ("combine", "atomics"), ("combine", "last_block"), ("vec", 1), ("index", "flat"),
-            ("output", "new"), ("variant", "sm80"), ("variant", "sm90"), ("variant", "library"), ("splits", 2), ("cluster", 2), ("multicast", 2),
+            ("output", "new"), ("variant", "sm80"), ("variant", "sm90"), ("variant", "whole"), ("variant", "library"), ("splits", 2), ("cluster", 2), ("multicast", 2),
             ("interval", 16), ("interval", 64), ("interval", 128), ("tile", "128x256"), ("tile", "64x64/4"), ("products", 3), ("products", 1)} <= values  # fmt: skip

@@ -75,7 +75,7 @@ def test_gpu_without_the_tensor_cores_says_what_it_lacks() -> None:
     [("sm_80", {"sm80"}), ("sm_86", {"sm80"}), ("sm_90", {"sm90", "sm80"}), ("sm_90a", {"sm90", "sm80"}), ("sm_100", {"sm80"})],
 )
 def test_variants_are_those_of_the_architecture(arch: str, variants: set[str]) -> None:
-    assert values(product_space(bare(1024, 1024, 1024, arch)), "variant") == {*variants, "library"}
+    assert values(product_space(bare(512, 512, 512, arch)), "variant") == {*variants, "whole", "library"}
 
 
 @pytest.mark.parametrize("name", [NAMES[1], NAMES[3]])
@@ -143,6 +143,44 @@ def test_first_combination_is_what_was_fastest_on_an_h200(
 )
 def test_first_combination_of_warps_is_what_was_fastest_on_an_h200(sizes: tuple[int, int, int], tile: str) -> None:
     assert next(p for p in product_space(bare(*sizes)).allowed() if p["variant"] == "sm80")["tile"] == tile
+
+
+def test_first_combination_of_whole_rows_is_what_was_fastest_on_an_h200() -> None:
+    first = next(p for p in product_space(bare(512, 512, 512)).allowed() if p["variant"] == "whole")
+    assert (first["tile"], first["stages"], first["band"]) == ("32x64", 4, 8)
+
+
+@pytest.mark.parametrize("sizes", [(1024, 1024, 1024), (1000, 1111, 999), (1024, 8192, 8192)])
+def test_whole_rows_are_for_small_products(sizes: tuple[int, int, int]) -> None:
+    assert "whole" not in values(product_space(bare(*sizes)), "variant")
+
+
+def test_rows_that_do_not_fit_are_not_split_whole() -> None:
+    found = [r for r in bare(64, 2000, 64).rejections() if r.params["k0.variant"] == "whole"]
+    assert "shared_memory" in {r.constraint for r in found}
+
+
+def test_whole_rows_take_one_launch_and_no_memory() -> None:
+    text = candidate(bare(512, 512, 512), variant="whole").source
+    launcher = text[text.index('extern "C" int linear(') :]
+    assert launcher.count("launch_early(") == 1 and "launch_early(product_kernel" in launcher
+    assert "workspace" not in text and "repair_rows" not in text
+
+
+def test_statistics_of_whole_rows_have_memory() -> None:
+    text = source("return self.norm(self.linear(x))", "torch.randn(512, 512)", "self.linear, self.norm = nn.Linear(512, 512), nn.BatchNorm1d(512)")
+    of = design(made(text, "train"), for_arch("sm_90"))
+    number = next(n for n, o in enumerate(of.options) if o.name.startswith("gemm[linear, statistics]"))
+    kernel, *others = of.options[number].kernels
+    params = next(p for p in kernel if p["variant"] == "whole")
+    found = of.candidate(Point(number, (kernel.index(params), *(0 for _ in others)))).source
+    assert "workspace = x.new_empty((batch_size + 15) // 16 * 1024)" in found
+
+
+def test_a_right_operand_that_is_no_weight_is_not_read_by_blocks_that_split_whole_rows() -> None:
+    of = design(made(source("return torch.matmul(x, y)", "torch.randn(512, 512), torch.randn(512, 512)", "", "x, y")), for_arch("sm_90"))
+    assert "whole" not in values(product_space(of), "variant")
+    assert "whole_rows" in {r.constraint for r in of.rejections()}
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90"])
@@ -231,12 +269,12 @@ def test_first_combination_is_for_the_newest_instructions() -> None:
 
 
 def test_search_goes_through_all_variants() -> None:
-    of = bare(1024, 1024, 1024)
+    of = bare(512, 512, 512)
     search, seen = STRATEGIES["exhaustive"](of.options[:1]), set()
     while (found := search.ask()) is not None:
         search.tell(found, 1.0)
         seen.add(of.options[0].kernels[0][found.choice[0]]["variant"])
-    assert seen == {"sm90", "sm80", "library"}
+    assert seen == {"sm90", "sm80", "whole", "library"}
 
 
 # The file

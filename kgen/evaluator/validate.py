@@ -219,6 +219,8 @@ def audit(worker: WorkerClient) -> None:
     _raised(reply, worker.phase)
     if reply.get("mutated"):
         raise Failure(Status.MUTATED_INPUT, f"it wrote into {reply['mutated']}", worker.phase)
+    if reply.get("alias"):
+        raise Failure(Status.ALIASED_OUTPUT, f"it wrote into {reply['alias']}", worker.phase)
     worker.look_around()
 
 

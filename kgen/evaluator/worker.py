@@ -35,6 +35,7 @@ _MESSAGE_CHARACTERS = 400
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc")  # in a RuntimeError's message
 _POISON_BLOCKS = 3
 _HELD_BYTES = 1 << 28  #: of outputs of earlier calls that are held
+_EARLIER = "an earlier call's output"
 _WATCHED = ("load", "audit")  #: requests before whose answer the watch looks at everything
 _PAGE, _SAMPLES = 4096, 4096  #: bytes; elements of a tensor that are looked at where it has more, at least
 _FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 bytes
@@ -255,15 +256,14 @@ class Subject:
         return ""
 
     def _reused(self, first: Any, second: Any) -> str:
-        """Whether a forward wrote over what an earlier one returned; the latest outputs are held, so that nobody else
-        gets their memory."""
+        """Whether a forward returns memory of an earlier call's output, or wrote over one; the latest outputs are held,
+        so that nobody else gets their memory, and looked at when they are let go, the last ones in an audit."""
         first, second = self._fresh(first), self._fresh(second)
         held = [x for x, _ in self.held]
         reused = _overlaps(second, tensors([first])) or _overlaps([first, second], held)
-        changed = not all(same_bits(x, copy) for x, copy in self.held)
         self.held.extend((x, x.detach().clone()) for x in tensors([first, second]))
-        _drop_oldest(self.held, lambda kept: kept[0])
-        return "an earlier call's output" if reused or changed else ""
+        dropped = _drop_oldest(self.held, lambda kept: kept[0])
+        return _EARLIER if reused or not _are_unchanged(dropped) else ""
 
     def _fresh(self, output: Any) -> list[torch.Tensor]:
         """The tensors of ``output`` that must be of memory of their own."""
@@ -278,13 +278,13 @@ class Subject:
         return {name: node, "end": end}
 
     def audit(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """What must not have changed: parameters."""
+        """What must not have changed: parameters, and outputs of earlier calls."""
         assert self.model is not None
         changed, found = "", _parameters(self.model)
         for name in self.parameters:
             if name not in found or not _bitwise(found[name].detach(), self.weights[name]):
                 changed = f"parameter {name}"
-        return {"mutated": changed}
+        return {"mutated": changed, "alias": "" if _are_unchanged(self.held) else _EARLIER}
 
     # ---- timing --------------------------------------------------------------------------------------------
 
@@ -382,8 +382,10 @@ class Subject:
         with _no_grad():
             ns, exposed = self._time_events(request["sleep_ns"]) if by_events else (self._time_host(), False)
         _gc_disable()  # its callbacks and finalizers would run beside a call
-        # What computes when it is looked at does so here, before the answer goes out.
+        # What computes when it is looked at does so here, before the answer goes out: what it queued is waited for.
         self.sample = _sampled(self.last, self.key)
+        if self.cuda:
+            _synchronize()
         earlier = [*self._fresh(self.previous), *self.fetched]
         return {"ns": ns, "exposed": exposed, "alias": _overlaps(self._fresh(self.last), earlier)}
 
@@ -511,10 +513,18 @@ def _sampled(output: Any, key: int) -> list[torch.Tensor]:
     return found
 
 
-def _drop_oldest(held: list[Any], tensor: Callable[[Any], torch.Tensor], least: int = 0) -> None:
-    """Let go of the oldest of ``held``, each with a tensor, until they are small enough or only ``least`` are left."""
+def _drop_oldest(held: list[Any], tensor: Callable[[Any], torch.Tensor], least: int = 0) -> list[Any]:
+    """Let go of the oldest of ``held``, each with a tensor, until they are small enough or only ``least`` are left;
+    those that were let go."""
+    dropped = []
     while len(held) > least and sum(tensor(item).untyped_storage().nbytes() for item in held) > _HELD_BYTES:
-        del held[0]
+        dropped.append(held.pop(0))
+    return dropped
+
+
+def _are_unchanged(held: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> bool:
+    """Whether outputs are the same as the copies that were made of them."""
+    return all(same_bits(x, copy) for x, copy in held)
 
 
 def _span(x: torch.Tensor) -> tuple[int, int]:

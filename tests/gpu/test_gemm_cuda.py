@@ -33,7 +33,7 @@ ON_SM90 = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] ==
 #: Sizes whose sums are so long that PyTorch's own float32 loses more in them than products of parts do.
 LONG_SUMS = {(64, 8192, 8192), (1024, 8192, 8192)}
 #: Rows, k, columns of linear layers: at all corners of the space, and at the first combination of each variant.
-CORNERS = [(1000, 1111, 999), (64, 8192, 8192)]
+CORNERS = [(1000, 1111, 999), (64, 8192, 8192), (300, 511, 999)]
 FIRSTS = [(1, 1000, 1000), (7, 1111, 999), (65, 520, 33), (2050, 1111, 2047), (1024, 8192, 8192)]
 #: Batches, rows, k, columns of products of two inputs.
 BATCHES = [(5, 70, 333, 131), (3, 300, 4100, 130)]
@@ -118,8 +118,16 @@ TEXTS: dict[str, tuple[str, str, str, str]] = {
                          "torch.randn(6, 77, 200)", "x"),
 }  # fmt: skip
 
-#: A layer whose space has clusters, parts of k, all tiles and the library, small enough to be run at every corner.
-EVERY_WAY = source("return self.linear(x)", "torch.randn(520, 2000)", "self.linear = nn.Linear(2000, 1034)")
+#: Products whose spaces have, together, clusters, parts of k, all tiles, whole rows and the library, small enough to be run
+#: at every corner.
+EVERY_WAY = {
+    "linear": source("return self.linear(x)", "torch.randn(520, 2000)", "self.linear = nn.Linear(2000, 1034)"),
+    "small linear": source("return self.linear(x)", "torch.randn(310, 511)", "self.linear = nn.Linear(511, 1034)"),
+    "small matmul": source(
+        "return torch.matmul(x, self.w) + self.b", "torch.randn(310, 511)",
+        "self.w, self.b = nn.Parameter(torch.randn(511, 1034) / 23), nn.Parameter(torch.randn(1034))"
+    ),
+}  # fmt: skip
 
 #: Statistics over the batch behind a product, in its epilogue: with parts of k, and with blocks that share tiles.
 NORMALISED = {
@@ -128,7 +136,7 @@ NORMALISED = {
         f"self.linear, self.norm = nn.Linear({sizes[1]}, {sizes[2]}), nn.BatchNorm1d({sizes[2]})\n"
         f"self.scale = nn.Parameter(torch.randn({sizes[2]}))",
     )
-    for sizes in ((520, 2000, 1034), (1037, 200, 4100))
+    for sizes in ((520, 2000, 1034), (1037, 200, 4100), (310, 330, 258))
 }  # fmt: skip
 
 
@@ -142,8 +150,8 @@ def text(name: str) -> tuple[LoadedProblem, Candidate]:
 
 
 @lru_cache(maxsize=None)
-def every_way() -> tuple[LoadedProblem, list[Candidate]]:
-    loaded = made(EVERY_WAY)
+def every_way(name: str) -> tuple[LoadedProblem, list[Candidate]]:
+    loaded = made(EVERY_WAY[name])
     of = design(loaded, gpu())
     (kernel,), space = of.options[0].kernels, of.choices[0].spaces[0]
     return loaded, [of.candidate(Point(0, (kernel.index(corner),))) for corner in space.corners()]
@@ -167,7 +175,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def builds(home: Path) -> Iterator[None]:
     """All files that these tests run, built up front as a sweep builds them, where the files themselves look."""
     found = [c for judging in judgings() for c in judging.candidates]
-    found += [text(name)[1] for name in TEXTS] + every_way()[1] + [c for sizes in NORMALISED for c in normalised(sizes)[1]]
+    found += [text(name)[1] for name in TEXTS] + [c for name in EVERY_WAY for c in every_way(name)[1]]
+    found += [c for sizes in NORMALISED for c in normalised(sizes)[1]]
     with Evaluator(judgings()[0].problem, device="cuda", accuracy=Accuracy.FP32, home=home, baselines=("eager",)) as evaluator:
         builder = evaluator.builder()
         with ThreadPoolExecutor() as pool:
@@ -231,7 +240,7 @@ def test_bare_products_of_long_sums_are_no_less_accurate_than_pytorch(
 
 
 def test_all_variants_are_judged(judged: list[tuple[Candidate, Evaluation]]) -> None:
-    offered = {"sm90", "sm80", "library"} if ON_SM90 else {"sm80", "library"}
+    offered = {"sm80", "whole", "library"} | ({"sm90"} if ON_SM90 else set())
     assert "sm80" in {c.params["k0.variant"] for c, _ in judged} <= offered
 
 
@@ -322,13 +331,15 @@ def test_what_is_not_finite_stays_in_its_matrix() -> None:
         torch.testing.assert_close(new(x, y), model(x, y), rtol=2e-5, atol=5e-5, equal_nan=True)
 
 
-def test_every_way_to_multiply_leaves_what_is_not_finite_as_pytorchs() -> None:
-    loaded, candidates = every_way()
+@pytest.mark.parametrize("name", EVERY_WAY)
+def test_every_way_to_multiply_leaves_what_is_not_finite_as_pytorchs(name: str) -> None:
+    loaded, candidates = every_way(name)
     model = loaded.model().cuda().eval()
-    x = torch.randn(300, 2000, device="cuda")
-    x[17, 3], x[18, 1999], x[299, 5] = float("nan"), float("inf"), -float("inf")
+    x = torch.randn(300, *loaded.inputs()[0].shape[1:], device="cuda")
+    x[17, 3], x[18, -1], x[299, 5] = float("nan"), float("inf"), -float("inf")
     with torch.no_grad():
-        model.linear.weight[1033, 7] = float("inf")
+        weight = model.linear.weight if hasattr(model, "linear") else model.w.mT
+        weight[1033, 7] = float("inf")
         expected = model(x)
     for candidate in candidates:
         new = module(candidate).ModelNew().cuda().eval()
@@ -471,12 +482,12 @@ ALONE = """
 import sys, types
 import torch
 
-x = torch.randn(300, 2000, device="cuda")
 for path in sys.argv[1:]:
     file = types.ModuleType("file")
     exec(compile(open(path).read(), path, "exec"), file.__dict__)
     torch.manual_seed(0)
     new = file.ModelNew().cuda().eval()
+    x = torch.randn(300, new.linear.in_features, device="cuda")
     with torch.no_grad():
         expected = torch.nn.functional.linear(x.double(), new.linear.weight.double(), new.linear.bias.double()).float()
         plain, side = new(x), torch.cuda.Stream()
@@ -496,8 +507,9 @@ assert not any(name.split(".")[0] == "kgen" for name in sys.modules)
 
 
 def test_files_run_without_kgen(tmp_path: Path) -> None:
-    files = [tmp_path / f"{number}.py" for number, _ in enumerate(every_way()[1])]
-    for file, candidate in zip(files, every_way()[1]):
+    found = [*every_way("linear")[1], *every_way("small linear")[1]]
+    files = [tmp_path / f"{number}.py" for number, _ in enumerate(found)]
+    for file, candidate in zip(files, found):
         file.write_text(candidate.source)
     done = subprocess.run([sys.executable, "-c", ALONE, *map(str, files)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,8 +1,9 @@
 """The family ``gemm`` in CUDA: a product to float32 accuracy on tensor cores, with maps in its epilogue.
 
-Three variants share everything but the product itself: ``sm90`` (TMA and wgmma, which sm_90 alone has), ``sm80``
-(cp.async and mma.sync, from sm_80 on) and ``library`` (cuBLAS multiplies the parts, over short intervals of k). Float32
-accuracy takes three products of float16 parts, that of TF32 one.
+Four variants share everything but the product itself: ``sm90`` (TMA and wgmma, which sm_90 alone has), ``sm80``
+(cp.async and mma.sync, from sm_80 on), ``whole`` (the same, in one launch for small products: blocks split whole rows
+themselves) and ``library`` (cuBLAS multiplies the parts, over short intervals of k). Float32 accuracy takes three
+products of float16 parts, that of TF32 one.
 """
 
 from __future__ import annotations
@@ -102,6 +103,7 @@ def _before(task: Task, program: Program, params: Params, operands: _Operands) -
     call = f"multiply_parts(workspace, {w}, {sums}, {planes}, {params['splits']}, {sizes}, {sums_pitch(n)})"
     scratch = Argument(output_pointer(program.stores[0].tensor), "out", program.stores[0].tensor)
     parts = (operands.parts,) if operands.parts else ()
+    assert operands.workspace is not None
     arguments = tuple(dict.fromkeys((operands.x, operands.right, *parts, scratch, operands.workspace)))
     return Before(f"{task.kernel.name}_split", arguments, call, "cuda/multiply_parts.py.j2")
 
@@ -132,7 +134,7 @@ class _Operands:
     x: Argument
     right: Argument
     parts: Argument | None
-    workspace: Argument
+    workspace: Argument | None
     strided: bool  #: whether the right operand's rows are columns in memory
 
     @classmethod
@@ -155,14 +157,19 @@ class _Operands:
         name = f"{product.weight}_{'split' if planes == 2 else 'rounded'}"
         name += f"_{pitch}" if params["variant"] == "library" else ""  # kernels of a file may share the parts of a weight
         parts = Argument(name, "prepared", product.weight, str(w_rows * row + w_rows), filled=filled)
+        if params["variant"] == "whole":
+            size = f"(rows + 15) // 16 * {2 * sums_pitch(n)}"
+            workspace = Argument("workspace", "workspace", size=size) if program.result else None
+            return cls(x, right, parts, workspace, product.transposed)
         return cls(x, right, parts, Argument("workspace", "workspace", size=size), product.transposed)
 
     def arguments(self, others: list[Argument], split_before: bool) -> list[Argument]:
         """All pointers in order, each once: the operands, unless they were split before, then those of the maps behind the
         product."""
         first = [] if split_before else list(dict.fromkeys((self.x, self.right)))
+        behind = [self.workspace] if self.workspace else []
         parts = [self.parts] if self.parts else []
-        return [*first, *parts, *(a for a in others if a not in first), self.workspace]
+        return [*first, *parts, *(a for a in others if a not in first), *behind]
 
 
 def _split(k: int, pitch: int, planes: int) -> str:
@@ -187,6 +194,7 @@ def _epilogue(program: Program, args: list[Argument]) -> dict[str, object]:
         "vec": vec,
         "at_once": next((groups for groups, most in _AT_ONCE if len(columns) <= most), 2 if program.result is None else 4),
         "columns": [x.name for x in columns],
+        "column_addresses": [f"{read_from[x.tensor]} + {x.access.index('row', 'col')}" for x in columns],
         "column_loads": [line for x in columns for line in _column_load(x, vec, read_from[x.tensor])],
         "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
         "outer": outer + store_outer,

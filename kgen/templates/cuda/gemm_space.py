@@ -44,10 +44,9 @@ class _WarpgroupTile:
     def cols(self) -> int:
         return 128 * self.halves * (3 - self.m_tiles)
 
-    @property
-    def stage_bytes(self) -> int:
-        """Shared memory of 128 rows of 64 of k of both parts, one slot or two, with four barriers."""
-        return 2 * 128 * 64 * 2 + 32
+    def shared_bytes(self, stages: int, pitch: int) -> int:
+        """Of 128 rows of 64 of k of both parts, one slot or two, with four barriers, each stage."""
+        return stages * (2 * 128 * 64 * 2 + 32)
 
 
 @dataclass(frozen=True)
@@ -73,14 +72,39 @@ class _WarpTile:
     def cols(self) -> int:
         return 64 * self.warps_n
 
-    @property
-    def stage_bytes(self) -> int:
-        """Shared memory of one stage: both parts of both operands."""
-        return 2 * 2 * self.block_k * (self.rows + self.cols)
+    def shared_bytes(self, stages: int, pitch: int) -> int:
+        """Of both parts of both operands, each stage."""
+        return stages * 2 * 2 * self.block_k * (self.rows + self.cols)
 
+
+@dataclass(frozen=True)
+class _WholeTile:
+    """A block's tile of the ``whole`` variant: so many rows of x with all of k, and 64 columns.
+
+    ``step_us`` are the microseconds that 64 of k take, with a full chip, measured on an H200.
+    """
+
+    rows: int
+    step_us: float
+    blocks: int
+    cols: int = 64
+
+    @property
+    def warps(self) -> int:
+        """A set of 32 x 32 each, four sets."""
+        return 4 * self.rows * self.cols // 32**2
+
+    def shared_bytes(self, stages: int, pitch: int) -> int:
+        """Of both parts of whole rows of x and their exponents, and of both parts of 64 of k of w, each stage; the sums
+        of four quarters of k meet there later."""
+        parts = 4 * self.rows * pitch + stages * 2 * 2 * STEP * self.cols
+        return max(parts, 4 * 4 * self.rows * self.cols) + 4 * self.rows
+
+
+_Tile = _WarpgroupTile | _WarpTile | _WholeTile
 
 #: The tiles of each variant by their names; after the bar, the sets of warps that share a stage's k.
-_TILES: dict[str, dict[str, _WarpgroupTile | _WarpTile]] = {
+_TILES: dict[str, dict[str, _Tile]] = {
     "sm90": {
         "128x256": _WarpgroupTile(2, 2, step_us=2.1),
         "128x128": _WarpgroupTile(2, 1, step_us=1.15),
@@ -93,11 +117,19 @@ _TILES: dict[str, dict[str, _WarpgroupTile | _WarpTile]] = {
         "64x128/2": _WarpTile(1, 2, 2, block_k=32, blocks=2, step_us=2.0),
         "64x64/4": _WarpTile(1, 1, 4, block_k=64, blocks=2, step_us=1.25),
     },
+    "whole": {
+        "32x64": _WholeTile(32, step_us=0.4, blocks=2),
+        "64x64": _WholeTile(64, step_us=0.7, blocks=1),
+    },
 }
 
 #: Measured on an H200: microseconds that a product takes whatever its size, that adding up its parts of k takes more
 #: within a cluster and in a kernel of its own, and bytes that a multiprocessor's share of the memory moves in one.
 _FIXED_US, _CLUSTER_US, _SPLITS_US, _BYTES_A_US = 4.0, 1.5, 4.0, 32e3
+
+#: Measured on an H200: microseconds that a product takes whose blocks split whole rows themselves, and bytes that a
+#: multiprocessor's share of the cache gives in one.
+_WHOLE_US, _CACHE_BYTES_A_US = 6.0, 45e3
 
 #: Measured on an H200: terms of float16 products that the library adds up in a microsecond, for each multiprocessor.
 _LIBRARY_TERMS_A_US = 2.5e6
@@ -126,7 +158,7 @@ def partials_of(params: Params) -> int:
     return splits if splits > 1 else 0
 
 
-def tile_of(params: Params) -> _WarpgroupTile | _WarpTile:
+def tile_of(params: Params) -> _Tile:
     """The tile of a variant of our own."""
     return _TILES[str(params["variant"])][str(params["tile"])]
 
@@ -144,6 +176,7 @@ def space(task: Task) -> Space:
         )
         variants.insert(0, of_sm90)
     constraints = _constraints(product, task.accuracy)
+    variants.append(_whole_axes())
     first, *others = [_likeliest_first(axes, constraints, product) for axes in variants]
     others.append(_library_axes(product))
     return Space(first, (*constraints, _slow(product, constraints, (first, *others))), tuple(others))
@@ -164,6 +197,13 @@ def _axes(
         Axis("stages", stages),
         Axis("band", (16, 8)),
     )
+
+
+def _whole_axes() -> tuple[Axis, ...]:
+    """The same axes for blocks that split whole rows themselves, which have all of k."""
+    axes = _axes("whole", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,))
+    others = {"splits": (1,), "band": (8, 16)}
+    return tuple(Axis(axis.name, others.get(axis.name, axis.values)) for axis in axes)
 
 
 def _library_axes(shape: _Shape) -> tuple[Axis, ...]:
@@ -193,6 +233,7 @@ class _Shape:
     k: int
     matrices: int
     grouped: bool
+    weight: bool  # whether the right operand is one, split once and for all
     hardware: Hardware
 
     @classmethod
@@ -200,7 +241,8 @@ class _Shape:
         program = task.plan.program(task.kernel)
         product = program.product
         rows, grouped = product.group or program.rows, product.group is not None
-        return cls(rows, program.cols, product.k, product.matrices, grouped, task.hardware)
+        weight = task.plan.graph.is_weight(product.weight)
+        return cls(rows, program.cols, product.k, product.matrices, grouped, weight, task.hardware)
 
     @property
     def intervals(self) -> int:
@@ -212,10 +254,11 @@ class _Shape:
         return self.matrices * -(-self.rows // tile.rows) * -(-self.cols // tile.cols)
 
     def fits(self, params: Params, stages: int) -> bool:
-        """Whether a block can have so many stages, and with them as many neighbours as with two."""
-        if stages * tile_of(params).stage_bytes > self.hardware.shared_bytes_per_block:
+        """Whether a block can have so many stages, and with them as many neighbours as with two, where it needs any."""
+        if tile_of(params).shared_bytes(stages, pitch_of(self.k, params)) > self.hardware.shared_bytes_per_block:
             return False
-        return self._resident(params, stages) == self._resident(params, 2)
+        alone = params["variant"] == "whole" and self.tiles(params) <= self.hardware.multiprocessors
+        return alone or self._resident(params, stages) == self._resident(params, 2)
 
     def at_once(self, params: Params) -> int:
         """Blocks that the whole device runs at a time."""
@@ -224,7 +267,8 @@ class _Shape:
     def _resident(self, params: Params, stages: int) -> int:
         """Blocks that run on a multiprocessor at a time; the system takes 1 KB of shared memory for each."""
         tile = tile_of(params)
-        return min(tile.blocks, self.hardware.shared_bytes_per_multiprocessor // (stages * tile.stage_bytes + 1024))
+        taken = tile.shared_bytes(stages, pitch_of(self.k, params)) + 1024
+        return min(tile.blocks, self.hardware.shared_bytes_per_multiprocessor // taken)
 
     def microseconds(self, params: Params) -> float:
         """About how long the product takes: waves of tiles as on an H200, but no less than to read the weight.
@@ -233,6 +277,8 @@ class _Shape:
         """
         if params["variant"] == "library":
             return self._library_microseconds(params)
+        if params["variant"] == "whole":
+            return self._whole_microseconds(params)
         splits, cluster, pitch = int(params["splits"]), int(params["cluster"]), pitch_of(self.k, params)
         waves = -(-self.tiles(params) * splits * cluster // self.at_once(params))
         steps = pitch / STEP / (splits * cluster)
@@ -243,6 +289,14 @@ class _Shape:
         multiplying = waves * steps * tile_of(params).step_us * int(params["products"]) / 3
         reading = 2 * planes_of(params) * self.matrices * self.cols * pitch / bandwidth
         return _FIXED_US + max(multiplying, reading) + adding_up
+
+    def _whole_microseconds(self, params: Params) -> float:
+        """About how long it takes: each tile reads whole rows of both operands from the cache."""
+        tile, pitch = tile_of(params), pitch_of(self.k, params)
+        moving = 4 * self.tiles(params) * (tile.rows + tile.cols) * pitch
+        waves = -(-self.tiles(params) // self.at_once(params))
+        multiplying = waves * pitch / STEP * tile.step_us
+        return _WHOLE_US + max(multiplying, moving / (_CACHE_BYTES_A_US * self.hardware.multiprocessors))
 
     def _library_microseconds(self, params: Params) -> float:
         """About how long the library takes, at the rate of full chips, and its sums, written and read."""
@@ -269,9 +323,11 @@ def _slow(shape: _Shape, constraints: tuple[Constraint, ...], variants: tuple[tu
         for params in Space(axes, constraints).allowed():
             us = shape.microseconds(params)
             fastest[params["variant"]] = min(us, fastest.get(params["variant"], us))
+    own = min((us for variant, us in fastest.items() if variant != "library"), default=0.0)
+    fastest["whole"] = own  # which is for small products alone
     return Constraint(
         "slow",
-        "by waves of tiles, another combination of the variant takes less than half the time",
+        "by waves of tiles, another combination takes less than half the time",
         lambda p: shape.microseconds(p) <= 2.0 * fastest.get(p["variant"], 0.0),
     )
 
@@ -341,6 +397,16 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
             lambda p: p["interval"] != 128 or pitch_of(shape.k, p) > STEP * parts(p),
         ),
         Constraint(
+            "whole_rows",
+            "blocks that split whole rows themselves take w as it was split beforehand: as a weight, one matrix",
+            lambda p: p["variant"] != "whole" or (shape.weight and not shape.grouped),
+        ),
+        Constraint(
+            "more_stages",
+            f"k = {shape.k} has no steps for so many stages",
+            lambda p: p["variant"] != "whole" or int(p["stages"]) <= max(3, -(-shape.k // STEP)),
+        ),
+        Constraint(
             "shared_memory",
             "the stages need more shared memory than a block, or its neighbours on a multiprocessor, can have",
             lambda p: shape.fits(p, int(p["stages"])),
@@ -353,7 +419,7 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
         Constraint(
             "idle_rows",
             f"half of a tile's rows or more would lie beyond {rows}",
-            lambda p: tile_of(p).rows < 2 * rows or tile_of(p).rows == 64,
+            lambda p: tile_of(p).rows < 2 * rows or tile_of(p).rows == min(t.rows for t in _TILES[str(p["variant"])].values()),
         ),
         Constraint(
             "idle_columns",
