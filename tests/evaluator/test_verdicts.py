@@ -4,6 +4,7 @@ import pytest
 
 from candidates import KERNEL, plain, render
 from kgen.evaluator.protocol import Status
+from kgen.evaluator.timing import HEARING_ROUNDS, SCREEN_BURSTS
 
 TERM = "row[c] = expf(row[c] - largest);"
 
@@ -63,7 +64,7 @@ def test_a_wrong_candidate_gets_its_status_and_reason(judge, name):
 def test_an_honest_candidate_is_ok_and_timed(judge):
     evaluation = judge(render())
     assert evaluation.status is Status.OK, evaluation.reason
-    assert len(evaluation.timing.bursts) == 5
+    assert len(evaluation.timing.bursts) in (SCREEN_BURSTS, HEARING_ROUNDS)  # a busy machine may have it doubted
     assert evaluation.error_ratio < 10
     assert all(row.ok for row in evaluation.errors)
 

@@ -1,6 +1,15 @@
-// Eight columns of a row of COLS, zeros beyond its end. Rows begin at multiples of 16 bytes if COLS is a multiple of 4.
-template <int COLS>
-__device__ __forceinline__ void load_group(float (&v)[8], const float* __restrict__ row, const int col) {
+// The first column of one of the four pairs of columns that a thread has of a group of 8 THREADS columns: the eight lie side by
+// side, for loads of 16 bytes, or where rows of COLS do not begin at multiples of that, 2 THREADS apart, so that neighbours load
+// neighbours.
+template <int COLS, int THREADS>
+__device__ __forceinline__ int column_of(const int group, const int thread, const int pair) {
+    return COLS % 4 == 0 ? (group * THREADS + thread) * 8 + pair * 2 : ((group * 4 + pair) * THREADS + thread) * 2;
+}
+
+// These eight columns of a row of COLS, zeros beyond its end.
+template <int COLS, int THREADS>
+__device__ __forceinline__ void load_group(float (&v)[8], const float* __restrict__ row, const int group, const int thread) {
+    const int col = column_of<COLS, THREADS>(group, thread, 0);
     if (COLS % 4 == 0 && col + 8 <= COLS) {
         const float4 low = __ldcs(reinterpret_cast<const float4*>(row + col));
         const float4 high = __ldcs(reinterpret_cast<const float4*>(row + col + 4));
@@ -8,6 +17,10 @@ __device__ __forceinline__ void load_group(float (&v)[8], const float* __restric
         v[4] = high.x, v[5] = high.y, v[6] = high.z, v[7] = high.w;
     } else {
         #pragma unroll
-        for (int j = 0; j < 8; ++j) v[j] = col + j < COLS ? row[col + j] : 0.0f;
+        for (int pair = 0; pair < 4; ++pair) {
+            const int at = column_of<COLS, THREADS>(group, thread, pair);
+            v[2 * pair] = at < COLS ? row[at] : 0.0f;
+            v[2 * pair + 1] = at + 1 < COLS ? row[at + 1] : 0.0f;
+        }
     }
 }

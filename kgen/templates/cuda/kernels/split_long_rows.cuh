@@ -15,19 +15,19 @@ __global__ void __launch_bounds__(THREADS) split_long_kernel(
     const long long row = blockIdx.x;
     float v[8];
     unsigned largest = 0;
-    for (int col = threadIdx.x * 8; col < COLS; col += THREADS * 8) {
-        load_group<COLS>(v, in + row * COLS, col);
+    for (int group = 0; group * THREADS * 8 < COLS; ++group) {
+        load_group<COLS, THREADS>(v, in + row * COLS, group, threadIdx.x);
         #pragma unroll
         for (int j = 0; j < 8; ++j) largest = max(largest, __float_as_uint(v[j]) & 0x7fffffffu);
     }
     const int exponent = row_exponent(block_largest<THREADS>(largest));
     if (threadIdx.x == 0) exponents[row] = exponent;
     __half* high = parts + row * PITCH;
-    for (int col = threadIdx.x * 8; col < PITCH; col += THREADS * 8) {
-        load_group<COLS>(v, in + row * COLS, col);
+    for (int group = 0; group * THREADS * 8 < PITCH; ++group) {
+        load_group<COLS, THREADS>(v, in + row * COLS, group, threadIdx.x);
         #pragma unroll
         for (int j = 0; j < 8; ++j) v[j] = exponent == NOT_FINITE ? 0.0f : v[j];
-        store_parts<PARTS>(high, high + rows * PITCH, col, v, exponent == NOT_FINITE ? 0 : exponent);
+        store_parts<COLS, PITCH, THREADS, PARTS>(high, high + rows * PITCH, group, threadIdx.x, v, exponent == NOT_FINITE ? 0 : exponent);
     }
 }
 

@@ -5,7 +5,7 @@
 //     parts [PARTS, rows, PITCH]  high, then low; zeros from COLS to PITCH
 //     exponents [rows]            0 for a row of zeros; NOT_FINITE for a row with a NaN or an infinity, whose parts are zeros
 //
-// A block takes a row and keeps it in registers: thread t has the groups of eight columns t, t + THREADS, ...
+// A block takes a row and keeps it in registers, eight columns of each group to a thread.
 template <int COLS, int PITCH, int THREADS, int GROUPS, int PARTS>
 __global__ void __launch_bounds__(THREADS) split_kernel(
     const float* in, __half* __restrict__ parts, int* __restrict__ exponents, const long long rows
@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(THREADS) split_kernel(
     const long long row = blockIdx.x;
     float v[GROUPS][8];
     #pragma unroll
-    for (int g = 0; g < GROUPS; ++g) load_group<COLS>(v[g], in + row * COLS, (g * THREADS + threadIdx.x) * 8);
+    for (int g = 0; g < GROUPS; ++g) load_group<COLS, THREADS>(v[g], in + row * COLS, g, threadIdx.x);
     unsigned largest = 0;
     #pragma unroll
     for (int g = 0; g < GROUPS; ++g) {
@@ -27,11 +27,9 @@ __global__ void __launch_bounds__(THREADS) split_kernel(
     __half* high = parts + row * PITCH;
     #pragma unroll
     for (int g = 0; g < GROUPS; ++g) {
-        const int col = (g * THREADS + threadIdx.x) * 8;
-        if (col >= PITCH) break;
         #pragma unroll
         for (int j = 0; j < 8; ++j) v[g][j] = exponent == NOT_FINITE ? 0.0f : v[g][j];
-        store_parts<PARTS>(high, high + rows * PITCH, col, v[g], exponent == NOT_FINITE ? 0 : exponent);
+        store_parts<COLS, PITCH, THREADS, PARTS>(high, high + rows * PITCH, g, threadIdx.x, v[g], exponent == NOT_FINITE ? 0 : exponent);
     }
 }
 

@@ -1,24 +1,16 @@
-// Scales eight columns, in two steps where 2^exponent is beyond float32, and stores the float16 parts of each.
-template <int PARTS>
+// Splits a thread's eight columns of a group, as load_group gives them, and stores the parts in rows of PITCH.
+template <int COLS, int PITCH, int THREADS, int PARTS>
 __device__ __forceinline__ void store_parts(
-    __half* __restrict__ high_row, __half* __restrict__ low_row, const int col, const float* v, const int exponent
+    __half* high_row, __half* low_row, const int group, const int thread, const float (&v)[8], const int exponent
 ) {
-    const float first = power_of_two(min(exponent, 100));
-    float scaled[8];
-    #pragma unroll
-    for (int j = 0; j < 8; ++j) scaled[j] = v[j] * first;
-    if (exponent > 100) {
-        const float second = power_of_two(exponent - 100);
-        #pragma unroll
-        for (int j = 0; j < 8; ++j) scaled[j] *= second;
-    }
+    constexpr int TOGETHER = COLS % 4 == 0 ? 4 : 1;  // pairs of columns that lie side by side
     __half2 high[4], low[4];
+    split_group(v, exponent, high, low);
     #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-        high[j] = __floats2half2_rn(scaled[2 * j], scaled[2 * j + 1]);
-        const float2 taken = __half22float2(high[j]);
-        low[j] = __floats2half2_rn(scaled[2 * j] - taken.x, scaled[2 * j + 1] - taken.y);
+    for (int pair = 0; pair < 4; pair += TOGETHER) {
+        const int col = column_of<COLS, THREADS>(group, thread, pair);
+        if (col >= PITCH) return;
+        store_pairs<TOGETHER>(high_row + col, &high[pair]);
+        if constexpr (PARTS == 2) store_pairs<TOGETHER>(low_row + col, &low[pair]);
     }
-    *reinterpret_cast<uint4*>(high_row + col) = *reinterpret_cast<const uint4*>(high);
-    if constexpr (PARTS == 2) *reinterpret_cast<uint4*>(low_row + col) = *reinterpret_cast<const uint4*>(low);
 }

@@ -1,0 +1,18 @@
+// Scales eight elements by 2^exponent, in two steps where that is beyond float32, and splits each into two float16 parts.
+__device__ __forceinline__ void split_group(const float (&v)[8], const int exponent, __half2 (&high)[4], __half2 (&low)[4]) {
+    const float first = power_of_two(min(exponent, 100));
+    float scaled[8];
+    #pragma unroll
+    for (int j = 0; j < 8; ++j) scaled[j] = v[j] * first;
+    if (exponent > 100) {
+        const float second = power_of_two(exponent - 100);
+        #pragma unroll
+        for (int j = 0; j < 8; ++j) scaled[j] *= second;
+    }
+    #pragma unroll
+    for (int j = 0; j < 4; ++j) {
+        high[j] = __floats2half2_rn(scaled[2 * j], scaled[2 * j + 1]);
+        const float2 taken = __half22float2(high[j]);
+        low[j] = __floats2half2_rn(scaled[2 * j] - taken.x, scaled[2 * j + 1] - taken.y);
+    }
+}
