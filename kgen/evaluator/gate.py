@@ -33,6 +33,10 @@ _COARSER = 4.0
 #: of it on opposite sides, as no honest kernel does, would differ by 2.)
 TIMED_FACTOR = 1.5
 TINY = 1e-36  #: differences below this are differences between denormals
+_OF_WHOLE = ("rms", "maximum")  #: the figures of a whole tensor
+_SQUARABLE = 1e-12  #: float32 holds the squares of what is larger, and of its inverse
+#: Anchors of rows and columns that are not judged.
+_NOT_JUDGED = (torch.tensor(float("inf"), dtype=torch.float64),) * 2
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,23 @@ def figures(error: torch.Tensor) -> Figures:
     squares = as_matrix(error).square_()
     rows, columns = squares.mean(1), squares.mean(0)
     return Figures(rows.mean().sqrt(), squares.max().sqrt(), rows.sqrt_(), columns.sqrt_())
+
+
+def _whole(error: torch.Tensor) -> Figures:
+    """Figures of the whole of ``error``, a tensor of any floating type, and none of its lines."""
+    largest = _largest_magnitude(error)
+    unit = 1.0 if _SQUARABLE < largest < 1 / _SQUARABLE or not 0 < largest < float("inf") else largest
+    norm = torch.linalg.vector_norm((error if unit == 1.0 else error / unit).float())
+    rms = norm.double() * unit / max(1, error.numel()) ** 0.5
+    return Figures(rms, torch.full_like(rms, largest), *(bound.to(rms.device) for bound in _NOT_JUDGED))
+
+
+def _largest_magnitude(x: torch.Tensor) -> float:
+    """Of the elements of ``x``; NaN where one is, 0 of none."""
+    if not x.numel():
+        return 0.0
+    least, most = (float(bound) for bound in x.aminmax())
+    return most if most != most else max(most, -least)
 
 
 def _rows_are_alike(values: torch.Tensor) -> bool:
@@ -122,10 +143,6 @@ def _factor(base: float, spread: torch.Tensor, elements: int = 0) -> torch.Tenso
     return base * (1 + 4 / spread.sqrt() + (4 / elements if elements else 0.0))
 
 
-#: Anchors of rows and columns that are not judged.
-_NOT_JUDGED = (torch.tensor(float("inf"), dtype=torch.float64),) * 2
-
-
 def _finite(x: torch.Tensor) -> torch.Tensor:
     return x.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
@@ -144,6 +161,7 @@ class Leaf:
     allowed: Figures | None = None
     skipped: str = ""
     statistic: bool = False  # a buffer: a mean of infinities is infinite if they are added up, by Welford's way NaN
+    lines: bool = True  # whether rows and columns are judged; without, eager's own output stands for the exact value
     otherwise: torch.Tensor | None = None  # what may stand where eager is not finite; NaN: nothing finite
     rounded: torch.Tensor | None = None  # of integers: where rounding decides, as where two maxima are all but equal
 
@@ -208,17 +226,17 @@ class Leaf:
         """What is expected of the same tensor for other inputs like these, where only ``eager`` in float32 is known.
 
         Eager's own error has the size that it has here, and lies in a comparison with it too; no row or column is
-        judged alone.
+        judged alone, and differences are taken as they are: a screening does this often.
         """
         if not is_inexact(eager):
             return Leaf.exactly(self.name, eager)
         eager = as_real(eager)
-        bad = ~torch.isfinite(eager)
-        leaf = Leaf(self.name, eager.double(), eager if bool(bad.any()) else None)
+        finite = isfinite(_largest_magnitude(eager))
+        leaf = Leaf(self.name, eager, None if finite else eager, lines=False)
         if self.anchor is None or self.allowed is None:
             leaf.skipped = self.skipped or "nothing is known of it"
             return leaf
-        scale = float(figures(_finite(eager).double()).rms) / self.size if self.size else 1.0
+        scale = float(_whole(_finite(eager) if not finite else eager).rms) / self.size if self.size else 1.0
         by = TIMED_FACTOR * scale
         leaf.anchor = Figures(*(by * getattr(self.anchor, f) for f in ("rms", "maximum")), *_NOT_JUDGED)
         leaf.allowed = Figures(*(by * getattr(self.allowed, f) for f in ("rms", "maximum")), *_NOT_JUDGED)
@@ -242,7 +260,7 @@ class Leaf:
             return _row(ok=not wrong, note=f"{wrong} of {value.numel()} elements differ" if wrong else "")
         if not value.numel():
             return _row(ok=True, note="empty")
-        error = value.double().sub_(self.exact)
+        error = value.double().sub_(self.exact) if self.lines else value - self.exact
         if self.eager is not None:
             free = ~torch.isfinite(self.eager)
             if note := self._other_kind(value, free):
@@ -251,11 +269,12 @@ class Leaf:
         if accuracy is Accuracy.KERNELBENCH:
             allowed = KERNELBENCH_TOLERANCE * (1 + _finite(self.exact).abs())
             shares = [_share_of(error.abs(), allowed)]
-        mine = figures(error)
+        mine = figures(error) if self.lines else _whole(error)
         if accuracy is not Accuracy.KERNELBENCH:
             assert self.anchor is not None and self.allowed is not None
-            shares = [_share_of(getattr(mine, f), getattr(self.anchor, f)) for f in ("rms", "maximum")]
-            shares += [_share_of(getattr(mine, f), getattr(self.allowed, f)) for f in mine.__dataclass_fields__]
+            shares = [_share_of(getattr(mine, f), getattr(self.anchor, f)) for f in _OF_WHOLE]
+            judged = mine.__dataclass_fields__ if self.lines else _OF_WHOLE
+            shares += [_share_of(getattr(mine, f), getattr(self.allowed, f)) for f in judged]
         # All of them at once: a device is waited for with each number that is asked for.
         rms, maximum, *found = torch.stack([mine.rms, mine.maximum, *shares]).tolist()
         if not isfinite(rms):

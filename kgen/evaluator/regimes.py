@@ -140,18 +140,19 @@ def _rolled(x: torch.Tensor) -> torch.Tensor:
 
 
 def _one_changed(x: torch.Tensor) -> torch.Tensor:
-    """One element larger by the largest of a few in the middle: who looks at some elements, to see whether others
-    changed, sees nothing, for which one it is follows from those bytes. (The few are looked at on the CPU: a reduction
-    on a GPU would load kernels, which takes a process some 30 ms.)"""
+    """One element larger by itself, or by the largest of a few in the middle if that is more: who looks at some elements,
+    to see whether others changed, sees nothing. A checksum of those few says which one it is, so that the oracle and a
+    worker choose the same. (They are looked at on the CPU: a reduction on a GPU would load kernels, which takes a
+    process some 30 ms.)"""
     if not x.numel():
         return x
     changed = x.clone(memory_format=torch.contiguous_format)
     flat, middle = changed.view(-1), x.numel() // 2
-    few = flat[max(0, middle - _FEW // 2) : middle + _FEW // 2 + 1].cpu()
+    few = flat[max(0, middle - _FEW // 2) : middle + _FEW // 2].cpu()
     most = few.abs().max() if bool(few.any()) else flat.abs().max().cpu()
-    place = crc32(few.view(torch.uint8).numpy()) % x.numel()
-    one = flat[place : place + 1]
-    one.copy_(one.cpu() + most)
+    place = crc32(bytes(few.view(torch.uint8).tolist())) % x.numel()
+    old = flat[place : place + 1].cpu()
+    flat[place : place + 1].copy_(old + torch.maximum(most, old.abs()))
     return changed
 
 

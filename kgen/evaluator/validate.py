@@ -18,6 +18,7 @@ from kgen.evaluator.process import Child, ChildDied, MemoryExceeded
 from kgen.evaluator.protocol import Phase, RegimeErrors, Status
 
 _REASON_CHARACTERS = 300
+_OVERWRITTEN = "it wrote over an earlier call's output"
 OWN_NUMBERS = "random numbers of its own"  #: the label of a candidate that draws others than PyTorch
 _OWN_NUMBERS_REGIME = "other weights"  #: where their moments are taken: of a batch that is not large
 _OWN_NUMBERS_RUNS = 16
@@ -219,8 +220,8 @@ def audit(worker: WorkerClient) -> None:
     _raised(reply, worker.phase)
     if reply.get("mutated"):
         raise Failure(Status.MUTATED_INPUT, f"it wrote into {reply['mutated']}", worker.phase)
-    if reply.get("alias"):
-        raise Failure(Status.ALIASED_OUTPUT, f"it wrote into {reply['alias']}", worker.phase)
+    if reply.get("overwritten"):
+        raise Failure(Status.ALIASED_OUTPUT, _OVERWRITTEN, worker.phase)
     worker.look_around()
 
 
@@ -264,6 +265,8 @@ def _check_run(case: Case, reply: dict[str, Any], regime: str, matched: bool) ->
     if reply.get("alias"):
         reason = f"{regime}: the output shares memory with {reply['alias']}"
         raise Failure(Status.ALIASED_OUTPUT, reason, Phase.VALIDATE)
+    if reply.get("overwritten"):
+        raise Failure(Status.ALIASED_OUTPUT, f"{regime}: {_OVERWRITTEN}", Phase.VALIDATE)
     if reply.get("mutated"):
         raise Failure(Status.MUTATED_INPUT, f"{regime}: it wrote into {reply['mutated']}", Phase.VALIDATE)
 

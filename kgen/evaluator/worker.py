@@ -35,7 +35,6 @@ _MESSAGE_CHARACTERS = 400
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc")  # in a RuntimeError's message
 _POISON_BLOCKS = 3
 _HELD_BYTES = 1 << 28  #: of outputs of earlier calls that are held
-_EARLIER = "an earlier call's output"
 _WATCHED = ("load", "audit")  #: requests before whose answer the watch looks at everything
 _PAGE, _SAMPLES = 4096, 4096  #: bytes; elements of a tensor that are looked at where it has more, at least
 _FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 bytes
@@ -43,7 +42,7 @@ _PERTURB = -6  # mallopt: fill what is allocated and freed
 _PERTURB_BYTE = 0x80
 _GHZ = 2.0  # upper bound of the clock that torch.cuda._sleep counts, for turning nanoseconds into cycles
 
-_now = time.perf_counter_ns
+_now, _random = time.perf_counter_ns, os.urandom
 _full = torch.full
 _no_grad = torch.no_grad
 _seed = torch.Generator.manual_seed
@@ -57,6 +56,18 @@ _attributes = vars(torch.nn.Module)["__dict__"].__get__  # a class may have a pr
 _get, _items = dict.get, dict.items  # as it is: a subclass may show others
 #: What TorchScript's modules have instead of such dicts.
 _SCRIPTED = tuple((kind, kind.items) for kind in (torch.jit._script.OrderedDictWrapper, torch.jit._script.OrderedModuleDict))
+
+
+class _Held:
+    """An output that is held, with some of its elements as they were."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+        self._key = int.from_bytes(_random(6), "little")
+        self._sample = _sampled(tensor, self._key)
+
+    def is_unchanged(self) -> bool:
+        return all(map(same_bits, _sampled(self.tensor, self._key), self._sample))
 
 
 class Refused(Exception):
@@ -89,7 +100,7 @@ class Subject:
         self.sample: list[torch.Tensor] = []  # of the last output, as it was when its call ended
         self.guards: list[torch.Tensor] = []  # around the buffers
         self.fences: list[torch.Tensor] = []
-        self.held: list[tuple[torch.Tensor, torch.Tensor]] = []  # the latest outputs, as they are and as they were
+        self.held: list[_Held] = []  # the latest outputs
         self.fetched: list[torch.Tensor] = []  # outputs of timed calls that were fetched, the latest last
         self.flush_buffer: torch.Tensor | None = None
         self.cold = False  # whether the next call finds a flushed cache
@@ -184,6 +195,7 @@ class Subject:
         if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(guards, fences)):
             reply["mutated"] = "memory beside an input"
         reply["alias"] = reply["alias"] or self._alias(second, inputs) or self._reused(first, second)
+        reply["overwritten"] = self._overwritten(_drop_oldest(self.held, lambda held: held.tensor))
         same = _bitwise([first, state], [second, later])
         reply |= self._write("first", [first, state], 0)
         if not same:
@@ -256,14 +268,16 @@ class Subject:
         return ""
 
     def _reused(self, first: Any, second: Any) -> str:
-        """Whether a forward returns memory of an earlier call's output, or wrote over one; the latest outputs are held,
-        so that nobody else gets their memory, and looked at when they are let go, the last ones in an audit."""
+        """Whether a forward returns memory of an earlier call's output. The latest outputs are held, so that nobody else
+        gets their memory."""
         first, second = self._fresh(first), self._fresh(second)
-        held = [x for x, _ in self.held]
-        reused = _overlaps(second, tensors([first])) or _overlaps([first, second], held)
-        self.held.extend((x, x.detach().clone()) for x in tensors([first, second]))
-        dropped = _drop_oldest(self.held, lambda kept: kept[0])
-        return _EARLIER if reused or not _are_unchanged(dropped) else ""
+        reused = _overlaps(second, tensors([first])) or _overlaps([first, second], [held.tensor for held in self.held])
+        self.held.extend(map(_Held, tensors([first, second])))
+        return "an earlier call's output" if reused else ""
+
+    def _overwritten(self, held: Iterable[_Held]) -> bool:
+        """Whether somebody wrote over an earlier call's output."""
+        return not all(one.is_unchanged() for one in held)
 
     def _fresh(self, output: Any) -> list[torch.Tensor]:
         """The tensors of ``output`` that must be of memory of their own."""
@@ -284,7 +298,7 @@ class Subject:
         for name in self.parameters:
             if name not in found or not _bitwise(found[name].detach(), self.weights[name]):
                 changed = f"parameter {name}"
-        return {"mutated": changed, "alias": "" if _are_unchanged(self.held) else _EARLIER}
+        return {"mutated": changed, "overwritten": self._overwritten(self.held)}
 
     # ---- timing --------------------------------------------------------------------------------------------
 
@@ -520,11 +534,6 @@ def _drop_oldest(held: list[Any], tensor: Callable[[Any], torch.Tensor], least: 
     while len(held) > least and sum(tensor(item).untyped_storage().nbytes() for item in held) > _HELD_BYTES:
         dropped.append(held.pop(0))
     return dropped
-
-
-def _are_unchanged(held: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> bool:
-    """Whether outputs are the same as the copies that were made of them."""
-    return all(same_bits(x, copy) for x, copy in held)
 
 
 def _span(x: torch.Tensor) -> tuple[int, int]:

@@ -108,6 +108,24 @@ def test_one_element_changes_of_each_tensor_of_one_kind(how, changed):
     assert sum(differs.values()) == len(changed)
 
 
+def _few_small() -> torch.Tensor:
+    """Small in the middle, where few are looked at."""
+    x = torch.rand(300, 100) + 1
+    x.view(-1)[12_000:18_000] = 1e-9
+    return x
+
+
+@pytest.mark.parametrize("x", [
+    torch.randn(300, 100), torch.randn(300, 100).bfloat16(), torch.randn(300, 100).double(), _few_small(),
+    _few_small() * (_few_small() > 1),
+], ids=["float32", "bfloat16", "float64", "small in the middle", "zero in the middle"])
+def test_one_element_of_a_large_tensor_changes_by_itself_at_least(x):
+    now = change_weights({"matrix": x}, "matrices")["matrix"]
+    changed = now != x
+    assert int(changed.sum()) == 1 and float((now - x).abs().max()) >= float(x[changed].abs())
+    assert torch.equal(now, change_weights({"matrix": x}, "matrices")["matrix"])
+
+
 def test_a_drawn_batch_is_none_that_is_always_tried():
     always = {regime.batch for regime in REGIMES}
     drawn = {regime.batch for secret in range(200) for regime in drawn_batches(secret, 512)}

@@ -327,7 +327,7 @@ def _slow(shape: _Shape, constraints: tuple[Constraint, ...], variants: tuple[tu
     fastest["whole"] = own  # which is for small products alone
     return Constraint(
         "slow",
-        "by waves of tiles, another combination takes less than half the time",
+        "by waves of tiles, another combination of the variant, or for whole rows of any of our own, takes less than half the time",
         lambda p: shape.microseconds(p) <= 2.0 * fastest.get(p["variant"], 0.0),
     )
 
@@ -403,12 +403,12 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
         ),
         Constraint(
             "more_stages",
-            f"k = {shape.k} has no steps for so many stages",
+            f"k = {shape.k} has no step for a fourth stage",
             lambda p: p["variant"] != "whole" or int(p["stages"]) <= max(3, -(-shape.k // STEP)),
         ),
         Constraint(
             "shared_memory",
-            "the stages need more shared memory than a block, or its neighbours on a multiprocessor, can have",
+            "the stages, and whole rows of x, need more shared memory than a block, or its neighbours on a multiprocessor, can have",
             lambda p: shape.fits(p, int(p["stages"])),
         ),
         Constraint(
