@@ -105,9 +105,16 @@ class _Rounding(TorchDispatchMode):
         if x.dtype == torch.complex128:
             x = torch.view_as_real(x)
         if x.dtype == torch.float64 and x.numel():
-            uniform = torch.rand(x.shape, dtype=torch.float32, device=x.device, generator=self._noise)
-            x.mul_(uniform.sub_(0.5).double().mul_(2 * EPSILON).add_(1.0))  # an infinity stays one
+            x.mul_(self._uniform(x).mul_(EPSILON).add_(1.0))  # an infinity stays one
         return x
+
+    def _uniform(self, x: torch.Tensor) -> torch.Tensor:
+        """Random numbers from -1 to 1, as many as there are elements of ``x``. A CPU draws them one after the other: one
+        number of 64 bits serves four elements."""
+        if x.device.type != "cpu":
+            return torch.rand(x.shape, dtype=torch.float32, device=x.device, generator=self._noise).sub_(0.5).double().mul_(2.0)
+        bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=self._noise)
+        return bits.view(torch.int16)[: x.numel()].view(x.shape).double().mul_(2.0**-15)
 
 
 @contextmanager
