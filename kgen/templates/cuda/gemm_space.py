@@ -327,7 +327,7 @@ def _slow(shape: _Shape, constraints: tuple[Constraint, ...], variants: tuple[tu
     fastest["whole"] = own  # which is for small products alone
     return Constraint(
         "slow",
-        "by waves of tiles, another combination of the variant, or for whole rows of any of our own, takes less than half the time",
+        "by waves of tiles, another combination of the variant (for whole rows, of any of ours) takes less than half the time",
         lambda p: shape.microseconds(p) <= 2.0 * fastest.get(p["variant"], 0.0),
     )
 
@@ -408,7 +408,7 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
         ),
         Constraint(
             "shared_memory",
-            "the stages, and whole rows of x, need more shared memory than a block, or its neighbours on a multiprocessor, can have",
+            "the stages, and whole rows, need more shared memory than a block, or its neighbours on a multiprocessor, can have",
             lambda p: shape.fits(p, int(p["stages"])),
         ),
         Constraint(
