@@ -77,12 +77,14 @@ def figures(error: torch.Tensor) -> Figures:
 
 
 def _whole(error: torch.Tensor) -> Figures:
-    """Figures of the whole of ``error``, a tensor of any floating type, and none of its lines."""
+    """Figures of the whole of ``error``, a tensor of any floating type; those of its lines are zero."""
     largest = _largest_magnitude(error)
-    unit = 1.0 if _SQUARABLE < largest < 1 / _SQUARABLE or not 0 < largest < float("inf") else largest
+    squarable = _SQUARABLE < largest < 1 / _SQUARABLE
+    unit = largest if isfinite(largest) and largest and not squarable else 1.0
     norm = torch.linalg.vector_norm((error if unit == 1.0 else error / unit).float())
     rms = norm.double() * unit / max(1, error.numel()) ** 0.5
-    return Figures(rms, torch.full_like(rms, largest), *(bound.to(rms.device) for bound in _NOT_JUDGED))
+    none = torch.zeros_like(rms)
+    return Figures(rms, torch.full_like(rms, largest), none, none)
 
 
 def _largest_magnitude(x: torch.Tensor) -> float:
@@ -231,15 +233,16 @@ class Leaf:
         if not is_inexact(eager):
             return Leaf.exactly(self.name, eager)
         eager = as_real(eager)
-        finite = isfinite(_largest_magnitude(eager))
+        size = _whole(eager)
+        finite = bool(torch.isfinite(size.maximum))
         leaf = Leaf(self.name, eager, None if finite else eager, lines=False)
         if self.anchor is None or self.allowed is None:
             leaf.skipped = self.skipped or "nothing is known of it"
             return leaf
-        scale = float(_whole(_finite(eager) if not finite else eager).rms) / self.size if self.size else 1.0
-        by = TIMED_FACTOR * scale
-        leaf.anchor = Figures(*(by * getattr(self.anchor, f) for f in ("rms", "maximum")), *_NOT_JUDGED)
-        leaf.allowed = Figures(*(by * getattr(self.allowed, f) for f in ("rms", "maximum")), *_NOT_JUDGED)
+        size = size if finite else _whole(_finite(eager))
+        by = TIMED_FACTOR * (float(size.rms) / self.size if self.size else 1.0)
+        leaf.anchor = Figures(*(by * getattr(self.anchor, f) for f in _OF_WHOLE), *_NOT_JUDGED)
+        leaf.allowed = Figures(*(by * getattr(self.allowed, f) for f in _OF_WHOLE), *_NOT_JUDGED)
         return leaf
 
     @property
@@ -266,26 +269,27 @@ class Leaf:
             if note := self._other_kind(value, free):
                 return self._refused(note)
             error.masked_fill_(free, 0.0)
+        tolerated = []
         if accuracy is Accuracy.KERNELBENCH:
-            allowed = KERNELBENCH_TOLERANCE * (1 + _finite(self.exact).abs())
-            shares = [_share_of(error.abs(), allowed)]
+            tolerated = [_share_of(error.abs(), KERNELBENCH_TOLERANCE * (1 + _finite(self.exact).abs()))]
         mine = figures(error) if self.lines else _whole(error)
-        if accuracy is not Accuracy.KERNELBENCH:
-            assert self.anchor is not None and self.allowed is not None
-            shares = [_share_of(getattr(mine, f), getattr(self.anchor, f)) for f in _OF_WHOLE]
-            judged = mine.__dataclass_fields__ if self.lines else _OF_WHOLE
-            shares += [_share_of(getattr(mine, f), getattr(self.allowed, f)) for f in judged]
         # All of them at once: a device is waited for with each number that is asked for.
-        rms, maximum, *found = torch.stack([mine.rms, mine.maximum, *shares]).tolist()
+        rms, maximum, *found = torch.stack([mine.rms, mine.maximum, *(tolerated or self._shares(mine))]).tolist()
         if not isfinite(rms):
             bad = int((~torch.isfinite(value)).sum())
             return self._refused(f"{bad} of {value.numel()} elements are not finite, some where PyTorch's are")
-        if accuracy is Accuracy.KERNELBENCH:
+        if tolerated:
             ratio, used = rms / max(self.eager_rms, TINY), found[0]
         else:
-            ratio, used = max(found[:2]), max(found[2:])
+            ratio, used = max(found[: len(_OF_WHOLE)]), max(found[len(_OF_WHOLE) :])
         return _row(rms=rms, maximum=maximum, eager_rms=self.eager_rms, eager_maximum=self.eager_maximum, ratio=ratio,
                     used=used, ok=used <= 1.0)
+
+    def _shares(self, mine: Figures) -> list[torch.Tensor]:
+        """Figures of the whole in shares of their anchors, then all figures in shares of what is allowed."""
+        assert self.anchor is not None and self.allowed is not None
+        anchored = [_share_of(getattr(mine, f), getattr(self.anchor, f)) for f in _OF_WHOLE]
+        return anchored + [_share_of(getattr(mine, f), getattr(self.allowed, f)) for f in mine.__dataclass_fields__]
 
     def _other_kind(self, value: torch.Tensor, free: torch.Tensor) -> str:
         """What is wrong with ``value`` where eager and float64 both are not finite."""

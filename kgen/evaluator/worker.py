@@ -58,16 +58,16 @@ _get, _items = dict.get, dict.items  # as it is: a subclass may show others
 _SCRIPTED = tuple((kind, kind.items) for kind in (torch.jit._script.OrderedDictWrapper, torch.jit._script.OrderedModuleDict))
 
 
-class _Held:
-    """An output that is held, with some of its elements as they were."""
+class _Seen:
+    """An output, with some of its elements as they were when it was seen; ``key`` says which."""
 
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
-        self._key = int.from_bytes(_random(6), "little")
-        self._sample = _sampled(tensor, self._key)
+    def __init__(self, output: Any, key: int) -> None:
+        self.output = output
+        self._key = key
+        self._sample = _sampled(output, key)
 
     def is_unchanged(self) -> bool:
-        return all(map(same_bits, _sampled(self.tensor, self._key), self._sample))
+        return all(map(same_bits, _sampled(self.output, self._key), self._sample))
 
 
 class Refused(Exception):
@@ -97,10 +97,10 @@ class Subject:
         self.last: Any = None
         self.previous: Any = None
         self.key, self.values = 0, "given"  # what the contents of the last timed call were made by
-        self.sample: list[torch.Tensor] = []  # of the last output, as it was when its call ended
+        self.seen: _Seen | None = None  # the last output, as it was when its call ended
         self.guards: list[torch.Tensor] = []  # around the buffers
         self.fences: list[torch.Tensor] = []
-        self.held: list[_Held] = []  # the latest outputs
+        self.held: list[_Seen] = []  # the tensors of the latest outputs
         self.fetched: list[torch.Tensor] = []  # outputs of timed calls that were fetched, the latest last
         self.flush_buffer: torch.Tensor | None = None
         self.cold = False  # whether the next call finds a flushed cache
@@ -195,7 +195,7 @@ class Subject:
         if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(guards, fences)):
             reply["mutated"] = "memory beside an input"
         reply["alias"] = reply["alias"] or self._alias(second, inputs) or self._reused(first, second)
-        reply["overwritten"] = self._overwritten(_drop_oldest(self.held, lambda held: held.tensor))
+        reply["overwritten"] = not _are_unchanged(_drop_oldest(self.held, lambda held: held.output))
         same = _bitwise([first, state], [second, later])
         reply |= self._write("first", [first, state], 0)
         if not same:
@@ -271,13 +271,9 @@ class Subject:
         """Whether a forward returns memory of an earlier call's output. The latest outputs are held, so that nobody else
         gets their memory."""
         first, second = self._fresh(first), self._fresh(second)
-        reused = _overlaps(second, tensors([first])) or _overlaps([first, second], [held.tensor for held in self.held])
-        self.held.extend(map(_Held, tensors([first, second])))
+        reused = _overlaps(second, tensors([first])) or _overlaps([first, second], [held.output for held in self.held])
+        self.held.extend(_Seen(x, int.from_bytes(_random(6), "little")) for x in tensors([first, second]))
         return "an earlier call's output" if reused else ""
-
-    def _overwritten(self, held: Iterable[_Held]) -> bool:
-        """Whether somebody wrote over an earlier call's output."""
-        return not all(one.is_unchanged() for one in held)
 
     def _fresh(self, output: Any) -> list[torch.Tensor]:
         """The tensors of ``output`` that must be of memory of their own."""
@@ -298,7 +294,7 @@ class Subject:
         for name in self.parameters:
             if name not in found or not _bitwise(found[name].detach(), self.weights[name]):
                 changed = f"parameter {name}"
-        return {"mutated": changed, "overwritten": self._overwritten(self.held)}
+        return {"mutated": changed, "overwritten": not _are_unchanged(self.held)}
 
     # ---- timing --------------------------------------------------------------------------------------------
 
@@ -397,7 +393,7 @@ class Subject:
             ns, exposed = self._time_events(request["sleep_ns"]) if by_events else (self._time_host(), False)
         _gc_disable()  # its callbacks and finalizers would run beside a call
         # What computes when it is looked at does so here, before the answer goes out: what it queued is waited for.
-        self.sample = _sampled(self.last, self.key)
+        self.seen = _Seen(self.last, self.key)
         if self.cuda:
             _synchronize()
         earlier = [*self._fresh(self.previous), *self.fetched]
@@ -448,7 +444,7 @@ class Subject:
 
     def _is_late(self) -> bool:
         """Whether the last output is not what it was when its call ended."""
-        return not all(map(same_bits, _sampled(self.last, self.key), self.sample))
+        return self.seen is not None and not self.seen.is_unchanged()
 
     def profile(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """What labels are made of; nothing is asked of this worker afterwards."""
@@ -466,7 +462,7 @@ class Subject:
         ), self.device)
 
     def _drop(self) -> None:
-        self.last, self.previous, self.fetched, self.held = None, None, [], []
+        self.last, self.previous, self.seen, self.fetched, self.held = None, None, None, [], []
 
     def _known(self) -> list[torch.Tensor]:
         """Weights, inputs, and the last output if it is still there."""
@@ -534,6 +530,11 @@ def _drop_oldest(held: list[Any], tensor: Callable[[Any], torch.Tensor], least: 
     while len(held) > least and sum(tensor(item).untyped_storage().nbytes() for item in held) > _HELD_BYTES:
         dropped.append(held.pop(0))
     return dropped
+
+
+def _are_unchanged(seen: Iterable[_Seen]) -> bool:
+    """Whether nobody wrote over any of these outputs since they were seen."""
+    return all(one.is_unchanged() for one in seen)
 
 
 def _span(x: torch.Tensor) -> tuple[int, int]:

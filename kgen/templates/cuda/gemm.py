@@ -145,7 +145,8 @@ class _Operands:
         x, right = Argument(pointer(product.x), "in", product.x), Argument(pointer(product.weight), "in", product.weight)
         turned = "{}.mT" if product.transposed else "{}"
         size = f"rows * {row + 1 + partials_of(params) * sums_pitch(n)}"
-        size += f" + (rows + 15) // 16 * {2 * sums_pitch(n)}" if program.result else ""
+        moments = f"(rows + 15) // 16 * {2 * sums_pitch(n)}"
+        size += f" + {moments}" if program.result else ""
         if not task.plan.graph.is_weight(product.weight):
             w_rows = n if product.group is None else f"rows // {product.group} * {n}"
             size += f" + {w_rows} * {row + 1} + 3"
@@ -158,8 +159,7 @@ class _Operands:
         name += f"_{pitch}" if params["variant"] == "library" else ""  # kernels of a file may share the parts of a weight
         parts = Argument(name, "prepared", product.weight, str(w_rows * row + w_rows), filled=filled)
         if params["variant"] == "whole":
-            size = f"(rows + 15) // 16 * {2 * sums_pitch(n)}"
-            workspace = Argument("workspace", "workspace", size=size) if program.result else None
+            workspace = Argument("workspace", "workspace", size=moments) if program.result else None
             return cls(x, right, parts, workspace, product.transposed)
         return cls(x, right, parts, Argument("workspace", "workspace", size=size), product.transposed)
 

@@ -176,7 +176,11 @@ def space(task: Task) -> Space:
         )
         variants.insert(0, of_sm90)
     constraints = _constraints(product, task.accuracy)
-    variants.append(_whole_axes())
+    # Blocks that split whole rows themselves have all of k.
+    whole = _axes(
+        "whole", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,), splits=(1,), bands=(8, 16)
+    )
+    variants.append(whole)
     first, *others = [_likeliest_first(axes, constraints, product) for axes in variants]
     others.append(_library_axes(product))
     return Space(first, (*constraints, _slow(product, constraints, (first, *others))), tuple(others))
@@ -184,26 +188,20 @@ def space(task: Task) -> Space:
 
 def _axes(
     variant: str, products: tuple[int, ...], intervals: tuple[int, ...], stages: tuple[int, ...],
-    clusters: tuple[int, ...], multicast: tuple[int, ...],
+    clusters: tuple[int, ...], multicast: tuple[int, ...], splits: tuple[int, ...] = (1, 2, 4, 8, 16),
+    bands: tuple[int, ...] = (16, 8),
 ) -> tuple[Axis, ...]:
     return (
         Axis("variant", (variant,)),
         Axis("products", products),
         Axis("interval", intervals),  # of k, after which the tensor cores' sums are added to float32 ones in registers
         Axis("tile", tuple(_TILES[variant])),
-        Axis("splits", (1, 2, 4, 8, 16)),
+        Axis("splits", splits),
         Axis("cluster", clusters),
         Axis("multicast", multicast),
         Axis("stages", stages),
-        Axis("band", (16, 8)),
+        Axis("band", bands),
     )
-
-
-def _whole_axes() -> tuple[Axis, ...]:
-    """The same axes for blocks that split whole rows themselves, which have all of k."""
-    axes = _axes("whole", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,))
-    others = {"splits": (1,), "band": (8, 16)}
-    return tuple(Axis(axis.name, others.get(axis.name, axis.values)) for axis in axes)
 
 
 def _library_axes(shape: _Shape) -> tuple[Axis, ...]:
