@@ -76,7 +76,7 @@ def helpers(text: str, device_type: str) -> Helpers:
     seen: set[str] = set()
 
     def visit(body: str) -> None:
-        for name in re.findall(r"\b([a-z_][a-z0-9_]*)\s*(?:<[^<>;]*>)?\(", body):
+        for name in re.findall(r"\b([a-z_][a-z0-9_]*)\s*(?:<(?:[^<>;]|<[^<>;]*>)*>)?\(", body):
             key = defines.get(name, name)
             if key in seen or (key not in FUNCTIONS and key not in files):
                 continue

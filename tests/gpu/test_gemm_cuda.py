@@ -34,7 +34,7 @@ ON_SM90 = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] ==
 LONG_SUMS = {(64, 8192, 8192), (1024, 8192, 8192)}
 #: Rows, k, columns of linear layers: at all corners of the space, and at the first combination of each variant.
 CORNERS = [(1000, 1111, 999), (64, 8192, 8192), (300, 511, 999)]
-FIRSTS = [(1, 1000, 1000), (7, 1111, 999), (65, 520, 33), (2050, 1111, 2047), (1024, 8192, 8192)]
+FIRSTS = [(1, 1000, 1000), (7, 1111, 999), (65, 520, 33), (40, 36, 20), (2050, 1111, 2047), (1024, 8192, 8192)]
 #: Batches, rows, k, columns of products of two inputs.
 BATCHES = [(5, 70, 333, 131), (3, 300, 4100, 130)]
 #: Sizes at which one product is tried. With 7 rows, cuBLAS may leave TF32 alone though it is allowed.

@@ -27,10 +27,7 @@ __global__ void __launch_bounds__(256) repair_kernel(
     const long long warp = blockIdx.x * 8ll + threadIdx.x / 32, warps = gridDim.x * 8ll;
     const auto multiply = [&](const long long row, const long long col) {
         const float* const matrix = w + row / group * N * K;
-        float sum = 0.0f;
-        for (int i = lane; i < K; i += 32) sum = fmaf(x[row * K + i], matrix[col * ALONG_N + static_cast<long long>(i) * ALONG_K], sum);
-        #pragma unroll
-        for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+        const float sum = warp_dot<K, 1, ALONG_K>(x + row * K, matrix + col * ALONG_N);
         if (lane == 0) y[row * N + col] = sum;
     };
     for (long long row = 0; row < rows; ++row) {

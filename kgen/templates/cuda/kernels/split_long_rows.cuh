@@ -14,13 +14,13 @@ __global__ void __launch_bounds__(THREADS) split_long_kernel(
     wait_for_previous();
     const long long row = blockIdx.x;
     float v[8];
-    unsigned largest = 0;
+    float of_thread = 0.0f;
     for (int group = 0; group * THREADS * 8 < COLS; ++group) {
         load_group<COLS, THREADS>(v, in + row * COLS, group, threadIdx.x);
         #pragma unroll
-        for (int j = 0; j < 8; ++j) largest = max(largest, __float_as_uint(v[j]) & 0x7fffffffu);
+        for (int j = 0; j < 8; ++j) of_thread = larger_magnitude(of_thread, v[j]);
     }
-    const int exponent = row_exponent(block_largest<THREADS>(largest));
+    const int exponent = row_exponent(block_largest<THREADS>(__float_as_uint(of_thread)));
     if (threadIdx.x == 0) exponents[row] = exponent;
     __half* high = parts + row * PITCH;
     for (int group = 0; group * THREADS * 8 < PITCH; ++group) {

@@ -16,13 +16,13 @@ __global__ void __launch_bounds__(THREADS) split_kernel(
     float v[GROUPS][8];
     #pragma unroll
     for (int g = 0; g < GROUPS; ++g) load_group<COLS, THREADS>(v[g], in + row * COLS, g, threadIdx.x);
-    unsigned largest = 0;
+    float of_thread = 0.0f;
     #pragma unroll
     for (int g = 0; g < GROUPS; ++g) {
         #pragma unroll
-        for (int j = 0; j < 8; ++j) largest = max(largest, __float_as_uint(v[g][j]) & 0x7fffffffu);
+        for (int j = 0; j < 8; ++j) of_thread = larger_magnitude(of_thread, v[g][j]);
     }
-    const int exponent = row_exponent(block_largest<THREADS>(largest));
+    const int exponent = row_exponent(block_largest<THREADS>(__float_as_uint(of_thread)));
     if (threadIdx.x == 0) exponents[row] = exponent;
     __half* high = parts + row * PITCH;
     #pragma unroll

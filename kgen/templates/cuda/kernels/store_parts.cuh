@@ -3,14 +3,13 @@ template <int COLS, int PITCH, int THREADS, int PARTS>
 __device__ __forceinline__ void store_parts(
     __half* high_row, __half* low_row, const int group, const int thread, const float (&v)[8], const int exponent
 ) {
-    constexpr int TOGETHER = COLS % 4 == 0 ? 4 : 1;  // pairs of columns that lie side by side
-    __half2 high[4], low[4];
+    alignas(16) __half2 high[4], low[4];
     split_group(v, exponent, high, low);
     #pragma unroll
-    for (int pair = 0; pair < 4; pair += TOGETHER) {
+    for (int pair = 0; pair < 4; pair += TOGETHER<COLS>) {
         const int col = column_of<COLS, THREADS>(group, thread, pair);
         if (col >= PITCH) return;
-        store_pairs<TOGETHER>(high_row + col, &high[pair]);
-        if constexpr (PARTS == 2) store_pairs<TOGETHER>(low_row + col, &low[pair]);
+        store_pairs<TOGETHER<COLS>>(high_row + col, &high[pair]);
+        if constexpr (PARTS == 2) store_pairs<TOGETHER<COLS>>(low_row + col, &low[pair]);
     }
 }
