@@ -142,7 +142,8 @@ def main() -> int:
                 print(text[-4000:] if errors else text[-200:], flush=True)
                 ran = sum(f"{name}-{n:02}" in text for n, (name, _) in enumerate(sources.values()))
                 rows.append({"tool": tool, "files": len(sources), "ran": ran, "errors": errors})
-    notes = "Files are candidates at the corners of the space of products, each run on numbers and with a NaN."
+    notes = ("Files are candidates at the corners of the space of products, each run on numbers, with a NaN in x, and with one "
+             "in each weight.")
     record("sanitizer", "compute-sanitizer over products", rows, notes)
     return 1 if any(row["errors"] or row["ran"] != row["files"] for row in rows) else 0
 
