@@ -474,7 +474,8 @@ class Evaluator:
             reply = worker.ask("load", [*self._fds, *fds], state=self._opened["state"],
                                state_bytes=self._opened["state_bytes"], init=self._opened["init"],
                                output_bytes=memory["bytes"], modes=self.problem.modes,
-                               construction=self._construction, views=self._opened["views"], **what)
+                               construction=self._construction, views=self._opened["views"],
+                               counters=self._opened["counters"], **what)
         finally:
             for fd in fds:
                 os.close(fd)
@@ -682,8 +683,8 @@ class _Judgement:
             same = False
         return "" if same else "its library changed while it ran"
 
-    def _check_output(self, reply: Mapping[str, Any], mode: str, key: int, values: str) -> None:
-        """Judge what a timed call returned. Raises :class:`Failure`."""
+    def _check_output(self, reply: Mapping[str, Any], mode: str, key: int, values: str, lines: bool) -> None:
+        """Judge what a timed call returned, with ``lines`` its columns too. Raises :class:`Failure`."""
         evaluator, worker = self._evaluator, self._worker
         assert worker is not None
         oracle, cases = evaluator._running()
@@ -695,7 +696,7 @@ class _Judgement:
         own_numbers = not self._errors or any(label.startswith(OWN_NUMBERS) for label in self._labels)
         rows, _ = oracle.ask("judge", subject=worker.subject, key=key, regime=regime, mode=mode, weights=weights,
                                         outputs=expected if self._matched else expected["items"][0], shift=0,
-                                        own_numbers=own_numbers)
+                                        own_numbers=own_numbers, lines=lines)
         for row in rows["rows"]:
             if not row["ok"]:
                 found = RegimeErrors(regime="timed call", **row)

@@ -32,6 +32,7 @@ _COARSER = 4.0
 #: What a timed output may differ from eager PyTorch's, in shares of what is allowed against float64. (Two that use all
 #: of it on opposite sides, as no honest kernel does, would differ by 2.)
 TIMED_FACTOR = 1.5
+TIMED_LINE_FACTOR = 16.0  #: the same for columns, whose errors are not known here: half of the work shows, not luck
 TINY = 1e-36  #: differences below this are differences between denormals
 _OF_WHOLE = ("rms", "maximum")  #: the figures of a whole tensor
 _SQUARABLE = 1e-12  #: float32 holds the squares of what is larger, and of its inverse
@@ -159,6 +160,7 @@ class Leaf:
     eager_rms: float = 0.0
     eager_maximum: float = 0.0
     size: float = 0.0  # root mean square of the exact value
+    column_sizes: torch.Tensor | None = None  # along each column
     anchor: Figures | None = None
     allowed: Figures | None = None
     skipped: str = ""
@@ -206,7 +208,7 @@ class Leaf:
         noise = [_as_large(figures(_finite(other - values).masked_fill_(bad, 0.0)), own) for other in noisy]
         leaf.eager_rms, leaf.eager_maximum = float(own.rms), float(own.maximum)
         size = figures(values.clone())
-        leaf.size = float(size.rms)
+        leaf.size, leaf.column_sizes = float(size.rms), size.columns
         epsilon = max(EPSILON, torch.finfo(eager.dtype).eps / _COARSER)
 
         def anchor(found: Sequence[Figures]) -> Figures:
@@ -224,11 +226,11 @@ class Leaf:
             leaf.allowed = replace(leaf.allowed, rms=torch.maximum(leaf.allowed.rms, leaf.allowed.rows.max()))
         return leaf
 
-    def again(self, eager: torch.Tensor) -> "Leaf":
+    def again(self, eager: torch.Tensor, *, lines: bool = False) -> "Leaf":
         """What is expected of the same tensor for other inputs like these, where only ``eager`` in float32 is known.
 
-        Eager's own error has the size that it has here, and lies in a comparison with it too; no row or column is
-        judged alone, and differences are taken as they are: a screening does this often.
+        Eager's own error has the size that it has here, and lies in a comparison with it too; no row is judged alone,
+        a column only with ``lines``, and without, differences are taken as they are: a screening does this often.
         """
         if not is_inexact(eager):
             return Leaf.exactly(self.name, eager)
@@ -243,6 +245,10 @@ class Leaf:
         by = TIMED_FACTOR * (float(size.rms) / self.size if self.size else 1.0)
         leaf.anchor = Figures(*(by * getattr(self.anchor, f) for f in _OF_WHOLE), *_NOT_JUDGED)
         leaf.allowed = Figures(*(by * getattr(self.allowed, f) for f in _OF_WHOLE), *_NOT_JUDGED)
+        if lines and finite and self.column_sizes is not None:
+            grown = figures(eager.to(torch.float64, copy=True)).columns / self.column_sizes
+            columns = TIMED_LINE_FACTOR * grown.nan_to_num(nan=1.0, posinf=float("inf")).clamp(min=1.0)
+            leaf.allowed, leaf.lines = replace(leaf.allowed, columns=columns * self.allowed.columns), True
         return leaf
 
     @property

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import random
 import time
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Mapping
 
 import torch
 
@@ -23,7 +24,7 @@ from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.reference import Reference, State, draw_weights, set_flags
 from kgen.evaluator.regimes import (
     FULL, KERNELBENCH_REGIMES, REDUCED, REDUCED_ROWS, REGIMES, Regime, batch_size, change_inputs, change_weights,
-    drawn_batches, moved_buffers, recombine, slice_batch,
+    drawn_batches, moved_buffers, recombine, seed_of, slice_batch,
 )
 from kgen.hardware import probe
 from kgen.machine import resolve_device
@@ -33,6 +34,7 @@ POOL_BYTES = 1 << 30  #: input sets for timed calls, all together
 POOL_SETS = 4
 NOISY_RUNS = 3
 _FILLS = (0.0, 1e30, -2e30)  #: in place of NaN and infinities, to see what depends on them: so far apart, all does
+_COUNTED_BEFORE = 3  #: steps that a counter has counted when weights are drawn
 _STATE = "state "  #: what the names of buffers begin with
 _COPY_BYTES = 64 << 20
 #: What a cold cache means on the CPU: the last-level cache of a server is larger than any problem, and streaming
@@ -80,6 +82,9 @@ class Oracle:
         rows = batch_size(self._given)
         self._regimes = KERNELBENCH_REGIMES if self.accuracy is Accuracy.KERNELBENCH else (
             *REGIMES, *drawn_batches(secret, rows or 0))
+        generator = random.Random(f"what a worker may know {secret}")
+        self._numbers = [generator.getrandbits(48) for _ in self._regimes]  # seeds, as large as those of timed calls
+        self._turn = generator.getrandbits(40)
         self._cases: dict[tuple[str, str, str], Case] = {}
         self._arenas: dict[tuple[str, str, str], tuple[Arena | DeviceArena, Node]] = {}
         self._known_typical: dict[tuple[str, str, str], Typical] = {}
@@ -88,6 +93,7 @@ class Oracle:
         self._outputs_of: dict[str, Arena | DeviceArena] = {}
         self.output_bytes = 0
         self.views: set[int] = set()  # tensors of the output that share memory with an input or the state
+        self.counters: list[str] = []  # buffers that count steps
         self.random: dict[str, bool] = {}  # by mode: whether other random numbers give other values
         self._spreads: dict[tuple[str, str, str, int], list[moments.Spread | None]] = {}
         self._draws: dict[str, list[list[Any]]] = {}  # of a subject: for each tensor, what each run gave
@@ -97,7 +103,23 @@ class Oracle:
             self.output_bytes = max(self.output_bytes, describe(list(run))[1])
             self.views |= views
             self.random[mode] = self._is_random(mode, run)
+            if mode == "train":
+                self._find_counters(run[1])
         self.batch_free = rows is not None and rows > 1 and self._takes_other_batches(rows)
+
+    def _find_counters(self, after: Mapping[str, torch.Tensor]) -> None:
+        """Take buffers of one integer that a forward changed, to what ``after`` says, for counters: when weights are
+        drawn, they have counted some steps already."""
+        before = self._states["drawn"]
+        found = [name for name, value in after.items()
+                 if not value.ndim and not is_inexact(value) and int(value) != int(before[name])]
+        moved = before | {name: before[name] + _COUNTED_BEFORE for name in found}
+        try:
+            for state in (moved, change_weights(moved, "rolled", counters=found)):
+                self.reference.eager(self._given, state, "train", 0)
+        except Exception:
+            return  # what it counts has an end
+        self._states["drawn"], self.counters = moved, found
 
     def _is_random(self, mode: str, run: tuple[Any, Any]) -> bool:
         """Whether the forward that gave ``run``, the last one, drew numbers, and gives other values with others."""
@@ -151,7 +173,7 @@ class Oracle:
         else:
             inputs = self._get_inputs(number + 10)
         inputs = change_inputs(inputs, regime.values, self._secret + number)
-        case = Case(regime, mode, 1234 + number, inputs, [])
+        case = Case(regime, mode, self._numbers[number], inputs, [])
         state = self.state(regime, weights)
         try:
             eager = self.reference.eager(inputs, state, mode, case.rng)
@@ -166,8 +188,13 @@ class Oracle:
         return case
 
     def state(self, regime: Regime, weights: str) -> State:
+        """The state dict in a regime."""
         how = regime.weights if weights == "drawn" else "drawn"
-        return change_weights(self._states[weights], how)
+        return change_weights(self._states[weights], how, self.turn(regime), self.counters)
+
+    def turn(self, regime: Regime) -> int:
+        """What says which of the weights a regime changes where it does not change all: one after the other."""
+        return self._turn + self._regimes.index(regime)
 
     def _typical(self, regime: Regime, mode: str, weights: str) -> Typical:
         """Eager's error on the problem's own inputs, which anchors regimes that differ in shape only."""
@@ -253,25 +280,27 @@ class Oracle:
         return self._pool
 
     def judge_timed(
-        self, key: int, regime: str, mode: str, weights: str, values: list[torch.Tensor], *, own_numbers: bool
+        self, key: int, regime: str, mode: str, weights: str, values: list[torch.Tensor], *, own_numbers: bool,
+        lines: bool,
     ) -> list[dict[str, Any]]:
         """Error figures of the output of the timed call with ``key`` and the values of ``regime``, whose batch is the
         problem's own, and of the buffers after it if they are given.
 
         What is expected is PyTorch's own output, which takes no longer than the call itself; its error in that regime
-        says how far from it a right output may be. With ``own_numbers``, what is not PyTorch's own may be of other
-        random numbers.
+        says how far from it a right output may be. With ``lines``, columns are judged too. With ``own_numbers``, what is
+        not PyTorch's own may be of other random numbers.
         """
         inputs = map_tensors(self.pool()[0], torch.empty_like)
         case = self.case(regime, mode, weights)
         recombine(inputs, self.pool(), key, case.regime.values)
         state = self._timed_state(weights, key, mode)
-        run = self.reference.eager(inputs, state, mode, key)
+        rng = seed_of(key)
+        run = self.reference.eager(inputs, state, mode, rng)
         eager = _tensor_leaves(run)
-        expected = [leaf.again(value) for leaf, value in zip(case.leaves, eager)]
+        expected = [leaf.again(value, lines=lines) for leaf, value in zip(case.leaves, eager)]
         rows = self.judge(expected, values)
         if any(not row["ok"] and not leaf.exact.is_floating_point() for row, leaf in zip(rows, expected)):
-            expected = self._rounded(expected, inputs, state, mode, key, run)
+            expected = self._rounded(expected, inputs, state, mode, rng, run)
             rows = self.judge(expected, values)
         if not own_numbers or not self.random[mode] or all(row["ok"] for row in rows):
             return rows
@@ -287,7 +316,8 @@ class Oracle:
     def _timed_state(self, weights: str, key: int, mode: str) -> State:
         """The state dict of the timed call with ``key``."""
         state, names = self._states[weights], {name for name, _ in self.reference.single.named_buffers()}
-        return {**state, **moved_buffers({name: state[name] for name in names & set(state)}, key, mode)}
+        return {**state, **moved_buffers(
+            {name: state[name] for name in names & set(state)}, key, mode, self.counters)}
 
     def judge_run(self, case: Case, weights: str, values: list[torch.Tensor]) -> list[dict[str, Any]]:
         """Figures of each tensor of one run of a candidate whose random numbers are its own."""
@@ -521,7 +551,8 @@ def _opened(oracle: Oracle, channel: Channel) -> None:
     init, init_node = Arena.holding(oracle.loaded.init_inputs())
     channel.send(
         {"mode": oracle.loaded.problem.mode, "regimes": oracle.regimes(), "output_bytes": oracle.output_bytes,
-         "views": sorted(oracle.views), "state": state_node, "state_bytes": state.size, "init": init_node},
+         "views": sorted(oracle.views), "counters": oracle.counters, "state": state_node,
+         "state_bytes": state.size, "init": init_node},
         [state.fd, init.fd],
     )
 
@@ -530,7 +561,7 @@ def _inputs(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[di
     at = (request["regime"], request["mode"], request["weights"])
     case = oracle.case(*at)
     reply = {"note": case.note, "raises": case.raises, "rng": case.rng, "change": case.regime.weights,
-             "random": oracle.random[case.mode]}
+             "turn": oracle.turn(case.regime), "random": oracle.random[case.mode]}
     if case.note and not case.raises:
         return reply, []
     arena, node = oracle.inputs(*at)
@@ -554,7 +585,8 @@ def _judge(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dic
     own_numbers = request.get("own_numbers", False)
     if "key" in request:
         return {"rows": oracle.judge_timed(
-            request["key"], request["regime"], mode, weights, values, own_numbers=own_numbers)}, []
+            request["key"], request["regime"], mode, weights, values, own_numbers=own_numbers,
+            lines=request["lines"])}, []
     case = oracle.case(request["regime"], mode, weights)
     rows = oracle.judge(case.leaves, values)
     if own_numbers and not all(row["ok"] for row in rows):

@@ -10,8 +10,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Callable, Iterator, Mapping, Sequence
-from zlib import crc32
+from hashlib import sha256
+from typing import Any, Callable, Collection, Iterator, Mapping, Sequence
 
 import torch
 
@@ -21,11 +21,17 @@ from kgen.evaluator.protocol import ALL_ROWS, SCALED
 FULL, REDUCED = 0, -1  #: special batches: the problem's own; a smaller one where the batch is free
 REDUCED_ROWS = {"cpu": 64, "cuda": 256}
 _MOST_DRAWN, _MOST_ROWS_DRAWN = 63, 384
-#: What :data:`SCALED` multiplies row after row by: signs, and sizes at which activations bend, vanish and overflow.
-_FACTORS = (1.0, 4.0, -1.0, 100.0, 0.01, -30.0)
-_FEW = 4096  #: elements of a weight that tell which one of it is changed, and by how much
+#: What :data:`SCALED` multiplies row after row by, and adds in sizes of its elements: signs, sizes at which activations
+#: bend, vanish and overflow, rows of zeros, and rows of which a mean takes all that counts.
+_FACTORS = (1.0, 4.0, -1.0, 100.0, 0.01, -30.0, 1.0, 0.0)
+_SHIFTS = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 30.0, 0.0)
+_FEW = 4096  #: elements that tell how large those of a tensor are
 _LOOKED_AT = 16  #: entries of the first index, to see whether integers depend on each other
+_FEW_IN_A_ROW = 64  #: elements, of which the sets of a pool make few different rows
+_LOW_BITS = 4095  #: of a float32 that are drawn anew then
+_COUNTED = 5  #: steps that a counter has counted more in other weights; odd, for those that do something every other time
 _copy, _detach = torch.Tensor.copy_, torch.Tensor.detach  # bound here: an input may be given methods of that name
+_Random, _sha256 = random.Random, sha256
 
 
 @dataclass(frozen=True)
@@ -49,18 +55,20 @@ REGIMES = (
     Regime("other weights", weights="rolled"),
     # Where vectors are changed back, and then matrices are changed, everything else stays: half of a fold may be stale.
     Regime("other vectors", weights="vectors"),
-    Regime(ALL_ROWS, values=SCALED, batch=FULL),
     Regime("other matrices", weights="matrices"),
+    Regime(ALL_ROWS, values=SCALED, weights="rolled", batch=FULL),
     Regime("all positive", values="positive", weights="positive"),
-    Regime("x 4", values="fourfold"),
-    Regime("x 1e2", values="large"),
-    Regime("rows of different size", values="rows"),
-    Regime("x 1e-2", values="small"),
+    # From here on one tensor of the weights after the other is another: a fold may look at some of them only.
+    Regime("x 4", values="fourfold", weights="one"),
+    Regime("x 1e2", values="large", weights="one"),
+    Regime("rows of different size", values="rows", weights="one"),
+    Regime("two other rows", values="two rows", weights="one"),
+    Regime("x 1e-2", values="small", weights="one"),
     Regime("zeros", values="zeros"),
-    Regime("sparse outliers", values="outliers"),
-    Regime("sign flipped", values="flipped"),
-    Regime("shifted by 100 std", values="shifted"),
-    Regime("NaN and infinities", values="non-finite"),
+    Regime("sparse outliers", values="outliers", weights="one"),
+    Regime("sign flipped", values="flipped", weights="one"),
+    Regime("shifted by 100 std", values="shifted", weights="one"),
+    Regime("NaN and infinities", values="non-finite", batch=FULL),
     Regime("batch 1", batch=1),
     Regime("batch 7", batch=7),
     Regime("batch 63", batch=63),
@@ -70,11 +78,11 @@ REGIMES = (
 
 def drawn_batches(secret: int, rows: int) -> list[Regime]:
     """Batches below ``rows`` that nobody can know beforehand, with the remainders of eight that no fixed one has: two
-    or six, four, three or five. The last is larger than tiles of 128 and 256 rows, where ``rows`` allows it: it has a
+    or six, four, zero (but an odd multiple of eight), three or five. The last is larger than tiles of 128 and 256 rows, where ``rows`` allows it: it has a
     whole one and a part of one."""
     generator, small, large = random.Random(secret), min(rows, _MOST_DRAWN), min(rows, _MOST_ROWS_DRAWN)
     choices = (
-        range(2, small, 4), range(4, small, 8), [n for n in range(2 * large // 3, large) if n % 8 in (3, 5)],
+        range(2, small, 4), range(4, small, 8), range(8, small, 16), [n for n in range(2 * large // 3, large) if n % 8 in (3, 5)],
     )
     return [Regime(f"batch {n}, drawn", batch=n) for n in (generator.choice(given) for given in choices if given)]
 
@@ -84,18 +92,43 @@ KERNELBENCH_REGIMES = REGIMES[:2]
 
 
 def _scaled(x: torch.Tensor) -> torch.Tensor:
-    """Rows times one factor after the other."""
-    if not x.ndim:
+    """Rows times one factor after the other, and one shift after the other added."""
+    if not x.ndim or not x.numel():
         return x
-    factors = torch.tensor(_FACTORS, device=x.device).repeat(-(-x.shape[0] // len(_FACTORS)))[: x.shape[0]]
-    return x * factors.view(-1, *[1] * (x.ndim - 1))
+    few = x[: -(-_FEW * x.shape[0] // x.numel())].flatten()[:_FEW].cpu()  # a reduction on a GPU would load kernels: 30 ms
+    shifts = torch.tensor(_SHIFTS) * few.abs().mean()
+
+    def of_rows(values: torch.Tensor) -> torch.Tensor:
+        every = values.repeat(-(-x.shape[0] // len(values)))[: x.shape[0]]
+        return every.view(-1, *[1] * (x.ndim - 1)).to(x.device)
+
+    return x * of_rows(torch.tensor(_FACTORS)) + of_rows(shifts)
 
 
 def _rows(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Rows of sizes at which what is added under a root counts for nothing, for all, and for something in between."""
     if x.ndim < 1:
         return x
-    exponent = torch.rand(x.shape[:1], generator=generator) * 6 - 3
+    exponent = torch.rand(x.shape[:1], generator=generator) * 10 - 7
     return x * (10.0**exponent).view(-1, *[1] * (x.ndim - 1))
+
+
+def _two_rows(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """A row that is large and one that is shifted, at places which a look at some rows does not find."""
+    if x.ndim < 1 or not x.numel():
+        return x
+    large, shifted = _drawn_rows(x.shape[0], 2, generator)
+    x = x.clone()
+    if shifted != large:
+        x[shifted] = _shifted(x[shifted], generator)
+    x[large] *= 1000
+    return x
+
+
+def _drawn_rows(rows: int, count: int, generator: torch.Generator) -> list[int]:
+    """``count`` of ``rows``, different ones if there are so many."""
+    drawn = torch.randperm(rows, generator=generator).tolist()
+    return [drawn[i % rows] for i in range(count)]
 
 
 def _outliers(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -112,7 +145,7 @@ def _non_finite(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return x
     x = x.clone()
     flat = x.view(x.shape[0], -1) if x.ndim else x.view(1, 1)
-    rows = (0, flat.shape[0] // 2, flat.shape[0] - 1)
+    rows = _drawn_rows(flat.shape[0], 3, generator)
     for row, value in zip(rows, (float("nan"), float("inf"), float("-inf"))):
         flat[row, int(torch.randint(flat.shape[1], (1,), generator=generator))] = value
     return x
@@ -129,6 +162,7 @@ VALUES: Mapping[str, Callable[[torch.Tensor, torch.Generator], torch.Tensor]] = 
     "positive": lambda x, generator: x.abs(),
     "outliers": _outliers,
     "rows": _rows,
+    "two rows": _two_rows,
     SCALED: lambda x, generator: _scaled(x),
     "shifted": _shifted,
     "non-finite": _non_finite,
@@ -139,43 +173,60 @@ def _rolled(x: torch.Tensor) -> torch.Tensor:
     return torch.roll(x, 1, 0) if x.ndim and x.shape[0] > 1 else x * 1.25
 
 
-def _one_changed(x: torch.Tensor) -> torch.Tensor:
-    """One element larger by itself, or by the largest of a few in the middle if that is more: who looks at some elements,
-    to see whether others changed, sees nothing. A checksum of those few says which one it is, so that the oracle and a
-    worker choose the same. (They are looked at on the CPU: a reduction on a GPU would load kernels, which takes a
-    process some 30 ms.)"""
+def _one_changed(x: torch.Tensor, generator: random.Random) -> torch.Tensor:
+    """One element, which is drawn, larger by itself, or by the largest of a few in the middle if that is more: who looks
+    at some elements, to see whether others changed, sees nothing. (They are looked at on the CPU: a reduction on a GPU
+    would load kernels, which takes a process some 30 ms.)"""
     if not x.numel():
         return x
     changed = x.clone(memory_format=torch.contiguous_format)
-    flat, middle = changed.view(-1), x.numel() // 2
+    flat, middle, place = changed.view(-1), x.numel() // 2, generator.randrange(x.numel())
     few = flat[max(0, middle - _FEW // 2) : middle + _FEW // 2].cpu()
     most = few.abs().max() if bool(few.any()) else flat.abs().max().cpu()
-    place = crc32(bytes(few.view(torch.uint8).tolist())) % x.numel()
     old = flat[place : place + 1].cpu()
     flat[place : place + 1].copy_(old + torch.maximum(most, old.abs()))
     return changed
 
 
 #: What each regime does to a floating tensor of the state dict; the worker does the same to its copy.
-WEIGHTS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "drawn": lambda x: x,
-    "rolled": _rolled,
-    "matrices": lambda x: _one_changed(x) if x.ndim > 1 else x,
-    "vectors": lambda x: x if x.ndim > 1 else _one_changed(x),
-    "positive": lambda x: x.abs(),
+WEIGHTS: Mapping[str, Callable[[torch.Tensor, random.Random], torch.Tensor]] = {
+    "drawn": lambda x, generator: x,
+    "rolled": lambda x, generator: _rolled(x),
+    "one": lambda x, generator: _rolled(x),
+    "matrices": lambda x, generator: _one_changed(x, generator) if x.ndim > 1 else x,
+    "vectors": lambda x, generator: x if x.ndim > 1 else _one_changed(x, generator),
+    "positive": lambda x, generator: x.abs(),
 }
 
 
-def change_weights(state: Mapping[str, torch.Tensor], how: str) -> dict[str, torch.Tensor]:
-    """``state`` with :data:`WEIGHTS`' entry ``how`` applied to its floating tensors."""
-    change = WEIGHTS[how]
-    return {name: change(value) if value.is_floating_point() else value for name, value in state.items()}
+def change_weights(
+    state: Mapping[str, torch.Tensor], how: str, number: int = 0, counters: Collection[str] = ()
+) -> dict[str, torch.Tensor]:
+    """``state`` with :data:`WEIGHTS`' entry ``how`` applied to its floating tensors, or for ``one`` to one of them, by
+    turns as ``number`` grows, which also says which elements are changed. Where all are rolled, ``counters`` have
+    counted more."""
+    change, generator = WEIGHTS[how], _Random(number)
+    chosen = sorted(name for name, value in state.items() if value.is_floating_point())
+    if how == "one" and chosen:
+        chosen = [chosen[number % len(chosen)]]
+    changed = {name: change(state[name], generator) for name in chosen}
+    if how == "rolled":
+        changed |= {name: state[name] + _COUNTED for name in counters if name in state}
+    return {name: changed.get(name, value) for name, value in state.items()}
 
 
-def moved_buffers(state: Mapping[str, torch.Tensor], key: int, mode: str) -> dict[str, torch.Tensor]:
+def moved_buffers(
+    state: Mapping[str, torch.Tensor], key: int, mode: str, counters: Collection[str] = ()
+) -> dict[str, torch.Tensor]:
     """``state`` as the buffers of a timed call with ``key`` begin. In train mode, where they change with every call,
     they are others every other time, so that who keeps a copy of them shows."""
-    return change_weights(state, "rolled" if key % 2 and mode == "train" else "drawn")
+    return change_weights(state, "rolled" if key % 2 and mode == "train" else "drawn", counters=counters)
+
+
+def seed_of(key: int) -> int:
+    """The seed of the random numbers of the timed call with ``key``; it does not tell the key, by which contents are
+    mixed."""
+    return int.from_bytes(_sha256(str(key).encode()).digest()[:6], "little")
 
 
 def change_inputs(inputs: Sequence[Any], how: str, seed: int) -> list[Any]:
@@ -215,8 +266,9 @@ def recombine(
     """Fill ``buffers`` with contents that were never there before: elements of two input sets, mixed as ``key`` says.
 
     Which set an element comes from is the exclusive or of a bit for each of its indices, so that neither a row nor
-    a column comes twice, and a result kept for one serves nobody. Integers that seem to depend on each other along a
-    row are chosen by the first index alone, and where they have but one, all together. With ``but_a_column``, the last
+    a column comes twice, and a result kept for one serves nobody. Where rows have few elements, their low bits are drawn
+    anew too. Integers that seem to depend on each other along a row are chosen by the first index alone, and where they
+    have but one, all together; those that are not in order then go round by a number drawn for the row. With ``but_a_column``, the last
     index has a value, which ``key`` says too, where elements come from the other of the two sets:
     :func:`recombine_column` puts them right. ``values`` is an entry of :data:`VALUES` that does the same to an element
     whatever the others are.
@@ -248,28 +300,76 @@ def _mixed(
         if isinstance(buffer, torch.Tensor) and 0 not in buffer.shape:
             # Detached, for it may have been marked as something to differentiate by.
             buffer, a, b = (x if x.ndim else x[None] for x in (_detach(buffer), a, b))
-            yield buffer, _choices(a, b, generator), a, b, key % buffer.shape[-1]
+            in_order = _is_in_order(a) or _is_in_order(b)
+            independent = not in_order and _has_repeats(a) and _has_repeats(b)
+            bits = _choices(a, independent, generator)
+            if is_inexact(a):
+                a, b = _with_other_low_bits(a, b, generator)
+            elif not independent and not in_order:
+                a, b = _turned(a, b, generator)
+            yield buffer, bits, a, b, key % buffer.shape[-1]
 
 
-def _choices(a: torch.Tensor, b: torch.Tensor, generator: torch.Generator) -> list[torch.Tensor]:
+def _choices(x: torch.Tensor, independent: bool, generator: torch.Generator) -> list[torch.Tensor]:
     """A truth value for each value of an index, drawn on the CPU, so that every device gets the same."""
-    independent = _independent(a) and _independent(b)
-    if a.ndim == 1 and not independent:
-        return [_bits(1, generator).expand(a.shape[0]).to(a.device)]
-    mixed = range(a.ndim if independent else 1)
-    return [_bits(a.shape[i], generator).view(-1, *[1] * (a.ndim - 1 - i)).to(a.device) for i in mixed]
+    if x.ndim == 1 and not independent:
+        return [_bits(1, generator).expand(x.shape[0]).to(x.device)]
+    mixed = range(x.ndim if independent else 1)
+    return [_bits(x.shape[i], generator).view(-1, *[1] * (x.ndim - 1 - i)).to(x.device) for i in mixed]
 
 
-def _independent(x: torch.Tensor) -> bool:
-    """Whether elements of a row may come from elsewhere: not where all rows are in order, as offsets are, or lengths
-    that begin with the largest, nor where no number comes twice in one, as in permutations. What has one dimension is a
-    row."""
+def _with_other_low_bits(
+    a: torch.Tensor, b: torch.Tensor, generator: torch.Generator
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Float32 tensors whose rows have few elements, with other low bits, the same in both; whole numbers stay, and what
+    has no such bits, as masks."""
+    if a.dtype != torch.float32 or a.numel() > _FEW_IN_A_ROW * a.shape[0]:
+        return a, b
+    bits = torch.randint(_LOW_BITS + 1, a.shape, generator=generator, dtype=torch.int32).to(a.device)
+
+    def one(x: torch.Tensor) -> torch.Tensor:
+        bare = x.view(torch.int32)
+        low = bare & _LOW_BITS
+        return torch.where((low == 0) | (x == x.trunc()), bare, bare - low + bits).view(torch.float32)
+
+    return one(a), one(b)
+
+
+def _turned(a: torch.Tensor, b: torch.Tensor, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Integers, from zero on, with a number added to each row, the same in both, modulo one more than the largest: what
+    was different in a row stays so, and a permutation is one still. What has one dimension is a row."""
+    least, most = min(int(a.min()), int(b.min())), max(int(a.max()), int(b.max()))
+    if least < 0 or not most:
+        return a, b
+    added = torch.randint(most + 1, (a.shape[0] if a.ndim > 1 else 1,), generator=generator)
+    added = added.view(-1, *[1] * (a.ndim - 1)).to(a.device)
+
+    def one(x: torch.Tensor) -> torch.Tensor:
+        return ((x.long() + added) % (most + 1)).to(x.dtype)
+
+    return one(a), one(b)
+
+
+def _is_in_order(x: torch.Tensor) -> bool:
+    """Whether all rows of integers are in order, as offsets are, or lengths that begin with the largest: elements may
+    come from nowhere else. What has one dimension is a row."""
+    if is_inexact(x):
+        return False
+    rows = _some_rows(x)
+    rising = rows.sort(1).values
+    return any(torch.equal(rows, ordered) for ordered in (rising, rising.flip(1)))
+
+
+def _has_repeats(x: torch.Tensor) -> bool:
+    """Whether numbers come twice in a row of integers, as they do not in permutations, which cannot be mixed."""
     if is_inexact(x):
         return True
-    rows = (x if x.ndim == 1 else x[:_LOOKED_AT]).reshape(-1, x.shape[-1]).long()
-    rising = rows.sort(1).values
-    in_order = any(torch.equal(rows, ordered) for ordered in (rising, rising.flip(1)))
-    return not in_order and bool((rising[:, 1:] == rising[:, :-1]).any())
+    rising = _some_rows(x).sort(1).values
+    return bool((rising[:, 1:] == rising[:, :-1]).any())
+
+
+def _some_rows(x: torch.Tensor) -> torch.Tensor:
+    return (x if x.ndim == 1 else x[:_LOOKED_AT]).reshape(-1, x.shape[-1]).long()
 
 
 def _bits(count: int, generator: torch.Generator) -> torch.Tensor:

@@ -31,7 +31,8 @@ OTHERWISE = 2.0  #: times what it claimed before is what nobody takes who is hea
 MAX_CALLS = 20  #: of a burst of finals
 MIN_CALLS = 2
 SYNC_SHARE = 1 / 3  #: of calls on a GPU, bracketed by synchronisations instead of events
-CHECK_SHARE = 1 / 5  #: of the rounds of finals have a call whose output is checked
+CHECK_SHARE = 1 / 5  #: of the rounds of finals have a call whose output is checked, and one with other values
+OTHER_VALUES_SHARE = 1 / 2  #: of the bursts of a screening have one, so that nobody knows the last
 WATCHED_ROUNDS = 3  #: of finals have a call before and after which a worker on the CPU is watched
 NARROW = 0.005  #: relative width of the interval of a ratio that is narrow enough
 #: Work queued in front of a sample, so that launches do not count: this many times what launching took when the subject
@@ -44,6 +45,9 @@ SLEEP_FACTOR, SLEEP_NS, MOST_SLEEP_NS, SLEEP_DOUBLINGS = 1.5, 100_000, 20_000_00
 HIDDEN_MS, HIDDEN_SHARE = 0.15, 0.03
 #: The same for a call that is bracketed by synchronisations, where launches count: beyond the time of these.
 UNJOINED_MS, UNJOINED_SHARE = 0.3, 0.1
+#: How much later than its stream the device may be done, in milliseconds, beyond PyTorch's: the device's own clock tells
+#: within a microsecond, and a stream that was joined takes no time then.
+BEHIND_MS = 0.004
 #: Getting ready for a call, and fetching its output, may take this many times as long as PyTorch's own, this many
 #: milliseconds, and this share of a sample: more is work done before it is asked for, or when it is looked at.
 BESIDE_FACTOR, BESIDE_MS, BESIDE_SHARE = 3.0, 0.15, 0.25
@@ -65,6 +69,7 @@ class Habits:
     unjoined: float  #: that a synchronised call takes more than a sample
     fetch: float  #: to fetch an output, at least
     arm: float  #: to be armed, in the middle
+    behind: float  #: until the device is done when the stream is, at the upper quartile
     settle: float  #: until threads sleep when nothing is asked any more, at most
     wakeups: int  #: of threads that sleep; a number
 
@@ -83,8 +88,8 @@ class Runner:
     sleep_ns: int = 0  #: of work queued in front of a sample; see :data:`SLEEP_FACTOR`
     doublings: int = 0  #: of it
     cold: bool = True  #: whether the cache is flushed before each call
-    #: Judge what was fetched of a call in that mode, with that key and values.
-    check: Callable[[Mapping[str, Any], str, int, str], None] | None = None
+    #: Judge what was fetched of a call in that mode, with that key and values; with or without its columns.
+    check: Callable[[Mapping[str, Any], str, int, str, bool], None] | None = None
     values: str = ""  #: other values than the problem's own that a call may be given, where the problem takes them
     bursts: list[tuple[float, ...]] = field(default_factory=list)
     outside: list[float] = field(default_factory=list)
@@ -92,6 +97,7 @@ class Runner:
     synced: list[float] = field(default_factory=list)
     fetches: list[float] = field(default_factory=list)
     arms: list[float] = field(default_factory=list)
+    behind: list[float] = field(default_factory=list)  #: from the stream's end to the device's
     settles: list[float] = field(default_factory=list)
     wakeups: list[int] = field(default_factory=list)
 
@@ -117,15 +123,15 @@ class Runner:
     def habits(self) -> Habits:
         """What others may take beside their samples, if this subject is PyTorch."""
         return Habits(_quartile(self.outside, 2), self.hidden(1), self.unjoined, min(self.fetches, default=0.0),
-                      _quartile(self.arms, 1), max(self.settles, default=0.0), max(self.wakeups, default=0))
+                      _quartile(self.arms, 1), _quartile(self.behind, 2), max(self.settles, default=0.0), max(self.wakeups, default=0))
 
     def call(
         self, generator: random.Random, how: str, *, checked: bool = False, watched: bool = False,
-        values: str = "given",
+        values: str = "given", lines: bool = False,
     ) -> float:
         """One call, in each mode. Raises :class:`Failure` when it fails, or claims more than the clock allows.
 
-        The output of a ``checked`` call is fetched and judged; the worker of a ``watched`` call looks at what may be
+        The output of a ``checked`` call is fetched and judged, with ``lines`` its columns too; the worker of a ``watched`` call looks at what may be
         replaced before it gets the contents, and is left alone for a while once it is armed and once it has answered,
         when it should be idle.
         """
@@ -140,7 +146,7 @@ class Runner:
             if watched:
                 seen.append(self._settle())
             if checked:
-                self._fetch(mode, key, values)
+                self._fetch(mode, key, values, lines)
         self._keep(list(filter(None, seen)))
         if how == "event":
             self.taken.append(taken)
@@ -184,38 +190,46 @@ class Runner:
             raise Failure(Status.SUSPICIOUS, f"it claims {claimed!r:.30} ns for a call that took {took} ns", Phase.TIME)
         if how == "event":
             self.outside.append((took - claimed - sleep_ns) / 1e6)
+            if isinstance(reply.get("behind_ns"), int):
+                self.behind.append(reply["behind_ns"] / 1e6)
         if reply.get("exposed") is True and self.doublings < SLEEP_DOUBLINGS:
             self.doublings += 1
             self.sleep_ns = min(2 * self.sleep_ns, MOST_SLEEP_NS)
         return claimed / 1e6, (took - sleep_ns) / 1e6
 
-    def _fetch(self, mode: str, key: int, values: str) -> None:
+    def _fetch(self, mode: str, key: int, values: str, lines: bool) -> None:
         started = time.perf_counter_ns()
         reply = self.worker.ask("fetch", mode=mode)
         self.fetches.append((time.perf_counter_ns() - started) / 1e6)
         raise_if_failed(reply, Phase.TIME)
         _raise_if_touched(reply)
         if self.check is not None:
-            self.check(reply, mode, key, values)
+            self.check(reply, mode, key, values, lines)
 
-    def burst(self, calls: int, generator: random.Random, checked: int = -1, *, watched: bool = False) -> None:
+    def burst(
+        self, calls: int, generator: random.Random, checked: int = -1, *, watched: bool = False, lines: bool = False,
+        checked_synced: bool = False,
+    ) -> bool:
         """Make a burst of ``calls`` samples; calls bracketed by synchronisations are made beside them.
 
-        The output of the sample of number ``checked`` is fetched and judged, at once or after the worker was watched.
+        The output of the sample of number ``checked`` is fetched and judged, with ``lines`` its columns too, at once or
+        after the worker was watched; so is with ``checked_synced`` that of the first synchronised call; returned is whether that is still to be done.
         """
         samples: list[float] = []
         while len(samples) < calls:
             if self.cuda and generator.random() < SYNC_SHARE:
-                self.synced.append(self.call(generator, "sync"))
+                self.synced.append(self.call(generator, "sync", checked=checked_synced))
+                checked_synced = False
             else:
                 now = len(samples) == checked
-                samples.append(self.call(generator, "event", checked=now, watched=now and watched))
+                samples.append(self.call(generator, "event", checked=now, watched=now and watched, lines=lines))
         self.bursts.append(tuple(samples))
+        return checked_synced
 
     def forget(self) -> None:
         """Begin anew, without samples."""
         self.bursts, self.outside, self.taken, self.synced = [], [], [], []
-        self.fetches, self.arms, self.settles, self.wakeups = [], [], [], []
+        self.fetches, self.arms, self.behind, self.settles, self.wakeups = [], [], [], [], []
 
     def timing(self, depth: Depth, session: str, conditions: tuple[tuple[str, str | float], ...] = ()) -> Timing:
         return Timing(self.name, depth, session, tuple(self.bursts), self.prepare_ms, conditions)
@@ -224,6 +238,9 @@ class Runner:
 def _raise_if_touched(reply: Mapping[str, Any]) -> None:
     if reply.get("late"):
         raise Failure(Status.SUSPICIOUS, "in a timed call: its output changed after forward returned", Phase.TIME)
+    if reply.get("overwritten"):
+        reason = "in a timed call: it wrote over an earlier call's output"
+        raise Failure(Status.ALIASED_OUTPUT, reason, Phase.TIME)
     if reply.get("mutated"):
         raise Failure(Status.MUTATED_INPUT, f"in a timed call: it wrote into {reply['mutated']}", Phase.TIME)
 
@@ -250,15 +267,19 @@ def least_ms(moved_bytes: int, gbytes_per_second: float, device_type: str) -> fl
 
 
 def screen(runner: Runner, generator: random.Random, bursts: int = SCREEN_BURSTS) -> None:
-    """Time a subject alone and briefly; one output of each burst is checked, the last among them, and of one burst,
-    which is drawn, after watching. In front of another one there is a call with other values."""
+    """Time a subject alone and briefly; one output of each burst is checked, the last among them, with its columns, and
+    of one burst, which is drawn, after watching. In front of some there is a call with other values, and in some a
+    synchronised call is checked."""
     calls = calls_per_burst(runner.steady_ms, "cuda" if runner.cuda else "cpu")
-    watched, tried = generator.randrange(bursts), generator.randrange(bursts)
+    watched, tried, synced = (generator.randrange(bursts) for _ in range(3))
+    owed = False
     for number in range(bursts):
         last = number == bursts - 1
-        if number == tried:
+        if number == tried or generator.random() < OTHER_VALUES_SHARE:
             runner.try_other_values(generator)
-        runner.burst(calls, generator, calls - 1 if last else generator.randrange(calls), watched=number == watched)
+        owed = owed or number == synced or generator.random() < CHECK_SHARE
+        owed = runner.burst(calls, generator, calls - 1 if last else generator.randrange(calls),
+                            watched=number == watched, lines=last, checked_synced=owed)
 
 
 def interleave(
@@ -314,10 +335,10 @@ def calls_of_finals(seconds: float, lap: float, *, cuda: bool) -> int:
 def _turn(runner: Runner, calls: int, generator: random.Random, *, watched: bool) -> None:
     """One burst of finals, behind a call that is no sample: clocks and caches are what another subject left."""
     checked = generator.randrange(calls) if watched or generator.random() < CHECK_SHARE else -1
-    if watched:
+    if watched or generator.random() < CHECK_SHARE:
         runner.try_other_values(generator)
     runner.call(generator, "event")
-    runner.burst(calls, generator, checked, watched=watched)
+    runner.burst(calls, generator, checked, watched=watched, lines=watched, checked_synced=checked >= 0)
 
 
 def _narrow(runners: Sequence[Runner]) -> bool:
@@ -346,7 +367,9 @@ def believe(
         runner.forget()
         beside.forget()
         for subject in (beside, runner) * HEARING_ROUNDS:
-            subject.burst(MIN_CALLS, generator, MIN_CALLS - 1, watched=True)
+            if generator.random() < OTHER_VALUES_SHARE:
+                subject.try_other_values(generator)
+            subject.burst(MIN_CALLS, generator, MIN_CALLS - 1, watched=True, checked_synced=True)
         # On the CPU, threads that were let sleep while they were watched are slow for a while.
         if runner.cuda and runner.middle > OTHERWISE * claimed * max(1.0, beside.middle / usual):
             reason = f"it claimed {claimed:.3g} ms before it was doubted, and takes {runner.middle:.3g} ms"
@@ -377,6 +400,10 @@ def doubts(runner: Runner, *, eager: Habits | None, floor_ms: float) -> str:
         return f"calls take {hidden:.3g} ms longer than the middle one of their samples, PyTorch's {usual:.3g} ms"
     if runner.unjoined > eager.unjoined + UNJOINED_MS + UNJOINED_SHARE * middle + runner.launch_ms:
         return (f"a call takes {runner.unjoined:.3g} ms more when the whole device is waited for: "
+                f"work outside its stream")
+    behind = _quartile(runner.behind, 2)
+    if behind > eager.behind + BEHIND_MS:
+        return (f"the device is done {behind:.3g} ms after its stream, PyTorch's {eager.behind:.3g} ms: "
                 f"work outside its stream")
     for what, taken, usual in (
         ("its output takes", min(runner.fetches, default=0.0), eager.fetch),

@@ -141,6 +141,7 @@ class Case:
     note: str
     raises: bool
     change: str
+    turn: int
     rng: int
     fd: int | None
     bytes: int
@@ -171,7 +172,7 @@ class Cases:
         if key not in self._known:
             reply, fds = self._oracle.ask("inputs", regime=name, mode=mode, weights=weights)
             self._known[key] = Case(
-                name, mode, weights, reply["note"], reply["raises"], reply["change"], reply["rng"],
+                name, mode, weights, reply["note"], reply["raises"], reply["change"], reply["turn"], reply["rng"],
                 fds[0] if fds else None, reply.get("bytes", 0), reply.get("inputs", {}), reply.get("outputs") or {},
                 reply.get("end", 0), reply["random"])
         return self._known[key]
@@ -251,8 +252,8 @@ def _run(worker: WorkerClient, case: Case, rng: int, *, go_on: bool = False) -> 
     """Have a worker run a case twice; the second run's tensors lie behind where the first's must end."""
     assert case.fd is not None
     return worker.ask(
-        "run", [case.fd], inputs=case.inputs, bytes=case.bytes, change=case.change, mode=case.mode, rng=rng,
-        end=case.end, go_on=go_on,
+        "run", [case.fd], inputs=case.inputs, bytes=case.bytes, change=case.change, turn=case.turn,
+        mode=case.mode, rng=rng, end=case.end, go_on=go_on,
         sizes=[node["size"] for node in tensor_nodes(case.outputs)] if case.outputs else [])
 
 

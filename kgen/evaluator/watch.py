@@ -263,13 +263,15 @@ _CLASSES = (
 _REPLACED_BY_TORCH = frozenset({"torch.nn.Module.__init__", "torch.nn.Module.__setstate__"})
 #: Operators that the harness calls after a candidate is loaded.
 _OPERATORS = (
-    "__xor__.Tensor", "_local_scalar_dense", "_to_copy", "abs", "add.Tensor", "any", "arange", "as_strided",
-    "bitwise_xor.Tensor", "cat", "clone", "contiguous", "copy_", "detach", "detach_", "empty.memory_format",
-    "empty_like", "empty_strided", "eq.Scalar", "eq.Tensor", "equal", "expand", "expand_as", "fill_.Scalar", "flip",
-    "full", "is_nonzero", "item", "lift_fresh", "logical_xor", "max", "maximum", "mul.Tensor", "mul_.Tensor", "narrow",
-    "ne.Tensor", "permute", "randint.generator", "randint.low_generator", "random_.from", "randperm.generator",
-    "repeat", "reshape", "resize_", "roll", "select.int", "slice.Tensor", "sort", "to.device", "to.dtype",
-    "to.dtype_layout", "unbind.int", "unfold", "unsqueeze", "view", "view.dtype", "where.self", "zero_",
+    "__or__.Tensor", "__xor__.Tensor", "_local_scalar_dense", "_to_copy", "abs", "add.Tensor", "any", "arange",
+    "as_strided", "bitwise_and.Scalar", "bitwise_or.Tensor", "bitwise_xor.Tensor", "cat", "clone", "contiguous",
+    "copy_", "detach", "detach_", "empty.memory_format", "empty_like", "empty_strided", "eq.Scalar", "eq.Tensor",
+    "equal", "expand", "expand_as", "fill_.Scalar", "flip", "full", "is_nonzero", "item", "lift_fresh",
+    "logical_xor", "max", "maximum", "mean", "min", "mul.Tensor", "mul_.Tensor", "narrow", "ne.Tensor", "permute",
+    "randint.generator", "randint.low_generator", "random_.from", "randperm.generator", "remainder.Scalar",
+    "repeat", "reshape", "resize_", "roll", "select.int", "slice.Tensor", "sort", "sub.Tensor", "to.device",
+    "to.dtype", "to.dtype_layout", "trunc", "unbind.int", "unfold", "unsqueeze", "view", "view.dtype", "where.self",
+    "zero_",
 )
 _ABSENT = object()
 _Names = tuple[str, Mapping[str, Any], tuple[tuple[str, Any], ...]]

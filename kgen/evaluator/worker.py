@@ -17,6 +17,7 @@ import os
 import sys
 import time
 import traceback
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable, Iterable
@@ -28,7 +29,7 @@ from kgen.evaluator.arena import Arena, describe, is_inexact, is_tensor, map_ten
 from kgen.evaluator.channel import Channel
 from kgen.evaluator.device_arena import DeviceArena, open_arena
 from kgen.evaluator.reference import construct, set_flags
-from kgen.evaluator.regimes import change_weights, moved_buffers, recombine, recombine_column
+from kgen.evaluator.regimes import change_weights, moved_buffers, recombine, recombine_column, seed_of
 
 _FILE_BYTES = 256 << 20
 _MESSAGE_CHARACTERS = 400
@@ -36,7 +37,8 @@ _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc")  # in a
 _POISON_BLOCKS = 3
 _HELD_BYTES = 1 << 28  #: of outputs of earlier calls that are held
 _WATCHED = ("load", "audit")  #: requests before whose answer the watch looks at everything
-_PAGE, _SAMPLES = 4096, 4096  #: bytes; elements of a tensor that are looked at where it has more, at least
+_PAGE = 4096  #: bytes
+_SAMPLES, _HELD_SAMPLES = 4096, 1 << 18  #: elements of a tensor that are looked at where it has more, at least
 _FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 bytes
 _PERTURB = -6  # mallopt: fill what is allocated and freed
 _PERTURB_BYTE = 0x80
@@ -50,6 +52,7 @@ _gc_disable = gc.disable
 _copy, _multiply = torch.Tensor.copy_, torch.Tensor.mul_
 _synchronize = torch.cuda.synchronize
 _Event = torch.cuda.Event
+_handle = attrgetter("cuda_event")
 _record, _elapsed, _query, _event_synchronize = _Event.record, _Event.elapsed_time, _Event.query, _Event.synchronize
 _sleep = torch.cuda._sleep
 _attributes = vars(torch.nn.Module)["__dict__"].__get__  # a class may have a property of that name
@@ -59,15 +62,15 @@ _SCRIPTED = tuple((kind, kind.items) for kind in (torch.jit._script.OrderedDictW
 
 
 class _Seen:
-    """An output, with some of its elements as they were when it was seen; ``key`` says which."""
+    """An output, with some of its elements as they were when it was seen. Nobody else knows which."""
 
-    def __init__(self, output: Any, key: int) -> None:
+    def __init__(self, output: Any, samples: int = _SAMPLES) -> None:
         self.output = output
-        self._key = key
-        self._sample = _sampled(output, key)
+        self._how = int.from_bytes(_random(6), "little"), samples
+        self._sample = _sampled(output, *self._how)
 
     def is_unchanged(self) -> bool:
-        return all(map(same_bits, _sampled(self.output, self._key), self._sample))
+        return all(map(same_bits, _sampled(self.output, *self._how), self._sample))
 
 
 class Refused(Exception):
@@ -80,6 +83,7 @@ class Subject:
     def __init__(self, options: dict[str, Any]) -> None:
         self.device = options["device"]
         self.cuda = self.device != "cpu"
+        self.fenced = self.cuda and driver.has_events_of_contexts()
         self.shared = options["shared"]
         self.model: torch.nn.Module | None = None
         self.call_model: Callable[..., Any] | None = None
@@ -88,7 +92,8 @@ class Subject:
         self.base: dict[str, torch.Tensor] = {}
         self.weights: dict[str, torch.Tensor] = {}
         self.parameters: list[str] = []  # which of them are parameters
-        self.change = "drawn"
+        self.change: tuple[str, int] = ("drawn", 0)
+        self.counters: list[str] = []  # buffers that count steps
         self.buffers: list[Any] = []  # the inputs of timed calls
         self.described: dict[str, Any] = {}  # what these look like
         self.fresh: list[Any] = []  # what they are to hold in the next one; on the CPU, themselves
@@ -101,7 +106,7 @@ class Subject:
         self.guards: list[torch.Tensor] = []  # around the buffers
         self.fences: list[torch.Tensor] = []
         self.held: list[_Seen] = []  # the tensors of the latest outputs
-        self.fetched: list[torch.Tensor] = []  # outputs of timed calls that were fetched, the latest last
+        self.fetched: list[_Seen] = []  # the tensors of timed calls' outputs that were fetched, the latest last
         self.flush_buffer: torch.Tensor | None = None
         self.cold = False  # whether the next call finds a flushed cache
         self.output: Arena | DeviceArena | None = None
@@ -120,7 +125,7 @@ class Subject:
         init = init_arena.read(request["init"], self.device)
         state_arena.close()
         init_arena.close()
-        self.modes, self.views = request["modes"], frozenset(request["views"])
+        self.modes, self.views, self.counters = request["modes"], frozenset(request["views"]), request["counters"]
         # Those of GPUs are there only once CUDA has started.
         self.generators = [torch.default_generator, *(torch.cuda.default_generators if self.cuda else ())]
         if "baseline" in request:
@@ -138,7 +143,7 @@ class Subject:
         self.matched = {k: (v.shape, v.dtype) for k, v in own.items()} == {
             k: (v.shape, v.dtype) for k, v in self.base.items()}
         if self.matched:
-            self._set_weights("drawn", force=True)
+            self._set_weights(force=True)
         else:
             self.base = self.weights = {k: v.detach().clone() for k, v in own.items()}
         self.call_model = self.model
@@ -149,13 +154,14 @@ class Subject:
     def _arena(self, fd: int, size: int, *, writable: bool = False) -> Arena | DeviceArena:
         return open_arena(fd, size, self.device, self.shared, writable=writable)
 
-    def _set_weights(self, change: str, *, force: bool = False) -> None:
+    def _set_weights(self, how: str = "drawn", turn: int = 0, *, force: bool = False) -> None:
         """Load the weights as changed; where they are unchanged, only what forwards may change."""
         assert self.model is not None
+        change = how, turn if how != "drawn" else 0
         if not self.matched:
             self._restore_buffers()
         elif force or change != self.change:
-            self.weights = change_weights(self.base, change)
+            self.weights = change_weights(self.base, how, turn, self.counters)
             self.model.load_state_dict(self.weights)
             self.change = change
         else:
@@ -167,7 +173,9 @@ class Subject:
         assert self.model is not None
         found = {name: buffer for name, buffer in _buffers(self.model).items() if name in self.weights}
         with _no_grad():
-            for name, value in moved_buffers({name: self.weights[name] for name in found}, key, mode).items():
+            for name, value in moved_buffers(
+                {name: self.weights[name] for name in found}, key, mode, self.counters
+            ).items():
                 if not _bitwise(found[name], value):
                     _copy(found[name], value)
 
@@ -184,18 +192,18 @@ class Subject:
         inputs = map_tensors(pristine, lambda x: self._guarded(x, guards))
         fences = [_fences(guard).clone() for guard in guards]
         arena.close()
-        self._set_weights(request["change"])
+        self._set_weights(request["change"], request["turn"])
         first, state = self._forward(inputs, request)
         if not self._plain(first):
             return {"first": describe([first, state])[0]}
         reply: dict[str, Any] = {"mutated": self._mutated(inputs, pristine), "alias": self._alias(first, inputs)}
-        self._set_weights(request["change"])
+        self._set_weights(request["change"], request["turn"])
         second, later = self._forward(inputs, request, seeded=not request.get("go_on"))
         reply["mutated"] = reply["mutated"] or self._mutated(inputs, pristine)
         if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(guards, fences)):
             reply["mutated"] = "memory beside an input"
         reply["alias"] = reply["alias"] or self._alias(second, inputs) or self._reused(first, second)
-        reply["overwritten"] = not _are_unchanged(_drop_oldest(self.held, lambda held: held.output))
+        reply["overwritten"] = not _are_unchanged(_drop_oldest(self.held))
         same = _bitwise([first, state], [second, later])
         reply |= self._write("first", [first, state], 0)
         if not same:
@@ -272,7 +280,7 @@ class Subject:
         gets their memory."""
         first, second = self._fresh(first), self._fresh(second)
         reused = _overlaps(second, tensors([first])) or _overlaps([first, second], [held.output for held in self.held])
-        self.held.extend(_Seen(x, int.from_bytes(_random(6), "little")) for x in tensors([first, second]))
+        self.held.extend(_Seen(x, _HELD_SAMPLES) for x in tensors([first, second]))
         return "an earlier call's output" if reused else ""
 
     def _fresh(self, output: Any) -> list[torch.Tensor]:
@@ -294,7 +302,7 @@ class Subject:
         for name in self.parameters:
             if name not in found or not _bitwise(found[name].detach(), self.weights[name]):
                 changed = f"parameter {name}"
-        return {"mutated": changed, "overwritten": not _are_unchanged(self.held)}
+        return {"mutated": changed, "overwritten": not _are_unchanged([*self.held, *self.fetched])}
 
     # ---- timing --------------------------------------------------------------------------------------------
 
@@ -314,7 +322,7 @@ class Subject:
         arena.close()
         if request["flush_bytes"]:
             self.flush_buffer = _full((request["flush_bytes"] // 4,), 1.0, device=self.device)
-        self._set_weights("drawn", force=True)
+        self._set_weights(force=True)
         first = self._host_ns()
         steady = min(self._host_ns() for _ in range(2))
         launch = min(self._launch_ns() for _ in range(3)) if self.cuda else 0
@@ -367,7 +375,7 @@ class Subject:
         self._restore_buffers(key, request["mode"])
         look()  # what is replaced for a moment, to learn of the contents, is replaced now
         recombine(self.fresh, self.pool, key, self.values, but_a_column=not self.cuda)
-        self._seed(key)
+        self._seed(seed_of(key))
         if self.cuda:
             driver.reset_persisting_cache()
             _synchronize()
@@ -386,18 +394,20 @@ class Subject:
         self._flush()
 
     def go(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """The call that was armed; ``ns`` is its time, ``exposed`` whether launching is part of it where it should not.
-        The device is idle when the answer goes out."""
-        by_events = self.cuda and request["how"] == "event"
+        """The call that was armed; ``ns`` is its time, ``exposed`` whether launching is part of it where it should not,
+        ``behind_ns`` how much later than its stream the device is done. It is idle when the answer goes out."""
         with _no_grad():
-            ns, exposed = self._time_events(request["sleep_ns"]) if by_events else (self._time_host(), False)
+            if self.cuda and request["how"] == "event":
+                reply = self._time_events(request["sleep_ns"])
+            else:
+                reply = {"ns": self._time_host()}
         _gc_disable()  # its callbacks and finalizers would run beside a call
         # What computes when it is looked at does so here, before the answer goes out: what it queued is waited for.
-        self.seen = _Seen(self.last, self.key)
+        self.seen = _Seen(self.last)
         if self.cuda:
             _synchronize()
-        earlier = [*self._fresh(self.previous), *self.fetched]
-        return {"ns": ns, "exposed": exposed, "alias": _overlaps(self._fresh(self.last), earlier)}
+        earlier = [*self._fresh(self.previous), *(fetched.output for fetched in self.fetched)]
+        return reply | {"alias": _overlaps(self._fresh(self.last), earlier)}
 
     def _time_host(self) -> int:
         """Time until the device is idle."""
@@ -413,21 +423,28 @@ class Subject:
             _synchronize()
         return _now() - started
 
-    def _time_events(self, sleep_ns: int) -> tuple[int, bool]:
+    def _time_events(self, sleep_ns: int) -> dict[str, Any]:
         """Time between two events, with work queued in front of the first so that launches do not count; whether that
-        work ended before everything was launched."""
+        work ended before everything was launched. No stream begins before the first event, or the time of what does
+        would not count; a third event, behind all streams, tells of work that its own did not wait for."""
         assert self.call_model is not None
-        start, end = _Event(enable_timing=True), _Event(enable_timing=True)
+        start, end, idle = (_Event(enable_timing=True) for _ in range(3))
+        _record(idle)  # it has a handle from then on
         _sleep(int(sleep_ns * _GHZ))
         self._renew()
         _record(start)
+        if self.fenced:
+            driver.hold_back(_handle(start))
         self.last = self.call_model(*self.buffers)
         _record(end)
+        if self.fenced:
+            driver.record_behind_all(_handle(idle))
         exposed = _query(start)
         _event_synchronize(end)
         ns = int(_elapsed(start, end) * 1e6)
         _synchronize()
-        return ns, exposed
+        behind = {"behind_ns": int(_elapsed(end, idle) * 1e6)} if self.fenced else {}
+        return {"ns": ns, "exposed": exposed} | behind
 
     def fetch(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Write out what the last timed call returned, and the buffers after it; whether the inputs are the same."""
@@ -438,9 +455,10 @@ class Subject:
             mutated = "memory beside an input"
         # Held: who uses some outputs in turns comes back to one.
         latest = self._fresh(self.last)
-        self.fetched.extend(latest)
-        _drop_oldest(self.fetched, lambda x: x, len(latest))
-        return {"mutated": mutated, "late": self._is_late()} | self._write("output", [self.last, self._state()], 0)
+        self.fetched.extend(_Seen(x, _HELD_SAMPLES) for x in latest)
+        overwritten = not _are_unchanged(_drop_oldest(self.fetched, len(latest)))
+        return {"mutated": mutated, "late": self._is_late(), "overwritten": overwritten} | self._write(
+            "output", [self.last, self._state()], 0)
 
     def _is_late(self) -> bool:
         """Whether the last output is not what it was when its call ended."""
@@ -511,23 +529,25 @@ def _fences(guard: torch.Tensor) -> torch.Tensor:
     return torch.cat([guard[:_FENCE], guard[-_FENCE:]])
 
 
-def _sampled(output: Any, key: int) -> list[torch.Tensor]:
-    """Some elements of each tensor, one on each page at least, from a place that nobody knows beforehand."""
+def _sampled(output: Any, key: int, samples: int) -> list[torch.Tensor]:
+    """Some elements of each tensor, one on each page at least, from a place that ``key`` says."""
     found = []
     for x in tensors([output]):
-        length = span(x)
-        step = max(1, min(_PAGE // x.element_size(), length // _SAMPLES))
+        x, length = x.detach(), span(x)
+        if length > x.numel():  # with gaps: most of what lies there is nobody's
+            x, length = x.reshape(-1), x.numel()
+        step = max(1, min(_PAGE // x.element_size(), length // samples))
         start = key % min(step, max(length, 1))
         count = max(0, -(-(length - start) // step))
-        found.append(x.detach().as_strided((count,), (step,), x.storage_offset() + start).clone())
+        found.append(x.as_strided((count,), (step,), x.storage_offset() + start).clone())
     return found
 
 
-def _drop_oldest(held: list[Any], tensor: Callable[[Any], torch.Tensor], least: int = 0) -> list[Any]:
-    """Let go of the oldest of ``held``, each with a tensor, until they are small enough or only ``least`` are left;
-    those that were let go."""
+def _drop_oldest(held: list[_Seen], least: int = 0) -> list[_Seen]:
+    """Let go of the oldest of ``held``, each of one tensor, until they are small enough or only ``least`` are left; those
+    that were let go."""
     dropped = []
-    while len(held) > least and sum(tensor(item).untyped_storage().nbytes() for item in held) > _HELD_BYTES:
+    while len(held) > least and sum(seen.output.untyped_storage().nbytes() for seen in held) > _HELD_BYTES:
         dropped.append(held.pop(0))
     return dropped
 
@@ -630,6 +650,8 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         _try_device(options["device"])
         torch.cuda.set_per_process_memory_fraction(options.get("device_share", 1.0))
     missing = _put_up_walls(options) if options["walled"] else []
+    if subject.cuda and options["walled"] and not subject.fenced:
+        missing.append("holding streams back until a call begins (CUDA driver 12.5)")
     if subject.cuda:
         _try_device(options["device"])
     torch.set_num_threads(options["threads"])  # starts threads, which Landlock holds only behind the walls
@@ -649,7 +671,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         try:
             reply = handlers[request["do"]](request, fds)
         except driver.DriverError as error:
-            reply = {"error": str(error), "memory": False, "unshared": True}
+            reply = {"error": str(error), "memory": False, "unshared": request["do"] != "go"}
         except Refused as error:
             reply = {"error": str(error), "memory": False}
         except BaseException as error:

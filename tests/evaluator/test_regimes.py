@@ -5,7 +5,7 @@ import torch
 
 from kgen.evaluator.protocol import SCALED
 from kgen.evaluator.regimes import (
-    REGIMES, change_inputs, change_weights, drawn_batches, recombine, recombine_column,
+    REGIMES, change_inputs, change_weights, drawn_batches, moved_buffers, recombine, recombine_column, seed_of,
 )
 
 
@@ -20,7 +20,7 @@ def mixed(pool, key):
 
 
 def test_every_element_comes_from_its_place_in_one_of_two_input_sets():
-    pool = [[torch.randn(7, 33)] for _ in range(4)]
+    pool = [[torch.randn(7, 65)] for _ in range(4)]
     x = mixed(pool, 12345)
     sources = [int((x == given).sum()) for (given,) in pool]
     assert sum(sources) == x.numel() and sum(count > 0 for count in sources) == 2
@@ -40,16 +40,50 @@ def test_nothing_comes_twice_along_any_dimension(axis):
     assert len(slices) == 5 * 16 and len(lines) > 0.99 * 5 * 16**3
 
 
-@pytest.mark.parametrize("row", [
-    lambda: torch.arange(5), lambda: torch.randperm(5), lambda: torch.full((5,), 7)])
+@pytest.mark.parametrize("columns", [1, 2, 64])
+def test_no_short_row_comes_twice(columns):
+    pool = [[torch.randn(8, columns)] for _ in range(2)]
+    found = [mixed(pool, key) for key in range(50)]
+    nearest = min((torch.where((x - a).abs() < (x - b).abs(), a, b) - x).abs().max() for x in found for (a,), (b,) in [pool])
+    assert len({tuple(row.tolist()) for x in found for row in x}) > 0.97 * 50 * 8 and nearest < 1e-3
+
+
+@pytest.mark.parametrize("x", [
+    torch.zeros(6, 3), torch.randint(-(1 << 20), 1 << 20, (6, 3)).float(), torch.full((5, 2), 0.5), torch.tensor([[float("inf")], [float("nan")]])])
+def test_short_rows_of_whole_numbers_and_what_is_none_stay(x):
+    assert torch.equal(mixed([[x], [x]], 5).nan_to_num(), x.nan_to_num())
+
+
+@pytest.mark.parametrize("row", [lambda: torch.arange(5), lambda: torch.full((5,), 7)])
 def test_a_row_of_integers_that_depend_on_each_other_comes_from_one_set(row):
     pool = [[torch.stack([row() + 10 * number for _ in range(16)])] for number in range(3)]
     x = mixed(pool, 7) // 10
     assert (x == x[:, :1]).all() and len(x[:, 0].unique()) == 2
 
 
+def test_permutations_are_other_permutations():
+    pool = [[torch.rand(8, 50).argsort()] for _ in range(2)]
+    found = [mixed(pool, key) for key in range(50)]
+    assert all(torch.equal(x.sort(1).values, torch.arange(50).expand(8, 50)) for x in found)
+    assert len({tuple(row.tolist()) for x in found for row in x}) > 0.3 * 50 * 8  # there are but 100 to a row
+    assert len({tuple(mixed([[torch.randperm(50)]] * 2, key).tolist()) for key in range(9)}) > 1
+
+
+def test_no_prompt_comes_twice():
+    pool = [[torch.randint(32_000, (8, 32))] for _ in range(4)]
+    found = [mixed(pool, key) for key in range(50)]
+    assert len({tuple(row.tolist()) for x in found for row in x}) == 50 * 8
+    assert all(0 <= x.min() and x.max() < 32_000 for x in found)
+
+
+def test_integers_without_repeats_stay_as_they_are_where_some_are_negative():
+    pool = [[torch.stack([torch.randperm(5) - 1 + 10 * number for _ in range(16)])] for number in range(2)]
+    x = mixed(pool, 7)
+    assert all(any(torch.equal(row, given[i]) for (given,) in pool) for i, row in enumerate(x))
+
+
 @pytest.mark.parametrize("made", [
-    lambda: torch.arange(0, 50, 10), lambda: torch.tensor([9, 9, 7, 4, 4]), lambda: torch.randperm(50)])
+    lambda: torch.arange(0, 50, 10), lambda: torch.tensor([9, 9, 7, 4, 4])])
 def test_integers_of_one_dimension_that_depend_on_each_other_come_from_one_set(made):
     pool = [[made() + 100 * number] for number in range(3)]
     found = [mixed(pool, key) for key in range(20)]
@@ -86,23 +120,61 @@ def test_the_same_key_gives_the_same_contents():
     assert all(mixed(pool, 3).equal(mixed(pool, 3)) for _ in range(3))
 
 
-@pytest.mark.parametrize("shape", [(), (7,), (13, 5), (2, 3, 4)])
-def test_other_values_are_the_same_mixture_with_its_rows_scaled(shape):
+@pytest.mark.parametrize("shape", [(), (7,), (13, 5), (2, 3, 4), (16, 100)])
+def test_other_values_are_the_same_mixture_with_its_rows_scaled_and_shifted(shape):
     pool = [[torch.randn(shape), torch.randint(9, (4, 5))] for _ in range(3)]
-    assert all(map(torch.equal, complete(pool, 77, SCALED), change_inputs(complete(pool, 77), SCALED, 0)))
+    (x, number), (scaled, same) = complete(pool, 77), complete(pool, 77, SCALED)
+    (changed,) = change_inputs([x], SCALED, 0)
+    shifted = torch.arange(len(x) if x.ndim else 1) % 8 == 6  # by as much as the elements of a set are large
+    assert torch.allclose(scaled.view(len(shifted), -1)[~shifted], changed.view(len(shifted), -1)[~shifted], rtol=1e-3)
+    assert torch.equal(number, same)
 
 
 def test_scaled_rows_are_of_both_signs_and_of_very_different_size():
     (x,) = change_inputs([torch.ones(64, 3).t().contiguous().t()], SCALED, 0)
+    sizes = x.abs()[x[:, 0] != 0]
     assert (x == x[:, :1]).all() and x.stride() == (1, 64)
-    assert x.min() < 0 and x.abs().max() >= 1e3 * x.abs().min() > 0
+    assert x.min() < 0 and sizes.max() >= 1e3 * sizes.min() > 0 and (x == 31).any() and (x == 0).any()
+
+
+@pytest.mark.parametrize("how", ["two rows", "non-finite"])
+def test_which_rows_are_others_is_drawn(how):
+    x = torch.randn(1000, 4)
+    found = [(change_inputs([x], how, seed)[0] != x).any(1).nonzero().flatten().tolist() for seed in range(20)]
+    assert {len(rows) for rows in found} == {2 if how == "two rows" else 3} and len(set(map(tuple, found))) == 20
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (2, 3), (0, 4)])
+def test_few_rows_can_be_others_too(shape):
+    assert all(change_inputs([torch.ones(shape)], how, 0)[0].shape == shape for how in ("two rows", "non-finite", SCALED))
+
+
+def test_one_tensor_after_the_other_is_another():
+    state = {"a": torch.randn(3, 2), "count": torch.tensor(3), "b": torch.randn(4), "c": torch.randn(())}
+    changed = [[name for name, x in change_weights(state, "one", turn).items() if not torch.equal(x, state[name])]
+               for turn in range(100, 106)]
+    assert sorted(sum(changed[:3], [])) == ["a", "b", "c"] and changed[3:] == changed[:3]
+    assert all(map(torch.equal, change_weights({"count": torch.tensor(3)}, "one", 5).values(), [torch.tensor(3)]))
+
+
+def test_counters_have_counted_more_where_all_weights_are_others():
+    state = {"steps": torch.tensor(3), "kind": torch.tensor(3), "mean": torch.randn(4)}
+    counted = {how: change_weights(state, how, 0, ["steps"]) for how in ("drawn", "rolled", "one", "vectors")}
+    assert {how: int(x["steps"]) for how, x in counted.items()} == {"drawn": 3, "rolled": 8, "one": 3, "vectors": 3}
+    assert {int(x["kind"]) for x in counted.values()} == {3}
+    assert {int(moved_buffers(state, key, "train", ["steps"])["steps"]) for key in range(2)} == {3, 8}
+
+
+def test_the_seed_of_a_timed_call_does_not_tell_its_key():
+    seeds = [seed_of(key) for key in range(100)]
+    assert len(set(seeds)) == 100 and max(seeds) < 1 << 48 and max(seeds) > 1 << 40
 
 
 @pytest.mark.parametrize("how, changed", [("matrices", ["matrix"]), ("vectors", ["number", "vector"])])
 def test_one_element_changes_of_each_tensor_of_one_kind(how, changed):
     state = {"matrix": torch.randn(4, 5).t(), "vector": torch.randn(6), "number": torch.tensor(2.0),
              "empty": torch.ones(0), "count": torch.tensor(3)}
-    now = change_weights(state, how)
+    now = change_weights(state, how, 7)
     differs = {name: int((now[name] != value).sum()) for name, value in state.items()}
     assert sorted(name for name, count in differs.items() if count == 1) == changed
     assert sum(differs.values()) == len(changed)
@@ -120,10 +192,11 @@ def _few_small() -> torch.Tensor:
     _few_small() * (_few_small() > 1),
 ], ids=["float32", "bfloat16", "float64", "small in the middle", "zero in the middle"])
 def test_one_element_of_a_large_tensor_changes_by_itself_at_least(x):
-    now = change_weights({"matrix": x}, "matrices")["matrix"]
+    now = change_weights({"matrix": x}, "matrices", 7)["matrix"]
     changed = now != x
     assert int(changed.sum()) == 1 and float((now - x).abs().max()) >= float(x[changed].abs())
-    assert torch.equal(now, change_weights({"matrix": x}, "matrices")["matrix"])
+    assert torch.equal(now, change_weights({"matrix": x}, "matrices", 7)["matrix"])
+    assert not torch.equal(now, change_weights({"matrix": x}, "matrices", 8)["matrix"])
 
 
 def test_a_drawn_batch_is_none_that_is_always_tried():
