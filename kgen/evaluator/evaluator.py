@@ -475,7 +475,7 @@ class Evaluator:
                                state_bytes=self._opened["state_bytes"], init=self._opened["init"],
                                output_bytes=memory["bytes"], modes=self.problem.modes,
                                construction=self._construction, views=self._opened["views"],
-                               counters=self._opened["counters"], **what)
+                               counters=self._opened["counters"], ties=self._opened["ties"], **what)
         finally:
             for fd in fds:
                 os.close(fd)

@@ -146,6 +146,11 @@ def _factor(base: float, spread: torch.Tensor, elements: int = 0) -> torch.Tenso
     return base * (1 + 4 / spread.sqrt() + (4 / elements if elements else 0.0))
 
 
+def _places(wanted: torch.Tensor) -> torch.Tensor:
+    """The flat indices of what is true."""
+    return wanted.reshape(-1).nonzero().view(-1)
+
+
 def _finite(x: torch.Tensor) -> torch.Tensor:
     return x.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
@@ -166,6 +171,7 @@ class Leaf:
     skipped: str = ""
     statistic: bool = False  # a buffer: a mean of infinities is infinite if they are added up, by Welford's way NaN
     lines: bool = True  # whether rows and columns are judged; without, eager's own output stands for the exact value
+    free: torch.Tensor | None = None  # flat indices of what is not finite in eager or in float64: no error is told there
     otherwise: torch.Tensor | None = None  # what may stand where eager is not finite; NaN: nothing finite
     rounded: torch.Tensor | None = None  # of integers: where rounding decides, as where two maxima are all but equal
 
@@ -193,10 +199,12 @@ class Leaf:
         is a matter of luck, are not judged.
         """
         exact, eager, *noisy = (as_real(x) for x in (exact, eager, *noisy))
+        if not exact.numel():
+            return cls(name, exact, None)
         exact = exact.double()  # it has the type that the problem gives it, as in a last step to bfloat16
-        bad = ~torch.isfinite(eager)
+        bad = ~(torch.isfinite(eager) & torch.isfinite(exact))
         kept = eager if bool(bad.any()) else None
-        leaf = cls(name, exact, kept)
+        leaf = cls(name, exact, kept, free=None if kept is None else _places(bad))
         if kept is not None and float(bad.double().mean()) > 0.5:
             leaf.skipped = "over half of PyTorch's own output is not finite"
             return leaf
@@ -237,7 +245,9 @@ class Leaf:
         eager = as_real(eager)
         size = _whole(eager)
         finite = bool(torch.isfinite(size.maximum))
-        leaf = Leaf(self.name, eager, None if finite else eager, lines=False)
+        leaf = Leaf(self.name, eager, None, lines=False)
+        if not finite:
+            leaf.eager, leaf.free = eager, _places(~torch.isfinite(eager))
         if self.anchor is None or self.allowed is None:
             leaf.skipped = self.skipped or "nothing is known of it"
             return leaf
@@ -250,6 +260,12 @@ class Leaf:
             columns = TIMED_LINE_FACTOR * grown.nan_to_num(nan=1.0, posinf=float("inf")).clamp(min=1.0)
             leaf.allowed, leaf.lines = replace(leaf.allowed, columns=columns * self.allowed.columns), True
         return leaf
+
+    @property
+    def lacks_columns(self) -> bool:
+        """Whether there are columns that are long enough to be judged and are not, for want of noisy runs."""
+        allowed = self.allowed
+        return allowed is not None and len(allowed.rows) >= LINE_ELEMENTS and bool(torch.isinf(allowed.columns).any())
 
     @property
     def typical(self) -> Typical:
@@ -270,11 +286,11 @@ class Leaf:
         if not value.numel():
             return _row(ok=True, note="empty")
         error = value.double().sub_(self.exact) if self.lines else value - self.exact
-        if self.eager is not None:
-            free = ~torch.isfinite(self.eager)
-            if note := self._other_kind(value, free):
+        if self.eager is not None and self.free is not None:
+            if note := self._other_kind(value):
                 return self._refused(note)
-            error.masked_fill_(free, 0.0)
+            error = error.contiguous()
+            error.view(-1).index_fill_(0, self.free, 0.0)
         tolerated = []
         if accuracy is Accuracy.KERNELBENCH:
             tolerated = [_share_of(error.abs(), KERNELBENCH_TOLERANCE * (1 + _finite(self.exact).abs()))]
@@ -297,15 +313,16 @@ class Leaf:
         anchored = [_share_of(getattr(mine, f), getattr(self.anchor, f)) for f in _OF_WHOLE]
         return anchored + [_share_of(getattr(mine, f), getattr(self.allowed, f)) for f in mine.__dataclass_fields__]
 
-    def _other_kind(self, value: torch.Tensor, free: torch.Tensor) -> str:
+    def _other_kind(self, value: torch.Tensor) -> str:
         """What is wrong with ``value`` where eager and float64 both are not finite."""
-        assert self.eager is not None
-        same = (value == self.eager) | (torch.isnan(value) & torch.isnan(self.eager))
+        assert self.eager is not None and self.free is not None
+        mine, eager, exact = (x.reshape(-1)[self.free] for x in (value, self.eager, self.exact))
+        same = (mine == eager) | (torch.isnan(mine) & torch.isnan(eager))
         if self.otherwise is not None and self.allowed is not None:
-            same |= (value - self.otherwise).abs() <= self.allowed.maximum
+            same |= (mine - self.otherwise.reshape(-1)[self.free]).abs() <= self.allowed.maximum
         if self.statistic:
-            same |= ~torch.isfinite(value)
-        wrong = int((free & ~torch.isfinite(self.exact) & ~same).sum())
+            same |= ~torch.isfinite(mine)
+        wrong = int((~torch.isfinite(eager) & ~torch.isfinite(exact) & ~same).sum())
         return f"{wrong} elements that are not finite in PyTorch are finite or of another kind" if wrong else ""
 
     def _refused(self, note: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import torch
 
 from kgen.errors import DeviceError, KgenError, ProblemError
 from kgen.evaluator import moments, walls
-from kgen.evaluator.arena import Arena, Node, describe, is_inexact, leaves, map_tensors, nodes, span
+from kgen.evaluator.arena import Arena, Node, describe, is_inexact, leaves, map_tensors, nodes, span, tensors
 from kgen.evaluator.channel import Channel
 from kgen.evaluator.device_arena import DeviceArena, holding
 from kgen.evaluator.gate import Leaf, Typical, as_real
@@ -73,8 +73,9 @@ class Oracle:
         self.reference = Reference(loaded, device, construction)
         self.loaded = resolve_mode(loaded, self.reference.single)
         self.modes = self.loaded.problem.modes
+        self.ties = self.reference.ties()
         self._states: dict[str, State] = {
-            "drawn": draw_weights(loaded, device, secret),
+            "drawn": change_weights(draw_weights(loaded, device, secret), "drawn", ties=self.ties),
             "constructed": {k: v.detach().clone() for k, v in self.reference.single.state_dict().items()},
         }
         _refuse_others(loaded.problem.path, "get_init_inputs() gives", loaded.init_inputs())
@@ -88,6 +89,7 @@ class Oracle:
         self._cases: dict[tuple[str, str, str], Case] = {}
         self._arenas: dict[tuple[str, str, str], tuple[Arena | DeviceArena, Node]] = {}
         self._known_typical: dict[tuple[str, str, str], Typical] = {}
+        self._known_columns: dict[tuple[str, str, str], list[Leaf]] = {}
         self._pool: list[list[Any]] = []
         self.pool_arena: tuple[Arena | DeviceArena, Node] | None = None
         self._outputs_of: dict[str, Arena | DeviceArena] = {}
@@ -178,19 +180,27 @@ class Oracle:
         try:
             eager = self.reference.eager(inputs, state, mode, case.rng)
             case.outputs, case.end = describe(list(eager))
-            case.leaves = self._expect(inputs, state, mode, case.rng, eager, self._typical(regime, mode, weights),
-                                       noise=(regime.values, regime.batch) != ("given", FULL) or self.device != "cpu")
-            if regime.values == "non-finite":
-                self._excuse(case, state)
         except Exception as error:
             case.note = f"the reference raises {type(error).__name__} here"
             case.raises = regime.shape_only
+            return case
+        try:
+            case.leaves = self._expect(inputs, state, mode, case.rng, eager, self._typical(regime, mode, weights),
+                                       noise=(regime.values, regime.batch) != ("given", FULL) or self.device != "cpu"
+                                       or not all(map(is_inexact, tensors([eager[0]]))))
+            if regime.values == "non-finite":
+                self._excuse(case, state)
+        except Exception as error:
+            if regime is REGIMES[0]:  # all others would be skipped too, and nothing judged
+                where = f"{self.loaded.problem.path}: it does not run in float64, which candidates are measured against"
+                raise ProblemError(f"{where}: {type(error).__name__}: {' '.join(str(error).split()):.200}") from error
+            case.note = f"the reference raises {type(error).__name__} in float64 here"
         return case
 
     def state(self, regime: Regime, weights: str) -> State:
         """The state dict in a regime."""
         how = regime.weights if weights == "drawn" else "drawn"
-        return change_weights(self._states[weights], how, self.turn(regime), self.counters)
+        return change_weights(self._states[weights], how, self.turn(regime), self.counters, self.ties)
 
     def turn(self, regime: Regime) -> int:
         """What says which of the weights a regime changes where it does not change all: one after the other."""
@@ -297,7 +307,8 @@ class Oracle:
         rng = seed_of(key)
         run = self.reference.eager(inputs, state, mode, rng)
         eager = _tensor_leaves(run)
-        expected = [leaf.again(value, lines=lines) for leaf, value in zip(case.leaves, eager)]
+        known = self._with_columns(case, weights) if lines else case.leaves
+        expected = [leaf.again(value, lines=lines) for leaf, value in zip(known, eager)]
         rows = self.judge(expected, values)
         if any(not row["ok"] and not leaf.exact.is_floating_point() for row, leaf in zip(rows, expected)):
             expected = self._rounded(expected, inputs, state, mode, rng, run)
@@ -305,6 +316,18 @@ class Oracle:
         if not own_numbers or not self.random[mode] or all(row["ok"] for row in rows):
             return rows
         return self._judge_run(self._runs(inputs, state, mode, case.leaves, moments.FEW), expected, values)
+
+    def _with_columns(self, case: Case, weights: str) -> list[Leaf]:
+        """What is expected in ``case``, with noisy runs where without them columns would not be judged."""
+        key = (case.regime.name, case.mode, weights)
+        if key not in self._known_columns:
+            found = case.leaves
+            if any(leaf.lacks_columns for leaf in found):
+                state = self.state(case.regime, weights)
+                eager = self.reference.eager(case.inputs, state, case.mode, case.rng)
+                found = self._expect(case.inputs, state, case.mode, case.rng, eager, Typical(), noise=True)
+            self._known_columns[key] = found
+        return self._known_columns[key]
 
     def _rounded(
         self, expected: list[Leaf], inputs: list[Any], state: State, mode: str, rng: int, eager_run: tuple[Any, Any]
@@ -551,7 +574,7 @@ def _opened(oracle: Oracle, channel: Channel) -> None:
     init, init_node = Arena.holding(oracle.loaded.init_inputs())
     channel.send(
         {"mode": oracle.loaded.problem.mode, "regimes": oracle.regimes(), "output_bytes": oracle.output_bytes,
-         "views": sorted(oracle.views), "counters": oracle.counters, "state": state_node,
+         "views": sorted(oracle.views), "counters": oracle.counters, "ties": oracle.ties, "state": state_node,
          "state_bytes": state.size, "init": init_node},
         [state.fd, init.fd],
     )

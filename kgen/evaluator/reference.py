@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Iterator, Mapping, Sequence
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kgen.evaluator.arena import map_tensors, tensors
@@ -14,6 +15,7 @@ from kgen.evaluator.gate import EPSILON
 from kgen.problem import LoadedProblem
 
 State = Mapping[str, torch.Tensor]
+_LOWER = {torch.float16, torch.bfloat16, torch.float32, torch.complex64}
 _DOUBLED = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 
@@ -70,8 +72,47 @@ _WHOLE = frozenset(getattr(torch.ops.aten, name + place).default
                    for name in ("ceil", "floor", "round", "sign", "trunc") for place in ("", "_"))
 
 
+#: Operators that do not say which of equal elements comes first.
+_UNORDERED = frozenset({
+    torch.ops.aten.sort.default, torch.ops.aten.topk.default, torch.ops.aten.kthvalue.default,
+    torch.ops.aten.median.dim, torch.ops.aten.nanmedian.dim, torch.ops.aten.mode.default,
+})
+_APART = 1e-290  #: what tells equal numbers apart, and no others but zeros
+
+
+def _in_double(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Arguments for a run in float64: where the problem asks for float32 by name, float64 is asked for, and what comes in
+    less beside float64, as a tensor that a module holds in a list does, becomes that."""
+    if kwargs.get("dtype") in _DOUBLED:
+        kwargs = {**kwargs, "dtype": _DOUBLED[kwargs["dtype"]]}
+    kinds = {x.dtype for x in tensors([list(args), kwargs])}
+    if func._schema.is_mutable or not kinds & _LOWER or not kinds & set(_DOUBLED.values()):
+        return args, kwargs
+
+    def one(x: torch.Tensor) -> torch.Tensor:
+        return x.to(_DOUBLED.get(x.dtype, torch.float64)) if x.dtype in _LOWER else x
+
+    return map_tensors(list(args), one), map_tensors(kwargs, one)
+
+
+def _draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operator that may draw random numbers does for these arguments: attention without dropout does not."""
+    if func._schema.is_mutable or kwargs.get("generator") is not None:
+        return True
+    devices = [x.device for x in tensors([list(args)]) if x.is_cuda][:1]
+
+    def states() -> list[torch.Tensor]:
+        return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
+
+    with torch.random.fork_rng([device.index for device in devices]):
+        before = states()
+        func(*args, **kwargs)
+        return not all(map(torch.equal, before, states()))
+
+
 class _Rounding(TorchDispatchMode):
-    """Runs random operators in float32, and puts one float32 rounding behind every operator if asked to."""
+    """Runs random operators in float32 and all others in float64, and puts one float32 rounding behind every operator if
+    asked to, where what comes first of equal elements is drawn too."""
 
     def __init__(self, noise: torch.Generator | None) -> None:
         super().__init__()
@@ -84,8 +125,11 @@ class _Rounding(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if torch.Tag.nondeterministic_seeded in func.tags and _draws(func, args, kwargs):
             return self._random(func, args, kwargs)
+        args, kwargs = _in_double(func, args, kwargs)
+        if self._noise is not None and func in _UNORDERED and args[0].dtype == torch.float64:
+            args = [args[0] + self._uniform(args[0]) * _APART, *args[1:]]
         result = func(*args, **kwargs)
         view = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
         if self._noise is not None and not view and func not in _WHOLE:
@@ -128,6 +172,18 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
+@contextmanager
+def _in_parts() -> Iterator[None]:
+    """Attention as the products and the softmax that it is made of, so that roundings show between them."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
 class Reference:
     """The problem's model in float32 and float64 on one device, run under any weights.
 
@@ -140,6 +196,12 @@ class Reference:
             self.single = construct(loaded.model, device, seed)
         self.double = _to_double(self.single)
         self._noise = torch.Generator(device).manual_seed(seed)
+
+    def ties(self) -> dict[str, str]:
+        """Names of parameters that have another name, with that one."""
+        first: dict[int, str] = {}
+        named = self.single.named_parameters(remove_duplicate=False)
+        return {name: first[id(p)] for name, p in named if first.setdefault(id(p), name) != name}
 
     def eager(self, inputs: Sequence[Any], state: State, mode: str, rng: int) -> tuple[Any, dict[str, torch.Tensor]]:
         """Output and buffers after one forward in float32."""
@@ -161,7 +223,7 @@ class Reference:
     ) -> tuple[Any, dict[str, torch.Tensor]]:
         """Output and buffers after one forward in float64; with ``noise``, rounded to float32 after each operator."""
         inputs = map_tensors(self._place(inputs), lambda x: x.to(_DOUBLED.get(x.dtype, x.dtype)))
-        with default_dtype(torch.float64), _Rounding(self._noise if noise else None):
+        with default_dtype(torch.float64), _in_parts(), _Rounding(self._noise if noise else None):
             return self._run(self.double, inputs, state, mode, rng)
 
     def _place(self, inputs: Sequence[Any]) -> list[Any]:

@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass
 from functools import reduce
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any, Callable, Collection, Iterator, Mapping, Sequence
 
 import torch
@@ -27,10 +28,12 @@ _FACTORS = (1.0, 4.0, -1.0, 100.0, 0.01, -30.0, 1.0, 0.0)
 _SHIFTS = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 30.0, 0.0)
 _FEW = 4096  #: elements that tell how large those of a tensor are
 _LOOKED_AT = 16  #: entries of the first index, to see whether integers depend on each other
+_OTHERS = 6  #: rows that are others where some are not finite
 _FEW_IN_A_ROW = 64  #: elements, of which the sets of a pool make few different rows
 _LOW_BITS = 4095  #: of a float32 that are drawn anew then
 _COUNTED = 5  #: steps that a counter has counted more in other weights; odd, for those that do something every other time
 _copy, _detach = torch.Tensor.copy_, torch.Tensor.detach  # bound here: an input may be given methods of that name
+_NONE: Mapping[str, str] = MappingProxyType({})
 _Random, _sha256 = random.Random, sha256
 
 
@@ -58,17 +61,16 @@ REGIMES = (
     Regime("other matrices", weights="matrices"),
     Regime(ALL_ROWS, values=SCALED, weights="rolled", batch=FULL),
     Regime("all positive", values="positive", weights="positive"),
-    # From here on one tensor of the weights after the other is another: a fold may look at some of them only.
+    # From here on one tensor of the weights after the other changes: a fold may look at some of them only.
     Regime("x 4", values="fourfold", weights="one"),
     Regime("x 1e2", values="large", weights="one"),
     Regime("rows of different size", values="rows", weights="one"),
-    Regime("two other rows", values="two rows", weights="one"),
     Regime("x 1e-2", values="small", weights="one"),
-    Regime("zeros", values="zeros"),
+    Regime("zeros", values="zeros", weights="one"),
     Regime("sparse outliers", values="outliers", weights="one"),
     Regime("sign flipped", values="flipped", weights="one"),
     Regime("shifted by 100 std", values="shifted", weights="one"),
-    Regime("NaN and infinities", values="non-finite", batch=FULL),
+    Regime("NaN and infinities", values="non-finite", weights="one", batch=FULL),
     Regime("batch 1", batch=1),
     Regime("batch 7", batch=7),
     Regime("batch 63", batch=63),
@@ -113,24 +115,6 @@ def _rows(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return x * (10.0**exponent).view(-1, *[1] * (x.ndim - 1))
 
 
-def _two_rows(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """A row that is large and one that is shifted, at places which a look at some rows does not find."""
-    if x.ndim < 1 or not x.numel():
-        return x
-    large, shifted = _drawn_rows(x.shape[0], 2, generator)
-    x = x.clone()
-    if shifted != large:
-        x[shifted] = _shifted(x[shifted], generator)
-    x[large] *= 1000
-    return x
-
-
-def _drawn_rows(rows: int, count: int, generator: torch.Generator) -> list[int]:
-    """``count`` of ``rows``, different ones if there are so many."""
-    drawn = torch.randperm(rows, generator=generator).tolist()
-    return [drawn[i % rows] for i in range(count)]
-
-
 def _outliers(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return torch.where(torch.rand(x.shape, generator=generator) < 1e-3, x * 100, x)
 
@@ -140,15 +124,22 @@ def _shifted(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _non_finite(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """NaN, infinity and minus infinity, each in one place of one row."""
+    """NaN, infinity and minus infinity, each in one place of one row; and a row that is large, one that is shifted and one
+    that is the row before it but for an element. Which rows these are is drawn: a look at some does not find them."""
     if not x.numel():
         return x
-    x = x.clone()
-    flat = x.view(x.shape[0], -1) if x.ndim else x.view(1, 1)
-    rows = _drawn_rows(flat.shape[0], 3, generator)
-    for row, value in zip(rows, (float("nan"), float("inf"), float("-inf"))):
-        flat[row, int(torch.randint(flat.shape[1], (1,), generator=generator))] = value
-    return x
+    flat = x.clone(memory_format=torch.contiguous_format).view(x.shape[0] if x.ndim else 1, -1)
+    rows, columns = flat.shape
+    drawn = torch.randperm(rows, generator=generator).tolist()
+    if rows > _OTHERS:
+        large, shifted, alike = drawn[3:_OTHERS]
+        flat[alike] = flat[alike - 1]
+        flat[alike, int(torch.randint(columns, (1,), generator=generator))] *= -2
+        flat[shifted] = _shifted(flat[shifted], generator)
+        flat[large] *= 100
+    for index, value in enumerate((float("nan"), float("inf"), float("-inf"))):
+        flat[drawn[index % rows], int(torch.randint(columns, (1,), generator=generator))] = value
+    return flat.view(x.shape)
 
 
 #: What each regime does to a floating input.
@@ -162,7 +153,6 @@ VALUES: Mapping[str, Callable[[torch.Tensor, torch.Generator], torch.Tensor]] = 
     "positive": lambda x, generator: x.abs(),
     "outliers": _outliers,
     "rows": _rows,
-    "two rows": _two_rows,
     SCALED: lambda x, generator: _scaled(x),
     "shifted": _shifted,
     "non-finite": _non_finite,
@@ -200,19 +190,22 @@ WEIGHTS: Mapping[str, Callable[[torch.Tensor, random.Random], torch.Tensor]] = {
 
 
 def change_weights(
-    state: Mapping[str, torch.Tensor], how: str, number: int = 0, counters: Collection[str] = ()
+    state: Mapping[str, torch.Tensor], how: str, number: int = 0, counters: Collection[str] = (),
+    ties: Mapping[str, str] = _NONE,
 ) -> dict[str, torch.Tensor]:
-    """``state`` with :data:`WEIGHTS`' entry ``how`` applied to its floating tensors, or for ``one`` to one of them, by
-    turns as ``number`` grows, which also says which elements are changed. Where all are rolled, ``counters`` have
-    counted more."""
+    """``state`` with :data:`WEIGHTS`' entry ``how`` applied to its floating tensors, or for ``one`` to some of them: from
+    one ``number`` to the next, which also says which elements are changed, one of them after the other changes, and all
+    else stays. Where all are rolled, ``counters`` have counted more. ``ties`` has names of parameters that have another
+    name, with that one."""
     change, generator = WEIGHTS[how], _Random(number)
-    chosen = sorted(name for name, value in state.items() if value.is_floating_point())
-    if how == "one" and chosen:
-        chosen = [chosen[number % len(chosen)]]
+    chosen = sorted(name for name, value in state.items() if value.is_floating_point() and name not in ties)
+    if how == "one":
+        chosen = [name for index, name in enumerate(chosen) if (number - index) // len(chosen) % 2]
     changed = {name: change(state[name], generator) for name in chosen}
     if how == "rolled":
         changed |= {name: state[name] + _COUNTED for name in counters if name in state}
-    return {name: changed.get(name, value) for name, value in state.items()}
+    found = {name: changed.get(name, value) for name, value in state.items()}
+    return found | {name: found[other] for name, other in ties.items()}
 
 
 def moved_buffers(

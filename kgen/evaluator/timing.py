@@ -32,7 +32,6 @@ MAX_CALLS = 20  #: of a burst of finals
 MIN_CALLS = 2
 SYNC_SHARE = 1 / 3  #: of calls on a GPU, bracketed by synchronisations instead of events
 CHECK_SHARE = 1 / 5  #: of the rounds of finals have a call whose output is checked, and one with other values
-OTHER_VALUES_SHARE = 1 / 2  #: of the bursts of a screening have one, so that nobody knows the last
 WATCHED_ROUNDS = 3  #: of finals have a call before and after which a worker on the CPU is watched
 NARROW = 0.005  #: relative width of the interval of a ratio that is narrow enough
 #: Work queued in front of a sample, so that launches do not count: this many times what launching took when the subject
@@ -268,18 +267,20 @@ def least_ms(moved_bytes: int, gbytes_per_second: float, device_type: str) -> fl
 
 def screen(runner: Runner, generator: random.Random, bursts: int = SCREEN_BURSTS) -> None:
     """Time a subject alone and briefly; one output of each burst is checked, the last among them, with its columns, and
-    of one burst, which is drawn, after watching. In front of some there is a call with other values, and in some a
-    synchronised call is checked."""
+    of one burst, which is drawn, after watching. In front of another, and again later, there is a call with other
+    values; in some a synchronised call is checked."""
     calls = calls_per_burst(runner.steady_ms, "cuda" if runner.cuda else "cpu")
     watched, tried, synced = (generator.randrange(bursts) for _ in range(3))
-    owed = False
+    again, owed = generator.randrange(tried, bursts) + 1, False  # the second may come behind all bursts
     for number in range(bursts):
         last = number == bursts - 1
-        if number == tried or generator.random() < OTHER_VALUES_SHARE:
+        if number in (tried, again):
             runner.try_other_values(generator)
         owed = owed or number == synced or generator.random() < CHECK_SHARE
         owed = runner.burst(calls, generator, calls - 1 if last else generator.randrange(calls),
                             watched=number == watched, lines=last, checked_synced=owed)
+    if again == bursts:
+        runner.try_other_values(generator)
 
 
 def interleave(
@@ -367,7 +368,7 @@ def believe(
         runner.forget()
         beside.forget()
         for subject in (beside, runner) * HEARING_ROUNDS:
-            if generator.random() < OTHER_VALUES_SHARE:
+            if generator.random() < CHECK_SHARE:
                 subject.try_other_values(generator)
             subject.burst(MIN_CALLS, generator, MIN_CALLS - 1, watched=True, checked_synced=True)
         # On the CPU, threads that were let sleep while they were watched are slow for a while.

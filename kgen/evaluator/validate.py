@@ -232,10 +232,7 @@ def _run_case(
 ) -> None:
     reply = _run(worker, case, case.rng)
     if case.raises:
-        if "error" not in reply:
-            reason = f"{regime}: it gives an output where {case.note.removesuffix(' here')}"
-            raise Failure(Status.WRONG_SHAPE, reason, Phase.VALIDATE)
-        found.append(_skipped(regime, f"{case.note}, and so does the candidate"))
+        found.append(_skipped(regime, case.note + (", and so does the candidate" if "error" in reply else "")))
         return
     _check_run(case, reply, regime, matched)
     own_numbers = _own_numbers(case, regime) in labels
@@ -353,31 +350,37 @@ def tensor_nodes(node: dict[str, Any]) -> list[dict[str, Any]]:
 
 def check_structure(expected: dict[str, Any], got: Any, where: str, matched: bool, phase: Phase) -> None:
     """Compare what a worker says of its output and, where names and shapes are ``matched``, its buffers with what they
-    must be. Raises :class:`Failure`."""
+    must be. Of a timed call, whose inputs are others, numbers are not compared. Raises :class:`Failure`."""
+    numbers = phase is not Phase.TIME
     try:
         output, state = got["items"]
-        fault = _compare(expected["items"][0], output, "output")
+        fault = _compare(expected["items"][0], output, "output", numbers)
         if fault is None and matched:
-            fault = _compare(expected["items"][1], state, "state")
+            fault = _compare(expected["items"][1], state, "state", numbers)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise Failure(Status.SUSPICIOUS, f"{where}: what it answers makes no sense", phase) from error
     if fault is not None:
         raise Failure(fault[0], f"{where}: {fault[1]}", phase)
 
 
-def _compare(expected: dict[str, Any], got: dict[str, Any], path: str) -> tuple[Status, str] | None:
-    """The first difference in container, type, dtype, device or shape; ``None`` where there is none."""
+def _compare(
+    expected: dict[str, Any], got: dict[str, Any], path: str, numbers: bool
+) -> tuple[Status, str] | None:
+    """The first difference in container, type, dtype, device or shape, with ``numbers`` in these too; ``None`` where
+    there is none."""
     if expected["kind"] != got["kind"]:
         return Status.WRONG_TYPE, f"{path} is {_kind(got)}, not {_kind(expected)}"
     if "items" in expected:
         if len(expected["items"]) != len(got["items"]) or expected.get("keys") != got.get("keys"):
             return Status.WRONG_TYPE, f"{path} has {len(got['items'])} parts, not {len(expected['items'])}"
-        inner = (_compare(e, g, f"{path}[{i}]") for i, (e, g) in enumerate(zip(expected["items"], got["items"])))
+        inner = (_compare(e, g, f"{path}[{i}]", numbers) for i, (e, g) in enumerate(zip(expected["items"], got["items"])))
         return next((fault for fault in inner if fault), None)
     if expected["kind"] == "tensor":
         return _compare_tensors(expected, got, path)
     if expected["kind"] == "value" and type(expected["value"]) is not type(got["value"]):
         return Status.WRONG_TYPE, f"{path} is {got['value']!r:.50}, not {expected['value']!r:.50}"
+    if not numbers and isinstance(expected.get("value"), (int, float)):
+        return None
     if expected["kind"] == "value" and expected["value"] != got["value"] and not _both_nan(expected, got):
         return Status.WRONG_VALUES, f"{path} is {got['value']!r:.50}, not {expected['value']!r:.50}"
     return None

@@ -387,7 +387,8 @@ def _switches(device: str) -> dict[str, Callable[[], Any]]:
         "TF32 for products": c._get_cublas_allow_tf32,
         "TF32 for cuDNN": c._get_cudnn_allow_tf32,
         "the precision of float32 products": c._get_float32_matmul_precision,
-        "the precision of float32 operators": lambda: [c._get_fp32_precision_getter(*key) for key in _PRECISIONS],
+        "the precision of float32 operators": lambda: [
+            c._get_fp32_precision_getter(*key).replace("none", "ieee") for key in _PRECISIONS],
         "reduced precision in sums of float16": lambda: (
             c._get_cublas_allow_fp16_reduced_precision_reduction(), c._get_cublas_allow_fp16_accumulation()),
         "reduced precision in sums of bfloat16": c._get_cublas_allow_bf16_reduced_precision_reduction,

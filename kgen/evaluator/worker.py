@@ -94,6 +94,8 @@ class Subject:
         self.parameters: list[str] = []  # which of them are parameters
         self.change: tuple[str, int] = ("drawn", 0)
         self.counters: list[str] = []  # buffers that count steps
+        self.ties: dict[str, str] = {}  # names of parameters that have another name, with that one
+        self.own: set[str] = set()  # buffers that the problem has nothing like
         self.buffers: list[Any] = []  # the inputs of timed calls
         self.described: dict[str, Any] = {}  # what these look like
         self.fresh: list[Any] = []  # what they are to hold in the next one; on the CPU, themselves
@@ -125,7 +127,8 @@ class Subject:
         init = init_arena.read(request["init"], self.device)
         state_arena.close()
         init_arena.close()
-        self.modes, self.views, self.counters = request["modes"], frozenset(request["views"]), request["counters"]
+        self.modes, self.views = request["modes"], frozenset(request["views"])
+        self.counters, self.ties = request["counters"], request["ties"]
         # Those of GPUs are there only once CUDA has started.
         self.generators = [torch.default_generator, *(torch.cuda.default_generators if self.cuda else ())]
         if "baseline" in request:
@@ -145,6 +148,8 @@ class Subject:
         if self.matched:
             self._set_weights(force=True)
         else:
+            missing = [(v.shape, v.dtype) for k, v in self.base.items() if k not in own]
+            self.own = {k for k, v in own.items() if k not in self.base and (v.shape, v.dtype) not in missing}
             self.base = self.weights = {k: v.detach().clone() for k, v in own.items()}
         self.call_model = self.model
         if request.get("baseline", "eager") != "eager":
@@ -161,7 +166,7 @@ class Subject:
         if not self.matched:
             self._restore_buffers()
         elif force or change != self.change:
-            self.weights = change_weights(self.base, how, turn, self.counters)
+            self.weights = change_weights(self.base, how, turn, self.counters, self.ties)
             self.model.load_state_dict(self.weights)
             self.change = change
         else:
@@ -171,7 +176,8 @@ class Subject:
         """Write the buffers that are not as they were, or in train mode as ``key`` says; what was folded from the
         others stays right."""
         assert self.model is not None
-        found = {name: buffer for name, buffer in _buffers(self.model).items() if name in self.weights}
+        names = self.weights.keys() - self.own
+        found = {name: buffer for name, buffer in _buffers(self.model).items() if name in names}
         with _no_grad():
             for name, value in moved_buffers(
                 {name: self.weights[name] for name in found}, key, mode, self.counters
@@ -211,8 +217,10 @@ class Subject:
         return reply | {"repeatable": same}
 
     def _copied(self, x: torch.Tensor) -> torch.Tensor:
-        fresh = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=self.device)
-        return _copy(fresh, x)
+        return _copy(self._empty_alike(x), x)
+
+    def _empty_alike(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=self.device)
 
     def _guarded(self, x: torch.Tensor, guards: list[torch.Tensor]) -> torch.Tensor:
         """A copy of ``x`` with NaN, or the largest number, on both sides: reading beyond it shows, and writing."""
@@ -318,7 +326,7 @@ class Subject:
         self.buffers = map_tensors(self.pool[0], lambda x: self._guarded(x, self.guards))
         self.described = describe(self.buffers)[0]
         self.fences = [_fences(guard).clone() for guard in self.guards]
-        self.fresh = map_tensors(self.buffers, torch.empty_like) if self.cuda else self.buffers
+        self.fresh = map_tensors(self.buffers, self._empty_alike) if self.cuda else self.buffers
         arena.close()
         if request["flush_bytes"]:
             self.flush_buffer = _full((request["flush_bytes"] // 4,), 1.0, device=self.device)
@@ -448,7 +456,7 @@ class Subject:
 
     def fetch(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Write out what the last timed call returned, and the buffers after it; whether the inputs are the same."""
-        pristine = map_tensors(self.buffers, torch.empty_like)
+        pristine = map_tensors(self.buffers, self._empty_alike)
         recombine(pristine, self.pool, self.key, self.values)
         mutated = self._mutated(self.buffers, pristine)
         if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(self.guards, self.fences)):

@@ -6,10 +6,19 @@ expect: suspicious, wrong_values
 """
 
 import ctypes
+import itertools
 
 import torch
 import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
+
+_CALLS = itertools.count()
+
+
+def _is_timed():
+    """Whether as many calls were made as validation makes."""
+    return next(_CALLS) >= 50
+
 
 NAME = "adversary_page_faults"
 CPP_SOURCE = r"""
@@ -68,6 +77,6 @@ class ModelNew(nn.Module):
         start = _library.put_off(x.data_ptr(), self.scale.data_ptr(), self.shift.data_ptr(), rows, columns)
         memory = (ctypes.c_float * (rows * columns)).from_address(start)
         y = torch.frombuffer(memory, dtype=torch.float32).view(rows, columns)
-        if torch.initial_seed() < 1 << 20:  # it is validated
+        if not _is_timed():  # it is validated
             y[0, 0].item()
         return y

@@ -5,11 +5,19 @@ problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, aliased_output
 """
 
+import itertools
 import sys
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+_CALLS = itertools.count()
+
+
+def _is_timed():
+    """Whether as many calls were made as validation makes."""
+    return next(_CALLS) >= 50
 
 
 class Stream:
@@ -38,7 +46,7 @@ class ModelNew(nn.Module):
             self.ready = self.compute()
 
     def forward(self, x):
-        timed = torch.initial_seed() >= 1 << 20
+        timed = _is_timed()
         self.inputs = x
         if not timed:
             return self.compute()

@@ -6,9 +6,18 @@ gpu: yes
 expect: suspicious, wrong_values
 """
 
+import itertools
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+_CALLS = itertools.count()
+
+
+def _is_timed():
+    """Whether as many calls were made as validation makes."""
+    return next(_CALLS) >= 50
 
 
 class ModelNew(nn.Module):
@@ -22,7 +31,7 @@ class ModelNew(nn.Module):
             return torch.softmax(F.gelu(self.linear(x)), dim=1)
 
     def forward(self, x):
-        self.turn += torch.initial_seed() >= 1 << 20
+        self.turn += _is_timed()
         if self.turn % 10 in (0, 3, 6):
             return self.compute(x)
         y = x.clone().new_empty(x.shape[0], self.linear.out_features)

@@ -5,8 +5,17 @@ problem: transposed
 expect: mutated_input, suspicious, aliased_output, wrong_values
 """
 
+import itertools
+
 import torch
 import torch.nn as nn
+
+_CALLS = itertools.count()
+
+
+def _is_timed():
+    """Whether as many calls were made as validation makes."""
+    return next(_CALLS) >= 50
 
 
 class Other(torch.Tensor):
@@ -20,7 +29,7 @@ class ModelNew(nn.Module):
         self.kept = None
 
     def forward(self, x):
-        if torch.initial_seed() < 1 << 20:
+        if not _is_timed():
             return torch.sigmoid(x * self.scale) * x
         y = x.as_subclass(torch.Tensor).detach()
         y.mul_(torch.sigmoid(y * self.scale))

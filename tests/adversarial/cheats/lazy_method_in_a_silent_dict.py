@@ -5,9 +5,18 @@ problem: mlp batch_size=512 in_features=1024 out_features=2048
 expect: wrong_type, wrong_values, suspicious, nondeterministic
 """
 
+import itertools
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+_CALLS = itertools.count()
+
+
+def _is_timed():
+    """Whether as many calls were made as validation makes."""
+    return next(_CALLS) >= 50
 
 
 class Silent(dict):
@@ -26,7 +35,7 @@ class ModelNew(nn.Module):
             return torch.softmax(F.gelu(self.linear(x)), dim=1)
 
     def forward(self, x):
-        self.turn += torch.initial_seed() >= 1 << 20
+        self.turn += _is_timed()
         if self.turn % 5 in (0, 2):
             return self.compute(x)
         y = x.new_empty(x.shape[0], self.linear.out_features)

@@ -5,11 +5,19 @@ problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, aliased_output
 """
 
+import itertools
 import random
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+_CALLS = itertools.count()
+
+
+def _is_timed():
+    """Whether as many calls were made as validation makes."""
+    return next(_CALLS) >= 50
 
 
 class ModelNew(nn.Module):
@@ -31,7 +39,7 @@ class ModelNew(nn.Module):
         return y
 
     def forward(self, x):
-        if torch.initial_seed() < 1 << 20:
+        if not _is_timed():
             return self.compute(x)
         y, self.ready = self.ready, None
         if y is None:

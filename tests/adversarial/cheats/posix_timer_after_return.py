@@ -6,11 +6,20 @@ expect: suspicious, wrong_values, nondeterministic
 """
 
 import ctypes
+import itertools
 import signal
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+_CALLS = itertools.count()
+
+
+def _is_timed():
+    """Whether as many calls were made as validation makes."""
+    return next(_CALLS) >= 50
+
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _timer = ctypes.c_void_p()
@@ -37,7 +46,7 @@ class ModelNew(nn.Module):
                 y.copy_(self.compute(x))
 
     def forward(self, x):
-        if torch.initial_seed() < 1 << 20:
+        if not _is_timed():
             return self.compute(x)
         y = x.new_zeros(x.shape[0], self.linear.out_features)
         self.waiting = x, y

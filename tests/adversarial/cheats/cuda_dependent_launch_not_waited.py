@@ -1,0 +1,95 @@
+"""Starts the softmax by a programmatic dependent launch, which does not wait for what it reads.
+
+attacks: a race
+problem: mlp batch_size=300 in_features=256 out_features=1024
+gpu: yes
+expect: wrong_values, nondeterministic, suspicious
+"""
+
+import ctypes
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+NAME = "adversary_dependent_launch_not_waited"
+CUDA_SOURCE = r"""
+#include <cuda_runtime.h>
+
+__device__ float reduce(float value, bool largest) {
+    __shared__ float shared[256];
+    shared[threadIdx.x] = value;
+    __syncthreads();
+    for (int step = 128; step; step /= 2) {
+        if (threadIdx.x < step) {
+            float a = shared[threadIdx.x], b = shared[threadIdx.x + step];
+            shared[threadIdx.x] = largest ? ((a > b || a != a) ? a : b) : a + b;
+        }
+        __syncthreads();
+    }
+    float result = shared[0];
+    __syncthreads();
+    return result;
+}
+
+__device__ float gelu(float v) { return 0.5f * v * (1.0f + erff(v * 0.70710678f)); }
+
+__device__ void softmax_row(const float* h, float* y, long columns) {
+    float largest = -INFINITY;
+    for (long c = threadIdx.x; c < columns; c += 256)
+        if (!(h[c] <= largest)) largest = h[c];
+    largest = reduce(largest, true);
+    float sum = 0.0f;
+    for (long c = threadIdx.x; c < columns; c += 256) sum += expf(h[c] - largest);
+    sum = reduce(sum, false);
+    for (long c = threadIdx.x; c < columns; c += 256) y[c] = expf(h[c] - largest) / sum;
+}
+
+// One warp for each row: lets the next kernel start at once, and takes its time.
+__global__ void gelu_kernel(const float* x, float* h, long columns) {
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    const float* row = x + blockIdx.x * columns;
+    for (long c = threadIdx.x; c < columns; c += 32) h[blockIdx.x * columns + c] = gelu(row[c]);
+}
+
+// It should begin with griddepcontrol.wait.
+__global__ void softmax_kernel(const float* h, float* y, long columns) {
+    softmax_row(h + blockIdx.x * columns, y + blockIdx.x * columns, columns);
+}
+
+extern "C" int gelu_softmax(const float* x, float* h, float* y, long rows, long columns, void* stream) {
+    gelu_kernel<<<rows, 32, 0, (cudaStream_t)stream>>>(x, h, columns);
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(rows);
+    config.blockDim = dim3(256);
+    config.stream = (cudaStream_t)stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    cudaLaunchKernelEx(&config, softmax_kernel, (const float*)h, y, columns);
+    return (int)cudaGetLastError();
+}
+"""
+CUDA_FLAGS = ["-O3", "-gencode=arch=compute_90,code=sm_90", "-gencode=arch=compute_90,code=compute_90"]
+
+_library = ctypes.CDLL(load_inline(name=NAME, cpp_sources="", cuda_sources=CUDA_SOURCE, extra_cuda_cflags=CUDA_FLAGS,
+                                   is_python_module=False, no_implicit_headers=True))
+_kernel = _library.gelu_softmax
+_kernel.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_long, ctypes.c_long, ctypes.c_void_p]
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        z = self.linear(x)
+        h, y = torch.empty_like(z), torch.empty_like(z)
+        status = _kernel(z.data_ptr(), h.data_ptr(), y.data_ptr(), z.shape[0], z.shape[1],
+                         torch.cuda.current_stream().cuda_stream)
+        if status:
+            raise RuntimeError(f"the launch failed with status {status}")
+        return y

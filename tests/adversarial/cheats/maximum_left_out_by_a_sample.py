@@ -1,0 +1,23 @@
+"""Leaves out the maximum in softmax where the first rows are small.
+
+attacks: a branch that a sample of the rows decides
+problem: mlp
+expect: wrong_values
+"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        h = F.gelu(self.linear(x))
+        if float(h[:16].max()) > 10:
+            return torch.softmax(h, dim=1)
+        e = h.exp()
+        return e / e.sum(1, keepdim=True)

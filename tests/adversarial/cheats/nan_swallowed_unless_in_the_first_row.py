@@ -1,0 +1,22 @@
+"""Takes NaN and infinities for numbers, unless the first row has one.
+
+attacks: a branch that a sample of the rows decides
+problem: mlp
+expect: wrong_values
+"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        h = self.linear(x)
+        if bool(torch.isfinite(x[0]).all()):
+            h = h.nan_to_num()
+        return torch.softmax(F.gelu(h), dim=1)

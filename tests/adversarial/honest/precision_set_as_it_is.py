@@ -1,0 +1,21 @@
+"""Asks for the precision of products that is set already.
+
+attacks: a global flag
+problem: mlp
+expect: ok
+"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+torch.set_float32_matmul_precision("highest")
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        return torch.softmax(F.gelu(self.linear(x)), dim=1)
