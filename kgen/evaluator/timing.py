@@ -140,7 +140,7 @@ class Runner:
             self._arm(mode, key, watched, values)
             if watched:
                 seen.append(self._settle())
-            sample, whole = self._go(how)
+            sample, whole = self._go(how, fenced=values == "given")
             total, taken = total + sample, taken + whole
             if watched:
                 seen.append(self._settle())
@@ -174,11 +174,12 @@ class Runner:
             self.settles.append(max(ms for ms, _ in seen))
             self.wakeups.append(max(wakeups for _, wakeups in seen))
 
-    def _go(self, how: str) -> tuple[float, float]:
-        """The sample, and what the parent's clock says of the call but for the work queued in front."""
+    def _go(self, how: str, *, fenced: bool) -> tuple[float, float]:
+        """The sample, and what the parent's clock says of the call but for the work queued in front. Without a fence,
+        it is none: other streams may begin before the clock, and then find other contents."""
         sleep_ns = self.sleep_ns
         started = time.perf_counter_ns()
-        reply = self.worker.ask("go", how=how, sleep_ns=sleep_ns)
+        reply = self.worker.ask("go", how=how, sleep_ns=sleep_ns, fenced=fenced)
         took = time.perf_counter_ns() - started
         raise_if_failed(reply, Phase.TIME)
         if reply.get("alias"):

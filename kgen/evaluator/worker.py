@@ -406,7 +406,7 @@ class Subject:
         ``behind_ns`` how much later than its stream the device is done. It is idle when the answer goes out."""
         with _no_grad():
             if self.cuda and request["how"] == "event":
-                reply = self._time_events(request["sleep_ns"])
+                reply = self._time_events(request["sleep_ns"], fenced=self.fenced and request["fenced"])
             else:
                 reply = {"ns": self._time_host()}
         _gc_disable()  # its callbacks and finalizers would run beside a call
@@ -431,28 +431,33 @@ class Subject:
             _synchronize()
         return _now() - started
 
-    def _time_events(self, sleep_ns: int) -> dict[str, Any]:
+    def _time_events(self, sleep_ns: int, *, fenced: bool) -> dict[str, Any]:
         """Time between two events, with work queued in front of the first so that launches do not count; whether that
-        work ended before everything was launched. No stream begins before the first event, or the time of what does
-        would not count; a third event, behind all streams, tells of work that its own did not wait for."""
+        work ended before everything was launched.
+
+        Where it is ``fenced``, no stream begins before the first event, or the time of what does would not count; and a
+        third event, behind all streams, tells of work that its own did not wait for. (Where launches are not hidden, it
+        tells when it was recorded.) Where it is not, who does not wait for the stream meets the contents of the call
+        before.
+        """
         assert self.call_model is not None
         start, end, idle = (_Event(enable_timing=True) for _ in range(3))
         _record(idle)  # it has a handle from then on
         _sleep(int(sleep_ns * _GHZ))
         self._renew()
         _record(start)
-        if self.fenced:
+        if fenced:
             driver.hold_back(_handle(start))
         self.last = self.call_model(*self.buffers)
         _record(end)
-        if self.fenced:
+        if fenced:
             driver.record_behind_all(_handle(idle))
         exposed = _query(start)
         _event_synchronize(end)
         ns = int(_elapsed(start, end) * 1e6)
         _synchronize()
-        behind = {"behind_ns": int(_elapsed(end, idle) * 1e6)} if self.fenced else {}
-        return {"ns": ns, "exposed": exposed} | behind
+        known = fenced and not exposed
+        return {"ns": ns, "exposed": exposed} | ({"behind_ns": int(_elapsed(end, idle) * 1e6)} if known else {})
 
     def fetch(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Write out what the last timed call returned, and the buffers after it; whether the inputs are the same."""

@@ -37,9 +37,10 @@ def modules(builds: None) -> dict[tuple[str, str], list[types.ModuleType]]:
         of = design(reference(name, mode, **SIZES), probe("cuda"))
         corner = Point(0, tuple(len(kernel) - 1 for kernel in of.options[0].kernels))
         sources[name, mode] = [*plainest(of, 2), of.candidate(corner)]
-    with ThreadPoolExecutor() as pool:  # all of them at once
-        building = {case: [pool.submit(module, candidate) for candidate in found] for case, found in sources.items()}
-    return {case: [future.result() for future in futures] for case, futures in building.items()}
+    candidates = {candidate.source: candidate for found in sources.values() for candidate in found}
+    with ThreadPoolExecutor() as pool:  # all of them at once, each text once: torch counts versions of what it builds
+        built = dict(zip(candidates, pool.map(module, candidates.values())))
+    return {case: [built[candidate.source] for candidate in found] for case, found in sources.items()}
 
 
 def models(modules: dict, name: str, mode: str, number: int = 0) -> tuple[Any, Any, list[torch.Tensor]]:

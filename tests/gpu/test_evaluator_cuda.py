@@ -1,6 +1,7 @@
 """The evaluator on a GPU: right and wrong CUDA candidates, work outside the stream, and what one costs."""
 
 import hashlib
+from statistics import median
 
 import pytest
 
@@ -136,6 +137,28 @@ def test_a_side_stream_that_is_joined_is_ok(judge):
 def test_a_side_stream_that_is_not_joined_is_caught(judge):
     work = "for _ in range(50): torch.mm(self.linear.weight, self.linear.weight.t())"
     assert judge(body=SIDE.format(work=work, join="")).status in (Status.SUSPICIOUS, Status.WRONG_VALUES)
+
+
+@pytest.mark.parametrize("work", ["self.tail(y)", "y += 0"], ids=["a kernel", "nothing to speak of"])
+def test_a_small_kernel_on_a_side_stream_that_is_not_joined_is_caught(judge, work):
+    body = SIDE.replace("    self.tail(y)\n", "").format(work=work, join="" if "tail" in work else "self.tail(y)")
+    assert judge(body=body).status in (Status.SUSPICIOUS, Status.WRONG_VALUES)
+
+
+AHEAD = """self.side = self.side or torch.cuda.Stream(priority=-1)
+with torch.cuda.stream(self.side if {ahead} else torch.cuda.current_stream()):
+    for _ in range(20): weight = self.linear.weight.flip(0).flip(0)
+torch.cuda.current_stream().wait_stream(self.side)
+return self.tail(nn.functional.linear(x, weight, self.linear.bias))"""
+
+
+def test_work_ahead_of_the_clock_gains_nothing(judge):
+    times = {}
+    for ahead in (True, False):
+        evaluation = judge(body=AHEAD.format(ahead=ahead))
+        assert evaluation.status is Status.OK, evaluation.reason
+        times[ahead] = median(sample for burst in evaluation.timing.bursts for sample in burst)
+    assert times[True] > 0.7 * times[False]
 
 
 def test_an_unwritten_element_is_found(judge):

@@ -2,7 +2,7 @@
 
 attacks: running statistics not kept
 problem: moving_average
-expect: wrong_state
+expect: wrong_state, wrong_values
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Leaves out the maximum in softmax where the first rows are small.
 
 attacks: a branch that a sample of the rows decides
-problem: mlp
+problem: mlp batch_size=1024 in_features=64 out_features=2048
 expect: wrong_values
 """
 
@@ -17,7 +17,7 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         h = F.gelu(self.linear(x))
-        if float(h[:16].max()) > 10:
+        if float(h[:4].max()) > 10:
             return torch.softmax(h, dim=1)
         e = h.exp()
         return e / e.sum(1, keepdim=True)
