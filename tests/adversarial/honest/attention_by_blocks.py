@@ -8,7 +8,7 @@ expect: ok
 import torch
 import torch.nn as nn
 
-BLOCK = 32
+BLOCK = 16
 
 
 class ModelNew(nn.Module):

@@ -4,10 +4,10 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-batch_size = 32
-heads = 4
-length = 96
-width = 32
+batch_size = 8
+heads = 2
+length = 48
+width = 16
 
 
 class Model(nn.Module):
