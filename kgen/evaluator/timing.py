@@ -46,7 +46,7 @@ HIDDEN_MS, HIDDEN_SHARE = 0.15, 0.03
 UNJOINED_MS, UNJOINED_SHARE = 0.3, 0.1
 #: How much later than its stream the device may be done, in milliseconds, beyond PyTorch's: the device's own clock tells
 #: within a microsecond, and a stream that was joined takes no time then.
-BEHIND_MS = 0.004
+BEHIND_MS = 0.002
 #: Getting ready for a call, and fetching its output, may take this many times as long as PyTorch's own, this many
 #: milliseconds, and this share of a sample: more is work done before it is asked for, or when it is looked at.
 BESIDE_FACTOR, BESIDE_MS, BESIDE_SHARE = 3.0, 0.15, 0.25
