@@ -268,18 +268,20 @@ def least_ms(moved_bytes: int, gbytes_per_second: float, device_type: str) -> fl
 
 def screen(runner: Runner, generator: random.Random, bursts: int = SCREEN_BURSTS) -> None:
     """Time a subject alone and briefly; one output of each burst is checked, the last among them, with its columns, and
-    of one burst, which is drawn, after watching. In front of another, and again later, there is a call with other
-    values; in some a synchronised call is checked."""
+    of one burst, which is drawn, after watching. On a GPU, that of another is one of a synchronised call. In front of
+    some burst, and again later, there is a call with other values."""
     calls = calls_per_burst(runner.steady_ms, "cuda" if runner.cuda else "cpu")
-    watched, tried, synced = (generator.randrange(bursts) for _ in range(3))
-    again, owed = generator.randrange(tried, bursts) + 1, False  # the second may come behind all bursts
+    watched, tried = generator.randrange(bursts), generator.randrange(bursts)
+    again = generator.randrange(tried, bursts) + 1  # it may come behind all bursts
+    synced = generator.choice([n for n in range(bursts - 1) if n != watched]) if runner.cuda else bursts
+    owed = False
     for number in range(bursts):
         last = number == bursts - 1
         if number in (tried, again):
             runner.try_other_values(generator)
-        owed = owed or number == synced or generator.random() < CHECK_SHARE
-        owed = runner.burst(calls, generator, calls - 1 if last else generator.randrange(calls),
-                            watched=number == watched, lines=last, checked_synced=owed)
+        checked = calls - 1 if last else -1 if number == synced else generator.randrange(calls)
+        owed = runner.burst(calls, generator, checked, watched=number == watched, lines=last,
+                            checked_synced=owed or number == synced)
     if again == bursts:
         runner.try_other_values(generator)
 

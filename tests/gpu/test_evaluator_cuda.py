@@ -139,11 +139,9 @@ def test_a_side_stream_that_is_not_joined_is_caught(judge):
     assert judge(body=SIDE.format(work=work, join="")).status in (Status.SUSPICIOUS, Status.WRONG_VALUES)
 
 
-@pytest.mark.parametrize("work", ["self.tail(y)", "y += 0"], ids=["a kernel", "nothing to speak of"])
-def test_a_small_kernel_on_a_side_stream_that_is_not_joined_is_caught(judge, work):
-    body = SIDE.replace("    self.tail(y)\n", "").format(work=work, join="" if "tail" in work else "self.tail(y)")
-    evaluation = judge(body=body)
-    assert evaluation.status in (Status.SUSPICIOUS, Status.WRONG_VALUES, Status.NONDETERMINISTIC), evaluation
+def test_a_small_kernel_on_a_side_stream_that_is_not_joined_is_caught(judge):
+    evaluation = judge(body=SIDE.format(work="", join=""))
+    assert evaluation.status in (Status.SUSPICIOUS, Status.WRONG_VALUES), evaluation
 
 
 AHEAD = """self.side = self.side or torch.cuda.Stream(priority=-1)
