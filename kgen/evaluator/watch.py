@@ -269,9 +269,9 @@ _OPERATORS = (
     "equal", "expand", "expand_as", "fill_.Scalar", "flip", "full", "is_nonzero", "item", "lift_fresh",
     "logical_xor", "max", "maximum", "mean", "min", "mul.Tensor", "mul_.Tensor", "narrow", "ne.Tensor", "permute",
     "randint.generator", "randint.low_generator", "random_.from", "randperm.generator", "remainder.Scalar",
-    "repeat", "reshape", "resize_", "roll", "select.int", "slice.Tensor", "sort", "sub.Tensor", "to.device",
-    "to.dtype", "to.dtype_layout", "trunc", "unbind.int", "unfold", "unsqueeze", "view", "view.dtype", "where.self",
-    "zero_",
+    "repeat", "reshape", "resize_", "roll", "select.int", "set_.source_Storage_storage_offset", "slice.Tensor",
+    "sort", "sub.Tensor", "to.device", "to.dtype", "to.dtype_layout", "trunc", "unbind.int", "unfold", "unsqueeze",
+    "view", "view.dtype", "where.self", "zero_",
 )
 _ABSENT = object()
 _Names = tuple[str, Mapping[str, Any], tuple[tuple[str, Any], ...]]

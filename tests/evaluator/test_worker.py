@@ -118,6 +118,16 @@ def test_the_watch_knows_every_operator_that_the_harness_calls_around_a_timed_ca
     assert operators.seen <= set(_OPERATORS), operators.seen - set(_OPERATORS)
 
 
+def test_inputs_that_are_validated_lie_in_one_place(subject):
+    def told(x, number):
+        guarded = subject._guarded(x, [], number)
+        return guarded.data_ptr(), guarded._version, guarded.equal(x)
+
+    first, again, other, another = (told(torch.randn(shape), number) for shape, number in
+                                    (((40, 32), 0), ((40, 32), 0), ((40, 32), 1), ((7, 32), 0)))
+    assert first == again and first[2] and len({place for place, *_ in (first, other, another)}) == 3
+
+
 @pytest.mark.parametrize("ring", [2, 3, 7])
 def test_an_output_that_was_fetched_is_known_again_however_late(subject, ring):
     outputs = [torch.empty(40, 32) for _ in range(ring)]
