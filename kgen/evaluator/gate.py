@@ -314,10 +314,11 @@ class Leaf:
         return anchored + [_share_of(getattr(mine, f), getattr(self.allowed, f)) for f in mine.__dataclass_fields__]
 
     def _other_kind(self, value: torch.Tensor) -> str:
-        """What is wrong with ``value`` where eager and float64 both are not finite."""
+        """What is wrong with ``value`` where eager and float64 both are not finite: it may be as either is, for what
+        underflows in one need not in the other."""
         assert self.eager is not None and self.free is not None
         mine, eager, exact = (x.reshape(-1)[self.free] for x in (value, self.eager, self.exact))
-        same = (mine == eager) | (torch.isnan(mine) & torch.isnan(eager))
+        same = (mine == eager) | (mine == exact) | (torch.isnan(mine) & (torch.isnan(eager) | torch.isnan(exact)))
         if self.otherwise is not None and self.allowed is not None:
             same |= (mine - self.otherwise.reshape(-1)[self.free]).abs() <= self.allowed.maximum
         if self.statistic:

@@ -132,7 +132,8 @@ def _non_finite(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     rows, columns = flat.shape
     drawn = torch.randperm(rows, generator=generator).tolist()
     if rows > _OTHERS:
-        large, shifted, alike = drawn[3:_OTHERS]
+        large, shifted = drawn[3:5]
+        alike = next(row for row in drawn[5:] if row - 1 not in drawn[:5] or row == drawn[-1])
         flat[alike] = flat[alike - 1]
         flat[alike, int(torch.randint(columns, (1,), generator=generator))] *= -2
         flat[shifted] = _shifted(flat[shifted], generator)
