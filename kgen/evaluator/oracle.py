@@ -115,6 +115,8 @@ class Oracle:
         before = self._states["drawn"]
         found = [name for name, value in after.items()
                  if not value.ndim and not is_inexact(value) and int(value) != int(before[name])]
+        if not found:
+            return
         moved = before | {name: before[name] + _COUNTED_BEFORE for name in found}
         try:
             for state in (moved, change_weights(moved, "rolled", counters=found)):
@@ -298,8 +300,8 @@ class Oracle:
 
         What is expected is PyTorch's own output, which takes no longer than the call itself; its error in that regime
         says how far from it a right output may be. What is refused by that is judged in full, as in a regime of its own:
-        where a softmax all but decides, another call's errors say little. With ``lines``, columns are judged too. With ``own_numbers``, what is
-        not PyTorch's own may be of other random numbers.
+        where a softmax all but decides, another call's errors say little. With ``lines``, columns are judged too. With
+        ``own_numbers``, what is not PyTorch's own may be of other random numbers.
         """
         inputs = map_tensors(self.pool()[0], torch.empty_like)
         case = self.case(regime, mode, weights)

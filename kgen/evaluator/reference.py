@@ -48,14 +48,12 @@ def draw_weights(loaded: LoadedProblem, device: str, seed: int) -> dict[str, tor
     parameters = dict(model.named_parameters())
     generator = torch.Generator().manual_seed(seed + 1)
     return {
-        name: _draw(name, value.detach(), name in parameters, generator) for name, value in model.state_dict().items()
+        name: _draw(value.detach(), name in parameters, generator) for name, value in model.state_dict().items()
     }
 
 
-def _draw(name: str, value: torch.Tensor, parameter: bool, generator: torch.Generator) -> torch.Tensor:
-    if not value.is_floating_point():
-        return value
-    if not value.numel() or bool((value != value.flatten()[0]).any()):
+def _draw(value: torch.Tensor, parameter: bool, generator: torch.Generator) -> torch.Tensor:
+    if not value.is_floating_point() or not value.numel() or bool((value != value.flatten()[0]).any()):
         return value
     constant = float(value.flatten()[0])
     if constant == 0:

@@ -80,11 +80,12 @@ REGIMES = (
 
 def drawn_batches(secret: int, rows: int) -> list[Regime]:
     """Batches below ``rows`` that nobody can know beforehand, with the remainders of eight that no fixed one has: two
-    or six, four, zero (but an odd multiple of eight), three or five. The last is larger than tiles of 128 and 256 rows, where ``rows`` allows it: it has a
-    whole one and a part of one."""
+    or six, four, zero (but an odd multiple of eight), three or five. The last is larger than tiles of 128 and 256 rows,
+    where ``rows`` allows it: it has a whole one and a part of one."""
     generator, small, large = random.Random(secret), min(rows, _MOST_DRAWN), min(rows, _MOST_ROWS_DRAWN)
     choices = (
-        range(2, small, 4), range(4, small, 8), range(8, small, 16), [n for n in range(2 * large // 3, large) if n % 8 in (3, 5)],
+        range(2, small, 4), range(4, small, 8), range(8, small, 16),
+        [n for n in range(2 * large // 3, large) if n % 8 in (3, 5)],
     )
     return [Regime(f"batch {n}, drawn", batch=n) for n in (generator.choice(given) for given in choices if given)]
 
@@ -262,9 +263,9 @@ def recombine(
     Which set an element comes from is the exclusive or of a bit for each of its indices, so that neither a row nor
     a column comes twice, and a result kept for one serves nobody. Where rows have few elements, their low bits are drawn
     anew too. Integers that seem to depend on each other along a row are chosen by the first index alone, and where they
-    have but one, all together; those that are not in order then go round by a number drawn for the row. With ``but_a_column``, the last
-    index has a value, which ``key`` says too, where elements come from the other of the two sets:
-    :func:`recombine_column` puts them right. ``values`` is an entry of :data:`VALUES` that does the same to an element
+    have but one, all together; those that are not in order then go round by a number drawn for the row. With
+    ``but_a_column``, the last index has a value, which ``key`` says too, where elements come from the other of the two
+    sets: :func:`recombine_column` puts them right. ``values`` is an entry of :data:`VALUES` that does the same to an element
     whatever the others are.
     """
     for buffer, bits, a, b, column in _mixed(buffers, pool, key, values):
@@ -294,8 +295,9 @@ def _mixed(
         if isinstance(buffer, torch.Tensor) and 0 not in buffer.shape:
             # Detached, for it may have been marked as something to differentiate by.
             buffer, a, b = (x if x.ndim else x[None] for x in (_detach(buffer), a, b))
-            in_order = _is_in_order(a) or _is_in_order(b)
-            independent = not in_order and _has_repeats(a) and _has_repeats(b)
+            (a_in_order, a_repeats), (b_in_order, b_repeats) = _along_rows(a), _along_rows(b)
+            in_order = a_in_order or b_in_order
+            independent = not in_order and a_repeats and b_repeats
             bits = _choices(a, independent, generator)
             if is_inexact(a):
                 a, b = _with_other_low_bits(a, b, generator)
@@ -344,26 +346,16 @@ def _turned(a: torch.Tensor, b: torch.Tensor, generator: torch.Generator) -> tup
     return one(a), one(b)
 
 
-def _is_in_order(x: torch.Tensor) -> bool:
-    """Whether all rows of integers are in order, as offsets are, or lengths that begin with the largest: elements may
-    come from nowhere else. What has one dimension is a row."""
+def _along_rows(x: torch.Tensor) -> tuple[bool, bool]:
+    """Whether all rows of integers are in order, as offsets are, or lengths that begin with the largest: elements may come
+    from nowhere else; and whether numbers come twice in a row, as they do not in permutations, which cannot be mixed. What
+    has one dimension is a row."""
     if is_inexact(x):
-        return False
-    rows = _some_rows(x)
+        return False, True
+    rows = (x if x.ndim == 1 else x[:_LOOKED_AT]).reshape(-1, x.shape[-1]).long()
     rising = rows.sort(1).values
-    return any(torch.equal(rows, ordered) for ordered in (rising, rising.flip(1)))
-
-
-def _has_repeats(x: torch.Tensor) -> bool:
-    """Whether numbers come twice in a row of integers, as they do not in permutations, which cannot be mixed."""
-    if is_inexact(x):
-        return True
-    rising = _some_rows(x).sort(1).values
-    return bool((rising[:, 1:] == rising[:, :-1]).any())
-
-
-def _some_rows(x: torch.Tensor) -> torch.Tensor:
-    return (x if x.ndim == 1 else x[:_LOOKED_AT]).reshape(-1, x.shape[-1]).long()
+    in_order = any(torch.equal(rows, ordered) for ordered in (rising, rising.flip(1)))
+    return in_order, bool((rising[:, 1:] == rising[:, :-1]).any())
 
 
 def _bits(count: int, generator: torch.Generator) -> torch.Tensor:

@@ -130,9 +130,9 @@ class Runner:
     ) -> float:
         """One call, in each mode. Raises :class:`Failure` when it fails, or claims more than the clock allows.
 
-        The output of a ``checked`` call is fetched and judged, with ``lines`` its columns too; the worker of a ``watched`` call looks at what may be
-        replaced before it gets the contents, and is left alone for a while once it is armed and once it has answered,
-        when it should be idle.
+        The output of a ``checked`` call is fetched and judged, with ``lines`` its columns too; the worker of a
+        ``watched`` call looks at what may be replaced before it gets the contents, and is left alone for a while once it
+        is armed and once it has answered, when it should be idle.
         """
         key, total, taken = generator.getrandbits(48), 0.0, 0.0
         seen: list[tuple[float, int] | None] = []
@@ -213,7 +213,8 @@ class Runner:
         """Make a burst of ``calls`` samples; calls bracketed by synchronisations are made beside them.
 
         The output of the sample of number ``checked`` is fetched and judged, with ``lines`` its columns too, at once or
-        after the worker was watched; so is with ``checked_synced`` that of the first synchronised call; returned is whether that is still to be done.
+        after the worker was watched; so is with ``checked_synced`` that of the first synchronised call; returned is
+        whether that is still to be done.
         """
         samples: list[float] = []
         while len(samples) < calls:

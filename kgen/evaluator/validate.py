@@ -373,7 +373,8 @@ def _compare(
     if "items" in expected:
         if len(expected["items"]) != len(got["items"]) or expected.get("keys") != got.get("keys"):
             return Status.WRONG_TYPE, f"{path} has {len(got['items'])} parts, not {len(expected['items'])}"
-        inner = (_compare(e, g, f"{path}[{i}]", numbers) for i, (e, g) in enumerate(zip(expected["items"], got["items"])))
+        pairs = enumerate(zip(expected["items"], got["items"]))
+        inner = (_compare(e, g, f"{path}[{i}]", numbers) for i, (e, g) in pairs)
         return next((fault for fault in inner if fault), None)
     if expected["kind"] == "tensor":
         return _compare_tensors(expected, got, path)

@@ -5,6 +5,7 @@ from textwrap import indent
 import pytest
 import torch
 
+from kgen.errors import ProblemError
 from kgen.evaluator.arena import map_tensors
 from kgen.evaluator.oracle import Oracle
 from kgen.evaluator.protocol import ALL_ROWS, SCALED, Accuracy
@@ -89,3 +90,10 @@ def test_what_is_right_for_given_values_only_is_wrong_where_all_rows_are_scaled(
     y = of.reference.single.linear(case.inputs[0] * 10).exp()
     (row,) = of.judge(case.leaves, [(y / y.sum(1, keepdim=True)).detach()])
     assert len(y) == 64 and not row["ok"]
+
+
+def test_a_problem_that_does_not_run_in_float64_is_refused():
+    of = oracle("kept = torch.frombuffer(bytearray(64 * 4 * 4), dtype=torch.float32).view(64, 4)\n"
+                "return kept.index_add_(0, torch.arange(64), y)")
+    with pytest.raises(ProblemError, match="p.py: it does not run in float64"):
+        of.case(REGIMES[0].name, "eval", "drawn")
