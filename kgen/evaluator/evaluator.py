@@ -623,7 +623,9 @@ class _Judgement:
         assert worker is not None
         worker.enter(Phase.VALIDATE, evaluator.limits.validate_seconds)
         regimes = [tuple(pair) for pair in evaluator._opened["regimes"]]
-        validate(worker, *evaluator._running(), regimes, self._matched, self._errors, self._labels)
+        # On a CPU, the oracle and the worker would take each other's cores.
+        room = evaluator._opened["output_bytes"] if evaluator._cuda else 0
+        validate(worker, *evaluator._running(), regimes, self._matched, self._errors, self._labels, room)
 
     def runner(self) -> Runner:
         """The candidate, loaded again and ready to be timed, for a session of finals. Raises :class:`Failure`."""

@@ -75,6 +75,7 @@ _UNORDERED = frozenset({
     torch.ops.aten.sort.default, torch.ops.aten.topk.default, torch.ops.aten.kthvalue.default,
     torch.ops.aten.median.dim, torch.ops.aten.nanmedian.dim, torch.ops.aten.mode.default,
 })
+_PART = 1 << 17  #: elements that are rounded at once
 _APART = 1e-290  #: what tells equal numbers apart, and no others but zeros
 
 
@@ -147,7 +148,9 @@ class _Rounding(TorchDispatchMode):
         if x.dtype == torch.complex128:
             x = torch.view_as_real(x)
         if x.dtype == torch.float64 and x.numel():
-            x.mul_(self._uniform(x).mul_(EPSILON).add_(1.0))  # an infinity stays one
+            flat = x.view(-1) if x.is_contiguous() else x
+            for part in flat.split(_PART) if x.device.type == "cpu" else (flat,):  # what stays in a cache, on a CPU
+                part.mul_(self._uniform(part).mul_(EPSILON).add_(1.0))  # an infinity stays one
         return x
 
     def _uniform(self, x: torch.Tensor) -> torch.Tensor:

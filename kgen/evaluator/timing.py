@@ -25,7 +25,7 @@ SCREEN_BURSTS = 5
 FINAL_BURSTS = 20
 #: What a screening's burst is to take, and the most calls that it has: a GPU's samples scatter less than a CPU's.
 BURST_SECONDS = {"cpu": 0.03, "cuda": 0.015}
-SCREEN_CALLS = {"cpu": 10, "cuda": 6}
+SCREEN_CALLS = {"cpu": 10, "cuda": 5}
 HEARINGS, HEARING_ROUNDS = 3, 4  #: of a subject that is doubted, at most, in turns with PyTorch
 OTHERWISE = 2.0  #: times what it claimed before is what nobody takes who is heard, but for what PyTorch takes longer
 MAX_CALLS = 20  #: of a burst of finals

@@ -9,6 +9,7 @@ import os
 import secrets
 import threading
 import time
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Sequence
 
@@ -20,6 +21,7 @@ from kgen.evaluator.protocol import Phase, RegimeErrors, Status
 _REASON_CHARACTERS = 300
 _OVERWRITTEN = "it wrote over an earlier call's output"
 OWN_NUMBERS = "random numbers of its own"  #: the label of a candidate that draws others than PyTorch
+_NOT_REPEATABLE = "not bitwise repeatable"  #: the label of a candidate whose runs differ, within the gate
 _OWN_NUMBERS_REGIME = "other weights"  #: where their moments are taken: of a batch that is not large
 _OWN_NUMBERS_RUNS = 16
 _NEXT_SEED = 7919
@@ -186,32 +188,16 @@ class Cases:
 
 def validate(
     worker: WorkerClient, oracle: OracleClient, cases: Cases, regimes: Sequence[tuple[str, str]], matched: bool,
-    found: list[RegimeErrors], labels: list[str],
+    found: list[RegimeErrors], labels: list[str], room: int,
 ) -> None:
     """Run every regime; error figures are appended to ``found`` as they come. Raises :class:`Failure` at the first
-    that is wrong, and :class:`EvaluatorError` when the oracle fails."""
-    weights = "drawn" if matched else "constructed"
-    modes = {mode for _, mode in regimes}
-    for name, mode in regimes:
-        case = cases.get(name, mode, weights)
-        regime = case.name if len(modes) == 1 else case.label
-        if case.note and not case.raises:
-            found.append(_skipped(regime, case.note))
-            continue
-        before = len(found)
-        try:
-            _run_case(worker, oracle, case, regime, matched, found, labels)
-        except Failure as failure:
-            label = _own_numbers(case, regime)
-            if failure.status not in _BY_VALUES or not case.random or label in labels:
-                raise
-            drawn = cases.get(_OWN_NUMBERS_REGIME, mode, weights)
-            if drawn.note:
-                raise
-            where = drawn.name + regime.removeprefix(name)
-            found[before:] = _judged_by_moments(worker, oracle, drawn, where, matched, failure)
-            labels.append(label)
-            _run_case(worker, oracle, case, regime, matched, found, labels)
+    that is wrong, and :class:`EvaluatorError` when the oracle fails.
+
+    What a regime came to is judged while the worker runs the next one, where each of their outputs takes no more than
+    half of ``room``, which is half of the output memory in bytes; without room, only when the worker waits.
+    """
+    with ThreadPoolExecutor(1, "kgen-judge") as thread:
+        _Validation(worker, oracle, cases, matched, found, labels, room, thread).run(regimes)
     audit(worker)
 
 
@@ -226,31 +212,113 @@ def audit(worker: WorkerClient) -> None:
     worker.look_around()
 
 
-def _run_case(
-    worker: WorkerClient, oracle: OracleClient, case: Case, regime: str, matched: bool, found: list[RegimeErrors],
-    labels: list[str],
-) -> None:
-    reply = _run(worker, case, case.rng)
-    if case.raises:
-        found.append(_skipped(regime, case.note + (", and so does the candidate" if "error" in reply else "")))
-        return
-    _check_run(case, reply, regime, matched)
-    own_numbers = _own_numbers(case, regime) in labels
-    rows = _judged(worker, oracle, case, regime, matched, 0, own_numbers)
-    found.extend(rows)
-    _decide(rows, regime)
-    if not reply.get("repeatable"):
-        _decide(_judged(worker, oracle, case, regime, matched, case.end, own_numbers), regime, second=True)
-        if "not bitwise repeatable" not in labels:
-            labels.append("not bitwise repeatable")
+class _Validation:
+    """A candidate on its way through the regimes."""
+
+    def __init__(
+        self, worker: WorkerClient, oracle: OracleClient, cases: Cases, matched: bool, found: list[RegimeErrors],
+        labels: list[str], room: int, thread: Executor,
+    ) -> None:
+        self._worker = worker
+        self._oracle = oracle
+        self._cases = cases
+        self._matched = matched
+        self._weights = "drawn" if matched else "constructed"
+        self._found = found
+        self._labels = labels
+        self._room = room
+        self._place = 0  # where the latest outputs lie
+        self._thread = thread
+        self._judging: tuple[str, Future[list[list[RegimeErrors]]]] | None = None
+
+    def run(self, regimes: Sequence[tuple[str, str]]) -> None:
+        one_mode = len({mode for _, mode in regimes}) == 1
+        for (name, mode), following in zip(regimes, [*regimes[1:], None]):
+            case = self._cases.get(name, mode, self._weights)
+            if following is not None and self._room:  # what the oracle has to work out, it may while this one runs
+                self._thread.submit(self._cases.get, *following, self._weights)
+            self._take(case, case.name if one_mode else case.label)
+        self._settle()
+
+    def _take(self, case: Case, regime: str) -> None:
+        if case.note and not case.raises:
+            self._settle()
+            self._found.append(_skipped(regime, case.note))
+            return
+        if not case.random:
+            self._try(case, regime)
+            return
+        self._settle()
+        before = len(self._found)
+        try:
+            self._try(case, regime)
+            self._settle()
+        except Failure as failure:
+            label = _own_numbers(case, regime)
+            if failure.status not in _BY_VALUES or label in self._labels:
+                raise
+            drawn = self._cases.get(_OWN_NUMBERS_REGIME, case.mode, self._weights)
+            if drawn.note:
+                raise
+            where = drawn.name + regime.removeprefix(case.name)
+            self._found[before:] = _judged_by_moments(self._worker, self._oracle, drawn, where, self._matched, failure)
+            self._labels.append(label)
+            self._try(case, regime)
+            self._settle()
+
+    def _try(self, case: Case, regime: str) -> None:
+        """Have the worker run a case, and the oracle begin to judge it. Raises :class:`Failure`, for an earlier regime
+        first."""
+        beside = self._matched and 2 * case.end <= self._room  # buffers of one that is not matched may be of any size
+        if not beside:
+            self._settle()
+        self._place = self._room - self._place if beside else 0
+        try:
+            reply = _run(self._worker, case, case.rng, place=self._place)
+        finally:
+            self._settle()
+        if case.raises:
+            self._found.append(_skipped(regime, case.note + (", and so does the candidate" if "error" in reply else "")))
+            return
+        _check_run(case, reply, regime, self._matched)
+        shifts = [self._place] if reply.get("repeatable") else [self._place, self._place + case.end]
+        self._judging = regime, self._thread.submit(self._judged, case, regime, shifts)
+        if not beside:
+            self._settle()
+
+    def _judged(self, case: Case, regime: str, shifts: Sequence[int]) -> list[list[RegimeErrors]]:
+        """Rows of the run whose tensors lie behind the first of ``shifts``, and of the next where that one is right."""
+        own_numbers = _own_numbers(case, regime) in self._labels
+        found: list[list[RegimeErrors]] = []
+        for shift in shifts:
+            about = _about(self._worker, case, self._matched)
+            reply, _ = self._oracle.ask("judge", **about, shift=shift, own_numbers=own_numbers)
+            found.append([RegimeErrors(regime=regime, **row) for row in reply["rows"]])
+            if not all(row.ok for row in found[-1]):
+                break
+        return found
+
+    def _settle(self) -> None:
+        """Wait for what is being judged. Raises :class:`Failure` where it is wrong."""
+        if self._judging is None:
+            return
+        (regime, judging), self._judging = self._judging, None
+        first, *second = judging.result()
+        self._found.extend(first)
+        _decide(first, regime)
+        for rows in second:
+            _decide(rows, regime, second=True)
+            if _NOT_REPEATABLE not in self._labels:
+                self._labels.append(_NOT_REPEATABLE)
 
 
-def _run(worker: WorkerClient, case: Case, rng: int, *, go_on: bool = False) -> dict[str, Any]:
-    """Have a worker run a case twice; the second run's tensors lie behind where the first's must end."""
+def _run(worker: WorkerClient, case: Case, rng: int, *, place: int = 0, go_on: bool = False) -> dict[str, Any]:
+    """Have a worker run a case twice, and write the first run's tensors from byte ``place`` on, the second's behind where
+    the first's must end."""
     assert case.fd is not None
     return worker.ask(
         "run", [case.fd], inputs=case.inputs, bytes=case.bytes, change=case.change, turn=case.turn,
-        mode=case.mode, rng=rng, end=case.end, go_on=go_on,
+        mode=case.mode, rng=rng, place=place, end=place + case.end, go_on=go_on,
         sizes=[node["size"] for node in tensor_nodes(case.outputs)] if case.outputs else [])
 
 
@@ -267,13 +335,6 @@ def _check_run(case: Case, reply: dict[str, Any], regime: str, matched: bool) ->
         raise Failure(Status.ALIASED_OUTPUT, f"{regime}: {_OVERWRITTEN}", Phase.VALIDATE)
     if reply.get("mutated"):
         raise Failure(Status.MUTATED_INPUT, f"{regime}: it wrote into {reply['mutated']}", Phase.VALIDATE)
-
-
-def _judged(
-    worker: WorkerClient, oracle: OracleClient, case: Case, regime: str, matched: bool, shift: int, own_numbers: bool
-) -> list[RegimeErrors]:
-    reply, _ = oracle.ask("judge", **_about(worker, case, matched), shift=shift, own_numbers=own_numbers)
-    return [RegimeErrors(regime=regime, **row) for row in reply["rows"]]
 
 
 def _about(worker: WorkerClient, case: Case, matched: bool) -> dict[str, Any]:

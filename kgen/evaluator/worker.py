@@ -214,7 +214,7 @@ class Subject:
         reply["alias"] = reply["alias"] or self._alias(second, inputs) or self._reused(first, second)
         reply["overwritten"] = not _are_unchanged(_drop_oldest(self.held))
         same = _bitwise([first, state], [second, later])
-        reply |= self._write("first", [first, state], 0)
+        reply |= self._write("first", [first, state], request["place"])
         if not same:
             reply |= self._write("second", [second, later], request["end"])
         return reply | {"repeatable": same}

@@ -2,7 +2,7 @@
 
 attacks: reading the answer from a frame
 problem: mlp batch_size=512 in_features=512 out_features=1024
-expect: suspicious, wrong_values
+expect: suspicious, wrong_values, wrong_shape
 """
 
 import sys
