@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import combinations
 from math import isfinite
 from typing import Any, Sequence
 
@@ -24,6 +25,9 @@ LINE_FACTOR = 3.0  #: for a row or a column
 LINE_ELEMENTS = 8  #: a shorter row or column is not judged alone: it may be small by cancellation
 LUCKY = 16.0  #: the error of a line in which fewer elements count is a matter of luck
 MOST_SCATTERED = 8.0  #: how many times more a line is allowed where errors scatter more than those of many elements
+ONE_ERROR = 0.2  #: the squared cosine between two runs' errors of a row, from which on its elements share one
+_COMPARED = 3  #: runs
+BY_CHANCE = 0.01  #: of rows whose elements do not, at most this part is taken for such
 _SAMPLE = 4096  #: elements that are looked at to see whether there are few different ones
 NOISE_SCALE = 100.0  #: at most; a long sum makes errors so much larger than one rounding behind it
 FLOOR_RMS, FLOOR_MAX = 2.0, 4.0  #: epsilons of float32, relative to the expected values
@@ -173,6 +177,7 @@ class Leaf:
     lines: bool = True  # whether rows and columns are judged; without, eager's own output stands for the exact value
     free: torch.Tensor | None = None  # flat indices of what is not finite in eager or in float64: no error is told there
     otherwise: torch.Tensor | None = None  # what may stand where eager is not finite; NaN: nothing finite
+    shared: float = 0.0  # the part of the rows, or columns, that have one error which all their elements share
     rounded: torch.Tensor | None = None  # of integers: where rounding decides, as where two maxima are all but equal
 
     @classmethod
@@ -210,10 +215,18 @@ class Leaf:
             return leaf
         # What only float32 cannot hold would be most of the tensor's size, or too large to be squared.
         values = _finite(exact).masked_fill_(bad, 0.0) if kept is not None else exact
-        error = eager.double().sub_(values).masked_fill_(bad, 0.0)
+
+        def error_of(run: torch.Tensor) -> torch.Tensor:
+            error = (run.double() - values).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+            return error if kept is None else error.masked_fill_(bad, 0.0)
+
+        error = error_of(eager)
         spread = _spread(values, error)
         own = figures(error)
-        noise = [_as_large(figures(_finite(other - values).masked_fill_(bad, 0.0)), own) for other in noisy]
+        errors = [error_of(other) for other in noisy]
+        shared = _one_error(errors)
+        leaf.shared = max(float(lines.double().mean()) for lines in shared)
+        noise = [_as_large(figures(errors.pop(0)), own) for _ in noisy]
         leaf.eager_rms, leaf.eager_maximum = float(own.rms), float(own.maximum)
         size = figures(values.clone())
         leaf.size, leaf.column_sizes = float(size.rms), size.columns
@@ -223,7 +236,7 @@ class Leaf:
             return _anchor(reduce(_largest, found), size, typical, epsilon)
 
         def allowed(anchor: Figures) -> Figures:
-            return _allowed(anchor, size, spread, 0.0 if noisy else LUCKY, epsilon)
+            return _allowed(anchor, size, spread, 0.0 if noisy else LUCKY, epsilon, shared, 1 + len(noisy))
 
         leaf.anchor = anchor([own, *noise])
         leaf.allowed = allowed(leaf.anchor)
@@ -260,6 +273,13 @@ class Leaf:
             columns = TIMED_LINE_FACTOR * grown.nan_to_num(nan=1.0, posinf=float("inf")).clamp(min=1.0)
             leaf.allowed, leaf.lines = replace(leaf.allowed, columns=columns * self.allowed.columns), True
         return leaf
+
+    def excuse(self, places: torch.Tensor) -> None:
+        """Let anything stand in ``places``, truth values, where eager or float64 is finite."""
+        if self.exact.is_floating_point() and bool(places.any()):
+            self.eager = self.exact if self.eager is None else self.eager
+            held = places if self.free is None else places.reshape(-1).index_fill(0, self.free, True)
+            self.free = _places(held)
 
     @property
     def lacks_columns(self) -> bool:
@@ -371,21 +391,56 @@ def _scatter(apart: Sequence[tuple[Figures, Figures]], lines: str) -> float:
     return min(max([1.0, *exceeded]), MOST_SCATTERED)
 
 
-def _allowed(anchor: Figures, size: Figures, spread: Figures, judged_from: float, epsilon: float) -> Figures:
+def _allowed(
+    anchor: Figures, size: Figures, spread: Figures, judged_from: float, epsilon: float,
+    shared: tuple[torch.Tensor, torch.Tensor], runs: int,
+) -> Figures:
     elements = len(anchor.rows) * len(anchor.columns)
     rms, maximum = _factor(RMS_FACTOR, spread.rms, elements), _factor(MAX_FACTOR, spread.maximum, elements)
+    rows, columns = shared
     return Figures(
         torch.maximum(rms * anchor.rms, FLOOR_RMS * epsilon * size.rms),
         torch.maximum(maximum * anchor.maximum, FLOOR_MAX * epsilon * size.maximum),
-        _line_allowed(anchor.rows, spread.rows, len(anchor.columns), judged_from),
-        _line_allowed(anchor.columns, spread.columns, len(anchor.rows), judged_from),
+        _line_allowed(anchor.rows, spread.rows, len(anchor.columns), judged_from, rows, runs),
+        _line_allowed(anchor.columns, spread.columns, len(anchor.rows), judged_from, columns, runs),
     )
 
 
-def _line_allowed(anchor: torch.Tensor, spread: torch.Tensor, elements: int, judged_from: float) -> torch.Tensor:
+def _one_error(errors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rows and the columns in which the errors of some two runs point the same way, or the opposite one: all elements
+    share one error, as those of a row where a softmax decides between two, and those of a column behind a mean."""
+    runs = [as_matrix(error) for error in errors[:_COMPARED]]
+    return _point_alike(runs, 1), _point_alike(runs[:2], 0)
+
+
+def _point_alike(runs: Sequence[torch.Tensor], dim: int) -> torch.Tensor:
+    if len(runs) < 2 or runs[0].shape[dim] < LINE_ELEMENTS:
+        return torch.zeros((), dtype=torch.bool)
+    squares = [_dots(run, run, dim) for run in runs]
+    by_chance = 1 - BY_CHANCE ** (2 / (runs[0].shape[dim] - 1))  # errors that have nothing to do with each other
+    return torch.stack([
+        _dots(runs[i], runs[j], dim).square() > max(ONE_ERROR, by_chance) * squares[i] * squares[j]
+        for i, j in combinations(range(len(runs)), 2)
+    ]).any(0)
+
+
+def _dots(a: torch.Tensor, b: torch.Tensor, dim: int) -> torch.Tensor:
+    """Dot products of lines along ``dim``; a product of matrices reads rows once and writes nothing."""
+    return (a[:, None] @ b[:, :, None]).view(-1) if dim else torch.linalg.vecdot(a, b, dim=0)
+
+
+def _line_allowed(
+    anchor: torch.Tensor, spread: torch.Tensor, elements: int, judged_from: float, shared: torch.Tensor, runs: int
+) -> torch.Tensor:
+    """What lines are allowed. That all of ``runs`` have hardly any of the one error of a line has the chance ``c^runs``
+    where the anchor is ``c`` times what is usual, and among ``n`` lines there is one with ``n^(-1/runs)`` times that:
+    they are allowed as much more."""
     if elements < LINE_ELEMENTS:
         return torch.full_like(anchor, float("inf"))
-    return torch.where(spread < judged_from, float("inf"), _factor(LINE_FACTOR, spread) * anchor)
+    shared = shared.to(anchor.device)
+    lucky = torch.where(shared, shared.sum().clamp(min=1) ** (1 / runs), 1.0)
+    factor = _factor(LINE_FACTOR, torch.where(shared, 1.0, spread)) * lucky
+    return torch.where(spread < judged_from, float("inf"), factor * anchor)
 
 
 def _row(

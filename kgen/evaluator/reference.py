@@ -75,6 +75,11 @@ _UNORDERED = frozenset({
     torch.ops.aten.sort.default, torch.ops.aten.topk.default, torch.ops.aten.kthvalue.default,
     torch.ops.aten.median.dim, torch.ops.aten.nanmedian.dim, torch.ops.aten.mode.default,
 })
+#: Operators that subtract a mean: they give out, mean and inverse standard deviation.
+_NORMS = frozenset({
+    torch.ops.aten.native_layer_norm.default, torch.ops.aten.native_group_norm.default,
+    torch.ops.aten.native_batch_norm.default, torch.ops.aten.cudnn_batch_norm.default,
+})
 _PART = 1 << 17  #: elements that are rounded at once
 _APART = 1e-290  #: what tells equal numbers apart, and no others but zeros
 
@@ -113,9 +118,11 @@ class _Rounding(TorchDispatchMode):
     """Runs random operators in float32 and all others in float64, and puts one float32 rounding behind every operator if
     asked to, where what comes first of equal elements is drawn too."""
 
-    def __init__(self, noise: torch.Generator | None) -> None:
+    def __init__(self, noise: torch.Generator | None, *, bare: bool = False) -> None:
         super().__init__()
         self._noise = noise
+        self._bare = bare
+        self.masks = False  # whether a softmax of nothing but minus infinities was to be zeros
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -127,13 +134,37 @@ class _Rounding(TorchDispatchMode):
         if torch.Tag.nondeterministic_seeded in func.tags and _draws(func, args, kwargs):
             return self._random(func, args, kwargs)
         args, kwargs = _in_double(func, args, kwargs)
+        if func is torch.ops.aten._safe_softmax.default:
+            self.masks = True
+            func = torch.ops.aten.softmax.int if self._bare else func
         if self._noise is not None and func in _UNORDERED and args[0].dtype == torch.float64:
-            args = [args[0] + self._uniform(args[0]) * _APART, *args[1:]]
+            args = [self._in_any_order(args[0]), *args[1:]]
         result = func(*args, **kwargs)
+        if self._noise is not None and func in _NORMS and result[0].dtype == torch.float64:
+            self._round_means(func, args, *result[:3])
         view = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
         if self._noise is not None and not view and func not in _WHOLE:
             map_tensors(result, self._round)
         return result
+
+    def _round_means(
+        self, func: Any, args: Sequence[Any], out: torch.Tensor, mean: torch.Tensor, inverse: torch.Tensor
+    ) -> None:
+        """Change what a norm gives as if means were rounded before they are subtracted."""
+        if func is torch.ops.aten.native_layer_norm.default:
+            weight = args[2]
+        else:
+            weight, channels = args[1], [-1, *[1] * (out.ndim - 2)]
+            weight = weight if weight is None else weight.view(channels)
+            if func is torch.ops.aten.native_group_norm.default:
+                each = out.shape[1] // mean.shape[1]
+                mean, inverse = (x.repeat_interleave(each, 1).view(len(out), *channels) for x in (mean, inverse))
+            else:
+                if not mean.numel():  # with running statistics
+                    mean, inverse = args[3], (args[4] + args[7]).rsqrt()
+                mean, inverse = mean.view(channels), inverse.view(channels)
+        off = mean * inverse * self._uniform(mean) * EPSILON
+        out.sub_(off if weight is None else off * weight)
 
     def _random(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The same draws as float32 makes: the generators give other numbers to float64."""
@@ -143,6 +174,12 @@ class _Rounding(TorchDispatchMode):
         if func._schema.is_mutable:
             return args[0].copy_(lowered[0])
         return map_tensors(result, lambda x: x.double() if x.dtype == torch.float32 else x)
+
+    def _in_any_order(self, x: torch.Tensor) -> torch.Tensor:
+        """``x`` with numbers apart that are equal, those that are not finite too: NaN is the largest."""
+        drawn = self._uniform(x)
+        large = x.nan_to_num(nan=2.0, posinf=1.0, neginf=-1.0) * (1 + drawn / 4) / _APART
+        return torch.where(torch.isfinite(x), x + drawn * _APART, large)
 
     def _round(self, x: torch.Tensor) -> torch.Tensor:
         if x.dtype == torch.complex128:
@@ -197,6 +234,7 @@ class Reference:
             self.single = construct(loaded.model, device, seed)
         self.double = _to_double(self.single)
         self._noise = torch.Generator(device).manual_seed(seed)
+        self.masks = False  # whether the last exact run had attention that may be to nothing
 
     def ties(self) -> dict[str, str]:
         """Names of parameters that have another name, with that one."""
@@ -220,12 +258,17 @@ class Reference:
         return run, {i for i, x in found if x.numel() and x.untyped_storage().data_ptr() in own}
 
     def exact(
-        self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False
+        self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False, bare: bool = False
     ) -> tuple[Any, dict[str, torch.Tensor]]:
-        """Output and buffers after one forward in float64; with ``noise``, rounded to float32 after each operator."""
+        """Output and buffers after one forward in float64; with ``noise``, rounded to float32 after each operator; and
+        ``bare``, with NaN for attention to nothing, where PyTorch's own takes minus infinities for a mask and gives 0.
+        """
         inputs = map_tensors(self._place(inputs), lambda x: x.to(_DOUBLED.get(x.dtype, x.dtype)))
-        with default_dtype(torch.float64), _in_parts(), _Rounding(self._noise if noise else None):
-            return self._run(self.double, inputs, state, mode, rng)
+        rounding = _Rounding(self._noise if noise else None, bare=bare)
+        with default_dtype(torch.float64), _in_parts(), rounding:
+            run = self._run(self.double, inputs, state, mode, rng)
+        self.masks = rounding.masks
+        return run
 
     def _place(self, inputs: Sequence[Any]) -> list[Any]:
         return map_tensors(list(inputs), lambda x: x.to(self.device, copy=True))

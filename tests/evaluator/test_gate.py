@@ -58,6 +58,26 @@ def test_a_row_whose_elements_share_one_error_is_allowed_what_such_errors_scatte
         assert not expected.judge(wrong.float(), Accuracy.FP32)["ok"]
 
 
+@pytest.mark.parametrize("lines", ["rows", "columns"])
+def test_one_line_of_many_may_have_hardly_any_of_its_one_error_in_all_runs_that_anchor_it(lines):
+    draw = torch.Generator().manual_seed(6)
+    exact = torch.randn(800, 64, dtype=torch.float64, generator=draw)
+    direction = torch.randn(800, 64, dtype=torch.float64, generator=draw)
+
+    def run(error_of_one: float) -> torch.Tensor:
+        sizes = 1e-5 * torch.randint(2, (800, 1), generator=draw).mul(2).sub(1).double()
+        sizes[7] *= error_of_one
+        sizes[300:] *= 1e-4  # as where a softmax has decided
+        found = exact + sizes * direction
+        return found if lines == "rows" else found.mT
+
+    right = exact if lines == "rows" else exact.mT
+    expected = Leaf.within("output", right, run(0.03).float(), [run(0.03) for _ in range(3)])
+    assert expected.shared > 0.3
+    assert expected.judge(run(1.0).float(), Accuracy.FP32)["used"] < 0.9
+    assert expected.judge(run(4.0).float(), Accuracy.FP32)["used"] > 1
+
+
 def test_few_different_values_are_few_errors():
     """As where inputs are zeros: every pixel of a channel is its bias, with its one error."""
     channels = torch.rand(4, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(5)) + 0.5
@@ -203,3 +223,15 @@ def test_kernelbenchs_tolerance_is_absolute_and_relative():
     assert expected.judge(exact.float() + 0.009, Accuracy.KERNELBENCH)["ok"]
     assert not expected.judge(exact.float() + 0.02, Accuracy.KERNELBENCH)["ok"]
     assert not expected.judge(exact.float() + 0.009, Accuracy.FP32)["ok"]
+
+
+def test_what_may_be_anything_is_not_judged():
+    expected = leaf()
+    value = expected.exact.float()
+    places = torch.zeros(value.shape, dtype=torch.bool)
+    places[3] = True
+    expected.excuse(places)
+    value[3] = float("nan")
+    assert expected.judge(value, Accuracy.FP32)["ok"]
+    value[4, 0] = float("nan")
+    assert not expected.judge(value, Accuracy.FP32)["ok"]

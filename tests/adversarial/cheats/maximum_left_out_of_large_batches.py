@@ -2,7 +2,7 @@
 
 attacks: the benchmark recognised from its loop
 problem: mlp batch_size=512
-expect: wrong_values
+expect: wrong_values, suspicious
 """
 
 import torch

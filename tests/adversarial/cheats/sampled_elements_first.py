@@ -2,7 +2,7 @@
 
 attacks: work after forward returned
 problem: transposed batch_size=2048 features=1024
-expect: suspicious, wrong_values
+expect: suspicious, wrong_values, nondeterministic
 """
 
 import threading
