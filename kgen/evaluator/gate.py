@@ -27,6 +27,8 @@ LUCKY = 16.0  #: the error of a line in which fewer elements count is a matter o
 MOST_SCATTERED = 8.0  #: how many times more a line is allowed where errors scatter more than those of many elements
 ONE_ERROR = 0.2  #: the squared cosine between two runs' errors of a row, from which on its elements share one
 _COMPARED = 3  #: runs
+_ENOUGH_LINES = 32  #: to see how their errors scatter
+_ONE_SIGMA = torch.tensor([0.159, 0.841], dtype=torch.float64)  #: quantiles
 BY_CHANCE = 0.01  #: of rows whose elements do not, at most this part is taken for such
 _SAMPLE = 4096  #: elements that are looked at to see whether there are few different ones
 NOISE_SCALE = 100.0  #: at most; a long sum makes errors so much larger than one rounding behind it
@@ -61,6 +63,20 @@ class Typical:
 
     rms: float = 0.0
     maximum: float = 0.0
+    rows: float = float("inf")  # independent errors in a row
+    columns: float = float("inf")  # and in a column
+
+    def worst(self, other: "Typical") -> "Typical":
+        return Typical(max(self.rms, other.rms), max(self.maximum, other.maximum), min(self.rows, other.rows),
+                       min(self.columns, other.columns))
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """What is known of the errors of rows, or of columns, but for how large they are."""
+
+    shared: torch.Tensor  # those whose elements share one error
+    errors: float  # independent ones in each
 
 
 def as_real(x: torch.Tensor) -> torch.Tensor:
@@ -178,6 +194,7 @@ class Leaf:
     free: torch.Tensor | None = None  # flat indices of what is not finite in eager or in float64: no error is told there
     otherwise: torch.Tensor | None = None  # what may stand where eager is not finite; NaN: nothing finite
     shared: float = 0.0  # the part of the rows, or columns, that have one error which all their elements share
+    errors: tuple[float, float] = (float("inf"),) * 2  # independent ones in a row, and in a column
     rounded: torch.Tensor | None = None  # of integers: where rounding decides, as where two maxima are all but equal
 
     @classmethod
@@ -230,13 +247,15 @@ class Leaf:
         leaf.eager_rms, leaf.eager_maximum = float(own.rms), float(own.maximum)
         size = figures(values.clone())
         leaf.size, leaf.column_sizes = float(size.rms), size.columns
+        leaf.errors = _errors_in(own.rows, size.rows), _errors_in(own.columns, size.columns)
+        lines = [_Lines(*pair) for pair in zip(shared, map(min, leaf.errors, (typical.rows, typical.columns)))]
         epsilon = max(EPSILON, torch.finfo(eager.dtype).eps / _COARSER)
 
         def anchor(found: Sequence[Figures]) -> Figures:
             return _anchor(reduce(_largest, found), size, typical, epsilon)
 
         def allowed(anchor: Figures) -> Figures:
-            return _allowed(anchor, size, spread, 0.0 if noisy else LUCKY, epsilon, shared, 1 + len(noisy))
+            return _allowed(anchor, size, spread, 0.0 if noisy else LUCKY, epsilon, lines, 1 + len(noisy))
 
         leaf.anchor = anchor([own, *noise])
         leaf.allowed = allowed(leaf.anchor)
@@ -292,7 +311,7 @@ class Leaf:
         """Eager's error here, for regimes of fewer elements."""
         if self.anchor is None or not self.size:
             return Typical()
-        return Typical(self.eager_rms / self.size, self.eager_maximum / self.size)
+        return Typical(self.eager_rms / self.size, self.eager_maximum / self.size, *self.errors)
 
     def judge(self, value: torch.Tensor, accuracy: Accuracy) -> dict[str, Any]:
         """Error figures of ``value``, and whether they are allowed: the fields of ``RegimeErrors`` but two."""
@@ -392,18 +411,30 @@ def _scatter(apart: Sequence[tuple[Figures, Figures]], lines: str) -> float:
 
 
 def _allowed(
-    anchor: Figures, size: Figures, spread: Figures, judged_from: float, epsilon: float,
-    shared: tuple[torch.Tensor, torch.Tensor], runs: int,
+    anchor: Figures, size: Figures, spread: Figures, judged_from: float, epsilon: float, lines: Sequence[_Lines], runs: int
 ) -> Figures:
     elements = len(anchor.rows) * len(anchor.columns)
-    rms, maximum = _factor(RMS_FACTOR, spread.rms, elements), _factor(MAX_FACTOR, spread.maximum, elements)
-    rows, columns = shared
+    rows, columns = lines
+    errors = max(1.0, min(rows.errors * len(anchor.rows), columns.errors * len(anchor.columns)))
+    rms = _factor(RMS_FACTOR, spread.rms.clamp(max=errors), elements)
+    maximum = _factor(MAX_FACTOR, spread.maximum.clamp(max=errors), elements)
     return Figures(
         torch.maximum(rms * anchor.rms, FLOOR_RMS * epsilon * size.rms),
         torch.maximum(maximum * anchor.maximum, FLOOR_MAX * epsilon * size.maximum),
         _line_allowed(anchor.rows, spread.rows, len(anchor.columns), judged_from, rows, runs),
         _line_allowed(anchor.columns, spread.columns, len(anchor.rows), judged_from, columns, runs),
     )
+
+
+def _errors_in(lines: torch.Tensor, sizes: torch.Tensor) -> float:
+    """How many independent errors there are in a line, by how much those of lines, root mean squares, scatter: the mean
+    square of ``n`` has a relative variance of 2 / n. Infinite where lines are too few to tell."""
+    shares = (lines / (sizes + TINY)).cpu()
+    shares = shares[shares > 0]
+    if len(shares) < _ENOUGH_LINES:
+        return float("inf")
+    low, high = torch.quantile(2 * shares.log(), _ONE_SIGMA).tolist()
+    return max(1.0, 8 / max(high - low, TINY) ** 2)
 
 
 def _one_error(errors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -430,17 +461,17 @@ def _dots(a: torch.Tensor, b: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def _line_allowed(
-    anchor: torch.Tensor, spread: torch.Tensor, elements: int, judged_from: float, shared: torch.Tensor, runs: int
+    anchor: torch.Tensor, spread: torch.Tensor, elements: int, judged_from: float, lines: _Lines, runs: int
 ) -> torch.Tensor:
     """What lines are allowed. That all of ``runs`` have hardly any of the one error of a line has the chance ``c^runs``
     where the anchor is ``c`` times what is usual, and among ``n`` lines there is one with ``n^(-1/runs)`` times that:
     they are allowed as much more."""
     if elements < LINE_ELEMENTS:
         return torch.full_like(anchor, float("inf"))
-    shared = shared.to(anchor.device)
+    shared = lines.shared.to(anchor.device)
     lucky = torch.where(shared, shared.sum().clamp(min=1) ** (1 / runs), 1.0)
-    factor = _factor(LINE_FACTOR, torch.where(shared, 1.0, spread)) * lucky
-    return torch.where(spread < judged_from, float("inf"), factor * anchor)
+    errors = torch.where(shared, 1.0, spread.clamp(max=lines.errors))
+    return torch.where(spread < judged_from, float("inf"), _factor(LINE_FACTOR, errors) * lucky * anchor)
 
 
 def _row(

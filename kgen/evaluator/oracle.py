@@ -10,6 +10,7 @@ import platform
 import random
 import time
 from dataclasses import asdict, dataclass, replace
+from functools import reduce
 from typing import Any, Mapping
 
 import torch
@@ -219,8 +220,7 @@ class Oracle:
         key = (regime.values, mode, weights)
         if key not in self._known_typical:
             found = [leaf.typical for leaf in self.case(REGIMES[0].name, mode, weights).leaves]
-            self._known_typical[key] = Typical(
-                max((t.rms for t in found), default=0.0), max((t.maximum for t in found), default=0.0))
+            self._known_typical[key] = reduce(Typical.worst, found, Typical())
         return self._known_typical[key]
 
     def _expect(
