@@ -78,6 +78,20 @@ def test_one_line_of_many_may_have_hardly_any_of_its_one_error_in_all_runs_that_
     assert expected.judge(run(4.0).float(), Accuracy.FP32)["used"] > 1
 
 
+def test_how_much_errors_scatter_from_row_to_row_tells_how_many_a_row_has():
+    draw = torch.Generator().manual_seed(7)
+    exact = torch.rand(400, 256, dtype=torch.float64, generator=draw) + 0.5
+    of_elements = 1e-6 * torch.randn(400, 256, dtype=torch.float64, generator=draw)
+    of_rows = 1e-6 * torch.randn(400, 1, dtype=torch.float64, generator=draw)
+    several, one = (Leaf.within("output", exact, (exact * (1 + error)).float(), []) for error in (of_elements, of_rows))
+    assert 150 < several.errors[0] < 400 and one.errors[0] < 2
+    value = (exact * (1 + 3 * one.eager_rms)).float()[:1]
+    eager = (exact * (1 + of_elements)).float()[:1]
+    for whole, ok in ((several, False), (one, True)):  # three times the usual error: where it is one, of a row in 400
+        expected = Leaf.within("output", exact[:1], eager, [], typical=whole.typical)
+        assert expected.judge(value, Accuracy.FP32)["ok"] is ok
+
+
 def test_few_different_values_are_few_errors():
     """As where inputs are zeros: every pixel of a channel is its bias, with its one error."""
     channels = torch.rand(4, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(5)) + 0.5
