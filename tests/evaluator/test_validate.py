@@ -8,7 +8,7 @@ import pytest
 from candidates import plain
 from kgen.evaluator import evaluator as module
 from kgen.evaluator.protocol import Phase, Status
-from kgen.evaluator.validate import Cases, Failure, validate
+from kgen.evaluator.validate import Cases, Failure, check_structure, validate
 
 BYTES = 1024  #: of one regime's output
 OUTPUT = {"kind": "tuple", "items": [
@@ -115,6 +115,23 @@ def test_what_is_wrong_first_is_the_verdict(wrong, fails, status, regime, judged
         run(Worker(fails), oracle, 2 * BYTES)
     assert (caught.value.status, caught.value.reason.split(":")[0]) == (status, regime)
     assert "".join(regime for regime, _ in oracle.judged) == judged
+
+
+@pytest.mark.parametrize("expected, got, same", [
+    (0.25, 0.25 + 2**-24, True), (0.25, 0.25 + 2**-20, False), (0.0, 1e-30, False), (7, 8, False), ("a", "b", False),
+    (float("nan"), float("nan"), True), (float("nan"), 0.5, False), (0.5, float("nan"), False),
+    (float("inf"), float("inf"), True), (float("inf"), 1.0, False), (1.0, float("inf"), False), (None, None, True),
+])
+def test_python_numbers_in_an_output_are_the_same_but_for_their_last_bits(expected, got, same):
+    def node(value):
+        return {"kind": "tuple", "items": [{"kind": "value", "value": value}, {"kind": "dict", "keys": [], "items": []}]}
+
+    if same:
+        check_structure(node(expected), node(got), "as given", True, Phase.VALIDATE)
+        return
+    with pytest.raises(Failure) as caught:
+        check_structure(node(expected), node(got), "as given", True, Phase.VALIDATE)
+    assert caught.value.status is Status.WRONG_VALUES
 
 
 @pytest.mark.parametrize("body, status, reason", [
