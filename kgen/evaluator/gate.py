@@ -27,7 +27,7 @@ LUCKY = 16.0  #: the error of a line in which fewer elements count is a matter o
 MOST_SCATTERED = 8.0  #: how many times more a line is allowed where errors scatter more than those of many elements
 ONE_ERROR = 0.2  #: the squared cosine between two runs' errors of a row, from which on its elements share one
 _COMPARED = 3  #: runs
-_ENOUGH_LINES = 32  #: to see how their errors scatter
+_ENOUGH_LINES, _ENOUGH_OF_MANY = 32, 1 << 16  #: to see how their errors scatter
 _ONE_SIGMA = torch.tensor([0.159, 0.841], dtype=torch.float64)  #: quantiles
 BY_CHANCE = 0.01  #: of rows whose elements do not, at most this part is taken for such
 _SAMPLE = 4096  #: elements that are looked at to see whether there are few different ones
@@ -428,8 +428,9 @@ def _allowed(
 
 def _errors_in(lines: torch.Tensor, sizes: torch.Tensor) -> float:
     """How many independent errors there are in a line, by how much those of lines, root mean squares, scatter: the mean
-    square of ``n`` has a relative variance of 2 / n. Infinite where lines are too few to tell."""
-    shares = (lines / (sizes + TINY)).cpu()
+    square of ``n`` has a relative variance of 2 / n. Infinite where lines are too few to tell; of many, some tell."""
+    step = max(1, len(lines) // _ENOUGH_OF_MANY)
+    shares = (lines[::step] / (sizes[::step] + TINY)).cpu()
     shares = shares[shares > 0]
     if len(shares) < _ENOUGH_LINES:
         return float("inf")

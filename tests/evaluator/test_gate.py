@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kgen.evaluator.gate import EPSILON, Leaf
+from kgen.evaluator.gate import EPSILON, Leaf, _errors_in
 from kgen.evaluator.protocol import Accuracy
 
 
@@ -90,6 +90,11 @@ def test_how_much_errors_scatter_from_row_to_row_tells_how_many_a_row_has():
     for whole, ok in ((several, False), (one, True)):  # three times the usual error: where it is one, of a row in 400
         expected = Leaf.within("output", exact[:1], eager, [], typical=whole.typical)
         assert expected.judge(value, Accuracy.FP32)["ok"] is ok
+
+
+def test_some_of_millions_of_rows_tell_how_errors_scatter():
+    lines = torch.ones(1, dtype=torch.float64).expand((1 << 24) + 1)  # more than torch.quantile takes
+    assert _errors_in(lines, lines) > 1e6
 
 
 def test_few_different_values_are_few_errors():
