@@ -26,10 +26,10 @@ LINE_ELEMENTS = 8  #: a shorter row or column is not judged alone: it may be sma
 LUCKY = 16.0  #: the error of a line in which fewer elements count is a matter of luck
 MOST_SCATTERED = 8.0  #: how many times more a line is allowed where errors scatter more than those of many elements
 ONE_ERROR = 0.2  #: the squared cosine between two runs' errors of a row, from which on its elements share one
+BY_CHANCE = 0.01  #: of rows whose elements do not, at most this part is taken for such
 _COMPARED = 3  #: runs
 _ENOUGH_LINES, _ENOUGH_OF_MANY = 32, 1 << 16  #: to see how their errors scatter
 _ONE_SIGMA = torch.tensor([0.159, 0.841], dtype=torch.float64)  #: quantiles
-BY_CHANCE = 0.01  #: of rows whose elements do not, at most this part is taken for such
 _SAMPLE = 4096  #: elements that are looked at to see whether there are few different ones
 NOISE_SCALE = 100.0  #: at most; a long sum makes errors so much larger than one rounding behind it
 FLOOR_RMS, FLOOR_MAX = 2.0, 4.0  #: epsilons of float32, relative to the expected values
@@ -242,7 +242,7 @@ class Leaf:
         own = figures(error)
         errors = [error_of(other) for other in noisy]
         shared = _one_error(errors)
-        leaf.shared = max(float(lines.double().mean()) for lines in shared)
+        leaf.shared = max(float(found.double().mean()) for found in shared)
         noise = [_as_large(figures(errors.pop(0)), own) for _ in noisy]
         leaf.eager_rms, leaf.eager_maximum = float(own.rms), float(own.maximum)
         size = figures(values.clone())

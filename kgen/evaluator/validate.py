@@ -254,7 +254,6 @@ class _Validation:
         before = len(self._found)
         try:
             self._try(case, regime)
-            self._settle()
         except Failure as failure:
             label = _own_numbers(case, regime)
             if failure.status not in _BY_VALUES or label in self._labels:
@@ -266,12 +265,12 @@ class _Validation:
             self._found[before:] = _judged_by_moments(self._worker, self._oracle, drawn, where, self._matched, failure)
             self._labels.append(label)
             self._try(case, regime)
-            self._settle()
 
     def _try(self, case: Case, regime: str) -> None:
-        """Have the worker run a case, and the oracle begin to judge it. Raises :class:`Failure`, for an earlier regime
-        first."""
-        beside = self._matched and 2 * case.end <= self._room  # buffers of one that is not matched may be of any size
+        """Have the worker run a case, and the oracle begin to judge it, or wait for what it says where nothing runs beside
+        that: what fails in a random mode may run again. Raises :class:`Failure`, for an earlier regime first."""
+        # Buffers of who is not matched may be of any size.
+        beside = self._matched and not case.random and 2 * case.end <= self._room
         if not beside:
             self._settle()
         self._place = self._room - self._place if beside else 0

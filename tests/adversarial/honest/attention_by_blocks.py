@@ -1,5 +1,7 @@
-"""Attention by blocks of keys, with a softmax that is put right as larger scores come: whose rows share one error each
-where two scores are all but equal, and which knows no mask where all scores are minus infinity.
+"""Attends block by block of keys, with a softmax that is put right as larger scores come.
+
+All elements of a row share one error where two scores are all but equal, and where all scores are minus infinity it knows
+of no mask.
 
 attacks: wrong values in few rows
 problem: attention
