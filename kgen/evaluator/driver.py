@@ -1,5 +1,6 @@
-"""The few calls of the CUDA driver that torch does not offer, through ``ctypes``: device memory that two processes map,
-and events of a whole context.
+"""What is asked of the CUDA driver itself, through ``ctypes``: device memory that two processes map, events of a whole
+context, and events and waits that tell times. Of torch's own events and waits a candidate may be told (by
+``torch.cuda._gpu_trace``), and it may compute before they are over; of these it is not.
 
 Memory is shared by a file descriptor (``cuMemExportToShareableHandle``), which works across PID and IPC namespaces,
 where the older ``cudaIpcGetMemHandle`` does not. An event of a context is recorded behind the work of all its streams,
@@ -10,15 +11,27 @@ nothing to the time of a stream's own work. Every call needs a CUDA context in t
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, byref, c_int, c_size_t, c_ulonglong, c_void_p
+import time
+from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from functools import cache
+
+import torch
 
 _PINNED, _POSIX_FD, _DEVICE, _READ, _READ_WRITE = 1, 1, 1, 1, 3
 _RECOMMENDED = 1  # granularity
+_ACCESS_POLICY_WINDOW = 1  # attribute of a stream
+_ATTRIBUTE_BYTES = 64
+
+_now, _int = time.perf_counter_ns, int
+_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # a build for the CPU has none
 
 
 class DriverError(Exception):
     """The driver refused a call; the message names it with its error number."""
+
+
+class DeviceFault(RuntimeError):
+    """The device reports an error of what ran on it before."""
 
 
 class _Location(ctypes.Structure):
@@ -53,6 +66,14 @@ _ARGUMENTS = {
     "cuMemsetD8Async": [c_ulonglong, ctypes.c_ubyte, c_size_t, c_void_p],
     "cuCtxResetPersistingL2Cache": [],
     "cuCtxGetCurrent": [POINTER(c_void_p)],
+    "cuCtxSetCurrent": [c_void_p],
+    "cuCtxSynchronize": [],
+    "cuEventCreate": [POINTER(c_void_p), c_uint],
+    "cuEventElapsedTime": [POINTER(c_float), c_void_p, c_void_p],
+    "cuEventQuery": [c_void_p],
+    "cuEventRecord": [c_void_p, c_void_p],
+    "cuGetErrorString": [c_int, POINTER(c_char_p)],
+    "cuStreamSetAttribute": [c_void_p, c_int, c_void_p],
 }
 #: Of CUDA 12.5 and later.
 _OF_CONTEXTS = {"cuCtxRecordEvent": [c_void_p, c_void_p], "cuCtxWaitEvent": [c_void_p, c_void_p]}
@@ -89,24 +110,98 @@ def reset_persisting_cache() -> None:
 
 
 def has_events_of_contexts() -> bool:
-    """Whether the driver knows :func:`hold_back` and :func:`record_behind_all`."""
+    """Whether the driver knows events of a whole context."""
     return all(hasattr(_library(), name) for name in _OF_CONTEXTS)
-
-
-def hold_back(event: int) -> None:
-    """Have all work that is submitted from now on, on whatever stream, wait for ``event``."""
-    _call("cuCtxWaitEvent", _context(), event)
-
-
-def record_behind_all(event: int) -> None:
-    """Record ``event`` behind all work that was submitted until now, on whatever stream."""
-    _call("cuCtxRecordEvent", _context(), event)
 
 
 def _context() -> int | None:
     context = c_void_p()
     _call("cuCtxGetCurrent", byref(context))
     return context.value
+
+
+class Clock:
+    """Tells how long a stream takes for what is put into it from :meth:`begin` to :meth:`end`.
+
+    A candidate's call lies between the two. What follows it looks nothing up that the candidate could have replaced:
+    the driver's functions, and all that they are given, are held from the beginning. Made in the CUDA context that it
+    tells of. Methods raise :class:`DeviceFault` where the device, or the driver, reports an error.
+    """
+
+    def __init__(self, device: int) -> None:
+        library = _library()
+        self._device, self._context = device, c_void_p(_context())
+        self._set_current, self._wait = library.cuCtxSetCurrent, library.cuCtxSynchronize
+        self._record, self._query = library.cuEventRecord, library.cuEventQuery
+        self._elapsed = library.cuEventElapsedTime
+        self._set_attribute = library.cuStreamSetAttribute
+        self.can_fence = all(hasattr(library, name) for name in _OF_CONTEXTS)
+        if self.can_fence:
+            self._hold_back, self._record_all = library.cuCtxWaitEvent, library.cuCtxRecordEvent
+        self._start, self._end, self._idle = _event(), _event(), _event()
+        self._no_window = (ctypes.c_ubyte * _ATTRIBUTE_BYTES)()
+        self._ms = c_float()
+        self._stream, self._fenced, self._begun = c_void_p(), False, 0
+
+    def forget_window(self) -> None:
+        """Have the current stream keep nothing in the L2 cache that is not asked for anew."""
+        self._set_attribute(_current_stream(self._device), _ACCESS_POLICY_WINDOW, self._no_window)
+
+    def begin(self, *, fenced: bool) -> None:
+        """Begin in the current stream. Where it is ``fenced``, nothing that is submitted from now on, on whatever stream,
+        begins before."""
+        self._stream, self._fenced = c_void_p(_current_stream(self._device)), fenced
+        status = self._record(self._start, self._stream)
+        if fenced:
+            status = status or self._hold_back(self._context, self._start)
+        if status:
+            raise _fault(status)
+        self._begun = _now()
+
+    def end(self) -> dict[str, int | bool]:
+        """End, and wait. ``ns`` is what the stream took; ``exposed`` whether it began before everything was submitted;
+        ``launch_ns`` what submitting took; where it is fenced, ``behind_ns`` is how much later than the stream all
+        others were done, as far as they did not begin later."""
+        submitted = _now()
+        status = self._record(self._end, self._stream)
+        if self._fenced:
+            status = status or self._record_all(self._context, self._idle)
+        apart = _now() - submitted
+        exposed = self._query(self._start) == 0
+        self.wait()
+        if status:
+            raise _fault(status)
+        found = {"ns": self._ns(self._end), "exposed": exposed, "launch_ns": submitted - self._begun}
+        if self._fenced:
+            behind = self._ns(self._idle) - found["ns"]
+            # In a stream with nothing to do, an event comes when it is submitted.
+            found["behind_ns"] = behind - apart if exposed else behind
+        return found
+
+    def wait(self) -> None:
+        """Wait until the device is idle."""
+        status = self._set_current(self._context) or self._wait()
+        if status:
+            raise _fault(status)
+
+    def _ns(self, event: c_void_p) -> int:
+        """From the first event to this one."""
+        status = self._elapsed(self._ms, self._start, event)
+        if status:
+            raise _fault(status)
+        return _int(self._ms.value * 1e6)
+
+
+def _event() -> c_void_p:
+    event = c_void_p()
+    _call("cuEventCreate", byref(event), 0)
+    return event
+
+
+def _fault(status: int) -> DeviceFault:
+    text = c_char_p()
+    _library().cuGetErrorString(status, byref(text))
+    return DeviceFault(f"CUDA error: {(text.value or b'unknown error').decode()}")
 
 
 class SharedMemory:

@@ -475,7 +475,8 @@ class Evaluator:
                                state_bytes=self._opened["state_bytes"], init=self._opened["init"],
                                output_bytes=memory["bytes"], modes=self.problem.modes,
                                construction=self._construction, views=self._opened["views"],
-                               counters=self._opened["counters"], ties=self._opened["ties"], **what)
+                               counters=self._opened["counters"], ties=self._opened["ties"],
+                               flush_bytes=self._about["flush_bytes"] if self._cold else 0, **what)
         finally:
             for fd in fds:
                 os.close(fd)
@@ -489,15 +490,14 @@ class Evaluator:
     def _ready(self, name: str, worker: WorkerClient) -> Runner:
         """Have a worker get ready to be timed. Raises :class:`Failure`."""
         reply = worker.ask("prepare", [self._pool_fd], pool=self._opened["pool"]["pool"],
-                           pool_bytes=self._opened["pool"]["pool_bytes"],
-                           flush_bytes=self._about["flush_bytes"] if self._cold else 0)
+                           pool_bytes=self._opened["pool"]["pool_bytes"])
         raise_if_failed(reply, worker.phase)
         try:
             first, steady, launch = (int(reply[name]) for name in ("first_ns", "steady_ns", "launch_ns"))
         except (KeyError, TypeError, ValueError) as error:
             raise Failure(Status.SUSPICIOUS, "what it answers makes no sense", worker.phase) from error
-        return Runner(name, worker, self._cuda, self.problem.modes, first / 1e6, steady / 1e6, launch / 1e6,
-                      sleep_ns(launch) if self._cuda else 0, cold=self._cold)
+        return Runner(name, worker, self._cuda, self.problem.modes, first / 1e6, steady / 1e6,
+                      sleep_ns=sleep_ns(launch) if self._cuda else 0, cold=self._cold)
 
     def _let_go(self, worker: WorkerClient) -> None:
         """End a worker, and free what the oracle keeps for it."""

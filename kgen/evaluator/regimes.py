@@ -268,26 +268,40 @@ def recombine(
     sets: :func:`recombine_column` puts them right. ``values`` is an entry of :data:`VALUES` that does the same to an element
     whatever the others are.
     """
-    for buffer, bits, a, b, column in _mixed(buffers, pool, key, values):
-        choice = reduce(torch.logical_xor, bits)
-        if but_a_column:
-            choice = choice ^ (torch.arange(buffer.shape[-1], device=buffer.device) == column)
-        _copy(buffer, torch.where(choice, a, b))
+    for mixture in mixtures(buffers, pool, key, values):
+        mixture.fill(but_a_column=but_a_column)
 
 
 def recombine_column(buffers: Any, pool: Sequence[Any], key: int, values: str = "given") -> None:
     """Write what :func:`recombine` leaves wrong with ``but_a_column``."""
-    for buffer, bits, a, b, column in _mixed(buffers, pool, key, values):
-        choice = reduce(torch.logical_xor, (bit[..., column if bit.ndim == 1 else 0] for bit in bits))
-        _copy(buffer[..., column], torch.where(choice, a[..., column], b[..., column]))
+    for mixture in mixtures(buffers, pool, key, values):
+        mixture.fill_column()
 
 
-def _mixed(
-    buffers: Any, pool: Sequence[Any], key: int, values: str
-) -> Iterator[tuple[torch.Tensor, list[torch.Tensor], torch.Tensor, torch.Tensor, int]]:
-    """Each tensor of ``buffers`` as one of a dimension at least, truth values for its indices whose exclusive or says
-    from which of two tensors an element comes (they broadcast; those of the last index have one dimension), these two,
-    and a value of the last index."""
+@dataclass(frozen=True)
+class Mixture:
+    """What :func:`recombine` fills a tensor with, before it does."""
+
+    buffer: torch.Tensor  # of a dimension at least
+    bits: Sequence[torch.Tensor]  # truth values for each index; they broadcast, those of the last have one dimension
+    first: torch.Tensor  # where the exclusive or of these is true
+    second: torch.Tensor  # elsewhere
+    column: int  # a value of the last index
+
+    def fill(self, *, but_a_column: bool = False) -> None:
+        choice = reduce(torch.logical_xor, self.bits)
+        if but_a_column:
+            choice = choice ^ (torch.arange(self.buffer.shape[-1], device=self.buffer.device) == self.column)
+        _copy(self.buffer, torch.where(choice, self.first, self.second))
+
+    def fill_column(self) -> None:
+        at = self.column
+        choice = reduce(torch.logical_xor, (bit[..., at if bit.ndim == 1 else 0] for bit in self.bits))
+        _copy(self.buffer[..., at], torch.where(choice, self.first[..., at], self.second[..., at]))
+
+
+def mixtures(buffers: Any, pool: Sequence[Any], key: int, values: str = "given") -> Iterator[Mixture]:
+    """What :func:`recombine` fills each tensor of ``buffers`` with."""
     generator = torch.Generator().manual_seed(key)
     chosen = torch.randperm(len(pool), generator=generator)[:2]
     first, second = (change_inputs(pool[int(i)], values, key) for i in chosen)
@@ -303,7 +317,7 @@ def _mixed(
                 a, b = _with_other_low_bits(a, b, generator)
             elif not independent and not in_order:
                 a, b = _turned(a, b, generator)
-            yield buffer, bits, a, b, key % buffer.shape[-1]
+            yield Mixture(buffer, bits, a, b, key % buffer.shape[-1])
 
 
 def _choices(x: torch.Tensor, independent: bool, generator: torch.Generator) -> list[torch.Tensor]:

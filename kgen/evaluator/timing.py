@@ -2,8 +2,8 @@
 
 A *burst* is a few calls of one subject, one after the other. A call has two halves: the worker is *armed* (contents
 that were never there before in the same buffers, by a key that arrives with the call; running statistics and random
-numbers as they were; a flushed cache) and then told to *go*. On a GPU, the contents and the flush are queued in front
-of the call when it goes: what does not wait for its stream finds the contents of the call before. The parent's own
+numbers as they were; a flushed cache) and then told to *go*. On a GPU, the contents are made only when it goes, in its stream,
+behind some work and in front of the flush: what does not wait for its stream finds the contents of the call before. The parent's own
 clock brackets the second half, so that time which a sample leaves out shows; and after some calls, chosen when the
 answer is already there, the output is fetched and checked.
 """
@@ -32,13 +32,13 @@ MAX_CALLS = 20  #: of a burst of finals
 MIN_CALLS = 2
 SYNC_SHARE = 1 / 3  #: of calls on a GPU, bracketed by synchronisations instead of events
 CHECK_SHARE = 1 / 5  #: of the rounds of finals have a call whose output is checked, and one with other values
-WATCHED_ROUNDS = 3  #: of finals have a call before and after which a worker on the CPU is watched
+WATCHED_ROUNDS = 3  #: of finals have a call before which a worker is watched, and on the CPU after it
 NARROW = 0.005  #: relative width of the interval of a ratio that is narrow enough
 #: Work queued in front of a sample, so that launches do not count: this many times what launching took when the subject
 #: got ready, and as many nanoseconds more. A process that waited for its turn launches more slowly: where launches
 #: outlast that work, it is doubled from the next call on, so often at most; a call that waits for the device itself
 #: always outlasts it.
-SLEEP_FACTOR, SLEEP_NS, MOST_SLEEP_NS, SLEEP_DOUBLINGS = 1.5, 100_000, 20_000_000, 3
+SLEEP_FACTOR, SLEEP_NS, MOST_SLEEP_NS, SLEEP_DOUBLINGS = 1.5, 150_000, 20_000_000, 3
 #: What a call may take outside its sample beyond what PyTorch's own calls do, in milliseconds and as a share of the
 #: sample: more is time that the sample hides.
 HIDDEN_MS, HIDDEN_SHARE = 0.15, 0.03
@@ -50,9 +50,9 @@ BEHIND_MS = 0.002
 #: Getting ready for a call, and fetching its output, may take this many times as long as PyTorch's own, this many
 #: milliseconds, and this share of a sample: more is work done before it is asked for, or when it is looked at.
 BESIDE_FACTOR, BESIDE_MS, BESIDE_SHARE = 3.0, 0.15, 0.25
-#: What a worker on the CPU may do longer than PyTorch's while nothing is asked of it, in milliseconds until its threads
+#: What a worker may do longer than PyTorch's on the CPU while nothing is asked of it, in milliseconds until its threads
 #: sleep, and how often one may wake up then. Threads that wait for the next parallel loop spin for some milliseconds,
-#: PyTorch's too. What goes beyond is work put off, or done ahead. (What is left to a GPU shows when it is waited for.)
+#: PyTorch's too. What goes beyond is work put off, or done ahead, or somebody who waits for a call to come.
 SETTLE_MS, WAKEUPS = 10.0, 8
 #: Nothing moves its inputs and outputs this much faster than a device copy. Writes that end in the cache are fast, and
 #: the last cache of a server's CPU is never cold.
@@ -83,7 +83,7 @@ class Runner:
     modes: Sequence[str]
     first_ms: float
     steady_ms: float
-    launch_ms: float = 0.0  #: of a call until it returns, as the worker tells
+    launches: list[float] = field(default_factory=list)  #: what calls took until they returned, as the worker tells
     sleep_ns: int = 0  #: of work queued in front of a sample; see :data:`SLEEP_FACTOR`
     doublings: int = 0  #: of it
     cold: bool = True  #: whether the cache is flushed before each call
@@ -139,11 +139,11 @@ class Runner:
         for mode in self.modes:
             self._arm(mode, key, watched, values)
             if watched:
-                seen.append(self._settle())
+                seen.append(self.worker.settle())
             sample, whole = self._go(how, fenced=values == "given")
             total, taken = total + sample, taken + whole
-            if watched:
-                seen.append(self._settle())
+            if watched and not self.cuda:  # what is left to a GPU is waited for
+                seen.append(self.worker.settle())
             if checked:
                 self._fetch(mode, key, values, lines)
         self._keep(list(filter(None, seen)))
@@ -164,9 +164,6 @@ class Runner:
             self.arms.append((time.perf_counter_ns() - started) / 1e6)
         raise_if_failed(reply, Phase.TIME)
         _raise_if_touched(reply)
-
-    def _settle(self) -> tuple[float, int] | None:
-        return None if self.cuda else self.worker.settle()
 
     def _keep(self, seen: list[tuple[float, int]]) -> None:
         """What a watched call came to at worst."""
@@ -192,6 +189,8 @@ class Runner:
             self.outside.append((took - claimed - sleep_ns) / 1e6)
             if isinstance(reply.get("behind_ns"), int):
                 self.behind.append(reply["behind_ns"] / 1e6)
+            if isinstance(reply.get("launch_ns"), int):
+                self.launches.append(reply["launch_ns"] / 1e6)
         if reply.get("exposed") is True and self.doublings < SLEEP_DOUBLINGS:
             self.doublings += 1
             self.sleep_ns = min(2 * self.sleep_ns, MOST_SLEEP_NS)
@@ -230,7 +229,7 @@ class Runner:
     def forget(self) -> None:
         """Begin anew, without samples."""
         self.bursts, self.outside, self.taken, self.synced = [], [], [], []
-        self.fetches, self.arms, self.behind, self.settles, self.wakeups = [], [], [], [], []
+        self.fetches, self.arms, self.behind, self.launches, self.settles, self.wakeups = [], [], [], [], [], []
 
     def timing(self, depth: Depth, session: str, conditions: tuple[tuple[str, str | float], ...] = ()) -> Timing:
         return Timing(self.name, depth, session, tuple(self.bursts), self.prepare_ms, conditions)
@@ -403,7 +402,7 @@ def doubts(runner: Runner, *, eager: Habits | None, floor_ms: float) -> str:
     hidden, usual = runner.hidden(0), max(0.0, eager.hidden)
     if hidden > usual + HIDDEN_MS + HIDDEN_SHARE * middle:
         return f"calls take {hidden:.3g} ms longer than the middle one of their samples, PyTorch's {usual:.3g} ms"
-    if runner.unjoined > eager.unjoined + UNJOINED_MS + UNJOINED_SHARE * middle + runner.launch_ms:
+    if runner.unjoined > eager.unjoined + UNJOINED_MS + UNJOINED_SHARE * middle + _quartile(runner.launches, 1):
         return (f"a call takes {runner.unjoined:.3g} ms more when the whole device is waited for: "
                 f"work outside its stream")
     behind = _quartile(runner.behind, 2)

@@ -32,6 +32,8 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import torch
 import torch.fx
+from torch._utils import CallbackRegistry
+from torch.cuda import _gpu_trace
 
 from kgen.evaluator.arena import same_bits, tensors
 
@@ -88,6 +90,9 @@ _TELESCOPES = (asyncio.base_tasks.__file__, torch._jit_internal.__file__, torch.
 _INTERNALS = re.compile(r"_?Py(Eval|Frame|Gen|GC|Interpreter|InterpreterState|Object_GC|Sys|ThreadState|Unstable)_.*|"
                         r"_PyRuntime|Py_AddPendingCall|Py_MakePendingCalls")
 
+#: Functions of CUPTI by which code runs whenever the harness calls CUDA.
+_LISTENERS = frozenset({"cuptiSubscribe", "cuptiSubscribe_v2", "cuptiEnableCallback", "cuptiEnableDomain"})
+
 
 class _Events:
     """What Python's audit hook makes of each event: a table from its name to what looks at its arguments."""
@@ -102,7 +107,7 @@ class _Events:
         self._libraries = tuple(path + os.sep for path in libraries - around)
         self.handlers: dict[str, Callable[[tuple[Any, ...]], None]] = {
             "ctypes.dlopen": lambda given: self.loaded.append(str(given[0])),
-            "ctypes.dlsym": self._asked_python,
+            "ctypes.dlsym": self._asked_for,
             "import": self._imported,
             "object.__getattr__": self._read,
             "object.__setattr__": self._set,
@@ -177,9 +182,12 @@ class _Events:
         elif path is not None:
             self.loaded.append(str(path))
 
-    def _asked_python(self, arguments: tuple[Any, ...]) -> None:
-        if _INTERNALS.fullmatch(str(arguments[1])):
-            self._note(f"it called Python's own {arguments[1]}")
+    def _asked_for(self, arguments: tuple[Any, ...]) -> None:
+        name = str(arguments[1])
+        if _INTERNALS.fullmatch(name):
+            self._note(f"it called Python's own {name}")
+        elif name in _LISTENERS:
+            self._note(f"it listens to what is asked of CUDA: {name}")
 
     def _peeked(self, text: str) -> Callable[[tuple[Any, ...]], None]:
         def handler(_: tuple[Any, ...]) -> None:
@@ -251,11 +259,11 @@ _MODULES = (
     "json.decoder", "json.encoder", "math", "mmap", "os", "posix", "random", "select", "signal", "socket",
     "statistics", "struct", "subprocess", "sys", "threading", "time", "torch", "torch.autograd.grad_mode",
     "torch.backends.cuda", "torch.backends.cudnn", "torch.cuda", "torch.cuda.memory", "torch.cuda.random",
-    "torch.cuda.streams", "torch.nn", "torch.nn.functional", "torch.overrides", "torch.random", "torch.testing",
+    "torch.cuda.streams", "torch.cuda._gpu_trace", "torch.nn", "torch.nn.functional", "torch.overrides", "torch.random", "torch.testing",
     "torch.utils._python_dispatch", "types",
 )
 _CLASSES = (
-    "json.decoder.JSONDecoder", "json.encoder.JSONEncoder", "socket.socket", "torch.Generator", "torch.Tensor",
+    "json.decoder.JSONDecoder", "json.encoder.JSONEncoder", "socket.socket", "torch._utils.CallbackRegistry", "torch.Generator", "torch.Tensor",
     "torch._C.TensorBase", "torch.cuda.streams.Event", "torch.cuda.streams.Stream", "torch.nn.Module",
     "torch.nn.Parameter", "torch.no_grad",
 )
@@ -284,10 +292,15 @@ def _names() -> list[_Names]:
         module = sys.modules.get(name)
         if module is not None:
             table.append(_kept(name, vars(module), lambda value: callable(value) or isinstance(value, ModuleType)))
-    for path in _CLASSES:
-        module_name, _, name = path.rpartition(".")
-        table += _kept_class(path, getattr(sys.modules[module_name], name))
+    for path, kind in _classes():
+        table += _kept_class(path, kind)
     return table
+
+
+def _classes() -> list[tuple[str, type]]:
+    """The classes of torch and Python that matter, each by its name."""
+    found = [(path, *path.rpartition(".")[::2]) for path in _CLASSES]
+    return [(path, getattr(sys.modules[module], name)) for path, module, name in found]
 
 
 def _own_names() -> list[_Names]:
@@ -309,12 +322,13 @@ def _kept(label: str, namespace: Mapping[str, Any], wanted: Callable[[Any], bool
     return label, namespace, kept
 
 
-def _replacements(table: Sequence[_Names], note: Note) -> Callable[[], None]:
-    """What notes the names and the operators that are not what they are now."""
-    absent, modules = _ABSENT, sys.modules
+def _replacements(table: Sequence[_Names], note: Note, *, operators: Sequence[str]) -> Callable[[], None]:
+    """What notes the names, the classes' ancestors and the operators that are not what they are now."""
+    absent, modules, ancestors = _ABSENT, sys.modules, vars(type)["__mro__"].__get__
     loaded = [(name, modules[name]) for name in _MODULES if name in modules]
     dump = torch._C._dispatch_dump_table
-    operators = [(f"aten::{name}", dump(f"aten::{name}")) for name in _OPERATORS]
+    kernels_now = [(f"aten::{name}", dump(f"aten::{name}")) for name in operators]
+    kinds = [(label, kind, ancestors(kind)) for label, kind in _classes()]
 
     def compare() -> None:
         for label, namespace, kept in table:
@@ -325,7 +339,10 @@ def _replacements(table: Sequence[_Names], note: Note) -> Callable[[], None]:
         for name, module in loaded:
             if modules.get(name) is not module:
                 note(f"it replaced the module {name}")
-        for operator, kernels in operators:
+        for label, kind, before in kinds:
+            if ancestors(kind) is not before:
+                note(f"it replaced the bases of {label}")
+        for operator, kernels in kernels_now:
             if dump(operator) != kernels:
                 note(f"it replaced {operator}")
 
@@ -377,6 +394,8 @@ _TIMERS = {signal.ITIMER_REAL: signal.SIGALRM, signal.ITIMER_VIRTUAL: signal.SIG
            signal.ITIMER_PROF: signal.SIGPROF}
 _SMALLEST = [5e-324]
 _ONE, _LESS_THAN_HALF_A_BIT = [1.0], [1e-17]
+#: Of torch's own trace, which calls them for each event that is recorded, each allocation, each wait.
+_GPU_LISTENERS = {name: found for name, found in vars(_gpu_trace).items() if isinstance(found, CallbackRegistry)}
 _evaluates_frames = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
 
 
@@ -423,6 +442,8 @@ def _switches(device: str) -> dict[str, Callable[[], Any]]:
             "the current device": torch.cuda.current_device,
             "the current stream": lambda: c._cuda_getCurrentStream(index),
             "the limit of device memory": lambda: torch.cuda.get_per_process_memory_fraction(index),
+            "what listens to the device": lambda: [
+                (vars(_gpu_trace).get(name), found.callback_list[:]) for name, found in _GPU_LISTENERS.items()],
         }
     return table
 
@@ -503,10 +524,28 @@ def _others_ns() -> int:
 
 
 class Watch(NamedTuple):
-    """What a worker calls: ``returned`` with each output of the candidate, ``look`` to look at everything else."""
+    """What a worker calls: ``returned`` with each output of the candidate that is validated, ``glance`` after each of its
+    timed calls, before anything is made of what it left, and ``look`` to look at everything else."""
 
     returned: Callable[[Any], None]
+    glance: Callable[[], None]
     look: Callable[[], None]
+
+
+def pretend(device: str) -> Callable[[], None]:
+    """A :attr:`Watch.glance` that tells nobody, for those who are not watched: their calls take as long."""
+    def note(text: str) -> None:
+        return None
+
+    return _glance(_differences(device, note, []), _replacements([*_names(), *_own_names()], note, operators=()))
+
+
+def _glance(differences: Callable[[], None], names: Callable[[], None]) -> Callable[[], None]:
+    def glance() -> None:
+        differences()
+        names()
+
+    return glance
 
 
 def install(folders: Sequence[str], device: str, send: Callable[..., int]) -> Watch:
@@ -528,8 +567,10 @@ def install(folders: Sequence[str], device: str, send: Callable[..., int]) -> Wa
     events = _Events(note, folders)
     differences, stillness = _differences(device, note, events.loaded), _stillness(note)
     real = _own_names()
+    table = [*_names(), *real]
+    names = _replacements(table, note, operators=())
     _put_decoys()
-    compare = _replacements([*_names(), *real, *_own_names()], note)
+    compare = _replacements([*table, *_own_names()], note, operators=_OPERATORS)
     cpu = device == "cpu"
 
     def returned(output: Any) -> None:
@@ -542,4 +583,4 @@ def install(folders: Sequence[str], device: str, send: Callable[..., int]) -> Wa
         compare()
 
     _listen(events.handlers)
-    return Watch(returned, look)
+    return Watch(returned, _glance(differences, names), look)

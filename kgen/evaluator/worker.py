@@ -18,7 +18,6 @@ import os
 import sys
 import time
 import traceback
-from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable, Iterable
@@ -30,7 +29,7 @@ from kgen.evaluator.arena import Arena, describe, is_inexact, is_tensor, map_ten
 from kgen.evaluator.channel import Channel
 from kgen.evaluator.device_arena import DeviceArena, open_arena
 from kgen.evaluator.reference import construct, set_flags
-from kgen.evaluator.regimes import change_weights, moved_buffers, recombine, recombine_column, seed_of
+from kgen.evaluator.regimes import change_weights, mixtures, moved_buffers, recombine, recombine_column, seed_of
 
 _FILE_BYTES = 256 << 20
 _MESSAGE_CHARACTERS = 400
@@ -51,11 +50,7 @@ _no_grad = torch.no_grad
 _seed = torch.Generator.manual_seed
 _gc_disable = gc.disable
 _copy, _fill, _multiply = torch.Tensor.copy_, torch.Tensor.fill_, torch.Tensor.mul_
-_synchronize = torch.cuda.synchronize
-_Event = torch.cuda.Event
-_handle = attrgetter("cuda_event")
-_record, _elapsed, _query, _event_synchronize = _Event.record, _Event.elapsed_time, _Event.query, _Event.synchronize
-_sleep = torch.cuda._sleep
+_sleep = getattr(torch._C, "_cuda_sleep", None)  # a build for the CPU has none
 _attributes = vars(torch.nn.Module)["__dict__"].__get__  # a class may have a property of that name
 _get, _items = dict.get, dict.items  # as it is: a subclass may show others
 #: What TorchScript's modules have instead of such dicts.
@@ -84,7 +79,7 @@ class Subject:
     def __init__(self, options: dict[str, Any]) -> None:
         self.device = options["device"]
         self.cuda = self.device != "cpu"
-        self.fenced = self.cuda and driver.has_events_of_contexts()
+        self.clock: driver.Clock | None = None  # of a GPU
         self.shared = options["shared"]
         self.model: torch.nn.Module | None = None
         self.call_model: Callable[..., Any] | None = None
@@ -99,7 +94,6 @@ class Subject:
         self.own: set[str] = set()  # buffers that the problem has nothing like
         self.buffers: list[Any] = []  # the inputs of timed calls
         self.described: dict[str, Any] = {}  # what these look like
-        self.fresh: list[Any] = []  # what they are to hold in the next one; on the CPU, themselves
         self.pool: list[list[Any]] = []
         self.modes: list[str] = []
         self.last: Any = None
@@ -117,6 +111,7 @@ class Subject:
         self.generators: list[torch.Generator] = []
         self.views: frozenset[int] = frozenset()  # tensors of the output that may share memory, as the problem's do
         self.returned: Callable[[Any], None] = lambda output: None  # looks at what a forward left behind
+        self.glance: Callable[[], None] = lambda: None  # looks at what a timed call left behind
         self.look: Callable[[], None] = lambda: None  # looks at everything else
 
     # ---- loading -------------------------------------------------------------------------------------------
@@ -131,6 +126,8 @@ class Subject:
         init_arena.close()
         self.modes, self.views = request["modes"], frozenset(request["views"])
         self.counters, self.ties = request["counters"], request["ties"]
+        if request["flush_bytes"]:  # now: whoever is loaded later may bring memory of their own
+            self.flush_buffer = _full((request["flush_bytes"] // 4,), 1.0, device=self.device)
         # Those of GPUs are there only once CUDA has started.
         self.generators = [torch.default_generator, *(torch.cuda.default_generators if self.cuda else ())]
         if "baseline" in request:
@@ -252,8 +249,7 @@ class Subject:
             self._seed(request["rng"])
         with _no_grad():
             output = self.call_model(*inputs)
-        if self.cuda:
-            _synchronize()
+        self._wait()
         if self._plain(output):
             self.returned(output)
         return output, self._state()
@@ -278,7 +274,7 @@ class Subject:
         the C library fills every block.)"""
         if self.cuda:
             blocks = [_full(size, float("nan"), device=self.device) for size in sizes for _ in range(_POISON_BLOCKS)]
-            _synchronize()
+            self._wait()
             del blocks
 
     def _mutated(self, inputs: list[Any], pristine: list[Any]) -> str:
@@ -321,14 +317,14 @@ class Subject:
         assert self.model is not None
         changed, found = "", _parameters(self.model)
         for name in self.parameters:
-            if name not in found or not _bitwise(found[name].detach(), self.weights[name]):
+            if name not in found or not _holds(found[name], self.weights[name]):
                 changed = f"parameter {name}"
         return {"mutated": changed, "overwritten": not _are_unchanged([*self.held, *self.fetched])}
 
     # ---- timing --------------------------------------------------------------------------------------------
 
     def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Get ready to be timed: the pool of inputs, the flush buffer, and how long calls take."""
+        """Get ready to be timed: the pool of inputs, and how long calls take."""
         assert self.model is not None
         self.held, self.places = [], {}
         if not self.cuda:
@@ -339,10 +335,7 @@ class Subject:
         self.buffers = map_tensors(self.pool[0], lambda x: self._guarded(x, self.guards))
         self.described = describe(self.buffers)[0]
         self.fences = [_fences(guard).clone() for guard in self.guards]
-        self.fresh = map_tensors(self.buffers, self._empty_alike) if self.cuda else self.buffers
         arena.close()
-        if request["flush_bytes"]:
-            self.flush_buffer = _full((request["flush_bytes"] // 4,), 1.0, device=self.device)
         self._set_weights(force=True)
         first = self._host_ns()
         steady = min(self._host_ns() for _ in range(2))
@@ -350,17 +343,21 @@ class Subject:
         gc.freeze()  # nor does the garbage collector list what is the harness's
         return {"first_ns": first, "steady_ns": steady, "launch_ns": launch}
 
+    def _wait(self) -> None:
+        """Wait until the device is idle; the CPU is."""
+        if self.clock is not None:
+            self.clock.wait()
+
     def _host_ns(self) -> int:
         """A call from its start to the device's idleness."""
         started = _now()
         self._call_all()
-        if self.cuda:
-            _synchronize()
+        self._wait()
         return _now() - started
 
     def _launch_ns(self) -> int:
         """A call until it returns."""
-        _synchronize()
+        self._wait()
         started = _now()
         self._call_all()
         return _now() - started
@@ -381,8 +378,8 @@ class Subject:
     def arm(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Get ready for one call: running statistics as the oracle has them, random numbers that begin anew, contents
         that were never there before, and a cold cache if asked for. What of this the candidate can see comes first,
-        while the contents are still the old ones; on a GPU, they are until the call itself. On the CPU, where a thread
-        may look on, a column of them is."""
+        while the contents are still the old ones. On a GPU, the new ones are nowhere until the call itself; on the CPU,
+        where a thread may look on, a column of them is not."""
         look = self.look if request["watched"] else lambda: None
         look()
         late = self._is_late()
@@ -395,12 +392,12 @@ class Subject:
         self._set_mode(request["mode"])
         self._restore_buffers(key, request["mode"])
         look()  # what is replaced for a moment, to learn of the contents, is replaced now
-        recombine(self.fresh, self.pool, key, self.values, but_a_column=not self.cuda)
         self._seed(seed_of(key))
         if self.cuda:
             driver.reset_persisting_cache()
-            _synchronize()
+            self._wait()
         else:
+            recombine(self.buffers, self.pool, key, self.values, but_a_column=True)
             self._flush()
         return {"late": late}
 
@@ -408,69 +405,67 @@ class Subject:
         if self.flush_buffer is not None and self.cold:
             _multiply(self.flush_buffer, -1.0)
 
-    def _renew(self) -> None:
-        """Queue the contents of this call, and a flush. What runs ahead of its stream still finds the old ones."""
-        for buffer, fresh in zip(tensors(self.buffers), tensors(self.fresh)):
-            _copy(buffer, fresh)
-        self._flush()
-
     def go(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """The call that was armed; ``ns`` is its time, ``exposed`` whether launching is part of it where it should not,
-        ``behind_ns`` how much later than its stream the device is done. It is idle when the answer goes out."""
+        ``behind_ns`` how much later than its stream the device is done, ``launch_ns`` what launching took. It is idle
+        when the answer goes out."""
+        assert self.call_model is not None
         with _no_grad():
-            if self.cuda and request["how"] == "event":
-                reply = self._time_events(request["sleep_ns"], fenced=self.fenced and request["fenced"])
+            if self.clock is None:
+                reply = self._time_processor()
+            elif request["how"] == "event":
+                reply = self._time_stream(self.clock, request["sleep_ns"], fenced=request["fenced"])
             else:
-                reply = {"ns": self._time_host()}
+                reply = self._time_device(self.clock)
+        self.glance()  # what it put in the place of something for a moment is there now, before anything is made of it
         _gc_disable()  # its callbacks and finalizers would run beside a call
         # What computes when it is looked at does so here, before the answer goes out: what it queued is waited for.
         self.seen = _Seen(self.last)
-        if self.cuda:
-            _synchronize()
+        self._wait()
         earlier = [*self._fresh(self.previous), *(fetched.output for fetched in self.fetched)]
         return reply | {"alias": _overlaps(self._fresh(self.last), earlier)}
 
-    def _time_host(self) -> int:
-        """Time until the device is idle."""
+    def _time_processor(self) -> dict[str, Any]:
         assert self.call_model is not None
-        if self.cuda:
-            self._renew()
-            _synchronize()
-        else:
-            recombine_column(self.buffers, self.pool, self.key, self.values)
+        recombine_column(self.buffers, self.pool, self.key, self.values)
         started = _now()
         self.last = self.call_model(*self.buffers)
-        if self.cuda:
-            _synchronize()
-        return _now() - started
+        return {"ns": _now() - started}
 
-    def _time_events(self, sleep_ns: int, *, fenced: bool) -> dict[str, Any]:
+    def _time_device(self, clock: driver.Clock) -> dict[str, Any]:
+        """Time until the device is idle."""
+        assert self.call_model is not None
+        self._renew(clock, 0)
+        clock.wait()
+        started = _now()
+        self.last = self.call_model(*self.buffers)
+        clock.wait()
+        return {"ns": _now() - started}
+
+    def _time_stream(self, clock: driver.Clock, sleep_ns: int, *, fenced: bool) -> dict[str, Any]:
         """Time between two events, with work queued in front of the first so that launches do not count; whether that
         work ended before everything was launched.
 
         Where it is ``fenced``, no stream begins before the first event, or the time of what does would not count; and a
-        third event, behind all streams, tells of work that its own did not wait for. (Where launches are not hidden, it
-        tells when it was recorded.) Where it is not, who does not wait for the stream meets the contents of the call
-        before.
+        third event, behind all streams, tells of work that its own did not wait for. Where it is not, who does not wait
+        for the stream meets the contents of the call before.
         """
         assert self.call_model is not None
-        start, end, idle = (_Event(enable_timing=True) for _ in range(3))
-        _record(idle)  # it has a handle from then on
-        _sleep(int(sleep_ns * _GHZ))
-        self._renew()
-        _record(start)
-        if fenced:
-            driver.hold_back(_handle(start))
+        self._renew(clock, sleep_ns)
+        clock.begin(fenced=fenced and clock.can_fence)
         self.last = self.call_model(*self.buffers)
-        _record(end)
-        if fenced:
-            driver.record_behind_all(_handle(idle))
-        exposed = _query(start)
-        _event_synchronize(end)
-        ns = int(_elapsed(start, end) * 1e6)
-        _synchronize()
-        known = fenced and not exposed
-        return {"ns": ns, "exposed": exposed} | ({"behind_ns": int(_elapsed(end, idle) * 1e6)} if known else {})
+        return clock.end()
+
+    def _renew(self, clock: driver.Clock, sleep_ns: int) -> None:
+        """Queue that much work, the contents of this call, and a flush. Until that work is done the contents are nowhere:
+        what runs ahead of its stream finds the old ones."""
+        clock.forget_window()
+        fresh = [*mixtures(self.buffers, self.pool, self.key, self.values)]
+        if sleep_ns:
+            _sleep(int(sleep_ns * _GHZ))
+        for mixture in fresh:
+            mixture.fill()
+        self._flush()
 
     def fetch(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Write out what the last timed call returned, and the buffers after it; whether the inputs are the same."""
@@ -498,7 +493,7 @@ class Subject:
             call=self._call_all,
             fresh=lambda: recombine(self.buffers, self.pool, next(keys)),
             reload=lambda: load(self.weights),
-            wait=_synchronize if self.cuda else lambda: None,
+            wait=self._wait,
             drop=self._drop,
             known=self._known,
             model=self.model,
@@ -548,6 +543,14 @@ def _bitwise(a: Any, b: Any) -> bool:
     if describe(a)[0] != describe(b)[0]:
         return False
     return all(same_bits(x, y) for x, y in zip(tensors(a), tensors(b)))
+
+
+def _holds(parameter: Any, value: torch.Tensor) -> bool:
+    """Whether a parameter is the same as ``value`` bit for bit, however it lies in memory."""
+    if not is_tensor(parameter) or (parameter.shape, parameter.dtype, parameter.device) != (
+            value.shape, value.dtype, value.device):
+        return False
+    return same_bits(parameter.detach(), value)
 
 
 def _fences(guard: torch.Tensor) -> torch.Tensor:
@@ -674,9 +677,10 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         # CUDA starts, and cuBLAS is loaded, while this process may still do what they need.
         torch.cuda.set_device(options["device"])
         _try_device(options["device"])
+        subject.clock = driver.Clock(torch.cuda.current_device())
         torch.cuda.set_per_process_memory_fraction(options.get("device_share", 1.0))
     missing = _put_up_walls(options) if options["walled"] else []
-    if subject.cuda and options["walled"] and not subject.fenced:
+    if subject.clock is not None and options["walled"] and not subject.clock.can_fence:
         missing.append("holding streams back until a call begins (CUDA driver 12.5)")
     if subject.cuda:
         _try_device(options["device"])
@@ -690,7 +694,10 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     channel.send({"missing_walls": missing})
     if options.get("watched"):
         _compile_alone()
-        subject.returned, subject.look = watch.install(options["writable"], options["device"], channel.sock.sendmsg)
+        subject.returned, subject.glance, subject.look = watch.install(
+            options["writable"], options["device"], channel.sock.sendmsg)
+    else:
+        subject.glance = watch.pretend(options["device"])
     gc.freeze()
     while True:
         request, fds = channel.receive()
