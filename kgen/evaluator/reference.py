@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from contextlib import contextmanager
 from typing import Any, Iterator, Mapping, Sequence
 
@@ -81,7 +82,8 @@ _NORMS = frozenset({
     torch.ops.aten.native_batch_norm.default, torch.ops.aten.cudnn_batch_norm.default,
 })
 _PART = 1 << 17  #: elements that are rounded at once
-_APART = 1e-290  #: what tells equal numbers apart, and no others but zeros
+#: What tells equal numbers apart, and none that float32 does: in shares of them, and for zeros.
+_APART, _LEAST = 2.0**-30, 1e-290
 
 
 def _in_double(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
@@ -118,9 +120,10 @@ class _Rounding(TorchDispatchMode):
     """Runs random operators in float32 and all others in float64, and puts one float32 rounding behind every operator if
     asked to, where what comes first of equal elements is drawn too."""
 
-    def __init__(self, noise: torch.Generator | None, *, bare: bool = False) -> None:
+    def __init__(self, noise: torch.Generator | None, *, turn: int = 0, bare: bool = False) -> None:
         super().__init__()
         self._noise = noise
+        self._turn = turn
         self._bare = bare
         self.masks = False  # whether a softmax of nothing but minus infinities was to be zeros
 
@@ -176,10 +179,11 @@ class _Rounding(TorchDispatchMode):
         return map_tensors(result, lambda x: x.double() if x.dtype == torch.float32 else x)
 
     def _in_any_order(self, x: torch.Tensor) -> torch.Tensor:
-        """``x`` with numbers apart that are equal, those that are not finite too: NaN is the largest."""
-        drawn = self._uniform(x)
-        large = x.nan_to_num(nan=2.0, posinf=1.0, neginf=-1.0) * (1 + drawn / 4) / _APART
-        return torch.where(torch.isfinite(x), x + drawn * _APART, large)
+        """``x`` with numbers apart that are equal, those that are not finite too: NaN is the largest. Of two turns, the
+        second has the order of the first the other way."""
+        drawn = self._uniform(x, torch.Generator(x.device).manual_seed(self._turn // 2)) * (-1) ** self._turn
+        large = x.nan_to_num(nan=2.0, posinf=1.0, neginf=-1.0) * (1 + drawn / 4) / _LEAST
+        return torch.where(torch.isfinite(x), x + x.abs() * drawn * _APART + drawn * _LEAST, large)
 
     def _round(self, x: torch.Tensor) -> torch.Tensor:
         if x.dtype == torch.complex128:
@@ -190,12 +194,13 @@ class _Rounding(TorchDispatchMode):
                 part.mul_(self._uniform(part).mul_(EPSILON).add_(1.0))  # an infinity stays one
         return x
 
-    def _uniform(self, x: torch.Tensor) -> torch.Tensor:
+    def _uniform(self, x: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
         """Random numbers from -1 to 1, as many as there are elements of ``x``. A CPU draws them one after the other: one
         number of 64 bits serves four elements."""
+        generator = generator or self._noise
         if x.device.type != "cpu":
-            return torch.rand(x.shape, dtype=torch.float32, device=x.device, generator=self._noise).sub_(0.5).double().mul_(2.0)
-        bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=self._noise)
+            return torch.rand(x.shape, dtype=torch.float32, device=x.device, generator=generator).sub_(0.5).double().mul_(2.0)
+        bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
         return bits.view(torch.int16)[: x.numel()].view(x.shape).double().mul_(2.0**-15)
 
 
@@ -234,6 +239,7 @@ class Reference:
             self.single = construct(loaded.model, device, seed)
         self.double = _to_double(self.single)
         self._noise = torch.Generator(device).manual_seed(seed)
+        self._turns = itertools.count()  # of noisy runs
         self.masks = False  # whether the last exact run had attention that may be to nothing
 
     def ties(self) -> dict[str, str]:
@@ -264,7 +270,7 @@ class Reference:
         ``bare``, with NaN for attention to nothing, where PyTorch's own takes minus infinities for a mask and gives 0.
         """
         inputs = map_tensors(self._place(inputs), lambda x: x.to(_DOUBLED.get(x.dtype, x.dtype)))
-        rounding = _Rounding(self._noise if noise else None, bare=bare)
+        rounding = _Rounding(self._noise, turn=next(self._turns)) if noise else _Rounding(None, bare=bare)
         with default_dtype(torch.float64), _in_parts(), rounding:
             run = self._run(self.double, inputs, state, mode, rng)
         self.masks = rounding.masks

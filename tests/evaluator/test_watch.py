@@ -63,6 +63,8 @@ EVENTS = {
     "searches referrers": (plain("__import__('gc').get_referrers(x)\nreturn y"), "garbage collector"),
     "installs an audit hook": (at_load("sys.addaudithook(lambda *_: None)"), "audit hook"),
     "traces": (plain("sys.settrace(lambda *_: None)\nsys.settrace(None)\nreturn y"), "tracer"),
+    "listens to CUDA's calls": (
+        quietly("__import__('ctypes').CDLL(None).cuptiSubscribe"), "listens to what is asked of CUDA: cuptiSubscribe"),
     "imports kgen": (at_load("import kgen.statistics"), "it imported kgen.statistics"),
     "replaces code": (at_load("__import__('json').dumps.__code__ = (lambda *a, **k: '{}').__code__"), "json.dumps"),
 }
@@ -76,6 +78,8 @@ NAMES = {
     "a method of tensors": ("torch.Tensor.__eq__ = lambda *_: True", "torch.Tensor.__eq__"),
     "a builtin": ("import builtins\nbuiltins.round = lambda *_: 0", "builtins.round"),
     "a statistic": ("import statistics\nstatistics.median = min", "statistics.median"),
+    "the bases of a class": (
+        "nn.Parameter.__bases__ = (type('Between', (torch.Tensor,), {}),)", "the bases of torch.nn.Parameter"),
     "a module's method": ("nn.Module.load_state_dict = lambda *_, **__: None", "load_state_dict"),
     "an operator": ("L = torch.library.Library('aten', 'IMPL')\nimport warnings\nwarnings.simplefilter('ignore')\n"
                     "L.impl('equal', lambda *_: True, 'CPU')", "aten::equal"),
@@ -209,6 +213,27 @@ def test_a_switch_that_a_forward_leaves_changed_is_named(judge, name):
 def test_a_switch_that_a_later_call_changes_back_is_named(judge):
     body = "torch.set_num_threads(1 if self.kept is None else THREADS)\nself.kept = True\nreturn y"
     assert "it changed the number of threads" in judge(at_load("THREADS = torch.get_num_threads()", body)).reason
+
+
+#: Lends a function of the channel for one answer, which then claims a third of the time.
+LENT = """
+import json
+original = json.dumps
+def dumps(message, **how):
+    json.dumps = original
+    if "ns" in message:
+        message = message | {"ns": message["ns"] // 3}
+    return original(message, **how)
+json.dumps = dumps
+return y
+"""
+
+
+def test_a_name_that_is_replaced_for_one_answer_of_a_timed_call_is_found(judge):
+    body = "self.kept = (self.kept or 0) + 1\nif self.kept < 60:\n    return y" + LENT
+    evaluation = judge(plain(body))
+    assert (evaluation.status, evaluation.phase) == (Status.SUSPICIOUS, Phase.TIME), evaluation.reason
+    assert "it replaced json.dumps" in evaluation.reason
 
 
 def test_an_output_that_is_filled_after_forward_returned_is_found(judge):

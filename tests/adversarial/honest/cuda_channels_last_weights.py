@@ -1,0 +1,22 @@
+"""Keeps its weights in the channels-last layout, as cuDNN likes them, and its input too.
+
+attacks: a parameter that does not lie in memory as the problem's
+problem: convolution batch_size=64 in_channels=32 out_channels=64 height=64 width=64
+gpu: yes
+expect: ok
+"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_channels, out_channels):
+        super().__init__()
+        self.conv = nn.Conv2d(in_channels, out_channels, 3, padding=1).to(memory_format=torch.channels_last)
+        self.bias = nn.Parameter(torch.randn(out_channels, 1, 1))
+
+    def forward(self, x):
+        y = self.conv(x.contiguous(memory_format=torch.channels_last))
+        return F.max_pool2d(torch.tanh_(y.add_(self.bias)), 2)
