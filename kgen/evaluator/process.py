@@ -217,6 +217,13 @@ class Child:
         """
         try:
             self.channel.send(message, fds)
+        except ChannelClosed as error:
+            raise self._death(_DEATH_SECONDS) from error
+        return self.answer(deadline=deadline)
+
+    def answer(self, *, deadline: float | None) -> tuple[dict[str, Any], list[int]]:
+        """Wait for an answer, or the next part of one; raises what :meth:`ask` does."""
+        try:
             return self._answer(deadline)
         except ChannelClosed as error:
             raise self._death(_DEATH_SECONDS) from error

@@ -8,7 +8,7 @@ of :data:`VALUES`, its batch by slicing, and the weights by one entry of :data:`
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from hashlib import sha256
 from types import MappingProxyType
@@ -255,49 +255,67 @@ def slice_batch(inputs: Sequence[Any], rows: int) -> list[Any]:
     return map_tensors(list(inputs), one)
 
 
-def recombine(
-    buffers: Any, pool: Sequence[Any], key: int, values: str = "given", *, but_a_column: bool = False
-) -> None:
+def recombine(buffers: Any, pool: Sequence[Any], key: int, values: str = "given") -> None:
     """Fill ``buffers`` with contents that were never there before: elements of two input sets, mixed as ``key`` says.
 
     Which set an element comes from is the exclusive or of a bit for each of its indices, so that neither a row nor
     a column comes twice, and a result kept for one serves nobody. Where rows have few elements, their low bits are drawn
     anew too. Integers that seem to depend on each other along a row are chosen by the first index alone, and where they
-    have but one, all together; those that are not in order then go round by a number drawn for the row. With
-    ``but_a_column``, the last index has a value, which ``key`` says too, where elements come from the other of the two
-    sets: :func:`recombine_column` puts them right. ``values`` is an entry of :data:`VALUES` that does the same to an element
-    whatever the others are.
+    have but one, all together; those that are not in order then go round by a number drawn for the row.
+    ``values`` is an entry of :data:`VALUES` that does the same to an element whatever the others are.
     """
     for mixture in mixtures(buffers, pool, key, values):
-        mixture.fill(but_a_column=but_a_column)
-
-
-def recombine_column(buffers: Any, pool: Sequence[Any], key: int, values: str = "given") -> None:
-    """Write what :func:`recombine` leaves wrong with ``but_a_column``."""
-    for mixture in mixtures(buffers, pool, key, values):
-        mixture.fill_column()
+        mixture.fill()
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """What :func:`recombine` fills a tensor with, before it does."""
+    """What :func:`recombine` fills a tensor with, before it does. What was drawn is on the CPU, so that every device gets
+    the same."""
 
     buffer: torch.Tensor  # of a dimension at least
     bits: Sequence[torch.Tensor]  # truth values for each index; they broadcast, those of the last have one dimension
     first: torch.Tensor  # where the exclusive or of these is true
     second: torch.Tensor  # elsewhere
     column: int  # a value of the last index
+    low: torch.Tensor | None = None  # other low bits of float32
+    added: torch.Tensor | None = None  # to integers, for each row
+    modulus: int = 0  # of what comes of that
+
+    def pinned(self) -> Mixture:
+        """The same, from memory that a device copies from when it is its turn, without keeping anybody waiting."""
+        low, added = (None if x is None else x.pin_memory() for x in (self.low, self.added))
+        return replace(self, bits=[bit.pin_memory() for bit in self.bits], low=low, added=added)
 
     def fill(self, *, but_a_column: bool = False) -> None:
-        choice = reduce(torch.logical_xor, self.bits)
+        """Write all elements; with ``but_a_column``, where the last index is :attr:`column`, from the wrong one of the two
+        sets."""
+        choice = reduce(torch.logical_xor, map(self._there, self.bits))
         if but_a_column:
             choice = choice ^ (torch.arange(self.buffer.shape[-1], device=self.buffer.device) == self.column)
-        _copy(self.buffer, torch.where(choice, self.first, self.second))
+        _copy(self.buffer, torch.where(choice, self._changed(self.first, self.low, self.added),
+                                       self._changed(self.second, self.low, self.added)))
 
     def fill_column(self) -> None:
+        """Write what :meth:`fill` leaves wrong with ``but_a_column``."""
         at = self.column
-        choice = reduce(torch.logical_xor, (bit[..., at if bit.ndim == 1 else 0] for bit in self.bits))
-        _copy(self.buffer[..., at], torch.where(choice, self.first[..., at], self.second[..., at]))
+        choice = reduce(torch.logical_xor, (self._there(bit[..., at if bit.ndim == 1 else 0]) for bit in self.bits))
+        low, added = None if self.low is None else self.low[..., at], None if self.added is None else self.added[..., 0]
+        _copy(self.buffer[..., at], torch.where(choice, self._changed(self.first[..., at], low, added),
+                                                self._changed(self.second[..., at], low, added)))
+
+    def _there(self, drawn: torch.Tensor) -> torch.Tensor:
+        return drawn.to(self.buffer.device, non_blocking=True)
+
+    def _changed(self, x: torch.Tensor, low: torch.Tensor | None, added: torch.Tensor | None) -> torch.Tensor:
+        if low is not None:
+            bare = x.view(torch.int32)
+            own = bare & _LOW_BITS
+            kept = (own == 0) | (x == x.trunc())
+            return torch.where(kept, bare, bare - own + self._there(low)).view(torch.float32)
+        if added is not None:
+            return ((x.long() + self._there(added)) % self.modulus).to(x.dtype)
+        return x
 
 
 def mixtures(buffers: Any, pool: Sequence[Any], key: int, values: str = "given") -> Iterator[Mixture]:
@@ -313,51 +331,40 @@ def mixtures(buffers: Any, pool: Sequence[Any], key: int, values: str = "given")
             in_order = a_in_order or b_in_order
             independent = not in_order and a_repeats and b_repeats
             bits = _choices(a, independent, generator)
+            mixture = Mixture(buffer, bits, a, b, key % buffer.shape[-1])
             if is_inexact(a):
-                a, b = _with_other_low_bits(a, b, generator)
+                mixture = _with_other_low_bits(mixture, generator)
             elif not independent and not in_order:
-                a, b = _turned(a, b, generator)
-            yield Mixture(buffer, bits, a, b, key % buffer.shape[-1])
+                mixture = _turned(mixture, generator)
+            yield mixture
 
 
 def _choices(x: torch.Tensor, independent: bool, generator: torch.Generator) -> list[torch.Tensor]:
-    """A truth value for each value of an index, drawn on the CPU, so that every device gets the same."""
+    """A truth value for each value of an index."""
     if x.ndim == 1 and not independent:
-        return [_bits(1, generator).expand(x.shape[0]).to(x.device)]
+        return [_bits(1, generator).expand(x.shape[0])]
     mixed = range(x.ndim if independent else 1)
-    return [_bits(x.shape[i], generator).view(-1, *[1] * (x.ndim - 1 - i)).to(x.device) for i in mixed]
+    return [_bits(x.shape[i], generator).view(-1, *[1] * (x.ndim - 1 - i)) for i in mixed]
 
 
-def _with_other_low_bits(
-    a: torch.Tensor, b: torch.Tensor, generator: torch.Generator
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _with_other_low_bits(of: Mixture, generator: torch.Generator) -> Mixture:
     """Float32 tensors whose rows have few elements, with other low bits, the same in both; whole numbers stay, and what
     has no such bits, as masks."""
-    if a.dtype != torch.float32 or a.numel() > _FEW_IN_A_ROW * a.shape[0]:
-        return a, b
-    bits = torch.randint(_LOW_BITS + 1, a.shape, generator=generator, dtype=torch.int32).to(a.device)
-
-    def one(x: torch.Tensor) -> torch.Tensor:
-        bare = x.view(torch.int32)
-        low = bare & _LOW_BITS
-        return torch.where((low == 0) | (x == x.trunc()), bare, bare - low + bits).view(torch.float32)
-
-    return one(a), one(b)
+    x = of.first
+    if x.dtype != torch.float32 or x.numel() > _FEW_IN_A_ROW * x.shape[0]:
+        return of
+    return replace(of, low=torch.randint(_LOW_BITS + 1, x.shape, generator=generator, dtype=torch.int32))
 
 
-def _turned(a: torch.Tensor, b: torch.Tensor, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+def _turned(of: Mixture, generator: torch.Generator) -> Mixture:
     """Integers, from zero on, with a number added to each row, the same in both, modulo one more than the largest: what
     was different in a row stays so, and a permutation is one still. What has one dimension is a row."""
+    a, b = of.first, of.second
     least, most = min(int(a.min()), int(b.min())), max(int(a.max()), int(b.max()))
     if least < 0 or not most:
-        return a, b
+        return of
     added = torch.randint(most + 1, (a.shape[0] if a.ndim > 1 else 1,), generator=generator)
-    added = added.view(-1, *[1] * (a.ndim - 1)).to(a.device)
-
-    def one(x: torch.Tensor) -> torch.Tensor:
-        return ((x.long() + added) % (most + 1)).to(x.dtype)
-
-    return one(a), one(b)
+    return replace(of, added=added.view(-1, *[1] * (a.ndim - 1)), modulus=most + 1)
 
 
 def _along_rows(x: torch.Tensor) -> tuple[bool, bool]:

@@ -29,7 +29,7 @@ from kgen.evaluator.arena import Arena, describe, is_inexact, is_tensor, map_ten
 from kgen.evaluator.channel import Channel
 from kgen.evaluator.device_arena import DeviceArena, open_arena
 from kgen.evaluator.reference import construct, set_flags
-from kgen.evaluator.regimes import change_weights, mixtures, moved_buffers, recombine, recombine_column, seed_of
+from kgen.evaluator.regimes import Mixture, change_weights, mixtures, moved_buffers, recombine, seed_of
 
 _FILE_BYTES = 256 << 20
 _MESSAGE_CHARACTERS = 400
@@ -99,6 +99,7 @@ class Subject:
         self.last: Any = None
         self.previous: Any = None
         self.key, self.values = 0, "given"  # what the contents of the last timed call were made by
+        self.contents: list[Mixture] = []  # that the inputs are to have in the next one
         self.seen: _Seen | None = None  # the last output, as it was when its call ended
         self.guards: list[torch.Tensor] = []  # around the buffers
         self.places: dict[Any, torch.UntypedStorage] = {}  # where inputs lie that are validated
@@ -111,6 +112,7 @@ class Subject:
         self.generators: list[torch.Generator] = []
         self.views: frozenset[int] = frozenset()  # tensors of the output that may share memory, as the problem's do
         self.returned: Callable[[Any], None] = lambda output: None  # looks at what a forward left behind
+        self.tell: Callable[[int, int], None] = lambda number, ns: None  # the parent a call's time, at once
         self.glance: Callable[[], None] = lambda: None  # looks at what a timed call left behind
         self.look: Callable[[], None] = lambda: None  # looks at everything else
 
@@ -393,11 +395,14 @@ class Subject:
         self._restore_buffers(key, request["mode"])
         look()  # what is replaced for a moment, to learn of the contents, is replaced now
         self._seed(seed_of(key))
+        self.contents = list(mixtures(self.buffers, self.pool, key, self.values))
         if self.cuda:
+            self.contents = [content.pinned() for content in self.contents]
             driver.reset_persisting_cache()
             self._wait()
         else:
-            recombine(self.buffers, self.pool, key, self.values, but_a_column=True)
+            for content in self.contents:
+                content.fill(but_a_column=True)
             self._flush()
         return {"late": late}
 
@@ -406,9 +411,9 @@ class Subject:
             _multiply(self.flush_buffer, -1.0)
 
     def go(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """The call that was armed; ``ns`` is its time, ``exposed`` whether launching is part of it where it should not,
-        ``behind_ns`` how much later than its stream the device is done, ``launch_ns`` what launching took. It is idle
-        when the answer goes out."""
+        """The call that was armed; ``ns`` is its time, which goes out first, when the device is idle; ``exposed`` whether
+        launching is part of it where it should not, ``behind_ns`` how much later than its stream the device was done,
+        ``launch_ns`` what launching took."""
         assert self.call_model is not None
         with _no_grad():
             if self.clock is None:
@@ -417,17 +422,19 @@ class Subject:
                 reply = self._time_stream(self.clock, request["sleep_ns"], fenced=request["fenced"])
             else:
                 reply = self._time_device(self.clock)
-        self.glance()  # what it put in the place of something for a moment is there now, before anything is made of it
-        _gc_disable()  # its callbacks and finalizers would run beside a call
-        # What computes when it is looked at does so here, before the answer goes out: what it queued is waited for.
+        # What computes when it is looked at does so here, before the time goes out: what it queued is waited for.
         self.seen = _Seen(self.last)
         self._wait()
+        self.tell(request["id"], reply["ns"])
+        self.glance()  # what it put in the place of something for a moment is there now
+        _gc_disable()  # its callbacks and finalizers would run beside a call
         earlier = [*self._fresh(self.previous), *(fetched.output for fetched in self.fetched)]
         return reply | {"alias": _overlaps(self._fresh(self.last), earlier)}
 
     def _time_processor(self) -> dict[str, Any]:
         assert self.call_model is not None
-        recombine_column(self.buffers, self.pool, self.key, self.values)
+        for content in self.contents:
+            content.fill_column()
         started = _now()
         self.last = self.call_model(*self.buffers)
         return {"ns": _now() - started}
@@ -460,11 +467,10 @@ class Subject:
         """Queue that much work, the contents of this call, and a flush. Until that work is done the contents are nowhere:
         what runs ahead of its stream finds the old ones."""
         clock.forget_window()
-        fresh = [*mixtures(self.buffers, self.pool, self.key, self.values)]
         if sleep_ns:
             _sleep(int(sleep_ns * _GHZ))
-        for mixture in fresh:
-            mixture.fill()
+        for content in self.contents:
+            content.fill()
         self._flush()
 
     def fetch(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
@@ -653,6 +659,14 @@ def _put_up_walls(options: dict[str, Any]) -> list[str]:
     ))
 
 
+def _teller(send: Callable[..., int]) -> Callable[[int, int], None]:
+    """What sends the time of the call with that request's number: text that is made without looking anything up."""
+    def tell(number: int, ns: int) -> None:
+        send([f'j{{"id":{number},"ns":{ns}}}'.encode()])
+
+    return tell
+
+
 def _compile_alone() -> None:
     """Have torch.compile start no processes, which would live on and wait for more to compile. It reads its environment
     when it is loaded, which the server has done or the candidate may do: it takes a second."""
@@ -698,6 +712,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
             options["writable"], options["device"], channel.sock.sendmsg)
     else:
         subject.glance = watch.pretend(options["device"])
+    subject.tell = _teller(channel.sock.sendmsg)
     gc.freeze()
     while True:
         request, fds = channel.receive()

@@ -5,7 +5,7 @@ import torch
 
 from kgen.evaluator.protocol import SCALED
 from kgen.evaluator.regimes import (
-    REGIMES, change_inputs, change_weights, drawn_batches, moved_buffers, recombine, recombine_column, seed_of,
+    REGIMES, change_inputs, change_weights, drawn_batches, mixtures, moved_buffers, recombine, seed_of,
 )
 
 
@@ -107,9 +107,12 @@ def test_no_row_of_other_integers_comes_twice():
 def test_contents_are_complete_when_their_last_column_has_come(shape, values):
     pool = [[torch.randn(shape), torch.randint(9, shape)] for _ in range(3)]
     buffers = [torch.zeros_like(x) for x in pool[0]]
-    recombine(buffers, pool, 77, values, but_a_column=True)
+    contents = list(mixtures(buffers, pool, 77, values))
+    for content in contents:
+        content.fill(but_a_column=True)
     wrong = [x != whole for x, whole in zip(buffers, complete(pool, 77, values))]
-    recombine_column(buffers, pool, 77, values)
+    for content in contents:
+        content.fill_column()
     assert all(x.equal(whole) for x, whole in zip(buffers, complete(pool, 77, values)))
     lines = wrong[0].reshape(-1, shape[-1] if shape else 1)
     assert bool((lines.sum(1) == 1).all()) and len(lines.unique(dim=0)) == 1

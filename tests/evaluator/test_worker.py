@@ -104,7 +104,7 @@ def prepared(subject):
 
 def call(subject, key, values="given"):
     subject.arm({"watched": False, "key": key, "cold": True, "mode": "train", "values": values}, [])
-    reply = subject.go({"how": "event", "sleep_ns": 0}, [])
+    reply = subject.go({"id": 1, "how": "event", "sleep_ns": 0}, [])
     return reply, lambda: subject.fetch({"mode": "train"}, [])
 
 
