@@ -109,11 +109,6 @@ def reset_persisting_cache() -> None:
     _call("cuCtxResetPersistingL2Cache")
 
 
-def has_events_of_contexts() -> bool:
-    """Whether the driver knows events of a whole context."""
-    return all(hasattr(_library(), name) for name in _OF_CONTEXTS)
-
-
 def _context() -> int | None:
     context = c_void_p()
     _call("cuCtxGetCurrent", byref(context))
@@ -125,12 +120,13 @@ class Clock:
 
     A candidate's call lies between the two. What follows it looks nothing up that the candidate could have replaced:
     the driver's functions, and all that they are given, are held from the beginning. Made in the CUDA context that it
-    tells of. Methods raise :class:`DeviceFault` where the device, or the driver, reports an error.
+    tells of, that of the device with that index; raises :class:`DriverError` where there is none. Methods raise
+    :class:`DeviceFault` where the device, or the driver, reports an error.
     """
 
     def __init__(self, device: int) -> None:
-        library = _library()
         self._device, self._context = device, c_void_p(_context())
+        library = _library()
         self._set_current, self._wait = library.cuCtxSetCurrent, library.cuCtxSynchronize
         self._record, self._query = library.cuEventRecord, library.cuEventQuery
         self._elapsed = library.cuEventElapsedTime
@@ -145,11 +141,13 @@ class Clock:
 
     def forget_window(self) -> None:
         """Have the current stream keep nothing in the L2 cache that is not asked for anew."""
-        self._set_attribute(_current_stream(self._device), _ACCESS_POLICY_WINDOW, self._no_window)
+        status = self._set_attribute(_current_stream(self._device), _ACCESS_POLICY_WINDOW, self._no_window)
+        if status:
+            raise _fault(status)
 
     def begin(self, *, fenced: bool) -> None:
-        """Begin in the current stream. Where it is ``fenced``, nothing that is submitted from now on, on whatever stream,
-        begins before."""
+        """Begin in the current stream. Where it is ``fenced``, nothing that is submitted from now on, on whatever
+        stream, begins before."""
         self._stream, self._fenced = c_void_p(_current_stream(self._device)), fenced
         status = self._record(self._start, self._stream)
         if fenced:

@@ -160,8 +160,8 @@ def _share(second: torch.Tensor, fourth: torch.Tensor) -> torch.Tensor:
 
 
 def _factor(base: float, spread: torch.Tensor, elements: int = 0) -> torch.Tensor:
-    """Errors of few elements scatter: ``base`` for many, and up to eleven times ``base`` where one among many has all the
-    weight. Attention that adds up 250 values one by one had 19 times eager's error in some row of 64,000, and in the
+    """Errors of few elements scatter: ``base`` for many, and up to eleven times ``base`` where one among many has all
+    the weight. Attention that adds up 250 values one by one had 19 times eager's error in some row of 64,000, and in the
     whole where one row was most of it: each value behind a large one is rounded as the large one is.
 
     Where ``elements`` are all there are, and few, up to nine times: a dot product of 50,000 terms, whose accumulators

@@ -180,7 +180,8 @@ class _Rounding(TorchDispatchMode):
 
     def _in_any_order(self, x: torch.Tensor) -> torch.Tensor:
         """``x`` with numbers apart that are equal, those that are not finite too: NaN is the largest. Of two turns, the
-        second has the order of the first the other way."""
+        second has the order of the first the other way: two that are equal come in either (the middle one of three may
+        stay where it is)."""
         drawn = self._uniform(x, torch.Generator(x.device).manual_seed(self._turn // 2)) * (-1) ** self._turn
         large = x.nan_to_num(nan=2.0, posinf=1.0, neginf=-1.0) * (1 + drawn / 4) / _LEAST
         return torch.where(torch.isfinite(x), x + x.abs() * drawn * _APART + drawn * _LEAST, large)
@@ -199,7 +200,8 @@ class _Rounding(TorchDispatchMode):
         number of 64 bits serves four elements."""
         generator = generator or self._noise
         if x.device.type != "cpu":
-            return torch.rand(x.shape, dtype=torch.float32, device=x.device, generator=generator).sub_(0.5).double().mul_(2.0)
+            drawn = torch.rand(x.shape, dtype=torch.float32, device=x.device, generator=generator)
+            return drawn.sub_(0.5).double().mul_(2.0)
         bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
         return bits.view(torch.int16)[: x.numel()].view(x.shape).double().mul_(2.0**-15)
 

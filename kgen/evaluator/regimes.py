@@ -270,52 +270,60 @@ def recombine(buffers: Any, pool: Sequence[Any], key: int, values: str = "given"
 
 @dataclass(frozen=True)
 class Mixture:
-    """What :func:`recombine` fills a tensor with, before it does. What was drawn is on the CPU, so that every device gets
-    the same."""
+    """What :func:`recombine` fills a tensor with, before it does. What was drawn is on the CPU: every device gets the same.
+    """
 
     buffer: torch.Tensor  # of a dimension at least
-    bits: Sequence[torch.Tensor]  # truth values for each index; they broadcast, those of the last have one dimension
-    first: torch.Tensor  # where the exclusive or of these is true
+    bits: Sequence[torch.Tensor]  # bool, for each index; they broadcast, those of the last have one dimension
+    first: torch.Tensor  # like the buffer: where the exclusive or of these is true
     second: torch.Tensor  # elsewhere
     column: int  # a value of the last index
-    low: torch.Tensor | None = None  # other low bits of float32
-    added: torch.Tensor | None = None  # to integers, for each row
+    low: torch.Tensor | None = None  # int32, like the buffer: other low bits of float32
+    added: torch.Tensor | None = None  # int64, to integers, for each row; it broadcasts
     modulus: int = 0  # of what comes of that
 
     def pinned(self) -> Mixture:
-        """The same, from memory that a device copies from when it is its turn, without keeping anybody waiting."""
-        low, added = (None if x is None else x.pin_memory() for x in (self.low, self.added))
-        return replace(self, bits=[bit.pin_memory() for bit in self.bits], low=low, added=added)
+        """The same, from memory that a GPU copies from when it is its turn, without keeping anybody waiting. Raises
+        ``RuntimeError`` where there is none."""
+        low, added, *bits = (None if x is None else x.contiguous().pin_memory()
+                             for x in (self.low, self.added, *self.bits))
+        return replace(self, bits=bits, low=low, added=added)
 
     def fill(self, *, but_a_column: bool = False) -> None:
-        """Write all elements; with ``but_a_column``, where the last index is :attr:`column`, from the wrong one of the two
-        sets."""
+        """Write all elements; with ``but_a_column``, where the last index is :attr:`column`, from the wrong set."""
         choice = reduce(torch.logical_xor, map(self._there, self.bits))
         if but_a_column:
             choice = choice ^ (torch.arange(self.buffer.shape[-1], device=self.buffer.device) == self.column)
-        _copy(self.buffer, torch.where(choice, self._changed(self.first, self.low, self.added),
-                                       self._changed(self.second, self.low, self.added)))
+        self._write(self.buffer, choice, self.first, self.second, self.low, self.added)
 
     def fill_column(self) -> None:
         """Write what :meth:`fill` leaves wrong with ``but_a_column``."""
         at = self.column
         choice = reduce(torch.logical_xor, (self._there(bit[..., at if bit.ndim == 1 else 0]) for bit in self.bits))
-        low, added = None if self.low is None else self.low[..., at], None if self.added is None else self.added[..., 0]
-        _copy(self.buffer[..., at], torch.where(choice, self._changed(self.first[..., at], low, added),
-                                                self._changed(self.second[..., at], low, added)))
+        self._write(self.buffer[..., at], choice, self.first[..., at], self.second[..., at],
+                    None if self.low is None else self.low[..., at], None if self.added is None else self.added[..., 0])
 
     def _there(self, drawn: torch.Tensor) -> torch.Tensor:
         return drawn.to(self.buffer.device, non_blocking=True)
 
-    def _changed(self, x: torch.Tensor, low: torch.Tensor | None, added: torch.Tensor | None) -> torch.Tensor:
+    def _write(
+        self, buffer: torch.Tensor, choice: torch.Tensor, first: torch.Tensor, second: torch.Tensor,
+        low: torch.Tensor | None, added: torch.Tensor | None,
+    ) -> None:
         if low is not None:
-            bare = x.view(torch.int32)
-            own = bare & _LOW_BITS
-            kept = (own == 0) | (x == x.trunc())
-            return torch.where(kept, bare, bare - own + self._there(low)).view(torch.float32)
+            bits = self._there(low)
+            first, second = _with_low_bits(first, bits), _with_low_bits(second, bits)
         if added is not None:
-            return ((x.long() + self._there(added)) % self.modulus).to(x.dtype)
-        return x
+            number = self._there(added)
+            first, second = (((x.long() + number) % self.modulus).to(x.dtype) for x in (first, second))
+        _copy(buffer, torch.where(choice, first, second))
+
+
+def _with_low_bits(x: torch.Tensor, bits: torch.Tensor) -> torch.Tensor:
+    """Float32 with other low bits, but for whole numbers, and for what has none."""
+    bare = x.view(torch.int32)
+    own = bare & _LOW_BITS
+    return torch.where((own == 0) | (x == x.trunc()), bare, bare - own + bits).view(torch.float32)
 
 
 def mixtures(buffers: Any, pool: Sequence[Any], key: int, values: str = "given") -> Iterator[Mixture]:

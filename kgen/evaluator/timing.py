@@ -2,9 +2,9 @@
 
 A *burst* is a few calls of one subject, one after the other. A call has two halves: the worker is *armed* (contents
 that were never there before in the same buffers, by a key that arrives with the call; running statistics and random
-numbers as they were; a flushed cache) and then told to *go*. On a GPU, the contents are made only when it goes, in its stream,
-behind some work and in front of the flush: what does not wait for its stream finds the contents of the call before. The parent's own
-clock brackets the second half, so that time which a sample leaves out shows; and after some calls, chosen when the
+numbers as they were; a flushed cache) and then told to *go*. On a GPU, contents and flush are queued only when it goes,
+in its stream, behind some work: what does not wait for its stream finds the contents of the call before. The parent's
+own clock brackets the second half, so that time which a sample leaves out shows; and after some calls, chosen when the
 answer is already there, the output is fetched and checked.
 """
 
@@ -83,7 +83,6 @@ class Runner:
     modes: Sequence[str]
     first_ms: float
     steady_ms: float
-    launches: list[float] = field(default_factory=list)  #: what calls took until they returned, as the worker tells
     sleep_ns: int = 0  #: of work queued in front of a sample; see :data:`SLEEP_FACTOR`
     doublings: int = 0  #: of it
     cold: bool = True  #: whether the cache is flushed before each call
@@ -97,6 +96,7 @@ class Runner:
     fetches: list[float] = field(default_factory=list)
     arms: list[float] = field(default_factory=list)
     behind: list[float] = field(default_factory=list)  #: from the stream's end to the device's
+    launches: list[float] = field(default_factory=list)  #: of each forward until it returned, as the worker tells
     settles: list[float] = field(default_factory=list)
     wakeups: list[int] = field(default_factory=list)
 
@@ -111,6 +111,11 @@ class Runner:
         return median(sample for burst in self.bursts for sample in burst)
 
     @property
+    def launch_ms(self) -> float:
+        """What launching a call takes, in all modes."""
+        return _quartile(self.launches, 1) * len(self.modes)
+
+    @property
     def unjoined(self) -> float:
         """What a synchronised call takes more than a sample; nothing where there were none."""
         return max(0.0, median(self.synced) - self.middle) if self.synced else 0.0
@@ -121,8 +126,10 @@ class Runner:
 
     def habits(self) -> Habits:
         """What others may take beside their samples, if this subject is PyTorch."""
-        return Habits(_quartile(self.outside, 2), self.hidden(1), self.unjoined, min(self.fetches, default=0.0),
-                      _quartile(self.arms, 1), _quartile(self.behind, 2), max(self.settles, default=0.0), max(self.wakeups, default=0))
+        return Habits(
+            outside=_quartile(self.outside, 2), hidden=self.hidden(1), unjoined=self.unjoined,
+            fetch=min(self.fetches, default=0.0), arm=_quartile(self.arms, 1), behind=_quartile(self.behind, 2),
+            settle=max(self.settles, default=0.0), wakeups=max(self.wakeups, default=0))
 
     def call(
         self, generator: random.Random, how: str, *, checked: bool = False, watched: bool = False,
@@ -132,7 +139,7 @@ class Runner:
 
         The output of a ``checked`` call is fetched and judged, with ``lines`` its columns too; the worker of a
         ``watched`` call looks at what may be replaced before it gets the contents, and is left alone for a while once it
-        is armed and once it has answered, when it should be idle.
+        is armed, and on the CPU once it has answered too, when it should be idle.
         """
         key, total, taken = generator.getrandbits(48), 0.0, 0.0
         seen: list[tuple[float, int] | None] = []
@@ -400,11 +407,11 @@ def doubts(runner: Runner, *, eager: Habits | None, floor_ms: float) -> str:
     hidden, usual = runner.hidden(0), max(0.0, eager.hidden)
     if hidden > usual + HIDDEN_MS + HIDDEN_SHARE * middle:
         return f"calls take {hidden:.3g} ms longer than the middle one of their samples, PyTorch's {usual:.3g} ms"
-    if runner.unjoined > eager.unjoined + UNJOINED_MS + UNJOINED_SHARE * middle + _quartile(runner.launches, 1):
+    if runner.unjoined > eager.unjoined + UNJOINED_MS + UNJOINED_SHARE * middle + runner.launch_ms:
         return (f"a call takes {runner.unjoined:.3g} ms more when the whole device is waited for: "
                 f"work outside its stream")
     behind = _quartile(runner.behind, 2)
-    if behind > eager.behind + BEHIND_MS:
+    if behind > max(0.0, eager.behind) + BEHIND_MS:  # PyTorch's is less than none where its launches show
         return (f"the device is done {behind:.3g} ms after its stream, PyTorch's {eager.behind:.3g} ms: "
                 f"work outside its stream")
     for what, taken, usual in (

@@ -259,19 +259,20 @@ _MODULES = (
     "json.decoder", "json.encoder", "math", "mmap", "os", "posix", "random", "select", "signal", "socket",
     "statistics", "struct", "subprocess", "sys", "threading", "time", "torch", "torch.autograd.grad_mode",
     "torch.backends.cuda", "torch.backends.cudnn", "torch.cuda", "torch.cuda.memory", "torch.cuda.random",
-    "torch.cuda.streams", "torch.cuda._gpu_trace", "torch.nn", "torch.nn.functional", "torch.overrides", "torch.random", "torch.testing",
-    "torch.utils._python_dispatch", "types",
+    "torch.cuda.streams", "torch.cuda._gpu_trace", "torch.nn", "torch.nn.functional", "torch.overrides", "torch.random",
+    "torch.testing", "torch.utils._python_dispatch", "types",
 )
 _CLASSES = (
-    "json.decoder.JSONDecoder", "json.encoder.JSONEncoder", "socket.socket", "torch._utils.CallbackRegistry", "torch.Generator", "torch.Tensor",
-    "torch._C.TensorBase", "torch.cuda.streams.Event", "torch.cuda.streams.Stream", "torch.nn.Module",
-    "torch.nn.Parameter", "torch.no_grad",
+    "json.decoder.JSONDecoder", "json.encoder.JSONEncoder", "socket.socket", "torch.Generator", "torch.Tensor",
+    "torch._C.TensorBase", "torch._utils.CallbackRegistry", "torch.cuda.streams.Event", "torch.cuda.streams.Stream",
+    "torch.nn.Module", "torch.nn.Parameter", "torch.no_grad",
 )
 #: What torch replaces itself where torch.compile is used.
 _REPLACED_BY_TORCH = frozenset({"torch.nn.Module.__init__", "torch.nn.Module.__setstate__"})
 #: Operators that the harness calls after a candidate is loaded.
 _OPERATORS = (
-    "__or__.Tensor", "__xor__.Tensor", "_local_scalar_dense", "_to_copy", "abs", "add.Tensor", "any", "arange",
+    "__or__.Tensor", "__xor__.Tensor", "_local_scalar_dense", "_pin_memory", "_to_copy", "abs", "add.Tensor", "any",
+    "arange", "is_pinned", "pin_memory",
     "as_strided", "bitwise_and.Scalar", "bitwise_or.Tensor", "bitwise_xor.Tensor", "cat", "clone", "contiguous",
     "copy_", "detach", "detach_", "empty.memory_format", "empty_like", "empty_strided", "eq.Scalar", "eq.Tensor",
     "equal", "expand", "expand_as", "fill_.Scalar", "flip", "full", "is_nonzero", "item", "lift_fresh",
@@ -443,7 +444,8 @@ def _switches(device: str) -> dict[str, Callable[[], Any]]:
             "the current stream": lambda: c._cuda_getCurrentStream(index),
             "the limit of device memory": lambda: torch.cuda.get_per_process_memory_fraction(index),
             "what listens to the device": lambda: [
-                (vars(_gpu_trace).get(name), found.callback_list[:]) for name, found in _GPU_LISTENERS.items()],
+                vars(_gpu_trace).get(name) is found and type(found.callback_list) is list and not len(found.callback_list)
+                for name, found in _GPU_LISTENERS.items()],
         }
     return table
 
@@ -524,8 +526,8 @@ def _others_ns() -> int:
 
 
 class Watch(NamedTuple):
-    """What a worker calls: ``returned`` with each output of the candidate that is validated, ``glance`` after each of its
-    timed calls, before anything is made of what it left, and ``look`` to look at everything else."""
+    """What a worker calls: ``returned`` with each output of the candidate that is validated, ``glance`` after each of
+    its timed calls, when its time is known, and ``look`` to look at everything else."""
 
     returned: Callable[[Any], None]
     glance: Callable[[], None]

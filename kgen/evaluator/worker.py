@@ -380,8 +380,8 @@ class Subject:
     def arm(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Get ready for one call: running statistics as the oracle has them, random numbers that begin anew, contents
         that were never there before, and a cold cache if asked for. What of this the candidate can see comes first,
-        while the contents are still the old ones. On a GPU, the new ones are nowhere until the call itself; on the CPU,
-        where a thread may look on, a column of them is not."""
+        while the contents are still the old ones. On a GPU, the new ones, and the cold cache, come with the call itself;
+        on the CPU, where a thread may look on, a column of the contents does."""
         look = self.look if request["watched"] else lambda: None
         look()
         late = self._is_late()
@@ -411,9 +411,9 @@ class Subject:
             _multiply(self.flush_buffer, -1.0)
 
     def go(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """The call that was armed; ``ns`` is its time, which goes out first, when the device is idle; ``exposed`` whether
-        launching is part of it where it should not, ``behind_ns`` how much later than its stream the device was done,
-        ``launch_ns`` what launching took."""
+        """The call that was armed; ``ns`` is its time, which goes out first, when the device is idle; ``exposed``
+        whether launching is part of it where it should not, ``behind_ns`` how much later than its stream the device was
+        done, ``launch_ns`` what launching took."""
         assert self.call_model is not None
         with _no_grad():
             if self.clock is None:
@@ -464,8 +464,8 @@ class Subject:
         return clock.end()
 
     def _renew(self, clock: driver.Clock, sleep_ns: int) -> None:
-        """Queue that much work, the contents of this call, and a flush. Until that work is done the contents are nowhere:
-        what runs ahead of its stream finds the old ones."""
+        """Queue that much work, the contents of this call, and a flush. Until that work is done the contents are
+        nowhere: what runs ahead of its stream finds the old ones."""
         clock.forget_window()
         if sleep_ns:
             _sleep(int(sleep_ns * _GHZ))
@@ -719,7 +719,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         try:
             reply = handlers[request["do"]](request, fds)
         except driver.DriverError as error:
-            reply = {"error": str(error), "memory": False, "unshared": request["do"] != "go"}
+            reply = {"error": str(error), "memory": False, "unshared": request["do"] == "load"}
         except Refused as error:
             reply = {"error": str(error), "memory": False}
         except BaseException as error:

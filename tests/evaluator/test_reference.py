@@ -60,7 +60,8 @@ def test_equal_elements_come_in_another_order_in_noisy_runs() -> None:
 
 def test_of_two_equal_numbers_each_comes_first_in_one_of_two_noisy_runs() -> None:
     """With three runs of an order that is drawn, one pair in eight would come as it does without noise each time."""
-    forward, inputs = "return torch.topk(x, 8, dim=1)[1]", "torch.arange(32.0).repeat_interleave(2).repeat(200, 1) + 100"
+    forward = "return torch.topk(x, 8, dim=1)[1]"
+    inputs = "torch.arange(32.0).repeat_interleave(2).repeat(200, 1) + 100"
     loaded = made(source(forward, inputs, ""), "eval")
     of = Reference(loaded, "cpu", 5)
     first, second = (of.exact(loaded.inputs(), {}, "eval", 0, noise=True)[0] for _ in range(2))

@@ -225,7 +225,9 @@ DOUBTED = {
 }
 BELIEVED = {
     "two slow calls of five": timed(outside=[0.3, 9.0, 9.0, 0.3, 0.3]),
-    "launches that a synchronised call has more": timed(synced=[1.2]),
+    "launches that a synchronised call has more": timed(synced=[4.0], launches=[3.0]),
+    "launches in both modes": timed(synced=[4.0], launches=[1.5], modes=("train", "eval")),
+    "a stream that ends with the device": timed(behind=[0.001]),
     "one slow fetch": timed(fetches=[9.0, 2.5]),
     "one slow start": timed(arms=[30.0, 5.0, 6.0]),
     "threads that spin for some milliseconds": timed(settles=[6.0, 8.0]),
@@ -233,6 +235,12 @@ BELIEVED = {
     "threads that woke up once": timed(wakeups=[200, 0, 1]),
     "whole calls that scatter as their samples do": timed([1.0, 1.0, 4.0], taken=[1.1, 1.1, 4.1]),
 }
+
+
+def test_a_stream_may_end_with_the_device_where_pytorchs_launches_show():
+    eager = replace(EAGER, behind=-0.004)  # less the time between the launches of two events
+    assert not doubts(timed(behind=[0.001]), eager=eager, floor_ms=0)
+    assert "outside its stream" in doubts(timed(behind=[0.01]), eager=eager, floor_ms=0)
 
 
 @pytest.mark.parametrize("subject, words", DOUBTED.values(), ids=DOUBTED)

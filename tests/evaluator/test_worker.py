@@ -98,7 +98,8 @@ POOL = [[torch.randn(40, 32), torch.randint(9, (40, 5)), torch.randn(())] for _ 
 
 def prepared(subject):
     arena, node = Arena.holding(POOL)
-    subject.prepare({"pool": node, "pool_bytes": arena.size, "flush_bytes": 1024}, [os.dup(arena.fd)])
+    subject.flush_buffer = torch.full((256,), 1.0)
+    subject.prepare({"pool": node, "pool_bytes": arena.size}, [os.dup(arena.fd)])
     arena.close()
 
 
