@@ -35,6 +35,9 @@ _COUNTED = 5  #: steps that a counter has counted more in other weights; odd, fo
 _copy, _detach = torch.Tensor.copy_, torch.Tensor.detach  # bound here: an input may be given methods of that name
 _NONE: Mapping[str, str] = MappingProxyType({})
 _Random, _sha256 = random.Random, sha256
+#: And what mixes contents is bound: who lends torch another function for a moment would be handed them.
+_Generator, _arange, _equal, _logical_xor = torch.Generator, torch.arange, torch.equal, torch.logical_xor
+_randint, _randperm, _where = torch.randint, torch.randperm, torch.where
 
 
 @dataclass(frozen=True)
@@ -226,7 +229,7 @@ def seed_of(key: int) -> int:
 
 def change_inputs(inputs: Sequence[Any], how: str, seed: int) -> list[Any]:
     """``inputs`` with :data:`VALUES`' entry ``how`` applied to their floating tensors."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = _Generator().manual_seed(seed)
     change = VALUES[how]
 
     def one(x: torch.Tensor) -> torch.Tensor:
@@ -291,15 +294,15 @@ class Mixture:
 
     def fill(self, *, but_a_column: bool = False) -> None:
         """Write all elements; with ``but_a_column``, where the last index is :attr:`column`, from the wrong set."""
-        choice = reduce(torch.logical_xor, map(self._there, self.bits))
+        choice = reduce(_logical_xor, map(self._there, self.bits))
         if but_a_column:
-            choice = choice ^ (torch.arange(self.buffer.shape[-1], device=self.buffer.device) == self.column)
+            choice = choice ^ (_arange(self.buffer.shape[-1], device=self.buffer.device) == self.column)
         self._write(self.buffer, choice, self.first, self.second, self.low, self.added)
 
     def fill_column(self) -> None:
         """Write what :meth:`fill` leaves wrong with ``but_a_column``."""
         at = self.column
-        choice = reduce(torch.logical_xor, (self._there(bit[..., at if bit.ndim == 1 else 0]) for bit in self.bits))
+        choice = reduce(_logical_xor, (self._there(bit[..., at if bit.ndim == 1 else 0]) for bit in self.bits))
         self._write(self.buffer[..., at], choice, self.first[..., at], self.second[..., at],
                     None if self.low is None else self.low[..., at], None if self.added is None else self.added[..., 0])
 
@@ -316,20 +319,20 @@ class Mixture:
         if added is not None:
             number = self._there(added)
             first, second = (((x.long() + number) % self.modulus).to(x.dtype) for x in (first, second))
-        _copy(buffer, torch.where(choice, first, second))
+        _copy(buffer, _where(choice, first, second))
 
 
 def _with_low_bits(x: torch.Tensor, bits: torch.Tensor) -> torch.Tensor:
     """Float32 with other low bits, but for whole numbers, and for what has none."""
     bare = x.view(torch.int32)
     own = bare & _LOW_BITS
-    return torch.where((own == 0) | (x == x.trunc()), bare, bare - own + bits).view(torch.float32)
+    return _where((own == 0) | (x == x.trunc()), bare, bare - own + bits).view(torch.float32)
 
 
 def mixtures(buffers: Any, pool: Sequence[Any], key: int, values: str = "given") -> Iterator[Mixture]:
     """What :func:`recombine` fills each tensor of ``buffers`` with."""
-    generator = torch.Generator().manual_seed(key)
-    chosen = torch.randperm(len(pool), generator=generator)[:2]
+    generator = _Generator().manual_seed(key)
+    chosen = _randperm(len(pool), generator=generator)[:2]
     first, second = (change_inputs(pool[int(i)], values, key) for i in chosen)
     for (_, buffer), (_, a), (_, b) in zip(leaves(buffers), leaves(first), leaves(second)):
         if isinstance(buffer, torch.Tensor) and 0 not in buffer.shape:
@@ -361,7 +364,7 @@ def _with_other_low_bits(of: Mixture, generator: torch.Generator) -> Mixture:
     x = of.first
     if x.dtype != torch.float32 or x.numel() > _FEW_IN_A_ROW * x.shape[0]:
         return of
-    return replace(of, low=torch.randint(_LOW_BITS + 1, x.shape, generator=generator, dtype=torch.int32))
+    return replace(of, low=_randint(_LOW_BITS + 1, x.shape, generator=generator, dtype=torch.int32))
 
 
 def _turned(of: Mixture, generator: torch.Generator) -> Mixture:
@@ -371,7 +374,7 @@ def _turned(of: Mixture, generator: torch.Generator) -> Mixture:
     least, most = min(int(a.min()), int(b.min())), max(int(a.max()), int(b.max()))
     if least < 0 or not most:
         return of
-    added = torch.randint(most + 1, (a.shape[0] if a.ndim > 1 else 1,), generator=generator)
+    added = _randint(most + 1, (a.shape[0] if a.ndim > 1 else 1,), generator=generator)
     return replace(of, added=added.view(-1, *[1] * (a.ndim - 1)), modulus=most + 1)
 
 
@@ -383,9 +386,9 @@ def _along_rows(x: torch.Tensor) -> tuple[bool, bool]:
         return False, True
     rows = (x if x.ndim == 1 else x[:_LOOKED_AT]).reshape(-1, x.shape[-1]).long()
     rising = rows.sort(1).values
-    in_order = any(torch.equal(rows, ordered) for ordered in (rising, rising.flip(1)))
+    in_order = any(_equal(rows, ordered) for ordered in (rising, rising.flip(1)))
     return in_order, bool((rising[:, 1:] == rising[:, :-1]).any())
 
 
 def _bits(count: int, generator: torch.Generator) -> torch.Tensor:
-    return torch.randint(2, (count,), dtype=torch.bool, generator=generator)
+    return _randint(2, (count,), dtype=torch.bool, generator=generator)

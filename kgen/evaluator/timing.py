@@ -50,6 +50,8 @@ BEHIND_MS = 0.002
 #: Getting ready for a call, and fetching its output, may take this many times as long as PyTorch's own, this many
 #: milliseconds, and this share of a sample: more is work done before it is asked for, or when it is looked at.
 BESIDE_FACTOR, BESIDE_MS, BESIDE_SHARE = 3.0, 0.15, 0.25
+#: The same for those that took least to get ready, and to tell the rest once the time was told.
+LEAST_FACTOR, LEAST_MS = 1.5, 0.3
 #: What a worker may do longer than PyTorch's on the CPU while nothing is asked of it, in milliseconds until its threads
 #: sleep, and how often one may wake up then. Threads that wait for the next parallel loop spin for some milliseconds,
 #: PyTorch's too. What goes beyond is work put off, or done ahead, or somebody who waits for a call to come.
@@ -68,6 +70,8 @@ class Habits:
     unjoined: float  #: that a synchronised call takes more than a sample
     fetch: float  #: to fetch an output, at least
     arm: float  #: to be armed, in the middle
+    least_arm: float  #: to be armed, at the lower quartile
+    rest: float  #: to tell the rest when the time was told, at the lower quartile
     behind: float  #: until the device is done when the stream is, at the upper quartile
     settle: float  #: until threads sleep when nothing is asked any more, at most
     wakeups: int  #: of threads that sleep; a number
@@ -95,6 +99,7 @@ class Runner:
     synced: list[float] = field(default_factory=list)
     fetches: list[float] = field(default_factory=list)
     arms: list[float] = field(default_factory=list)
+    rests: list[float] = field(default_factory=list)  #: from the time that was told to the rest of the answer
     behind: list[float] = field(default_factory=list)  #: from the stream's end to the device's
     launches: list[float] = field(default_factory=list)  #: of each forward until it returned, as the worker tells
     settles: list[float] = field(default_factory=list)
@@ -128,7 +133,8 @@ class Runner:
         """What others may take beside their samples, if this subject is PyTorch."""
         return Habits(
             outside=_quartile(self.outside, 2), hidden=self.hidden(1), unjoined=self.unjoined,
-            fetch=min(self.fetches, default=0.0), arm=_quartile(self.arms, 1), behind=_quartile(self.behind, 2),
+            fetch=min(self.fetches, default=0.0), arm=_quartile(self.arms, 1), least_arm=_quartile(self.arms, 0),
+            rest=_quartile(self.rests, 0), behind=_quartile(self.behind, 2),
             settle=max(self.settles, default=0.0), wakeups=max(self.wakeups, default=0))
 
     def call(
@@ -182,7 +188,8 @@ class Runner:
         """The sample, and what the parent's clock says of the call but for the work queued in front. Without a fence,
         it is none: other streams may begin before the clock, and then find other contents."""
         sleep_ns = self.sleep_ns
-        reply, took = self.worker.go(how=how, sleep_ns=sleep_ns, fenced=fenced)
+        reply, took, rest = self.worker.go(how=how, sleep_ns=sleep_ns, fenced=fenced)
+        self.rests.append(rest / 1e6)
         raise_if_failed(reply, Phase.TIME)
         if reply.get("alias"):
             reason = "in a timed call: the output shares memory with an earlier one"
@@ -234,7 +241,8 @@ class Runner:
     def forget(self) -> None:
         """Begin anew, without samples."""
         self.bursts, self.outside, self.taken, self.synced = [], [], [], []
-        self.fetches, self.arms, self.behind, self.launches, self.settles, self.wakeups = [], [], [], [], [], []
+        self.fetches, self.arms, self.rests, self.behind = [], [], [], []
+        self.launches, self.settles, self.wakeups = [], [], []
 
     def timing(self, depth: Depth, session: str, conditions: tuple[tuple[str, str | float], ...] = ()) -> Timing:
         return Timing(self.name, depth, session, tuple(self.bursts), self.prepare_ms, conditions)
@@ -420,6 +428,12 @@ def doubts(runner: Runner, *, eager: Habits | None, floor_ms: float) -> str:
     ):
         if taken > BESIDE_FACTOR * usual + BESIDE_MS + BESIDE_SHARE * middle:
             return f"{what} {taken:.3g} ms, PyTorch's {usual:.3g} ms: work done beside the call"
+    for what, taken, usual in (
+        ("getting ready for a call takes", _quartile(runner.arms, 0), eager.least_arm),
+        ("what follows a call takes", _quartile(runner.rests, 0), eager.rest),
+    ):
+        if taken > LEAST_FACTOR * usual + LEAST_MS:
+            return f"{what} {taken:.3g} ms at least, PyTorch's {usual:.3g} ms: work done beside the call"
     settle, wakeups = _quartile(runner.settles, 1), _quartile(runner.wakeups, 1)
     if settle > eager.settle + SETTLE_MS:
         return f"its threads work for {settle:.3g} ms when nothing is asked of it, PyTorch's for {eager.settle:.3g} ms"

@@ -16,6 +16,10 @@ still overwrite all of it: docs/evaluator.md says so.
 from __future__ import annotations
 
 import asyncio.base_tasks
+import concurrent.futures.thread
+import contextlib
+import ctypes
+import functools
 import inspect
 import logging
 import os
@@ -26,6 +30,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from _thread import get_ident
 from types import FunctionType, ModuleType
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
@@ -82,9 +87,12 @@ _PEEKING = {
     "sys.setprofile": "it installed a profiler",
     "sys.settrace": "it installed a tracer",
 }
+_OF_FUNCTIONS = {"__code__": "code", "__defaults__": "defaults", "__kwdefaults__": "defaults"}
 _FRAMES = frozenset({"ag_frame", "cr_frame", "gi_frame", "tb_frame"})
 #: Modules through which code looks into frames: whoever calls them does. Those of the second kind may use the first.
 _LENSES = (inspect.__file__, logging.__file__, traceback.__file__)
+#: Modules that call what they are given: who gave it to them is asked.
+_CALLERS = (concurrent.futures.thread.__file__, contextlib.__file__, functools.__file__, threading.__file__, weakref.__file__)
 _TELESCOPES = (asyncio.base_tasks.__file__, torch._jit_internal.__file__, torch.fx.proxy.__file__)
 #: Functions of Python's own C interface by which code reaches frames, threads, tracers and objects without an event.
 _INTERNALS = re.compile(r"_?Py(Eval|Frame|Gen|GC|Interpreter|InterpreterState|Object_GC|Sys|ThreadState|Unstable)_.*|"
@@ -202,14 +210,17 @@ class _Events:
 
     def _set(self, arguments: tuple[Any, ...]) -> None:
         target, name = arguments[:2]
-        if name == "__code__" and not self._is_candidates(target.__code__.co_filename):
-            self._note(f"it replaced the code of {target.__module__}.{target.__qualname__}")
+        if name in _OF_FUNCTIONS and not self._is_candidates(target.__code__.co_filename) and (
+                name == "__code__" or self._asked_by_candidate()):  # libraries make functions with defaults
+            self._note(f"it replaced the {_OF_FUNCTIONS[name]} of {target.__module__}.{target.__qualname__}")
 
     def _asked_by_candidate(self) -> bool:
         """Whether the code that caused this event is the candidate's own, or was called by it to look into frames."""
         frame: Any = sys._getframe(1)
-        while frame is not None and frame.f_code.co_filename == __file__:
+        while frame is not None and frame.f_code.co_filename in (__file__, *_CALLERS):
             frame = frame.f_back
+        if frame is None:  # a thread's first function
+            return True
         for lenses in (_LENSES, _TELESCOPES):
             if frame is not None and frame.f_code.co_filename in lenses:
                 frame = frame.f_back
@@ -267,6 +278,8 @@ _CLASSES = (
     "torch._C.TensorBase", "torch._utils.CallbackRegistry", "torch.cuda.streams.Event", "torch.cuda.streams.Stream",
     "torch.nn.Module", "torch.nn.Parameter", "torch.no_grad",
 )
+#: Modules of which constants are looked up too.
+_WITH_CONSTANTS = frozenset({"array", "mmap", "os", "posix", "select", "signal", "socket", "struct", "time", "torch"})
 #: What torch replaces itself where torch.compile is used.
 _REPLACED_BY_TORCH = frozenset({"torch.nn.Module.__init__", "torch.nn.Module.__setstate__"})
 #: Operators that the harness calls after a candidate is loaded.
@@ -282,6 +295,7 @@ _OPERATORS = (
     "sort", "sub.Tensor", "to.device", "to.dtype", "to.dtype_layout", "trunc", "unbind.int", "unfold", "unsqueeze",
     "view", "view.dtype", "where.self", "zero_",
 )
+_NEAREST = frozenset({"builtins", "torch", "torch.Tensor", "kgen.evaluator.arena", "kgen.evaluator.worker"})
 _ABSENT = object()
 _Names = tuple[str, Mapping[str, Any], tuple[tuple[str, Any], ...]]
 
@@ -292,10 +306,18 @@ def _names() -> list[_Names]:
     for name in _MODULES:
         module = sys.modules.get(name)
         if module is not None:
-            table.append(_kept(name, vars(module), lambda value: callable(value) or isinstance(value, ModuleType)))
+            table.append(_kept(name, vars(module), _is_kept if name in _WITH_CONSTANTS else _is_called))
     for path, kind in _classes():
         table += _kept_class(path, kind)
     return table
+
+
+def _is_called(value: Any) -> bool:
+    return callable(value) or isinstance(value, ModuleType)
+
+
+def _is_kept(value: Any) -> bool:
+    return _is_called(value) or isinstance(value, (int, float, str, torch.dtype, torch.layout))
 
 
 def _classes() -> list[tuple[str, type]]:
@@ -310,6 +332,8 @@ def _own_names() -> list[_Names]:
     for name, module in list(sys.modules.items()):
         if _is_kgens(name):
             table.append(_kept(name, vars(module), lambda _: True))
+            tables = [(f"{name}.{key}", value) for key, value in vars(module).items() if isinstance(value, dict)]
+            table += [_kept(label, value, lambda _: True) for label, value in tables if not label.endswith("__")]
             own = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == name]
             table += [kept for kind in own for kept in _kept_class(f"{name}.{kind.__qualname__}", kind)]
     return table
@@ -397,6 +421,11 @@ _SMALLEST = [5e-324]
 _ONE, _LESS_THAN_HALF_A_BIT = [1.0], [1e-17]
 #: Of torch's own trace, which calls them for each event that is recorded, each allocation, each wait.
 _GPU_LISTENERS = {name: found for name, found in vars(_gpu_trace).items() if isinstance(found, CallbackRegistry)}
+#: Whether functions are called around operators, as the profiler's are.
+_has_callbacks = getattr(ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")),
+                         "_ZN2at12hasCallbacksEv", None)
+if _has_callbacks is not None:
+    _has_callbacks.restype = ctypes.c_bool
 _evaluates_frames = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
 
 
@@ -434,6 +463,7 @@ def _switches(device: str) -> dict[str, Callable[[], Any]]:
         "what timers do": lambda: [
             signal.getitimer(which)[0] > 0 or callable(signal.getsignal(number)) for which, number in _TIMERS.items()],
         "how frames are evaluated": _evaluates_frames,
+        "what listens to operators": _has_callbacks or (lambda: False),
         "the tracer": lambda: (sys.gettrace(), threading.gettrace()),
         "the profiler": lambda: (sys.getprofile(), threading.getprofile()),
     }
@@ -526,20 +556,30 @@ def _others_ns() -> int:
 
 
 class Watch(NamedTuple):
-    """What a worker calls: ``returned`` with each output of the candidate that is validated, ``glance`` after each of
-    its timed calls, when its time is known, and ``look`` to look at everything else."""
+    """What a worker calls: ``returned`` with each output of the candidate that is validated; after each of its timed
+    calls ``glimpse``, which looks at what the harness uses to look at outputs, and ``glance``, when the time is known; and
+    ``look`` to look at everything else."""
 
     returned: Callable[[Any], None]
+    glimpse: Callable[[], None]
     glance: Callable[[], None]
     look: Callable[[], None]
 
 
-def pretend(device: str) -> Callable[[], None]:
-    """A :attr:`Watch.glance` that tells nobody, for those who are not watched: their calls take as long."""
+def pretend(device: str) -> tuple[Callable[[], None], Callable[[], None]]:
+    """A :attr:`Watch.glimpse` and a :attr:`Watch.glance` that tell nobody, for those who are not watched: their calls take
+    as long."""
     def note(text: str) -> None:
         return None
 
-    return _glance(_differences(device, note, []), _replacements([*_names(), *_own_names()], note, operators=()))
+    table = [*_names(), *_own_names()]
+    return (_replacements(_nearest(table), note, operators=()),
+            _glance(_differences(device, note, []), _replacements(table, note, operators=())))
+
+
+def _nearest(table: Sequence[_Names]) -> list[_Names]:
+    """Of ``table``, what the harness uses to look at an output."""
+    return [names for names in table if names[0] in _NEAREST]
 
 
 def _glance(differences: Callable[[], None], names: Callable[[], None]) -> Callable[[], None]:
@@ -550,10 +590,11 @@ def _glance(differences: Callable[[], None], names: Callable[[], None]) -> Calla
     return glance
 
 
-def install(folders: Sequence[str], device: str, send: Callable[..., int]) -> Watch:
+def install(folders: Sequence[str], device: str, send: Callable[..., int], harness: object) -> Watch:
     """Watch this process, whose candidate may write below ``folders``, from now on; there is no way back.
 
-    ``send`` is the ``sendmsg`` of the channel's socket: what is found goes out at once, in packets of its own.
+    ``send`` is the ``sendmsg`` of the channel's socket: what is found goes out at once, in packets of its own. Methods of
+    ``harness`` must be its class's.
     """
     told: set[str] = set()
     is_new, remember, size = told.isdisjoint, told.add, told.__len__
@@ -569,8 +610,9 @@ def install(folders: Sequence[str], device: str, send: Callable[..., int]) -> Wa
     events = _Events(note, folders)
     differences, stillness = _differences(device, note, events.loaded), _stillness(note)
     real = _own_names()
-    table = [*_names(), *real]
-    names = _replacements(table, note, operators=())
+    own = [(name, _ABSENT) for kind in type(harness).__mro__ for name in vars(kind)]
+    table = [*_names(), *real, ("the harness", vars(harness), tuple(own))]
+    names, nearest = (_replacements(of, note, operators=()) for of in (table, _nearest(table)))
     _put_decoys()
     compare = _replacements([*table, *_own_names()], note, operators=_OPERATORS)
     cpu = device == "cpu"
@@ -585,4 +627,4 @@ def install(folders: Sequence[str], device: str, send: Callable[..., int]) -> Wa
         compare()
 
     _listen(events.handlers)
-    return Watch(returned, _glance(differences, names), look)
+    return Watch(returned, nearest, _glance(differences, names), look)

@@ -113,6 +113,7 @@ class Subject:
         self.views: frozenset[int] = frozenset()  # tensors of the output that may share memory, as the problem's do
         self.returned: Callable[[Any], None] = lambda output: None  # looks at what a forward left behind
         self.tell: Callable[[int, int], None] = lambda number, ns: None  # the parent a call's time, at once
+        self.glimpse: Callable[[], None] = lambda: None  # looks at what looks at an output
         self.glance: Callable[[], None] = lambda: None  # looks at what a timed call left behind
         self.look: Callable[[], None] = lambda: None  # looks at everything else
 
@@ -422,14 +423,17 @@ class Subject:
                 reply = self._time_stream(self.clock, request["sleep_ns"], fenced=request["fenced"])
             else:
                 reply = self._time_device(self.clock)
+        self.glimpse()  # what it put in the place of something for a moment is there now
         # What computes when it is looked at does so here, before the time goes out: what it queued is waited for.
         self.seen = _Seen(self.last)
         self._wait()
         self.tell(request["id"], reply["ns"])
-        self.glance()  # what it put in the place of something for a moment is there now
         _gc_disable()  # its callbacks and finalizers would run beside a call
         earlier = [*self._fresh(self.previous), *(fetched.output for fetched in self.fetched)]
-        return reply | {"alias": _overlaps(self._fresh(self.last), earlier)}
+        alias = _overlaps(self._fresh(self.last), earlier)
+        self.previous = None  # with what its end may set off, before the next call is armed
+        self.glance()
+        return reply | {"alias": alias}
 
     def _time_processor(self) -> dict[str, Any]:
         assert self.call_model is not None
@@ -708,10 +712,10 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     channel.send({"missing_walls": missing})
     if options.get("watched"):
         _compile_alone()
-        subject.returned, subject.glance, subject.look = watch.install(
-            options["writable"], options["device"], channel.sock.sendmsg)
+        subject.returned, subject.glimpse, subject.glance, subject.look = watch.install(
+            options["writable"], options["device"], channel.sock.sendmsg, subject)
     else:
-        subject.glance = watch.pretend(options["device"])
+        subject.glimpse, subject.glance = watch.pretend(options["device"])
     subject.tell = _teller(channel.sock.sendmsg)
     gc.freeze()
     while True:

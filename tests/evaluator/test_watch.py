@@ -66,6 +66,15 @@ EVENTS = {
     "listens to CUDA's calls": (
         quietly("__import__('ctypes').CDLL(None).cuptiSubscribe"), "listens to what is asked of CUDA: cuptiSubscribe"),
     "imports kgen": (at_load("import kgen.statistics"), "it imported kgen.statistics"),
+    "replaces defaults": (at_load("__import__('json').dumps.__defaults__ = (1,)"), "the defaults of json.dumps"),
+    "looks into frames by a finalizer": (
+        plain("class Any: pass\n__import__('weakref').finalize(Any(), sys._getframe, 1)()\nreturn y"), "frames"),
+    "looks into frames by a thread": (
+        plain("from concurrent.futures import ThreadPoolExecutor\nThreadPoolExecutor(1).submit(sys._current_frames).result()"
+              "\nreturn y"), "frames"),
+    "looks at objects by a thread": (
+        plain("import gc\nthread = threading.Thread(target=gc.get_objects)\nthread.start()\nthread.join()\nreturn y"),
+        "garbage collector"),
     "replaces code": (at_load("__import__('json').dumps.__code__ = (lambda *a, **k: '{}').__code__"), "json.dumps"),
 }
 
