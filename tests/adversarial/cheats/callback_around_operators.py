@@ -49,7 +49,8 @@ at::Tensor call(at::Tensor x) {
     return y;
 }
 """
-_kernel = load_inline("adversary_callback_around_operators", _SOURCE, functions=["begin", "call"], extra_cflags=["-DNDEBUG"])
+_kernel = load_inline("adversary_callback_around_operators", _SOURCE, functions=["begin", "call"],
+                      extra_cflags=["-DNDEBUG"])
 
 
 class ModelNew(nn.Module):
