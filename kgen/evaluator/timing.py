@@ -50,8 +50,9 @@ BEHIND_MS = 0.002
 #: Getting ready for a call, and fetching its output, may take this many times as long as PyTorch's own, this many
 #: milliseconds, and this share of a sample: more is work done before it is asked for, or when it is looked at.
 BESIDE_FACTOR, BESIDE_MS, BESIDE_SHARE = 3.0, 0.15, 0.25
-#: The same for those that took least to get ready, and to tell the rest once the time was told.
-LEAST_FACTOR, LEAST_MS = 1.5, 0.3
+#: The same for those that took least to get ready, and to tell the rest once the time was told, beside PyTorch's that
+#: took most: on a shared machine both may take ten times as long from one moment to the next.
+LEAST_FACTOR, LEAST_MS = 1.5, {"cpu": 1.0, "cuda": 0.3}
 #: What a worker may do longer than PyTorch's on the CPU while nothing is asked of it, in milliseconds until its threads
 #: sleep, and how often one may wake up then. Threads that wait for the next parallel loop spin for some milliseconds,
 #: PyTorch's too. What goes beyond is work put off, or done ahead, or somebody who waits for a call to come.
@@ -70,8 +71,8 @@ class Habits:
     unjoined: float  #: that a synchronised call takes more than a sample
     fetch: float  #: to fetch an output, at least
     arm: float  #: to be armed, in the middle
-    least_arm: float  #: to be armed, at the lower quartile
-    rest: float  #: to tell the rest when the time was told, at the lower quartile
+    most_arm: float  #: to be armed, at the upper quartile
+    rest: float  #: to tell the rest when the time was told, at the upper quartile
     behind: float  #: until the device is done when the stream is, at the upper quartile
     settle: float  #: until threads sleep when nothing is asked any more, at most
     wakeups: int  #: of threads that sleep; a number
@@ -133,8 +134,8 @@ class Runner:
         """What others may take beside their samples, if this subject is PyTorch."""
         return Habits(
             outside=_quartile(self.outside, 2), hidden=self.hidden(1), unjoined=self.unjoined,
-            fetch=min(self.fetches, default=0.0), arm=_quartile(self.arms, 1), least_arm=_quartile(self.arms, 0),
-            rest=_quartile(self.rests, 0), behind=_quartile(self.behind, 2),
+            fetch=min(self.fetches, default=0.0), arm=_quartile(self.arms, 1), most_arm=_quartile(self.arms, 2),
+            rest=_quartile(self.rests, 2), behind=_quartile(self.behind, 2),
             settle=max(self.settles, default=0.0), wakeups=max(self.wakeups, default=0))
 
     def call(
@@ -429,10 +430,10 @@ def doubts(runner: Runner, *, eager: Habits | None, floor_ms: float) -> str:
         if taken > BESIDE_FACTOR * usual + BESIDE_MS + BESIDE_SHARE * middle:
             return f"{what} {taken:.3g} ms, PyTorch's {usual:.3g} ms: work done beside the call"
     for what, taken, usual in (
-        ("getting ready for a call takes", _quartile(runner.arms, 0), eager.least_arm),
+        ("getting ready for a call takes", _quartile(runner.arms, 0), eager.most_arm),
         ("what follows a call takes", _quartile(runner.rests, 0), eager.rest),
     ):
-        if taken > LEAST_FACTOR * usual + LEAST_MS:
+        if taken > LEAST_FACTOR * usual + LEAST_MS["cuda" if runner.cuda else "cpu"]:
             return f"{what} {taken:.3g} ms at least, PyTorch's {usual:.3g} ms: work done beside the call"
     settle, wakeups = _quartile(runner.settles, 1), _quartile(runner.wakeups, 1)
     if settle > eager.settle + SETTLE_MS:
