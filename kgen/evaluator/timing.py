@@ -52,7 +52,7 @@ BEHIND_MS = 0.002
 BESIDE_FACTOR, BESIDE_MS, BESIDE_SHARE = 3.0, 0.15, 0.25
 #: The same for those that took least to get ready, and to tell the rest once the time was told, beside PyTorch's that
 #: took most: on a shared machine both may take ten times as long from one moment to the next.
-LEAST_FACTOR, LEAST_MS = 1.5, {"cpu": 1.0, "cuda": 0.3}
+LEAST_FACTOR, LEAST_MS = 1.5, {"cpu": 2.0, "cuda": 0.3}
 #: What a worker may do longer than PyTorch's on the CPU while nothing is asked of it, in milliseconds until its threads
 #: sleep, and how often one may wake up then. Threads that wait for the next parallel loop spin for some milliseconds,
 #: PyTorch's too. What goes beyond is work put off, or done ahead, or somebody who waits for a call to come.

@@ -217,8 +217,8 @@ DOUBTED = {
     "work that only a synchronisation shows": (timed(synced=[5.0]), "outside its stream"),
     "work done when the output is fetched": (timed(fetches=[9.0, 8.0]), "its output takes"),
     "work done before the call": (timed(arms=[30.0, 13.0]), "getting ready"),
-    "work done before every call, of half its time": (timed(arms=[6.0, 6.1]), "ms at least"),
-    "work done when the time is told": (timed(rests=[5.0, 2.1, 2.2]), "what follows a call"),
+    "work done before every call, of half its time": (timed(arms=[7.0, 7.1]), "ms at least"),
+    "work done when the time is told": (timed(rests=[5.0, 3.1, 3.2]), "what follows a call"),
     "work done before three calls of five": (timed(arms=[5.0, 30.0, 30.0, 5.0, 30.0]), "getting ready"),
     "time that three samples of five leave out": (
         timed([5.0, 0.1, 0.1, 5.0, 0.1], [0.1, 5.0, 5.0, 0.1, 5.0], taken=[5.1] * 5), "middle one of their samples"),
