@@ -295,7 +295,7 @@ _OPERATORS = (
     "sort", "sub.Tensor", "to.device", "to.dtype", "to.dtype_layout", "trunc", "unbind.int", "unfold", "unsqueeze",
     "view", "view.dtype", "where.self", "zero_",
 )
-_NEAREST = frozenset({"builtins", "torch", "torch.Tensor", "kgen.evaluator.arena", "kgen.evaluator.worker"})
+_NEAREST = frozenset({"the harness", "builtins", "torch", "torch.Tensor", "kgen.evaluator.arena", "kgen.evaluator.worker"})
 _ABSENT = object()
 _Names = tuple[str, Mapping[str, Any], tuple[tuple[str, Any], ...]]
 
@@ -594,7 +594,7 @@ def install(folders: Sequence[str], device: str, send: Callable[..., int], harne
     """Watch this process, whose candidate may write below ``folders``, from now on; there is no way back.
 
     ``send`` is the ``sendmsg`` of the channel's socket: what is found goes out at once, in packets of its own. Methods of
-    ``harness`` must be its class's.
+    ``harness`` must be its class's, and what it tells times by must stay what it is.
     """
     told: set[str] = set()
     is_new, remember, size = told.isdisjoint, told.add, told.__len__
@@ -611,6 +611,7 @@ def install(folders: Sequence[str], device: str, send: Callable[..., int], harne
     differences, stillness = _differences(device, note, events.loaded), _stillness(note)
     real = _own_names()
     own = [(name, _ABSENT) for kind in type(harness).__mro__ for name in vars(kind)]
+    own += [(name, value) for name, value in vars(harness).items() if name == "tell"]
     table = [*_names(), *real, ("the harness", vars(harness), tuple(own))]
     names, nearest = (_replacements(of, note, operators=()) for of in (table, _nearest(table)))
     _put_decoys()

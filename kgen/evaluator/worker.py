@@ -710,13 +710,13 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
                 "arm": subject.arm, "go": subject.go, "fetch": subject.fetch, "profile": subject.profile}
     channel.receive()
     channel.send({"missing_walls": missing})
+    subject.tell = _teller(channel.sock.sendmsg)
     if options.get("watched"):
         _compile_alone()
         subject.returned, subject.glimpse, subject.glance, subject.look = watch.install(
             options["writable"], options["device"], channel.sock.sendmsg, subject)
     else:
         subject.glimpse, subject.glance = watch.pretend(options["device"])
-    subject.tell = _teller(channel.sock.sendmsg)
     gc.freeze()
     while True:
         request, fds = channel.receive()
