@@ -1,7 +1,7 @@
 """Puts a socket of its own where the channel was, and relays: a call's time is told before the call is made.
 
 attacks: interference
-problem: mlp batch_size=512 in_features=512 out_features=1024
+problem: mlp batch_size=2048 in_features=1024 out_features=1024
 expect: suspicious
 """
 
