@@ -23,7 +23,7 @@ from kgen.evaluator.protocol import KERNELBENCH_TOLERANCE, MAX_FACTOR, RMS_FACTO
 EPSILON = 2.0**-23  #: of float32
 LINE_FACTOR = 3.0  #: for a row or a column
 LINE_ELEMENTS = 8  #: a shorter row or column is not judged alone: it may be small by cancellation
-FEW_ELEMENTS = 1024
+FEW_ELEMENTS = 1024  #: a tensor of fewer may be one sum, behind which errors of its terms vanish
 ONE_OF_FEW, ONE_OF_MANY = 4.0, 10.0  #: how many times more is allowed where one error has all the weight
 LUCKY = 16.0  #: the error of a line in which fewer elements count is a matter of luck
 MOST_SCATTERED = 8.0  #: how many times more a line is allowed where errors scatter more than those of many elements

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 from kgen.errors import EvaluatorError
 from kgen.evaluator import walls
@@ -215,16 +216,20 @@ class Child:
         Raises :class:`ChildDied` when the process ended, ``ChannelTimeout`` when it did not answer in time, and
         :class:`MemoryExceeded` when it was ended because of its memory.
         """
-        try:
+        with self._deaths():
             self.channel.send(message, fds)
-        except ChannelClosed as error:
-            raise self._death(_DEATH_SECONDS) from error
-        return self.answer(deadline=deadline)
+            return self._answer(deadline)
 
     def answer(self, *, deadline: float | None) -> tuple[dict[str, Any], list[int]]:
-        """Wait for an answer, or the next part of one; raises what :meth:`ask` does."""
-        try:
+        """Wait for the next part of an answer; raises what :meth:`ask` does."""
+        with self._deaths():
             return self._answer(deadline)
+
+    @contextmanager
+    def _deaths(self) -> Iterator[None]:
+        """What a channel that ends says of its process."""
+        try:
+            yield
         except ChannelClosed as error:
             raise self._death(_DEATH_SECONDS) from error
         except ChannelGarbage as error:  # from a process that may well live on

@@ -423,18 +423,16 @@ def doubts(runner: Runner, *, eager: Habits | None, floor_ms: float) -> str:
     if behind > max(0.0, eager.behind) + BEHIND_MS:  # PyTorch's is less than none where its launches show
         return (f"the device is done {behind:.3g} ms after its stream, PyTorch's {eager.behind:.3g} ms: "
                 f"work outside its stream")
-    for what, taken, usual in (
-        ("its output takes", min(runner.fetches, default=0.0), eager.fetch),
-        ("getting ready for a call takes", _quartile(runner.arms, 1), eager.arm),
+    usually = BESIDE_FACTOR, BESIDE_MS + BESIDE_SHARE * middle, ""
+    least = LEAST_FACTOR, LEAST_MS["cuda" if runner.cuda else "cpu"], " at least"
+    for what, taken, usual, (factor, more, word) in (
+        ("its output takes", min(runner.fetches, default=0.0), eager.fetch, usually),
+        ("getting ready for a call takes", _quartile(runner.arms, 1), eager.arm, usually),
+        ("getting ready for a call takes", _quartile(runner.arms, 0), eager.most_arm, least),
+        ("what follows a call takes", _quartile(runner.rests, 0), eager.rest, least),
     ):
-        if taken > BESIDE_FACTOR * usual + BESIDE_MS + BESIDE_SHARE * middle:
-            return f"{what} {taken:.3g} ms, PyTorch's {usual:.3g} ms: work done beside the call"
-    for what, taken, usual in (
-        ("getting ready for a call takes", _quartile(runner.arms, 0), eager.most_arm),
-        ("what follows a call takes", _quartile(runner.rests, 0), eager.rest),
-    ):
-        if taken > LEAST_FACTOR * usual + LEAST_MS["cuda" if runner.cuda else "cpu"]:
-            return f"{what} {taken:.3g} ms at least, PyTorch's {usual:.3g} ms: work done beside the call"
+        if taken > factor * usual + more:
+            return f"{what} {taken:.3g} ms{word}, PyTorch's {usual:.3g} ms: work done beside the call"
     settle, wakeups = _quartile(runner.settles, 1), _quartile(runner.wakeups, 1)
     if settle > eager.settle + SETTLE_MS:
         return f"its threads work for {settle:.3g} ms when nothing is asked of it, PyTorch's for {eager.settle:.3g} ms"

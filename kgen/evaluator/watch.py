@@ -92,7 +92,7 @@ _FRAMES = frozenset({"ag_frame", "cr_frame", "gi_frame", "tb_frame"})
 #: Modules through which code looks into frames: whoever calls them does. Those of the second kind may use the first.
 _LENSES = (inspect.__file__, logging.__file__, traceback.__file__)
 #: Modules that call what they are given: who gave it to them is asked.
-_CALLERS = (concurrent.futures.thread.__file__, contextlib.__file__, functools.__file__, threading.__file__, weakref.__file__)
+_CALLERS = tuple(module.__file__ for module in (concurrent.futures.thread, contextlib, functools, threading, weakref))
 _TELESCOPES = (asyncio.base_tasks.__file__, torch._jit_internal.__file__, torch.fx.proxy.__file__)
 #: Functions of Python's own C interface by which code reaches frames, threads, tracers and objects without an event.
 _INTERNALS = re.compile(r"_?Py(Eval|Frame|Gen|GC|Interpreter|InterpreterState|Object_GC|Sys|ThreadState|Unstable)_.*|"
@@ -285,23 +285,24 @@ _REPLACED_BY_TORCH = frozenset({"torch.nn.Module.__init__", "torch.nn.Module.__s
 #: Operators that the harness calls after a candidate is loaded.
 _OPERATORS = (
     "__or__.Tensor", "__xor__.Tensor", "_local_scalar_dense", "_pin_memory", "_to_copy", "abs", "add.Tensor", "any",
-    "arange", "is_pinned", "pin_memory",
-    "as_strided", "bitwise_and.Scalar", "bitwise_or.Tensor", "bitwise_xor.Tensor", "cat", "clone", "contiguous",
-    "copy_", "detach", "detach_", "empty.memory_format", "empty_like", "empty_strided", "eq.Scalar", "eq.Tensor",
-    "equal", "expand", "expand_as", "fill_.Scalar", "flip", "full", "is_nonzero", "item", "lift_fresh",
-    "logical_xor", "max", "maximum", "mean", "min", "mul.Tensor", "mul_.Tensor", "narrow", "ne.Tensor", "permute",
-    "randint.generator", "randint.low_generator", "random_.from", "randperm.generator", "remainder.Scalar",
-    "repeat", "reshape", "resize_", "roll", "select.int", "set_.source_Storage_storage_offset", "slice.Tensor",
-    "sort", "sub.Tensor", "to.device", "to.dtype", "to.dtype_layout", "trunc", "unbind.int", "unfold", "unsqueeze",
-    "view", "view.dtype", "where.self", "zero_",
+    "arange", "as_strided", "bitwise_and.Scalar", "bitwise_or.Tensor", "bitwise_xor.Tensor", "cat", "clone",
+    "contiguous", "copy_", "detach", "detach_", "empty.memory_format", "empty_like", "empty_strided", "eq.Scalar",
+    "eq.Tensor", "equal", "expand", "expand_as", "fill_.Scalar", "flip", "full", "is_nonzero", "is_pinned", "item",
+    "lift_fresh", "logical_xor", "max", "maximum", "mean", "min", "mul.Tensor", "mul_.Tensor", "narrow", "ne.Tensor",
+    "permute", "pin_memory", "randint.generator", "randint.low_generator", "random_.from", "randperm.generator",
+    "remainder.Scalar", "repeat", "reshape", "resize_", "roll", "select.int", "set_.source_Storage_storage_offset",
+    "slice.Tensor", "sort", "sub.Tensor", "to.device", "to.dtype", "to.dtype_layout", "trunc", "unbind.int", "unfold",
+    "unsqueeze", "view", "view.dtype", "where.self", "zero_",
 )
-_NEAREST = frozenset({"the harness", "builtins", "torch", "torch.Tensor", "kgen.evaluator.arena", "kgen.evaluator.worker"})
+#: What the harness uses to look at an output, and to tell a time.
+_NEAREST = frozenset({
+    "the harness", "builtins", "torch", "torch.Tensor", "kgen.evaluator.arena", "kgen.evaluator.worker"})
 _ABSENT = object()
 _Names = tuple[str, Mapping[str, Any], tuple[tuple[str, Any], ...]]
 
 
 def _names() -> list[_Names]:
-    """The namespaces of torch and Python that matter, each by its name, with the callables that it holds now."""
+    """The namespaces of torch and Python that matter, each by its name, with what it holds now."""
     table: list[_Names] = []
     for name in _MODULES:
         module = sys.modules.get(name)
@@ -557,8 +558,8 @@ def _others_ns() -> int:
 
 class Watch(NamedTuple):
     """What a worker calls: ``returned`` with each output of the candidate that is validated; after each of its timed
-    calls ``glimpse``, which looks at what the harness uses to look at outputs, and ``glance``, when the time is known; and
-    ``look`` to look at everything else."""
+    calls ``glimpse``, which looks at what the harness uses to look at outputs, and ``glance``, when the time is out;
+    and ``look`` to look at everything else."""
 
     returned: Callable[[Any], None]
     glimpse: Callable[[], None]
@@ -574,7 +575,7 @@ def pretend(device: str) -> tuple[Callable[[], None], Callable[[], None]]:
 
     table = [*_names(), *_own_names()]
     return (_replacements(_nearest(table), note, operators=()),
-            _glance(_differences(device, note, []), _replacements(table, note, operators=())))
+            _both(_differences(device, note, []), _replacements(table, note, operators=())))
 
 
 def _nearest(table: Sequence[_Names]) -> list[_Names]:
@@ -582,12 +583,12 @@ def _nearest(table: Sequence[_Names]) -> list[_Names]:
     return [names for names in table if names[0] in _NEAREST]
 
 
-def _glance(differences: Callable[[], None], names: Callable[[], None]) -> Callable[[], None]:
-    def glance() -> None:
-        differences()
-        names()
+def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
+    def both() -> None:
+        first()
+        second()
 
-    return glance
+    return both
 
 
 def install(folders: Sequence[str], device: str, send: Callable[..., int], harness: object) -> Watch:
@@ -610,9 +611,9 @@ def install(folders: Sequence[str], device: str, send: Callable[..., int], harne
     events = _Events(note, folders)
     differences, stillness = _differences(device, note, events.loaded), _stillness(note)
     real = _own_names()
-    own = [(name, _ABSENT) for kind in type(harness).__mro__ for name in vars(kind)]
-    own += [(name, value) for name, value in vars(harness).items() if name == "tell"]
-    table = [*_names(), *real, ("the harness", vars(harness), tuple(own))]
+    own = vars(harness)
+    methods = [(name, _ABSENT) for kind in type(harness).__mro__ for name in vars(kind)]
+    table = [*_names(), *real, ("the harness", own, (("tell", own["tell"]), *methods))]
     names, nearest = (_replacements(of, note, operators=()) for of in (table, _nearest(table)))
     _put_decoys()
     compare = _replacements([*table, *_own_names()], note, operators=_OPERATORS)
@@ -623,9 +624,5 @@ def install(folders: Sequence[str], device: str, send: Callable[..., int], harne
         if cpu:
             stillness(output)
 
-    def look() -> None:
-        differences()
-        compare()
-
     _listen(events.handlers)
-    return Watch(returned, nearest, _glance(differences, names), look)
+    return Watch(returned, nearest, _both(differences, names), _both(differences, compare))

@@ -415,7 +415,6 @@ class Subject:
         """The call that was armed; ``ns`` is its time, which goes out first, when the device is idle; ``exposed``
         whether launching is part of it where it should not, ``behind_ns`` how much later than its stream the device was
         done, ``launch_ns`` what launching took."""
-        assert self.call_model is not None
         with _no_grad():
             if self.clock is None:
                 reply = self._time_processor()
