@@ -95,7 +95,7 @@ def test_no_process_outlives_a_sweep(swept: tuple[Home, Ended]) -> None:
 
 # A sweep that is cut off -----------------------------------------------------------------------------------------
 
-FIVE = (*SHORT_SWEEP, "--budget", "5", "--time", "28")
+FIVE = (*SHORT_SWEEP, "--budget", "5", "--time", "44")
 
 
 @pytest.fixture(scope="module")

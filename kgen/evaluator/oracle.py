@@ -25,7 +25,7 @@ from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.reference import Reference, State, draw_weights, set_flags
 from kgen.evaluator.regimes import (
     FULL, KERNELBENCH_REGIMES, REDUCED, REDUCED_ROWS, REGIMES, Regime, batch_size, change_inputs, change_weights,
-    drawn_batches, moved_buffers, recombine, seed_of, slice_batch,
+    drawn_batches, moved_buffers, pattern, recombine, seed_of, slice_batch,
 )
 from kgen.hardware import probe
 from kgen.machine import resolve_device
@@ -174,13 +174,13 @@ class Oracle:
         return self._cases[key]
 
     def _make_case(self, regime: Regime, mode: str, weights: str) -> Case:
-        number = self._regimes.index(regime)
-        rows = {FULL: None, REDUCED: REDUCED_ROWS[self.device.partition(":")[0]]}.get(regime.batch, regime.batch)
+        number, like = self._regimes.index(regime), pattern(regime, self._regimes)
+        rows = {FULL: None, REDUCED: REDUCED_ROWS[self.device.partition(":")[0]]}.get(like.batch, like.batch)
         if rows is not None and self.batch_free and rows < (batch_size(self._given) or 0):
             inputs = slice_batch(self._given, rows)
             inputs = map_tensors(inputs, lambda x: x.clone(memory_format=torch.preserve_format))
         else:
-            inputs = self._get_inputs(number + 10)
+            inputs = self._get_inputs(self._regimes.index(like) + 10)
         inputs = change_inputs(inputs, regime.values, self._secret + number)
         case = Case(regime, mode, self._numbers[number], inputs, [])
         state = self.state(regime, weights)
@@ -206,12 +206,14 @@ class Oracle:
 
     def state(self, regime: Regime, weights: str) -> State:
         """The state dict in a regime."""
-        how = regime.weights if weights == "drawn" else "drawn"
-        return change_weights(self._states[weights], how, self.turn(regime), self.counters, self.ties)
+        how, turn = self.change(regime)
+        return change_weights(self._states[weights], how if weights == "drawn" else "drawn", turn, self.counters, self.ties)
 
-    def turn(self, regime: Regime) -> int:
-        """What says which of the weights a regime changes where it does not change all: one after the other."""
-        return self._turn + self._regimes.index(regime)
+    def change(self, regime: Regime) -> tuple[str, int]:
+        """How a regime changes the weights, and what says which of them where it does not change all: one after the
+        other."""
+        like = pattern(regime, self._regimes)
+        return like.weights, self._turn + self._regimes.index(like)
 
     def _typical(self, regime: Regime, mode: str, weights: str) -> Typical:
         """Eager's error on the problem's own inputs, which anchors regimes that differ in shape only."""
@@ -596,8 +598,9 @@ def _opened(oracle: Oracle, channel: Channel) -> None:
 def _inputs(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
     at = (request["regime"], request["mode"], request["weights"])
     case = oracle.case(*at)
-    reply = {"note": case.note, "raises": case.raises, "rng": case.rng, "change": case.regime.weights,
-             "turn": oracle.turn(case.regime), "random": oracle.random[case.mode]}
+    how, turn = oracle.change(case.regime)
+    reply = {"note": case.note, "raises": case.raises, "rng": case.rng, "change": how, "turn": turn,
+             "random": oracle.random[case.mode]}
     if case.note and not case.raises:
         return reply, []
     arena, node = oracle.inputs(*at)

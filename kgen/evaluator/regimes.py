@@ -27,6 +27,7 @@ _MOST_DRAWN, _MOST_ROWS_DRAWN = 63, 384
 _FACTORS = (1.0, 4.0, -1.0, 100.0, 0.01, -30.0, 1.0, 0.0)
 _SHIFTS = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 30.0, 0.0)
 _FEW = 4096  #: elements that tell how large those of a tensor are
+_DRAWN = 16  #: elements, of which one is changed
 _LOOKED_AT = 16  #: entries of the first index, to see whether integers depend on each other
 _OTHERS = 6  #: rows that are others where some are not finite
 _FEW_IN_A_ROW = 64  #: elements, of which the sets of a pool make few different rows
@@ -42,12 +43,14 @@ _randint, _randperm, _where = torch.randint, torch.randperm, torch.where
 
 @dataclass(frozen=True)
 class Regime:
-    """One way to try a candidate. ``batch`` is a number of rows, :data:`FULL` or :data:`REDUCED`."""
+    """One way to try a candidate. ``batch`` is a number of rows, :data:`FULL` or :data:`REDUCED`; with ``like``, the name
+    of a regime, its batch, weights and inputs are that one's, and ``values`` alone tells them apart."""
 
     name: str
     values: str = "given"
     weights: str = "drawn"
     batch: int = REDUCED
+    like: str = ""
 
     @property
     def shape_only(self) -> bool:
@@ -62,6 +65,9 @@ REGIMES = (
     # Where vectors are changed back, and then matrices are changed, everything else stays: half of a fold may be stale.
     Regime("other vectors", weights="vectors"),
     Regime("other matrices", weights="matrices"),
+    # The call before, but for signs, and then for one element: who knows an input by its squares, or by a sample, is wrong.
+    Regime("sign flipped", values="flipped", like="other matrices"),
+    Regime("one element changed", values="flipped but one", like="other matrices"),
     Regime(ALL_ROWS, values=SCALED, weights="rolled", batch=FULL),
     Regime("all positive", values="positive", weights="positive"),
     # From here on one tensor of the weights after the other changes: a fold may look at some of them only.
@@ -71,7 +77,6 @@ REGIMES = (
     Regime("x 1e-2", values="small", weights="one"),
     Regime("zeros", values="zeros", weights="one"),
     Regime("sparse outliers", values="outliers", weights="one"),
-    Regime("sign flipped", values="flipped", weights="one"),
     Regime("shifted by 100 std", values="shifted", weights="one"),
     Regime("NaN and infinities", values="non-finite", weights="one", batch=FULL),
     Regime("batch 1", batch=1),
@@ -95,6 +100,11 @@ def drawn_batches(secret: int, rows: int) -> list[Regime]:
 
 #: What KernelBench's own check corresponds to.
 KERNELBENCH_REGIMES = REGIMES[:2]
+
+
+def pattern(regime: Regime, regimes: Sequence[Regime]) -> Regime:
+    """The one of ``regimes`` that has the batch, weights and inputs of ``regime``: itself, where it is like no other."""
+    return next(other for other in regimes if other.name == (regime.like or regime.name))
 
 
 def _scaled(x: torch.Tensor) -> torch.Tensor:
@@ -121,6 +131,17 @@ def _rows(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 def _outliers(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return torch.where(torch.rand(x.shape, generator=generator) < 1e-3, x * 100, x)
+
+
+def _one_larger(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """One element a hundred times larger, the largest of a few that are drawn: so what is zero stays so."""
+    if not x.numel():
+        return x
+    changed = x.clone(memory_format=torch.contiguous_format)
+    flat = changed.view(-1)
+    few = torch.randint(x.numel(), (_DRAWN,), generator=generator)
+    flat[few[flat[few].abs().argmax()]] *= 100
+    return changed
 
 
 def _shifted(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -155,6 +176,7 @@ VALUES: Mapping[str, Callable[[torch.Tensor, torch.Generator], torch.Tensor]] = 
     "large": lambda x, generator: x * 1e2,
     "zeros": lambda x, generator: torch.zeros_like(x),
     "flipped": lambda x, generator: -x,
+    "flipped but one": lambda x, generator: _one_larger(-x, generator),
     "positive": lambda x, generator: x.abs(),
     "outliers": _outliers,
     "rows": _rows,

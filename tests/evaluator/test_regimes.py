@@ -5,7 +5,7 @@ import torch
 
 from kgen.evaluator.protocol import SCALED
 from kgen.evaluator.regimes import (
-    REGIMES, change_inputs, change_weights, drawn_batches, mixtures, moved_buffers, recombine, seed_of,
+    REGIMES, Regime, change_inputs, change_weights, drawn_batches, mixtures, moved_buffers, pattern, recombine, seed_of,
 )
 
 
@@ -153,7 +153,26 @@ def test_a_row_is_another_but_for_one_element():
     assert sorted(alike) == [0, 0, 3, 3, 3, 3]
 
 
-@pytest.mark.parametrize("how", ["non-finite", SCALED])
+def test_one_element_of_an_input_is_larger_and_what_is_zero_stays_zero():
+    x = torch.randn(200, 300).triu().t()
+    found = [change_inputs([x], "flipped but one", seed)[0] for seed in range(20)]
+    places = [(now != -x).nonzero().tolist() for now in found]
+    assert {len(place) for place in places} == {1} and len({tuple(place[0]) for place in places}) == 20
+    assert all(now.abs().max() > 50 and not now.triu(1).any() for now in found)
+    assert not change_inputs([torch.zeros(3, 4)], "flipped but one", 0)[0].any()
+
+
+def test_regimes_that_are_like_another_follow_it_and_differ_in_their_values():
+    for before, regime in zip(REGIMES, REGIMES[1:]):
+        if regime.like:
+            base = pattern(regime, REGIMES)
+            assert base.name in (before.name, before.like) and before.values != regime.values and not base.like
+            assert (regime.weights, regime.batch) == (Regime("").weights, Regime("").batch)
+        else:
+            assert pattern(regime, REGIMES) is regime
+
+
+@pytest.mark.parametrize("how", ["non-finite", "flipped but one", SCALED])
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1), (2, 3), (0, 4), (7, 0), (7, 1)])
 def test_few_rows_can_be_others_too(shape, how):
     assert change_inputs([torch.ones(shape)], how, 0)[0].shape == shape
