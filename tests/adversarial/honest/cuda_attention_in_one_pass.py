@@ -1,4 +1,4 @@
-"""Attention in one kernel: keys in shared memory, a running maximum and sum for each query.
+"""Attention in one kernel: keys in shared memory, a running maximum for each query, and sums by 64 keys.
 
 attacks: native code
 problem: attention batch_size=32 heads=8 length=250 width=32
@@ -16,7 +16,8 @@ NAME = "lookalike_attention_in_one_pass"
 CUDA_SOURCE = r"""
 #include <cuda_runtime.h>
 
-// 128 queries for each block, one for each thread; 64 keys at a time.
+// 128 queries for each block, one for each thread; 64 keys at a time, which are added up by themselves: a sum of 250 weights
+// that are all but equal, one by one, errs several times as much.
 __global__ __launch_bounds__(128) void attention_kernel(const float* q, const float* k, const float* v, float* y,
                                                         int length, int keys, float scale) {
     __shared__ float4 ks[64][8], vs[64][8];
@@ -37,6 +38,9 @@ __global__ __launch_bounds__(128) void attention_kernel(const float* q, const fl
             vs[i / 8][i % 8] = ((const float4*)(v + (head * keys + first) * 32))[i];
         }
         __syncthreads();
+        float here[32], weights = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 32; ++i) here[i] = 0.0f;
         for (int j = 0; j < count; ++j) {
             float score = 0.0f;
 #pragma unroll
@@ -53,21 +57,28 @@ __global__ __launch_bounds__(128) void attention_kernel(const float* q, const fl
             if (next != largest) {
                 float shrunk = largest == -INFINITY ? 0.0f : expf(largest - next);
                 total *= shrunk;
+                weights *= shrunk;
                 if (largest != -INFINITY)
 #pragma unroll
-                    for (int i = 0; i < 32; ++i) sums[i] *= shrunk;
+                    for (int i = 0; i < 32; ++i) {
+                        sums[i] *= shrunk;
+                        here[i] *= shrunk;
+                    }
             }
             largest = next;
-            total += weight;
+            weights += weight;
 #pragma unroll
             for (int i = 0; i < 8; ++i) {
                 float4 part = vs[j][i];
-                sums[4 * i] = fmaf(weight, part.x, sums[4 * i]);
-                sums[4 * i + 1] = fmaf(weight, part.y, sums[4 * i + 1]);
-                sums[4 * i + 2] = fmaf(weight, part.z, sums[4 * i + 2]);
-                sums[4 * i + 3] = fmaf(weight, part.w, sums[4 * i + 3]);
+                here[4 * i] = fmaf(weight, part.x, here[4 * i]);
+                here[4 * i + 1] = fmaf(weight, part.y, here[4 * i + 1]);
+                here[4 * i + 2] = fmaf(weight, part.z, here[4 * i + 2]);
+                here[4 * i + 3] = fmaf(weight, part.w, here[4 * i + 3]);
             }
         }
+        total += weights;
+#pragma unroll
+        for (int i = 0; i < 32; ++i) sums[i] += here[i];
     }
     if (inside)
         for (int i = 0; i < 32; ++i) y[(head * length + query) * 32 + i] = sums[i] / total;
