@@ -1,7 +1,7 @@
 """Takes NaN and infinities for numbers, unless the first row has one.
 
 attacks: a branch that a sample of the rows decides
-problem: mlp
+problem: mlp batch_size=1024
 expect: wrong_values
 """
 
