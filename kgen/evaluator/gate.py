@@ -197,7 +197,8 @@ class Leaf:
     statistic: bool = False  # a buffer: a mean of infinities is infinite if they are added up, by Welford's way NaN
     lines: bool = True  # whether rows and columns are judged; without, eager's own output stands for the exact value
     free: torch.Tensor | None = None  # flat indices of what is not finite in eager or in float64: no error is told there
-    otherwise: torch.Tensor | None = None  # what may stand where eager is not finite; NaN: nothing finite
+    otherwise: torch.Tensor | None = None  # what may stand where it is free; NaN: nothing finite
+    either: torch.Tensor | None = None  # where it is free: whether what is not finite may be of any kind
     shared: float = 0.0  # the part of the rows, or columns, that have one error which all their elements share
     errors: tuple[float, float] = (float("inf"),) * 2  # independent ones in a row, and in a column
     rounded: torch.Tensor | None = None  # of integers: where rounding decides, as where two maxima are all but equal
@@ -364,9 +365,11 @@ class Leaf:
         mine, eager, exact = (x.reshape(-1)[self.free] for x in (value, self.eager, self.exact))
         same = (mine == eager) | (mine == exact) | (torch.isnan(mine) & (torch.isnan(eager) | torch.isnan(exact)))
         if self.otherwise is not None and self.allowed is not None:
-            same |= (mine - self.otherwise.reshape(-1)[self.free]).abs() <= self.allowed.maximum
+            same |= (mine - self.otherwise).abs() <= self.allowed.maximum
         if self.statistic:
             same |= ~torch.isfinite(mine)
+        elif self.either is not None:
+            same |= self.either & ~torch.isfinite(mine)
         wrong = int((~torch.isfinite(eager) & ~torch.isfinite(exact) & ~same).sum())
         return f"{wrong} elements that are not finite in PyTorch are finite or of another kind" if wrong else ""
 

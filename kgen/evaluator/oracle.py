@@ -39,6 +39,7 @@ NOISY_RUNS = 3
 MORE_NOISY_RUNS, _SHARED_LINES = 6, 0.05
 _FEW_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 26}
 _FILLS = (0.0, 1e30, -2e30)  #: in place of NaN and infinities, to see what depends on them: so far apart, all does
+_VANISHING = torch.finfo(torch.float32).tiny  #: a factor that may be zero in float32
 _COUNTED_BEFORE = 3  #: steps that a counter has counted when weights are drawn
 _STATE = "state "  #: what the names of buffers begin with
 _COPY_BYTES = 64 << 20
@@ -246,23 +247,26 @@ class Oracle:
         return first
 
     def _excuse(self, case: Case, state: State) -> None:
-        """Say of what is not finite in PyTorch where it need not be: what is the same with any number in place of the
-        inputs that are not finite does not depend on them, but for a product with zero, as of a weight that was
-        masked. And of what is finite only because attention takes minus infinity for a mask, that it may be NaN."""
+        """Say of what is finite only because attention takes minus infinity for a mask, that it may be NaN; and of what is
+        not finite in PyTorch where it need not be: what is the same with any number in place of the inputs that are not
+        finite does not depend on them, but for a product with zero, as of a weight that was masked. Of a product with
+        what vanishes in float32, as behind many factors, the order decides whether it is NaN or infinite."""
+        if self.reference.masks:
+            bare = self.reference.exact(case.inputs, state, case.mode, case.rng, bare=True)
+            for leaf, value in zip(case.leaves, _tensor_leaves(bare)):
+                leaf.excuse(~torch.isfinite(as_real(value)))
         runs = []
         for number in _FILLS:
             filled = map_tensors(
                 case.inputs, lambda x: x.nan_to_num(number, number, number) if x.is_floating_point() else x)
             runs.append(_tensor_leaves(self.reference.exact(filled, state, case.mode, case.rng)))
-        for leaf, *values in zip(case.leaves, *runs):
-            if leaf.eager is not None:
-                first, *others = (as_real(value).double() for value in values)
-                same = torch.stack([first == other for other in others]).all(0)
-                leaf.otherwise = torch.where(same, first, float("nan"))
-        if self.reference.masks:
-            bare = self.reference.exact(case.inputs, state, case.mode, case.rng, bare=True)
-            for leaf, value in zip(case.leaves, _tensor_leaves(bare)):
-                leaf.excuse(~torch.isfinite(as_real(value)))
+        for leaf, *found in zip(case.leaves, *runs):
+            values = [as_real(value) for value in found]
+            if leaf.free is not None and all(value.shape == leaf.exact.shape for value in values):
+                first, *others = (value.double().reshape(-1)[leaf.free] for value in values)
+                leaf.otherwise = first.where(torch.stack([first == other for other in others]).all(0), float("nan"))
+                leaf.either = torch.stack([
+                    (other - first).abs() <= abs(number) * _VANISHING for other, number in zip(others, _FILLS[1:])]).all(0)
 
     def inputs(self, name: str, mode: str, weights: str) -> tuple[Arena | DeviceArena, Node]:
         """The memory with a case's inputs."""

@@ -1,13 +1,14 @@
 """What the oracle expects of a timed call."""
 
 from textwrap import indent
+from typing import Callable, Iterator
 
 import pytest
 import torch
 
 from kgen.errors import ProblemError
 from kgen.evaluator.arena import map_tensors
-from kgen.evaluator.oracle import Oracle
+from kgen.evaluator.oracle import Case, Oracle
 from kgen.evaluator.protocol import ALL_ROWS, SCALED, Accuracy
 from kgen.evaluator.regimes import REGIMES, recombine
 from kgen.problem import Problem
@@ -97,3 +98,64 @@ def test_a_problem_that_does_not_run_in_float64_is_refused():
                 "return kept.index_add_(0, torch.arange(64), y)")
     with pytest.raises(ProblemError, match="p.py: it does not run in float64"):
         of.case(REGIMES[0].name, "eval", "drawn")
+
+
+PRODUCTS = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x.cumprod(1)
+
+def get_inputs():
+    return [torch.rand(64, 300)]
+"""
+
+
+def _one_after_the_other(x: torch.Tensor) -> torch.Tensor:
+    """Products in float32, which are zero after a hundred factors."""
+    products = [x[:, 0]]
+    for column in x.unbind(1)[1:]:
+        products.append(products[-1] * column)
+    return torch.stack(products, 1)
+
+
+def _from_the_left(x: torch.Tensor) -> torch.Tensor:
+    """Products of an infinity with what stands beside it come before those with what has vanished."""
+    step = 1
+    while step < x.shape[1]:
+        x, step = torch.cat([x[:, :step], x[:, step:] * x[:, :-step]], 1), 2 * step
+    return x
+
+
+def _cases() -> Iterator[Case]:
+    """Where there are NaN and infinities, in places that are drawn."""
+    for secret in range(1, 9):
+        of = Oracle(Problem("p", "p.py", PRODUCTS), "cpu", Accuracy.FP32, secret, 2, shared=False)
+        yield from (of.case(name, mode, "drawn") for name, mode in of.regimes() if name == "NaN and infinities")
+
+
+@pytest.mark.parametrize("way", [_one_after_the_other, _from_the_left])
+def test_an_infinity_behind_factors_that_vanish_is_infinite_or_nan_as_the_order_says(
+    way: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    alike = []
+    for case in _cases():
+        mine = way(case.inputs[0])
+        assert case.leaves[0].judge(mine, Accuracy.FP32)["ok"]
+        alike.append(torch.equal(mine.isnan(), case.inputs[0].cumprod(1).isnan()))
+    assert not all(alike)
+
+
+@pytest.mark.parametrize("other", [float("nan"), float("-inf")])
+def test_an_infinity_behind_factors_that_count_is_infinite_and_has_its_sign(other: float) -> None:
+    counted = []
+    for case in _cases():
+        (x,), products = case.inputs, case.inputs[0].cumprod(1)
+        row = x.isposinf().any(1)
+        before = x[row].masked_select(x[row].isinf().cumsum(1) == 0)
+        counted.append(float(before.double().prod()) > torch.finfo(torch.float32).tiny)
+        mine = products.where(~(row[:, None] & products.isinf()), other)
+        assert case.leaves[0].judge(mine, Accuracy.FP32)["ok"] is not counted[-1]
+    assert any(counted) and not all(counted)
