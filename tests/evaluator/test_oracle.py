@@ -1,4 +1,4 @@
-"""What the oracle expects of a timed call."""
+"""What the oracle expects: of timed calls, and where there are NaN and infinities."""
 
 from textwrap import indent
 from typing import Callable, Iterator
