@@ -24,7 +24,7 @@ from kgen.evaluator.gate import Leaf, Typical, as_real
 from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.reference import Reference, State, draw_weights, set_flags
 from kgen.evaluator.regimes import (
-    FULL, KERNELBENCH_REGIMES, REDUCED, REDUCED_ROWS, REGIMES, Regime, batch_size, change_inputs, change_weights,
+    FULL, KERNELBENCH_REGIMES, REDUCED, REDUCED_ROWS, REGIMES, STEPS, Regime, batch_size, change_inputs, change_weights,
     drawn_batches, moved_buffers, pattern, recombine, seed_of, slice_batch,
 )
 from kgen.hardware import probe
@@ -91,7 +91,7 @@ class Oracle:
             *REGIMES, *drawn_batches(secret, rows or 0))
         generator = random.Random(f"what a worker may know {secret}")
         self._numbers = [generator.getrandbits(48) for _ in self._regimes]  # seeds, as large as those of timed calls
-        self._turn = generator.getrandbits(40)
+        self._turn = generator.getrandbits(40) * STEPS
         self._cases: dict[tuple[str, str, str], Case] = {}
         self._arenas: dict[tuple[str, str, str], tuple[Arena | DeviceArena, Node]] = {}
         self._known_typical: dict[tuple[str, str, str], Typical] = {}
@@ -211,10 +211,10 @@ class Oracle:
         return change_weights(self._states[weights], how if weights == "drawn" else "drawn", turn, self.counters, self.ties)
 
     def change(self, regime: Regime) -> tuple[str, int]:
-        """How a regime changes the weights, and what says which of them where it does not change all: one after the
-        other."""
+        """How a regime changes the weights, and the number by which :func:`change_weights` does."""
         like = pattern(regime, self._regimes)
-        return like.weights, self._turn + self._regimes.index(like)
+        before = self._regimes[: self._regimes.index(like)]
+        return like.weights, self._turn + sum(other.weights == like.weights for other in before)
 
     def _typical(self, regime: Regime, mode: str, weights: str) -> Typical:
         """Eager's error on the problem's own inputs, which anchors regimes that differ in shape only."""

@@ -54,7 +54,7 @@ class Regime:
 
     @property
     def shape_only(self) -> bool:
-        """Whether only the batch differs from what the problem gives."""
+        """Whether the inputs differ in the batch alone from what the problem gives."""
         return self.batch > 0
 
 
@@ -70,7 +70,8 @@ REGIMES = (
     Regime("one element changed", values="flipped but one", like="other matrices"),
     Regime(ALL_ROWS, values=SCALED, weights="rolled", batch=FULL),
     Regime("all positive", values="positive", weights="positive"),
-    # From here on one tensor of the weights after the other changes: a fold may look at some of them only.
+    # From here on one tensor of the weights after the other changes, first in one element: a fold may look at some of them
+    # only, or at all of one and at a few elements of another.
     Regime("x 4", values="fourfold", weights="one"),
     Regime("x 1e2", values="large", weights="one"),
     Regime("rows of different size", values="rows", weights="one"),
@@ -79,10 +80,10 @@ REGIMES = (
     Regime("sparse outliers", values="outliers", weights="one"),
     Regime("shifted by 100 std", values="shifted", weights="one"),
     Regime("NaN and infinities", values="non-finite", weights="one", batch=FULL),
-    Regime("batch 1", batch=1),
-    Regime("batch 7", batch=7),
-    Regime("batch 63", batch=63),
-    Regime("batch 65", batch=65),
+    Regime("batch 1", weights="one", batch=1),
+    Regime("batch 7", weights="one", batch=7),
+    Regime("batch 63", weights="one", batch=63),
+    Regime("batch 65", weights="one", batch=65),
 )
 
 
@@ -95,8 +96,12 @@ def drawn_batches(secret: int, rows: int) -> list[Regime]:
         range(2, small, 4), range(4, small, 8), range(8, small, 16),
         [n for n in range(2 * large // 3, large) if n % 8 in (3, 5)],
     )
-    return [Regime(f"batch {n}, drawn", batch=n) for n in (generator.choice(given) for given in choices if given)]
+    drawn = [generator.choice(given) for given in choices if given]
+    return [Regime(f"batch {n}, drawn", weights="one", batch=n) for n in drawn]
 
+
+#: More than there are regimes in which one tensor of the weights after the other changes.
+STEPS = 1 << 8
 
 #: What KernelBench's own check corresponds to.
 KERNELBENCH_REGIMES = REGIMES[:2]
@@ -190,28 +195,37 @@ def _rolled(x: torch.Tensor) -> torch.Tensor:
     return torch.roll(x, 1, 0) if x.ndim and x.shape[0] > 1 else x * 1.25
 
 
-def _one_changed(x: torch.Tensor, generator: random.Random) -> torch.Tensor:
-    """One element, which is drawn, larger by itself, or by the largest of a few in the middle if that is more: who looks
-    at some elements, to see whether others changed, sees nothing. (They are looked at on the CPU: a reduction on a GPU
-    would load kernels, which takes a process some 30 ms.)"""
-    if not x.numel():
+def _changed(x: torch.Tensor, generator: random.Random, count: int = 1) -> torch.Tensor:
+    """Some elements, which are drawn, larger by one and a half times themselves, or the largest of a few in the middle if
+    that is more: who looks at some elements, to see whether others changed, sees nothing, and none becomes zero that was
+    not. (They are looked at on the CPU: a reduction on a GPU would load kernels, which takes a process some 30 ms.)"""
+    if not x.numel() or not count:
         return x
     changed = x.clone(memory_format=torch.contiguous_format)
-    flat, middle, place = changed.view(-1), x.numel() // 2, generator.randrange(x.numel())
+    flat, middle = changed.view(-1), x.numel() // 2
     few = flat[max(0, middle - _FEW // 2) : middle + _FEW // 2].cpu()
     most = few.abs().max() if bool(few.any()) else flat.abs().max().cpu()
-    old = flat[place : place + 1].cpu()
-    flat[place : place + 1].copy_(old + torch.maximum(most, old.abs()))
+    for place in {generator.randrange(x.numel()) for _ in range(count)}:
+        old = flat[place : place + 1].cpu()
+        flat[place : place + 1].copy_(old + 1.5 * torch.maximum(most, old.abs()))
     return changed
 
 
-#: What each regime does to a floating tensor of the state dict; the worker does the same to its copy.
+def _changed_again(x: torch.Tensor, times: int, generator: random.Random) -> torch.Tensor:
+    """``x`` when it has changed some times: a vector in one element more each time, since who looks at a few of them may
+    well see one; all else in one element more and as a whole by turns, since an element may never be used."""
+    if x.ndim == 1:
+        return _changed(x, generator, times)
+    return _changed(_rolled(x) if times % 4 >= 2 else x, generator, (times + 1) // 2)
+
+
+#: What each regime does to a floating tensor of the state dict; the worker does the same to its copy. Beside these there
+#: is ``one``, of one tensor after the other.
 WEIGHTS: Mapping[str, Callable[[torch.Tensor, random.Random], torch.Tensor]] = {
     "drawn": lambda x, generator: x,
     "rolled": lambda x, generator: _rolled(x),
-    "one": lambda x, generator: _rolled(x),
-    "matrices": lambda x, generator: _one_changed(x, generator) if x.ndim > 1 else x,
-    "vectors": lambda x, generator: x if x.ndim > 1 else _one_changed(x, generator),
+    "matrices": lambda x, generator: _changed(x, generator) if x.ndim > 1 else x,
+    "vectors": lambda x, generator: x if x.ndim > 1 else _changed(x, generator),
     "positive": lambda x, generator: x.abs(),
 }
 
@@ -220,15 +234,19 @@ def change_weights(
     state: Mapping[str, torch.Tensor], how: str, number: int = 0, counters: Collection[str] = (),
     ties: Mapping[str, str] = _NONE,
 ) -> dict[str, torch.Tensor]:
-    """``state`` with :data:`WEIGHTS`' entry ``how`` applied to its floating tensors, or for ``one`` to some of them: from
-    one ``number`` to the next, which also says which elements are changed, one of them after the other changes, and all
-    else stays. Where all are rolled, ``counters`` have counted more. ``ties`` has names of parameters that have another
-    name, with that one."""
-    change, generator = WEIGHTS[how], _Random(number)
+    """``state`` with :data:`WEIGHTS`' entry ``how`` applied to its floating tensors; or, for ``one``, with one of them
+    after the other changed again, and all else as it was: ``number`` is a secret, which says in what order and which
+    elements, times :data:`STEPS`, and how many changed. Where all are rolled, ``counters`` have counted more. ``ties``
+    has names of parameters that have another name, with that one."""
     chosen = sorted(name for name, value in state.items() if value.is_floating_point() and name not in ties)
     if how == "one":
-        chosen = [name for index, name in enumerate(chosen) if (number - index) // len(chosen) % 2]
-    changed = {name: change(state[name], generator) for name in chosen}
+        secret, step = divmod(number, STEPS)
+        _Random(secret).shuffle(chosen)
+        times = {name: (step - 1 - place) // len(chosen) + 1 for place, name in enumerate(chosen)}
+        changed = {name: _changed_again(state[name], n, _Random(f"{secret} {name}")) for name, n in times.items()}
+    else:
+        change, generator = WEIGHTS[how], _Random(number)
+        changed = {name: change(state[name], generator) for name in chosen}
     if how == "rolled":
         changed |= {name: state[name] + _COUNTED for name in counters if name in state}
     found = {name: changed.get(name, value) for name, value in state.items()}

@@ -5,7 +5,7 @@ import torch
 
 from kgen.evaluator.protocol import SCALED
 from kgen.evaluator.regimes import (
-    REGIMES, Regime, change_inputs, change_weights, drawn_batches, mixtures, moved_buffers, pattern, recombine, seed_of,
+    REGIMES, STEPS, Regime, change_inputs, change_weights, drawn_batches, mixtures, moved_buffers, pattern, recombine, seed_of,
 )
 
 
@@ -179,12 +179,34 @@ def test_few_rows_can_be_others_too(shape, how):
 
 
 def test_one_tensor_after_the_other_is_another():
-    state = {"a": torch.randn(3, 2), "count": torch.tensor(3), "b": torch.randn(4), "c": torch.randn(())}
-    turns = [change_weights(state, "one", turn) for turn in range(100, 107)]
-    changed = [[name for name, x in now.items() if not torch.equal(x, before[name])] for before, now in zip(turns, turns[1:])]
-    assert sorted(sum(changed[:3], [])) == ["a", "b", "c"] and changed[3:] == changed[:3]
-    assert all(map(torch.equal, turns[6].values(), turns[0].values()))
+    state = {"matrix": torch.randn(30, 20), "count": torch.tensor(3), "vector": torch.randn(300), "number": torch.randn(())}
+    steps = [change_weights(state, "one", 7 * STEPS + step) for step in range(13)]
+    changed = [{name: int((x != before[name]).sum()) for name, x in now.items() if not torch.equal(x, before[name])}
+               for before, now in zip(steps, steps[1:])]
+    assert all(map(torch.equal, steps[0].values(), state.values())) and max(map(len, changed)) == 1
+    order = [next(iter(found)) for found in changed[:3]]
+    assert {name: [found.get(name, 0) for found in changed[place::3]] for place, name in enumerate(order)} == {
+        "matrix": [1, 600, 1, 600], "vector": [1, 1, 1, 1], "number": [1, 1, 0, 1]}
+
+
+def test_no_two_evaluators_change_the_same_tensor_and_element_first():
+    state = {"a": torch.randn(30), "b": torch.randn(30), "c": torch.randn(30)}
+    first = set()
+    for secret in range(50):
+        now = change_weights(state, "one", secret * STEPS + 1)
+        first |= {(name, int((x != state[name]).nonzero())) for name, x in now.items() if not torch.equal(x, state[name])}
+    assert len(first) > 30 and {name for name, _ in first} == {"a", "b", "c"}
+
+
+def test_without_floating_weights_nothing_changes():
     assert all(map(torch.equal, change_weights({"count": torch.tensor(3)}, "one", 5).values(), [torch.tensor(3)]))
+
+
+def test_every_batch_that_is_tried_has_weights_of_its_own():
+    regimes = [*REGIMES, *drawn_batches(0, 512)]
+    found = [regime for regime in regimes if regime.weights == "one"]
+    assert {regime.name for regime in regimes if regime.shape_only} <= {regime.name for regime in found}
+    assert len(found) < STEPS
 
 
 def test_counters_have_counted_more_where_all_weights_are_others():

@@ -114,8 +114,8 @@ def test_the_watch_knows_every_operator_that_the_harness_calls_around_a_timed_ca
         prepared(subject)
         for key, values in enumerate(("given", SCALED)):
             call(subject, key, values)[1]()
-        for change in WEIGHTS:
-            subject._set_weights(change)
+        for change in (*WEIGHTS, "one"):
+            subject._set_weights(change, 1)
     assert operators.seen <= set(_OPERATORS), operators.seen - set(_OPERATORS)
 
 
