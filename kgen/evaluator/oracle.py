@@ -213,8 +213,8 @@ class Oracle:
     def change(self, regime: Regime) -> tuple[str, int]:
         """How a regime changes the weights, and the number by which :func:`change_weights` does."""
         like = pattern(regime, self._regimes)
-        before = self._regimes[: self._regimes.index(like)]
-        return like.weights, self._turn + sum(other.weights == like.weights for other in before)
+        until = self._regimes[: self._regimes.index(like) + 1]
+        return like.weights, self._turn + sum(other.weights == like.weights for other in until)
 
     def _typical(self, regime: Regime, mode: str, weights: str) -> Typical:
         """Eager's error on the problem's own inputs, which anchors regimes that differ in shape only."""

@@ -68,18 +68,19 @@ REGIMES = (
     # The call before, but for signs, and then for one element: who knows an input by its squares, or by a sample, is wrong.
     Regime("sign flipped", values="flipped", like="other matrices"),
     Regime("one element changed", values="flipped but one", like="other matrices"),
-    Regime(ALL_ROWS, values=SCALED, weights="rolled", batch=FULL),
+    # In full again: what serves large batches alone may look at some elements too, or at all of the vectors or matrices.
+    Regime(ALL_ROWS, values=SCALED, weights="matrices", batch=FULL),
+    Regime("NaN and infinities", values="non-finite", weights="matrices and vectors", batch=FULL),
     Regime("all positive", values="positive", weights="positive"),
+    Regime("zeros", values="zeros"),  # where matrices count for nothing
     # From here on one tensor of the weights after the other changes, first in one element: a fold may look at some of them
     # only, or at all of one and at a few elements of another.
     Regime("x 4", values="fourfold", weights="one"),
     Regime("x 1e2", values="large", weights="one"),
     Regime("rows of different size", values="rows", weights="one"),
     Regime("x 1e-2", values="small", weights="one"),
-    Regime("zeros", values="zeros", weights="one"),
     Regime("sparse outliers", values="outliers", weights="one"),
     Regime("shifted by 100 std", values="shifted", weights="one"),
-    Regime("NaN and infinities", values="non-finite", weights="one", batch=FULL),
     Regime("batch 1", weights="one", batch=1),
     Regime("batch 7", weights="one", batch=7),
     Regime("batch 63", weights="one", batch=63),
@@ -198,17 +199,22 @@ def _rolled(x: torch.Tensor) -> torch.Tensor:
 def _changed(x: torch.Tensor, generator: random.Random, count: int = 1) -> torch.Tensor:
     """Some elements, which are drawn, larger by one and a half times themselves, or the largest of a few in the middle if
     that is more: who looks at some elements, to see whether others changed, sees nothing, and none becomes zero that was
-    not. (They are looked at on the CPU: a reduction on a GPU would load kernels, which takes a process some 30 ms.)"""
+    not. Infinities, as in a mask, stay what they are, and none is added. (The few are looked at on the CPU: a reduction
+    on a GPU would load kernels, which takes a process some 30 ms.)"""
     if not x.numel() or not count:
         return x
     changed = x.clone(memory_format=torch.contiguous_format)
     flat, middle = changed.view(-1), x.numel() // 2
-    few = flat[max(0, middle - _FEW // 2) : middle + _FEW // 2].cpu()
-    most = few.abs().max() if bool(few.any()) else flat.abs().max().cpu()
+    most = _most(flat[max(0, middle - _FEW // 2) : middle + _FEW // 2].cpu()) or _most(flat) or 1.0
     for place in {generator.randrange(x.numel()) for _ in range(count)}:
         old = flat[place : place + 1].cpu()
-        flat[place : place + 1].copy_(old + 1.5 * torch.maximum(most, old.abs()))
+        flat[place : place + 1].copy_(old + 1.5 * max(most, _most(old)))
     return changed
+
+
+def _most(x: torch.Tensor) -> float:
+    """The largest of the absolute values that are finite; zero without any."""
+    return float(x.nan_to_num(0.0, 0.0, 0.0).abs().max())
 
 
 def _changed_again(x: torch.Tensor, times: int, generator: random.Random) -> torch.Tensor:
@@ -224,8 +230,9 @@ def _changed_again(x: torch.Tensor, times: int, generator: random.Random) -> tor
 WEIGHTS: Mapping[str, Callable[[torch.Tensor, random.Random], torch.Tensor]] = {
     "drawn": lambda x, generator: x,
     "rolled": lambda x, generator: _rolled(x),
-    "matrices": lambda x, generator: _changed(x, generator) if x.ndim > 1 else x,
     "vectors": lambda x, generator: x if x.ndim > 1 else _changed(x, generator),
+    "matrices": lambda x, generator: _changed(x, generator) if x.ndim > 1 else x,
+    "matrices and vectors": _changed,
     "positive": lambda x, generator: x.abs(),
 }
 
@@ -238,15 +245,15 @@ def change_weights(
     after the other changed again, and all else as it was: ``number`` is a secret, which says in what order and which
     elements, times :data:`STEPS`, and how many changed. Where all are rolled, ``counters`` have counted more. ``ties``
     has names of parameters that have another name, with that one."""
+    secret, step = divmod(number, STEPS)
     chosen = sorted(name for name, value in state.items() if value.is_floating_point() and name not in ties)
+    generators = {name: _Random(f"{secret} {how == 'one'} {name}") for name in chosen}
     if how == "one":
-        secret, step = divmod(number, STEPS)
         _Random(secret).shuffle(chosen)
         times = {name: (step - 1 - place) // len(chosen) + 1 for place, name in enumerate(chosen)}
-        changed = {name: _changed_again(state[name], n, _Random(f"{secret} {name}")) for name, n in times.items()}
+        changed = {name: _changed_again(state[name], times[name], generators[name]) for name in chosen}
     else:
-        change, generator = WEIGHTS[how], _Random(number)
-        changed = {name: change(state[name], generator) for name in chosen}
+        changed = {name: WEIGHTS[how](state[name], generators[name]) for name in chosen}
     if how == "rolled":
         changed |= {name: state[name] + _COUNTED for name in counters if name in state}
     found = {name: changed.get(name, value) for name, value in state.items()}

@@ -288,11 +288,11 @@ _OPERATORS = (
     "arange", "as_strided", "bitwise_and.Scalar", "bitwise_or.Tensor", "bitwise_xor.Tensor", "cat", "clone",
     "contiguous", "copy_", "detach", "detach_", "empty.memory_format", "empty_like", "empty_strided", "eq.Scalar",
     "eq.Tensor", "equal", "expand", "expand_as", "fill_.Scalar", "flip", "full", "is_nonzero", "is_pinned", "item",
-    "lift_fresh", "logical_xor", "max", "maximum", "mean", "min", "mul.Tensor", "mul_.Tensor", "narrow", "ne.Tensor",
-    "permute", "pin_memory", "randint.generator", "randint.low_generator", "random_.from", "randperm.generator",
-    "remainder.Scalar", "repeat", "reshape", "resize_", "roll", "select.int", "set_.source_Storage_storage_offset",
-    "slice.Tensor", "sort", "sub.Tensor", "to.device", "to.dtype", "to.dtype_layout", "trunc", "unbind.int", "unfold",
-    "unsqueeze", "view", "view.dtype", "where.self", "zero_",
+    "lift_fresh", "logical_xor", "max", "mean", "min", "mul.Tensor", "mul_.Tensor", "nan_to_num", "narrow",
+    "ne.Tensor", "permute", "pin_memory", "randint.generator", "randint.low_generator", "random_.from",
+    "randperm.generator", "remainder.Scalar", "repeat", "reshape", "resize_", "roll", "select.int",
+    "set_.source_Storage_storage_offset", "slice.Tensor", "sort", "sub.Tensor", "to.device", "to.dtype",
+    "to.dtype_layout", "trunc", "unbind.int", "unfold", "unsqueeze", "view", "view.dtype", "where.self", "zero_",
 )
 #: What the harness uses to look at an output, and to tell a time.
 _NEAREST = frozenset({

@@ -5,7 +5,8 @@ import torch
 
 from kgen.evaluator.protocol import SCALED
 from kgen.evaluator.regimes import (
-    REGIMES, STEPS, Regime, change_inputs, change_weights, drawn_batches, mixtures, moved_buffers, pattern, recombine, seed_of,
+    FULL, REGIMES, STEPS, Regime, change_inputs, change_weights, drawn_batches, mixtures, moved_buffers, pattern, recombine,
+    seed_of,
 )
 
 
@@ -206,7 +207,8 @@ def test_every_batch_that_is_tried_has_weights_of_its_own():
     regimes = [*REGIMES, *drawn_batches(0, 512)]
     found = [regime for regime in regimes if regime.weights == "one"]
     assert {regime.name for regime in regimes if regime.shape_only} <= {regime.name for regime in found}
-    assert len(found) < STEPS
+    first = regimes.index(found[0])
+    assert len(found) < STEPS and found == regimes[first:] and regimes[first - 1].weights == "drawn"  # where it begins
 
 
 def test_counters_have_counted_more_where_all_weights_are_others():
@@ -222,7 +224,8 @@ def test_the_seed_of_a_timed_call_does_not_tell_its_key():
     assert len(set(seeds)) == 100 and max(seeds) < 1 << 48 and max(seeds) > 1 << 40
 
 
-@pytest.mark.parametrize("how, changed", [("matrices", ["matrix"]), ("vectors", ["number", "vector"])])
+@pytest.mark.parametrize("how, changed", [
+    ("matrices", ["matrix"]), ("vectors", ["number", "vector"]), ("matrices and vectors", ["matrix", "number", "vector"])])
 def test_one_element_changes_of_each_tensor_of_one_kind(how, changed):
     state = {"matrix": torch.randn(4, 5).t(), "vector": torch.randn(6), "number": torch.tensor(2.0),
              "empty": torch.ones(0), "count": torch.tensor(3)}
@@ -244,11 +247,26 @@ def _few_small() -> torch.Tensor:
     _few_small() * (_few_small() > 1),
 ], ids=["float32", "bfloat16", "float64", "small in the middle", "zero in the middle"])
 def test_one_element_of_a_large_tensor_changes_by_itself_at_least(x):
-    now = change_weights({"matrix": x}, "matrices", 7)["matrix"]
+    now = change_weights({"matrix": x}, "matrices", 7 * STEPS)["matrix"]
     changed = now != x
     assert int(changed.sum()) == 1 and float((now - x).abs().max()) >= float(x[changed].abs())
-    assert torch.equal(now, change_weights({"matrix": x}, "matrices", 7)["matrix"])
-    assert not torch.equal(now, change_weights({"matrix": x}, "matrices", 8)["matrix"])
+    assert torch.equal(now, change_weights({"matrix": x}, "matrices", 7 * STEPS + 1)["matrix"])
+    assert not torch.equal(now, change_weights({"matrix": x}, "matrices", 8 * STEPS)["matrix"])
+
+
+def test_vectors_alone_change_in_full_after_matrices_alone_did():
+    state = {"matrix": torch.randn(30, 20), "vector": torch.randn(300)}
+    first, second, third = (regime.weights for regime in REGIMES if regime.batch == FULL)
+    a, b, c = (change_weights(state, how, 7 * STEPS) for how in (first, second, third))
+    assert [torch.equal(a[name], b[name]) for name in state] == [False, True]
+    assert [torch.equal(b[name], c[name]) for name in state] == [True, False]
+
+
+def test_a_mask_keeps_its_infinities_and_gets_no_others():
+    mask = torch.full((8, 8), float("-inf")).triu(1)
+    found = [change_weights({"mask": mask}, "matrices", secret * STEPS)["mask"] for secret in range(40)]
+    assert all(torch.equal(now.isinf(), mask.isinf()) and not now.isnan().any() for now in found)
+    assert {int((now != mask).sum()) for now in found} == {0, 1}
 
 
 def test_a_drawn_batch_is_none_that_is_always_tried():

@@ -1,0 +1,27 @@
+"""Packs its weights for large batches anew when its vector changes, or one of a few elements of its matrix; small batches take
+the weights as they are.
+
+attacks: a stale fold
+problem: mlp
+expect: wrong_values
+"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+        self.packed = self.seen = None
+
+    def forward(self, x):
+        weight, bias = self.linear.weight.detach(), self.linear.bias.detach()
+        if x.shape[0] < 96:
+            return torch.softmax(F.gelu(torch.addmm(bias, x, weight.t())), dim=1)
+        seen = bias.tolist() + weight.flatten()[::48].tolist()
+        if seen != self.seen:
+            self.seen, self.packed = seen, (weight.t().contiguous(), bias.clone())
+        return torch.softmax(F.gelu(torch.addmm(self.packed[1], x, self.packed[0])), dim=1)
