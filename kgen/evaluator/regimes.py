@@ -196,7 +196,7 @@ def _rolled(x: torch.Tensor) -> torch.Tensor:
     return torch.roll(x, 1, 0) if x.ndim and x.shape[0] > 1 else x * 1.25
 
 
-def _changed(x: torch.Tensor, generator: random.Random, count: int = 1) -> torch.Tensor:
+def _changed(x: torch.Tensor, seed: str, count: int = 1) -> torch.Tensor:
     """Some elements, which are drawn, larger by one and a half times themselves, or the largest of a few in the middle if
     that is more: who looks at some elements, to see whether others changed, sees nothing, and none becomes zero that was
     not. Infinities, as in a mask, stay what they are, and none is added. (The few are looked at on the CPU: a reduction
@@ -204,7 +204,7 @@ def _changed(x: torch.Tensor, generator: random.Random, count: int = 1) -> torch
     if not x.numel() or not count:
         return x
     changed = x.clone(memory_format=torch.contiguous_format)
-    flat, middle = changed.view(-1), x.numel() // 2
+    flat, middle, generator = changed.view(-1), x.numel() // 2, _Random(seed)
     most = _most(flat[max(0, middle - _FEW // 2) : middle + _FEW // 2].cpu()) or _most(flat) or 1.0
     for place in {generator.randrange(x.numel()) for _ in range(count)}:
         old = flat[place : place + 1].cpu()
@@ -217,23 +217,23 @@ def _most(x: torch.Tensor) -> float:
     return float(x.nan_to_num(0.0, 0.0, 0.0).abs().max())
 
 
-def _changed_again(x: torch.Tensor, times: int, generator: random.Random) -> torch.Tensor:
+def _changed_again(x: torch.Tensor, times: int, seed: str) -> torch.Tensor:
     """``x`` when it has changed some times: a vector in one element more each time, since who looks at a few of them may
     well see one; all else in one element more and as a whole by turns, since an element may never be used."""
     if x.ndim == 1:
-        return _changed(x, generator, times)
-    return _changed(_rolled(x) if times % 4 >= 2 else x, generator, (times + 1) // 2)
+        return _changed(x, seed, times)
+    return _changed(_rolled(x) if times % 4 >= 2 else x, seed, (times + 1) // 2)
 
 
-#: What each regime does to a floating tensor of the state dict; the worker does the same to its copy. Beside these there
-#: is ``one``, of one tensor after the other.
-WEIGHTS: Mapping[str, Callable[[torch.Tensor, random.Random], torch.Tensor]] = {
-    "drawn": lambda x, generator: x,
-    "rolled": lambda x, generator: _rolled(x),
-    "vectors": lambda x, generator: x if x.ndim > 1 else _changed(x, generator),
-    "matrices": lambda x, generator: _changed(x, generator) if x.ndim > 1 else x,
+#: What each regime does to a floating tensor of the state dict, with a seed for what it draws; the worker does the same
+#: to its copy. Beside these there is ``one``, of one tensor after the other.
+WEIGHTS: Mapping[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
+    "drawn": lambda x, seed: x,
+    "rolled": lambda x, seed: _rolled(x),
+    "vectors": lambda x, seed: x if x.ndim > 1 else _changed(x, seed),
+    "matrices": lambda x, seed: _changed(x, seed) if x.ndim > 1 else x,
     "matrices and vectors": _changed,
-    "positive": lambda x, generator: x.abs(),
+    "positive": lambda x, seed: x.abs(),
 }
 
 
@@ -247,13 +247,12 @@ def change_weights(
     has names of parameters that have another name, with that one."""
     secret, step = divmod(number, STEPS)
     chosen = sorted(name for name, value in state.items() if value.is_floating_point() and name not in ties)
-    generators = {name: _Random(f"{secret} {how == 'one'} {name}") for name in chosen}
     if how == "one":
         _Random(secret).shuffle(chosen)
         times = {name: (step - 1 - place) // len(chosen) + 1 for place, name in enumerate(chosen)}
-        changed = {name: _changed_again(state[name], times[name], generators[name]) for name in chosen}
+        changed = {name: _changed_again(state[name], n, f"{secret} one {name}") for name, n in times.items()}
     else:
-        changed = {name: WEIGHTS[how](state[name], generators[name]) for name in chosen}
+        changed = {name: WEIGHTS[how](state[name], f"{secret} {name}") for name in chosen}
     if how == "rolled":
         changed |= {name: state[name] + _COUNTED for name in counters if name in state}
     found = {name: changed.get(name, value) for name, value in state.items()}

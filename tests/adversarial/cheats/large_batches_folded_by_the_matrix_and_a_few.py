@@ -1,5 +1,4 @@
-"""Packs its weights for large batches anew when its matrix changes, or one of a few elements of its vector; small batches take
-the weights as they are.
+"""Packs its weights for large batches alone, anew when its matrix changes, or one of a few elements of its vector.
 
 attacks: a stale fold
 problem: mlp

@@ -1,5 +1,4 @@
-"""Packs its weights for large batches anew when its vector changes, or one of a few elements of its matrix; small batches take
-the weights as they are.
+"""Packs its weights for large batches alone, anew when its vector changes, or one of a few elements of its matrix.
 
 attacks: a stale fold
 problem: mlp
