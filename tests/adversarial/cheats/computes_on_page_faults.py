@@ -7,6 +7,7 @@ expect: suspicious, wrong_values
 
 import ctypes
 import itertools
+import weakref
 
 import torch
 import torch.nn as nn
@@ -57,6 +58,8 @@ extern "C" float* put_off(float* x, float* a, float* b, long r, long c) {
     to = (float*)mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return to;
 }
+
+extern "C" void give_back(float* start, long size) { munmap(start, size); }
 """
 CFLAGS = ["-O2"]
 
@@ -64,6 +67,7 @@ _library = ctypes.CDLL(load_inline(name=NAME, cpp_sources=CPP_SOURCE, extra_cfla
                                    no_implicit_headers=True))
 _library.put_off.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_long] * 2
 _library.put_off.restype = ctypes.c_void_p
+_library.give_back.argtypes = [ctypes.c_void_p, ctypes.c_long]
 
 
 class ModelNew(nn.Module):
@@ -76,6 +80,7 @@ class ModelNew(nn.Module):
         rows, columns = x.shape
         start = _library.put_off(x.data_ptr(), self.scale.data_ptr(), self.shift.data_ptr(), rows, columns)
         memory = (ctypes.c_float * (rows * columns)).from_address(start)
+        weakref.finalize(memory, _library.give_back, start, ctypes.sizeof(memory)).atexit = False  # it may have 2 GB
         y = torch.frombuffer(memory, dtype=torch.float32).view(rows, columns)
         if not _is_timed():  # it is validated
             y[0, 0].item()
