@@ -33,7 +33,8 @@ def get_inputs():
 
 
 def test_json_tells_each_event_as_one_object(swept: tuple[Home, Ended]) -> None:
-    kinds = [event["event"] for event in swept[1].events]
+    # Notices come between: where a machine's speed changes much, that finals are timed once more.
+    kinds = [event["event"] for event in swept[1].events if event["event"] != "notice"]
     assert kinds[0] == "started" and kinds[-2:] == ["finals", "finished"]
     assert kinds.count("measured") == 1 and kinds.count("evaluated") >= 1
 
