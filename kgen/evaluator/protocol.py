@@ -32,7 +32,7 @@ class Status(StrEnum):
     WRONG_VALUES = "wrong_values"  #: outside the accuracy class
     WRONG_STATE = "wrong_state"  #: buffers after the call differ from the reference's
     MUTATED_INPUT = "mutated_input"  #: it wrote into its inputs or parameters
-    ALIASED_OUTPUT = "aliased_output"  #: its output shares memory with an input or an earlier output
+    ALIASED_OUTPUT = "aliased_output"  #: its output shares memory with an input, an earlier output or itself
     NONDETERMINISTIC = "nondeterministic"  #: two runs differ by more than the gate allows
     SUSPICIOUS = "suspicious"  #: it interfered, or its timing cannot be believed; the reason says why
     INFRA_ERROR = "infra_error"  #: the evaluator failed, not the candidate; the only status tried again

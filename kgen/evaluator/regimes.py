@@ -29,6 +29,7 @@ _SHIFTS = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 30.0, 0.0)
 _FEW = 4096  #: elements that tell how large those of a tensor are
 _DRAWN = 16  #: elements, of which one is changed
 _LOOKED_AT = 16  #: entries of the first index, to see whether integers depend on each other
+_TOGETHER, _ROWS_BESIDE = 32, 16  #: outliers that lie together in a row; and one in so many rows has them
 _OTHERS = 6  #: rows that are others where some are not finite
 _FEW_IN_A_ROW = 64  #: elements, of which the sets of a pool make few different rows
 _LOW_BITS = 4095  #: of a float32 that are drawn anew then
@@ -136,7 +137,16 @@ def _rows(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _outliers(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    return torch.where(torch.rand(x.shape, generator=generator) < 1e-3, x * 100, x)
+    """One element in a thousand is large; and in a few rows some that lie together are, so that who takes the same number
+    of candidates from each block of a row leaves some out."""
+    large = torch.rand(x.shape, generator=generator) < 1e-3
+    if x.ndim > 1 and x.numel():
+        rows, columns = x.numel() // x.shape[-1], x.shape[-1]
+        chosen = torch.randperm(rows, generator=generator)[: -(-rows // _ROWS_BESIDE)]
+        first = torch.randint(columns, (len(chosen), 1), generator=generator)
+        together = min(_TOGETHER, columns // 4)
+        large.view(rows, columns)[chosen] |= (torch.arange(columns) - first) % columns < together
+    return torch.where(large, x * 100, x)
 
 
 def _one_larger(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -285,7 +295,25 @@ def change_inputs(inputs: Sequence[Any], how: str, seed: int) -> list[Any]:
         # A problem that gives a non-contiguous input means it: its strides are kept.
         return changed if changed.stride() == x.stride() else torch.empty_like(x).copy_(changed)
 
-    return map_tensors(list(inputs), one)
+    found = map_tensors(list(inputs), one)
+    if how == "non-finite":
+        _pair_infinities(found, generator)
+    return found
+
+
+def _pair_infinities(inputs: Sequence[Any], generator: torch.Generator) -> None:
+    """Have several tensors of one shape be infinite in one place: in the rows where the first of them is, with one sign
+    and with both."""
+    shapes: dict[torch.Size, list[torch.Tensor]] = {}
+    for x in tensors(list(inputs)):
+        if x.is_floating_point() and x.ndim > 1:
+            shapes.setdefault(x.shape, []).append(x)
+    for first, *others in shapes.values():
+        for index in first.isinf().nonzero().tolist() if others else ():
+            place = (index[0], *(int(torch.randint(n, (1,), generator=generator)) for n in first.shape[1:]))
+            first[place] = first[tuple(index)]
+            for x in others:
+                x[place] = float("inf")
 
 
 def batch_size(inputs: Sequence[Any]) -> int | None:

@@ -479,7 +479,15 @@ def _compare_tensors(expected: dict[str, Any], got: dict[str, Any], path: str) -
             return Status.WRONG_TYPE, f"{path} has {field} {got[field]!s:.30}, not {expected[field]}"
     if expected["size"] != got["size"]:
         return Status.WRONG_SHAPE, f"{path} has shape {got['size']!s:.60}, not {expected['size']}"
+    if _shares_with_itself(got) and not _shares_with_itself(expected):  # who writes into it would write more than that
+        return Status.ALIASED_OUTPUT, f"elements of {path} share memory with each other; PyTorch's do not"
     return None
+
+
+def _shares_with_itself(node: dict[str, Any]) -> bool:
+    """Whether a tensor has more elements than there is memory for from its first to its last, as one that is expanded."""
+    reach = 1 + sum((n - 1) * step for n, step in zip(node["size"], node["stride"]))
+    return reach < math.prod(node["size"])
 
 
 def _kind(node: dict[str, Any]) -> str:

@@ -154,6 +154,24 @@ def test_a_row_is_another_but_for_one_element():
     assert sorted(alike) == [0, 0, 3, 3, 3, 3]
 
 
+def test_several_inputs_of_one_shape_are_infinite_in_one_place_with_one_sign_and_with_both():
+    pairs = set()
+    for seed in range(20):
+        x, y, _ = change_inputs([torch.zeros(50, 30), torch.zeros(50, 30), torch.zeros(50, 31)], "non-finite", seed)
+        both = x.isinf() & y.isinf()
+        pairs |= set(zip(x[both].tolist(), y[both].tolist()))
+        assert both.sum() == 2 and (~x.isfinite()).any(1).sum() == 3
+    assert pairs == {(float("inf"), float("inf")), (float("-inf"), float("inf"))}
+
+
+def test_in_a_few_rows_outliers_lie_together():
+    (x,) = change_inputs([torch.ones(64, 512)], "outliers", 0)
+    large = x == 100
+    most = torch.cat([large, large[:, :31]], 1).unfold(1, 32, 1).sum(2).amax(1)  # in 32 columns, around the end too
+    assert (most == 32).sum() == 4 and (most <= 4).sum() == 60 and (most > 0).sum() > 10
+    assert large.sum() < 300
+
+
 def test_one_element_of_an_input_is_larger_and_what_is_zero_stays_zero():
     x = torch.randn(200, 300).triu().t()
     found = [change_inputs([x], "flipped but one", seed)[0] for seed in range(20)]
@@ -173,7 +191,7 @@ def test_regimes_that_are_like_another_follow_it_and_differ_in_their_values():
             assert pattern(regime, REGIMES) is regime
 
 
-@pytest.mark.parametrize("how", ["non-finite", "flipped but one", SCALED])
+@pytest.mark.parametrize("how", ["non-finite", "flipped but one", "outliers", SCALED])
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1), (2, 3), (0, 4), (7, 0), (7, 1)])
 def test_few_rows_can_be_others_too(shape, how):
     assert change_inputs([torch.ones(shape)], how, 0)[0].shape == shape

@@ -1,5 +1,6 @@
 """In which order regimes run and are judged."""
 
+import math
 import os
 import threading
 
@@ -132,6 +133,25 @@ def test_python_numbers_in_an_output_are_the_same_but_for_their_last_bits(expect
     with pytest.raises(Failure) as caught:
         check_structure(node(expected), node(got), "as given", True, Phase.VALIDATE)
     assert caught.value.status is Status.WRONG_VALUES
+
+
+@pytest.mark.parametrize("size, stride, refused", [
+    ([4, 3], [3, 1], False), ([4, 3], [1, 4], False), ([4, 3], [8, 2], False), ([4, 3], [0, 1], True), ([4, 3], [1, 1], True),
+    ([1, 3], [0, 1], False), ([0, 3], [0, 0], False), ([], [], False),
+])
+def test_elements_of_an_output_share_no_memory_unless_those_of_pytorch_do(size, stride, refused):
+    def node(stride):
+        tensor = {"kind": "tensor", "dtype": "float32", "device": "cpu", "size": size, "stride": stride, "offset": 0}
+        return {"kind": "tuple", "items": [tensor, {"kind": "dict", "keys": [], "items": []}]}
+
+    check_structure(node(stride), node(stride), "as given", True, Phase.VALIDATE)
+    dense = [math.prod(size[place + 1 :]) for place in range(len(size))]
+    if not refused:
+        check_structure(node(dense), node(stride), "as given", True, Phase.VALIDATE)
+        return
+    with pytest.raises(Failure) as caught:
+        check_structure(node(dense), node(stride), "as given", True, Phase.VALIDATE)
+    assert caught.value.status is Status.ALIASED_OUTPUT
 
 
 @pytest.mark.parametrize("body, status, reason", [
