@@ -29,7 +29,7 @@ from kgen.evaluator.labels import has_native_code, measured_labels, static_label
 from kgen.evaluator.locks import DeviceLock
 from kgen.evaluator.process import Child, ChildDied, Server
 from kgen.evaluator.protocol import (
-    ALL_ROWS, BASELINES, SCALED, Accuracy, BuildReport, Depth, Environment, Evaluation, Health, Limits, Phase,
+    BASELINES, OTHER_VALUES, SCALED, Accuracy, BuildReport, Depth, Environment, Evaluation, Health, Limits, Phase,
     RegimeErrors, Status, Timing,
 )
 from kgen.evaluator.timing import (
@@ -509,12 +509,17 @@ class Evaluator:
             except EvaluatorError as error:
                 self._notice(f"the oracle failed: {error}")
 
-    def _other_values(self, matched: bool) -> str:
-        """The values, beside the problem's own, of which it is known what every mode makes of them in full; or none."""
+    def _other_values(self, matched: bool) -> list[str]:
+        """The values, beside the problem's own, of which it is known what every mode makes of them in full. With other
+        random numbers, what is not finite comes to other places: nothing is known of that."""
         _, cases = self._running()
-        modes = [mode for name, mode in self._opened["regimes"] if name == ALL_ROWS]
-        known = [cases.get(ALL_ROWS, mode, "drawn" if matched else "constructed") for mode in modes]
-        return SCALED if known and not any(case.note for case in known) else ""
+
+        def is_known(values: str, regime: str) -> bool:
+            modes = [mode for name, mode in self._opened["regimes"] if name == regime]
+            known = [cases.get(regime, mode, "drawn" if matched else "constructed") for mode in modes]
+            return bool(known) and not any(case.note or case.random and values != SCALED for case in known)
+
+        return [values for values, regime in OTHER_VALUES.items() if is_known(values, regime)]
 
     def _floor_ms(self) -> float:
         moved = self._opened["pool"]["bytes"] + self._opened["output_bytes"]
@@ -691,7 +696,7 @@ class _Judgement:
         assert worker is not None
         oracle, cases = evaluator._running()
         weights = "drawn" if self._matched else "constructed"
-        regime = evaluator._opened["regimes"][0][0] if values == "given" else ALL_ROWS
+        regime = OTHER_VALUES.get(values, evaluator._opened["regimes"][0][0])
         expected = cases.get(regime, mode, weights).outputs
         check_structure(expected, reply.get("output"), "in a timed call", self._matched, Phase.TIME)
         # In a session of finals nothing is known of how it was validated.

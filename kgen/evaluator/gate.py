@@ -40,7 +40,10 @@ _COARSER = 4.0
 #: What a timed output may differ from eager PyTorch's, in shares of what is allowed against float64. (Two that use all
 #: of it on opposite sides, as no honest kernel does, would differ by 2.)
 TIMED_FACTOR = 1.5
-TIMED_LINE_FACTOR = 16.0  #: the same for columns, whose errors are not known here: half of the work shows, not luck
+TIMED_LINE_FACTOR = 16.0  #: the same for rows and columns, whose errors are not known here: half of the work shows
+#: Of what a timed output is, in a root mean square, an error is allowed if those of its like are not as large: who sorts
+#: equal elements otherwise may err in all that is sorted, and so would zeros.
+MOST_TIMED = 0.25
 TINY = 1e-36  #: differences below this are differences between denormals
 _OF_WHOLE = ("rms", "maximum")  #: the figures of a whole tensor
 _SQUARABLE = 1e-12  #: float32 holds the squares of what is larger, and of its inverse
@@ -191,6 +194,7 @@ class Leaf:
     eager_maximum: float = 0.0
     size: float = 0.0  # root mean square of the exact value
     column_sizes: torch.Tensor | None = None  # along each column
+    row_share: float = float("inf")  # of what a row is, its error is allowed, in the middle
     anchor: Figures | None = None
     allowed: Figures | None = None
     skipped: str = ""
@@ -206,13 +210,11 @@ class Leaf:
     @classmethod
     def exactly(cls, name: str, value: torch.Tensor, others: Sequence[torch.Tensor] = ()) -> "Leaf":
         """A tensor of integers or truth values, which must be equal, but where one of ``others`` is not: the runs in
-        float64, with and without rounding. Where that is over half, it is not judged."""
+        float64, with and without rounding."""
         leaf = cls(name, value, None)
         alike = [other for other in others if other.shape == value.shape]
         if alike and value.numel():
             leaf.rounded = torch.stack([value != other for other in alike]).any(0)
-            if float(leaf.rounded.double().mean()) > 0.5:
-                leaf.skipped = "rounding decides over half of it"
         return leaf
 
     @classmethod
@@ -233,9 +235,6 @@ class Leaf:
         bad = ~(torch.isfinite(eager) & torch.isfinite(exact))
         kept = eager if bool(bad.any()) else None
         leaf = cls(name, exact, kept, free=None if kept is None else _places(bad))
-        if kept is not None and float(bad.double().mean()) > 0.5:
-            leaf.skipped = "over half of PyTorch's own output is not finite"
-            return leaf
         # What only float32 cannot hold would be most of the tensor's size, or too large to be squared.
         values = _finite(exact).masked_fill_(bad, 0.0) if kept is not None else exact
 
@@ -268,6 +267,7 @@ class Leaf:
         apart = [(run, allowed(anchor([own, *(n for n in noise if n is not run)]))) for run in noise]
         leaf.allowed = replace(leaf.allowed, rows=leaf.allowed.rows * _scatter(apart, "rows"),
                                columns=leaf.allowed.columns * _scatter(apart, "columns"))
+        leaf.row_share = float((leaf.allowed.rows / (size.rows + TINY)).median())
         if _rows_are_alike(values):
             leaf.allowed = replace(leaf.allowed, rms=torch.maximum(leaf.allowed.rms, leaf.allowed.rows.max()))
         return leaf
@@ -275,8 +275,8 @@ class Leaf:
     def again(self, eager: torch.Tensor, *, lines: bool = False) -> "Leaf":
         """What is expected of the same tensor for other inputs like these, where only ``eager`` in float32 is known.
 
-        Eager's own error has the size that it has here, and lies in a comparison with it too; no row is judged alone,
-        a column only with ``lines``, and without, differences are taken as they are: a screening does this often.
+        Eager's own error has the size that it has here, and lies in a comparison with it too; rows and columns are judged
+        only with ``lines``, and without, differences are taken as they are: a screening does this often.
         """
         if not is_inexact(eager):
             return Leaf.exactly(self.name, eager)
@@ -294,10 +294,19 @@ class Leaf:
         leaf.anchor = Figures(*(by * getattr(self.anchor, f) for f in _OF_WHOLE), *_NOT_JUDGED)
         leaf.allowed = Figures(*(by * getattr(self.allowed, f) for f in _OF_WHOLE), *_NOT_JUDGED)
         if lines and finite and self.column_sizes is not None:
-            grown = figures(eager.to(torch.float64, copy=True)).columns / self.column_sizes
-            columns = TIMED_LINE_FACTOR * grown.nan_to_num(nan=1.0, posinf=float("inf")).clamp(min=1.0)
-            leaf.allowed, leaf.lines = replace(leaf.allowed, columns=columns * self.allowed.columns), True
+            sizes = figures(eager.to(torch.float64, copy=True))
+            grown = (sizes.columns / self.column_sizes).nan_to_num(nan=1.0, posinf=float("inf")).clamp(min=1.0)
+            leaf.allowed = replace(leaf.allowed, rows=TIMED_LINE_FACTOR * self.row_share * sizes.rows,
+                                   columns=TIMED_LINE_FACTOR * grown * self.allowed.columns)
+            leaf.lines = True
         return leaf
+
+    def no_looser(self, other: "Leaf") -> "Leaf":
+        """The same, allowed no more than :data:`MOST_TIMED`, or what ``other`` is if that is more."""
+        if self.allowed is None or other.allowed is None:
+            return self
+        most = torch.maximum(other.allowed.rms, torch.full_like(other.allowed.rms, MOST_TIMED * self.size))
+        return replace(self, allowed=replace(self.allowed, rms=torch.minimum(self.allowed.rms, most)))
 
     def excuse(self, places: torch.Tensor) -> None:
         """Let anything stand in ``places``, truth values, where eager or float64 is finite."""
@@ -327,6 +336,8 @@ class Leaf:
         if not self.exact.is_floating_point():
             differs = value != self.exact
             wrong = int((differs if self.rounded is None else differs & ~self.rounded).sum())
+            if not wrong and bool(differs.any()) and _come_twice(value) and not _come_twice(self.exact):
+                return self._refused("some come twice in a row, and none does in PyTorch's")
             return _row(ok=not wrong, note=f"{wrong} of {value.numel()} elements differ" if wrong else "")
         if not value.numel():
             return _row(ok=True, note="empty")
@@ -375,6 +386,12 @@ class Leaf:
 
     def _refused(self, note: str) -> dict[str, Any]:
         return _row(ok=False, note=note, eager_rms=self.eager_rms, eager_maximum=self.eager_maximum)
+
+
+def _come_twice(integers: torch.Tensor) -> bool:
+    """Whether some row has a number twice, as an order of elements has not."""
+    rows = as_matrix(integers).sort(1).values
+    return bool((rows[:, 1:] == rows[:, :-1]).any())
 
 
 def _worst(figure: torch.Tensor, bound: torch.Tensor) -> float:

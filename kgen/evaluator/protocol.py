@@ -48,6 +48,8 @@ class Accuracy(StrEnum):
 
 #: The regime that has as many rows as the problem, with other values; and these values, which some timed calls get too.
 ALL_ROWS, SCALED = "all rows scaled", "scaled"
+#: Other values than the problem's own that a timed call may be given, with the regime that has them.
+OTHER_VALUES = {SCALED: ALL_ROWS, "non-finite": "NaN and infinities"}
 RMS_FACTOR, MAX_FACTOR = 2.0, 4.0  #: of PyTorch's own error, that ``fp32`` and ``tf32`` allow over a whole tensor
 KERNELBENCH_TOLERANCE = 1e-4
 

@@ -40,8 +40,13 @@ def construct(make: Any, device: str, seed: int) -> torch.nn.Module:
     return make().to(device)
 
 
-def draw_weights(loaded: LoadedProblem, device: str, seed: int) -> dict[str, torch.Tensor]:
-    """A state dict drawn anew from ``seed``: initial values that are the same throughout become different.
+#: Of the elements of a parameter that is the same throughout, one in so many gets the other sign.
+_ONE_IN = 8
+
+
+def draw_weights(loaded: LoadedProblem, device: str, seed: int, *, signs: bool = True) -> dict[str, torch.Tensor]:
+    """A state dict drawn anew from ``seed``: initial values that are the same throughout become different, with ``signs``
+    those of parameters in their signs too.
 
     Fresh modules have scales of one, biases and running means of zero, variances of one, which hide wrong folds.
     """
@@ -49,11 +54,11 @@ def draw_weights(loaded: LoadedProblem, device: str, seed: int) -> dict[str, tor
     parameters = dict(model.named_parameters())
     generator = torch.Generator().manual_seed(seed + 1)
     return {
-        name: _draw(value.detach(), name in parameters, generator) for name, value in model.state_dict().items()
+        name: _draw(value.detach(), name in parameters, signs, generator) for name, value in model.state_dict().items()
     }
 
 
-def _draw(value: torch.Tensor, parameter: bool, generator: torch.Generator) -> torch.Tensor:
+def _draw(value: torch.Tensor, parameter: bool, signs: bool, generator: torch.Generator) -> torch.Tensor:
     if not value.is_floating_point() or not value.numel() or bool((value != value.flatten()[0]).any()):
         return value
     constant = float(value.flatten()[0])
@@ -61,6 +66,8 @@ def _draw(value: torch.Tensor, parameter: bool, generator: torch.Generator) -> t
         fresh = 0.25 * torch.randn(value.shape, generator=generator)
     elif parameter:
         fresh = constant * (1 + 0.25 * torch.randn(value.shape, generator=generator))
+        if signs and value.numel() >= _ONE_IN:  # after training, a scale may have either
+            fresh = torch.where(torch.rand(value.shape, generator=generator) < 1 / _ONE_IN, -fresh, fresh)
     else:  # a buffer such as a variance keeps its sign
         fresh = constant * (0.5 + torch.rand(value.shape, generator=generator))
     return fresh.to(value)

@@ -21,7 +21,7 @@ from kgen.evaluator.protocol import ALL_ROWS, SCALED
 
 FULL, REDUCED = 0, -1  #: special batches: the problem's own; a smaller one where the batch is free
 REDUCED_ROWS = {"cpu": 64, "cuda": 256}
-_MOST_DRAWN, _MOST_ROWS_DRAWN = 63, 384
+_MOST_DRAWN, _MOST_ROWS_DRAWN = 63, 2048
 #: What :data:`SCALED` multiplies row after row by, and adds in sizes of its elements: signs, sizes at which activations
 #: bend, vanish and overflow, rows of zeros, and rows of which a mean takes all that counts.
 _FACTORS = (1.0, 4.0, -1.0, 100.0, 0.01, -30.0, 1.0, 0.0)
@@ -91,8 +91,8 @@ REGIMES = (
 
 def drawn_batches(secret: int, rows: int) -> list[Regime]:
     """Batches below ``rows`` that nobody can know beforehand, with the remainders of eight that no fixed one has: two
-    or six, four, zero (but an odd multiple of eight), three or five. The last is larger than tiles of 128 and 256 rows,
-    where ``rows`` allows it: it has a whole one and a part of one."""
+    or six, four, zero (but an odd multiple of eight), three or five. The last is larger than tiles of up to 1024 rows,
+    where ``rows`` allows it: it has whole ones and a part of one."""
     generator, small, large = random.Random(secret), min(rows, _MOST_DRAWN), min(rows, _MOST_ROWS_DRAWN)
     choices = (
         range(2, small, 4), range(4, small, 8), range(8, small, 16),
@@ -114,15 +114,15 @@ def pattern(regime: Regime, regimes: Sequence[Regime]) -> Regime:
     return next(other for other in regimes if other.name == (regime.like or regime.name))
 
 
-def _scaled(x: torch.Tensor) -> torch.Tensor:
-    """Rows times one factor after the other, and one shift after the other added."""
+def _scaled(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Rows times one factor after the other, from one that is drawn on, and one shift after the other added."""
     if not x.ndim or not x.numel():
         return x
     few = x[: -(-_FEW * x.shape[0] // x.numel())].flatten()[:_FEW].cpu()  # a reduction on a GPU would load kernels: 30 ms
-    shifts = torch.tensor(_SHIFTS) * few.abs().mean()
+    shifts, first = torch.tensor(_SHIFTS) * few.abs().mean(), int(_randint(len(_FACTORS), (1,), generator=generator))
 
     def of_rows(values: torch.Tensor) -> torch.Tensor:
-        every = values.repeat(-(-x.shape[0] // len(values)))[: x.shape[0]]
+        every = values.roll(first).repeat(-(-x.shape[0] // len(values)))[: x.shape[0]]
         return every.view(-1, *[1] * (x.ndim - 1)).to(x.device)
 
     return x * of_rows(torch.tensor(_FACTORS)) + of_rows(shifts)
@@ -165,11 +165,12 @@ def _shifted(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _non_finite(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """NaN, infinity and minus infinity, each in one place of one row; and a row that is large, one that is shifted and one
-    that is the row before it but for an element. Which rows these are is drawn: a look at some does not find them."""
+    """NaN, infinity and minus infinity, each in one place of one row, along the last dimension; and a row that is large, one
+    that is shifted and one that is the row before it but for an element. Which rows these are is drawn: a look at some does
+    not find them."""
     if not x.numel():
         return x
-    flat = x.clone(memory_format=torch.contiguous_format).view(x.shape[0] if x.ndim else 1, -1)
+    flat = x.clone(memory_format=torch.contiguous_format).view(-1, x.shape[-1] if x.ndim > 1 else 1)
     rows, columns = flat.shape
     drawn = torch.randperm(rows, generator=generator).tolist()
     if rows > _OTHERS:
@@ -177,7 +178,7 @@ def _non_finite(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         alike = next(row for row in drawn[5:] if row - 1 not in drawn[:5] or row == drawn[-1])
         flat[alike] = flat[alike - 1]
         flat[alike, int(torch.randint(columns, (1,), generator=generator))] *= -2
-        flat[shifted] = _shifted(flat[shifted], generator)
+        flat[shifted] += 100 * flat[shifted, :_FEW].cpu().abs().mean().item()
         flat[large] *= 100
     for index, value in enumerate((float("nan"), float("inf"), float("-inf"))):
         flat[drawn[index % rows], int(torch.randint(columns, (1,), generator=generator))] = value
@@ -196,7 +197,7 @@ VALUES: Mapping[str, Callable[[torch.Tensor, torch.Generator], torch.Tensor]] = 
     "positive": lambda x, generator: x.abs(),
     "outliers": _outliers,
     "rows": _rows,
-    SCALED: lambda x, generator: _scaled(x),
+    SCALED: _scaled,
     "shifted": _shifted,
     "non-finite": _non_finite,
 }
@@ -303,14 +304,14 @@ def change_inputs(inputs: Sequence[Any], how: str, seed: int) -> list[Any]:
 
 def _pair_infinities(inputs: Sequence[Any], generator: torch.Generator) -> None:
     """Have several tensors of one shape be infinite in one place: in the rows where the first of them is, with one sign
-    and with both."""
+    and with both. (Not those of a GPU, which would load kernels to find these: 30 ms.)"""
     shapes: dict[torch.Size, list[torch.Tensor]] = {}
     for x in tensors(list(inputs)):
         if x.is_floating_point() and x.ndim > 1:
             shapes.setdefault(x.shape, []).append(x)
     for first, *others in shapes.values():
-        for index in first.isinf().nonzero().tolist() if others else ():
-            place = (index[0], *(int(torch.randint(n, (1,), generator=generator)) for n in first.shape[1:]))
+        for index in first.isinf().nonzero().tolist() if others and not first.is_cuda else ():
+            place = (*index[:-1], int(torch.randint(first.shape[-1], (1,), generator=generator)))
             first[place] = first[tuple(index)]
             for x in others:
                 x[place] = float("inf")

@@ -32,7 +32,7 @@ MAX_CALLS = 20  #: of a burst of finals
 MIN_CALLS = 2
 SYNC_SHARE = 1 / 3  #: of calls on a GPU, bracketed by synchronisations instead of events
 CHECK_SHARE = 1 / 5  #: of the rounds of finals have a call whose output is checked, and one with other values
-WATCHED_ROUNDS = 3  #: of finals have a call before which a worker is watched, and on the CPU after it
+WATCHED_ROUNDS = 3  #: of finals, which are drawn, have a call before which a worker is watched, and on the CPU after it
 NARROW = 0.005  #: relative width of the interval of a ratio that is narrow enough
 #: Work queued in front of a sample, so that launches do not count: this many times what launching took when the subject
 #: got ready, and as many nanoseconds more. A process that waited for its turn launches more slowly: where launches
@@ -93,7 +93,7 @@ class Runner:
     cold: bool = True  #: whether the cache is flushed before each call
     #: Judge what was fetched of a call in that mode, with that key and values; with or without its columns.
     check: Callable[[Mapping[str, Any], str, int, str, bool], None] | None = None
-    values: str = ""  #: other values than the problem's own that a call may be given, where the problem takes them
+    values: Sequence[str] = ()  #: other values than the problem's own that a call may be given
     bursts: list[tuple[float, ...]] = field(default_factory=list)
     outside: list[float] = field(default_factory=list)
     taken: list[float] = field(default_factory=list)  #: by whole calls, by the parent's clock
@@ -166,10 +166,10 @@ class Runner:
         return total
 
     def try_other_values(self, generator: random.Random) -> None:
-        """A checked call that is no sample, with other values than the problem gives: who knows its values, and saves
+        """Checked calls that are no samples, with other values than the problem gives: who knows its values, and saves
         work by that in batches of this size or while it is timed, is wrong here."""
-        if self.values:
-            self.call(generator, "event", checked=True, values=self.values)
+        for values in generator.sample(self.values, len(self.values)):
+            self.call(generator, "event", checked=True, values=values)
 
     def _arm(self, mode: str, key: int, watched: bool, values: str) -> None:
         started = time.perf_counter_ns()
@@ -326,10 +326,11 @@ def interleave(
     for runner in alive:
         runner.forget()
     rounds, order = 0, list(alive)
+    watched = generator.sample(range(FINAL_BURSTS), WATCHED_ROUNDS)
     while alive and (rounds < FINAL_BURSTS or (time.monotonic() - started < seconds and not _narrow(alive))):
         order = generator.sample(alive, len(alive)) if rounds % 2 == 0 else [r for r in order[::-1] if r in alive]
         for runner in order:
-            attempt(runner, partial(_turn, runner, calls, generator, watched=rounds < WATCHED_ROUNDS))
+            attempt(runner, partial(_turn, runner, calls, generator, watched=rounds in watched))
         rounds += 1
     return alive
 

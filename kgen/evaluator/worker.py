@@ -97,7 +97,7 @@ class Subject:
         self.pool: list[list[Any]] = []
         self.modes: list[str] = []
         self.last: Any = None
-        self.previous: Any = None
+        self.previous: list[torch.Tensor] = []
         self.key, self.values = 0, "given"  # what the contents of the last timed call were made by
         self.contents: list[Mixture] = []  # that the inputs are to have in the next one
         self.seen: _Seen | None = None  # the last output, as it was when its call ended
@@ -110,7 +110,8 @@ class Subject:
         self.cold = False  # whether the next call finds a flushed cache
         self.output: Arena | DeviceArena | None = None
         self.generators: list[torch.Generator] = []
-        self.views: frozenset[int] = frozenset()  # tensors of the output that may share memory, as the problem's do
+        self.views: dict[str, list[int]] = {}  # by mode: tensors of the output that may share memory, as the problem's do
+        self.mode = ""  # of the latest call
         self.returned: Callable[[Any], None] = lambda output: None  # looks at what a forward left behind
         self.tell: Callable[[int, int], None] = lambda number, ns: None  # the parent a call's time, at once
         self.glimpse: Callable[[], None] = lambda: None  # looks at what looks at an output
@@ -127,7 +128,7 @@ class Subject:
         init = init_arena.read(request["init"], self.device)
         state_arena.close()
         init_arena.close()
-        self.modes, self.views = request["modes"], frozenset(request["views"])
+        self.modes, self.views = request["modes"], request["views"]
         self.counters, self.ties = request["counters"], request["ties"]
         if request["flush_bytes"]:  # now: whoever is loaded later may bring memory of their own
             self.flush_buffer = _full((request["flush_bytes"] // 4,), 1.0, device=self.device)
@@ -246,7 +247,8 @@ class Subject:
         self, inputs: list[Any], request: dict[str, Any], *, seeded: bool = True
     ) -> tuple[Any, dict[str, torch.Tensor]]:
         assert self.model is not None and self.call_model is not None
-        self.model.train(request["mode"] == "train")
+        self.mode = request["mode"]
+        self.model.train(self.mode == "train")
         self._poison(request["sizes"])
         if seeded:
             self._seed(request["rng"])
@@ -304,8 +306,8 @@ class Subject:
         return "an earlier call's output" if reused else ""
 
     def _fresh(self, output: Any) -> list[torch.Tensor]:
-        """The tensors of ``output`` that must be of memory of their own."""
-        return [x for index, x in enumerate(tensors(output)) if index not in self.views]
+        """The tensors of ``output``, the latest call's, that must be of memory of their own."""
+        return [x for index, x in enumerate(tensors(output)) if index not in self.views.get(self.mode, ())]
 
     def _write(self, name: str, value: Any, offset: int) -> dict[str, Any]:
         """Describe ``value`` and write its bytes where the oracle reads them, if they fit."""
@@ -375,6 +377,7 @@ class Subject:
 
     def _set_mode(self, mode: str) -> None:
         assert self.model is not None
+        self.mode = mode
         if self.model.training != (mode == "train"):
             self.model.train(mode == "train")
 
@@ -391,7 +394,7 @@ class Subject:
         self.key = key = request["key"]
         self.values = request["values"]
         self.cold = request["cold"]
-        self.previous, self.last = self.last, None  # held, so that nobody else gets its memory
+        self.previous, self.last = self._fresh(self.last), None  # held, so that nobody else gets its memory
         self._set_mode(request["mode"])
         self._restore_buffers(key, request["mode"])
         look()  # what is replaced for a moment, to learn of the contents, is replaced now
@@ -422,15 +425,16 @@ class Subject:
                 reply = self._time_stream(self.clock, request["sleep_ns"], fenced=request["fenced"])
             else:
                 reply = self._time_device(self.clock)
-        self.glimpse()  # what it put in the place of something for a moment is there now
-        # What computes when it is looked at does so here, before the time goes out: what it queued is waited for.
+        # At once: a thread has no time left. What computes when it is looked at does so here, before the time goes out:
+        # what it queued is waited for.
         self.seen = _Seen(self.last)
         self._wait()
+        self.glimpse()  # what it put in the place of something for a moment is there now
         self.tell(request["id"], reply["ns"])
         _gc_disable()  # its callbacks and finalizers would run beside a call
-        earlier = [*self._fresh(self.previous), *(fetched.output for fetched in self.fetched)]
+        earlier = [*self.previous, *(fetched.output for fetched in self.fetched)]
         alias = _overlaps(self._fresh(self.last), earlier)
-        self.previous = None  # with what its end may set off, before the next call is armed
+        self.previous = []  # with what its end may set off, before the next call is armed
         self.glance()
         return reply | {"alias": alias}
 
@@ -510,7 +514,7 @@ class Subject:
         ), self.device)
 
     def _drop(self) -> None:
-        self.last, self.previous, self.seen, self.fetched, self.held = None, None, None, [], []
+        self.last, self.previous, self.seen, self.fetched, self.held = None, [], None, [], []
 
     def _known(self) -> list[torch.Tensor]:
         """Weights, inputs, and the last output if it is still there."""

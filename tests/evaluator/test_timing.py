@@ -103,17 +103,17 @@ def test_a_screening_has_a_checked_call_with_other_values_that_is_no_sample():
         screen(subject, random.Random(seed))
         arms = [request["values"] for do, request in subject.worker.requests if do == "arm"]
         assert sum(map(len, subject.bursts)) == 50 and checked.count("given") == 5
-        assert checked.count("scaled") == arms.count("scaled") == len(arms) - 50 == (2 if known else 0)
-        return [index for index, values in enumerate(arms) if values == "scaled"]
+        assert all(checked.count(name) == arms.count(name) == 2 for name in known) and len(arms) - 50 == 2 * len(known)
+        return [index for index, values in enumerate(arms) if values != "given"]
 
-    found = [values(seed, "scaled") for seed in range(20)]
-    assert len(set(map(tuple, found))) > 6 and any(places[-1] == 51 for places in found)
-    assert values(0, "") == []
+    found = [values(seed, ["scaled", "non-finite"]) for seed in range(20)]
+    assert len(set(map(tuple, found))) > 6 and any(places[-1] == 53 for places in found)
+    assert values(0, []) == []
 
 
 def test_a_screening_checks_columns_at_its_end():
     subject, checked = runner(), []
-    subject.values, subject.check = "", lambda reply, mode, key, values, lines: checked.append(lines)
+    subject.values, subject.check = [], lambda reply, mode, key, values, lines: checked.append(lines)
     screen(subject, random.Random(0))
     assert checked == [False] * 4 + [True]
 
@@ -135,7 +135,7 @@ def test_a_device_that_is_done_later_than_the_stream_is_suspicious():
 
 def test_finals_have_calls_with_other_values_that_are_no_samples():
     subject = runner(claim=lambda: 5)
-    subject.values = "scaled"
+    subject.values = ["scaled"]
     interleave([subject], 0.0, random.Random(0), lambda *_: None)
     asked = [request.get("values") for _, request in subject.worker.requests]
     assert 3 <= asked.count("scaled") <= 10 and len(subject.bursts) == FINAL_BURSTS
