@@ -123,6 +123,7 @@ class Evaluator:
         self._pool_fd = -1
         self._closing = threading.Event()
         self._lifecycle = threading.RLock()
+        self._own_numbers: dict[str, bool] = {}  # whether a candidate's random numbers are its own
         self._life = 0  # how often the processes have ended
         self._lock = DeviceLock("cpu", self._notice, stop=self._closing)
         self._alone: dict[str, str] = {}  # the environment in which a process sees this device and no other
@@ -699,8 +700,10 @@ class _Judgement:
         regime = OTHER_VALUES.get(values, evaluator._opened["regimes"][0][0])
         expected = cases.get(regime, mode, weights).outputs
         check_structure(expected, reply.get("output"), "in a timed call", self._matched, Phase.TIME)
-        # In a session of finals nothing is known of how it was validated.
-        own_numbers = not self._errors or any(label.startswith(OWN_NUMBERS) for label in self._labels)
+        if self._errors:
+            evaluator._own_numbers[self._candidate.id] = any(label.startswith(OWN_NUMBERS) for label in self._labels)
+        # In finals of a sweep that goes on, nothing is known of how it was validated.
+        own_numbers = evaluator._own_numbers.get(self._candidate.id, True)
         rows, _ = oracle.ask("judge", subject=worker.subject, key=key, regime=regime, mode=mode, weights=weights,
                                         outputs=expected if self._matched else expected["items"][0], shift=0,
                                         own_numbers=own_numbers, lines=lines)

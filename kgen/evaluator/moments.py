@@ -34,6 +34,7 @@ NO_ZERO = 1e-7  #: smaller values, as shares of their row's root mean square, co
 ENOUGH = 256  #: elements that count: one run of fewer tells nothing
 MOST_ELEMENTS = 1 << 20  #: of a tensor that are looked at: whole rows, evenly spaced
 MOST_PAIRED = 1 << 18  #: of these where neighbours or runs are compared
+REPEATED, PLACES = 0.2, 1024  #: more correlated than PyTorch's, zeros are in the same places; of so many, at least
 MOST_LINES = 256  #: rows and columns that are compared with each other, the first ones
 ALIKE, UNLIKE = 0.9, 0.5  #: likeness of two runs of the same numbers at least, of two of others at most
 SCATTER = 4.0  #: standard deviation of a number of zeros that is not the same in all runs by chance
@@ -295,6 +296,22 @@ def judge_runs(
         return worst | {"note": f"what is kept is wrong: {_excess(worst)}"}, False
     used = max(verdict.used, worst["used"] or 0.0)
     return worst | {"ok": verdict.ok, "used": used, "note": verdict.note}, verdict.same_numbers
+
+
+def is_repeated(before: Sequence[torch.Tensor], now: Sequence[torch.Tensor]) -> bool:
+    """Whether the first of two truth values, a candidate's, are more like themselves from one call to another than the
+    second, PyTorch's: what is dropped of each is drawn anew."""
+    mine, its = (_correlation(a, b) for a, b in zip(before, now))
+    return mine > its + REPEATED
+
+
+def _correlation(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Of the places where two are true; 0 where there are few places, or one is the same throughout."""
+    if a.shape != b.shape or a.numel() < PLACES:
+        return 0.0
+    x, y = (part.double() - part.double().mean() for part in (a, b))
+    size = float((x.square().mean() * y.square().mean()).sqrt())
+    return float((x * y).mean()) / size if size else 0.0
 
 
 def worst_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
