@@ -172,16 +172,16 @@ def _non_finite(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return x
     flat = x.clone(memory_format=torch.contiguous_format).view(-1, x.shape[-1] if x.ndim > 1 else 1)
     rows, columns = flat.shape
-    drawn = torch.randperm(rows, generator=generator).tolist()
+    drawn = _randperm(rows, generator=generator).tolist()
     if rows > _OTHERS:
         large, shifted = drawn[3:5]
         alike = next(row for row in drawn[5:] if row - 1 not in drawn[:5] or row == drawn[-1])
         flat[alike] = flat[alike - 1]
-        flat[alike, int(torch.randint(columns, (1,), generator=generator))] *= -2
+        flat[alike, int(_randint(columns, (1,), generator=generator))] *= -2
         flat[shifted] += 100 * flat[shifted, :_FEW].cpu().abs().mean().item()
         flat[large] *= 100
     for index, value in enumerate((float("nan"), float("inf"), float("-inf"))):
-        flat[drawn[index % rows], int(torch.randint(columns, (1,), generator=generator))] = value
+        flat[drawn[index % rows], int(_randint(columns, (1,), generator=generator))] = value
     return flat.view(x.shape)
 
 
@@ -311,7 +311,7 @@ def _pair_infinities(inputs: Sequence[Any], generator: torch.Generator) -> None:
             shapes.setdefault(x.shape, []).append(x)
     for first, *others in shapes.values():
         for index in first.isinf().nonzero().tolist() if others and not first.is_cuda else ():
-            place = (*index[:-1], int(torch.randint(first.shape[-1], (1,), generator=generator)))
+            place = (*index[:-1], int(_randint(first.shape[-1], (1,), generator=generator)))
             first[place] = first[tuple(index)]
             for x in others:
                 x[place] = float("inf")

@@ -284,13 +284,13 @@ _WITH_CONSTANTS = frozenset({"array", "mmap", "os", "posix", "select", "signal",
 _REPLACED_BY_TORCH = frozenset({"torch.nn.Module.__init__", "torch.nn.Module.__setstate__"})
 #: Operators that the harness calls after a candidate is loaded.
 _OPERATORS = (
-    "__or__.Tensor", "__xor__.Tensor", "_local_scalar_dense", "_pin_memory", "_to_copy", "abs", "add.Tensor", "any",
-    "arange", "as_strided", "bitwise_and.Scalar", "bitwise_or.Tensor", "bitwise_xor.Tensor", "cat", "clone",
-    "contiguous", "copy_", "detach", "detach_", "empty.memory_format", "empty_like", "empty_strided", "eq.Scalar",
-    "eq.Tensor", "equal", "expand", "expand_as", "fill_.Scalar", "flip", "full", "is_nonzero", "is_pinned", "item",
-    "lift_fresh", "logical_xor", "max", "mean", "min", "mul.Tensor", "mul_.Tensor", "nan_to_num", "narrow",
-    "ne.Tensor", "permute", "pin_memory", "randint.generator", "randint.low_generator", "random_.from",
-    "randperm.generator", "remainder.Scalar", "repeat", "reshape", "resize_", "roll", "select.int",
+    "__or__.Tensor", "__xor__.Tensor", "_local_scalar_dense", "_pin_memory", "_to_copy", "abs", "add.Tensor",
+    "add_.Tensor", "any", "arange", "as_strided", "bitwise_and.Scalar", "bitwise_or.Tensor", "bitwise_xor.Tensor",
+    "cat", "clone", "contiguous", "copy_", "detach", "detach_", "empty.memory_format", "empty_like", "empty_strided",
+    "eq.Scalar", "eq.Tensor", "equal", "expand", "expand_as", "fill_.Scalar", "flip", "full", "is_nonzero", "is_pinned",
+    "isinf", "item", "lift_fresh", "logical_xor", "max", "mean", "min", "mul.Tensor", "mul_.Tensor", "nan_to_num",
+    "narrow", "ne.Tensor", "nonzero", "permute", "pin_memory", "randint.generator", "randint.low_generator",
+    "random_.from", "randperm.generator", "remainder.Scalar", "repeat", "reshape", "resize_", "roll", "select.int",
     "set_.source_Storage_storage_offset", "slice.Tensor", "sort", "sub.Tensor", "to.device", "to.dtype",
     "to.dtype_layout", "trunc", "unbind.int", "unfold", "unsqueeze", "view", "view.dtype", "where.self", "zero_",
 )

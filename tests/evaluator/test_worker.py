@@ -9,7 +9,7 @@ import torch.nn as nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kgen.evaluator.arena import Arena, describe, tensors
-from kgen.evaluator.protocol import SCALED
+from kgen.evaluator.protocol import OTHER_VALUES
 from kgen.evaluator.regimes import WEIGHTS
 from kgen.evaluator.watch import _OPERATORS
 from kgen.evaluator.worker import Subject, _sampled
@@ -93,7 +93,7 @@ def subject():
     found.output.close()
 
 
-POOL = [[torch.randn(40, 32), torch.randint(9, (40, 5)), torch.randn(())] for _ in range(4)]
+POOL = [[torch.randn(40, 32), torch.randint(9, (40, 5)), torch.randn(()), torch.randn(40, 32)] for _ in range(4)]
 
 
 def prepared(subject):
@@ -112,7 +112,7 @@ def call(subject, key, values="given"):
 def test_the_watch_knows_every_operator_that_the_harness_calls_around_a_timed_call(subject):
     with _Operators() as operators:
         prepared(subject)
-        for key, values in enumerate(("given", SCALED)):
+        for key, values in enumerate(("given", *OTHER_VALUES)):
             call(subject, key, values)[1]()
         for change in (*WEIGHTS, "one"):
             subject._set_weights(change, 1)
