@@ -425,11 +425,10 @@ class Subject:
                 reply = self._time_stream(self.clock, request["sleep_ns"], fenced=request["fenced"])
             else:
                 reply = self._time_device(self.clock)
-        # At once: a thread has no time left. What computes when it is looked at does so here, before the time goes out:
-        # what it queued is waited for.
+        self.glimpse()  # what it put in the place of something for a moment is there now
+        # What computes when it is looked at does so here, before the time goes out: what it queued is waited for.
         self.seen = _Seen(self.last)
         self._wait()
-        self.glimpse()  # what it put in the place of something for a moment is there now
         self.tell(request["id"], reply["ns"])
         _gc_disable()  # its callbacks and finalizers would run beside a call
         earlier = [*self.previous, *(fetched.output for fetched in self.fetched)]
