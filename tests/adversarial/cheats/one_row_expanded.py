@@ -2,7 +2,7 @@
 
 attacks: half the work
 problem: mlp
-expect: wrong_values
+expect: aliased_output
 """
 
 import torch
