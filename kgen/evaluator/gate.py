@@ -194,7 +194,7 @@ class Leaf:
     eager_maximum: float = 0.0
     size: float = 0.0  # root mean square of the exact value
     column_sizes: torch.Tensor | None = None  # along each column
-    row_share: float = float("inf")  # of what a row is, its error is allowed, in the middle
+    row_sizes: torch.Tensor | None = None  # and along each row
     anchor: Figures | None = None
     allowed: Figures | None = None
     skipped: str = ""
@@ -253,7 +253,7 @@ class Leaf:
         noise = [_as_large(figures(errors.pop(0)), own) for _ in noisy]
         leaf.eager_rms, leaf.eager_maximum = float(own.rms), float(own.maximum)
         size = figures(values.clone())
-        leaf.size, leaf.column_sizes = float(size.rms), size.columns
+        leaf.size, leaf.column_sizes, leaf.row_sizes = float(size.rms), size.columns, size.rows
         leaf.errors = _errors_in(own.rows, size.rows), _errors_in(own.columns, size.columns)
         lines = [_Lines(*pair) for pair in zip(shared, map(min, leaf.errors, (typical.rows, typical.columns)))]
         epsilon = max(EPSILON, torch.finfo(eager.dtype).eps / _COARSER)
@@ -269,7 +269,6 @@ class Leaf:
         apart = [(run, allowed(anchor([own, *(n for n in noise if n is not run)]))) for run in noise]
         leaf.allowed = replace(leaf.allowed, rows=leaf.allowed.rows * _scatter(apart, "rows"),
                                columns=leaf.allowed.columns * _scatter(apart, "columns"))
-        leaf.row_share = float((leaf.allowed.rows / (size.rows + TINY)).median())
         if _rows_are_alike(values):
             leaf.allowed = replace(leaf.allowed, rms=torch.maximum(leaf.allowed.rms, leaf.allowed.rows.max()))
         return leaf
@@ -295,10 +294,11 @@ class Leaf:
         by = TIMED_FACTOR * (float(size.rms) / self.size if self.size else 1.0)
         leaf.anchor = Figures(*(by * getattr(self.anchor, f) for f in _OF_WHOLE), *_NOT_JUDGED)
         leaf.allowed = Figures(*(by * getattr(self.allowed, f) for f in _OF_WHOLE), *_NOT_JUDGED)
-        if lines and finite and self.column_sizes is not None:
+        if lines and finite and self.column_sizes is not None and self.row_sizes is not None:
             sizes = figures(eager.to(torch.float64, copy=True))
             grown = (sizes.columns / self.column_sizes).nan_to_num(nan=1.0, posinf=float("inf")).clamp(min=1.0)
-            leaf.allowed = replace(leaf.allowed, rows=TIMED_LINE_FACTOR * self.row_share * sizes.rows,
+            share = _middle_share(self.allowed.rows, self.row_sizes)
+            leaf.allowed = replace(leaf.allowed, rows=TIMED_LINE_FACTOR * share * sizes.rows,
                                    columns=TIMED_LINE_FACTOR * grown * self.allowed.columns)
             leaf.lines = True
         return leaf
@@ -416,8 +416,13 @@ def _anchor(error: Figures, size: Figures, typical: Typical, epsilon: float) -> 
     )
 
 
+def _middle_share(lines: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+    """The median over lines of a figure, in shares of what they are."""
+    return (lines / (sizes + TINY)).median()
+
+
 def _line_anchor(error: torch.Tensor, size: torch.Tensor, least: float) -> torch.Tensor:
-    share = (error / (size + TINY)).median().clamp(min=least)
+    share = _middle_share(error, size).clamp(min=least)
     return torch.maximum(error, share * size)
 
 

@@ -21,7 +21,7 @@ from kgen.evaluator.arena import Arena, Node, describe, is_inexact, leaves, map_
 from kgen.evaluator.channel import Channel
 from kgen.evaluator.device_arena import DeviceArena, holding
 from kgen.evaluator.gate import Leaf, Typical, as_real
-from kgen.evaluator.protocol import Accuracy
+from kgen.evaluator.protocol import NON_FINITE, Accuracy
 from kgen.evaluator.reference import Reference, State, draw_weights, set_flags
 from kgen.evaluator.regimes import (
     FULL, KERNELBENCH_REGIMES, REDUCED, REDUCED_ROWS, REGIMES, STEPS, Regime, batch_size, change_inputs, change_weights,
@@ -203,8 +203,7 @@ class Oracle:
             case.leaves = self._expect(inputs, state, mode, case.rng, eager, self._typical(regime, mode, weights),
                                        noise=(regime.values, regime.batch) != ("given", FULL) or self.device != "cpu"
                                        or not all(map(is_inexact, tensors([eager[0]]))))
-            if regime.values == "non-finite":
-                self._excuse(case, state)
+            self._excuse(case, state)
             for leaf in case.leaves:
                 # With other random numbers, other elements are not finite.
                 if self.random[mode] and leaf.free is not None and 2 * len(leaf.free) > leaf.exact.numel():
@@ -258,10 +257,13 @@ class Oracle:
         return first
 
     def _excuse(self, case: Case, state: State) -> None:
-        """Say of what is finite only because attention takes minus infinity for a mask, that it may be NaN; and of what is
-        not finite in PyTorch where it need not be: what is the same with any number in place of the inputs that are not
-        finite does not depend on them, but for a product with zero, as of a weight that was masked. Of a product with
-        what vanishes in float32, as behind many factors, the order decides whether it is NaN or infinite."""
+        """Where the regime's inputs are not finite: say of what is finite only because attention takes minus infinity for
+        a mask, that it may be NaN; and of what is not finite in PyTorch where it need not be: what is the same with any
+        number in place of the inputs that are not finite does not depend on them, but for a product with zero, as of a
+        weight that was masked. Of a product with what vanishes in float32, as behind many factors, the order decides
+        whether it is NaN or infinite."""
+        if case.regime.values != NON_FINITE:
+            return
         if self.reference.masks:
             bare = self.reference.exact(case.inputs, state, case.mode, case.rng, bare=True)
             for leaf, value in zip(case.leaves, _tensor_leaves(bare)):
@@ -350,8 +352,7 @@ class Oracle:
         rows = self.judge(expected, values)
         if not all(row["ok"] for row in rows):  # by what holds for these inputs, which takes runs in float64
             full = Case(case.regime, mode, rng, inputs, self._expect(inputs, state, mode, rng, run, Typical(), noise=True))
-            if case.regime.values == "non-finite":
-                self._excuse(full, state)
+            self._excuse(full, state)
             expected = [leaf.no_looser(other) for leaf, other in zip(full.leaves, expected)]
             rows = self.judge(expected, values)
         if not own_numbers or not self.random[mode] or all(row["ok"] for row in rows):

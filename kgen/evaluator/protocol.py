@@ -48,8 +48,9 @@ class Accuracy(StrEnum):
 
 #: The regime that has as many rows as the problem, with other values; and these values, which some timed calls get too.
 ALL_ROWS, SCALED = "all rows scaled", "scaled"
+NON_FINITE_ROWS, NON_FINITE = "NaN and infinities", "non-finite"
 #: Other values than the problem's own that a timed call may be given, with the regime that has them.
-OTHER_VALUES = {SCALED: ALL_ROWS, "non-finite": "NaN and infinities"}
+OTHER_VALUES = {SCALED: ALL_ROWS, NON_FINITE: NON_FINITE_ROWS}
 RMS_FACTOR, MAX_FACTOR = 2.0, 4.0  #: of PyTorch's own error, that ``fp32`` and ``tf32`` allow over a whole tensor
 KERNELBENCH_TOLERANCE = 1e-4
 

@@ -17,7 +17,7 @@ from typing import Any, Callable, Collection, Iterator, Mapping, Sequence
 import torch
 
 from kgen.evaluator.arena import is_inexact, leaves, map_tensors, tensors
-from kgen.evaluator.protocol import ALL_ROWS, SCALED
+from kgen.evaluator.protocol import ALL_ROWS, NON_FINITE, NON_FINITE_ROWS, SCALED
 
 FULL, REDUCED = 0, -1  #: special batches: the problem's own; a smaller one where the batch is free
 REDUCED_ROWS = {"cpu": 64, "cuda": 256}
@@ -71,7 +71,7 @@ REGIMES = (
     Regime("one element changed", values="flipped but one", like="other matrices"),
     # In full again: what serves large batches alone may look at some elements too, or at all of the vectors or matrices.
     Regime(ALL_ROWS, values=SCALED, weights="matrices", batch=FULL),
-    Regime("NaN and infinities", values="non-finite", weights="matrices and vectors", batch=FULL),
+    Regime(NON_FINITE_ROWS, values=NON_FINITE, weights="matrices and vectors", batch=FULL),
     Regime("all positive", values="positive", weights="positive"),
     Regime("zeros", values="zeros"),  # where matrices count for nothing
     # From here on one tensor of the weights after the other changes, first in one element: a fold may look at some of them
@@ -199,7 +199,7 @@ VALUES: Mapping[str, Callable[[torch.Tensor, torch.Generator], torch.Tensor]] = 
     "rows": _rows,
     SCALED: _scaled,
     "shifted": _shifted,
-    "non-finite": _non_finite,
+    NON_FINITE: _non_finite,
 }
 
 
@@ -297,7 +297,7 @@ def change_inputs(inputs: Sequence[Any], how: str, seed: int) -> list[Any]:
         return changed if changed.stride() == x.stride() else torch.empty_like(x).copy_(changed)
 
     found = map_tensors(list(inputs), one)
-    if how == "non-finite":
+    if how == NON_FINITE:
         _pair_infinities(found, generator)
     return found
 
