@@ -189,9 +189,9 @@ class Oracle:
             inputs = map_tensors(inputs, lambda x: x.clone(memory_format=torch.preserve_format))
         else:
             inputs = self._get_inputs(self._regimes.index(like) + 10)
-        inputs = change_inputs(inputs, regime.values, self._secret + number)
-        case = Case(regime, mode, self._numbers[number], inputs, [])
         state = self.state(regime, weights)
+        inputs = change_inputs(inputs, regime.values, self._secret + number, state.values())
+        case = Case(regime, mode, self._numbers[number], inputs, [])
         try:
             eager = self.reference.eager(inputs, state, mode, case.rng)
             case.outputs, case.end = describe(list(eager))

@@ -19,6 +19,7 @@ import torch
 from kgen.evaluator.arena import is_inexact, leaves, map_tensors, tensors
 from kgen.evaluator.protocol import ALL_ROWS, NON_FINITE, NON_FINITE_ROWS, SCALED
 
+ALIKE = "alike"  #: the values of one tensor that are made of another's
 FULL, REDUCED = 0, -1  #: special batches: the problem's own; a smaller one where the batch is free
 REDUCED_ROWS = {"cpu": 64, "cuda": 256}
 _MOST_DRAWN, _MOST_ROWS_DRAWN = 63, 2048
@@ -32,6 +33,7 @@ _LOOKED_AT = 16  #: entries of the first index, to see whether integers depend o
 _TOGETHER, _ROWS_BESIDE = 32, 16  #: outliers that lie together in a row; and one in so many rows has them
 _OTHERS = 6  #: rows that are others where some are not finite
 _FEW_IN_A_ROW = 64  #: elements, of which the sets of a pool make few different rows
+_APART = 2.0**-7  #: how far apart elements are, relative to what they are, of rows that are all but equal
 _LOW_BITS = 4095  #: of a float32 that are drawn anew then
 _COUNTED = 5  #: steps that a counter has counted more in other weights; odd, for those that do something every other time
 _copy, _detach = torch.Tensor.copy_, torch.Tensor.detach  # bound here: an input may be given methods of that name
@@ -82,6 +84,7 @@ REGIMES = (
     Regime("x 1e-2", values="small", weights="one"),
     Regime("sparse outliers", values="outliers", weights="one"),
     Regime("shifted by 100 std", values="shifted", weights="one"),
+    Regime("rows all but equal", values=ALIKE, weights="one"),
     Regime("batch 1", weights="one", batch=1),
     Regime("batch 7", weights="one", batch=7),
     Regime("batch 63", weights="one", batch=63),
@@ -284,10 +287,13 @@ def seed_of(key: int) -> int:
     return int.from_bytes(_sha256(str(key).encode()).digest()[:6], "little")
 
 
-def change_inputs(inputs: Sequence[Any], how: str, seed: int) -> list[Any]:
-    """``inputs`` with :data:`VALUES`' entry ``how`` applied to their floating tensors."""
+def change_inputs(
+    inputs: Sequence[Any], how: str, seed: int, weights: Collection[torch.Tensor] = ()
+) -> list[Any]:
+    """``inputs`` with :data:`VALUES`' entry ``how`` applied to their floating tensors, or :data:`ALIKE`, which takes the
+    ``weights`` too."""
     generator = _Generator().manual_seed(seed)
-    change = VALUES[how]
+    change = _alike(weights) if how == ALIKE else VALUES[how]
 
     def one(x: torch.Tensor) -> torch.Tensor:
         if not x.is_floating_point():
@@ -300,6 +306,29 @@ def change_inputs(inputs: Sequence[Any], how: str, seed: int) -> list[Any]:
     if how == NON_FINITE:
         _pair_infinities(found, generator)
     return found
+
+
+def _alike(weights: Collection[torch.Tensor]) -> Callable[[torch.Tensor, torch.Generator], torch.Tensor]:
+    """What makes every other row of a tensor all but equal to a row, which is drawn, of that tensor itself, of one that it
+    was called for before, or of a matrix of ``weights``, rows or columns: their difference is small there, and computed
+    by squares it is lost."""
+    matrices = [x for x in weights if x.is_floating_point() and x.ndim > 1]
+    others = [*matrices, *(x.T for x in matrices if x.ndim == 2)]
+
+    def change(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        if x.ndim < 2 or not x.numel():
+            return x
+        rows = x.reshape(-1, x.shape[-1])
+        changed, order = rows.clone(), _randperm(len(rows), generator=generator)
+        drawn, fitting = order[::2], [y for y in (rows[order[1::2]], *others) if y.shape[-1] == x.shape[-1] and y.numel()]
+        for number, y in enumerate(fitting):
+            mine, theirs = drawn[number :: len(fitting)], y if y.ndim == 2 else y.reshape(-1, y.shape[-1])
+            chosen = theirs[_randint(len(theirs), mine.shape, generator=generator).to(y.device)].to(x)
+            changed[mine] = chosen * (1 + _APART * (torch.rand(chosen.shape, generator=generator) - 0.5))
+        others.append(changed)
+        return changed.view(x.shape)
+
+    return change
 
 
 def _pair_infinities(inputs: Sequence[Any], generator: torch.Generator) -> None:

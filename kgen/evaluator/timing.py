@@ -25,7 +25,7 @@ SCREEN_BURSTS = 5
 FINAL_BURSTS = 20
 #: What a screening's burst is to take, and the most calls that it has: a GPU's samples scatter less than a CPU's.
 BURST_SECONDS = {"cpu": 0.03, "cuda": 0.015}
-SCREEN_CALLS = {"cpu": 10, "cuda": 5}
+SCREEN_CALLS = {"cpu": 10, "cuda": 4}
 HEARINGS, HEARING_ROUNDS = 3, 4  #: of a subject that is doubted, at most, in turns with PyTorch
 OTHERWISE = 2.0  #: times what it claimed before is what nobody takes who is heard, but for what PyTorch takes longer
 MAX_CALLS = 20  #: of a burst of finals
@@ -165,10 +165,10 @@ class Runner:
             self.taken.append(taken)
         return total
 
-    def try_other_values(self, generator: random.Random) -> None:
-        """Checked calls that are no samples, with other values than the problem gives: who knows its values, and saves
-        work by that in batches of this size or while it is timed, is wrong here."""
-        for values in generator.sample(self.values, len(self.values)):
+    def try_other_values(self, generator: random.Random, most: int | None = None) -> None:
+        """Checked calls that are no samples, with other values than the problem gives, all kinds or ``most`` of them: who
+        knows its values, and saves work by that in batches of this size or while it is timed, is wrong here."""
+        for values in generator.sample(self.values, len(self.values))[:most]:
             self.call(generator, "event", checked=True, values=values)
 
     def _arm(self, mode: str, key: int, watched: bool, values: str) -> None:
@@ -283,7 +283,8 @@ def least_ms(moved_bytes: int, gbytes_per_second: float, device_type: str) -> fl
 def screen(runner: Runner, generator: random.Random, bursts: int = SCREEN_BURSTS) -> None:
     """Time a subject alone and briefly; one output of each burst is checked, the last among them, with its columns, and
     of one burst, which is drawn, after watching. On a GPU, that of another is one of a synchronised call. In front of
-    some burst, and again later, there is a call with other values."""
+    some burst there is a call with other values, of a kind that is drawn, and later there are some of each: who is careful
+    until the first has come is seen."""
     calls = calls_per_burst(runner.steady_ms, "cuda" if runner.cuda else "cpu")
     watched, tried = generator.randrange(bursts), generator.randrange(bursts)
     again = generator.randrange(tried, bursts) + 1  # it may come behind all bursts
@@ -292,7 +293,7 @@ def screen(runner: Runner, generator: random.Random, bursts: int = SCREEN_BURSTS
     for number in range(bursts):
         last = number == bursts - 1
         if number in (tried, again):
-            runner.try_other_values(generator)
+            runner.try_other_values(generator, 1 if number == tried else None)
         checked = calls - 1 if last else -1 if number == synced else generator.randrange(calls)
         owed = runner.burst(calls, generator, checked, watched=number == watched, lines=last,
                             checked_synced=owed or number == synced)

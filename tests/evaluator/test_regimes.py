@@ -5,8 +5,8 @@ import torch
 
 from kgen.evaluator.protocol import SCALED
 from kgen.evaluator.regimes import (
-    FULL, REGIMES, STEPS, Regime, change_inputs, change_weights, drawn_batches, mixtures, moved_buffers, pattern, recombine,
-    seed_of,
+    ALIKE, FULL, REGIMES, STEPS, Regime, change_inputs, change_weights, drawn_batches, mixtures, moved_buffers, pattern,
+    recombine, seed_of,
 )
 
 
@@ -193,7 +193,24 @@ def test_regimes_that_are_like_another_follow_it_and_differ_in_their_values():
             assert pattern(regime, REGIMES) is regime
 
 
-@pytest.mark.parametrize("how", ["non-finite", "flipped but one", "outliers", SCALED])
+def _nearest(rows, others):
+    """How far each of ``rows`` is from the nearest of ``others``, in shares of that."""
+    apart = torch.cdist(rows, others, compute_mode="donot_use_mm_for_euclid_dist")
+    distance, index = apart.masked_fill(apart == 0, float("inf")).min(1)
+    return distance / others[index].norm(dim=1)
+
+
+def test_every_other_row_is_all_but_a_row_of_its_own_of_an_input_before_or_of_a_matrix():
+    matrix, wide = torch.randn(30, 64), torch.randn(64, 50)
+    x, y, flat = change_inputs([torch.randn(40, 3, 64), torch.randn(100, 64), torch.ones(9)], ALIKE, 0,
+                               [matrix, wide, torch.randn(64)])
+    for rows, others in ((x.view(-1, 64), [x.view(-1, 64), matrix, wide.T]), (y, [y, x.view(-1, 64), matrix, wide.T])):
+        near = torch.stack([_nearest(rows, other) < 0.005 for other in others])
+        assert all(near.any(1)) and 0.5 <= near.any(0).double().mean() < 0.9
+    assert torch.equal(flat, torch.ones(9))
+
+
+@pytest.mark.parametrize("how", ["non-finite", "flipped but one", "outliers", SCALED, ALIKE])
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1), (2, 3), (0, 4), (7, 0), (7, 1)])
 def test_few_rows_can_be_others_too(shape, how):
     assert change_inputs([torch.ones(shape)], how, 0)[0].shape == shape
