@@ -317,6 +317,18 @@ class Leaf:
             held = places if self.free is None else places.reshape(-1).index_fill(0, self.free, True)
             self.free = _places(held)
 
+    def waive(self, bounded: torch.Tensor) -> None:
+        """Let anything stand where eager and float64 are NaN though their inputs are finite, and of smaller inputs the
+        result, ``bounded``, is: zero times what is too large for either is zero in another order."""
+        if self.eager is not None:
+            lost = torch.isnan(self.eager) & torch.isnan(self.exact) & torch.isfinite(bounded)
+            self.exact = self.exact.masked_fill(lost, 0.0)
+
+    @property
+    def has_nan(self) -> bool:
+        """Whether eager and float64 both are NaN somewhere."""
+        return self.eager is not None and bool((torch.isnan(self.eager) & torch.isnan(self.exact)).any())
+
     @property
     def lacks_columns(self) -> bool:
         """Whether there are columns that are long enough to be judged and are not, for want of noisy runs."""

@@ -159,3 +159,28 @@ def test_an_infinity_behind_factors_that_count_is_infinite_and_has_its_sign(othe
         mine = products.where(~(row[:, None] & products.isinf()), other)
         assert case.leaves[0].judge(mine, Accuracy.FP32)["ok"] is not counted[-1]
     assert any(counted) and not all(counted)
+
+
+def test_zero_times_what_is_too_large_for_float64_may_be_anything():
+    zero = "torch.rand(64, 900).index_fill(1, torch.tensor(600), 0.0)"
+    text = PRODUCTS.replace("torch.rand(64, 300)", zero)
+    of = Oracle(Problem("p", "p.py", text), "cpu", Accuracy.FP32, 1, 2, shared=False)
+    case = of.case(ALL_ROWS, "train", "drawn")
+    products = case.inputs[0].cumprod(1)
+    lost = products.isnan()
+    assert lost.any() and (products.isinf() & ~lost).any()
+
+    def is_right(mine: torch.Tensor) -> bool:
+        return case.leaves[0].judge(mine, Accuracy.FP32)["ok"]
+
+    assert is_right(products) and is_right(products.where(~lost, 0.0))
+    assert not is_right(products.where(~products.isinf(), 0.0))
+
+
+def test_nan_of_inputs_that_are_not_large_is_nan():
+    of = oracle("return y.log()")
+    for name in ("as given", ALL_ROWS):
+        case = of.case(name, "eval", "drawn")
+        mine, _ = of.reference.eager(case.inputs, of.state(case.regime, "drawn"), "eval", case.rng)
+        (row,), (other,) = of.judge(case.leaves, [mine]), of.judge(case.leaves, [mine.nan_to_num(0.0)])
+        assert mine.isnan().any() and row["ok"] and not other["ok"]
