@@ -114,6 +114,9 @@ class Evaluator:
             "TORCH_NO_COMPILER_WRAPPER": "1",
             # torch otherwise asks CUDA itself whether it is there, and cannot be forked afterwards.
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+            # OpenBLAS, NumPy's, otherwise has its threads spin for 0.1 s once they have nothing to do, which looks as
+            # though a candidate went on with its work. Theirs is 2^20 ticks. (It is read when NumPy is imported.)
+            "OPENBLAS_THREAD_TIMEOUT": "20",
         }, [] if set(baselines) <= {"eager"} else [_COMPILER])
         self._oracle: OracleClient | None = None
         self._cases: Cases | None = None
