@@ -343,7 +343,18 @@ def finals(
     """:func:`interleave`, and once more from the beginning where what came out is ``doubted``: a busy machine accuses
     the innocent. No sample of a session that was doubted is kept."""
     alive = interleave(runners, seconds, generator, failed)
-    return interleave(alive, seconds, generator, failed) if doubted(alive) else alive
+    if not doubted(alive):
+        return alive
+    _level(alive)
+    return interleave(alive, seconds, generator, failed)
+
+
+def _level(runners: Sequence[Runner]) -> None:
+    """Queue as much work in front of everybody's samples: what their calls take outside these can be compared then. That
+    work hides launches from who has more of it, and a GPU that is throttled does it more slowly than was asked for."""
+    most = max((runner.sleep_ns for runner in runners), default=0)
+    for runner in runners:
+        runner.sleep_ns = most
 
 
 def calls_of_finals(seconds: float, lap: float, *, cuda: bool) -> int:
@@ -387,6 +398,7 @@ def believe(
         runner.forget()
         beside.forget()
         for subject in (beside, runner) * HEARING_ROUNDS:
+            _level((beside, runner))
             if generator.random() < CHECK_SHARE:
                 subject.try_other_values(generator)
             subject.burst(MIN_CALLS, generator, MIN_CALLS - 1, watched=True, checked_synced=True)

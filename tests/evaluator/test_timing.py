@@ -310,6 +310,33 @@ def test_who_fails_when_heard_leaves_pytorch_its_samples(doubted):
     assert eager.bursts
 
 
+class Launching(Worker):
+    """A worker whose calls take ten milliseconds outside their samples for launches, but for those that go on while work
+    is queued."""
+
+    def go(self, **request):
+        return super().go(**request)[0], 10_000_000 + max(0, request["sleep_ns"] - 4_000_000), 1000
+
+
+@pytest.mark.parametrize("mine, pytorchs", [(200_000, 4_000_000), (4_000_000, 200_000)])
+def test_who_is_heard_has_as_much_queued_in_front_of_its_samples_as_pytorch(monkeypatch, mine, pytorchs):
+    monkeypatch.setattr("kgen.evaluator.timing.audit", lambda worker: None)
+    subject, eager = runner(cuda=True), runner("eager", cuda=True)
+    for one, queued in ((subject, mine), (eager, pytorchs)):
+        one.worker, one.sleep_ns = Launching(), queued
+        one.burst(4, random.Random(0))
+    assert bool(doubts(subject, eager=eager.habits(), floor_ms=0)) is (mine < pytorchs)
+    believe(subject, eager=replace(EAGER, outside=0.0), floor_ms=0.0, beside=eager, generator=random.Random(0))
+    assert subject.sleep_ns == eager.sleep_ns == 4_000_000
+
+
+def test_finals_that_are_timed_once_more_have_as_much_queued_in_front_of_all():
+    subjects = [runner(name, cuda=True) for name in "ab"]
+    subjects[1].sleep_ns = 300_000
+    kept = finals(subjects, 0.0, random.Random(0), lambda *_: None, lambda runners: True)
+    assert [one.sleep_ns for one in kept] == [300_000, 300_000]
+
+
 def test_what_the_watch_takes_is_no_candidates(doubted):
     subject, _ = doubted
     subject.call(random.Random(0), "event", watched=True)
