@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import platform
 import random
 import struct
 import subprocess
@@ -19,7 +20,10 @@ import kgen
 
 FUNCTIONS = Path(kgen.__file__).parent / "templates" / "cpu" / "functions"
 UNARY = ("exp", "expm1", "log", "log1p", "erf", "tanh", "sin", "cos")
-FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC")
+# Sine and cosine look constants up in a table. Tuned for a CPU whose gathers are slow, or for none that it knows, GCC
+# leaves their loops scalar, which takes 1.8 times as long.
+TUNING = ("-mtune=haswell",) if platform.machine() == "x86_64" else ()
+FLAGS = ("-O3", "-march=native", *TUNING, "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC")
 ALLOWED_ULP = {name: 1.6 for name in UNARY} | {"pow": 0.6}
 INF, NAN = math.inf, math.nan
 SUBNORMAL, LARGEST = 1e-45, 3.4028234663852886e38
