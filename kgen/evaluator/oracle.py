@@ -261,7 +261,7 @@ class Oracle:
         """Where the regime's inputs are not finite: say of what is finite only because attention takes minus infinity for
         a mask, that it may be NaN; and of what is not finite in PyTorch where it need not be: what is the same with any
         number in place of the inputs that are not finite does not depend on them, but for a product with zero, as of a
-        weight that was masked. Of a product with what vanishes in float32, as behind many factors, the order decides
+        weight that was masked; and where it depends on some, it may be what it is without such products. Of a product with what vanishes in float32, as behind many factors, the order decides
         whether it is NaN or infinite. Where they are finite: what is NaN because something became too large may be
         anything."""
         if case.regime.values != NON_FINITE:
@@ -279,11 +279,12 @@ class Oracle:
             filled = map_tensors(
                 case.inputs, lambda x: x.nan_to_num(number, number, number) if x.is_floating_point() else x)
             runs.append(_tensor_leaves(self.reference.exact(filled, state, case.mode, case.rng)))
-        for leaf, *found in zip(case.leaves, *runs):
+        sparse = _tensor_leaves(self.reference.exact(case.inputs, state, case.mode, case.rng, sparse=True))
+        for leaf, *found in zip(case.leaves, sparse, *runs):
             values = [as_real(value) for value in found]
             if leaf.free is not None and all(value.shape == leaf.exact.shape for value in values):
-                first, *others = (value.double().reshape(-1)[leaf.free] for value in values)
-                leaf.otherwise = first.where(torch.stack([first == other for other in others]).all(0), float("nan"))
+                without, first, *others = (value.double().reshape(-1)[leaf.free] for value in values)
+                leaf.otherwise = first.where(torch.stack([first == other for other in others]).all(0), without)
                 leaf.either = torch.stack([
                     (other - first).abs() <= abs(number) * _VANISHING for other, number in zip(others, _FILLS[1:])]).all(0)
 

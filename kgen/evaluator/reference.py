@@ -88,6 +88,12 @@ _NORMS = frozenset({
     torch.ops.aten.native_layer_norm.default, torch.ops.aten.native_group_norm.default,
     torch.ops.aten.native_batch_norm.default, torch.ops.aten.cudnn_batch_norm.default,
 })
+#: Operators that multiply, and where the first of their two factors stands.
+_PRODUCTS = {
+    torch.ops.aten.mul.Tensor: 0, torch.ops.aten.mm.default: 0, torch.ops.aten.bmm.default: 0, torch.ops.aten.mv.default: 0,
+    torch.ops.aten.dot.default: 0, torch.ops.aten.addmm.default: 1, torch.ops.aten.addmv.default: 1,
+    torch.ops.aten.baddbmm.default: 1,
+}
 _PART = 1 << 17  #: elements that are rounded at once
 #: What tells equal numbers apart, and none that float32 does: in shares of them, and for zeros.
 _APART, _LEAST = 2.0**-30, 1e-290
@@ -123,15 +129,33 @@ def _draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         return not all(map(torch.equal, before, states()))
 
 
+def _skip_zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> torch.Tensor:
+    """The ``result`` of an operator that multiplies, as it is where products with zero are zero, or left out."""
+    first = _PRODUCTS[func]
+    factors = args[first : first + 2]
+    if not all(isinstance(x, torch.Tensor) and x.dtype == torch.float64 for x in factors):
+        return result
+    finite, zero = [torch.isfinite(x) for x in factors], [x == 0 for x in factors]
+    if not any(bool(z.any()) and not bool(f.all()) for z, f in zip(zero, finite[::-1])):
+        return result
+    multiply = torch.mul if func is torch.ops.aten.mul.Tensor else torch.matmul
+    counted = sum(multiply(x.double(), y.double()) for x, y in ((~finite[0], ~zero[1]), (~zero[0], ~finite[1])))
+    filled = (x.masked_fill(~f, 0.0) for x, f in zip(factors, finite))
+    return result.where(counted > 0, func(*args[:first], *filled, **kwargs))
+
+
 class _Rounding(TorchDispatchMode):
     """Runs random operators in float32 and all others in float64, and puts one float32 rounding behind every operator if
     asked to, where what comes first of equal elements is drawn too."""
 
-    def __init__(self, noise: torch.Generator | None, *, turn: int = 0, bare: bool = False) -> None:
+    def __init__(
+        self, noise: torch.Generator | None, *, turn: int = 0, bare: bool = False, sparse: bool = False
+    ) -> None:
         super().__init__()
         self._noise = noise
         self._turn = turn
         self._bare = bare
+        self._sparse = sparse
         self.masks = False  # whether a softmax of nothing but minus infinities was to be zeros
 
     @classmethod
@@ -150,6 +174,8 @@ class _Rounding(TorchDispatchMode):
         if self._noise is not None and func in _UNORDERED and args[0].dtype == torch.float64:
             args = [self._in_any_order(args[0]), *args[1:]]
         result = func(*args, **kwargs)
+        if self._sparse and func in _PRODUCTS:
+            result = _skip_zeros(func, args, kwargs, result)
         if self._noise is not None and func in _NORMS and result[0].dtype == torch.float64:
             self._round_means(func, args, *result[:3])
         view = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
@@ -273,13 +299,15 @@ class Reference:
         return run, {i for i, x in found if x.numel() and x.untyped_storage().data_ptr() in own}
 
     def exact(
-        self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False, bare: bool = False
+        self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False, bare: bool = False,
+        sparse: bool = False,
     ) -> tuple[Any, dict[str, torch.Tensor]]:
-        """Output and buffers after one forward in float64; with ``noise``, rounded to float32 after each operator; and
-        ``bare``, with NaN for attention to nothing, where PyTorch's own takes minus infinities for a mask and gives 0.
+        """Output and buffers after one forward in float64; with ``noise``, rounded to float32 after each operator;
+        ``bare``, with NaN for attention to nothing, where PyTorch's own takes minus infinities for a mask and gives 0;
+        ``sparse``, with zero for the product of zero and what is not finite.
         """
         inputs = map_tensors(self._place(inputs), lambda x: x.to(_DOUBLED.get(x.dtype, x.dtype)))
-        rounding = _Rounding(self._noise, turn=next(self._turns)) if noise else _Rounding(None, bare=bare)
+        rounding = _Rounding(self._noise, turn=next(self._turns)) if noise else _Rounding(None, bare=bare, sparse=sparse)
         with default_dtype(torch.float64), _in_parts(), rounding:
             run = self._run(self.double, inputs, state, mode, rng)
         self.masks = rounding.masks

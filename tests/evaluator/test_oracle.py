@@ -9,7 +9,7 @@ import torch
 from kgen.errors import ProblemError
 from kgen.evaluator.arena import map_tensors
 from kgen.evaluator.oracle import Case, Oracle
-from kgen.evaluator.protocol import ALL_ROWS, SCALED, Accuracy
+from kgen.evaluator.protocol import ALL_ROWS, NON_FINITE_ROWS, SCALED, Accuracy
 from kgen.evaluator.regimes import REGIMES, recombine
 from kgen.problem import Problem
 
@@ -159,6 +159,37 @@ def test_an_infinity_behind_factors_that_count_is_infinite_and_has_its_sign(othe
         mine = products.where(~(row[:, None] & products.isinf()), other)
         assert case.leaves[0].judge(mine, Accuracy.FP32)["ok"] is not counted[-1]
     assert any(counted) and not all(counted)
+
+
+CAUSAL = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        scores = (x @ x.mT).masked_fill(torch.ones(12, 12).tril() == 0, float("-inf"))
+        return scores.softmax(-1) @ x
+
+def get_inputs():
+    return [torch.randn(2, 12, 8)]
+"""
+
+
+def test_what_is_masked_need_not_be_read_where_something_that_counts_is_not_finite_either():
+    """With two sequences, some keys that are not finite are masked for a query for which others are not."""
+    both = 0
+    for secret in range(12):
+        of = Oracle(Problem("p", "p.py", CAUSAL), "cpu", Accuracy.FP32, secret, 2, shared=False)
+        case = of.case(NON_FINITE_ROWS, "train", "drawn")
+        x = case.inputs[0]
+        rows = torch.cat([(x[:, i : i + 1] @ x[:, : i + 1].mT).softmax(-1) @ x[:, : i + 1] for i in range(12)], 1)
+        whole = (x @ x.mT).masked_fill(torch.ones(12, 12).tril() == 0, float("-inf"))
+        lost = (whole.softmax(-1) @ x).isnan() & rows.isfinite()
+        counted = (x @ x.mT).tril()  # by zeros where it is masked
+        both += bool((lost & ~counted.isfinite().all(-1, keepdim=True)).any())
+        assert case.leaves[0].judge(rows, Accuracy.FP32)["ok"]
+        assert not lost.any() or not case.leaves[0].judge(rows.where(~lost, rows + 0.1), Accuracy.FP32)["ok"]
+    assert both > 1
 
 
 def test_zero_times_what_is_too_large_for_float64_may_be_anything():
