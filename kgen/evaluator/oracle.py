@@ -11,7 +11,7 @@ import random
 import time
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
 import torch
 
@@ -261,25 +261,26 @@ class Oracle:
         """Where the regime's inputs are not finite: say of what is finite only because attention takes minus infinity for
         a mask, that it may be NaN; and of what is not finite in PyTorch where it need not be: what is the same with any
         number in place of the inputs that are not finite does not depend on them, but for a product with zero, as of a
-        weight that was masked; and where it depends on some, it may be what it is without such products. Of a product with what vanishes in float32, as behind many factors, the order decides
-        whether it is NaN or infinite. Where they are finite: what is NaN because something became too large may be
-        anything."""
+        weight that was masked; and where it depends on some, it may be what it is without such products. Of a product
+        with what vanishes in float32, as behind many factors, the order decides whether it is NaN or infinite. Where
+        they are finite: what is NaN because something became too large may be anything."""
+
+        def exact(inputs: Any, **how: bool) -> list[torch.Tensor]:
+            return _tensor_leaves(self.reference.exact(inputs, state, case.mode, case.rng, **how))
+
+        def change(how: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+            return map_tensors(case.inputs, lambda x: how(x) if x.is_floating_point() else x)
+
         if case.regime.values != NON_FINITE:
             if any(leaf.has_nan for leaf in case.leaves):
-                smaller = map_tensors(case.inputs, lambda x: x * _SMALLER if x.is_floating_point() else x)
-                for leaf, value in zip(case.leaves, _tensor_leaves(self.reference.exact(smaller, state, case.mode, case.rng))):
+                for leaf, value in zip(case.leaves, exact(change(lambda x: x * _SMALLER))):
                     leaf.waive(as_real(value))
             return
         if self.reference.masks:
-            bare = self.reference.exact(case.inputs, state, case.mode, case.rng, bare=True)
-            for leaf, value in zip(case.leaves, _tensor_leaves(bare)):
+            for leaf, value in zip(case.leaves, exact(case.inputs, bare=True)):
                 leaf.excuse(~torch.isfinite(as_real(value)))
-        runs = []
-        for number in _FILLS:
-            filled = map_tensors(
-                case.inputs, lambda x: x.nan_to_num(number, number, number) if x.is_floating_point() else x)
-            runs.append(_tensor_leaves(self.reference.exact(filled, state, case.mode, case.rng)))
-        sparse = _tensor_leaves(self.reference.exact(case.inputs, state, case.mode, case.rng, sparse=True))
+        sparse = exact(case.inputs, sparse=True)
+        runs = [exact(change(lambda x: x.nan_to_num(number, number, number))) for number in _FILLS]
         for leaf, *found in zip(case.leaves, sparse, *runs):
             values = [as_real(value) for value in found]
             if leaf.free is not None and all(value.shape == leaf.exact.shape for value in values):
