@@ -88,12 +88,12 @@ _NORMS = frozenset({
     torch.ops.aten.native_layer_norm.default, torch.ops.aten.native_group_norm.default,
     torch.ops.aten.native_batch_norm.default, torch.ops.aten.cudnn_batch_norm.default,
 })
-#: Operators that multiply, and where the first of their two factors stands.
-_PRODUCTS = {
-    torch.ops.aten.mul.Tensor: 0, torch.ops.aten.mm.default: 0, torch.ops.aten.bmm.default: 0, torch.ops.aten.mv.default: 0,
-    torch.ops.aten.dot.default: 0, torch.ops.aten.addmm.default: 1, torch.ops.aten.addmv.default: 1,
-    torch.ops.aten.baddbmm.default: 1,
-}
+#: Operators that multiply their last two arguments.
+_PRODUCTS = frozenset({
+    torch.ops.aten.mul.Tensor, torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.mv.default,
+    torch.ops.aten.dot.default, torch.ops.aten.addmm.default, torch.ops.aten.addmv.default,
+    torch.ops.aten.baddbmm.default,
+})
 _PART = 1 << 17  #: elements that are rounded at once
 #: What tells equal numbers apart, and none that float32 does: in shares of them, and for zeros.
 _APART, _LEAST = 2.0**-30, 1e-290
@@ -131,8 +131,7 @@ def _draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 
 def _skip_zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> torch.Tensor:
     """The ``result`` of an operator that multiplies, as it is where products with zero are zero, or left out."""
-    first = _PRODUCTS[func]
-    factors = args[first : first + 2]
+    others, factors = args[:-2], args[-2:]
     if not all(isinstance(x, torch.Tensor) and x.dtype == torch.float64 for x in factors):
         return result
     finite, zero = [torch.isfinite(x) for x in factors], [x == 0 for x in factors]
@@ -141,7 +140,7 @@ def _skip_zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], resul
     multiply = torch.mul if func is torch.ops.aten.mul.Tensor else torch.matmul
     counted = sum(multiply(x.double(), y.double()) for x, y in ((~finite[0], ~zero[1]), (~zero[0], ~finite[1])))
     filled = (x.masked_fill(~f, 0.0) for x, f in zip(factors, finite))
-    return result.where(counted > 0, func(*args[:first], *filled, **kwargs))
+    return result.where(counted > 0, func(*others, *filled, **kwargs))
 
 
 class _Rounding(TorchDispatchMode):
