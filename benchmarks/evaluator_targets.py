@@ -28,14 +28,14 @@ from _record import record
 from reference_problems import CASES
 
 from kgen.candidate import Candidate
-from kgen.design import Design
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import Accuracy, Status, Timing
 from kgen.machine import find_own_tools
 from kgen.problem import load, read_problem
-from kgen.search import STRATEGIES
 from kgen.statistics import median_ms, ratio_interval, verdict
-from kgen.sweep import captured
+from kgen.tuning.design import Design
+from kgen.tuning.search import STRATEGIES
+from kgen.tuning.sweep import captured
 
 SLOWER = 0.03
 AGREEMENT = 0.01

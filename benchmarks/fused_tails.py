@@ -21,12 +21,12 @@ import torch
 from _record import record
 
 from kgen import paths
-from kgen.design import Design
-from kgen.fusion import FusionPlan
-from kgen.graph import capture
+from kgen.compiler.capture import capture
+from kgen.compiler.fusion import FusionPlan
 from kgen.hardware import for_arch
 from kgen.problem import load
 from kgen.store import Store, queries
+from kgen.tuning.design import Design
 
 ROUNDS = 25
 _SLEEP_CYCLES = 1_000_000  # half a millisecond: longer than launching a tail takes

@@ -23,12 +23,12 @@ from typing import Callable
 import _gpu
 import torch
 
-from kgen.fusion import FusionPlan, plans
-from kgen.graph import capture
+from kgen.compiler.capture import capture
+from kgen.compiler.fusion import FusionPlan, plans
 from kgen.hardware import Hardware, probe
 from kgen.problem import load, read_problem, resolve_mode
-from kgen.render import compiler_flags, kernel_text, translation_unit
 from kgen.templates import Argument, Task, template_for
+from kgen.templates.render import compiler_flags, kernel_text, translation_unit
 
 KERNELS_TO_A_LIBRARY = 8
 ROUNDS = 9

@@ -22,13 +22,13 @@ from _record import Cell, record
 
 from kgen import roofline
 from kgen.candidate import Candidate, Params
-from kgen.design import Design
+from kgen.compiler.capture import capture
 from kgen.evaluator.protocol import Accuracy
-from kgen.graph import capture
 from kgen.hardware import Hardware, probe
 from kgen.problem import Problem, load
 from kgen.roofline import Arithmetic, Basis, Work
-from kgen.search import Point
+from kgen.tuning.design import Design
+from kgen.tuning.search import Point
 
 #: Rows, k, columns: square ones, those of the reference problems, few rows, and ragged ones.
 SIZES = (

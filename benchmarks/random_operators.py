@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 from _record import Cell, record
 
-from kgen.evaluator import moments
-from kgen.evaluator.gate import Leaf
+from kgen.evaluator.correctness import moments
+from kgen.evaluator.correctness.tolerance import Leaf
 from kgen.evaluator.protocol import Accuracy
 
 ROWS, INNER, COLUMNS = 64, 96, 64

@@ -32,12 +32,12 @@ import torch
 from _record import conditions
 
 from kgen.candidate import Candidate
-from kgen.design import Design
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import Accuracy
 from kgen.problem import LoadedProblem, load, read_problem
-from kgen.search import KernelSpace, Option, Point
-from kgen.sweep import captured
+from kgen.tuning.design import Design
+from kgen.tuning.search import KernelSpace, Option, Point
+from kgen.tuning.sweep import captured
 
 _SLEEP_CYCLES = 200_000  # of the GPU, while the call behind them is queued
 _FAR = 1e-2  # relative to the largest output

@@ -25,8 +25,8 @@ from pathlib import Path
 from _record import ROOT, Cell, record
 from store_scale import Figures, add_sweep, made_up_problem
 
-from kgen.evaluator.locks import DeviceLock
 from kgen.evaluator.protocol import Environment
+from kgen.evaluator.runtime.locks import DeviceLock
 from kgen.store import Store
 
 PROBLEMS = 200  #: of the page about many: as many as KernelBench's levels 1 and 2 have

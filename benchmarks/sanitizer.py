@@ -22,13 +22,13 @@ from typing import Iterator
 from _record import Cell, record
 
 from kgen.candidate import Candidate
-from kgen.design import Design
+from kgen.compiler.capture import capture
 from kgen.errors import DeviceError
 from kgen.evaluator.protocol import Accuracy
-from kgen.graph import capture
 from kgen.hardware import probe
 from kgen.problem import Problem, load
-from kgen.search import Point
+from kgen.tuning.design import Design
+from kgen.tuning.search import Point
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 _CLEAN = "ERROR SUMMARY: 0 errors"

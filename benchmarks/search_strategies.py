@@ -24,7 +24,7 @@ from pathlib import Path
 from _record import Cell, record
 
 from kgen.errors import InputError
-from kgen.search import STRATEGIES, KernelSpace, Option, Point, distinct_kernels
+from kgen.tuning.search import STRATEGIES, KernelSpace, Option, Point, distinct_kernels
 
 RECORDED = Path(__file__).parent / "recorded"
 NEAR = 1.02

@@ -18,7 +18,7 @@ from typing import Callable, Sequence
 
 from _record import Cell, record
 
-from kgen import events, hardware, sweep
+from kgen import events, hardware
 from kgen.candidate import Candidate
 from kgen.evaluator.pool import DevicePool
 from kgen.evaluator.protocol import (
@@ -34,6 +34,7 @@ from kgen.evaluator.protocol import (
     Timing,
 )
 from kgen.problem import Problem, read_problem
+from kgen.tuning import sweep
 
 NAME = "linear_gelu_softmax"
 REGIMES, BURSTS, CALLS = 18, 5, 20

@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Mapping
 
 from kgen.candidate import Params
+from kgen.compiler.graph import Node, OpGraph
+from kgen.compiler.operators import OPS
 from kgen.evaluator.protocol import Accuracy
-from kgen.graph import Node, OpGraph
 from kgen.hardware import Ceilings
-from kgen.ops import OPS
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from samples import environment
 
 from kgen import hardware
 from kgen.candidate import Candidate
-from kgen.design import Design
 from kgen.evaluator.protocol import (
     Accuracy,
     BuildReport,
@@ -25,7 +24,8 @@ from kgen.evaluator.protocol import (
     Timing,
 )
 from kgen.problem import Problem
-from kgen.search import Point
+from kgen.tuning.design import Design
+from kgen.tuning.search import Point
 
 
 def number_of(text: str, below: int) -> int:

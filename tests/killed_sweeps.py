@@ -18,9 +18,10 @@ from typing import TextIO
 
 from judges import CheapBuilder, CheapDesign, CheapJudge, number_of
 
-from kgen import events, sweep
+from kgen import events
 from kgen.evaluator.pool import DevicePool
 from kgen.problem import load, read_problem
+from kgen.tuning import sweep
 
 BUDGET = 200
 DEVICES = 3

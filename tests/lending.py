@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kgen.evaluator.evaluator import Evaluator
-from kgen.evaluator.process import Child, Server
+from kgen.evaluator.runtime.process import Child, Server
 
 
 class Lender:

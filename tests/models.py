@@ -11,14 +11,15 @@ from typing import Any
 import torch
 
 from kgen.candidate import Candidate, Params
-from kgen.design import Design
+from kgen.compiler.capture import Capture, capture
+from kgen.compiler.fusion import FusionPlan
+from kgen.compiler.graph import OpGraph
 from kgen.evaluator.protocol import Accuracy
-from kgen.fusion import FusionPlan
-from kgen.graph import Capture, OpGraph, capture
 from kgen.hardware import Hardware, cpu
 from kgen.problem import LoadedProblem, Problem, load, read_problem
-from kgen.render import Way, render
-from kgen.search import Point
+from kgen.templates.render import Way, render
+from kgen.tuning.design import Design
+from kgen.tuning.search import Point
 
 PROBLEMS = Path(__file__).parent.parent / "problems"
 NAMES = (

@@ -29,17 +29,15 @@ def allowed(at_top: str = "", in_functions: str = "") -> Allowed:
 #: By module or package; the most specific entry counts. What has none may import the standard library alone.
 THIRD_PARTY = {
     "kgen": allowed(),
-    "kgen.cli": allowed("click"),
-    "kgen.listing": allowed("click"),
+    "kgen.cli": allowed("click", in_functions="torch"),
     "kgen.views": allowed("rich"),
-    "kgen.doctor": allowed(in_functions="torch"),
     "kgen.problem": allowed(in_functions="torch"),
-    "kgen.graph": allowed(in_functions="torch"),
+    "kgen.compiler.capture": allowed(in_functions="torch"),
     "kgen.hardware": allowed(in_functions="torch"),
-    "kgen.search": allowed(in_functions="optuna"),
+    "kgen.tuning.search": allowed(in_functions="optuna"),
     "kgen.machine": allowed(in_functions="torch"),
-    "kgen.render": allowed("jinja2"),
     "kgen.templates": allowed(in_functions="jinja2"),
+    "kgen.templates.render": allowed("jinja2"),
     "kgen.store": allowed("sqlalchemy", "alembic"),
     "kgen.browse.server": allowed(in_functions="datasette rich uvicorn"),
     "kgen.report.page": allowed(in_functions="jinja2"),
@@ -47,40 +45,29 @@ THIRD_PARTY = {
     "kgen.report.highlight": allowed("pygments"),
     "kgen.store.migrations": allowed("sqlalchemy alembic"),
     "kgen.evaluator": allowed("torch"),  # what the oracle and the workers are made of
-    **{f"kgen.evaluator.{name}": allowed() for name in ("protocol", "channel", "locks", "process", "walls")},
+    "kgen.evaluator.protocol": allowed(),
+    **{f"kgen.evaluator.runtime.{name}": allowed() for name in ("channel", "locks", "process", "sandbox")},
     "kgen.evaluator.build": allowed(in_functions="torch"),
 }
 
+#: Packages that stand above the compiler, the templates and the evaluator.
+_ABOVE = ("kgen.tuning", "kgen.store", "kgen.cli", "kgen.views", "kgen.report", "kgen.browse")
+
 #: (importer, imported): never, not even inside a function. Names stand for packages too.
 NEVER = [
-    ("kgen.evaluator", "kgen.store"),
-    ("kgen.evaluator", "kgen.sweep"),
-    ("kgen.evaluator", "kgen.search"),
-    ("kgen.store", "kgen.evaluator.oracle"),
-    ("kgen.store", "kgen.evaluator.worker"),
-    ("kgen.store", "kgen.sweep"),
-    ("kgen.store", "kgen.search"),
-    ("kgen.store", "kgen.graph"),
+    *(("kgen.compiler", above) for above in ("kgen.templates", "kgen.evaluator", *_ABOVE)),
+    *(("kgen.templates", above) for above in _ABOVE),
+    *(("kgen.evaluator", above) for above in ("kgen.compiler", "kgen.templates", *_ABOVE)),
+    *(("kgen.tuning.search", stage) for stage in ("kgen.compiler", "kgen.templates", "kgen.store", "kgen.cli")),
+    *(
+        ("kgen.store", stage)
+        for stage in ("kgen.compiler", "kgen.templates", "kgen.tuning", "kgen.evaluator.correctness", "kgen.evaluator.worker")
+    ),
+    ("kgen.tuning", "kgen.cli"),
     *(
         (plain, stage)
-        for plain in (
-            "kgen.errors",
-            "kgen.candidate",
-            "kgen.hardware",
-            "kgen.space",
-            "kgen.fusion",
-            "kgen.search",
-            "kgen.ops",
-            "kgen.graph",
-            "kgen.rewrite",
-            "kgen.design",
-            "kgen.program",
-            "kgen.statistics",
-            "kgen.render",
-            "kgen.roofline",
-            "kgen.evaluator.protocol",
-        )
-        for stage in ("kgen.store", "kgen.sweep", "kgen.export", "kgen.cli")
+        for plain in ("kgen.errors", "kgen.candidate", "kgen.hardware", "kgen.problem", "kgen.statistics", "kgen.roofline")
+        for stage in ("kgen.tuning", "kgen.store", "kgen.cli")
     ),
 ]
 
@@ -192,7 +179,7 @@ def test_command_line_loads_only_click() -> None:
 
 @pytest.mark.parametrize("package", ["click", "rich", "kgen.cli"])
 def test_conductor_knows_nothing_of_the_command_line(package: str) -> None:
-    assert package not in _loaded_with("kgen.sweep")
+    assert package not in _loaded_with("kgen.tuning.sweep")
 
 
 def test_modules_do_not_import_each_other_in_circles() -> None:

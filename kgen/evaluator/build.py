@@ -29,10 +29,10 @@ from typing import Any, Iterator, Protocol, Sequence
 
 from kgen import syntax
 from kgen.errors import DiskError, EvaluatorError, ToolchainError
-from kgen.evaluator.channel import Channel, ChannelTimeout
-from kgen.evaluator.locks import DeviceLock
-from kgen.evaluator.process import Child, ChildDied
 from kgen.evaluator.protocol import BuildReport, KernelResources, Limits
+from kgen.evaluator.runtime.channel import Channel, ChannelTimeout
+from kgen.evaluator.runtime.locks import DeviceLock
+from kgen.evaluator.runtime.process import Child, ChildDied
 
 #: Sections of a library that decide what it does; names and paths are in others.
 _CODE_SECTIONS = (".text", ".rodata", ".nv_fatbin")
@@ -241,7 +241,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     """The build process: make the candidate's own ``load_inline`` call, without loading what it builds."""
     from torch.utils import cpp_extension
 
-    from kgen.evaluator import walls
+    from kgen.evaluator.runtime import sandbox
 
     request, _ = channel.receive()  # with the descriptor of the lock, which ends with this process
     folder = Path(options["directory"], request["name"])
@@ -251,10 +251,10 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     # torch would otherwise ask the GPU, which it cannot behind walls; this is what it would find.
     os.environ.setdefault("TORCH_CUDA_ARCH_LIST", options["arch_list"])
     # Flags may have a compiler run anything and read any file.
-    walls.hold(walls.Hold(
+    sandbox.hold(sandbox.Hold(
         writable=[folder], devices=[Path(os.devnull)], user=options["user"], mounts=options["mounts"],
         address_space=None, file_bytes=_FILE_BYTES, folder_bytes=None, processes=_PROCESSES))
-    walls.limit_memory(options["build_bytes"])
+    sandbox.limit_memory(options["build_bytes"])
     os.nice(options["niceness"])
     # Loading a library runs its constructors: that is for a worker, behind its walls.
     cpp_extension._import_module_from_library = lambda *_: None

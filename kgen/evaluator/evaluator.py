@@ -23,20 +23,20 @@ from typing import Any, Callable, Mapping, Sequence
 from kgen.candidate import SHORT, Candidate
 from kgen.errors import DeviceError, EvaluatorError
 from kgen.evaluator.build import Builder, binary_hash, compiler_version, read_extension
-from kgen.evaluator.channel import ChannelTimeout
-from kgen.evaluator.conditions import Conditions, conditions, worse
-from kgen.evaluator.labels import has_native_code, measured_labels, static_labels
-from kgen.evaluator.locks import DeviceLock
-from kgen.evaluator.process import Child, ChildDied, Server
+from kgen.evaluator.correctness.validate import (
+    OWN_NUMBERS, Cases, Failure, OracleClient, WorkerClient, check_structure, explain, raise_if_failed, validate,
+)
 from kgen.evaluator.protocol import (
     BASELINES, OTHER_VALUES, SCALED, Accuracy, BuildReport, Depth, Environment, Evaluation, Health, Limits, Phase,
     RegimeErrors, Status, Timing,
 )
-from kgen.evaluator.timing import (
+from kgen.evaluator.runtime.channel import ChannelTimeout
+from kgen.evaluator.runtime.locks import DeviceLock
+from kgen.evaluator.runtime.process import Child, ChildDied, Server
+from kgen.evaluator.strict.labels import has_native_code, measured_labels, static_labels
+from kgen.evaluator.timing.conditions import Conditions, conditions, worse
+from kgen.evaluator.timing.measure import (
     FINAL_BURSTS, SCREEN_BURSTS, Habits, Runner, believe, doubts, finals, least_ms, screen, sleep_ns,
-)
-from kgen.evaluator.validate import (
-    OWN_NUMBERS, Cases, Failure, OracleClient, WorkerClient, check_structure, explain, raise_if_failed, validate,
 )
 from kgen.hardware import Hardware
 from kgen.problem import Problem

@@ -24,12 +24,17 @@ from typing import Any, Callable, Iterable
 
 import torch
 
-from kgen.evaluator import driver, profile, walls, watch
-from kgen.evaluator.arena import Arena, describe, is_inexact, is_tensor, map_tensors, nodes, same_bits, span, tensors
-from kgen.evaluator.channel import Channel
-from kgen.evaluator.device_arena import DeviceArena, open_arena
-from kgen.evaluator.reference import construct, set_flags
-from kgen.evaluator.regimes import Mixture, change_weights, mixtures, moved_buffers, recombine, seed_of
+from kgen.evaluator.correctness.distributions import (
+    Mixture, change_weights, mixtures, moved_buffers, recombine, seed_of,
+)
+from kgen.evaluator.correctness.reference import construct, set_flags
+from kgen.evaluator.runtime import driver, sandbox
+from kgen.evaluator.runtime.arena import (
+    Arena, describe, is_inexact, is_tensor, map_tensors, nodes, same_bits, span, tensors,
+)
+from kgen.evaluator.runtime.channel import Channel
+from kgen.evaluator.runtime.device_arena import DeviceArena, open_arena
+from kgen.evaluator.strict import profile, tampering
 
 _FILE_BYTES = 256 << 20
 _MESSAGE_CHARACTERS = 400
@@ -653,7 +658,7 @@ def _failure(error: BaseException) -> dict[str, Any]:
 
 def _put_up_walls(options: dict[str, Any]) -> list[str]:
     """Hold a candidate's process; the names of the walls that the system does not allow."""
-    return options["missing_walls"] + walls.hold(walls.Hold(
+    return options["missing_walls"] + sandbox.hold(sandbox.Hold(
         writable=[Path(folder) for folder in options["writable"]],
         devices=[Path(path) for path in ("/dev/null", "/dev/zero", *glob.glob("/dev/nvidia*"))],
         user=options["user"] if options["own_user"] else None,
@@ -715,10 +720,10 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     subject.tell = _teller(channel.sock.sendmsg)
     if options.get("watched"):
         _compile_alone()
-        subject.returned, subject.glimpse, subject.glance, subject.look = watch.install(
+        subject.returned, subject.glimpse, subject.glance, subject.look = tampering.install(
             options["writable"], options["device"], channel.sock.sendmsg, subject)
     else:
-        subject.glimpse, subject.glance = watch.pretend(options["device"])
+        subject.glimpse, subject.glance = tampering.pretend(options["device"])
     gc.freeze()
     while True:
         request, fds = channel.receive()

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Iterator, Mapping, Sequence
 
 import kgen
-from kgen.report import ceilings, charts, effects, highlight, library, rows
-from kgen.report import leaders as table
+from kgen.report import ceilings, charts, effects, highlight, library, rows, leaders as table
 from kgen.report.ceilings import Reached, Roof
 from kgen.report.leaders import Leader, Scale
 from kgen.report.sections import Section

@@ -1,6 +1,6 @@
 """Templates: families of kernels, each a Jinja2 file with its space of parameters beside it.
 
-``cuda/row.cu.j2`` is the text of the family ``row`` in CUDA; ``cuda/row.py`` holds its ``TEMPLATE``: the axes and
+``cuda/inner_reduction/inner_reduction.cu.j2`` is the text of the family ``row`` in CUDA; ``cuda/row.py`` holds its ``TEMPLATE``: the axes and
 constraints, and what the text is rendered with. A new family is such a pair of files; nothing else knows of it.
 """
 
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Callable, Mapping
 
 from kgen.candidate import Params
+from kgen.compiler.fusion import FusionPlan, Kernel
 from kgen.evaluator.protocol import Accuracy
-from kgen.fusion import FusionPlan, Kernel
 from kgen.hardware import Hardware
-from kgen.space import Space
+from kgen.templates.space import Space
 
 FOLDER = Path(__file__).parent
 
@@ -110,9 +110,9 @@ def templates() -> Mapping[tuple[str, str], Template]:
     found: dict[tuple[str, str], Template] = {}
     for device_type in ("cuda", "cpu"):
         package = importlib.import_module(f"kgen.templates.{device_type}")
-        for module in pkgutil.iter_modules(package.__path__):
-            template = getattr(importlib.import_module(f"{package.__name__}.{module.name}"), "TEMPLATE", None)
-            if template is not None:
+        for folder in pkgutil.iter_modules(package.__path__):
+            if folder.ispkg:
+                template = importlib.import_module(f"{package.__name__}.{folder.name}.template").TEMPLATE
                 found[template.family, template.device_type] = template
     return found
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from kgen.candidate import Params
-from kgen.program import Program, Store
-from kgen.space import Axis
+from kgen.compiler.loops import Program, Store
 from kgen.templates import Argument, Task
+from kgen.templates.space import Axis
 from kgen.templates.spelling import output_pointer, pointer
 
 

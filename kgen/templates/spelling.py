@@ -8,9 +8,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Callable, Mapping, Sequence
 
+from kgen.compiler.loops import Load, Map, Program
+from kgen.compiler.operators import FUNCTIONS, Function
+from kgen.compiler.schedule import Schedule, Sweep
 from kgen.templates import FOLDER
-from kgen.ops import FUNCTIONS, Function
-from kgen.program import Load, Map, Program, Schedule, Sweep
 
 #: What stands for the capitals of an expression.
 PRIMITIVES: Mapping[str, Mapping[str, str]] = {
@@ -59,7 +60,7 @@ class Helpers:
     """The functions that a kernel's text calls, each after those that it calls itself, as texts by where they stand.
 
     ``math`` are files of the device's ``functions`` (on the CPU: the namespace ``vec``), ``table`` functions of
-    :data:`kgen.ops.FUNCTIONS`, ``kernels`` files of ``kernels``, which may call both.
+    :data:`kgen.compiler.operators.FUNCTIONS`, ``kernels`` files of ``kernels``, which may call both.
     """
 
     math: str

@@ -16,7 +16,7 @@ from kgen.views import text
 
 LIBRARY = "library"
 
-#: One step of a plan's name (:mod:`kgen.fusion`): a kernel's family with its operators, or a library call.
+#: One step of a plan's name (:mod:`kgen.compiler.fusion`): a kernel's family with its operators, or a library call.
 _STEP = re.compile(r"(?P<family>\w+)\[(?P<nodes>[^\]]*)\]|(?P<call>[^\[\]+]+?)\(library\)")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 from kgen import events
-from kgen.doctor import Check
+from kgen.cli.doctor import Check
 from kgen.evaluator.protocol import Accuracy, Environment, Timing
 from kgen.store.results import (
     BestRow,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from kgen.doctor import Check
+from kgen.cli.doctor import Check
 from kgen.evaluator.protocol import RegimeErrors
 from kgen.events import Finished, Judged, Leader
 from kgen.store.results import (

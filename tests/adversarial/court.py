@@ -21,7 +21,7 @@ import kgen
 from kgen.candidate import Candidate
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import Accuracy, Evaluation, Limits
-from kgen.evaluator.walls import descendants
+from kgen.evaluator.runtime.sandbox import descendants
 from kgen.problem import read_problem
 
 #: In the name of everything that a case writes outside its folder, and of every process that it leaves behind.

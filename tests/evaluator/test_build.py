@@ -15,9 +15,9 @@ import pytest
 from candidates import KERNEL, render
 from kgen.errors import EvaluatorError
 from kgen.evaluator.build import Builder, parse_resources, read_extension
-from kgen.evaluator.locks import DeviceLock
-from kgen.evaluator.process import Server
 from kgen.evaluator.protocol import Limits
+from kgen.evaluator.runtime.locks import DeviceLock
+from kgen.evaluator.runtime.process import Server
 
 #: Macros that a compiler takes for ever to expand, and all memory.
 DOUBLING = "\n".join(f"#define A{i + 1} A{i} A{i}" for i in range(40))

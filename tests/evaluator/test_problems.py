@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from kgen.candidate import Candidate
-from kgen.evaluator.protocol import Accuracy, Status
 from kgen.errors import DeviceError, ProblemError
-from kgen.evaluator.reference import Reference
+from kgen.evaluator.correctness.reference import Reference
+from kgen.evaluator.protocol import Accuracy, Status
 from kgen.problem import Problem, load, read_problem
 
 HEAD = "import torch\nimport torch.nn as nn\n\n"

@@ -4,7 +4,7 @@ import pytest
 
 from candidates import KERNEL, plain, render
 from kgen.evaluator.protocol import Status
-from kgen.evaluator.timing import HEARING_ROUNDS, SCREEN_BURSTS
+from kgen.evaluator.timing.measure import HEARING_ROUNDS, SCREEN_BURSTS
 
 TERM = "row[c] = expf(row[c] - largest);"
 

@@ -8,10 +8,10 @@ import torch
 import torch.nn as nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kgen.evaluator.arena import Arena, describe, tensors
+from kgen.evaluator.correctness.distributions import WEIGHTS
 from kgen.evaluator.protocol import OTHER_VALUES
-from kgen.evaluator.regimes import WEIGHTS
-from kgen.evaluator.watch import _OPERATORS
+from kgen.evaluator.runtime.arena import Arena, describe, tensors
+from kgen.evaluator.strict.tampering import _OPERATORS
 from kgen.evaluator.worker import Subject, _sampled
 
 PAGE = 4096

@@ -13,7 +13,7 @@ import torch
 from models import NAMES, design, module, plainest, reference
 
 from kgen.hardware import probe
-from kgen.search import Point
+from kgen.tuning.search import Point
 
 pytestmark = pytest.mark.gpu
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from kgen.evaluator.driver import Clock
-from kgen.evaluator.regimes import mixtures
+from kgen.evaluator.correctness.distributions import mixtures
+from kgen.evaluator.runtime.driver import Clock
 
 pytestmark = pytest.mark.gpu
 MILLISECOND = 2_000_000  #: cycles, at most

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from samples import Filled, candidate, environment, problem
 
+from kgen.cli.listing import SWEEP_STATES
 from kgen.evaluator.protocol import Status
-from kgen.listing import SWEEP_STATES
 from kgen.store import Store, holder, queries, rows
 from kgen.store.selection import STATES, Selection
 

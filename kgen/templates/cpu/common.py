@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Sequence
 
 from kgen.candidate import Params
+from kgen.compiler.loops import Load
 from kgen.hardware import Hardware
-from kgen.program import Load
-from kgen.space import Axis, Constraint
+from kgen.templates.space import Axis, Constraint
 from kgen.templates.spelling import element_index
 
 #: What every kernel of a file is compiled with. No flag here changes how NaN and infinities behave.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
+from kgen.compiler.loops import Load, Store
 from kgen.hardware import Hardware
-from kgen.program import Load, Store
-from kgen.space import Axis, Constraint
 from kgen.templates import Argument, Task
 from kgen.templates.arguments import batch_statistics, written
+from kgen.templates.space import Axis, Constraint
 from kgen.templates.spelling import element_index
 
 

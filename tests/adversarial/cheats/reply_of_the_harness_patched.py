@@ -8,7 +8,7 @@ expect: mutated_input, suspicious
 import torch
 import torch.nn as nn
 
-from kgen.evaluator.channel import Channel
+from kgen.evaluator.runtime.channel import Channel
 
 _send = Channel.send
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from kgen.evaluator.channel import Channel
+from kgen.evaluator.runtime.channel import Channel
 
 _send = Channel.send
 

@@ -1,0 +1,240 @@
+"""OpGraph: a problem's forward as operators with shapes: plain data that needs no torch.
+
+    Input ──┐
+            ├─> Node ──> Node ──> outputs
+    Weight ─┘     (Derived weights are computed from other weights, once per change of them)
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any, Iterable, Union
+
+
+@dataclass(frozen=True)
+class BatchSize:
+    """An integer that follows the batch: ``multiple * batch``."""
+
+    multiple: int
+
+    def __str__(self) -> str:
+        return "batch_size" if self.multiple == 1 else f"{self.multiple} * batch_size"
+
+
+@dataclass(frozen=True)
+class Code:
+    """A literal that is spelled in Python source as it stands (``torch.float32``)."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """The type of a value: ``shape`` at the captured batch; ``multiples[i]`` is m where dimension i is m * batch, else 0."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    multiples: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.multiples:
+            object.__setattr__(self, "multiples", (0,) * len(self.shape))
+
+    @property
+    def numel(self) -> int:
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel * {"float64": 8, "int64": 8, "bool": 1, "uint8": 1, "int8": 1}.get(self.dtype, 4)
+
+    @property
+    def batched(self) -> bool:
+        return any(self.multiples)
+
+    def sizes(self) -> tuple[int | BatchSize, ...]:
+        """The shape with batch-following dimensions as symbols."""
+        return tuple(BatchSize(m) if m else s for s, m in zip(self.shape, self.multiples))
+
+
+@dataclass(frozen=True)
+class Input:
+    """A tensor argument of ``forward``."""
+
+    name: str
+    type: Tensor
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A parameter or buffer of the module; ``path`` is its dotted name."""
+
+    name: str
+    type: Tensor
+    path: str
+    buffer: bool = False
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A tensor computed from weights, kept between calls and made again when one of them changes.
+
+    ``expression`` is Python source in which ``{0}``, ``{1}``, ... stand for ``sources`` (weights or earlier derived).
+    """
+
+    name: str
+    type: Tensor
+    expression: str
+    sources: tuple[str, ...]
+
+
+#: What a node is applied to: the name of a value, or a number.
+Operand = Union[str, int, float]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator.
+
+    ``op`` is its name in :data:`kgen.compiler.operators.OPS`, or the ATen name of an operator that is not in the table.
+    ``call`` is the library way of computing it as Python source, with ``{0}``, ``{1}``, ... for ``inputs``.
+    ``effect`` marks a node that is run for what it changes (a buffer), so it is never dropped or moved across others.
+    """
+
+    name: str
+    op: str
+    inputs: tuple[Operand, ...]
+    type: Tensor | None
+    call: str
+    attrs: tuple[tuple[str, Any], ...] = ()
+    effect: bool = False
+
+    def __getitem__(self, key: str) -> Any:
+        return dict(self.attrs)[key]
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Names of the values among the operands."""
+        return tuple(i for i in self.inputs if isinstance(i, str))
+
+
+@dataclass(frozen=True)
+class OpGraph:
+    """A forward as operators in an order in which they can be run.
+
+    ``output`` is Python source of what forward returns, with ``{name}`` for values; ``returns`` names those values.
+    ``batch`` is the batch size captured; ``batch_input`` is the input whose first dimension follows it (``None``: every
+    size is fixed). ``guards`` lists arguments that are no tensors with the value that they were captured with.
+    """
+
+    inputs: tuple[Input, ...]
+    weights: tuple[Weight, ...]
+    nodes: tuple[Node, ...]
+    returns: tuple[str, ...]
+    output: str
+    derived: tuple[Derived, ...] = ()
+    batch: int | None = None
+    batch_input: str | None = None
+    guards: tuple[tuple[str, Any], ...] = ()
+
+    def type(self, name: str) -> Tensor:
+        """The type of the value called ``name``."""
+        found = self._types().get(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def node(self, name: str) -> Node:
+        return next(n for n in self.nodes if n.name == name)
+
+    def producer(self, name: Operand) -> Node | None:
+        """The node that makes the value, or ``None`` for inputs, weights and numbers."""
+        return next((n for n in self.nodes if n.name == name), None)
+
+    def users(self, name: str) -> tuple[Node, ...]:
+        return tuple(n for n in self.nodes if name in n.inputs)
+
+    def is_weight(self, name: Operand) -> bool:
+        """Whether the value is a weight or derived from weights alone."""
+        return any(w.name == name for w in self.weights) or any(d.name == name for d in self.derived)
+
+    def _types(self) -> dict[str, Tensor]:
+        cached = self.__dict__.get("_type_table")
+        if cached is None:
+            cached = {v.name: v.type for v in (*self.inputs, *self.weights, *self.derived)}
+            cached |= {n.name: n.type for n in self.nodes if n.type is not None}
+            object.__setattr__(self, "_type_table", cached)
+        return cached
+
+    # Changes: each returns a new graph. Rewrites are made of these.
+
+    def with_node(self, node: Node) -> OpGraph:
+        """The node of that name replaced."""
+        return replace(self, nodes=tuple(node if n.name == node.name else n for n in self.nodes))
+
+    def with_nodes_for(self, name: str, nodes: Iterable[Node]) -> OpGraph:
+        """Several nodes in the place of one."""
+        out: list[Node] = []
+        for n in self.nodes:
+            out.extend(nodes if n.name == name else (n,))
+        return replace(self, nodes=tuple(out))
+
+    def without(self, name: str, instead: str) -> OpGraph:
+        """The node dropped, and ``instead`` used wherever its value was."""
+        nodes = tuple(
+            replace(n, inputs=tuple(instead if i == name else i for i in n.inputs))
+            for n in self.nodes
+            if n.name != name
+        )
+        returns = tuple(instead if r == name else r for r in self.returns)
+        output = re.sub(rf"\{{{re.escape(name)}\}}", f"{{{instead}}}", self.output)
+        return replace(self, nodes=nodes, returns=returns, output=output)
+
+    def with_derived(self, *derived: Derived) -> OpGraph:
+        return replace(self, derived=self.derived + derived)
+
+    def fresh(self, stem: str) -> str:
+        """A name for a new value that is not taken."""
+        taken = set(self._types()) | {n.name for n in self.nodes}
+        name, count = stem, 1
+        while name in taken:
+            name, count = f"{stem}_{count}", count + 1
+        return name
+
+    def pruned(self) -> OpGraph:
+        """The graph without nodes, derived and weights that nothing uses any more."""
+        needed = set(self.returns)
+        nodes: list[Node] = []
+        for n in reversed(self.nodes):
+            if n.effect or n.name in needed:
+                nodes.append(n)
+                needed.update(n.values)
+        derived: list[Derived] = []
+        for d in reversed(self.derived):
+            if d.name in needed:
+                derived.append(d)
+                needed.update(d.sources)
+        weights = tuple(w for w in self.weights if w.name in needed)
+        return replace(self, nodes=tuple(reversed(nodes)), derived=tuple(reversed(derived)), weights=weights)
+
+
+@dataclass(frozen=True)
+class Ref:
+    """An argument that is a value of the graph."""
+
+    name: str
+
+
+def refs(value: Any) -> list[str]:
+    """The values that an argument mentions, in order, each once."""
+    if isinstance(value, Ref):
+        return [value.name]
+    if isinstance(value, (tuple, list)):
+        return list(dict.fromkeys(name for v in value for name in refs(v)))
+    if isinstance(value, dict):
+        return list(dict.fromkeys(name for v in value.values() for name in refs(v)))
+    return []

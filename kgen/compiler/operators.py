@@ -1,0 +1,492 @@
+"""The table of operators: what kgen knows of each, one entry an operator.
+
+    map         elementwise, with broadcasting           a C expression over its operands
+    row         reduces along the trailing dimensions    a lowering into maps and reductions of a row
+    batch_norm  statistics over the batch                taken apart by a rewrite before it can be fused
+    anchor      a product (and a bias), or a batch       a library call or a kernel; rewrites fold into its weights
+    identity    returns its first operand                dropped by a rewrite
+
+What is not in the table stays a library call. Expressions are C over float32 with ``{0}``, ``{1}``, ... for operands
+and ``{name}`` for attributes; functions in capitals (``EXP``, ``ERF``, ...) are spelled by the device: ``expf`` in CUDA,
+``vec::exp`` on the CPU. They are free of branches, so that compilers can vectorise them, and let NaN through as PyTorch
+does.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass, field
+from typing import Any, Callable, Mapping, Protocol
+
+from kgen.compiler.graph import Node, Operand, Ref, Tensor, refs
+
+
+@dataclass(frozen=True)
+class Captured:
+    """One call as export saw it. ``types`` holds the types of the values before it."""
+
+    name: str
+    target: str
+    arguments: Mapping[str, Any]
+    type: Tensor | None
+    call: str
+    effect: bool
+    types: Mapping[str, Tensor]
+
+    def shape(self, argument: str) -> tuple[int, ...]:
+        value = self.arguments.get(argument)
+        return self.types[value.name].shape if isinstance(value, Ref) and value.name in self.types else ()
+
+
+class Lowering(Protocol):
+    """What a row operator is lowered with; values are opaque handles of elements or of rows."""
+
+    two_sweeps: bool
+    cols: int
+
+    def map(self, expression: str, *values: Any, name: str = "") -> Any: ...
+    def reduce(self, kind: str, *values: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Op:
+    """One entry of the table.
+
+    ``targets`` are the ATen operators that it covers; ``operands`` the arguments that may be tensors, in the order of
+    ``{0}``, ``{1}``; ``attrs`` the arguments kept as attributes. ``accept`` may refuse a call (it then stays a library
+    call). ``library`` spells the library call from the attributes, where it is not the captured one. ``flops`` is the
+    count for one element of the output.
+    """
+
+    name: str
+    kind: str
+    targets: tuple[str, ...] = ()
+    operands: tuple[str, ...] = ("self",)
+    attrs: tuple[str, ...] = ()
+    expression: str = ""
+    lower: Callable[..., Any] | None = None
+    accept: Callable[[Captured], bool] = field(default=lambda call: True)
+    read: Callable[[Captured], Mapping[str, Any]] | None = None
+    library: Callable[[Mapping[str, Any]], str] | None = None
+    flops: int = 1
+
+
+@dataclass(frozen=True)
+class Function:
+    """A C function that expressions may call: ``body`` is the expression it returns, ``comment`` its formula."""
+
+    name: str
+    parameters: tuple[str, ...]
+    body: str
+    comment: str
+
+
+#: Functions that expressions call, by name. A body is one expression over its parameters.
+FUNCTIONS = {
+    f.name: f
+    for f in (
+        Function("apply_gelu", ("x",), "0.5f * x * (1.0f + ERF(x * 0.70710678118654752f))", "x * Phi(x), exact form"),
+        Function(
+            "apply_gelu_tanh",
+            ("x",),
+            "0.5f * x * (1.0f + TANH(0.79788456080286536f * (x + 0.044715f * x * x * x)))",
+            "x * Phi(x), tanh approximation",
+        ),
+        Function("apply_sigmoid", ("x",), "1.0f / (1.0f + EXP(-x))", "1 / (1 + exp(-x))"),
+        Function("apply_silu", ("x",), "x / (1.0f + EXP(-x))", "x * sigmoid(x)"),
+        Function(
+            "apply_softplus",
+            ("x", "beta", "threshold"),
+            "x * beta > threshold ? x : LOG1P(EXP(x * beta)) / beta",
+            "log(1 + exp(beta * x)) / beta; x itself above the threshold",
+        ),
+        Function(
+            "mish_ratio",
+            ("e",),
+            "(e * (e + 2.0f)) / (e * (e + 2.0f) + 2.0f)",
+            "tanh(log(1 + e)), exactly",
+        ),
+        Function(
+            "apply_mish",
+            ("x",),
+            "x > 20.0f ? x : x * mish_ratio(EXP(x > 20.0f ? 20.0f : x))",
+            "x * tanh(softplus(x)); beyond 20 the factor rounds to 1",
+        ),
+        Function("apply_elu", ("x", "alpha", "scale", "slope"), "x > 0.0f ? x * scale : EXPM1(x * slope) * (alpha * scale)", "ELU"),
+        Function("apply_hardswish", ("x",), "x * clamp_to(x + 3.0f, 0.0f, 6.0f) / 6.0f", "x * relu6(x + 3) / 6"),
+        Function("apply_hardsigmoid", ("x",), "clamp_to(x + 3.0f, 0.0f, 6.0f) / 6.0f", "relu6(x + 3) / 6"),
+        Function(
+            "apply_logsigmoid",
+            ("x",),
+            "(x < 0.0f ? x : 0.0f) - LOG1P(EXP(-ABS(x)))",
+            "-log(1 + exp(-x)), stable on both sides",
+        ),
+        Function("clamp_to", ("x", "low", "high"), "x < low ? low : (x > high ? high : x)", "NaN stays NaN"),
+        Function("nan_max", ("a", "b"), "a > b || a != a ? a : b", "the larger; NaN if either is"),
+        Function("nan_min", ("a", "b"), "a < b || a != a ? a : b", "the smaller; NaN if either is"),
+        Function(
+            "finite_max",
+            ("m",),
+            "ABS(m) == INFINITY ? 0.0f : m",
+            "what is subtracted from a row before exp: its maximum, or 0 where that is infinite",
+        ),
+        Function(
+            "softmax_factor",
+            ("m", "s"),
+            "m == INFINITY ? NAN : 1.0f / s",
+            "1 / sum; a row with an infinity has no softmax",
+        ),
+        Function("log_sum", ("m", "s"), "m == INFINITY ? NAN : LOG(s)", "log(sum); a row with an infinity has no log softmax"),
+        Function("positive", ("x",), "x < 0.0f ? 0.0f : x", "max(x, 0); NaN stays NaN"),
+    )
+}
+
+
+def _scalar(*names: str) -> Callable[[Captured], bool]:
+    """Accept calls in which these arguments are numbers."""
+    return lambda call: all(isinstance(call.arguments.get(n), (int, float)) for n in names)
+
+
+def _float_tensors(call: Captured) -> bool:
+    """Accept calls on float32 tensors with a float32 result."""
+    names = [n for a in call.arguments.values() for n in refs(a)]
+    return (
+        call.type is not None
+        and call.type.dtype == "float32"
+        and all(n in call.types and call.types[n].dtype == "float32" for n in names)
+    )
+
+
+def _map(name: str, targets: str, expression: str, **more: Any) -> Op:
+    return Op(name, "map", tuple(f"aten.{t}" for t in targets.split()), expression=expression, **more)
+
+
+def _clamp_attrs(call: Captured) -> dict[str, Any] | None:
+    """The bounds; ``None`` where they are crossed, for which PyTorch has a rule of its own."""
+    low = call.arguments.get("min", call.arguments.get("min_val"))
+    high = call.arguments.get("max", call.arguments.get("max_val"))
+    return {"min": low, "max": high} if low is None or high is None or low <= high else None
+
+
+_ALPHA = {"operands": ("self", "other"), "attrs": ("alpha",), "accept": _scalar("alpha")}
+_BINARY = {"operands": ("self", "other")}
+
+MAPS = (
+    _map("add", "add.Tensor add.Scalar", "{0} + {1}", read=lambda c: {"alpha": c.arguments.get("alpha", 1)},
+         accept=lambda c: c.arguments.get("alpha", 1) == 1, **_BINARY),
+    _map("add_scaled", "", "{0} + {alpha} * {1}", **_ALPHA),
+    _map("sub", "sub.Tensor sub.Scalar", "{0} - {1}", accept=lambda c: c.arguments.get("alpha", 1) == 1, **_BINARY),
+    _map("rsub", "rsub.Tensor rsub.Scalar", "{1} - {0}", accept=lambda c: c.arguments.get("alpha", 1) == 1, **_BINARY),
+    _map("mul", "mul.Tensor mul.Scalar multiply.Tensor multiply.Scalar", "{0} * {1}", **_BINARY),
+    _map("div", "div.Tensor div.Scalar divide.Tensor divide.Scalar true_divide.Tensor", "{0} / {1}", **_BINARY),
+    _map("neg", "neg.default", "-{0}"),
+    _map("abs", "abs.default", "ABS({0})"),
+    _map("reciprocal", "reciprocal.default", "1.0f / {0}"),
+    _map("square", "square.default", "{0} * {0}"),
+    _map("sqrt", "sqrt.default", "SQRT({0})"),
+    _map("rsqrt", "rsqrt.default", "1.0f / SQRT({0})"),
+    _map("exp", "exp.default", "EXP({0})", flops=8),
+    _map("expm1", "expm1.default", "EXPM1({0})", flops=10),
+    _map("log", "log.default", "LOG({0})", flops=8),
+    _map("log1p", "log1p.default", "LOG1P({0})", flops=10),
+    _map("sin", "sin.default", "SIN({0})", flops=15),
+    _map("cos", "cos.default", "COS({0})", flops=15),
+    _map("erf", "erf.default", "ERF({0})", flops=20),
+    _map("tanh", "tanh.default", "TANH({0})", flops=12),
+    _map("pow_scalar", "pow.Tensor_Scalar", "POW({0}, {1})", operands=("self", "exponent"), flops=20),
+    _map("maximum", "maximum.default max.other", "nan_max({0}, {1})", **_BINARY),
+    _map("minimum", "minimum.default min.other", "nan_min({0}, {1})", **_BINARY),
+    _map("relu", "relu.default relu_.default", "positive({0})"),
+    _map("relu6", "relu6.default", "clamp_to({0}, 0.0f, 6.0f)"),
+    _map("clamp", "clamp.default hardtanh.default clamp_.default hardtanh_.default", "clamp_to({0}, {min}, {max})",
+         read=_clamp_attrs),
+    _map("clamp_min", "clamp_min.default", "{0} < {min} ? {min} : {0}", attrs=("min",), accept=_scalar("min")),
+    _map("clamp_max", "clamp_max.default", "{0} > {max} ? {max} : {0}", attrs=("max",), accept=_scalar("max")),
+    _map("leaky_relu", "leaky_relu.default leaky_relu_.default", "{0} > 0.0f ? {0} : {0} * {negative_slope}",
+         attrs=("negative_slope",), accept=_scalar("negative_slope")),
+    _map("threshold", "threshold.default", "{0} <= {threshold} ? {value} : {0}", attrs=("threshold", "value"),
+         accept=_scalar("threshold", "value")),
+    _map("gelu", "gelu.default", "apply_gelu({0})", accept=lambda c: c.arguments.get("approximate") == "none", flops=25),
+    _map("gelu_tanh", "", "apply_gelu_tanh({0})", flops=20),
+    _map("sigmoid", "sigmoid.default", "apply_sigmoid({0})", flops=10),
+    _map("silu", "silu.default silu_.default", "apply_silu({0})", flops=10),
+    _map("mish", "mish.default", "apply_mish({0})", flops=15),
+    _map("softplus", "softplus.default", "apply_softplus({0}, {beta}, {threshold})", attrs=("beta", "threshold"),
+         accept=_scalar("beta", "threshold"), flops=18),
+    _map("elu", "elu.default elu_.default", "apply_elu({0}, {alpha}, {scale}, {input_scale})",
+         attrs=("alpha", "scale", "input_scale"), flops=12),
+    _map("selu", "selu.default",
+         "apply_elu({0}, 1.6732632423543772f, 1.0507009873554805f, 1.0f)", flops=12),
+    _map("hardswish", "hardswish.default hardswish_.default", "apply_hardswish({0})", flops=5),
+    _map("hardsigmoid", "hardsigmoid.default", "apply_hardsigmoid({0})", flops=4),
+    _map("log_sigmoid", "log_sigmoid.default", "apply_logsigmoid({0})", flops=20),
+    _map("lerp_affine", "", "{0} * {1} + {2}", flops=2),
+    _map("normalise", "", "({0} - {1}) * {2}", flops=2),
+    _map("normalise_affine", "", "({0} - {1}) * {2} + {3}", flops=3),
+)  # fmt: skip
+
+
+# Row operators: each lowers itself into maps over elements, reductions along the row, and maps over rows.
+
+
+def _stable_sum(b: Lowering, x: Any) -> tuple[Any, Any]:
+    """The row's maximum and the sum of exponentials below it, in one online sweep or in two."""
+    if b.two_sweeps:
+        m = b.reduce("max_finite", x)
+        e = b.map("EXP({0} - {1})", x, b.map("finite_max({0})", m, name="shift"), name="exp")
+        return m, (e, b.reduce("sum", e))
+    m, s = b.reduce("softmax", x)
+    return m, (None, s)
+
+
+def _softmax(b: Lowering, node: Node, x: Any) -> Any:
+    m, (e, s) = _stable_sum(b, x)
+    factor = b.map("softmax_factor({0}, {1})", m, s, name="factor")
+    if e is not None:
+        return b.map("{0} * {1}", e, factor)
+    return b.map("EXP({0} - {1}) * {2}", x, b.map("finite_max({0})", m, name="shift"), factor)
+
+
+def _log_softmax(b: Lowering, node: Node, x: Any) -> Any:
+    m, (_, s) = _stable_sum(b, x)
+    return b.map("({0} - {1}) - {2}", x, m, b.map("log_sum({0}, {1})", m, s, name="log"))
+
+
+def _logsumexp(b: Lowering, node: Node, x: Any) -> Any:
+    m, (_, s) = _stable_sum(b, x)
+    return b.map("finite_max({0}) + LOG({1})", m, s)
+
+
+def _reduction(kind: str, after: str = "{0}", before: str = "{0}") -> Callable[..., Any]:
+    def lower(b: Lowering, node: Node, x: Any) -> Any:
+        r = b.reduce(kind, x if before == "{0}" else b.map(before, x, name="term"))
+        return r if after == "{0}" else b.map(after.replace("{cols}", c_float(b.cols)), r)
+
+    return lower
+
+
+def _layer_norm(b: Lowering, node: Node, x: Any, *affine: Any) -> Any:
+    inverse = c_float(1.0 / b.cols)
+    mean = b.map(f"{{0}} * {inverse}", b.reduce("sum", x), name="mean")
+    centred = b.map("{0} - {1}", x, mean, name="centred")
+    square = b.map("{0} * {0}", centred, name="square")
+    variance = b.map(f"{{0}} * {inverse}", b.reduce("sum", square), name="variance")
+    deviation = b.map(f"1.0f / SQRT({{0}} + {c_float(node['eps'])})", variance, name="inverse_deviation")
+    y = b.map("{0} * {1}", centred, deviation)
+    for expression, value in zip(("{0} * {1}", "{0} + {1}"), affine):
+        y = b.map(expression, y, value)
+    return y
+
+
+def _rms_norm(b: Lowering, node: Node, x: Any, *weight: Any) -> Any:
+    square = b.map("{0} * {0}", x, name="square")
+    mean = b.map(f"{{0}} * {c_float(1.0 / b.cols)}", b.reduce("sum", square), name="mean_square")
+    root = b.map(f"1.0f / SQRT({{0}} + {c_float(node['eps'])})", mean, name="inverse_root")
+    y = b.map("{0} * {1}", x, root)
+    return b.map("{0} * {1}", y, weight[0]) if weight else y
+
+
+def _trailing(call: Captured) -> dict[str, Any] | None:
+    """How many trailing dimensions a reduction covers; ``None`` where it covers others."""
+    rank = len(call.shape("self"))
+    dim = call.arguments.get("dim", ())
+    if dim is None or dim == ():
+        return None
+    dims = {d % rank for d in (dim if isinstance(dim, tuple) else (dim,))} if rank else set()
+    if not dims or dims != set(range(rank - len(dims), rank)):
+        return None
+    return {"dims": len(dims), "keepdim": bool(call.arguments.get("keepdim", False))}
+
+
+def _last_dim(call: Captured) -> dict[str, Any] | None:
+    found = _trailing(call)
+    return {**found, "keepdim": True} if found else None
+
+
+def _normalized(call: Captured) -> dict[str, Any] | None:
+    eps = call.arguments.get("eps")
+    shape = call.arguments.get("normalized_shape")
+    if not isinstance(eps, float) or not isinstance(shape, tuple):
+        return None
+    return {"dims": len(shape), "keepdim": True, "eps": eps}
+
+
+def _no_dtype(call: Captured) -> bool:
+    return call.arguments.get("dtype") is None
+
+
+def _affine_in_order(call: Captured) -> bool:
+    """A bias without a weight would be taken for the weight."""
+    return call.arguments.get("bias") is None or call.arguments.get("weight") is not None
+
+
+def _row(name: str, targets: str, lower: Callable[..., Any], read: Any = _trailing, **more: Any) -> Op:
+    return Op(name, "row", tuple(f"aten.{t}" for t in targets.split()), lower=lower, read=read, **more)
+
+
+ROWS = (
+    _row("softmax", "softmax.int _softmax.default", _softmax, _last_dim, accept=_no_dtype, flops=10),
+    _row("log_softmax", "log_softmax.int _log_softmax.default", _log_softmax, _last_dim, accept=_no_dtype, flops=10),
+    _row("logsumexp", "logsumexp.default", _logsumexp, flops=10),
+    _row("sum", "sum.dim_IntList", _reduction("sum"), accept=_no_dtype),
+    _row("mean", "mean.dim", _reduction("sum", "{0} / {cols}"), accept=_no_dtype),
+    _row("amax", "amax.default", _reduction("max")),
+    _row("amin", "amin.default", _reduction("min")),
+    _row("norm", "linalg_vector_norm.default", _reduction("sum", "SQRT({0})", "{0} * {0}"),
+         accept=lambda c: c.arguments.get("ord", 2) == 2 and _no_dtype(c)),
+    _row("layer_norm", "layer_norm.default", _layer_norm, _normalized, operands=("input", "weight", "bias"),
+         accept=_affine_in_order, flops=8),
+    _row("rms_norm", "rms_norm.default", _rms_norm, _normalized, operands=("input", "weight"), flops=6),
+)  # fmt: skip
+
+
+def _batch_norm_attrs(call: Captured) -> dict[str, Any] | None:
+    roles = tuple(
+        r for r in ("input", "weight", "bias", "running_mean", "running_var") if isinstance(call.arguments.get(r), Ref)
+    )
+    momentum = call.arguments.get("momentum")
+    if not isinstance(momentum, float):
+        return None
+    training = bool(call.arguments.get("training"))
+    return {"roles": roles, "training": training, "momentum": momentum, "eps": call.arguments["eps"]}
+
+
+def _batch_norm_call(attrs: Mapping[str, Any]) -> str:
+    """The call that refuses a batch of one in train mode, as the module does; the ATen operator does not."""
+    at = {role: f"{{{number}}}" for number, role in enumerate(attrs["roles"])}
+    tensors = ", ".join(at.get(r, "None") for r in ("input", "running_mean", "running_var", "weight", "bias"))
+    return f"F.batch_norm({tensors}, {attrs['training']}, {attrs['momentum']!r}, {attrs['eps']!r})"
+
+
+OTHERS = (
+    Op("linear", "anchor", ("aten.linear.default",), ("input", "weight", "bias")),
+    Op("addmm", "anchor", ("aten.addmm.default",), ("mat1", "mat2", "self"),
+       accept=lambda c: c.arguments.get("beta", 1) == 1 and c.arguments.get("alpha", 1) == 1),
+    Op("mm", "anchor", ("aten.mm.default",), ("self", "mat2")),
+    Op("matmul", "anchor", ("aten.matmul.default",), ("self", "other")),
+    Op("bmm", "anchor", ("aten.bmm.default",), ("self", "mat2")),
+    Op("batch_norm", "batch_norm", ("aten.batch_norm.default",),
+       ("input", "weight", "bias", "running_mean", "running_var"), read=_batch_norm_attrs, library=_batch_norm_call),
+    Op("identity", "identity", ("aten.alias.default", "aten.detach.default", "aten.detach_.default", "aten.lift_fresh_copy.default"), ("self",)),
+    Op("dropout", "identity", ("aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default"),
+       ("input",), accept=lambda c: not c.arguments["train"] or c.arguments["p"] == 0.0),
+    Op("contiguous", "identity", ("aten.clone.default", "aten.contiguous.default"), ("self",),
+       accept=lambda c: isinstance(c.arguments.get("memory_format"), type(None))),
+    Op("view", "identity", ("aten.view.default", "aten.reshape.default", "aten.flatten.using_ints", "aten.squeeze.dim",
+       "aten._unsafe_view.default", "aten.expand.default"), ("self",),
+       accept=lambda c: c.type is not None and c.shape("self") == c.type.shape),
+    Op("batch_statistics", "column"),
+)  # fmt: skip
+
+#: Every operator that kgen knows, by name.
+OPS: dict[str, Op] = {op.name: op for op in (*MAPS, *ROWS, *OTHERS)}
+
+_BY_TARGET: dict[str, Op] = {target: op for op in OPS.values() for target in op.targets}
+
+#: gelu has two forms behind one target, told apart by an attribute.
+_FORMS = {"aten.gelu.default": lambda c: OPS["gelu_tanh"] if c.arguments.get("approximate") == "tanh" else OPS["gelu"],
+          "aten.add.Tensor": lambda c: OPS["add"] if c.arguments.get("alpha", 1) == 1 else OPS["add_scaled"]}  # fmt: skip
+
+#: How the library call of an operator is spelled, for those that people know by a shorter name.
+_SPELLING = (
+    ("torch.ops.aten.linear.default(", "F.linear("),
+    ("torch.ops.aten.gelu.default(", "F.gelu("),
+    ("torch.ops.aten.mish.default(", "F.mish("),
+    ("torch.ops.aten.softmax.int(", "torch.softmax("),
+    ("torch.ops.aten.logsumexp.default(", "torch.logsumexp("),
+    ("torch.ops.aten.mul.Tensor(", "torch.mul("),
+    ("torch.ops.aten.add.Tensor(", "torch.add("),
+    ("torch.ops.aten.clamp.default(", "torch.clamp("),
+    ("torch.ops.aten.relu.default(", "F.relu("),
+    ("torch.ops.aten.sigmoid.default(", "torch.sigmoid("),
+    ("torch.ops.aten.tanh.default(", "torch.tanh("),
+    ("torch.ops.aten.matmul.default(", "torch.matmul("),
+    ("torch.ops.aten.mm.default(", "torch.mm("),
+    ("torch.ops.aten.bmm.default(", "torch.bmm("),
+)
+
+
+def recognise(call: Captured) -> Node:
+    """The node for a captured call: of the table if it is known and accepted, else opaque (a library call)."""
+    op = _FORMS[call.target](call) if call.target in _FORMS else _BY_TARGET.get(call.target)
+    node = _known(op, call) if op is not None else None
+    return node or Node(call.name, call.target, tuple(refs(dict(call.arguments))), call.type, spell(call.call), (), call.effect)
+
+
+def spell(call: str) -> str:
+    """The library call with the names that people use."""
+    for long, short in _SPELLING:
+        if call.startswith(long):
+            return short + call[len(long) :]
+    return call
+
+
+def _known(op: Op, call: Captured) -> Node | None:
+    in_place = call.target.split(".")[1].endswith("_")
+    if (call.effect and not in_place) or not op.accept(call):
+        return None
+    if op.kind in ("map", "row", "batch_norm", "anchor") and not _float_tensors(call):
+        return None
+    if in_place and not isinstance(call.arguments["self"], Ref):
+        return None
+    operands: list[Operand] = []
+    for name in op.operands:
+        value = call.arguments.get(name)
+        if value is None:
+            continue
+        if isinstance(value, Ref):
+            operands.append(value.name)
+        elif isinstance(value, (int, float)):
+            operands.append(value)
+        else:
+            return None
+    attrs = {a: call.arguments.get(a) for a in op.attrs}
+    if op.read is not None:
+        found = op.read(call)
+        if found is None:
+            return None
+        attrs |= found
+    if not any(isinstance(o, str) for o in operands):
+        return None
+    source = call.call
+    for number, name in enumerate(refs(dict(call.arguments))):
+        # The call numbers tensors by first use; the node numbers operands by position.
+        source = source.replace(f"{{{number}}}", f"\0{operands.index(name)}\1")
+    source = source.replace("\0", "{").replace("\1", "}")
+    source = op.library(attrs) if op.library else spell(source)
+    effect = op.kind == "batch_norm" and attrs["training"] and "running_mean" in attrs["roles"]
+    return Node(call.name, op.name, tuple(operands), call.type, source, tuple(attrs.items()), effect)
+
+
+def c_float(value: float | int | None) -> str:
+    """A C literal of type float: the float32 nearest to ``value``."""
+    if value is None:
+        raise ValueError("no value")
+    value = float(value)
+    if math.isnan(value):
+        return "NAN"
+    if math.isinf(value) or abs(value) > 3.4028235677973366e38:
+        return "INFINITY" if value > 0 else "-INFINITY"
+    single = struct.unpack("f", struct.pack("f", value))[0]
+    # The shortest decimal that rounds to the same float32.
+    for digits in range(1, 18):
+        text = f"{single:.{digits}g}"
+        if struct.unpack("f", struct.pack("f", float(text)))[0] == single:
+            break
+    if "e" not in text and "." not in text:
+        text += ".0"
+    return f"{text}f"
+
+
+def map_expression(node: Node, operands: list[str]) -> str:
+    """The C expression of a map node over the spelled ``operands``; attributes and numbers become literals."""
+    attrs: dict[str, str] = {}
+    for key, value in node.attrs:
+        if key == "min" and value is None:
+            value = -math.inf
+        if key == "max" and value is None:
+            value = math.inf
+        if isinstance(value, (int, float)):
+            attrs[key] = c_float(value)
+    return OPS[node.op].expression.format(*operands, **attrs)

@@ -1,0 +1,382 @@
+"""The named rewrites: algebraic changes of a graph that keep its value.
+
+    drop_identity             what returns its operand (dropout in eval mode, detach, views to the same shape) goes
+    matmul_to_linear          x @ w.t() becomes a linear layer: the transpose goes
+    merge_scalar_factors      x * 2.0, x + x, x / 4.0, -x after one another become one factor
+    batchnorm_to_affine       batch norm in eval mode becomes x * scale + shift for each feature
+    split_batchnorm           batch norm in train mode becomes statistics over the batch, then a normalisation
+    merge_affine              scales and shifts for each feature after one another become one
+    fold_batchnorm_into_linear, pull_scale_into_linear
+                              scale and shift behind a linear layer go into its weight rows and bias
+
+Each takes a graph and returns a graph: the same one where it does not apply. A value with other users than the one
+that a rewrite swallows is left alone. :func:`variants` lists the combinations worth planning for.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import Callable
+
+from kgen.compiler.graph import Derived, Node, OpGraph, Tensor
+from kgen.compiler.operators import OPS
+
+Rewrite = Callable[[OpGraph], OpGraph]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A graph with the names of the rewrites that changed it."""
+
+    rewrites: tuple[str, ...]
+    graph: OpGraph
+
+
+def drop_identity(graph: OpGraph) -> OpGraph:
+    """Drop nodes that return their first operand unchanged, and factors of one."""
+    for node in graph.nodes:
+        source = node.inputs[0] if node.inputs else None
+        if isinstance(source, str) and (OPS.get(node.op, OPS["add"]).kind == "identity" or _factor(node) == (source, 1)):
+            graph = graph.without(node.name, source)
+    return graph
+
+
+#: Operators that transpose a matrix, as they are called.
+_TRANSPOSES = re.compile(r"torch\.ops\.aten\.((t|numpy_T|mT)\.default\(\{0\}\)|transpose\.int\(\{0\}, (0, 1|1, 0|-2, -1|-1, -2)\))")
+
+
+def matmul_to_linear(graph: OpGraph) -> OpGraph:
+    """A product with the transpose of a matrix, and a bias for each column, as a linear layer."""
+    for node in graph.nodes:
+        if node.op not in ("matmul", "mm", "addmm"):
+            continue
+        x, right, *bias = node.inputs
+        turned = graph.producer(right)
+        if turned is None or not _TRANSPOSES.fullmatch(turned.call) or len(turned.type.shape) != 2:
+            continue
+        if len(graph.type(x).shape) < 2 or any(graph.type(b).shape != node.type.shape[-1:] for b in bias):
+            continue
+        inputs = (x, turned.inputs[0], *bias)
+        call = f"F.linear({', '.join(f'{{{i}}}' for i in range(len(inputs)))})"
+        graph = graph.with_node(replace(node, op="linear", inputs=inputs, call=call, attrs=()))
+    return graph
+
+
+def merge_scalar_factors(graph: OpGraph) -> OpGraph:
+    """Make one factor of constant factors after one another; ``x + x`` counts as a factor of two."""
+    for node in graph.nodes:
+        outer = _factor(node)
+        if outer is None:
+            continue
+        source, factor = outer
+        inner_node = graph.producer(source)
+        inner = _factor(inner_node) if inner_node is not None and _only_user(graph, source, node) else None
+        if inner is not None:
+            graph = graph.without(source, inner[0])
+            source, factor = inner[0], factor * inner[1]
+        if inner is not None or node.op in ("add", "neg", "div"):
+            graph = graph.with_node(
+                replace(node, op="mul", inputs=(source, factor), call=f"torch.mul({{0}}, {factor!r})", attrs=())
+            )
+    return graph
+
+
+def batchnorm_to_affine(graph: OpGraph) -> OpGraph:
+    """Batch norm in eval mode as ``x * scale + shift``, both computed from its weights in float64."""
+    for node in graph.nodes:
+        if node.op != "batch_norm" or node["training"] or "running_mean" not in node["roles"]:
+            continue
+        roles = dict(zip(node["roles"], node.inputs))
+        rank = len(node.type.shape)
+        channels = node.type.shape[1] if rank > 1 else node.type.shape[0]
+        tail = f".reshape({', '.join(['-1'] + ['1'] * (rank - 2))})" if rank > 2 else ""
+        type_ = Tensor((channels,) + (1,) * (rank - 2))
+        eps = node["eps"]
+        weight = roles.get("weight")
+        scale, shift = graph.fresh(f"{node.name}_scale"), graph.fresh(f"{node.name}_shift")
+        inverse = f"({{0}}.double() + {eps!r}).rsqrt()"
+        scale_sources = (roles["running_var"], *((weight,) if weight else ()))
+        scale_text = f"({{1}}.double() * {inverse})" if weight else inverse
+        # The shift repeats the scale in float64: through the rounded one it would lose what large means need.
+        shift_sources = (*scale_sources, roles["running_mean"], *((roles["bias"],) if "bias" in roles else ()))
+        mean = len(scale_sources)
+        shift_text = f"-{{{mean}}}.double() * {scale_text}"
+        if "bias" in roles:
+            shift_text = f"{{{mean + 1}}}.double() - {{{mean}}}.double() * {scale_text}"
+        graph = graph.with_derived(
+            Derived(scale, type_, f"{scale_text}.float(){tail}", scale_sources),
+            Derived(shift, type_, f"({shift_text}).float(){tail}", shift_sources),
+        )
+        graph = graph.with_node(
+            replace(
+                node,
+                op="lerp_affine",
+                inputs=(roles["input"], scale, shift),
+                call="torch.addcmul({2}, {0}, {1})",
+                attrs=(),
+            )
+        )
+    return graph
+
+
+def split_batchnorm(graph: OpGraph) -> OpGraph:
+    """Batch norm in train mode as statistics over the batch (a node of its own) and a normalisation.
+
+    The statistics are a (2, channels) tensor: the mean, and ``weight / sqrt(var + eps)``. Their node updates the
+    running statistics and counts the batch. Only for 2-D inputs whose first dimension is the batch.
+    """
+    for node in graph.nodes:
+        if node.op != "batch_norm" or not node["training"]:
+            continue
+        roles = dict(zip(node["roles"], node.inputs))
+        x = roles["input"]
+        if len(node.type.shape) != 2 or node.type.multiples[1] or ("running_mean" in roles) != ("running_var" in roles):
+            continue
+        channels = node.type.shape[1]
+        counting = _counting(graph, roles.get("running_mean"))
+        if counting is not None:
+            roles["counter"] = counting.inputs[0]
+            graph = replace(graph, nodes=tuple(n for n in graph.nodes if n is not counting))
+        names = [r for r in ("input", "weight", "running_mean", "running_var", "counter") if r in roles]
+        statistics = Node(
+            graph.fresh(f"{node.name}_statistics"),
+            "batch_statistics",
+            tuple(roles[r] for r in names),
+            Tensor((2, channels)),
+            "",
+            (("roles", tuple(names)), ("momentum", node["momentum"]), ("eps", node["eps"])),
+            effect="running_mean" in roles,
+        )
+        vector = Tensor((channels,))
+        mean = Node(f"{node.name}_mean", "aten.select.int", (statistics.name,), vector, "{0}[0]")
+        scale = Node(f"{node.name}_scale", "aten.select.int", (statistics.name,), vector, "{0}[1]")
+        inputs = (x, mean.name, scale.name, *((roles["bias"],) if "bias" in roles else ()))
+        tail = " + {3}" if "bias" in roles else ""
+        apply = Node(
+            node.name,
+            "normalise_affine" if "bias" in roles else "normalise",
+            inputs,
+            node.type,
+            "({0} - {1}) * {2}" + tail,
+        )
+        graph = graph.with_nodes_for(node.name, (statistics, mean, scale, apply))
+    return graph
+
+
+def _counting(graph: OpGraph, running_mean: str | None) -> Node | None:
+    """The node that adds one to the batch counter that belongs to a running mean, if nothing else reads it."""
+    paths = {w.name: w.path for w in graph.weights}
+    if running_mean is None:
+        return None
+    counter = paths[running_mean].removesuffix("running_mean") + "num_batches_tracked"
+    for node in graph.nodes:
+        counts = node.op == "aten.add_.Tensor" and node.call.endswith("({0}, 1)")
+        if counts and paths.get(node.inputs[0]) == counter and graph.users(node.inputs[0]) == (node,):
+            return node if not graph.users(node.name) and node.name not in graph.returns else None
+    return None
+
+
+def merge_affine(graph: OpGraph) -> OpGraph:
+    """Make one scale and shift of those after one another, where both are weights or numbers."""
+    return _merge_pairs(graph, _merge_affine_pair)
+
+
+def fold_batchnorm_into_linear(graph: OpGraph) -> OpGraph:
+    """``linear(x) * scale + shift`` with scale and shift in the layer's weight rows and bias."""
+    return _merge_pairs(graph, lambda g, inner, outer: _fold(g, inner, outer, "lerp_affine"))
+
+
+def pull_scale_into_linear(graph: OpGraph) -> OpGraph:
+    """``linear(x) * scale``, for each feature or for all, with the scale in the layer's weight rows and bias."""
+    return _merge_pairs(graph, lambda g, inner, outer: _fold(g, inner, outer, "mul"))
+
+
+#: Every rewrite by its name.
+REWRITES: dict[str, Rewrite] = {
+    f.__name__: f
+    for f in (
+        drop_identity,
+        matmul_to_linear,
+        merge_scalar_factors,
+        batchnorm_to_affine,
+        split_batchnorm,
+        merge_affine,
+        fold_batchnorm_into_linear,
+        pull_scale_into_linear,
+    )
+}
+
+#: Combinations worth planning for, the plainest first; those that come to the same graph count once.
+PIPELINES = (
+    ("drop_identity", "matmul_to_linear"),
+    ("drop_identity", "matmul_to_linear", "batchnorm_to_affine", "split_batchnorm"),
+    (
+        "drop_identity",
+        "matmul_to_linear",
+        "merge_scalar_factors",
+        "batchnorm_to_affine",
+        "split_batchnorm",
+        "merge_affine",
+    ),
+    (
+        "drop_identity",
+        "matmul_to_linear",
+        "merge_scalar_factors",
+        "batchnorm_to_affine",
+        "merge_affine",
+        "pull_scale_into_linear",
+        "fold_batchnorm_into_linear",
+        "split_batchnorm",
+        "merge_affine",
+    ),
+)
+
+
+def variants(graph: OpGraph) -> tuple[Variant, ...]:
+    """The graphs that the pipelines come to, each once, with the rewrites that took part in it."""
+    found: list[Variant] = []
+    for pipeline in PIPELINES:
+        current, names = graph, []
+        for name in pipeline:
+            changed = REWRITES[name](current)
+            if changed != current:
+                if name not in names:
+                    names.append(name)
+                current = changed.pruned()
+        if all(current != v.graph for v in found):
+            found.append(Variant(tuple(names), current))
+    return tuple(found)
+
+
+def _only_user(graph: OpGraph, name: str, user: Node) -> bool:
+    """Whether ``user`` is all that uses the value (it may use it twice)."""
+    return name not in graph.returns and graph.users(name) == (user,)
+
+
+def _merge_pairs(graph: OpGraph, merge: Callable[[OpGraph, Node, Node], OpGraph | None]) -> OpGraph:
+    """Apply ``merge(graph, inner, outer)`` to producer-user pairs until nothing changes."""
+    changed = True
+    while changed:
+        changed = False
+        for outer in graph.nodes:
+            for name in outer.values:
+                inner = graph.producer(name)
+                merged = merge(graph, inner, outer) if inner is not None and _only_user(graph, name, outer) else None
+                if merged is not None:
+                    graph, changed = merged, True
+                    break
+            if changed:
+                break
+    return graph
+
+
+def _factor(node: Node | None) -> tuple[str, float] | None:
+    """``(value, factor)`` where the node is a constant multiple of one value."""
+    if node is None:
+        return None
+    if node.op == "neg":
+        return node.inputs[0], -1.0
+    if node.op == "add" and node.inputs[0] == node.inputs[1] and isinstance(node.inputs[0], str):
+        return node.inputs[0], 2.0
+    if node.op == "mul":
+        for value, number in (node.inputs, node.inputs[::-1]):
+            if isinstance(value, str) and isinstance(number, (int, float)):
+                return value, float(number)
+    if node.op == "div" and isinstance(node.inputs[0], str) and isinstance(node.inputs[1], (int, float)):
+        divisor = float(node.inputs[1])
+        # Only a power of two has an exact reciprocal: x / 3 is not x * (1 / 3).
+        if divisor and math.frexp(abs(divisor))[0] == 0.5:
+            return node.inputs[0], 1.0 / divisor
+    return None
+
+
+@dataclass(frozen=True)
+class _Affine:
+    """``x * scale + shift``; ``scale`` is a weight's name or a number, ``shift`` a weight's name or absent."""
+
+    x: str
+    scale: str | float
+    shift: str | None
+
+
+def _affine(graph: OpGraph, node: Node) -> _Affine | None:
+    """The node as scale and shift by weights, if it is that."""
+    if node.op == "lerp_affine" and graph.is_weight(node.inputs[1]) and graph.is_weight(node.inputs[2]):
+        return _Affine(node.inputs[0], node.inputs[1], node.inputs[2])
+    if node.op == "mul":
+        for x, scale in (node.inputs, node.inputs[::-1]):
+            if isinstance(x, str) and graph.producer(x) is not None:
+                if isinstance(scale, (int, float)) or graph.is_weight(scale):
+                    return _Affine(x, scale if isinstance(scale, str) else float(scale), None)
+    return None
+
+
+def _merge_affine_pair(graph: OpGraph, inner: Node, outer: Node) -> OpGraph | None:
+    a, b = _affine(graph, inner), _affine(graph, outer)
+    if a is None or b is None or b.x != inner.name or outer.type.shape != inner.type.shape:
+        return None
+    if a.shift is None and isinstance(a.scale, float) and isinstance(b.scale, float):
+        return None  # constant factors are merge_scalar_factors' business
+    graph, scale = _derive(graph, f"{outer.name}_scale", "{0} * {1}", (a.scale, b.scale))
+    shift = b.shift
+    if a.shift is not None:
+        text = "{0} * {1} + {2}" if b.shift else "{0} * {1}"
+        graph, shift = _derive(graph, f"{outer.name}_shift", text, (a.shift, b.scale, *((b.shift,) if b.shift else ())))
+    graph = graph.without(inner.name, a.x)
+    if shift is None:
+        node = replace(outer, op="mul", inputs=(a.x, scale), call="torch.mul({0}, {1})", attrs=())
+    else:
+        call = "torch.addcmul({2}, {0}, {1})"
+        node = replace(outer, op="lerp_affine", inputs=(a.x, scale, shift), call=call, attrs=())
+    return graph.with_node(node)
+
+
+def _derive(graph: OpGraph, stem: str, text: str, operands: tuple[str | float, ...]) -> tuple[OpGraph, str]:
+    """A new derived weight from weights and numbers."""
+    sources = tuple(o for o in operands if isinstance(o, str))
+    spelled = [f"{{{sources.index(o)}}}" if isinstance(o, str) else repr(o) for o in operands]
+    shape: tuple[int, ...] = ()
+    for source in sources:
+        shape = _broadcast(shape, graph.type(source).shape)
+    name = graph.fresh(stem)
+    return graph.with_derived(Derived(name, Tensor(shape), text.format(*spelled), sources)), name
+
+
+def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    rank = max(len(a), len(b))
+    a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
+    return tuple(max(x, y) for x, y in zip(a, b))
+
+
+def _fold(graph: OpGraph, inner: Node, outer: Node, op: str) -> OpGraph | None:
+    """``inner`` (linear) with the scale and shift of ``outer`` in its weight and bias."""
+    found = _affine(graph, outer) if outer.op == op else None
+    if inner.op != "linear" or found is None or found.x != inner.name or not isinstance(found.scale, str):
+        return None
+    features = inner.type.shape[-1]
+    shape = graph.type(found.scale).shape
+    if outer.type.shape != inner.type.shape or shape not in ((features,), (1,), ()):
+        return None
+    if not graph.is_weight(inner.inputs[1]) or (len(inner.inputs) > 2 and not graph.is_weight(inner.inputs[2])):
+        return None
+    x, weight, *bias = inner.inputs
+    column = "{1}[:, None]" if shape == (features,) and features > 1 else "{1}"
+    new_weight = graph.fresh(f"{inner.name}_weight")
+    derived = [Derived(new_weight, graph.type(weight), f"{{0}} * {column}", (weight, found.scale))]
+    operands = [x, new_weight]
+    if bias or found.shift:
+        new_bias = graph.fresh(f"{inner.name}_bias")
+        if bias and found.shift:
+            text, sources = "{0} * {1} + {2}", (bias[0], found.scale, found.shift)
+        elif bias:
+            text, sources = "{0} * {1}", (bias[0], found.scale)
+        else:
+            text, sources = "{0}.expand({1})".replace("{1}", str(features)), (found.shift,)
+        derived.append(Derived(new_bias, Tensor((features,)), text, sources))
+        operands.append(new_bias)
+    call = f"F.linear({', '.join(f'{{{i}}}' for i in range(len(operands)))})"
+    graph = graph.with_derived(*derived)
+    graph = graph.with_node(replace(inner, inputs=tuple(operands), call=call))
+    return graph.without(outer.name, inner.name)

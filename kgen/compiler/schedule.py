@@ -1,0 +1,122 @@
+"""Schedules: a loop program as passes over a row, with element values kept between them or computed again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kgen.compiler.loops import ELEMENT, ROW, Load, Map, Program, Reduce, Store
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One sweep over the row: what it reads, computes, keeps, stores and reduces, and the row values made after it.
+
+    ``held`` are element values kept by an earlier sweep and used here; ``keeps`` are those that this sweep leaves to a
+    later one.
+    """
+
+    number: int
+    held: tuple[str, ...]
+    loads: tuple[Load, ...]
+    maps: tuple[Map, ...]
+    keeps: tuple[str, ...]
+    stores: tuple[Store, ...]
+    reductions: tuple[Reduce, ...]
+    row_maps: tuple[Map, ...]
+    row_stores: tuple[Store, ...]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A program as sweeps, with the row values that are there before the first."""
+
+    row_loads: tuple[Load, ...]
+    row_maps: tuple[Map, ...]
+    sweeps: tuple[Sweep, ...]
+
+    @property
+    def kept(self) -> int:
+        """The most element values kept between two sweeps, for each column."""
+        live = 0
+        for n in range(len(self.sweeps) - 1):
+            names = {k for s in self.sweeps[: n + 1] for k in s.keeps}
+            later = {h for s in self.sweeps[n + 1 :] for h in s.held}
+            live = max(live, len(names & later))
+        return live
+
+
+def schedule(program: Program, *, keep: bool) -> Schedule:
+    """The program's sweeps; with ``keep``, element values stay between them, else they are read and computed again."""
+    ready: dict[str, int] = {load.name: 0 for load in program.loads}  # sweep in which a value is there
+    if program.product:
+        ready[program.product.name] = 0
+    for step in program.steps:
+        if isinstance(step, Reduce):
+            ready.update(dict.fromkeys(step.names, ready[step.arg] + 1))
+        else:
+            ready[step.name] = max((ready[a] for a in step.args), default=0)
+    by_name: dict[str, Load | Map] = {load.name: load for load in program.loads}
+    by_name |= {s.name: s for s in program.steps if isinstance(s, Map)}
+
+    def element(name: str) -> bool:
+        return name in by_name and by_name[name].level == ELEMENT
+
+    count = 1 + max(
+        [ready[r.arg] for r in program.reductions]
+        + [ready[s.arg] for s in program.stores if s.level == ELEMENT]
+        + ([ready[program.result]] if program.result else []),
+        default=0,
+    )
+    wanted: list[set[str]] = [set() for _ in range(count)]  # element values that each sweep must have
+    for r in program.reductions:
+        wanted[ready[r.arg]].add(r.arg)
+    for s in program.stores:
+        if s.level == ELEMENT:
+            wanted[ready[s.arg]].add(s.arg)
+    if program.result:
+        wanted[ready[program.result]].add(program.result)
+
+    closures: list[set[str]] = []
+    held: list[set[str]] = []
+    for number in range(count):
+        computed: set[str] = set()
+        carried: set[str] = set()
+        stack = list(wanted[number])
+        while stack:
+            name = stack.pop()
+            if name in computed or name in carried or not element(name):
+                continue
+            value = by_name[name]
+            keepable = isinstance(value, Map) or value.access.full
+            if keep and keepable and _first(name, closures) is not None:
+                carried.add(name)
+                continue
+            computed.add(name)
+            if isinstance(value, Map):
+                stack.extend(value.args)
+        closures.append(computed)
+        held.append(carried)
+
+    sweeps = []
+    for number in range(count):
+        keeps = {k for k in closures[number] if any(k in h for h in held[number + 1 :])}
+        sweeps.append(
+            Sweep(
+                number,
+                tuple(n for n in by_name if n in held[number]),
+                tuple(x for x in program.loads if x.name in closures[number]),
+                tuple(s for s in program.steps if isinstance(s, Map) and s.name in closures[number]),
+                tuple(n for n in by_name if n in keeps),
+                tuple(s for s in program.stores if s.level == ELEMENT and ready[s.arg] == number),
+                tuple(r for r in program.reductions if ready[r.arg] == number),
+                tuple(s for s in program.steps if isinstance(s, Map) and s.level == ROW and ready[s.name] == number + 1),
+                tuple(s for s in program.stores if s.level == ROW and ready[s.arg] == number + 1),
+            )
+        )
+    before = tuple(s for s in program.steps if isinstance(s, Map) and s.level == ROW and ready[s.name] == 0)
+    return Schedule(tuple(x for x in program.loads if x.level == ROW), before, tuple(sweeps))
+
+
+def _first(name: str, closures: list[set[str]]) -> int | None:
+    """The first sweep that computed the value, if one did."""
+    return next((n for n, names in enumerate(closures) if name in names), None)

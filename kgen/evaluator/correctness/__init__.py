@@ -1,0 +1,1 @@
+"""Correctness: expected values, input distributions, tolerances."""

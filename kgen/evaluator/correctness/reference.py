@@ -1,0 +1,338 @@
+"""The reference model: constructed, its weights drawn anew, run in float32 and in float64."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from contextlib import contextmanager
+from typing import Any, Iterator, Mapping, Sequence
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kgen.evaluator.correctness.tolerance import EPSILON
+from kgen.evaluator.runtime.arena import map_tensors, tensors
+from kgen.problem import LoadedProblem
+
+State = Mapping[str, torch.Tensor]
+_LOWER = {torch.float16, torch.bfloat16, torch.float32, torch.complex64}
+_DOUBLED = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+
+
+def set_flags(accuracy: str) -> None:
+    """The global switches of every process of an evaluation: IEEE float32, or TF32 in its class."""
+    tf32 = accuracy == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
+
+
+def construct(make: Any, device: str, seed: int) -> torch.nn.Module:
+    """``make()``'s module on ``device``, its random numbers from ``seed``; constructed there directly if it can be."""
+    if device != "cpu":
+        torch.manual_seed(seed)
+        try:
+            with torch.device(device):
+                return make().to(device)
+        except (RuntimeError, TypeError, ValueError):
+            print(f"it cannot be constructed on {device}, and is moved there", flush=True)
+    torch.manual_seed(seed)
+    return make().to(device)
+
+
+#: Of the elements of a parameter that is the same throughout, one in so many gets the other sign.
+_ONE_IN = 8
+
+
+def draw_weights(loaded: LoadedProblem, device: str, seed: int, *, signs: bool = True) -> dict[str, torch.Tensor]:
+    """A state dict drawn anew from ``seed``: initial values that are the same throughout become different, with ``signs``
+    those of parameters in their signs too.
+
+    Fresh modules have scales of one, biases and running means of zero, variances of one, which hide wrong folds.
+    """
+    model = construct(loaded.model, device, seed)
+    parameters = dict(model.named_parameters())
+    generator = torch.Generator().manual_seed(seed + 1)
+    return {
+        name: _draw(value.detach(), name in parameters, signs, generator) for name, value in model.state_dict().items()
+    }
+
+
+def _draw(value: torch.Tensor, parameter: bool, signs: bool, generator: torch.Generator) -> torch.Tensor:
+    if not value.is_floating_point() or not value.numel() or bool((value != value.flatten()[0]).any()):
+        return value
+    constant = float(value.flatten()[0])
+    if constant == 0:
+        fresh = 0.25 * torch.randn(value.shape, generator=generator)
+    elif parameter:
+        fresh = constant * (1 + 0.25 * torch.randn(value.shape, generator=generator))
+        if signs and value.numel() >= _ONE_IN:  # after training, a scale may have either
+            fresh = torch.where(torch.rand(value.shape, generator=generator) < 1 / _ONE_IN, -fresh, fresh)
+    else:  # a buffer such as a variance keeps its sign
+        fresh = constant * (0.5 + torch.rand(value.shape, generator=generator))
+    return fresh.to(value)
+
+
+#: Operators that give whole numbers, which nothing rounds: what makes integers of them would give the one below.
+_WHOLE = frozenset(getattr(torch.ops.aten, name + place).default
+                   for name in ("ceil", "floor", "round", "sign", "trunc") for place in ("", "_"))
+
+
+#: Operators that do not say which of equal elements comes first.
+_UNORDERED = frozenset({
+    torch.ops.aten.sort.default, torch.ops.aten.topk.default, torch.ops.aten.kthvalue.default,
+    torch.ops.aten.median.dim, torch.ops.aten.nanmedian.dim, torch.ops.aten.mode.default,
+})
+#: Operators that subtract a mean: they give out, mean and inverse standard deviation.
+_NORMS = frozenset({
+    torch.ops.aten.native_layer_norm.default, torch.ops.aten.native_group_norm.default,
+    torch.ops.aten.native_batch_norm.default, torch.ops.aten.cudnn_batch_norm.default,
+})
+#: Operators that multiply their last two arguments.
+_PRODUCTS = frozenset({
+    torch.ops.aten.mul.Tensor, torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.mv.default,
+    torch.ops.aten.dot.default, torch.ops.aten.addmm.default, torch.ops.aten.addmv.default,
+    torch.ops.aten.baddbmm.default,
+})
+_PART = 1 << 17  #: elements that are rounded at once
+#: What tells equal numbers apart, and none that float32 does: in shares of them, and for zeros.
+_APART, _LEAST = 2.0**-30, 1e-290
+
+
+def _in_double(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Arguments for a run in float64: where the problem asks for float32 by name, float64 is asked for, and what comes in
+    less beside float64, as a tensor that a module holds in a list does, becomes that."""
+    if kwargs.get("dtype") in _DOUBLED:
+        kwargs = {**kwargs, "dtype": _DOUBLED[kwargs["dtype"]]}
+    kinds = {x.dtype for x in tensors([list(args), kwargs])}
+    if func._schema.is_mutable or not kinds & _LOWER or not kinds & set(_DOUBLED.values()):
+        return args, kwargs
+
+    def one(x: torch.Tensor) -> torch.Tensor:
+        return x.to(_DOUBLED.get(x.dtype, torch.float64)) if x.dtype in _LOWER else x
+
+    return map_tensors(list(args), one), map_tensors(kwargs, one)
+
+
+def _draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operator that may draw random numbers does for these arguments: attention without dropout does not."""
+    if func._schema.is_mutable or kwargs.get("generator") is not None:
+        return True
+    devices = [x.device for x in tensors([list(args)]) if x.is_cuda][:1]
+
+    def states() -> list[torch.Tensor]:
+        return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
+
+    with torch.random.fork_rng([device.index for device in devices]):
+        before = states()
+        func(*args, **kwargs)
+        return not all(map(torch.equal, before, states()))
+
+
+def _skip_zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> torch.Tensor:
+    """The ``result`` of an operator that multiplies, as it is where products with zero are zero, or left out."""
+    others, factors = args[:-2], args[-2:]
+    if not all(isinstance(x, torch.Tensor) and x.dtype == torch.float64 for x in factors):
+        return result
+    finite, zero = [torch.isfinite(x) for x in factors], [x == 0 for x in factors]
+    if not any(bool(z.any()) and not bool(f.all()) for z, f in zip(zero, finite[::-1])):
+        return result
+    multiply = torch.mul if func is torch.ops.aten.mul.Tensor else torch.matmul
+    counted = sum(multiply(x.double(), y.double()) for x, y in ((~finite[0], ~zero[1]), (~zero[0], ~finite[1])))
+    filled = (x.masked_fill(~f, 0.0) for x, f in zip(factors, finite))
+    return result.where(counted > 0, func(*others, *filled, **kwargs))
+
+
+class _Rounding(TorchDispatchMode):
+    """Runs random operators in float32 and all others in float64, and puts one float32 rounding behind every operator if
+    asked to, where what comes first of equal elements is drawn too."""
+
+    def __init__(
+        self, noise: torch.Generator | None, *, turn: int = 0, bare: bool = False, sparse: bool = False
+    ) -> None:
+        super().__init__()
+        self._noise = noise
+        self._turn = turn
+        self._bare = bare
+        self._sparse = sparse
+        self.masks = False  # whether a softmax of nothing but minus infinities was to be zeros
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled under it: torch would import its compiler, which takes seconds, to keep that out."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded in func.tags and _draws(func, args, kwargs):
+            return self._random(func, args, kwargs)
+        args, kwargs = _in_double(func, args, kwargs)
+        if func is torch.ops.aten._safe_softmax.default:
+            self.masks = True
+            func = torch.ops.aten.softmax.int if self._bare else func
+        if self._noise is not None and func in _UNORDERED and args[0].dtype == torch.float64:
+            args = [self._in_any_order(args[0]), *args[1:]]
+        result = func(*args, **kwargs)
+        if self._sparse and func in _PRODUCTS:
+            result = _skip_zeros(func, args, kwargs, result)
+        if self._noise is not None and func in _NORMS and result[0].dtype == torch.float64:
+            self._round_means(func, args, *result[:3])
+        view = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
+        if self._noise is not None and not view and func not in _WHOLE:
+            map_tensors(result, self._round)
+        return result
+
+    def _round_means(
+        self, func: Any, args: Sequence[Any], out: torch.Tensor, mean: torch.Tensor, inverse: torch.Tensor
+    ) -> None:
+        """Change what a norm gives as if means were rounded before they are subtracted."""
+        if func is torch.ops.aten.native_layer_norm.default:
+            weight = args[2]
+        else:
+            weight, channels = args[1], [-1, *[1] * (out.ndim - 2)]
+            weight = weight if weight is None else weight.view(channels)
+            if func is torch.ops.aten.native_group_norm.default:
+                each = out.shape[1] // mean.shape[1]
+                mean, inverse = (x.repeat_interleave(each, 1).view(len(out), *channels) for x in (mean, inverse))
+            else:
+                if not mean.numel():  # with running statistics
+                    mean, inverse = args[3], (args[4] + args[7]).rsqrt()
+                mean, inverse = mean.view(channels), inverse.view(channels)
+        off = mean * inverse * self._uniform(mean) * EPSILON
+        out.sub_(off if weight is None else off * weight)
+
+    def _random(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The same draws as float32 makes: the generators give other numbers to float64."""
+        lowered = map_tensors(list(args), lambda x: x.float() if x.dtype == torch.float64 else x)
+        kwargs = kwargs | ({"dtype": torch.float32} if kwargs.get("dtype") == torch.float64 else {})
+        result = func(*lowered, **kwargs)
+        if func._schema.is_mutable:
+            return args[0].copy_(lowered[0])
+        return map_tensors(result, lambda x: x.double() if x.dtype == torch.float32 else x)
+
+    def _in_any_order(self, x: torch.Tensor) -> torch.Tensor:
+        """``x`` with numbers apart that are equal, those that are not finite too: NaN is the largest. Of two turns, the
+        second has the order of the first the other way: two that are equal come in either (the middle one of three may
+        stay where it is)."""
+        drawn = self._uniform(x, torch.Generator(x.device).manual_seed(self._turn // 2)) * (-1) ** self._turn
+        large = x.nan_to_num(nan=2.0, posinf=1.0, neginf=-1.0) * (1 + drawn / 4) / _LEAST
+        return torch.where(torch.isfinite(x), x + x.abs() * drawn * _APART + drawn * _LEAST, large)
+
+    def _round(self, x: torch.Tensor) -> torch.Tensor:
+        if x.dtype == torch.complex128:
+            x = torch.view_as_real(x)
+        if x.dtype == torch.float64 and x.numel():
+            flat = x.view(-1) if x.is_contiguous() else x
+            for part in flat.split(_PART) if x.device.type == "cpu" else (flat,):  # what stays in a cache, on a CPU
+                part.mul_(self._uniform(part).mul_(EPSILON).add_(1.0))  # an infinity stays one
+        return x
+
+    def _uniform(self, x: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
+        """Random numbers from -1 to 1, as many as there are elements of ``x``. A CPU draws them one after the other: one
+        number of 64 bits serves four elements."""
+        generator = generator or self._noise
+        if x.device.type != "cpu":
+            drawn = torch.rand(x.shape, dtype=torch.float32, device=x.device, generator=generator)
+            return drawn.sub_(0.5).double().mul_(2.0)
+        bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
+        return bits.view(torch.int16)[: x.numel()].view(x.shape).double().mul_(2.0**-15)
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Tensors made without a dtype have this one."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
+def _in_parts() -> Iterator[None]:
+    """Attention as the products and the softmax that it is made of, so that roundings show between them."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+class Reference:
+    """The problem's model in float32 and float64 on one device, run under any weights.
+
+    ``seed`` is the construction seed, which candidates are constructed under too.
+    """
+
+    def __init__(self, loaded: LoadedProblem, device: str, seed: int) -> None:
+        self.device = device
+        with torch.no_grad():  # what is computed of parameters, as by weight_norm, could not be copied otherwise
+            self.single = construct(loaded.model, device, seed)
+        self.double = _to_double(self.single)
+        self._noise = torch.Generator(device).manual_seed(seed)
+        self._turns = itertools.count()  # of noisy runs
+        self.masks = False  # whether the last exact run had attention that may be to nothing
+
+    def ties(self) -> dict[str, str]:
+        """Names of parameters that have another name, with that one."""
+        first: dict[int, str] = {}
+        named = self.single.named_parameters(remove_duplicate=False)
+        return {name: first[id(p)] for name, p in named if first.setdefault(id(p), name) != name}
+
+    def eager(self, inputs: Sequence[Any], state: State, mode: str, rng: int) -> tuple[Any, dict[str, torch.Tensor]]:
+        """Output and buffers after one forward in float32."""
+        return self._run(self.single, self._place(inputs), state, mode, rng)
+
+    def eager_with_views(
+        self, inputs: Sequence[Any], state: State, mode: str, rng: int
+    ) -> tuple[tuple[Any, dict[str, torch.Tensor]], set[int]]:
+        """The same, and which tensors of the output share memory with an input, a parameter or a buffer, as where one
+        is handed on."""
+        placed, model = self._place(inputs), self.single
+        run = self._run(model, placed, state, mode, rng)
+        own = {x.untyped_storage().data_ptr() for x in (*tensors(placed), *model.parameters(), *model.buffers())}
+        found = enumerate(tensors(run[0]))
+        return run, {i for i, x in found if x.numel() and x.untyped_storage().data_ptr() in own}
+
+    def exact(
+        self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False, bare: bool = False,
+        sparse: bool = False,
+    ) -> tuple[Any, dict[str, torch.Tensor]]:
+        """Output and buffers after one forward in float64; with ``noise``, rounded to float32 after each operator;
+        ``bare``, with NaN for attention to nothing, where PyTorch's own takes minus infinities for a mask and gives 0;
+        ``sparse``, with zero for the product of zero and what is not finite.
+        """
+        inputs = map_tensors(self._place(inputs), lambda x: x.to(_DOUBLED.get(x.dtype, x.dtype)))
+        rounding = _Rounding(self._noise, turn=next(self._turns)) if noise else _Rounding(None, bare=bare, sparse=sparse)
+        with default_dtype(torch.float64), _in_parts(), rounding:
+            run = self._run(self.double, inputs, state, mode, rng)
+        self.masks = rounding.masks
+        return run
+
+    def _place(self, inputs: Sequence[Any]) -> list[Any]:
+        return map_tensors(list(inputs), lambda x: x.to(self.device, copy=True))
+
+    def _run(
+        self, model: torch.nn.Module, inputs: Sequence[Any], state: State, mode: str, rng: int
+    ) -> tuple[Any, dict[str, torch.Tensor]]:
+        model.load_state_dict(state)
+        model.train(mode == "train")
+        torch.manual_seed(rng)
+        with torch.no_grad():
+            output = model(*inputs)
+        named = set(model.state_dict())
+        buffers = {name: value.clone() for name, value in model.named_buffers() if name in named}
+        return output, buffers
+
+
+def _to_double(model: torch.nn.Module) -> torch.nn.Module:
+    """A copy in float64, plain tensor attributes too."""
+    double = copy.deepcopy(model).double()
+    for module in double.modules():
+        for name, value in list(vars(module).items()):
+            if isinstance(value, torch.Tensor) and value.dtype == torch.float32:
+                setattr(module, name, value.double())
+    return double

@@ -1,0 +1,500 @@
+"""Validation, the parent's part: a candidate runs under every regime, the oracle measures, the parent decides.
+
+Everything that a worker says is untrusted: it is compared with what the oracle said, never followed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import threading
+import time
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Callable, Sequence
+
+from kgen.errors import DeviceError, EvaluatorError, ProblemError
+from kgen.evaluator.protocol import Phase, RegimeErrors, Status
+from kgen.evaluator.runtime.channel import ChannelTimeout
+from kgen.evaluator.runtime.process import Child, ChildDied, MemoryExceeded
+
+_REASON_CHARACTERS = 300
+_OVERWRITTEN = "it wrote over an earlier call's output"
+OWN_NUMBERS = "random numbers of its own"  #: the label of a candidate that draws others than PyTorch
+_NOT_REPEATABLE = "not bitwise repeatable"  #: the label of a candidate whose runs differ, within the gate
+_OWN_NUMBERS_REGIME = "other weights"  #: where their moments are taken: of a batch that is not large
+_OWN_NUMBERS_RUNS = 16
+_NEXT_SEED = 7919
+NUMBER_TOLERANCE = 2.0**-20  #: relative, of a Python float in an output: eight of float32's epsilons
+
+
+class Failure(Exception):
+    """A candidate failed: its status, and one line that says why."""
+
+    def __init__(self, status: Status, reason: str, phase: Phase) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = "".join(c if c.isprintable() else "?" for c in " ".join(reason.split()))[:_REASON_CHARACTERS]
+        self.phase = phase
+
+
+class OracleClient:
+    """The parent's end of the oracle. Thread-safe: one request at a time."""
+
+    def __init__(self, child: Child, seconds: float) -> None:
+        self._child = child
+        self._seconds = seconds
+        self._lock = threading.Lock()
+
+    def ask(self, do: str, fds: Sequence[int] = (), **request: Any) -> tuple[dict[str, Any], list[int]]:
+        """Raises :class:`EvaluatorError` when the oracle fails, :class:`ProblemError` when the problem is at fault,
+        :class:`DeviceError` when the device is not there."""
+        try:
+            with self._lock:
+                deadline = time.monotonic() + self._seconds
+                reply, got = self._child.ask({"do": do} | request, fds, deadline=deadline)
+        except ChildDied as error:
+            raise EvaluatorError(f"the oracle {error}") from error
+        except ChannelTimeout as error:
+            raise EvaluatorError(f"the oracle did not answer within {self._seconds:g} s") from error
+        if "error" in reply:
+            kinds = {"problem": ProblemError, "device": DeviceError}
+            raise next((kind for name, kind in kinds.items() if reply.get(name)), EvaluatorError)(reply["error"])
+        return reply, got
+
+    def close(self) -> None:
+        self._child.kill()
+
+
+class WorkerClient:
+    """The parent's end of a worker, with the time that each of its phases has left."""
+
+    def __init__(self, child: Child, subject: str) -> None:
+        self.child = child
+        self.subject = subject  # what the oracle knows its output memory by
+        self.phase = Phase.LOAD
+        self._left = 0.0
+        self._budget = 0.0
+
+    def enter(self, phase: Phase, seconds: float) -> None:
+        """Begin a phase that may take ``seconds`` of the worker's time."""
+        self.phase, self._left, self._budget = phase, seconds, seconds
+
+    def ask(self, do: str, fds: Sequence[int] = (), **request: Any) -> dict[str, Any]:
+        """The worker's answer. Raises :class:`Failure` when it crashed, took too long or too much, or interfered."""
+        number = secrets.randbits(48)  # what forges an answer does not know it
+        reply = self._answer(number, partial(self.child.ask, {"do": do, "id": number} | request, fds))
+        if do in ("load", "audit") and "error" not in reply and self.child.findings:
+            raise Failure(Status.SUSPICIOUS, "; ".join(self.child.findings), self.phase)
+        return reply
+
+    def go(self, **request: Any) -> tuple[dict[str, Any], int, int]:
+        """The answer of a worker that makes the call which it was armed for, the nanoseconds until it told the time of
+        that call, which is the first part of the answer, and those from there to the rest. Raises what :meth:`ask` does.
+        """
+        number = secrets.randbits(48)
+        started = time.perf_counter_ns()
+        told = self._answer(number, partial(self.child.ask, {"do": "go", "id": number} | request, ()))
+        first = time.perf_counter_ns()
+        reply = told if "error" in told else self._answer(number, self.child.answer) | told
+        return reply, first - started, time.perf_counter_ns() - first
+
+    def _answer(self, number: int, wait: Callable[..., tuple[dict[str, Any], list[int]]]) -> dict[str, Any]:
+        """The answer with that number, or a part of it."""
+        started = time.monotonic()
+        try:
+            reply, got = wait(deadline=started + self._left)
+        except ChildDied as error:
+            raise self._death(error) from error
+        except MemoryExceeded as error:
+            raise Failure(Status.OUT_OF_MEMORY, str(error), self.phase) from error
+        except ChannelTimeout as error:
+            text = f"did not end within {self._budget:g} s while it was to {_VERBS[self.phase]}"
+            raise Failure(Status.TIMEOUT, text, self.phase) from error
+        finally:
+            self._left = max(0.0, self._left - (time.monotonic() - started))
+        for fd in got:  # a worker has nothing to send
+            os.close(fd)
+        if reply.pop("id", None) != number:
+            found = ["it sent an answer that is not the harness's", *self.child.findings]
+            raise Failure(Status.SUSPICIOUS, "; ".join(found), self.phase)
+        return reply
+
+    def look_around(self) -> None:
+        """Raises :class:`Failure` when the candidate holds too much memory, or what it started lives on."""
+        try:
+            self.child.look_at_memory()
+        except MemoryExceeded as error:
+            raise Failure(Status.OUT_OF_MEMORY, str(error), self.phase) from error
+        left = self.child.strangers()
+        if left:
+            what = "a process" if len(left) == 1 else f"{len(left)} processes"
+            names = ", ".join(sorted(set(left))[:3])
+            raise Failure(Status.SUSPICIOUS, f"it left {what} running: {names}", self.phase)
+
+    def settle(self) -> tuple[float, int] | None:
+        """How it comes to rest; see :meth:`Child.settle`."""
+        return self.child.settle()
+
+    def _death(self, error: ChildDied) -> Failure:
+        text = f"the process {error} while it was to {_VERBS[self.phase]}"
+        if error.for_memory:
+            return Failure(Status.OUT_OF_MEMORY, f"{text}: the system's memory ran out", self.phase)
+        return Failure(Status.CRASHED, text, self.phase)
+
+    def close(self) -> None:
+        self.child.kill()
+
+
+_BY_VALUES = (Status.WRONG_VALUES, Status.WRONG_STATE)
+_VERBS = {Phase.BUILD: "build", Phase.LOAD: "load", Phase.VALIDATE: "be validated", Phase.TIME: "be timed"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A regime in a mode, as the oracle described it: where its inputs are, what its output must look like."""
+
+    name: str
+    mode: str
+    weights: str
+    note: str
+    raises: bool
+    change: str
+    turn: int
+    rng: int
+    fd: int | None
+    bytes: int
+    inputs: dict[str, Any]
+    outputs: dict[str, Any]
+    end: int
+    random: bool  # whether the reference draws numbers in this mode
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} ({self.mode})"
+
+
+class Cases:
+    """The oracle's cases, each asked for once. Thread-safe."""
+
+    def __init__(self, oracle: OracleClient) -> None:
+        self._oracle = oracle
+        self._known: dict[tuple[str, str, str], Case] = {}
+        self._lock = threading.Lock()
+
+    def get(self, name: str, mode: str, weights: str) -> Case:
+        with self._lock:
+            return self._get(name, mode, weights)
+
+    def _get(self, name: str, mode: str, weights: str) -> Case:
+        key = (name, mode, weights)
+        if key not in self._known:
+            reply, fds = self._oracle.ask("inputs", regime=name, mode=mode, weights=weights)
+            self._known[key] = Case(
+                name, mode, weights, reply["note"], reply["raises"], reply["change"], reply["turn"], reply["rng"],
+                fds[0] if fds else None, reply.get("bytes", 0), reply.get("inputs", {}), reply.get("outputs") or {},
+                reply.get("end", 0), reply["random"])
+        return self._known[key]
+
+    def close(self) -> None:
+        for case in self._known.values():
+            if case.fd is not None:
+                os.close(case.fd)
+        self._known = {}
+
+
+def validate(
+    worker: WorkerClient, oracle: OracleClient, cases: Cases, regimes: Sequence[tuple[str, str]], matched: bool,
+    found: list[RegimeErrors], labels: list[str], room: int,
+) -> None:
+    """Run every regime; error figures are appended to ``found`` as they come. Raises :class:`Failure` at the first
+    that is wrong, and :class:`EvaluatorError` when the oracle fails.
+
+    What a regime came to is judged while the worker runs the next one, where each of their outputs takes no more than
+    half of ``room``, which is half of the output memory in bytes; without room, only when the worker waits.
+    """
+    with ThreadPoolExecutor(1, "kgen-judge") as thread:
+        _Validation(worker, oracle, cases, matched, found, labels, room, thread).run(regimes)
+    audit(worker)
+
+
+def audit(worker: WorkerClient) -> None:
+    """Whether the candidate left alone what is not its own. Raises :class:`Failure`."""
+    reply = worker.ask("audit")
+    _raised(reply, worker.phase)
+    if reply.get("mutated"):
+        raise Failure(Status.MUTATED_INPUT, f"it wrote into {reply['mutated']}", worker.phase)
+    if reply.get("overwritten"):
+        raise Failure(Status.ALIASED_OUTPUT, _OVERWRITTEN, worker.phase)
+    worker.look_around()
+
+
+class _Validation:
+    """A candidate on its way through the regimes."""
+
+    def __init__(
+        self, worker: WorkerClient, oracle: OracleClient, cases: Cases, matched: bool, found: list[RegimeErrors],
+        labels: list[str], room: int, thread: Executor,
+    ) -> None:
+        self._worker = worker
+        self._oracle = oracle
+        self._cases = cases
+        self._matched = matched
+        self._weights = "drawn" if matched else "constructed"
+        self._found = found
+        self._labels = labels
+        self._room = room
+        self._place = 0  # where the latest outputs lie
+        self._thread = thread
+        self._judging: tuple[str, Future[list[list[RegimeErrors]]]] | None = None
+
+    def run(self, regimes: Sequence[tuple[str, str]]) -> None:
+        one_mode = len({mode for _, mode in regimes}) == 1
+        for (name, mode), following in zip(regimes, [*regimes[1:], None]):
+            case = self._cases.get(name, mode, self._weights)
+            if following is not None and self._room:  # what the oracle has to work out, it may while this one runs
+                self._thread.submit(self._cases.get, *following, self._weights)
+            self._take(case, case.name if one_mode else case.label)
+        self._settle()
+
+    def _take(self, case: Case, regime: str) -> None:
+        if case.note and not case.raises:
+            self._settle()
+            self._found.append(_skipped(regime, case.note))
+            return
+        if not case.random:
+            self._try(case, regime)
+            return
+        self._settle()
+        before = len(self._found)
+        try:
+            self._try(case, regime)
+        except Failure as failure:
+            label = _own_numbers(case, regime)
+            if failure.status not in _BY_VALUES or label in self._labels:
+                raise
+            drawn = self._cases.get(_OWN_NUMBERS_REGIME, case.mode, self._weights)
+            if drawn.note:
+                raise
+            where = drawn.name + regime.removeprefix(case.name)
+            self._found[before:] = _judged_by_moments(self._worker, self._oracle, drawn, where, self._matched, failure)
+            self._labels.append(label)
+            self._try(case, regime)
+
+    def _try(self, case: Case, regime: str) -> None:
+        """Have the worker run a case, and the oracle begin to judge it, or wait for what it says where nothing runs beside
+        that: what fails in a random mode may run again. Raises :class:`Failure`, for an earlier regime first."""
+        # Buffers of who is not matched may be of any size.
+        beside = self._matched and not case.random and 2 * case.end <= self._room
+        if not beside:
+            self._settle()
+        self._place = self._room - self._place if beside else 0
+        try:
+            reply = _run(self._worker, case, case.rng, place=self._place)
+        finally:
+            self._settle()
+        if case.raises:
+            self._found.append(_skipped(regime, case.note + (", and so does the candidate" if "error" in reply else "")))
+            return
+        _check_run(case, reply, regime, self._matched)
+        shifts = [self._place] if reply.get("repeatable") else [self._place, self._place + case.end]
+        self._judging = regime, self._thread.submit(self._judged, case, regime, shifts)
+        if not beside:
+            self._settle()
+
+    def _judged(self, case: Case, regime: str, shifts: Sequence[int]) -> list[list[RegimeErrors]]:
+        """Rows of the run whose tensors lie behind the first of ``shifts``, and of the next where that one is right."""
+        own_numbers = _own_numbers(case, regime) in self._labels
+        found: list[list[RegimeErrors]] = []
+        for shift in shifts:
+            about = _about(self._worker, case, self._matched)
+            reply, _ = self._oracle.ask("judge", **about, shift=shift, own_numbers=own_numbers)
+            found.append([RegimeErrors(regime=regime, **row) for row in reply["rows"]])
+            if not all(row.ok for row in found[-1]):
+                break
+        return found
+
+    def _settle(self) -> None:
+        """Wait for what is being judged. Raises :class:`Failure` where it is wrong."""
+        if self._judging is None:
+            return
+        (regime, judging), self._judging = self._judging, None
+        first, *second = judging.result()
+        self._found.extend(first)
+        _decide(first, regime)
+        for rows in second:
+            _decide(rows, regime, second=True)
+            if _NOT_REPEATABLE not in self._labels:
+                self._labels.append(_NOT_REPEATABLE)
+
+
+def _run(worker: WorkerClient, case: Case, rng: int, *, place: int = 0, go_on: bool = False) -> dict[str, Any]:
+    """Have a worker run a case twice, and write the first run's tensors from byte ``place`` on, the second's behind where
+    the first's must end."""
+    assert case.fd is not None
+    return worker.ask(
+        "run", [case.fd], inputs=case.inputs, bytes=case.bytes, change=case.change, turn=case.turn,
+        mode=case.mode, rng=rng, place=place, end=place + case.end, go_on=go_on,
+        sizes=[node["size"] for node in tensor_nodes(case.outputs)] if case.outputs else [])
+
+
+def _check_run(case: Case, reply: dict[str, Any], regime: str, matched: bool) -> None:
+    """All of a run but its values. Raises :class:`Failure`."""
+    _raised(reply, Phase.VALIDATE, regime)
+    check_structure(case.outputs, reply.get("first"), regime, matched, Phase.VALIDATE)
+    if not reply.get("repeatable"):
+        check_structure(case.outputs, reply.get("second"), regime, matched, Phase.VALIDATE)
+    if reply.get("alias"):
+        reason = f"{regime}: the output shares memory with {reply['alias']}"
+        raise Failure(Status.ALIASED_OUTPUT, reason, Phase.VALIDATE)
+    if reply.get("overwritten"):
+        raise Failure(Status.ALIASED_OUTPUT, f"{regime}: {_OVERWRITTEN}", Phase.VALIDATE)
+    if reply.get("mutated"):
+        raise Failure(Status.MUTATED_INPUT, f"{regime}: it wrote into {reply['mutated']}", Phase.VALIDATE)
+
+
+def _about(worker: WorkerClient, case: Case, matched: bool) -> dict[str, Any]:
+    return {"subject": worker.subject, "regime": case.name, "mode": case.mode, "weights": case.weights,
+            "outputs": case.outputs if matched else case.outputs["items"][0]}
+
+
+def _own_numbers(case: Case, regime: str) -> str:
+    """The label of a candidate that draws numbers of its own, with the mode where there are two."""
+    return OWN_NUMBERS + regime.removeprefix(case.name)
+
+
+def _judged_by_moments(
+    worker: WorkerClient, oracle: OracleClient, case: Case, regime: str, matched: bool, failure: Failure
+) -> list[RegimeErrors]:
+    """Rows of a candidate whose values are wrong in a random mode, if its random numbers are its own and as they should
+    be; else raises ``failure``, or a :class:`Failure` that says what is wrong with them too."""
+    for number in range(_OWN_NUMBERS_RUNS // 2):
+        reply = _run(worker, case, case.rng + number * _NEXT_SEED, go_on=True)
+        _check_run(case, reply, regime, matched)
+        for shift in (0, 0 if reply.get("repeatable") else case.end):
+            oracle.ask("draw", **_about(worker, case, matched), shift=shift)
+    reply, _ = oracle.ask("moments", **_about(worker, case, matched))
+    if reply["same_numbers"]:
+        raise failure
+    rows = [RegimeErrors(regime=regime, **row) for row in reply["rows"]]
+    for row in rows:
+        if not row.ok:
+            reason = f"{failure.reason}; as {OWN_NUMBERS}: {row.output}: {explain(row)}"
+            raise Failure(failure.status, reason, failure.phase) from failure
+    return [replace(row, regime=f"{regime}, {_OWN_NUMBERS_RUNS} runs") for row in rows]
+
+
+def _decide(rows: Sequence[RegimeErrors], regime: str, *, second: bool = False) -> None:
+    for row in rows:
+        if row.ok:
+            continue
+        status = Status.WRONG_STATE if row.output.startswith("state ") else Status.WRONG_VALUES
+        reason = f"{regime}: {row.output}: {explain(row)}"
+        if second:
+            reason = f"a second run differs from the first: {reason}"
+            status = Status.WRONG_STATE if status is Status.WRONG_STATE else Status.NONDETERMINISTIC
+        raise Failure(status, reason, Phase.VALIDATE)
+
+
+def explain(row: RegimeErrors) -> str:
+    """Why an error is not allowed, in one line."""
+    if row.note or row.used is None or row.ratio is None or row.rms is None:
+        return row.note
+    return (f"error {row.rms:.2g} rms, {row.maximum:.2g} at most (PyTorch {row.eager_rms:.2g}, "
+            f"{row.eager_maximum:.2g}): {row.used:.3g} x what is allowed")
+
+
+def _raised(reply: dict[str, Any], phase: Phase, regime: str = "") -> None:
+    if "error" not in reply:
+        return
+    status = Status.OUT_OF_MEMORY if reply.get("memory") else (
+        Status.LOAD_ERROR if phase is Phase.LOAD else Status.RUNTIME_ERROR)
+    text = str(reply["error"])
+    raise Failure(status, f"{regime}: {text}" if regime else text, phase)
+
+
+def raise_if_failed(reply: dict[str, Any], phase: Phase) -> None:
+    """Raises :class:`Failure` when a worker's answer says that the candidate raised."""
+    _raised(reply, phase)
+
+
+def tensor_nodes(node: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tensors of a description that the oracle made."""
+    if "items" in node:
+        return [leaf for item in node["items"] for leaf in tensor_nodes(item)]
+    return [node] if node["kind"] == "tensor" else []
+
+
+def check_structure(expected: dict[str, Any], got: Any, where: str, matched: bool, phase: Phase) -> None:
+    """Compare what a worker says of its output and, where names and shapes are ``matched``, its buffers with what they
+    must be. Of a timed call, whose inputs are others, numbers are not compared. Raises :class:`Failure`."""
+    numbers = phase is not Phase.TIME
+    try:
+        output, state = got["items"]
+        fault = _compare(expected["items"][0], output, "output", numbers)
+        if fault is None and matched:
+            fault = _compare(expected["items"][1], state, "state", numbers)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise Failure(Status.SUSPICIOUS, f"{where}: what it answers makes no sense", phase) from error
+    if fault is not None:
+        raise Failure(fault[0], f"{where}: {fault[1]}", phase)
+
+
+def _compare(
+    expected: dict[str, Any], got: dict[str, Any], path: str, numbers: bool
+) -> tuple[Status, str] | None:
+    """The first difference in container, type, dtype, device or shape, with ``numbers`` in these too; ``None`` where
+    there is none."""
+    if expected["kind"] != got["kind"]:
+        return Status.WRONG_TYPE, f"{path} is {_kind(got)}, not {_kind(expected)}"
+    if "items" in expected:
+        if len(expected["items"]) != len(got["items"]) or expected.get("keys") != got.get("keys"):
+            return Status.WRONG_TYPE, f"{path} has {len(got['items'])} parts, not {len(expected['items'])}"
+        pairs = enumerate(zip(expected["items"], got["items"]))
+        inner = (_compare(e, g, f"{path}[{i}]", numbers) for i, (e, g) in pairs)
+        return next((fault for fault in inner if fault), None)
+    if expected["kind"] == "tensor":
+        return _compare_tensors(expected, got, path)
+    if expected["kind"] == "value" and type(expected["value"]) is not type(got["value"]):
+        return Status.WRONG_TYPE, f"{path} is {got['value']!r:.50}, not {expected['value']!r:.50}"
+    if not numbers and isinstance(expected.get("value"), (int, float)):
+        return None
+    if expected["kind"] == "value" and not _is_same(expected["value"], got["value"]):
+        return Status.WRONG_VALUES, f"{path} is {got['value']!r:.50}, not {expected['value']!r:.50}"
+    return None
+
+
+def _is_same(expected: Any, got: Any) -> bool:
+    """Of a number that came from a tensor, the last bits are a matter of order."""
+    if not isinstance(expected, float):
+        return expected == got
+    return math.isnan(expected) and math.isnan(got) or math.isclose(expected, got, rel_tol=NUMBER_TOLERANCE)
+
+
+def _compare_tensors(expected: dict[str, Any], got: dict[str, Any], path: str) -> tuple[Status, str] | None:
+    for field in ("dtype", "device"):
+        if expected[field] != got[field]:
+            return Status.WRONG_TYPE, f"{path} has {field} {got[field]!s:.30}, not {expected[field]}"
+    if expected["size"] != got["size"]:
+        return Status.WRONG_SHAPE, f"{path} has shape {got['size']!s:.60}, not {expected['size']}"
+    if _shares_with_itself(got) and not _shares_with_itself(expected):  # who writes into it would write more than that
+        return Status.ALIASED_OUTPUT, f"elements of {path} share memory with each other; PyTorch's do not"
+    return None
+
+
+def _shares_with_itself(node: dict[str, Any]) -> bool:
+    """Whether a tensor has more elements than there is memory for from its first to its last, as one that is expanded."""
+    reach = 1 + sum((n - 1) * step for n, step in zip(node["size"], node["stride"]))
+    return reach < math.prod(node["size"])
+
+
+def _kind(node: dict[str, Any]) -> str:
+    return f"a {node['type']!s:.40}" if node["kind"] == "other" else f"a {node['kind']!s:.40}"
+
+
+def _skipped(regime: str, note: str) -> RegimeErrors:
+    return RegimeErrors(regime, "", None, None, None, None, None, None, True, f"skipped: {note}")
+
+

@@ -1,0 +1,1 @@
+"""Processes, shared memory, locks, the sandbox: what a judgement runs on."""

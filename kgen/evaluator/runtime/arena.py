@@ -1,0 +1,221 @@
+"""Values that cross processes: trees of tensors described as JSON, their bytes in a memory file.
+
+A *node* describes one value: ``{"kind": "tensor", "dtype", "device", "size", "stride", "offset"}``, ``{"kind": "tuple"
+or "list", "items"}``, ``{"kind": "dict", "keys", "items"}``, ``{"kind": "value", "value"}`` for numbers, strings and
+``None``, and ``{"kind": "other", "type"}`` for what cannot cross. Bytes are plain: nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import mmap
+import os
+from typing import Any, Callable, Iterator
+
+import torch
+
+from kgen.evaluator.runtime.channel import memory_file
+
+Node = dict[str, Any]
+
+_ALIGN = 256
+_NO_OTHER_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+_NO_OTHER_CONTENTS = fcntl.F_SEAL_SEAL | 0x10  # F_SEAL_FUTURE_WRITE: but for the mapping that its maker has
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+_PLAIN = (bool, int, float, str, type(None))
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
+_equal = torch.equal  # bound here: a candidate may patch torch
+#: What containers hold, whatever a subclass of them shows to who iterates.
+_of_tuple, _of_list, _of_dict, _names = tuple.__iter__, list.__iter__, dict.items, dict.__iter__
+
+
+def describe(value: Any, offset: int = 0) -> tuple[Node, int]:
+    """The node of ``value``, its tensors laid out from byte ``offset`` on; and the byte behind the last."""
+    kind = type(value)
+    if _is_one_of(kind, _TENSORS):
+        if value.layout != torch.strided:
+            return {"kind": "other", "type": f"Tensor with layout {value.layout}"}, offset
+        if any(hasattr(torch.Tensor, name) for name in _names(vars(value))):
+            return {"kind": "other", "type": "Tensor with methods of its own"}, offset
+        node = {"kind": "tensor", "dtype": str(value.dtype).removeprefix("torch."), "device": str(value.device.type),
+                "size": list(value.shape), "stride": list(value.stride()), "offset": offset}
+        return node, offset + -(-value.numel() * value.element_size() // _ALIGN) * _ALIGN
+    if issubclass(kind, (tuple, list)):
+        items = []
+        for item in _parts(value):
+            node, offset = describe(item, offset)
+            items.append(node)
+        return {"kind": "tuple" if issubclass(kind, tuple) else "list", "items": items}, offset
+    if issubclass(kind, dict):
+        keys, items = [], []
+        for key, item in _in_order(value):
+            node, offset = describe(item, offset)
+            keys.append(key if _is_one_of(type(key), _PLAIN) else str(key))
+            items.append(node)
+        return {"kind": "dict", "keys": keys, "items": items}, offset
+    if _is_one_of(kind, _PLAIN):
+        return {"kind": "value", "value": value}, offset
+    return {"kind": "other", "type": kind.__name__}, offset
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """The items of a tuple or list."""
+    return _of_tuple(value) if issubclass(type(value), tuple) else _of_list(value)
+
+
+def _in_order(value: dict[Any, Any]) -> list[tuple[Any, Any]]:
+    """The items of a dict, by key: in which order they were put in is nobody's concern."""
+    return sorted(_of_dict(value), key=lambda item: str(item[0]))
+
+
+def _is_one_of(kind: type, kinds: tuple[type, ...]) -> bool:
+    """Whether ``kind`` is one of ``kinds`` itself: a class may claim to be equal to any, and builtins be replaced."""
+    for other in kinds:
+        if kind is other:
+            return True
+    return False
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of a value, in the order of :func:`nodes`, with the path of each such as ``[0]``."""
+    if isinstance(value, (tuple, list)):
+        for index, item in enumerate(_parts(value)):
+            yield from leaves(item, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for key, item in _in_order(value):
+            yield from leaves(item, f"{path}[{str(key)!r}]")
+    else:
+        yield path, value
+
+
+def nodes(node: Node) -> Iterator[Node]:
+    """The leaves of a description."""
+    if "items" in node:
+        for item in node["items"]:
+            yield from nodes(item)
+    else:
+        yield node
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether ``value`` is a tensor or parameter, and of no subclass."""
+    return _is_one_of(type(value), _TENSORS)
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors among the leaves of ``value``; a subclass may do anything when looked at, and is none."""
+    return [leaf for _, leaf in leaves(value) if is_tensor(leaf)]
+
+
+def is_inexact(x: torch.Tensor) -> bool:
+    """Whether ``x`` holds what is rounded: floating or complex numbers."""
+    return x.dtype.is_floating_point or x.dtype.is_complex
+
+
+def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether two tensors of the same size and type are the same bit for bit, however they lie in memory."""
+    if x.is_complex():
+        x, y = (torch.view_as_real(z.detach().resolve_conj()) for z in (x, y))
+    if x.is_floating_point():
+        integer = _INTEGERS[x.element_size()]
+        x, y = x.detach().contiguous().view(integer), y.detach().contiguous().view(integer)
+    return _equal(x, y)
+
+
+def span(x: torch.Tensor) -> int:
+    """How many elements lie from the first to the last of ``x``, in memory."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride())) if x.numel() else 0
+
+
+def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
+    """``value`` with ``function`` applied to each of its tensors."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, (tuple, list)):
+        items = [map_tensors(item, function) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {key: map_tensors(item, function) for key, item in value.items()}
+    return value
+
+
+def rebuild(node: Node, tensor: Callable[[Node], torch.Tensor]) -> Any:
+    """The value that ``node`` describes, each of its tensors made by ``tensor``."""
+    kind = node["kind"]
+    if kind == "tensor":
+        return tensor(node)
+    if kind in ("tuple", "list"):
+        items = [rebuild(item, tensor) for item in node["items"]]
+        return items if kind == "list" else tuple(items)
+    if kind == "dict":
+        return {key: rebuild(item, tensor) for key, item in zip(node["keys"], node["items"])}
+    if kind == "value":
+        return node["value"]
+    raise ValueError(f"a {node['type']} cannot cross between processes")
+
+
+class Arena:
+    """A memory file that holds the bytes of tensors."""
+
+    def __init__(self, fd: int, size: int, *, writable: bool) -> None:
+        self.fd = fd
+        self.size = size
+        # A private mapping: what is written to it by mistake or on purpose stays with the writer.
+        flags = mmap.MAP_SHARED if writable else mmap.MAP_PRIVATE
+        self._map = mmap.mmap(fd, max(size, mmap.PAGESIZE), flags, mmap.PROT_READ | mmap.PROT_WRITE)
+
+    @classmethod
+    def create(cls, size: int) -> "Arena":
+        size = max(size, mmap.PAGESIZE)
+        fd = memory_file("kgen-arena", size)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _NO_OTHER_SIZE)  # who maps a file that shrinks is killed
+        return cls(fd, size, writable=True)
+
+    @classmethod
+    def holding(cls, value: Any) -> tuple["Arena", Node]:
+        """A new arena with the bytes of ``value``'s tensors, which nobody can change, and the node that describes
+        them."""
+        node, size = describe(value)
+        arena = cls.create(size)
+        arena.write(value, node)
+        fcntl.fcntl(arena.fd, fcntl.F_ADD_SEALS, _NO_OTHER_CONTENTS)
+        return arena, node
+
+    @classmethod
+    def open(cls, fd: int, *, writable: bool = False) -> "Arena":
+        """The arena behind a descriptor that came over a channel; the arena owns the descriptor."""
+        return cls(fd, os.fstat(fd).st_size, writable=writable)
+
+    def write(self, value: Any, node: Node) -> None:
+        """Copy the bytes of ``value``'s tensors to where ``node`` says. Raises ``ValueError`` where they do not fit."""
+        for leaf, (_, item) in zip(nodes(node), leaves(value)):
+            if leaf["kind"] == "tensor" and item.numel():
+                self._flat(leaf).copy_(item.detach().reshape(-1))
+
+    def read(self, node: Node, device: str | torch.device = "cpu") -> Any:
+        """The value that ``node`` describes; on the CPU its tensors may share the arena's memory."""
+        return rebuild(node, lambda leaf: self._tensor(leaf, torch.device(device)))
+
+    def _tensor(self, node: Node, device: torch.device) -> torch.Tensor:
+        size, stride = node["size"], node["stride"]
+        dtype = getattr(torch, node["dtype"])
+        if not count(size):
+            return torch.empty(size, dtype=dtype, device=device)
+        flat = self._flat(node).view(size)
+        if list(flat.stride()) == stride or any(s == 0 for s in stride):
+            return flat.to(device)
+        strided = torch.empty_strided(size, stride, dtype=dtype, device=device)
+        return strided.copy_(flat)
+
+    def _flat(self, node: Node) -> torch.Tensor:
+        dtype = getattr(torch, node["dtype"])
+        return torch.frombuffer(self._map, dtype=dtype, count=count(node["size"]), offset=node["offset"])
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def count(size: list[int]) -> int:
+    """The number of elements of a tensor of that size."""
+    return math.prod(size)

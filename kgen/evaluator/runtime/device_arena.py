@@ -1,0 +1,99 @@
+"""Tensors that stay on the GPU while they cross processes: an arena in device memory, used as :class:`Arena` is."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from kgen.evaluator.runtime.arena import Arena, Node, count, describe, leaves, nodes, rebuild
+from kgen.evaluator.runtime.driver import SharedMemory, copy
+
+_UNWRITTEN = 0xFF  # four of these are a NaN
+
+
+class DeviceArena:
+    """Device memory that holds the bytes of tensors. Raises :class:`DriverError` where it cannot be shared."""
+
+    def __init__(self, memory: SharedMemory, device: str) -> None:
+        self.device = torch.device(device)
+        self._memory = memory
+
+    @property
+    def fd(self) -> int:
+        return self._memory.fd
+
+    @property
+    def size(self) -> int:
+        """Bytes; a little more than was asked for."""
+        return self._memory.size
+
+    @classmethod
+    def create(cls, size: int, device: str) -> "DeviceArena":
+        """A new arena, every byte of it set to what no kernel would write."""
+        arena = cls(SharedMemory.create(size, torch.device(device).index or 0), device)
+        arena._memory.fill(_UNWRITTEN, arena._stream())
+        torch.cuda.synchronize(arena.device)
+        return arena
+
+    @classmethod
+    def holding(cls, value: Any, device: str) -> tuple["DeviceArena", Node]:
+        """A new arena with the bytes of ``value``'s tensors, and the node that describes them."""
+        node, size = describe(value)
+        arena = cls.create(size, device)
+        arena.write(value, node)
+        return arena, node
+
+    @classmethod
+    def open(cls, fd: int, size: int, device: str, *, writable: bool = False) -> "DeviceArena":
+        """The arena of ``size`` bytes behind a descriptor that came over a channel; the arena owns the descriptor."""
+        index = torch.device(device).index or 0
+        return cls(SharedMemory.open(fd, size, index, writable=writable), device)
+
+    def write(self, value: Any, node: Node) -> None:
+        """Copy the bytes of ``value``'s tensors to where ``node`` says. Raises ``ValueError`` where they do not fit."""
+        for leaf, (_, item) in zip(nodes(node), leaves(value)):
+            if leaf["kind"] != "tensor":
+                continue
+            flat = item.detach().to(self.device).contiguous()
+            if leaf["offset"] + flat.nbytes > self.size:
+                raise ValueError("the arena is too small")
+            copy(self._memory.address + leaf["offset"], flat.data_ptr(), flat.nbytes, self._stream())
+        torch.cuda.synchronize(self.device)
+
+    def read(self, node: Node, device: str | torch.device | None = None) -> Any:
+        """The value that ``node`` describes, its tensors copied on the device that the arena is on."""
+        value = rebuild(node, self._tensor)
+        torch.cuda.synchronize(self.device)  # unmapping does not wait for what was queued
+        return value
+
+    def _tensor(self, node: Node) -> torch.Tensor:
+        flat = torch.empty(node["size"], dtype=getattr(torch, node["dtype"]), device=self.device)
+        if not 0 <= node["offset"] <= self.size - flat.nbytes:
+            raise ValueError("a tensor lies outside the arena")
+        copy(flat.data_ptr(), self._memory.address + node["offset"], flat.nbytes, self._stream())
+        if not count(node["size"]) or list(flat.stride()) == node["stride"] or any(s == 0 for s in node["stride"]):
+            return flat
+        return torch.empty_strided(node["size"], node["stride"], dtype=flat.dtype, device=self.device).copy_(flat)
+
+    def _stream(self) -> int:
+        return torch.cuda.current_stream(self.device).cuda_stream
+
+    def close(self) -> None:
+        self._memory.close()
+        os.close(self.fd)
+
+
+def holding(value: Any, device: str, shared: bool) -> tuple[Arena | DeviceArena, Node]:
+    """An arena with ``value``'s tensors: in device memory where it is ``shared``, else in a memory file."""
+    return DeviceArena.holding(value, device) if shared else Arena.holding(value)
+
+
+def open_arena(
+    fd: int, size: int, device: str, shared: bool, *, writable: bool = False
+) -> Arena | DeviceArena:
+    """The arena behind a descriptor, of the kind that :func:`holding` makes."""
+    if shared:
+        return DeviceArena.open(fd, size, device, writable=writable)
+    return Arena.open(fd, writable=writable)

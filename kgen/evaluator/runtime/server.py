@@ -1,0 +1,187 @@
+"""The fork server: a process that has torch loaded and forks every other process of the evaluator.
+
+    parent ── server ── keeper ── init ── worker, oracle, baseline or build
+
+The *keeper* leaves the server's namespaces and waits. *Init* is process 1 of the new PID namespace: it reports how its
+child ended over a pipe that the child does not have, and when it ends, the kernel kills everything in the namespace.
+Where there are no namespaces, the keeper does that work itself, over all its descendants. Each of them dies with its
+parent, so killing any one of them, or the server, or the process that uses the evaluator, leaves none behind.
+
+The server never initialises CUDA: a CUDA context does not survive a fork.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import select
+import signal
+import struct
+import sys
+import tempfile
+import traceback
+from typing import Any, Callable, NoReturn, Sequence
+
+from kgen.evaluator.runtime import sandbox
+from kgen.evaluator.runtime.channel import Channel, ChannelClosed
+
+#: What each kind of process runs, after its walls are up: ``module:function(channel, options)``.
+MAINS = {
+    "candidate": "kgen.evaluator.worker:main",
+    "baseline": "kgen.evaluator.worker:main",
+    "oracle": "kgen.evaluator.correctness.oracle:main",
+    "build": "kgen.evaluator.build:main",
+}
+_PRELOAD = ("torch", "torch.utils.cpp_extension", "kgen.evaluator.worker", "kgen.evaluator.correctness.oracle",
+            "kgen.evaluator.build")
+_PARENT_POLL_MS = 1000
+
+
+def serve(fd: int, later: Sequence[str] = ()) -> None:
+    """Fork on request until the parent is gone. Each request brings a channel, a log and a status pipe. The modules
+    ``later`` are loaded once the first process is on its way."""
+    control = Channel.from_fd(fd)
+    parent = os.getppid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt ends
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
+    _preload(_PRELOAD)
+    control.send({"ready": True})
+    poller = select.poll()
+    poller.register(control.fileno(), select.POLLIN)
+    while os.getppid() == parent:
+        if not poller.poll(_PARENT_POLL_MS):
+            continue
+        try:
+            request, fds = control.receive()
+        except ChannelClosed:
+            return
+        _preload(request["options"].get("modules", ()))
+        pid = os.fork()
+        if pid == 0:
+            control.close()
+            _keep(request, fds)
+        for other in fds:
+            os.close(other)
+        pidfd = os.pidfd_open(pid)
+        control.send({"pid": pid}, [pidfd])
+        os.close(pidfd)
+        _preload(later)
+        later = ()
+
+
+def _preload(names: Sequence[str]) -> None:
+    """Import modules for every later child, which then share their memory."""
+    missing = [name for name in names if name not in sys.modules]
+    for name in missing:
+        importlib.import_module(name)
+    if missing:
+        gc.collect()
+        gc.freeze()
+
+
+def _keep(request: dict[str, Any], fds: list[int]) -> NoReturn:
+    """The keeper: put the child into namespaces of its own, and end with it. SIGTERM kills all below."""
+    try:
+        sandbox.die_with_parent()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        sandbox.adopt_orphans()
+        walled = bool(request["options"].get("walled"))
+        missing = sandbox.new_namespaces(network=walled)
+        channel, log, status = fds
+        request["options"] |= {"user": sandbox.nameless_user(os.getpid()), "mounts": "mount namespace" not in missing}
+        if "PID namespace" in missing:
+            _wait_for(lambda: _child(request, channel, log, status, missing), status, [channel, log])
+        else:
+            inner = os.fork()
+            if inner == 0:
+                sandbox.die_with_parent()
+                # CUDA does not start where /proc shows another PID namespace than the process's own.
+                if request["options"]["mounts"]:
+                    missing += sandbox.put_up({"/proc of its own": sandbox.own_proc})
+                _wait_for(lambda: _child(request, channel, log, status, missing), status, [channel, log])
+                os._exit(0)
+            for fd in fds:
+                os.close(fd)
+            signal.signal(signal.SIGTERM, lambda *_: os.kill(inner, signal.SIGKILL))
+            _wait(inner)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(0)
+
+
+def _wait_for(child: Callable[[], NoReturn], status: int, fds: list[int]) -> None:
+    """Fork ``child``, report how it ended as four bytes, and kill whatever it leaves behind."""
+    pid = os.fork()
+    if pid == 0:
+        child()
+    for fd in fds:
+        os.close(fd)
+    signal.signal(signal.SIGTERM, lambda *_: _kill_all())
+    os.write(status, struct.pack("i", _wait(pid)))
+    _kill_all()
+
+
+def _kill_all() -> None:
+    """Kill everything below this process; init needs not, the kernel does it."""
+    if os.getpid() == 1:
+        return
+    while below := sandbox.descendants(os.getpid()):
+        for pid in below:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        while True:
+            try:
+                if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                    break
+            except ChildProcessError:
+                return
+
+
+def _wait(pid: int) -> int:
+    """The wait status of ``pid``, reaping whatever else ends before it."""
+    while True:
+        ended, status = os.waitpid(-1, 0)
+        if ended == pid:
+            return status
+
+
+def _child(request: dict[str, Any], channel: int, log: int, status: int, missing: list[str]) -> NoReturn:
+    """The process itself: its own session, its output in the log, and then its main function."""
+    code = 70
+    try:
+        sandbox.die_with_parent()
+        if request["options"].get("walled"):
+            sandbox.no_new_privileges()  # before there is another thread
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        os.setsid()
+        os.close(status)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(null)
+        os.close(log)
+        os.environ.update(request.get("environment", {}))
+        tempfile.tempdir = None  # the server may have asked for its own
+        module, _, function = MAINS[request["kind"]].partition(":")
+        main = getattr(importlib.import_module(module), function)
+        main(Channel.from_fd(channel), request["options"] | {"missing_walls": missing})
+        code = 0
+    except ChannelClosed:
+        code = 0  # the parent is gone or wants no more
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]), sys.argv[2:])

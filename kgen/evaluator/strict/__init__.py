@@ -1,0 +1,1 @@
+"""Strict checks, for files that kgen did not render."""

@@ -1,0 +1,628 @@
+"""The watch for interference: what a candidate does to the process that runs it, other than compute.
+
+It is installed in a worker before the candidate is loaded, and looks in four ways:
+
+- *events*: Python's audit hook tells of files opened for writing, processes, sockets, frames, the garbage collector;
+- *names*: the functions and classes that the harness relies on must stay the objects that they are, and the operators
+  that it calls must keep their kernels;
+- *switches*: global state, such as the number of threads, must be as it was when a forward returns;
+- *stillness*: after a forward returned nobody works on, and its output does not change.
+
+A candidate runs in this very process. So decoys take the place of kgen's modules, names are compared by a function that
+looks nothing up, and each finding leaves for the parent at once, as bytes that nobody else had in hand. Native code can
+still overwrite all of it: docs/evaluator.md says so.
+"""
+
+from __future__ import annotations
+
+import asyncio.base_tasks
+import concurrent.futures.thread
+import contextlib
+import ctypes
+import functools
+import inspect
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+import weakref
+from _thread import get_ident
+from types import FunctionType, ModuleType
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
+
+import torch
+import torch.fx
+from torch._utils import CallbackRegistry
+from torch.cuda import _gpu_trace
+
+from kgen.evaluator.runtime.arena import same_bits, tensors
+
+Note = Callable[[str], None]
+
+_MOST_NOTES = 20
+_MOST_CHARACTERS = 200
+#: All that a finding may be made of: nothing that JSON or a terminal takes for something else.
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 .,:;/_-+()[]<>=@#'")
+
+# ---- events ----------------------------------------------------------------------------------------------------
+
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+#: Where each event that changes a file names it: the index of a path, and that of the folder which it starts from.
+_CHANGES: dict[str, tuple[tuple[int, int | None], ...]] = {
+    "os.chmod": ((0, 2),),
+    "os.chown": ((0, 3),),
+    "os.link": ((1, 3),),
+    "os.mkdir": ((0, 2),),
+    "os.remove": ((0, 1),),
+    "os.removexattr": ((0, None),),
+    "os.rename": ((0, 2), (1, 3)),
+    "os.rmdir": ((0, 1),),
+    "os.setxattr": ((0, None),),
+    "os.symlink": ((1, 2),),
+    "os.truncate": ((0, None),),
+    "os.utime": ((0, 3),),
+}
+#: Files outside its folders that anybody may write to.
+_HARMLESS = re.compile(r"/dev/(null|zero|full|tty|std(in|out|err)|nvidia.*)|/(proc/self|dev)/fd/[012]")
+#: Ways to the memory of a process, and to what it has open.
+_INSIDES = re.compile(r"/proc/[^/]+/(task/[^/]+/)?(mem|fd/([3-9]|\d\d+))|/dev/fd/([3-9]|\d\d+)")
+_ADDRESSED = ("socket.bind", "socket.connect", "socket.sendmsg", "socket.sendto")
+_LOOKED_UP = ("socket.getaddrinfo", "socket.gethostbyaddr", "socket.gethostbyname")
+_GARBAGE, _FOREIGN_FRAMES = "it searched the garbage collector's objects", "it looked into frames that are not its own"
+#: What the candidate's own code may not ask for; libraries that it uses have ends of their own.
+_PEEKING = {
+    "gc.get_objects": _GARBAGE,
+    "gc.get_referents": _GARBAGE,
+    "gc.get_referrers": _GARBAGE,
+    "sys._current_exceptions": _FOREIGN_FRAMES,
+    "sys._current_frames": _FOREIGN_FRAMES,
+    "sys._getframe": _FOREIGN_FRAMES,
+    "sys.addaudithook": "it installed an audit hook",
+    "sys.monitoring.register_callback": "it installed a monitor",
+    "sys.setprofile": "it installed a profiler",
+    "sys.settrace": "it installed a tracer",
+}
+_OF_FUNCTIONS = {"__code__": "code", "__defaults__": "defaults", "__kwdefaults__": "defaults"}
+_FRAMES = frozenset({"ag_frame", "cr_frame", "gi_frame", "tb_frame"})
+#: Modules through which code looks into frames: whoever calls them does. Those of the second kind may use the first.
+_LENSES = (inspect.__file__, logging.__file__, traceback.__file__)
+#: Modules that call what they are given: who gave it to them is asked.
+_CALLERS = tuple(module.__file__ for module in (concurrent.futures.thread, contextlib, functools, threading, weakref))
+_TELESCOPES = (asyncio.base_tasks.__file__, torch._jit_internal.__file__, torch.fx.proxy.__file__)
+#: Functions of Python's own C interface by which code reaches frames, threads, tracers and objects without an event.
+_INTERNALS = re.compile(r"_?Py(Eval|Frame|Gen|GC|Interpreter|InterpreterState|Object_GC|Sys|ThreadState|Unstable)_.*|"
+                        r"_PyRuntime|Py_AddPendingCall|Py_MakePendingCalls")
+
+#: Functions of CUPTI by which code runs whenever the harness calls CUDA.
+_LISTENERS = frozenset({"cuptiSubscribe", "cuptiSubscribe_v2", "cuptiEnableCallback", "cuptiEnableDomain"})
+
+
+class _Events:
+    """What Python's audit hook makes of each event: a table from its name to what looks at its arguments."""
+
+    def __init__(self, note: Note, folders: Iterable[str]) -> None:
+        self._note = note
+        self.loaded: list[str] = []  # libraries
+        self._folders = tuple(os.path.realpath(folder) for folder in folders)
+        self._mounts = {os.stat(folder).st_dev for folder in self._folders if os.path.ismount(folder)}
+        libraries = {os.path.realpath(path) for path in sys.path if path} | {os.path.dirname(os.__file__)}
+        around = {path for path in libraries for folder in self._folders if f"{folder}/".startswith(f"{path}/")}
+        self._libraries = tuple(path + os.sep for path in libraries - around)
+        self.handlers: dict[str, Callable[[tuple[Any, ...]], None]] = {
+            "ctypes.dlopen": lambda given: self.loaded.append(str(given[0])),
+            "ctypes.dlsym": self._asked_for,
+            "import": self._imported,
+            "object.__getattr__": self._read,
+            "object.__setattr__": self._set,
+            "open": self._opened,
+            "os.fork": lambda _: note("it forked its process"),
+            "os.forkpty": lambda _: note("it forked its process"),
+            "os.kill": self._killed,
+            "os.killpg": self._killed,
+        }
+        self.handlers |= {event: self._changed(places) for event, places in _CHANGES.items()}
+        self.handlers |= dict.fromkeys(_ADDRESSED, self._addressed)
+        self.handlers |= dict.fromkeys(_LOOKED_UP, lambda given: note(f"it looked up {given[0]} in the network"))
+        self.handlers |= {event: self._peeked(text) for event, text in _PEEKING.items()}
+
+    def _opened(self, arguments: tuple[Any, ...]) -> None:
+        path, _, flags = arguments
+        if isinstance(path, int):
+            return
+        text = os.fsdecode(path)
+        if _INSIDES.fullmatch(text):
+            self._note(f"it opened {text}")
+        elif flags & _WRITING and not _HARMLESS.fullmatch(text) and self._outside(text):
+            self._note(f"it tried to write outside its folders: {text}")
+
+    def _changed(self, places: tuple[tuple[int, int | None], ...]) -> Callable[[tuple[Any, ...]], None]:
+        def handler(arguments: tuple[Any, ...]) -> None:
+            for index, base in places:
+                path = arguments[index]
+                if isinstance(path, int):
+                    if path in (1, 2):
+                        self._note("it changed its log")
+                    continue
+                text = os.fsdecode(path)
+                if base is not None and arguments[base] not in (-1, None):
+                    text = os.path.join(f"/proc/self/fd/{arguments[base]}", text)
+                if self._outside(os.path.dirname(text) or os.curdir) and not os.path.isdir(text):
+                    self._note(f"it tried to write outside its folders: {text}")
+
+        return handler
+
+    def _outside(self, path: str) -> bool:
+        """Whether ``path``, or the folder that it would be in, is outside the candidate's own folders."""
+        for place in (path, os.path.dirname(path) or os.curdir):
+            try:
+                if os.stat(place).st_dev in self._mounts:
+                    return False
+                break
+            except FileNotFoundError:
+                continue
+        real = os.path.realpath(path)
+        return not any(real == folder or real.startswith(folder + os.sep) for folder in self._folders)
+
+    def _addressed(self, arguments: tuple[Any, ...]) -> None:
+        address = arguments[1]
+        if isinstance(address, (str, bytes)):
+            text = os.fsdecode(address)
+            if text.startswith("\0") or self._outside(text):
+                self._note(f"it tried to reach the socket {text}")
+        elif address is not None:
+            self._note(f"it tried to reach {address} in the network")
+
+    def _killed(self, arguments: tuple[Any, ...]) -> None:
+        """Signals to itself and to what it started are its own affair."""
+        target = arguments[0]
+        if target != os.getpid() and (target <= 1 or _parent(target) != os.getpid()):
+            self._note(f"it sent signal {arguments[1]} to process {target}")
+
+    def _imported(self, arguments: tuple[Any, ...]) -> None:
+        name, path = str(arguments[0]), arguments[1]
+        if _is_kgens(name):
+            self._note(f"it imported {name}")
+        elif path is not None:
+            self.loaded.append(str(path))
+
+    def _asked_for(self, arguments: tuple[Any, ...]) -> None:
+        name = str(arguments[1])
+        if _INTERNALS.fullmatch(name):
+            self._note(f"it called Python's own {name}")
+        elif name in _LISTENERS:
+            self._note(f"it listens to what is asked of CUDA: {name}")
+
+    def _peeked(self, text: str) -> Callable[[tuple[Any, ...]], None]:
+        def handler(_: tuple[Any, ...]) -> None:
+            if self._asked_by_candidate():
+                self._note(text)
+
+        return handler
+
+    def _read(self, arguments: tuple[Any, ...]) -> None:
+        if arguments[1] in _FRAMES and self._asked_by_candidate():
+            self._note(_FOREIGN_FRAMES)
+
+    def _set(self, arguments: tuple[Any, ...]) -> None:
+        target, name = arguments[:2]
+        if name in _OF_FUNCTIONS and not self._is_candidates(target.__code__.co_filename) and (
+                name == "__code__" or self._asked_by_candidate()):  # libraries make functions with defaults
+            self._note(f"it replaced the {_OF_FUNCTIONS[name]} of {target.__module__}.{target.__qualname__}")
+
+    def _asked_by_candidate(self) -> bool:
+        """Whether the code that caused this event is the candidate's own, or was called by it to look into frames."""
+        frame: Any = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename in (__file__, *_CALLERS):
+            frame = frame.f_back
+        if frame is None:  # a thread's first function
+            return True
+        for lenses in (_LENSES, _TELESCOPES):
+            if frame is not None and frame.f_code.co_filename in lenses:
+                frame = frame.f_back
+        return frame is not None and self._is_candidates(frame.f_code.co_filename)
+
+    def _is_candidates(self, filename: str) -> bool:
+        return filename != __file__ and not filename.startswith((*self._libraries, "<frozen "))
+
+
+def _parent(pid: int) -> int:
+    """The parent of a process that can be seen, or 0."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return int(stat.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _listen(handlers: Mapping[str, Callable[[tuple[Any, ...]], None]]) -> None:
+    """Have each event looked at by its handler. An event that a handler causes itself is nobody's."""
+    busy: set[int] = set()
+    find = handlers.get
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        handler = find(event)
+        if handler is None:
+            return
+        thread = get_ident()
+        if thread in busy:
+            return
+        busy.add(thread)
+        try:
+            handler(arguments)
+        except Exception:
+            pass  # arguments that make no sense make the call itself fail
+        finally:
+            busy.discard(thread)
+
+    sys.addaudithook(hook)
+
+
+# ---- names -----------------------------------------------------------------------------------------------------
+
+#: Modules whose functions and classes must stay what they are, beside all of kgen's own.
+_MODULES = (
+    "_thread", "array", "builtins", "contextlib", "ctypes", "gc", "importlib", "importlib.util", "io", "json",
+    "json.decoder", "json.encoder", "math", "mmap", "os", "posix", "random", "select", "signal", "socket",
+    "statistics", "struct", "subprocess", "sys", "threading", "time", "torch", "torch.autograd.grad_mode",
+    "torch.backends.cuda", "torch.backends.cudnn", "torch.cuda", "torch.cuda.memory", "torch.cuda.random",
+    "torch.cuda.streams", "torch.cuda._gpu_trace", "torch.nn", "torch.nn.functional", "torch.overrides", "torch.random",
+    "torch.testing", "torch.utils._python_dispatch", "types",
+)
+_CLASSES = (
+    "json.decoder.JSONDecoder", "json.encoder.JSONEncoder", "socket.socket", "torch.Generator", "torch.Tensor",
+    "torch._C.TensorBase", "torch._utils.CallbackRegistry", "torch.cuda.streams.Event", "torch.cuda.streams.Stream",
+    "torch.nn.Module", "torch.nn.Parameter", "torch.no_grad",
+)
+#: Modules of which constants are looked up too.
+_WITH_CONSTANTS = frozenset({"array", "mmap", "os", "posix", "select", "signal", "socket", "struct", "time", "torch"})
+#: What torch replaces itself where torch.compile is used.
+_REPLACED_BY_TORCH = frozenset({"torch.nn.Module.__init__", "torch.nn.Module.__setstate__"})
+#: Operators that the harness calls after a candidate is loaded.
+_OPERATORS = (
+    "__or__.Tensor", "__xor__.Tensor", "_local_scalar_dense", "_pin_memory", "_to_copy", "abs", "add.Tensor",
+    "add_.Tensor", "any", "arange", "as_strided", "bitwise_and.Scalar", "bitwise_or.Tensor", "bitwise_xor.Tensor",
+    "cat", "clone", "contiguous", "copy_", "detach", "detach_", "empty.memory_format", "empty_like", "empty_strided",
+    "eq.Scalar", "eq.Tensor", "equal", "expand", "expand_as", "fill_.Scalar", "flip", "full", "is_nonzero", "is_pinned",
+    "isinf", "item", "lift_fresh", "logical_xor", "max", "mean", "min", "mul.Tensor", "mul_.Tensor", "nan_to_num",
+    "narrow", "ne.Tensor", "nonzero", "permute", "pin_memory", "randint.generator", "randint.low_generator",
+    "random_.from", "randperm.generator", "remainder.Scalar", "repeat", "reshape", "resize_", "roll", "select.int",
+    "set_.source_Storage_storage_offset", "slice.Tensor", "sort", "sub.Tensor", "to.device", "to.dtype",
+    "to.dtype_layout", "trunc", "unbind.int", "unfold", "unsqueeze", "view", "view.dtype", "where.self", "zero_",
+)
+#: What the harness uses to look at an output, and to tell a time.
+_NEAREST = frozenset({
+    "the harness", "builtins", "torch", "torch.Tensor", "kgen.evaluator.runtime.arena", "kgen.evaluator.worker"})
+_ABSENT = object()
+_Names = tuple[str, Mapping[str, Any], tuple[tuple[str, Any], ...]]
+
+
+def _names() -> list[_Names]:
+    """The namespaces of torch and Python that matter, each by its name, with what it holds now."""
+    table: list[_Names] = []
+    for name in _MODULES:
+        module = sys.modules.get(name)
+        if module is not None:
+            table.append(_kept(name, vars(module), _is_kept if name in _WITH_CONSTANTS else _is_called))
+    for path, kind in _classes():
+        table += _kept_class(path, kind)
+    return table
+
+
+def _is_called(value: Any) -> bool:
+    return callable(value) or isinstance(value, ModuleType)
+
+
+def _is_kept(value: Any) -> bool:
+    return _is_called(value) or isinstance(value, (int, float, str, torch.dtype, torch.layout))
+
+
+def _classes() -> list[tuple[str, type]]:
+    """The classes of torch and Python that matter, each by its name."""
+    found = [(path, *path.rpartition(".")[::2]) for path in _CLASSES]
+    return [(path, getattr(sys.modules[module], name)) for path, module, name in found]
+
+
+def _own_names() -> list[_Names]:
+    """The namespaces of kgen's modules, as they are found now, and of their classes, with all that they hold."""
+    table: list[_Names] = []
+    for name, module in list(sys.modules.items()):
+        if _is_kgens(name):
+            table.append(_kept(name, vars(module), lambda _: True))
+            tables = [(f"{name}.{key}", value) for key, value in vars(module).items() if isinstance(value, dict)]
+            table += [_kept(label, value, lambda _: True) for label, value in tables if not label.endswith("__")]
+            own = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == name]
+            table += [kept for kind in own for kept in _kept_class(f"{name}.{kind.__qualname__}", kind)]
+    return table
+
+
+def _kept(label: str, namespace: Mapping[str, Any], wanted: Callable[[Any], bool]) -> _Names:
+    kept = tuple(
+        (name, value) for name, value in namespace.items()
+        if wanted(value) and f"{label}.{name}" not in _REPLACED_BY_TORCH
+    )
+    return label, namespace, kept
+
+
+def _replacements(table: Sequence[_Names], note: Note, *, operators: Sequence[str]) -> Callable[[], None]:
+    """What notes the names, the classes' ancestors and the operators that are not what they are now."""
+    absent, modules, ancestors = _ABSENT, sys.modules, vars(type)["__mro__"].__get__
+    loaded = [(name, modules[name]) for name in _MODULES if name in modules]
+    dump = torch._C._dispatch_dump_table
+    kernels_now = [(f"aten::{name}", dump(f"aten::{name}")) for name in operators]
+    kinds = [(label, kind, ancestors(kind)) for label, kind in _classes()]
+
+    def compare() -> None:
+        for label, namespace, kept in table:
+            get = namespace.get
+            for name, value in kept:
+                if get(name, absent) is not value:
+                    note(f"it replaced {label}.{name}")
+        for name, module in loaded:
+            if modules.get(name) is not module:
+                note(f"it replaced the module {name}")
+        for label, kind, before in kinds:
+            if ancestors(kind) is not before:
+                note(f"it replaced the bases of {label}")
+        for operator, kernels in kernels_now:
+            if dump(operator) != kernels:
+                note(f"it replaced {operator}")
+
+    return compare
+
+
+def _is_kgens(name: str) -> bool:
+    return name == "kgen" or name.startswith("kgen.")
+
+
+def _put_decoys() -> None:
+    """Let kgen's modules be found only as copies that nothing runs from: who changes one changes nothing, and is seen.
+
+    Functions and classes are copied too, so that no short way leads from one to the other.
+    """
+    real = {name: module for name, module in sys.modules.items() if _is_kgens(name)}
+    decoys = {name: ModuleType(name, module.__doc__) for name, module in real.items()}
+    by_module = {id(real[name]): decoy for name, decoy in decoys.items()}
+    for name, decoy in decoys.items():
+        for key, value in vars(real[name]).items():
+            if callable(value) and _is_kgens(getattr(value, "__module__", None) or ""):
+                value = _decoy(value, vars(decoy))
+            vars(decoy)[key] = by_module.get(id(value), value)
+    sys.modules.update(decoys)
+    sys.modules["__main__"] = ModuleType("__main__")
+
+
+def _decoy(value: Any, namespace: dict[str, Any]) -> Any:
+    """What looks like the function or class ``value``, with ``namespace`` as its globals."""
+    if isinstance(value, FunctionType):
+        return FunctionType(value.__code__, namespace, value.__name__, value.__defaults__, value.__closure__)
+    if isinstance(value, type):
+        own = {name: _decoy(item, namespace) for name, item in vars(value).items() if isinstance(item, FunctionType)}
+        return type(value.__name__, (), own | {"__module__": value.__module__})
+    return value
+
+
+def _kept_class(label: str, kind: type) -> list[_Names]:
+    """What a class has of its own, and what it inherits and must not have of its own."""
+    inherited = {name for base in kind.__mro__[1:] for name in vars(base)} - set(vars(kind))
+    return [_kept(label, vars(kind), lambda _: True), (label, vars(kind), tuple((name, _ABSENT) for name in inherited))]
+
+
+# ---- switches --------------------------------------------------------------------------------------------------
+
+_PRECISIONS = [(backend, kind) for backend in ("generic", "cuda", "mkldnn") for kind in ("all", "matmul", "conv", "rnn")
+               if backend != "generic" or kind == "all"]
+_TIMERS = {signal.ITIMER_REAL: signal.SIGALRM, signal.ITIMER_VIRTUAL: signal.SIGVTALRM,
+           signal.ITIMER_PROF: signal.SIGPROF}
+_SMALLEST = [5e-324]
+_ONE, _LESS_THAN_HALF_A_BIT = [1.0], [1e-17]
+#: Of torch's own trace, which calls them for each event that is recorded, each allocation, each wait.
+_GPU_LISTENERS = {name: found for name, found in vars(_gpu_trace).items() if isinstance(found, CallbackRegistry)}
+#: Whether functions are called around operators, as the profiler's are.
+_has_callbacks = getattr(ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")),
+                         "_ZN2at12hasCallbacksEv", None)
+if _has_callbacks is not None:
+    _has_callbacks.restype = ctypes.c_bool
+_evaluates_frames = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
+
+
+def _switches(device: str) -> dict[str, Callable[[], Any]]:
+    """Global state that a candidate leaves alone, each by its name in a sentence, with what reads it."""
+    c = torch._C
+    table: dict[str, Callable[[], Any]] = {
+        "TF32 for products": c._get_cublas_allow_tf32,
+        "TF32 for cuDNN": c._get_cudnn_allow_tf32,
+        "the precision of float32 products": c._get_float32_matmul_precision,
+        "the precision of float32 operators": lambda: [
+            c._get_fp32_precision_getter(*key).replace("none", "ieee") for key in _PRECISIONS],
+        "reduced precision in sums of float16": lambda: (
+            c._get_cublas_allow_fp16_reduced_precision_reduction(), c._get_cublas_allow_fp16_accumulation()),
+        "reduced precision in sums of bfloat16": c._get_cublas_allow_bf16_reduced_precision_reduction,
+        "whether cuDNN is used": c._get_cudnn_enabled,
+        "cuDNN's benchmark mode": c._get_cudnn_benchmark,
+        "cuDNN's deterministic mode": c._get_cudnn_deterministic,
+        "whether oneDNN is used": c._get_mkldnn_enabled,
+        "deterministic algorithms": lambda: (
+            c._get_deterministic_algorithms(), c._get_deterministic_fill_uninitialized_memory()),
+        "the number of threads": torch.get_num_threads,
+        "the number of threads between operators": torch.get_num_interop_threads,
+        "the default dtype": torch.get_default_dtype,
+        "gradient mode": torch.is_grad_enabled,
+        "inference mode": torch.is_inference_mode_enabled,
+        "autocast": lambda: (torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")),
+        "anomaly detection": torch.is_anomaly_enabled,
+        "the stack of function modes": c._len_torch_function_stack,
+        "the stack of dispatch modes": c._len_torch_dispatch_stack,
+        "the keys that operators are dispatched by": lambda: (
+            c._dispatch_tls_local_include_set().raw_repr(), c._dispatch_tls_local_exclude_set().raw_repr()),
+        "the CPUs that it runs on": lambda: os.sched_getaffinity(0),
+        "its priority": lambda: (os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)),
+        "what timers do": lambda: [
+            signal.getitimer(which)[0] > 0 or callable(signal.getsignal(number)) for which, number in _TIMERS.items()],
+        "how frames are evaluated": _evaluates_frames,
+        "what listens to operators": _has_callbacks or (lambda: False),
+        "the tracer": lambda: (sys.gettrace(), threading.gettrace()),
+        "the profiler": lambda: (sys.getprofile(), threading.getprofile()),
+    }
+    if device != "cpu":
+        index = torch.device(device).index or 0
+        table |= {
+            "the current device": torch.cuda.current_device,
+            "the current stream": lambda: c._cuda_getCurrentStream(index),
+            "the limit of device memory": lambda: torch.cuda.get_per_process_memory_fraction(index),
+            "what listens to the device": lambda: [
+                vars(_gpu_trace).get(name) is found and type(found.callback_list) is list and not len(found.callback_list)
+                for name, found in _GPU_LISTENERS.items()],
+        }
+    return table
+
+
+def _differences(device: str, note: Note, loaded: list[str]) -> Callable[[], None]:
+    """What notes the switches that are not as they are now; ``loaded`` fills with libraries as they are loaded."""
+    table = [(name, read, read()) for name, read in _switches(device).items()]
+    flush = torch.set_flush_denormal
+
+    def compare() -> None:
+        for name, read, before in table:
+            try:
+                changed = read() != before
+            except RuntimeError:
+                changed = True  # torch refuses to read a switch that was set in another way
+            if changed:
+                note(f"it changed {name}")
+        if not _ONE[0] - _LESS_THAN_HALF_A_BIT[0] == 1.0 == _ONE[0] + _LESS_THAN_HALF_A_BIT[0]:
+            note("it changed how numbers are rounded")
+        if _SMALLEST[0] * 1.0 == 0.0:
+            flush(False)
+            if not loaded:  # a library that was compiled with -ffast-math does so when it is loaded
+                note("it changed how denormal numbers are treated")
+        loaded.clear()
+
+    return compare
+
+
+# ---- stillness -------------------------------------------------------------------------------------------------
+
+_LOOK_SECONDS = 0.002
+_STILL_SHARE = 0.1  #: of the time looked at that other threads may work
+_STILL_LOOKS = 3  #: one after the other; a busy machine runs a thread that works in some of them only
+_WORK_SECONDS = 2.0  #: OpenMP's threads spin for up to 0.2 s before they sleep
+_SHARE_OF_CALLS = 16  #: of 256, after the first
+
+
+def _stillness(note: Note) -> Callable[[Any], None]:
+    """What looks, after the first forward and some later ones, whether anybody works on behind it."""
+    first, still = True, True
+
+    def look(output: Any) -> None:
+        nonlocal first, still
+        if not still:
+            return
+        found = [x for x in tensors(output) if x.device.type == "cpu" and x.layout == torch.strided]
+        if not found or not first and os.urandom(1)[0] >= _SHARE_OF_CALLS:
+            return
+        first = False
+        copies = [x.detach().clone() for x in found]
+        still = _becomes_still()
+        if not still:
+            note("it works on after forward returned")
+        if not all(same_bits(x, copy) for x, copy in zip(found, copies)):
+            note("its output changes after forward returned")
+
+    return look
+
+
+def _becomes_still() -> bool:
+    """Wait until this process's other threads do nothing; whether that came."""
+    deadline = time.monotonic() + _WORK_SECONDS
+    before, still = _others_ns(), 0
+    while still < _STILL_LOOKS and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+        after = _others_ns()
+        still = still + 1 if after - before < _STILL_SHARE * _LOOK_SECONDS * 1e9 else 0
+        before = after
+    return still == _STILL_LOOKS
+
+
+def _others_ns() -> int:
+    """The CPU time of this process's other threads."""
+    return time.process_time_ns() - time.thread_time_ns()
+
+
+# ---- all together ----------------------------------------------------------------------------------------------
+
+
+class Watch(NamedTuple):
+    """What a worker calls: ``returned`` with each output of the candidate that is validated; after each of its timed
+    calls ``glimpse``, which looks at what the harness uses to look at outputs, and ``glance``, when the time is out;
+    and ``look`` to look at everything else."""
+
+    returned: Callable[[Any], None]
+    glimpse: Callable[[], None]
+    glance: Callable[[], None]
+    look: Callable[[], None]
+
+
+def pretend(device: str) -> tuple[Callable[[], None], Callable[[], None]]:
+    """A :attr:`Watch.glimpse` and a :attr:`Watch.glance` that tell nobody, for those who are not watched: their calls take
+    as long."""
+    def note(text: str) -> None:
+        return None
+
+    table = [*_names(), *_own_names()]
+    return (_replacements(_nearest(table), note, operators=()),
+            _both(_differences(device, note, []), _replacements(table, note, operators=())))
+
+
+def _nearest(table: Sequence[_Names]) -> list[_Names]:
+    """Of ``table``, what the harness uses to look at an output."""
+    return [names for names in table if names[0] in _NEAREST]
+
+
+def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
+    def both() -> None:
+        first()
+        second()
+
+    return both
+
+
+def install(folders: Sequence[str], device: str, send: Callable[..., int], harness: object) -> Watch:
+    """Watch this process, whose candidate may write below ``folders``, from now on; there is no way back.
+
+    ``send`` is the ``sendmsg`` of the channel's socket: what is found goes out at once, in packets of its own. Methods of
+    ``harness`` must be its class's, and what it tells times by must stay what it is.
+    """
+    told: set[str] = set()
+    is_new, remember, size = told.isdisjoint, told.add, told.__len__
+    plain, most, at_once = _PLAIN, _MOST_CHARACTERS, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+
+    def note(text: str) -> None:
+        if is_new([text]) and size() < _MOST_NOTES:
+            remember(text)
+            words = "".join([c if c in plain else "?" for c in text[:most]])
+            send([f'j{{"finding":"{words}"}}'.encode()], [], at_once)
+
+    sys.dont_write_bytecode = True
+    events = _Events(note, folders)
+    differences, stillness = _differences(device, note, events.loaded), _stillness(note)
+    real = _own_names()
+    own = vars(harness)
+    methods = [(name, _ABSENT) for kind in type(harness).__mro__ for name in vars(kind)]
+    table = [*_names(), *real, ("the harness", own, (("tell", own["tell"]), *methods))]
+    names, nearest = (_replacements(of, note, operators=()) for of in (table, _nearest(table)))
+    _put_decoys()
+    compare = _replacements([*table, *_own_names()], note, operators=_OPERATORS)
+    cpu = device == "cpu"
+
+    def returned(output: Any) -> None:
+        differences()
+        if cpu:
+            stillness(output)
+
+    _listen(events.handlers)
+    return Watch(returned, nearest, _both(differences, names), _both(differences, compare))

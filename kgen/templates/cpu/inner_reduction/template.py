@@ -1,0 +1,156 @@
+"""The family ``row`` on the CPU: maps, reductions along the row, maps; rows shared among threads, tiles vectorised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kgen.candidate import Params
+from kgen.compiler.loops import Reduce
+from kgen.compiler.schedule import Sweep, schedule
+from kgen.templates import Argument, Rendering, Task, Template
+from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary, written
+from kgen.templates.cpu import common
+from kgen.templates.space import Axis, Constraint, Space
+from kgen.templates.spelling import describe, output_pointer, row_loads, statement, uses_online_softmax
+
+#: Bytes of kept rows that a thread may have on its stack.
+MOST_KEPT_BYTES = 256 << 10
+
+#: Terms of a tile's sum that a lane adds up one after the other. Measured behind GELU, for a softmax of 8192 columns: 512
+#: make 1.06 times the error of PyTorch's sums, 1024 make 1.57 times, which the gate refuses along rows.
+MOST_TERMS = 512
+
+
+def space(task: Task) -> Space:
+    online = task.plan.program(task.kernel)
+    cols, widest = online.cols, max(task.hardware.vector_bits, default=128)
+    kept = {
+        how: schedule(task.plan.program(task.kernel, two_sweeps=how == "two_pass"), keep=True).kept
+        for how in ("online", "two_pass")
+    }
+    axes = [Axis("tile", (512, 256, 2048, 8192)), Axis("chunk", (1, 8, 32))]
+    if uses_online_softmax(online):
+        axes.append(Axis("softmax", ("two_pass", "online")))
+    if len(schedule(online, keep=True).sweeps) > 1:
+        axes.append(Axis("row", ("buffer", "reread")))
+    axes += [*common.vector_axis(task.hardware), *output_axis(task)]
+    constraints = (
+        common.tile_in_row(cols, least=256),
+        Constraint(
+            "kept_bytes",
+            f"more than {MOST_KEPT_BYTES >> 10} KB of kept rows on a thread's stack",
+            lambda p: p.get("row") != "buffer"
+            or kept[p.get("softmax", "online")] * cols * 4 <= MOST_KEPT_BYTES,
+        ),
+        Constraint(
+            "terms_of_a_lane",
+            f"sums of over {MOST_TERMS} terms, one after the other in a lane, are less exact than PyTorch's",
+            lambda p: min(int(p["tile"]), cols) * 32 <= MOST_TERMS * int(p.get("vector_bits", widest)),
+        ),
+        Constraint(
+            "chunks_for_all",
+            "chunks so large that some threads get no row",
+            lambda p: int(p["chunk"]) == 1 or int(p["chunk"]) * task.hardware.threads * 2 <= online.rows,
+        ),
+    )
+    return Space(tuple(axes), constraints)
+
+
+def render(task: Task, params: Params) -> Rendering:
+    program = task.plan.program(task.kernel, two_sweeps=params.get("softmax") == "two_pass")
+    keep = params.get("row") == "buffer"
+    plan = schedule(program, keep=keep)
+    args = pointers(task, program, params)
+    tile = min(int(params["tile"]), program.cols)
+    context = {
+        "name": task.kernel.name,
+        "summary": summary(task),
+        "cols": program.cols,
+        "tile": tile,
+        "chunk": params["chunk"],
+        "exact": program.cols % tile == 0,
+        "keep": keep,
+        "row_statements": row_loads(plan) + [statement(m, "cpu") for m in plan.row_maps],
+        "kept_values": list(dict.fromkeys(k for s in plan.sweeps for k in s.keeps)),
+        "sweeps": [_sweep(s, args, program.cols, tile) for s in plan.sweeps],
+        **signature(args),
+    }
+    return Rendering(context, tuple(args))
+
+
+def _sweep(sweep: Sweep, args: list[Argument], cols: int, tile: int) -> dict[str, Any]:
+    body = common.load_statements(sweep.loads, sources(args))
+    body += [f"const float {name} = {name}_kept[col];" for name in sweep.held]
+    body += [statement(m, "cpu") for m in sweep.maps]
+    body += [f"{name}_kept[col] = {name};" for name in sweep.keeps]
+    body += [f"{written(s, args)}[row * {cols} + col] = {s.arg};" for s in sweep.stores]
+    reductions = [_Reduction(r, r.arg in (*sweep.keeps, *sweep.held), tile) for r in sweep.reductions]
+    after = [line for r in reductions for line in r.after]
+    after += [statement(m, "cpu") for m in sweep.row_maps]
+    after += [f"{output_pointer(s.tensor)}[row] = {s.arg};" for s in sweep.row_stores]
+    return {
+        "comment": describe(sweep, tuple(s.tensor for s in (*sweep.stores, *sweep.row_stores))).capitalize() + ".",
+        "before": [line for r in reductions for line in r.before],
+        "open": [line for r in reductions for line in r.open],
+        "clauses": "".join(r.clause for r in reductions),
+        "body": body + [line for r in reductions for line in r.body],
+        "close": [line for r in reductions for line in r.close],
+        "after": after,
+    }
+
+
+class _Reduction:
+    """The statements of one reduction: over a tile in a vectorised loop, then over the tiles of the row.
+
+    Sums of tiles are added up apart, so that no sum runs over the whole row in one chain.
+    """
+
+    def __init__(self, r: Reduce, kept: bool, tile: int) -> None:
+        self.before: list[str] = []
+        self.open: list[str] = []
+        self.body: list[str] = []
+        self.close: list[str] = []
+        self.after: list[str] = []
+        getattr(self, f"_{r.kind}")(r, kept, tile)
+
+    def _sum(self, r: Reduce, kept: bool, tile: int) -> None:
+        (name,) = r.names
+        self.before = [f"float {name} = 0.0f;"]
+        self.open = [f"float {name}_tile = 0.0f;"]
+        self.clause = f" reduction(+ : {name}_tile)"
+        self.body = [f"{name}_tile += {r.arg};"]
+        self.close = [f"{name} += {name}_tile;"]
+
+    def _max_finite(self, r: Reduce, kept: bool, tile: int) -> None:
+        (name,) = r.names
+        self.before = [f"float {name} = -FLT_MAX;"]
+        self.clause = f" reduction(max : {name})"
+        self.body = [f"{name} = {r.arg} > {name} ? {r.arg} : {name};"]
+
+    def _max(self, r: Reduce, kept: bool, tile: int) -> None:
+        self._extreme(r, "max", ">", "-INFINITY")
+
+    def _min(self, r: Reduce, kept: bool, tile: int) -> None:
+        self._extreme(r, "min", "<", "INFINITY")
+
+    def _extreme(self, r: Reduce, word: str, sign: str, start: str) -> None:
+        (name,) = r.names
+        self.before = [f"float {name} = {start};", f"int {name}_nan = 0;"]
+        self.clause = f" reduction({word} : {name}) reduction(| : {name}_nan)"
+        self.body = [f"{name} = {r.arg} {sign} {name} ? {r.arg} : {name};", f"{name}_nan |= {r.arg} != {r.arg};"]
+        self.after = [f"if ({name}_nan) {name} = NAN;"]
+
+    def _softmax(self, r: Reduce, kept: bool, tile: int) -> None:
+        largest, total = r.names
+        tile_values = f"{r.arg}_kept + begin" if kept else f"{r.arg}_tile"
+        self.before = [f"float {largest} = -FLT_MAX;", f"float {total} = 0.0f;"]
+        self.clause = f" reduction(max : {largest}_tile)"
+        self.open = [f"float {largest}_tile = {largest};"]
+        if not kept:
+            self.open.append(f"alignas(64) float {r.arg}_tile[{tile}];")
+            self.body.append(f"{r.arg}_tile[col - begin] = {r.arg};")
+        self.body.append(f"{largest}_tile = {r.arg} > {largest}_tile ? {r.arg} : {largest}_tile;")
+        self.close = [f"merge_tile({largest}, {total}, {largest}_tile, {tile_values}, end - begin);"]
+
+
+TEMPLATE = Template("row", "cpu", "cpu/inner_reduction/inner_reduction.cpp.j2", space, render)

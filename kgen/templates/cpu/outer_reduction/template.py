@@ -1,0 +1,64 @@
+"""The family ``column`` on the CPU: statistics over the batch for every column, behind maps."""
+
+from __future__ import annotations
+
+from kgen.candidate import Params
+from kgen.compiler.schedule import schedule
+from kgen.templates import Argument, Rendering, Task, Template
+from kgen.templates.arguments import arguments as pointers, batch_statistics, declared, signature, sources, summary
+from kgen.templates.cpu import common
+from kgen.templates.space import Axis, Constraint, Space
+from kgen.templates.spelling import row_loads, statement
+
+
+def space(task: Task) -> Space:
+    program = task.plan.program(task.kernel)
+    axes = (
+        Axis("tile", (256, 128, 512, 1024)),
+        Axis("lines", (128, 32, 512)),
+        Axis("combine", ("tiles", "two_stage")),
+        *common.vector_axis(task.hardware),
+    )
+    constraints = (
+        common.tile_in_row(program.cols, least=128),
+        Constraint(
+            "lines_in_batch",
+            f"more lines than the batch of {program.rows} has rows: fewer do the same",
+            lambda p: int(p["lines"]) < 2 * program.rows or int(p["lines"]) == 32,
+        ),
+    )
+    return Space(axes, constraints)
+
+
+def render(task: Task, params: Params) -> Rendering:
+    program = task.plan.program(task.kernel)
+    plan = schedule(program, keep=True)
+    (sweep,) = plan.sweeps
+    statistics, extra = batch_statistics(task)
+    args = pointers(task, program, params)
+    tile, lines, cols = min(int(params["tile"]), program.cols), int(params["lines"]), program.cols
+    two_stage = params["combine"] == "two_stage"
+    size = f"-(-rows // {lines}) * {2 * cols}"
+    workspace = [Argument("workspace", "workspace", size=size)] if two_stage else []
+    body = common.load_statements(sweep.loads, sources(args)) + [statement(m, "cpu") for m in sweep.maps]
+    context = {
+        "name": task.kernel.name,
+        "summary": summary(task),
+        "cols": cols,
+        "tile": tile,
+        "lines": lines,
+        "combine": params["combine"],
+        "row_statements": row_loads(plan) + [statement(m, "cpu") for m in plan.row_maps],
+        "body": body,
+        "result": program.result,
+        "load_parameters": "".join(f", {declared(a)}" for a in args),
+        "load_arguments": "".join(f", {a.name}" for a in args),
+        "finish_parameters": "".join(f", {declared(a)}" for a in extra if a.ctype == "float"),
+        "finish_arguments": "".join(f", {a.name}" for a in extra if a.ctype == "float"),
+        **statistics,
+        **signature([*args, *extra, *workspace]),
+    }
+    return Rendering(context, (*args, *extra, *workspace))
+
+
+TEMPLATE = Template("column", "cpu", "cpu/outer_reduction/outer_reduction.cpp.j2", space, render)

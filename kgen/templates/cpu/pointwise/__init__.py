@@ -1,0 +1,1 @@
+"""The schedule ``pointwise`` for the CPU."""

@@ -1,0 +1,1 @@
+"""The schedule ``inner_reduction`` for CUDA."""

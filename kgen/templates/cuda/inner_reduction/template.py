@@ -1,0 +1,281 @@
+"""The family ``row`` in CUDA: maps, reductions along the row, maps; a block or a warp for each row."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Sequence
+
+from kgen.candidate import Params
+from kgen.compiler.loops import ROW, Load, Map, Program, Reduce
+from kgen.compiler.schedule import Schedule, Sweep, schedule
+from kgen.templates import Argument, Rendering, Task, Template
+from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary
+from kgen.templates.cuda import common
+from kgen.templates.space import Axis, Constraint, Space
+from kgen.templates.spelling import block, describe, output_pointer, spell, uses_online_softmax
+
+#: Registers that a thread may spend on the kept row before occupancy falls too far.
+MOST_KEPT = 64
+
+
+def _lanes(params: Params) -> int:
+    """Threads that share a row."""
+    return 32 if params["row_per"] == "warp" else int(params["block"])
+
+
+def _steps(params: Params, cols: int) -> int:
+    """Vectors that a thread takes of a row."""
+    return -(-cols // (_lanes(params) * int(params["vec"])))
+
+
+def space(task: Task) -> Space:
+    online = task.plan.program(task.kernel)
+    cols, kept = online.cols, {}
+    for softmax in ("online", "two_pass"):
+        program = task.plan.program(task.kernel, two_sweeps=softmax == "two_pass")
+        kept[softmax] = schedule(program, keep=True).kept
+    sweeps = len(schedule(online, keep=True).sweeps)
+    axes = [
+        Axis("block", (512, 256, 1024, 128)),
+        Axis("row_per", ("block", "warp")),
+        Axis("reduction", ("warp_shuffle", "shared_tree")),
+        Axis("vec", (4, 2, 1)),
+        Axis("rows", (1, 2)),
+    ]
+    if uses_online_softmax(online):
+        axes.append(Axis("softmax", ("two_pass", "online")))
+    if sweeps > 1:
+        axes.append(Axis("row", ("registers", "reread")))
+    axes += [*output_axis(task), *common.launch_axis(task.hardware)]
+
+    def held(params: Params) -> int:
+        if params.get("row") != "registers":
+            return 0
+        return kept[params.get("softmax", "online")] * _steps(params, cols) * int(params["vec"]) * int(params["rows"])
+
+    constraints = (
+        common.vector_width(cols),
+        Constraint(
+            "warp_reduction",
+            "a warp reduces by shuffles; a tree in shared memory is for whole blocks",
+            lambda p: p["row_per"] == "block" or p["reduction"] == "warp_shuffle",
+        ),
+        Constraint(
+            "idle_threads",
+            f"half of the block or more would have no column of {cols}",
+            lambda p: p["row_per"] == "warp" or int(p["block"]) * int(p["vec"]) < 2 * max(cols, 32 * int(p["vec"])),
+        ),
+        Constraint(
+            "kept_registers",
+            f"more than {MOST_KEPT} registers a thread to keep the row: it would spill or starve the multiprocessor",
+            lambda p: held(p) <= MOST_KEPT,
+        ),
+        Constraint(
+            "block_registers",
+            "a block of this many threads would need more registers than a multiprocessor has",
+            lambda p: (held(p) + 32) * int(p["block"]) <= task.hardware.registers_per_multiprocessor,
+        ),
+        Constraint(
+            "rows_of_warps",
+            "a warp takes one row; several rows at once are for whole blocks",
+            lambda p: p["row_per"] == "block" or p["rows"] == 1,
+        ),
+        Constraint(
+            "rows_for_all",
+            f"so many rows to a block that {online.rows} rows do not fill the chip",
+            lambda p: p["rows"] == 1 or online.rows >= int(p["rows"]) * task.hardware.multiprocessors,
+        ),
+        Constraint(
+            "shared_memory",
+            "the tree of several rows would need more shared memory than a block has without asking",
+            lambda p: p["reduction"] == "warp_shuffle"
+            or 8 * int(p["block"]) * int(p["rows"]) * len(online.reductions) <= 48 << 10,
+        ),
+        Constraint(
+            "rows_per_warp",
+            f"a warp for a row of {cols} leaves most of the chip idle",
+            lambda p: p["row_per"] == "block" or cols <= 8192,
+        ),
+    )
+    return Space(tuple(axes), constraints)
+
+
+def render(task: Task, params: Params) -> Rendering:
+    program = task.plan.program(task.kernel, two_sweeps=params.get("softmax") == "two_pass")
+    plan = schedule(program, keep=params.get("row") == "registers")
+    args = pointers(task, program, params)
+    emitter = _Emitter(program, plan, params, args)
+    context = {
+        "name": task.kernel.name,
+        "summary": summary(task),
+        "cols": program.cols,
+        "threads": int(params["block"]),
+        "lanes": emitter.lanes,
+        "rows": emitter.rows,
+        "rows_per_block": int(params["block"]) // emitter.lanes * emitter.rows,
+        "vec": emitter.vec,
+        "steps": emitter.steps,
+        "row_statements": emitter.row_values([(x.name, _row_load(x, emitter)) for x in plan.row_loads], plan.row_maps),
+        "kept_values": list(dict.fromkeys(k for s in plan.sweeps for k in s.keeps)),
+        "sweeps": [emitter.sweep(s) for s in plan.sweeps],
+        **signature(args, params.get("launch") == "early"),
+    }
+    return Rendering(context, tuple(args))
+
+
+def _row_load(load: Load, emitter: _Emitter) -> str:
+    return f"{emitter.sources[load.tensor]}[{load.access.index('row', '0')}]"
+
+
+def _follows_row(load: Load) -> bool:
+    """Whether the tensor is read at another place for each row."""
+    return "row" in load.access.index()
+
+
+class _Emitter:
+    """Spells the sweeps of one kernel. With several rows to a block, a row value is an array with one for each."""
+
+    def __init__(self, program: Program, plan: Schedule, params: Params, args: list[Argument]) -> None:
+        self.program, self.arguments = program, args
+        self.sources = sources(args)
+        self.lanes, self.vec, self.rows = _lanes(params), int(params["vec"]), int(params["rows"])
+        self.steps = _steps(params, program.cols)
+        self.exact = self.steps * self.lanes * self.vec == program.cols
+        self.unroll = "#pragma unroll" if params.get("row") == "registers" or self.steps <= 8 else "#pragma unroll 4"
+        self.how = "shuffle" if params["reduction"] == "warp_shuffle" else "tree"
+        self.row_level = {x.name for x in plan.row_loads if _follows_row(x)}
+        self.row_level |= {n for r in program.reductions for n in r.names}
+        self.row_level |= {s.name for s in program.steps if isinstance(s, Map) and s.level == ROW}
+        self.sites = 0
+
+    def sweep(self, sweep: Sweep) -> dict[str, Any]:
+        """The lines of one sweep, and a comment that says what it does."""
+        reductions = [self._reduction(r, r.arg in (*sweep.keeps, *sweep.held)) for r in sweep.reductions]
+        lines = [line for r in reductions for line in r.before]
+        lines += self._columns(sweep, reductions)
+        lines += [line for r in reductions for line in r.after]
+        lines += self.row_values([], sweep.row_maps)
+        stores = [f"{output_pointer(s.tensor)}[row] = {self._at(s.arg)};" for s in sweep.row_stores]
+        if stores:
+            lines += block("if (lane == 0)", self._each_row(stores, guard=True))
+        stored = tuple(s.tensor for s in (*sweep.stores, *sweep.row_stores))
+        return {"comment": describe(sweep, stored).capitalize() + ".", "lines": lines}
+
+    def row_values(self, loads: list[tuple[str, str]], maps: Sequence[Map]) -> list[str]:
+        """Values of the whole row, from memory or from other values of the row."""
+        found = [*loads, *((m.name, spell(m, "cuda", self._at)) for m in maps)]
+        same = [f"const float {name} = {text};" for name, text in found if self.rows == 1 or name not in self.row_level]
+        found = [(name, text) for name, text in found if self.rows > 1 and name in self.row_level]
+        if not found:
+            return same
+        declared = f"float {', '.join(f'{name}[{self.rows}]' for name, _ in found)};"
+        return [*same, declared, *self._each_row([f"{name}[r] = {text};" for name, text in found])]
+
+    def _at(self, name: str) -> str:
+        return f"{name}[r]" if self.rows > 1 and name in self.row_level else name
+
+    def _kept(self, name: str) -> str:
+        return f"{name}_kept{'[r]' if self.rows > 1 else ''}[step]{'[j]' if self.vec > 1 else '[0]'}"
+
+    def _each_row(self, lines: list[str], guard: bool = False) -> list[str]:
+        """The lines for each row of the block; with ``guard``, for those that there are. Others read the last row."""
+        if self.rows == 1 or not lines:
+            return lines
+        if guard:
+            head = ["const long long row = first_row + r;", "if (row >= rows) break;"]
+        else:
+            head = ["const long long row = first_row + r < rows ? first_row + r : rows - 1;"]
+        used = head if guard or any("row " in x or "[row]" in x for x in lines) else []
+        return ["#pragma unroll", *block(f"for (int r = 0; r < {self.rows}; ++r)", [*used, *lines])]
+
+    def _columns(self, sweep: Sweep, reductions: list[_Lines]) -> list[str]:
+        """The loop over the columns of a thread."""
+        shared, own = [], []
+        for load in sweep.loads:
+            (own if _follows_row(load) else shared).append(load)
+        outer, inner = common.load_statements(shared, self.vec, self.sources)
+        row_outer, row_inner = common.load_statements(own, self.vec, self.sources)
+        inner += row_inner
+        inner += [f"const float {name} = {self._kept(name)};" for name in sweep.held]
+        inner += [f"const float {m.name} = {spell(m, 'cuda', self._at)};" for m in sweep.maps]
+        inner += [f"{self._kept(name)} = {name};" for name in sweep.keeps]
+        inner += [line for r in reductions for line in r.inner]
+        gather, store_inner, store = common.store_statements(sweep.stores, self.vec, self.program.cols, self.arguments)
+        if not (inner or outer or row_outer):
+            return []
+        if self.vec > 1:
+            inner = ["#pragma unroll", *block(f"for (int j = 0; j < {self.vec}; ++j)", inner + store_inner)]
+        elif self.rows > 1:
+            store = block("if (first_row + r < rows)", store_inner) if store_inner else []
+        else:
+            inner += store_inner
+        if self.rows > 1 and self.vec > 1 and store:
+            store = block("if (first_row + r < rows)", store)
+        rows = row_outer + [x for r in reductions for x in r.outer] + gather + inner
+        rows += [x for r in reductions for x in r.close] + store
+        body = outer + self._each_row(rows)
+        if not self.exact:
+            body = block(f"if (col < {self.program.cols})", body)
+        if any(re.search(r"\bcol\b", line) for line in body):
+            body = [f"const int col = (step * {self.lanes} + lane){f' * {self.vec}' if self.vec > 1 else ''};", *body]
+        return [self.unroll, *block(f"for (int step = 0; step < {self.steps}; ++step)", body)]
+
+    def _reduction(self, r: Reduce, kept: bool) -> _Lines:
+        self.sites += 1
+        rows = f", {self.rows}" if self.rows > 1 else ""
+        call = f"reduce_{r.kind}_{self.how}<{self.lanes}, {self.sites}{rows}>"
+        if r.kind == "softmax":
+            return self._softmax(r, kept, call)
+        (name,) = r.names
+        start, step = {
+            "sum": ("0.0f", "{0} += {1};"),
+            "max": ("-INFINITY", "{0} = nan_max({0}, {1});"),
+            "min": ("INFINITY", "{0} = nan_min({0}, {1});"),
+            "max_finite": ("-FLT_MAX", "{0} = fmaxf({0}, {1});"),
+        }[r.kind]
+        after = f"{call}({name});" if self.rows > 1 else f"{name} = {call}({name});"
+        return _Lines([self._declared(name, start)], [], [step.format(self._at(name), r.arg)], [], [after])
+
+    def _softmax(self, r: Reduce, kept: bool, call: str) -> _Lines:
+        largest, total = r.names
+        before = [self._declared(largest, "-FLT_MAX"), self._declared(total, "0.0f")]
+        last = f"{call}({largest}, {total});"
+        here, sum_here = self._at(largest), self._at(total)
+        if kept:
+            # The whole row is in registers: its maximum first, then one exponential for each column.
+            return _Lines(before, [], [f"{here} = fmaxf({here}, {r.arg});"], [], [*self._sum_kept(r.arg, here, sum_here), last])
+        chunk = f"{r.arg}_chunk"
+        inner = f"{chunk}[{'j' if self.vec > 1 else 0}] = {r.arg};"
+        close = f"merge_chunk<{self.vec}>({here}, {sum_here}, {chunk});"
+        return _Lines(before, [f"float {chunk}[{self.vec}];"], [inner], [close], [last])
+
+    def _declared(self, name: str, start: str) -> str:
+        if self.rows == 1:
+            return f"float {name} = {start};"
+        return f"float {name}[{self.rows}] = {{{', '.join([start] * self.rows)}}};"
+
+    def _sum_kept(self, arg: str, largest: str, total: str) -> list[str]:
+        """A thread's sum of exponentials below its own maximum, over the columns that it keeps."""
+        lines = [f"{total} += expf({self._kept(arg)} - finite_max({largest}));"]
+        if self.vec > 1:
+            lines = ["#pragma unroll", *block(f"for (int j = 0; j < {self.vec}; ++j)", lines)]
+        lines = self._each_row(lines)
+        if not self.exact:
+            col = f"(step * {self.lanes} + lane){f' * {self.vec}' if self.vec > 1 else ''}"
+            lines = block(f"if ({col} < {self.program.cols})", lines)
+        return ["#pragma unroll", *block(f"for (int step = 0; step < {self.steps}; ++step)", lines)]
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The statements of one reduction, by where they stand: around the columns, before and in the loop over a vector."""
+
+    before: list[str]
+    outer: list[str]
+    inner: list[str]
+    close: list[str]
+    after: list[str]
+
+
+TEMPLATE = Template("row", "cuda", "cuda/inner_reduction/inner_reduction.cu.j2", space, render)

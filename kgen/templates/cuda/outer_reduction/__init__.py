@@ -1,0 +1,1 @@
+"""The schedule ``outer_reduction`` for CUDA."""

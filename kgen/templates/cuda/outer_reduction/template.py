@@ -1,0 +1,100 @@
+"""The family ``column`` in CUDA: statistics over the batch for every column, behind maps."""
+
+from __future__ import annotations
+
+from kgen.candidate import Params
+from kgen.compiler.schedule import schedule
+from kgen.templates import Argument, Rendering, Task, Template
+from kgen.templates.arguments import arguments as pointers, signature, sources, summary
+from kgen.templates.cuda import common
+from kgen.templates.space import Axis, Constraint, Space
+from kgen.templates.spelling import row_loads, statement
+
+
+def space(task: Task) -> Space:
+    program = task.plan.program(task.kernel)
+    cols, rows = program.cols, program.rows
+    axes = (
+        Axis("block", (1024, 512, 256, 128)),
+        Axis("combine", ("one_block", "last_block", "atomics", "two_kernels")),
+        Axis("vec", (2, 4, 1)),
+        Axis("splits", (1, 8, 4, 16, 32)),
+        *common.launch_axis(task.hardware),
+    )
+
+    def lines(p: Params) -> int:
+        return int(p["block"]) // 32
+
+    constraints = (
+        Constraint(
+            "splits_to_combine",
+            "one block takes all rows, and then there is nothing to combine; several are combined",
+            lambda p: (p["splits"] == 1) == (p["combine"] == "one_block"),
+        ),
+        Constraint(
+            "threads_to_merge",
+            "the block's first threads merge its lines, one for each column: it needs as many threads as columns",
+            lambda p: int(p["block"]) >= 32 * int(p["vec"]),
+        ),
+        common.vector_width(cols),
+        Constraint(
+            "rows_for_all",
+            f"{rows} rows are too few to give every line of every block one",
+            lambda p: lines(p) * int(p["splits"]) <= max(rows, lines(p)),
+        ),
+        Constraint(
+            "shared_memory",
+            "the lines' moments would need more shared memory than a block has without asking",
+            lambda p: (2 * 32 * int(p["vec"]) + 1) * lines(p) * 4 <= 48 << 10,
+        ),
+        Constraint(
+            "too_many_blocks",
+            "more blocks than the chip can run in four rounds: merging them costs more than they win",
+            lambda p: -(-cols // (32 * int(p["vec"]))) * int(p["splits"]) * int(p["block"])
+            <= 4 * 2048 * max(task.hardware.multiprocessors, 1),
+        ),
+    )
+    return Space(axes, constraints)
+
+
+def render(task: Task, params: Params) -> Rendering:
+    program = task.plan.program(task.kernel)
+    plan = schedule(program, keep=True)
+    (sweep,) = plan.sweeps
+    statistics, extra = common.finishing(task)
+    vec, threads, splits = int(params["vec"]), int(params["block"]), int(params["splits"])
+    combine = str(params["combine"])
+    cols, groups = program.cols, -(-program.cols // (32 * vec))
+    counters = 2 * cols if combine == "atomics" else 3 * cols * splits
+    arguments = pointers(task, program, params)
+    workspace = [] if combine == "one_block" else [Argument("workspace", "workspace", size=str(counters + groups))]
+    outer, inner = common.load_statements(sweep.loads, vec, sources(arguments))
+    maps = [statement(m, "cuda") for m in sweep.maps]
+    # One column alone, as the thread that finishes it reads it.
+    _, single = common.load_statements(sweep.loads, 1, sources(arguments))
+    context = {
+        "name": task.kernel.name,
+        "summary": summary(task),
+        "cols": cols,
+        "threads": threads,
+        "lines": threads // 32,
+        "vec": vec,
+        "splits": splits,
+        "groups": groups,
+        "combine": combine,
+        "counters": counters,
+        "cleared_from": 0 if combine == "atomics" else counters,
+        "cleared": counters + groups if combine == "atomics" else groups,
+        "result": program.result,
+        "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
+        "outer": outer,
+        "inner": inner + maps,
+        "single": single + maps,
+        "exact": cols % (32 * vec) == 0,
+        **statistics,
+        **signature([*arguments, *extra, *workspace], params.get("launch") == "early"),
+    }
+    return Rendering(context, (*arguments, *extra, *workspace))
+
+
+TEMPLATE = Template("column", "cuda", "cuda/outer_reduction/outer_reduction.cu.j2", space, render)

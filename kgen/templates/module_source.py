@@ -1,0 +1,149 @@
+"""What a ``ModelNew`` takes over from the source of the problem's ``Model``."""
+
+from __future__ import annotations
+
+import ast
+import re
+import symtable
+import textwrap
+from typing import Sequence
+
+from kgen import syntax
+from kgen.errors import CaptureError
+from kgen.problem import Problem
+
+
+class ModuleSource:
+    """What a ``ModelNew`` takes over from the problem's file: how ``Model`` is constructed, and what that needs."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.source = problem.source
+        self.tree = syntax.parse(self.source)
+        self.lines = self.source.splitlines()
+        (self.model,) = [n for n in self.tree.body if isinstance(n, ast.ClassDef) and n.name == "Model"] or [None]
+        if self.model is None:
+            raise CaptureError(f"{problem.path}: class Model is imported: its source must be in the problem's file")
+        self.forward = next((n for n in self.model.body if isinstance(n, ast.FunctionDef) and n.name == "forward"), None)
+        if self.forward is None:
+            raise CaptureError(f"{problem.path}: class Model inherits its forward: it must define it")
+        self.path = problem.path
+        kept = self._kept_methods()
+        self.class_body = [self._text(n, "    ") for n in self.model.body if self._is_kept(n, kept)]
+        self.bases = ", ".join(ast.unparse(b) for b in self.model.bases) or "nn.Module"
+        self.scopes = {t.get_name(): t for t in symtable.symtable(self.source, "problem", "exec").get_children()}
+        needed = self._globals(self.scopes["Model"], kept)
+        for base in (*self.model.bases, *self.model.decorator_list):
+            needed |= _names(base)
+        self.definitions, self.imports = self._outside(needed)
+
+    def forward_signature(self, inputs: Sequence[str], guards: Sequence[str]) -> str:
+        """Parameters of ``forward`` as the problem has them."""
+        arguments = self.forward.args
+        names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)][1:]
+        if arguments.vararg or arguments.kwarg or not set((*inputs, *guards)) <= set(names):
+            raise CaptureError(
+                f"{self.path}: forward must name each of its tensors: *args, **kwargs and lists of tensors are not taken over"
+            )
+        for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+            a.annotation = None
+        return ast.unparse(arguments)
+
+    def options(self, inputs: Sequence[str], guards: Sequence[str]) -> list[tuple[str, str]]:
+        """Arguments of ``forward`` that get_inputs() leaves out, with their defaults as source."""
+        arguments = self.forward.args
+        positional = [*arguments.posonlyargs, *arguments.args]
+        pairs = [*zip(reversed(positional), reversed(arguments.defaults)), *zip(arguments.kwonlyargs, arguments.kw_defaults)]
+        return [
+            (a.arg, ast.unparse(default))
+            for a, default in pairs
+            if default is not None and a.arg not in (*inputs, *guards)
+        ]
+
+    def _kept_methods(self) -> set[str]:
+        """Methods that constructing the model calls, directly or not, and those of Python's own protocols."""
+        methods = {n.name: n for n in self.model.body if isinstance(n, ast.FunctionDef) and n.name != "forward"}
+        kept = {n for n in methods if n.startswith("__") or n == "extra_repr"}
+        waiting = list(kept)
+        while waiting:
+            for node in ast.walk(methods[waiting.pop()]):
+                called = node.attr if isinstance(node, ast.Attribute) else None
+                if called in methods and called not in kept:
+                    kept.add(called)
+                    waiting.append(called)
+        return kept
+
+    def _is_kept(self, node: ast.stmt, kept: set[str]) -> bool:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return node.name in kept
+        return not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) and not isinstance(node, ast.Pass)
+
+    def _globals(self, scope: symtable.SymbolTable, children: set[str] | None = None) -> set[str]:
+        """Names of the module that a class or function refers to; of a class, in these of its methods alone."""
+        found = {s.get_name() for s in scope.get_symbols() if s.is_referenced() and (s.is_global() or s.is_free())}
+        if children is not None:
+            # Names in the class's own statements, which may be the module's.
+            found |= {s.get_name() for s in scope.get_symbols() if s.is_referenced()}
+        for child in scope.get_children():
+            if children is None or child.get_name() in children:
+                found |= self._globals(child)
+        return found
+
+    def _outside(self, needed: set[str]) -> tuple[list[str], list[str]]:
+        """Definitions and imports of the module that the names need, each after what it needs itself."""
+        owners: dict[str, ast.stmt] = {}
+        imports: dict[str, str] = {}
+        for node in self.tree.body:
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                for alias in node.names:
+                    single = ast.unparse(type(node)(**{**vars(node), "names": [alias]}))
+                    imports[(alias.asname or alias.name).split(".")[0]] = single
+            elif node is not self.model:
+                for name in _defined(node):
+                    owners[name] = node
+        wanted: list[ast.stmt] = []
+        used_imports: dict[str, str] = {}
+
+        def need(names: set[str]) -> None:
+            for name in sorted(names):
+                if name in imports:
+                    used_imports[name] = imports[name]
+                node = owners.get(name)
+                if node is not None and node not in wanted:
+                    wanted.append(node)
+                    scope = self.scopes.get(name)
+                    need(_names(node) if scope is None else self._globals(scope) | _outer_names(node))
+
+        need(needed)
+        ordered = [n for n in self.tree.body if n in wanted]
+        return [self._text(n, "") for n in ordered], list(dict.fromkeys(used_imports.values()))
+
+    def _text(self, node: ast.stmt, indent: str) -> str:
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+        # A comment right above belongs to what it stands above.
+        while first > 1 and self.lines[first - 2].strip().startswith("#"):
+            first -= 1
+        text = textwrap.dedent("\n".join(self.lines[first - 1 : node.end_lineno]))
+        return textwrap.indent(re.sub(r"\bModel\b", "ModelNew", text), indent)
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def _outer_names(node: ast.AST) -> set[str]:
+    """Names that a definition needs where it stands: bases, decorators, defaults."""
+    found: set[str] = set()
+    for field in ("bases", "decorator_list"):
+        for part in getattr(node, field, []):
+            found |= _names(part)
+    for part in ast.walk(node):
+        if isinstance(part, ast.arguments):
+            for default in (*part.defaults, *(d for d in part.kw_defaults if d is not None)):
+                found |= _names(default)
+    return found
+
+
+def _defined(node: ast.stmt) -> set[str]:
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return {node.name}
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}

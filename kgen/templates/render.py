@@ -1,0 +1,472 @@
+"""Rendering: plans with their parameters filled in, as the source of a ``ModelNew`` that stands alone."""
+
+from __future__ import annotations
+
+import hashlib
+import keyword
+import re
+import textwrap
+from dataclasses import dataclass
+from functools import lru_cache
+from string import Formatter
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
+
+from kgen import __version__
+from kgen.candidate import Candidate, Params
+from kgen.compiler.fusion import FusionPlan, Kernel
+from kgen.compiler.graph import BatchSize, OpGraph, Tensor, Weight
+from kgen.compiler.operators import OPS
+from kgen.errors import RenderError
+from kgen.hardware import Hardware
+from kgen.problem import Problem
+from kgen.templates import FOLDER, Argument, Rendering, Task, template_for
+from kgen.templates.cpu import common as cpu
+from kgen.templates.module_source import ModuleSource
+from kgen.templates.spelling import helpers
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+@dataclass(frozen=True)
+class Way:
+    """How one mode is computed: a plan and its parameters (``k0.block`` is the first kernel's)."""
+
+    mode: str
+    plan: FusionPlan
+    params: Params
+
+    def kernel_params(self, number: int) -> Params:
+        prefix = f"k{number}."
+        return {k.removeprefix(prefix): v for k, v in self.params.items() if k.startswith(prefix)}
+
+
+def render(problem: Problem, ways: Sequence[Way], hardware: Hardware, *, both_modes: bool) -> Candidate:
+    """The candidate of these ways: one for each mode, or a single one.
+
+    ``both_modes`` says that a single way is right in train and in eval mode. Raises :class:`RenderError` where a
+    template is wrong, and :class:`CaptureError` where ``Model`` is written in a way that cannot be taken over.
+    """
+    return _File(problem, tuple(ways), hardware, both_modes).candidate()
+
+
+def kernel_text(task: Task, params: Params) -> tuple[str, Rendering]:
+    """The text of one kernel with its launcher, without the helpers that it calls."""
+    import jinja2
+
+    template = template_for(task)
+    rendering = template.render(task, params)
+    try:
+        text = _environment().get_template(template.file).render(**rendering.context)
+    except jinja2.TemplateError as error:
+        raise RenderError(f"template {template.file}: {error}") from error
+    return text.strip(), rendering
+
+
+#: CUDA's headers, each with the beginning of a name that needs it.
+_HEADERS = (("cstdint", "uint"), ("cuda.h", "CUtensorMap"), ("cuda_fp16.h", "__half"), ("cuda_runtime.h", ""))
+
+
+def translation_unit(texts: Sequence[str], device_type: str) -> str:
+    """Kernels as one file of C++ or CUDA, with the helpers that they call in front."""
+    body = "\n\n".join(texts)
+    found = helpers(body, device_type)
+    if device_type == "cuda":
+        used = [f"#include <{header}>" for header, name in _HEADERS if re.search(rf"\b{name}", found.kernels + body)]
+        parts = ["\n".join(["#include <cfloat>", "#include <cmath>", *used]), found.table, found.kernels, body]
+    else:
+        math = f"namespace vec {{\n\n{found.math.strip()}\n\n}}  // namespace vec" if found.math else ""
+        parts = ["#include <cfloat>\n#include <cmath>\n#include <cstdint>", math, found.table, found.kernels, body]
+    return "\n\n".join(p.strip() for p in parts if p.strip())
+
+
+def compiler_flags(hardware: Hardware, params: Sequence[Params], specific: bool = False) -> list[str]:
+    """Flags of the kernels' compiler, those of the architecture among them, with what it alone has if ``specific``."""
+    if hardware.device_type == "cpu":
+        return cpu.flags(params)
+    number = f"{hardware.capability}a" if specific else hardware.arch.removeprefix("sm_")
+    return ["-O3", f"-gencode=arch=compute_{number},code=sm_{number}", "-Xptxas=-v"]
+
+
+@lru_cache(maxsize=1)
+def _environment() -> "jinja2.Environment":
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+class _File:
+    """One ``ModelNew`` file in the making."""
+
+    def __init__(self, problem: Problem, ways: tuple[Way, ...], hardware: Hardware, both_modes: bool) -> None:
+        self.problem, self.ways, self.hardware, self.both_modes = problem, ways, hardware, both_modes
+        self.device_type = hardware.device_type
+        self.kernels: list[tuple[str, Rendering]] = []  # name of the launcher, how it is called
+        self.graph = ways[0].plan.graph
+
+    def candidate(self) -> Candidate:
+        texts, way_lines, all_params, prepared = [], [], [], []
+        for way in self.ways:
+            renderings: dict[str, Rendering] = {}
+            for number, kernel in enumerate(way.plan.kernels):
+                named = self._renamed(way, kernel)
+                params = way.kernel_params(number)
+                text, rendering = kernel_text(Task(way.plan, named, self.hardware), params)
+                texts.append(text)
+                all_params.append(params)
+                self.kernels.append((named.name, rendering))
+                renderings[kernel.name] = rendering
+            way_lines.append({"method": self._method(way), "lines": self._body(way, renderings)})
+            prepared += [p for p in [self._prepared(way, renderings)] if p["names"]]
+        source = self._source(texts, all_params, way_lines, prepared)
+        params = {k: v for way in self.ways for k, v in self._prefixed(way).items()}
+        plan = " / ".join(w.plan.name if len(self.ways) == 1 else f"{w.mode}: {w.plan.name}" for w in self.ways)
+        return Candidate(
+            source=source,
+            plan=plan,
+            params=params,
+            device_type=self.device_type,
+            kernels=len(self.kernels),
+            control=all(w.plan.control for w in self.ways),
+            rewrites=tuple(dict.fromkeys(r for w in self.ways for r in w.plan.rewrites)),
+        )
+
+    def _prefixed(self, way: Way) -> Params:
+        return way.params if len(self.ways) == 1 else {f"{way.mode}.{k}": v for k, v in way.params.items()}
+
+    def _renamed(self, way: Way, kernel: Kernel) -> Kernel:
+        """The kernel under a name of its own where both modes have kernels."""
+        from dataclasses import replace
+
+        return kernel if len(self.ways) == 1 else replace(kernel, name=f"{way.mode}_{kernel.name}")
+
+    def _method(self, way: Way) -> str:
+        return "_run" if len(self.ways) == 1 else f"_{way.mode}"
+
+    # The module
+
+    def _source(
+        self, texts: list[str], params: list[Params], ways: list[dict[str, Any]], prepared: list[dict[str, Any]]
+    ) -> str:
+        kernel_source = translation_unit(texts, self.device_type) if texts else ""
+        flags = compiler_flags(self.hardware, params, any(r.specific for _, r in self.kernels))
+        digest = hashlib.sha256("\0".join([kernel_source, *flags]).encode()).hexdigest()[:16]
+        stem = re.sub(r"\W", "_", self.problem.name)[:40]
+        model = ModuleSource(self.problem)
+        graph = self.graph
+        inputs = [i.name for i in graph.inputs]
+        packed, packed_names = _packed(graph)
+        options = [self._unused_option(*o) for o in model.options(inputs, [g for g, _ in graph.guards])]
+        context = {
+            "title": self.problem.title,
+            "chain": " -> ".join(_chain(graph)),
+            "plan_lines": [f"Plan: {self._plan(w)}" for w in self.ways],
+            "param_lines": _wrapped("Parameters: ", [f"{k}={v}" for w in self.ways for k, v in self._prefixed(w).items()]),
+            "version": __version__,
+            "problem": f"{self.problem.name}.py",
+            "modes": "train and eval mode" if self.both_modes or len(self.ways) > 1 else f"{self.ways[0].mode} mode",
+            "device_name": self.hardware.name,
+            "imports": _imports(model, bool(texts), self._uses_functional(ways)),
+            "kernel_source": kernel_source,
+            "source_constant": "CUDA_SOURCE" if self.device_type == "cuda" else "CPP_SOURCE",
+            "flags_constant": "CUDA_FLAGS" if self.device_type == "cuda" else "CFLAGS",
+            "flags": _list(flags),
+            "extension": f"kgen_{stem}_{digest}",
+            "device_type": self.device_type,
+            "counts": any(a.ctype != "float" for _, r in self.kernels for a in r.arguments),
+            "functions": self._functions(),
+            "alignment": 16 if self.device_type == "cuda" else 4,
+            "kernels": self._launchers(),
+            "definitions": model.definitions,
+            "bases": model.bases,
+            "class_body": model.class_body,
+            "forward_signature": model.forward_signature(inputs, [g for g, _ in graph.guards]),
+            "one_mode": None if self.both_modes or len(self.ways) > 1 else self.ways[0].mode,
+            "guards": [
+                f'if {n} != {v!r}: raise ValueError(f"{n} is {{{n}!r}}: this file was made for {v!r}")'
+                for n, v in graph.guards
+            ] + options,
+            "checks": self._checks(),
+            "first": inputs[0] if inputs else None,
+            "device_of": self._device_of(),
+            "inputs": inputs,
+            "ways": ways,
+            "packed": packed,
+            "packed_names": _targets(packed_names),
+            "prepared": prepared,
+        }
+        text = _environment().get_template("model_new.py.j2").render(**context)
+        return re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
+
+    def _launchers(self) -> list[dict[str, Any]]:
+        """Every launcher with the number of its pointers: those that fill prepared memory, then the kernels' own."""
+        found = {}
+        for name, rendering in self.kernels:
+            found |= {a.filled.launcher: 2 for a in rendering.all_arguments if a.filled}
+            if rendering.before:
+                found[rendering.before.launcher] = len(rendering.before.arguments)
+            found[name] = len(rendering.arguments)
+        return [{"name": name, "pointers": pointers} for name, pointers in found.items()]
+
+    def _functions(self) -> list[str]:
+        """Functions that the kernels' library calls need, each once."""
+        files = dict.fromkeys(r.before.function for _, r in self.kernels if r.before)
+        return [_environment().get_template(file).render().strip() for file in files]
+
+    @staticmethod
+    def _unused_option(name: str, default: str) -> str:
+        """Refuse a value for an argument of forward that the problem leaves at its default."""
+        differs = "is not" if default in ("None", "True", "False") else "!="
+        return f'if {name} {differs} {default}: raise ValueError("this file was made for {name} at its default")'
+
+    def _plan(self, way: Way) -> str:
+        return way.plan.name if len(self.ways) == 1 else f"{way.mode}: {way.plan.name}"
+
+    def _uses_functional(self, ways: list[dict[str, Any]]) -> bool:
+        return any("F." in line for way in ways for line in way["lines"])
+
+    def _checks(self) -> list[str]:
+        graph, lines = self.graph, []
+        for value in graph.inputs:
+            first = value.name == graph.batch_input
+            sizes = [
+                "None" if first and d == 0 and isinstance(s, BatchSize) else str(s)
+                for d, s in enumerate(value.type.sizes())
+            ]
+            lines.append(f'check("{value.name}", {value.name}, {_tuple(sizes)}, torch.{value.type.dtype})')
+            if first:
+                multiple = value.type.multiples[0]
+                if multiple != 1:
+                    message = f"{value.name} has {{{value.name}.shape[0]}} rows, not a multiple of {multiple}"
+                    lines.append(f'if {value.name}.shape[0] % {multiple}: raise ValueError(f"{message}")')
+                lines.append(self._batch(value.name, multiple))
+            if value is not graph.inputs[0]:
+                first_name = graph.inputs[0].name
+                message = f"{value.name} is on {{{value.name}.device}}, {first_name} on {{{first_name}.device}}"
+                lines.append(f'if {value.name}.device != {first_name}.device: raise ValueError(f"{message}")')
+        needs_batch = any("batch_size" in line for line in lines[2:])
+        return lines if needs_batch else [line for line in lines if not line.startswith("batch_size")]
+
+    @staticmethod
+    def _batch(name: str, multiple: int) -> str:
+        return f"batch_size = {name}.shape[0]" + (f" // {multiple}" if multiple != 1 else "")
+
+    def _device_of(self) -> str | None:
+        """A parameter whose device the inputs' must be."""
+        weights = [w for w in self.graph.weights if not w.buffer] or list(self.graph.weights)
+        return self._weight(weights[0]) if weights else None
+
+    def _weight(self, weight: Weight) -> str:
+        parts = weight.path.split(".")
+        if all(p.isidentifier() and not keyword.iskeyword(p) for p in parts):
+            return f"self.{weight.path}"
+        return f'self.get_{"buffer" if weight.buffer else "parameter"}("{weight.path}")'
+
+    # Derived weights, and what is prepared from weights
+
+    def _prefixed_name(self, way: Way, name: str) -> str:
+        """A name of the module that each mode has one of, where there are two."""
+        return f"_{name}" if len(self.ways) == 1 else f"_{way.mode}_{name}"
+
+    def _prepared(self, way: Way, renderings: Mapping[str, Rendering]) -> dict[str, Any]:
+        """What the method that prepares a way's weights is rendered with."""
+        graph = way.plan.graph
+        made = [d.name for d in graph.derived]
+        filled = self._filled(way, renderings)
+        spelled = {w.name: self._weight(w) for w in graph.weights} | {d: d for d in made}
+        used = [s for d in graph.derived for s in d.sources] + [a.tensor for a in filled.values()]
+        lines = [f"{d.name} = {d.expression.format(*(spelled[s] for s in d.sources))}" for d in graph.derived]
+        for name, a in filled.items():
+            source = a.filled.form.format(spelled[a.tensor])
+            lines.append(f"{name} = {spelled[a.tensor]}.new_empty({a.size})")
+            lines.append(f"launch(_{a.filled.launcher}, {a.filled.rows}, dense({source}), {name})")
+        return {
+            "method": self._prefixed_name(way, "weights"),
+            "slot": self._prefixed_name(way, "prepared"),
+            "sources": [spelled[s] for s in dict.fromkeys(used) if s not in made],
+            "lines": lines,
+            "names": [*self._used_derived(way), *filled],
+        }
+
+    @staticmethod
+    def _filled(way: Way, renderings: Mapping[str, Rendering]) -> dict[str, Argument]:
+        """What the way's kernels have prepared from weights, by its name in the module: once for each weight."""
+        found: dict[str, Argument] = {}
+        for rendering in renderings.values():
+            for a in rendering.all_arguments:
+                if a.filled:
+                    found.setdefault(way.plan.graph.fresh(a.name), a)
+        return found
+
+    @staticmethod
+    def _used_derived(way: Way) -> list[str]:
+        """Derived weights that the forward itself uses."""
+        used = {v for n in way.plan.graph.nodes for v in n.values}
+        return [d.name for d in way.plan.graph.derived if d.name in used]
+
+    # The forward of one way
+
+    def _body(self, way: Way, renderings: Mapping[str, Rendering]) -> list[str]:
+        graph, lines = way.plan.graph, []
+        if graph.batch_input is not None:
+            source = next(i for i in graph.inputs if i.name == graph.batch_input)
+            lines.append(self._batch(source.name, source.type.multiples[0]))
+        derived = self._used_derived(way)
+        kept = [*derived, *self._filled(way, renderings)]
+        if kept:
+            lines.append(f"{_targets(kept)} = self.{self._prefixed_name(way, 'weights')}()")
+        spelled = {w.name: self._weight(w) for w in graph.weights}
+        spelled |= {i.name: i.name for i in graph.inputs} | {d: d for d in derived}
+        for step in way.plan.steps:
+            if isinstance(step, Kernel):
+                lines += self._launch(way, step, renderings[step.name], spelled)
+            else:
+                node = graph.node(step.node)
+                call = node.call.format(*(spelled[v] for v in node.values))
+                call = call.replace("_device", f"{graph.inputs[0].name}.device")
+                local = _python_name(node.name)
+                spelled[node.name] = local
+                used = graph.users(node.name) or node.name in graph.returns
+                lines.append(f"{local} = {call}" if used else call)
+                if node.op == "batch_norm" and node.effect:
+                    states = [v for r, v in zip(node["roles"], node.inputs) if r.startswith("running_")]
+                    lines += self._moved_on([spelled[v] for v in states])
+        names = [spelled[r] for r in graph.returns]
+        single = graph.output == f"{{{graph.returns[0]}}}"
+        lines.append(f"return {names[0]}" if single else f"return {_tuple(names)}")
+        if not any("batch_size" in line for line in lines[1:]):
+            lines = [line for line in lines if not line.startswith("batch_size =")]
+        return lines
+
+    def _launch(self, way: Way, kernel: Kernel, rendering: Rendering, spelled: dict[str, str]) -> list[str]:
+        graph, lines = way.plan.graph, []
+        given: dict[Argument, str] = {}
+        first = graph.inputs[0].name
+        program = way.plan.program(kernel)
+        rows = _rows(program.domain, program.cols)
+        if any(OPS[graph.node(n).op].kind == "column" for n in kernel.nodes):
+            lines.append(f"if {rows} < 2:")
+            lines.append('    raise ValueError("batch norm in train mode needs more than one value per channel")')
+        overwritten: str | None = None
+        for a in rendering.all_arguments:
+            if a.role in ("in", "state"):
+                given[a] = self._operand(way, a, spelled)
+            elif a.role == "inout":
+                overwritten = _python_name(next(s.tensor for s in program.stores if s.level == "element"))
+                lines.append(f"{overwritten} = {self._operand(way, a, spelled)}  # written over")
+                given[a] = overwritten
+            elif a.role == "out":
+                local = _python_name(a.tensor)
+                lines.append(f"{local} = {first}.new_empty({_sizes(graph.type(a.tensor))})")
+                spelled[a.tensor] = given[a] = local
+            elif a.role == "prepared":
+                given[a] = graph.fresh(a.name)
+            else:
+                lines.append(f"{a.name} = {first}.new_empty({a.size.replace('rows', rows)})")
+                given[a] = a.name
+
+        def launch(launcher: str, arguments: Sequence[Argument]) -> str:
+            return f"launch(_{launcher}, {rows}, {', '.join(given[a] for a in arguments)})"
+
+        if rendering.before:
+            lines.append(launch(rendering.before.launcher, rendering.before.arguments))
+            lines.append(rendering.before.call.format(rows=rows))
+        lines.append(launch(self._renamed(way, kernel).name, rendering.arguments))
+        for store in program.stores:
+            if store.tensor not in spelled:
+                spelled[store.tensor] = overwritten
+        return lines + self._moved_on([spelled[a.tensor] for a in rendering.arguments if a.role == "state"])
+
+    def _moved_on(self, states: Sequence[str]) -> list[str]:
+        """Count running statistics as changed where weights are prepared from them: no kernel does, nor batch norm."""
+        if not states or not any(w.plan.graph.derived for w in self.ways):
+            return []
+        return [f"torch.autograd.graph.increment_version([{', '.join(states)}])"]
+
+    def _operand(self, way: Way, a: Argument, spelled: Mapping[str, str]) -> str:
+        """A tensor as a kernel takes it: what comes from outside or from the library may need a dense copy."""
+        producer = way.plan.graph.producer(a.tensor)
+        made = any(a.tensor in k.outputs for k in way.plan.kernels) or (producer is not None and producer.op == "linear")
+        if a.role == "state" or (made and a.form == "{}"):
+            return spelled[a.tensor]
+        return f"dense({a.form.format(spelled[a.tensor])})"
+
+
+def _imports(model: ModuleSource, kernels: bool, functional: bool) -> list[str]:
+    """Import lines: the standard library's, then torch's, those of the problem among them."""
+    lines = ["import torch", "import torch.nn as nn"]
+    lines += ["import torch.nn.functional as F"] if functional else []
+    lines += ["from torch.utils.cpp_extension import load_inline"] if kernels else []
+    standard = ["import ctypes"] if kernels else []
+    for line in model.imports:
+        module = line.split()[1]
+        (lines if module.split(".")[0] == "torch" else standard).append(line)
+    standard, lines = list(dict.fromkeys(standard)), list(dict.fromkeys(lines))
+    ordered = [line for line in lines if line.startswith("import")] + [line for line in lines if line.startswith("from")]
+    return [*sorted(standard), *([""] if standard else []), *ordered]
+
+
+def _chain(graph: OpGraph) -> list[str]:
+    return [n.op.split(".")[1] if "." in n.op else n.op for n in graph.nodes if not n.op.startswith("aten.add_")]
+
+
+def _rows(domain: Tensor, cols: int) -> str:
+    """Rows of a domain as Python source."""
+    fixed, multiple, left = 1, 0, cols
+    sizes = list(zip(domain.shape, domain.multiples))
+    while sizes and left > 1:
+        size, _ = sizes.pop()
+        left //= size
+    for size, m in sizes:
+        if m:
+            multiple = m
+        else:
+            fixed *= size
+    if not multiple:
+        return str(fixed)
+    return str(BatchSize(multiple * fixed))
+
+
+def _packed(graph: OpGraph) -> tuple[str | None, list[str]]:
+    """What forward returns as Python source, and the names of the values in it, one for each; ``None`` for one tensor."""
+    if graph.output == f"{{{graph.returns[0]}}}":
+        return None, []
+    names = [
+        name if name not in graph.returns[:at] else f"{name}_{at + 1}"
+        for at, name in enumerate(_python_name(r) for r in graph.returns)
+    ]
+    rest = iter(names)
+    parts = Formatter().parse(graph.output)
+    return "".join(text + (next(rest) if field is not None else "") for text, field, _, _ in parts), names
+
+
+def _sizes(tensor: Tensor) -> str:
+    return _tuple([str(s) for s in tensor.sizes()])
+
+
+def _tuple(parts: Sequence[str]) -> str:
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def _targets(names: Sequence[str]) -> str:
+    return ", ".join(names) + ("," if len(names) == 1 else "")
+
+
+def _list(items: Sequence[str]) -> str:
+    return "[" + ", ".join(f'"{i}"' for i in items) + "]"
+
+
+def _python_name(name: str) -> str:
+    return f"{name}_value" if keyword.iskeyword(name) or name in ("self", "torch", "nn", "F", "launch", "dense") else name
+
+
+def _wrapped(head: str, parts: Sequence[str]) -> list[str]:
+    if not parts:
+        return []
+    return textwrap.wrap(head + ", ".join(parts), width=110, subsequent_indent=" " * len(head), break_on_hyphens=False)

@@ -1,0 +1,1 @@
+"""Tuning: the candidates of a problem, their search, and what becomes of the best."""

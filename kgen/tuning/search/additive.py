@@ -1,0 +1,136 @@
+"""A model of what each parameter does, fitted to every answer so far, and the point of which it expects most."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+
+from kgen.tuning.search.points import KernelSpace, Option, Point, distinct_kernels
+from kgen.tuning.search.strategy import FAILED, Strategy
+
+#: How strongly terms are drawn to zero, in observations: a plan's own, a parameter's value in any kernel of a family,
+#: the same in one kernel, two values together, and one combination by itself.
+_PLAN, _FAMILY, _VALUE, _PAIR, _COMBINATION = 0.1, 1.0, 0.5, 2.0, 2.0
+
+#: Times beyond ``exp`` of this, times the fastest, tell no more than that they are slow.
+_CAP = 1.5
+
+#: Of a term that was never observed, how far below its estimate it may be hoped to be, in the logarithm of the time.
+_HOPE = 0.1
+
+#: Rounds of fitting for each answer; the fit goes on from that of the answer before.
+_ROUNDS = 4
+
+
+class Additive(Strategy):
+    """The logarithm of a point's time as a sum of terms: of its plan, and for each of its kernels of the values of its
+    parameters, of pairs of values, and of the combination.
+
+    The terms are those of a ridge regression, fitted one after another. Kernels of one family share what is learnt of
+    their parameters' values, and plans what is learnt of a kernel that they have in common. The next point is the one
+    of the least expected time, less what may be hoped for of terms that are little known.
+
+        opening      every plan with each kernel's plainest combination
+        unanswered   while nothing is known of any plan, the next plainest of each in turn
+        then         of the plans that something is known of, the best by the model, or that with one kernel changed where
+                     the best was tried
+    """
+
+    name = "additive"
+
+    def __init__(self, options: Sequence[Option], seed: int = 0, first: Iterable[Point] = ()) -> None:
+        super().__init__(options, seed, first)
+        self._numbers: dict[object, int] = {}  # terms by what they are of
+        self._ridge: list[float] = []
+        self._plans = [self._term(n, _PLAN) for n in range(len(self.options))]
+        self._kernels = {k: [self._terms(k, i) for i in range(len(k))] for k in distinct_kernels(self.options)}
+        self._estimate = [0.0] * len(self._ridge)
+        self._observed: dict[int, list[int]] = {}  # answers by the terms that they have
+        self._answers: list[tuple[list[int], float]] = []
+        self._fitted = 0
+
+    def _term(self, of: object, ridge: float) -> int:
+        number = self._numbers.setdefault(of, len(self._ridge))
+        if number == len(self._ridge):
+            self._ridge.append(ridge)
+        return number
+
+    def _terms(self, kernel: KernelSpace, index: int) -> list[int]:
+        """The terms of one combination of a kernel."""
+        values, family = sorted(kernel[index].items()), kernel.name.partition("[")[0]
+        terms = [self._term((kernel, index), _COMBINATION)]
+        terms += [self._term((family, value), _FAMILY) for value in values]
+        terms += [self._term((kernel, value), _VALUE) for value in values]
+        return terms + [self._term((kernel, pair), _PAIR) for pair in combinations(values, 2)]
+
+    def _terms_of(self, point: Point) -> list[int]:
+        terms = [self._plans[point.option]]
+        for kernel, index in zip(self.options[point.option].kernels, point.choice):
+            terms += self._kernels[kernel][index]
+        return terms
+
+    def _learn(self, point: Point, ms: float) -> None:
+        terms = self._terms_of(point)
+        for term in terms:
+            self._observed.setdefault(term, []).append(len(self._answers))
+        self._answers.append((terms, ms))
+
+    def _awaited(self) -> Counter[int]:
+        """How often each term is in a point that was asked for and not told of."""
+        return Counter(term for point in self.waiting for term in self._terms_of(point))
+
+    def _next(self) -> Point | None:
+        return self.opening() or self._expected_best()
+
+    def _expected_best(self) -> Point | None:
+        self._fit()
+        open_options, known = self.open_options(), {point.option for point in self.told}
+        if not known:
+            return self._next_plainest(open_options)
+        scores, best = self._scores(), None
+        for number in filter(known.__contains__, open_options):
+            found = self.cheapest(number, [scores[kernel] for kernel in self.options[number].kernels])
+            total = found[0] + self._estimate[self._plans[number]] if found else math.inf
+            if found and (best is None or total < best[0]):
+                best = total, found[1]
+        return best[1] if best else next(map(self.draw, open_options), None)
+
+    def _next_plainest(self, open_options: Sequence[int]) -> Point | None:
+        """Of the plan that fewest points were asked for, the plainest that was not."""
+        for number in sorted(open_options, key=self._count.__getitem__):
+            if found := self.cheapest(number, [range(len(kernel)) for kernel in self.options[number].kernels]):
+                return found[1]
+        return None
+
+    def _fit(self) -> None:
+        """Fit the terms to all answers: Gauss-Seidel on the normal equations of the ridge regression."""
+        right = [ms for _, ms in self._answers if ms < FAILED]
+        if not right or self._fitted == len(self._answers):
+            return
+        self._fitted = len(self._answers)
+        most = math.log(min(right)) + _CAP
+        logs = [min(math.log(ms), most) if ms < FAILED else most for _, ms in self._answers]
+        mean, estimate = sum(logs) / len(logs), self._estimate
+        rest = [
+            y - mean - sum(map(estimate.__getitem__, terms)) for y, (terms, _) in zip(logs, self._answers, strict=True)
+        ]
+        for _ in range(_ROUNDS):
+            for term, answers in self._observed.items():
+                n, old = len(answers), estimate[term]
+                new = (sum(map(rest.__getitem__, answers)) + n * old) / (n + self._ridge[term])
+                estimate[term] = new
+                for answer in answers:
+                    rest[answer] -= new - old
+
+    def _scores(self) -> dict[KernelSpace, list[float]]:
+        """Of every combination of every kernel, its part of the expected logarithm, less what may be hoped for."""
+        hope = _HOPE * self.random.random()
+        value, awaited = self._estimate.__getitem__, self._awaited()
+        seen = (len(self._observed.get(t, ())) + awaited[t] for t in range(len(self._ridge)))
+        doubt = [1.0 / (ridge + n) for ridge, n in zip(self._ridge, seen)].__getitem__
+        return {
+            kernel: [sum(map(value, terms)) - hope * math.sqrt(sum(map(doubt, terms))) for terms in combined]
+            for kernel, combined in self._kernels.items()
+        }

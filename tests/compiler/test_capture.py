@@ -1,0 +1,363 @@
+"""Capture: what becomes of a forward, which dimensions follow the batch, and what is refused in one line."""
+
+from __future__ import annotations
+
+import pytest
+from models import NAMES, graph, made, reference, source
+
+from kgen.compiler.capture import capture
+from kgen.compiler.graph import BatchSize, Input, Node, OpGraph, Tensor, Weight
+from kgen.compiler.operators import OPS
+from kgen.errors import CaptureError
+
+
+def captured(
+    forward: str, inputs: str = "torch.randn(6, 20)", init: str = "", arguments: str = "x", mode: str = "eval"
+) -> OpGraph:
+    return graph(made(source(forward, inputs, init, arguments), mode))
+
+
+def ops(of: OpGraph) -> list[str]:
+    return [n.op for n in of.nodes]
+
+
+def refusal(
+    forward: str, inputs: str = "torch.randn(6, 20)", init: str = "", arguments: str = "x", mode: str = "eval"
+) -> str:
+    with pytest.raises(CaptureError) as error:
+        captured(forward, inputs, init, arguments, mode)
+    text = str(error.value)
+    assert "\n" not in text
+    return text
+
+
+BATCH_NORM = "self.norm = nn.BatchNorm1d(20)"
+
+
+# The reference problems
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (NAMES[0], ["linear", "gelu", "softmax"]),
+        (NAMES[1], ["linear", "batch_norm", "mul", "softmax"]),
+        (NAMES[2], ["linear", "mul", "add", "clamp", "logsumexp", "mish", "mul"]),
+        (NAMES[3], ["linear", "mul", "batch_norm"]),
+    ],
+)
+def test_reference_problems_are_captured_in_eval_mode(name: str, expected: list[str]) -> None:
+    assert ops(graph(reference(name, "eval"))) == expected
+
+
+@pytest.mark.parametrize("name", [NAMES[1], NAMES[3]])
+def test_counter_of_batch_norm_is_counted_in_train_mode(name: str) -> None:
+    found = graph(reference(name, "train"))
+    assert [n.op for n in found.nodes if n.effect] == ["aten.add_.Tensor", "batch_norm"]
+
+
+@pytest.mark.parametrize("name", [NAMES[0], NAMES[2]])
+def test_modes_are_the_same_without_batch_norm(name: str) -> None:
+    assert capture(reference(name, "train")).same
+
+
+@pytest.mark.parametrize("mode", ["train", "eval", "both"])
+def test_modes_differ_with_batch_norm(mode: str) -> None:
+    assert not capture(reference(NAMES[1], mode)).same
+
+
+def test_both_modes_are_two_graphs() -> None:
+    assert [mode for mode, _ in capture(reference(NAMES[1], "both")).graphs] == ["train", "eval"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_every_operator_of_the_reference_problems_is_known(name: str, mode: str) -> None:
+    found = graph(reference(name, mode))
+    assert all(n.op in OPS or n.op == "aten.add_.Tensor" for n in found.nodes)
+
+
+# Train and eval
+
+
+def test_running_statistics_change_in_train_mode() -> None:
+    (node,) = [n for n in captured("return self.norm(x)", init=BATCH_NORM, mode="train").nodes if n.op == "batch_norm"]
+    assert node.effect and node["training"] and {"running_mean", "running_var"} <= set(node["roles"])
+
+
+def test_batch_norm_in_eval_mode_changes_nothing() -> None:
+    assert not any(n.effect for n in captured("return self.norm(x)", init=BATCH_NORM).nodes)
+
+
+def test_batch_norm_without_running_statistics_takes_those_of_the_batch_in_eval_mode() -> None:
+    (node,) = captured("return self.norm(x)", init="self.norm = nn.BatchNorm1d(20, track_running_stats=False)").nodes
+    assert node["training"] and not node.effect
+
+
+def test_cumulative_batch_norm_is_one_clear_line_in_train_mode() -> None:
+    text = refusal("return self.norm(x)", init="self.norm = nn.BatchNorm1d(20, momentum=None)", mode="train")
+    assert "forward cannot be captured" in text
+
+
+def test_cumulative_batch_norm_works_in_eval_mode() -> None:
+    assert ops(captured("return self.norm(x)", init="self.norm = nn.BatchNorm1d(20, momentum=None)")) == ["batch_norm"]
+
+
+def test_dropout_is_an_identity_in_eval_mode() -> None:
+    (node,) = captured("return F.dropout(x, 0.5, self.training)").nodes
+    assert OPS[node.op].kind == "identity"
+
+
+def test_dropout_stays_a_library_call_in_train_mode() -> None:
+    assert ops(captured("return F.dropout(x, 0.5, self.training)", mode="train")) == ["aten.dropout.default"]
+
+
+# The batch
+
+
+def shapes(of: OpGraph) -> list[tuple[int | BatchSize, ...]]:
+    return [n.type.sizes() for n in of.nodes]
+
+
+def test_first_dimension_follows_the_batch() -> None:
+    assert shapes(captured("return torch.tanh(x)")) == [(BatchSize(1), 20)]
+
+
+def test_flattened_batch_is_a_multiple() -> None:
+    found = captured("return torch.tanh(x.flatten(0, 1))", "torch.randn(6, 5, 20)")
+    assert shapes(found)[-1] == (BatchSize(5), 20)
+
+
+def test_view_is_spelled_with_the_batch() -> None:
+    found = captured("return torch.tanh(x.view(x.shape[0] * x.shape[1], 20))", "torch.randn(6, 5, 20)")
+    assert "[5 * batch_size, 20]" in found.nodes[0].call
+
+
+def test_dimension_that_is_as_large_as_the_batch_does_not_follow_it() -> None:
+    assert shapes(captured("return torch.tanh(x)", "torch.randn(6, 6)")) == [(BatchSize(1), 6)]
+
+
+def test_batch_of_one_follows() -> None:
+    assert shapes(captured("return torch.tanh(x)", "torch.randn(1, 20)")) == [(BatchSize(1), 20)]
+
+
+def test_weights_follow_no_batch() -> None:
+    found = captured("return x * self.w", "torch.randn(6, 6)", "self.w = nn.Parameter(torch.randn(6))")
+    assert found.type("w").sizes() == (6,)
+
+
+def test_inputs_of_the_same_batch_follow_together() -> None:
+    found = captured("return x + y", "torch.randn(6, 20), torch.randn(6, 1)", arguments="x, y")
+    assert [i.type.sizes() for i in found.inputs] == [(BatchSize(1), 20), (BatchSize(1), 1)]
+
+
+def test_input_of_another_first_size_is_fixed() -> None:
+    found = captured("return x @ y", "torch.randn(6, 20), torch.randn(20, 3)", arguments="x, y")
+    assert found.type("y").sizes() == (20, 3)
+
+
+def test_model_for_one_batch_size_is_fixed() -> None:
+    found = captured("return x + self.w", init="self.w = nn.Parameter(torch.randn(6, 20))")
+    assert found.batch_input is None and shapes(found) == [(6, 20)]
+
+
+def test_size_that_is_no_multiple_fixes_the_batch() -> None:
+    found = captured("return torch.cat([x, self.w])", init="self.w = nn.Parameter(torch.randn(2, 20))")
+    assert found.batch_input is None
+
+
+def test_number_computed_from_the_batch_fixes_it() -> None:
+    assert captured("return x * (1.0 / x.shape[0])").batch_input is None
+
+
+def test_integer_that_is_the_batch_follows() -> None:
+    assert "batch_size" in captured("return x / x.shape[0]").nodes[0].call
+
+
+# Writing in place
+
+
+def test_in_place_on_a_value_is_the_operator_itself() -> None:
+    found = captured("y = x + 1.0\ny.relu_()\nreturn y * 2.0")
+    assert ops(found) == ["add", "relu", "mul"]
+    assert found.nodes[2].inputs[0] == found.nodes[1].name
+
+
+def test_value_written_in_place_is_returned_as_it_is_afterwards() -> None:
+    found = captured("y = x + 1.0\ny.mul_(2.0)\nreturn y")
+    assert found.returns == (found.nodes[1].name,)
+
+
+def test_functional_with_inplace_is_the_operator_itself() -> None:
+    assert ops(captured("return F.relu(torch.tanh(x), inplace=True)")) == ["tanh", "relu"]
+
+
+def test_in_place_into_a_view_is_refused() -> None:
+    assert "into a view" in refusal("y = x + 1.0\ny[:, 0].zero_()\nreturn y")
+
+
+def test_in_place_into_what_a_later_used_view_shows_is_refused() -> None:
+    assert "view" in refusal("y = x + 1.0\nv = y.view(-1)\ny.relu_()\nreturn v * 2.0")
+
+
+def test_in_place_after_the_last_use_of_a_view_works() -> None:
+    assert "relu" in ops(captured("y = x + 1.0\nv = y.view(-1) * 2.0\ny.relu_()\nreturn y, v"))
+
+
+def test_buffer_written_in_place_is_an_effect() -> None:
+    found = captured("self.calls.add_(1)\nreturn x * 2.0", init="self.register_buffer('calls', torch.zeros(()))")
+    assert [n.effect for n in found.nodes] == [True, False]
+
+
+# Weights
+
+
+def test_weights_are_called_by_their_paths() -> None:
+    found = captured("return self.linear(x)", init="self.linear = nn.Linear(20, 3)")
+    assert [(w.name, w.path, w.buffer) for w in found.weights] == [
+        ("linear_weight", "linear.weight", False),
+        ("linear_bias", "linear.bias", False),
+    ]
+
+
+def test_unused_weights_are_not_in_the_graph() -> None:
+    assert captured("return x * 2.0", init="self.linear = nn.Linear(20, 3)").weights == ()
+
+
+def test_plain_tensor_attribute_is_a_weight() -> None:
+    (weight,) = captured("return x * self.factor", init="self.factor = torch.rand(20)").weights
+    assert (weight.path, weight.buffer) == ("factor", True)
+
+
+def test_weights_whose_paths_come_to_the_same_name_are_told_apart() -> None:
+    init = "self.lin = nn.Linear(20, 20)\nself.lin_weight = nn.Parameter(torch.randn(20))"
+    found = captured("return self.lin(x) * self.lin_weight", init=init)
+    assert len({w.name for w in found.weights}) == 3
+
+
+def test_weight_called_like_an_operator_is_told_apart_from_it() -> None:
+    found = captured("return x * self.mul", init="self.mul = nn.Parameter(torch.randn(20))")
+    assert found.nodes[0].name not in {w.name for w in found.weights}
+
+
+def test_weight_called_like_an_input_is_told_apart_from_it() -> None:
+    found = captured("return scale * self.scale", init="self.scale = nn.Parameter(torch.randn(20))", arguments="scale")
+    assert found.inputs[0].name not in {w.name for w in found.weights}
+
+
+def test_constant_made_in_forward_is_refused_with_what_to_do() -> None:
+    assert "register it as a buffer" in refusal("return x * torch.tensor([2.0] * 20)")
+
+
+# Outputs and inputs
+
+
+@pytest.mark.parametrize(
+    ("returned", "output"),
+    [
+        ("y", "{tanh}"),
+        ("y, x", "({tanh}, {x})"),
+        ("(y,)", "({tanh},)"),
+        ("[y, y]", "[{tanh}, {tanh}]"),
+        ("{'a': y, 'b': (x, 3)}", "{{'a': {tanh}, 'b': ({x}, 3)}}"),
+        ("y, None", "({tanh}, None)"),
+    ],
+)
+def test_container_of_the_outputs_is_restored(returned: str, output: str) -> None:
+    assert captured(f"y = torch.tanh(x)\nreturn {returned}").output == output
+
+
+def test_forward_that_returns_no_tensor_is_refused() -> None:
+    assert "returns no tensor" in refusal("return 3")
+
+
+def test_forward_that_takes_no_tensor_is_refused() -> None:
+    assert "takes no tensor" in refusal("return self.w * 2.0", "3", "self.w = nn.Parameter(torch.randn(20))", "n")
+
+
+def test_number_among_the_inputs_is_kept_with_its_value() -> None:
+    assert captured("return x * k", "torch.randn(6, 20), 3.0", arguments="x, k").guards == (("k", 3.0),)
+
+
+def test_integer_input_is_taken() -> None:
+    found = captured("return self.table(x)", "torch.zeros(6, 5, dtype=torch.int64)", "self.table = nn.Embedding(4, 20)")
+    assert found.type("x").dtype == "int64" and found.nodes[0].op == "aten.embedding.default"
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "complex64"])
+def test_other_floating_inputs_are_refused(dtype: str) -> None:
+    text = refusal("return x * 2", f"torch.zeros(6, 20, dtype=torch.{dtype})")
+    assert f"get_inputs() holds {dtype}" in text and "float32 only" in text
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_other_floating_weights_are_refused(dtype: str) -> None:
+    text = refusal(
+        "return x.to(self.w.dtype) * self.w", init=f"self.w = nn.Parameter(torch.zeros(20, dtype=torch.{dtype}))"
+    )
+    assert f"Model holds {dtype}" in text
+
+
+# What is not known
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return torch.cumsum(x, dim=1)",
+        "return torch.sort(x, dim=1)[0]",
+        "return x.t()",
+        "return torch.softmax(x, dim=0)",
+        "return torch.sum(x)",
+        "return F.gelu(x.double())",
+        "return torch.clamp(x, min=2.0, max=1.0)",
+        "return x * (x > 0)",
+    ],
+)
+def test_what_is_not_known_stays_a_library_call(forward: str) -> None:
+    assert captured(forward).nodes[-1].op not in OPS
+
+
+def test_part_of_a_library_result_is_taken_by_its_index() -> None:
+    assert captured("return torch.topk(x, 3)[0]").nodes[1].call == "{0}[0]"
+
+
+def test_forward_with_a_branch_on_values_is_one_clear_line() -> None:
+    assert "forward cannot be captured" in refusal("return x if x.sum() > 0 else -x")
+
+
+# The graph itself
+
+
+def chain(*names: str) -> OpGraph:
+    """relu after relu, the last one returned."""
+    nodes = tuple(Node(b, "relu", (a,), Tensor((2, 3)), "F.relu({0})") for a, b in zip(("x", *names), names))
+    return OpGraph(
+        (Input("x", Tensor((2, 3))),), (Weight("w", Tensor((3,)), "w"),), nodes, names[-1:], f"{{{names[-1]}}}"
+    )
+
+
+def test_dropped_node_is_replaced_where_it_was_used() -> None:
+    found = chain("a", "b", "c").without("b", "a")
+    assert [(n.name, n.inputs) for n in found.nodes] == [("a", ("x",)), ("c", ("a",))]
+
+
+def test_dropped_node_is_replaced_where_it_was_returned() -> None:
+    found = chain("a", "b").without("b", "a")
+    assert (found.returns, found.output) == (("a",), "{a}")
+
+
+def test_pruning_drops_what_nothing_uses() -> None:
+    found = chain("a", "b").without("b", "x").pruned()
+    assert found.nodes == () and found.weights == ()
+
+
+def test_pruning_keeps_effects() -> None:
+    start = chain("a", "b")
+    effect = Node("e", "aten.add_.Tensor", ("w",), Tensor((3,)), "{0}.add_(1)", effect=True)
+    found = OpGraph(start.inputs, start.weights, (*start.nodes, effect), start.returns, start.output).pruned()
+    assert "e" in {n.name for n in found.nodes} and found.weights == start.weights
+
+
+def test_new_name_is_not_taken() -> None:
+    assert chain("a", "b").fresh("a") == "a_1"

@@ -1,0 +1,405 @@
+"""Fusion plans: the ways to cut known and unseen graphs into kernels, their names, and what they write over."""
+
+from __future__ import annotations
+
+import pytest
+from models import NAMES, graph, made, reference, source
+
+from kgen.compiler.fusion import CHAINS, MOST_PLANS, FusionPlan, Kernel, Library, plans
+from kgen.compiler.operators import OPS
+
+
+#: The families of a device that has kernels for products.
+ALL_FAMILIES = CHAINS | {"gemm"}
+
+
+def planned(
+    forward: str, init: str = "", inputs: str = "torch.randn(6, 20)", arguments: str = "x", mode: str = "eval",
+    families: frozenset[str] = CHAINS,
+) -> tuple[FusionPlan, ...]:  # fmt: skip
+    return plans(graph(made(source(forward, inputs, init, arguments), mode)), families)
+
+
+def names(found: tuple[FusionPlan, ...]) -> list[str]:
+    return [p.name for p in found]
+
+
+LINEAR = "self.linear = nn.Linear(12, 20)"
+IN = "torch.randn(6, 12)"
+
+#: forward, __init__, inputs, arguments, mode.
+CASES = {
+    "maps": ("return torch.tanh(x) * 2.0 + 1.0", "", "torch.randn(6, 20)", "x", "eval"),
+    "two reductions": ("y = x.softmax(dim=1)\nreturn y.sum(dim=1), y", "", "torch.randn(6, 20)", "x", "eval"),
+    "library in the middle": ("v, i = torch.topk(x.relu(), 3)\nreturn v.softmax(dim=1), i", "", "torch.randn(6, 20)", "x", "eval"),
+    "transposed in the middle": ("y = x.tanh().t().relu()\nreturn y.t().softmax(dim=1)", "", "torch.randn(6, 20)", "x", "eval"),
+    "images": ("return self.norm(self.conv(x)).relu()", "self.conv = nn.Conv2d(3, 4, 3)\nself.norm = nn.BatchNorm2d(4)", "torch.randn(2, 3, 6, 6)", "x", "eval"),
+    "images in train mode": ("return self.norm(self.conv(x).relu()).relu()", "self.conv = nn.Conv2d(3, 4, 3)\nself.norm = nn.BatchNorm2d(4)", "torch.randn(2, 3, 6, 6)", "x", "train"),
+    "batch norm twice": ("return self.a(self.b(x).relu())", "self.a = nn.BatchNorm1d(20)\nself.b = nn.BatchNorm1d(20)", "torch.randn(6, 20)", "x", "train"),
+    "batch norm whose input is returned": ("h = self.linear(x) * 2.0\nreturn self.norm(h), h", f"{LINEAR}\nself.norm = nn.BatchNorm1d(20)", IN, "x", "train"),
+    "residual": ("return self.linear(x).relu() + y", LINEAR, f"{IN}, torch.randn(6, 20)", "x, y", "eval"),
+    "a long chain": ("for _ in range(4):\n    x = (x * 1.5).tanh().relu() + 0.5\nreturn x.softmax(dim=1)", "", "torch.randn(6, 20)", "x", "eval"),
+    "two chains side by side": ("return x.tanh().softmax(dim=1), (y + 1.0).sum(dim=1)", "", "torch.randn(6, 20), torch.randn(6, 8)", "x, y", "eval"),
+    "empty batch": ("return self.norm(x).relu()", "self.norm = nn.BatchNorm1d(20, track_running_stats=False)", "torch.randn(0, 20)", "x", "eval"),
+    "counted calls": ("self.calls.add_(1)\nreturn x * self.calls", "self.register_buffer('calls', torch.zeros(()))", "torch.randn(6, 20)", "x", "eval"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=[(c, f) for c in CASES for f in ("chains", "all")], ids="-".join)
+def chain(request: pytest.FixtureRequest) -> tuple[FusionPlan, ...]:
+    name, families = request.param
+    return planned(*CASES[name], ALL_FAMILIES if families == "all" else CHAINS)
+
+
+@pytest.fixture(scope="module", params=[(n, m) for n in NAMES for m in ("train", "eval")], ids="-".join)
+def known(request: pytest.FixtureRequest) -> tuple[FusionPlan, ...]:
+    return plans(graph(reference(*request.param)))
+
+
+@pytest.fixture(scope="module", params=[(n, m) for n in NAMES for m in ("train", "eval")], ids="-".join)
+def with_products(request: pytest.FixtureRequest) -> tuple[FusionPlan, ...]:
+    return plans(graph(reference(*request.param)), ALL_FAMILIES)
+
+
+# What holds for every plan
+
+
+def assert_runs_in_order(plan: FusionPlan) -> None:
+    """Each step reads what is there before it, nothing that was written over is needed, and all outputs are made."""
+    there = {v.name for v in (*plan.graph.inputs, *plan.graph.weights, *plan.graph.derived)}
+    gone: set[str] = set()
+    for step in plan.steps:
+        if isinstance(step, Library):
+            needs, makes = set(plan.graph.node(step.node).values), {step.node}
+        else:
+            program = plan.program(step)
+            needs, makes = set(program.tensors), set(step.outputs)
+            needs |= {program.product.x, program.product.weight} if program.product else set()
+            extra = [plan.graph.node(n) for n in step.nodes if OPS[plan.graph.node(n).op].kind == "column"]
+            needs |= {v for n in extra for v in n.inputs[1:]}
+        assert needs <= there, (plan.name, step)
+        assert not needs & gone, (plan.name, step)
+        there |= makes
+        if isinstance(step, Kernel) and step.overwrites:
+            gone.add(step.overwrites)
+    assert set(plan.graph.returns) <= there - gone
+
+
+def test_steps_of_unseen_chains_run_in_order(chain: tuple[FusionPlan, ...]) -> None:
+    for plan in chain:
+        assert_runs_in_order(plan)
+
+
+def test_steps_of_known_chains_run_in_order(known: tuple[FusionPlan, ...]) -> None:
+    for plan in known:
+        assert_runs_in_order(plan)
+
+
+def test_steps_with_products_run_in_order(with_products: tuple[FusionPlan, ...]) -> None:
+    for plan in with_products:
+        assert_runs_in_order(plan)
+
+
+def test_every_node_is_in_some_step(chain: tuple[FusionPlan, ...]) -> None:
+    for plan in chain:
+        steps = {n for s in plan.steps for n in ([s.node] if isinstance(s, Library) else s.nodes)}
+        assert steps == {n.name for n in plan.graph.nodes}
+
+
+def test_effects_happen_once_and_in_their_order(chain: tuple[FusionPlan, ...]) -> None:
+    for plan in chain:
+        run = [n for s in plan.steps for n in ([s.node] if isinstance(s, Library) else s.nodes)]
+        effects = [n.name for n in plan.graph.nodes if n.effect]
+        assert [n for n in run if n in effects] == effects
+
+
+def test_no_plan_occurs_twice(chain: tuple[FusionPlan, ...]) -> None:
+    assert all(a.steps != b.steps or a.graph != b.graph for i, a in enumerate(chain) for b in chain[:i])
+
+
+def test_kernels_of_a_plan_have_names_of_their_own(chain: tuple[FusionPlan, ...]) -> None:
+    for plan in chain:
+        kernels = [k.name for k in plan.kernels]
+        assert len(set(kernels)) == len(kernels) and all(k.isidentifier() for k in kernels)
+
+
+def test_last_plan_alone_is_the_control(chain: tuple[FusionPlan, ...]) -> None:
+    assert [p.control for p in chain] == [False] * (len(chain) - 1) + [True]
+
+
+def test_plans_are_not_too_many(known: tuple[FusionPlan, ...]) -> None:
+    assert 2 <= len(known) <= MOST_PLANS
+
+
+def test_plans_with_the_fewest_steps_behind_the_product_come_first(known: tuple[FusionPlan, ...]) -> None:
+    steps = [p.name.partition(" after ")[0].split(" + ") for p in known[:-1]]
+    counts = [sum(step != "linear(library)" for step in found) for found in steps]
+    assert counts == sorted(counts)
+
+
+# Known chains
+
+
+def test_plans_of_gelu_and_softmax() -> None:
+    assert names(plans(graph(reference(NAMES[0], "eval")))) == [
+        "linear(library) + row[gelu, softmax]",
+        "linear(library) + map[gelu] + row[softmax]",
+        "linear(library) + gelu(library) + softmax(library)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "plan"),
+    [
+        (NAMES[1], "eval", "linear(library) + row[softmax] after batchnorm_to_affine, merge_affine, fold_batchnorm_into_linear"),
+        (NAMES[1], "eval", "linear(library) + row[affine, softmax] after batchnorm_to_affine, merge_affine"),
+        (NAMES[1], "eval", "linear(library) + map[affine] + row[softmax] after batchnorm_to_affine, merge_affine"),
+        (NAMES[1], "train", "linear(library) + column[statistics] + row[normalise, mul, softmax]"),
+        (NAMES[2], "train", "linear(library) + row[mul, clamp, logsumexp, mish, mul] after merge_scalar_factors"),
+        (NAMES[3], "train", "linear(library) + column[mul, statistics] + map[mul, normalise]"),
+        (NAMES[3], "train", "linear(library) + column[statistics] + map[normalise] after pull_scale_into_linear"),
+        (NAMES[3], "eval", "linear(library) after batchnorm_to_affine, merge_affine, fold_batchnorm_into_linear"),
+    ],
+)  # fmt: skip
+def test_plan_is_among_those_of(name: str, mode: str, plan: str) -> None:
+    assert plan in names(plans(graph(reference(name, mode))))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_one_kernel_for_each_operator_is_among_the_plans(name: str, mode: str) -> None:
+    found = graph(reference(name, mode))
+    known = [n for n in found.nodes if n.op in OPS and OPS[n.op].kind in ("map", "row")]
+    assert any(len(p.kernels) == len(known) and all(len(k.nodes) == 1 for k in p.kernels) for p in plans(found))
+
+
+# Products of our own
+
+
+def test_plans_with_products_of_our_own() -> None:
+    assert names(plans(graph(reference(NAMES[0], "eval")), ALL_FAMILIES)) == [
+        "gemm[linear, gelu] + row[softmax]",
+        "gemm[linear] + row[gelu, softmax]",
+        "linear(library) + row[gelu, softmax]",
+        "linear(library) + map[gelu] + row[softmax]",
+        "linear(library) + gelu(library) + softmax(library)",
+    ]
+
+
+def test_plans_without_products_of_our_own_remain(with_products: tuple[FusionPlan, ...]) -> None:
+    assert any(k.family == "gemm" for p in with_products for k in p.kernels)
+    assert any(p.kernels and all(k.family != "gemm" for k in p.kernels) for p in with_products)
+
+
+def test_products_of_our_own_are_not_too_many(with_products: tuple[FusionPlan, ...]) -> None:
+    assert len(with_products) <= MOST_PLANS
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "plan"),
+    [
+        (NAMES[1], "eval", "gemm[linear] + row[softmax] after batchnorm_to_affine, merge_affine, fold_batchnorm_into_linear"),
+        (NAMES[1], "train", "gemm[linear] + column[statistics] + row[normalise, mul, softmax]"),
+        (NAMES[1], "train", "gemm[linear, statistics] + row[normalise, mul, softmax]"),
+        (NAMES[2], "eval", "gemm[linear, mul, clamp] + row[logsumexp, mish, mul] after merge_scalar_factors"),
+        (NAMES[3], "train", "gemm[linear, mul] + column[statistics] + map[normalise]"),
+        (NAMES[3], "train", "gemm[linear] + column[mul, statistics] + map[mul, normalise]"),
+        (NAMES[3], "train", "gemm[linear, mul, statistics] + map[normalise]"),
+        (NAMES[3], "train", "gemm[linear, statistics] + map[normalise] after pull_scale_into_linear"),
+        (NAMES[3], "eval", "gemm[linear] after batchnorm_to_affine, merge_affine, fold_batchnorm_into_linear"),
+    ],
+)  # fmt: skip
+def test_plan_with_products_is_among_those_of(name: str, mode: str, plan: str) -> None:
+    assert plan in names(plans(graph(reference(name, mode)), ALL_FAMILIES))
+
+
+WEIGHTS = """
+self.w, self.b = nn.Parameter(torch.randn(12, 20)), nn.Parameter(torch.randn(20))
+self.u, self.v = nn.Parameter(torch.randn(1, 12, 20)), nn.Parameter(torch.randn(12))
+"""
+
+
+@pytest.mark.parametrize(
+    ("forward", "plan"),
+    [
+        ("return torch.matmul(x, self.w).relu()", "gemm[matmul, relu]"),
+        ("return torch.mm(x, self.w) + self.b", "gemm[mm, add]"),
+        ("return torch.addmm(self.b, x, self.w).sum(dim=1)", "gemm[addmm] + row[sum]"),
+        ("return (x @ self.w).relu().softmax(dim=1) @ self.w.t()", "gemm[matmul, relu] + row[softmax] + gemm[linear]"),
+    ],
+)  # fmt: skip
+def test_products_with_columns_of_a_weight_are_of_our_own(forward: str, plan: str) -> None:
+    assert names(planned(forward, WEIGHTS, IN, families=ALL_FAMILIES))[0] == plan
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return torch.matmul(x, self.v).relu()",
+        "return torch.matmul(x.unsqueeze(1), self.u).relu()",
+        "return torch.addmm(self.b, x, self.w, beta=2).relu()",
+        "return torch.matmul(self.w.t(), x.t()).relu()",
+        "return torch.matmul(x, x.t()).relu()",
+        "return torch.matmul(x[0], self.w).relu()",
+    ],
+)
+def test_other_products_stay_with_the_library(forward: str) -> None:
+    found = planned(forward, WEIGHTS, IN, families=ALL_FAMILIES)
+    assert found and all(k.family != "gemm" for p in found for k in p.kernels)
+
+
+def test_products_after_one_another_are_all_of_our_own() -> None:
+    init = "self.a = nn.Linear(12, 20)\nself.c = nn.Linear(20, 8)"
+    found = planned("return self.c(self.a(x).relu()).softmax(dim=1)", init, IN, families=ALL_FAMILIES)
+    assert names(found)[0] == "gemm[linear, relu] + gemm[linear] + row[softmax]"
+
+
+def test_product_that_is_needed_again_is_stored_beside_its_maps() -> None:
+    found = planned("h = self.linear(x)\nreturn h.relu(), h", LINEAR, IN, families=ALL_FAMILIES)
+    assert found[0].kernels[0].outputs == ("linear", "relu")
+
+
+def test_product_stores_what_its_statistics_are_of() -> None:
+    init = f"{LINEAR}\nself.norm = nn.BatchNorm1d(20)"
+    found = planned("return self.norm(self.linear(x) * 2.0)", init, IN, mode="train", families=ALL_FAMILIES)
+    (plan,) = [p for p in found if p.name == "gemm[linear, mul, statistics] + map[normalise]"]
+    assert [k.outputs for k in plan.kernels] == [("mul", "batch_norm_statistics"), ("batch_norm",)]
+
+
+def test_product_that_only_statistics_are_taken_of_is_stored_all_the_same() -> None:
+    init = f"{LINEAR}\nself.norm = nn.BatchNorm1d(20)"
+    found = planned("self.norm(self.linear(x))\nreturn x * 2.0", init, IN, mode="train", families=ALL_FAMILIES)
+    assert all(p.program(k).stores for p in found for k in p.kernels if k.family == "gemm")
+
+
+def test_product_takes_all_maps_of_a_long_chain_or_none() -> None:
+    forward = "y = self.linear(x)\nfor _ in range(4):\n    y = (y * 1.5).tanh().relu() + 0.5\nreturn y.softmax(dim=1)"
+    found = planned(forward, LINEAR, IN, families=ALL_FAMILIES)
+    assert {len(k.nodes) for p in found for k in p.kernels if k.family == "gemm"} == {1, 17}
+
+
+def test_product_of_a_flattened_batch_is_of_our_own() -> None:
+    (first, *_) = planned("return self.linear(x).relu()", LINEAR, "torch.randn(6, 5, 12)", families=ALL_FAMILIES)
+    program = first.program(first.kernels[0])
+    assert first.name == "gemm[linear, relu]" and (program.rows, program.cols, program.product.k) == (30, 20, 12)
+
+
+def test_bytes_of_a_product_are_its_operands_and_its_result() -> None:
+    found = planned("return self.linear(x)", LINEAR, IN, families=ALL_FAMILIES)
+    assert found[0].bytes_moved(found[0].kernels[0]) == 4 * (6 * 12 + 12 * 20 + 20 + 6 * 20)
+
+
+# Unseen chains
+
+
+def test_library_call_in_the_middle_leaves_the_rest_fused() -> None:
+    found = planned("v = torch.topk(x.relu() * 2.0, 3)[0]\nreturn (v + 1.0).softmax(dim=1)")
+    assert names(found)[0] == "map[relu, mul] + topk(library) + row[add, softmax]"
+
+
+def test_known_operator_that_makes_no_kernel_leaves_the_rest_fused() -> None:
+    found = planned("y = (x * 2.0).tanh().t().relu()\nreturn (y.t() + 1.0).softmax(dim=1)")
+    assert names(found)[0] == "map[mul, tanh] + t(library) + relu(library) + t(library) + row[add, softmax]"
+
+
+def test_batch_norm_over_another_dimension_leaves_the_rest_fused() -> None:
+    init = "self.norm = nn.BatchNorm1d(6, affine=False, track_running_stats=False)"
+    assert "row[" in names(planned("return self.norm(x.t()).t().softmax(dim=1)", init))[0]
+
+
+def test_long_chain_is_one_kernel_first() -> None:
+    found = planned("for _ in range(4):\n    x = (x * 1.5).tanh().relu() + 0.5\nreturn x.softmax(dim=1)")
+    assert len(found[0].kernels) == 1
+
+
+def test_value_that_two_kernels_need_is_computed_again_after_statistics() -> None:
+    init = "self.s = nn.Parameter(torch.randn(20))\nself.norm = nn.BatchNorm1d(20)"
+    found = planned("return self.norm(x * self.s)", init, mode="train")
+    (plan,) = [p for p in found if p.name == "column[mul, statistics] + map[mul, normalise]"]
+    assert [k.outputs for k in plan.kernels] == [("batch_norm_statistics",), ("batch_norm",)]
+
+
+def test_value_that_is_returned_is_stored_even_where_statistics_use_it() -> None:
+    init = f"{LINEAR}\nself.norm = nn.BatchNorm1d(20)"
+    found = planned("h = self.linear(x) * 2.0\nreturn self.norm(h), h", init, IN, mode="train")
+    assert any("statistics" in n for n in names(found)) and not any("column[mul" in n for n in names(found))
+
+
+def test_views_are_left_out_of_the_name() -> None:
+    assert names(planned("return x.view(-1).relu()"))[0] == "map[relu]"
+
+
+@pytest.mark.parametrize("operator", ["abs", "cos", "erf", "exp", "expm1", "log", "log1p", "sin", "sqrt", "tanh"])
+def test_kernel_is_not_called_like_a_function_of_c(operator: str) -> None:
+    assert planned(f"return torch.{operator}(x)")[0].kernels[0].name == f"{operator}_kernel"
+
+
+# Writing over
+
+
+def overwritten(found: tuple[FusionPlan, ...]) -> list[str | None]:
+    return [k.overwrites for k in found[0].kernels]
+
+
+def test_result_of_the_product_is_written_over() -> None:
+    assert overwritten(planned("return self.linear(x).relu()", LINEAR, IN)) == ["linear"]
+
+
+def test_input_is_not_written_over() -> None:
+    assert overwritten(planned("return x.relu()")) == [None]
+
+
+def test_weight_is_not_written_over() -> None:
+    assert overwritten(planned("return self.w.relu() * 2.0 + x.sum()", "self.w = nn.Parameter(torch.randn(20))")) == [
+        None
+    ]
+
+
+def test_product_that_is_returned_is_not_written_over() -> None:
+    assert overwritten(planned("y = self.linear(x)\nreturn y.relu(), y", LINEAR, IN)) == [None]
+
+
+def test_product_of_which_a_view_is_returned_is_not_written_over() -> None:
+    assert overwritten(planned("y = self.linear(x)\nreturn y.relu(), y.view(-1)", LINEAR, IN)) == [None]
+
+
+def test_product_of_which_a_view_is_read_later_is_not_written_over() -> None:
+    found = planned("y = self.linear(x)\nz = y.relu()\nreturn torch.cumsum(z, 1) + y[:, :1]", LINEAR, IN)
+    assert found[0].kernels[0].overwrites is None
+
+
+def test_product_of_which_a_view_is_read_in_the_same_kernel_is_not_written_over() -> None:
+    found = planned("y = self.linear(x)\nreturn y.relu() + y[:, :1]", LINEAR, IN)
+    assert found[0].kernels[0].overwrites is None
+
+
+def test_view_is_not_written_over() -> None:
+    assert overwritten(planned("return x[:, :8].relu()")) == [None]
+
+
+def test_product_that_a_later_sweep_reads_again_is_not_written_over() -> None:
+    found = planned("y = self.linear(x)\nreturn y.tanh(), (y * 2.0).logsumexp(dim=1)", LINEAR, IN)
+    assert overwritten(found) == [None]
+
+
+def test_reduced_product_is_not_written_over() -> None:
+    assert overwritten(planned("return self.linear(x).relu().sum(dim=1)", LINEAR, IN)) == [None]
+
+
+def test_broadcast_operand_is_not_written_over() -> None:
+    found = planned("y = self.linear(x)\nreturn z + y", LINEAR, f"{IN}, torch.randn(4, 6, 20)", "x, z")
+    assert overwritten(found) == [None]
+
+
+def test_earlier_kernels_result_is_written_over() -> None:
+    found = planned("return x.relu().softmax(dim=1)")
+    (plan,) = [p for p in found if p.name == "map[relu] + row[softmax]"]
+    assert [k.overwrites for k in plan.kernels] == [None, "relu"]
+
+
+# Bytes
+
+
+def test_bytes_of_a_fused_tail_are_one_read_and_one_write() -> None:
+    found = plans(graph(reference(NAMES[0], "eval")))
+    assert found[0].bytes_moved(found[0].kernels[0]) == 2 * 4 * 6 * 20

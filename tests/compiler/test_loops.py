@@ -1,0 +1,315 @@
+"""Programs: where operands are read, what makes one kernel, and how sweeps over the row are scheduled."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from models import graph, made, source
+
+from kgen.compiler.graph import BatchSize, OpGraph, Tensor
+from kgen.compiler.loops import NotFusable, Program, access, lower
+from kgen.compiler.operators import OPS, c_float
+from kgen.compiler.schedule import Schedule, schedule
+
+
+def captured(forward: str, inputs: str = "torch.randn(6, 20)", init: str = "", arguments: str = "x") -> OpGraph:
+    return graph(made(source(forward, inputs, init, arguments)))
+
+
+def program(
+    forward: str, inputs: str = "torch.randn(6, 20)", init: str = "", arguments: str = "x", *, two_sweeps: bool = False
+) -> Program:
+    """All operators of the forward that are known as one kernel."""
+    found = captured(forward, inputs, init, arguments)
+    return lower(found, [n.name for n in found.nodes if n.op in OPS], found.returns, two_sweeps=two_sweeps)
+
+
+# Access: index expressions, evaluated, against torch's broadcasting
+
+DOMAINS = [
+    (6, 20),
+    (1, 20),
+    (5, 1),
+    (1, 1),
+    (7,),
+    (4, 3, 8),
+    (4, 1, 8),
+    (3, 4, 5, 6),
+    (2, 1, 3, 1),
+    (2, 2, 2, 2),
+    (2, 3, 1, 4, 2),
+]
+
+
+def broadcasts(domain: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Every shape that broadcasts to the domain: dimensions of one, and leading ones dropped."""
+    found = {()}
+    for drop in range(len(domain)):
+        found |= set(itertools.product(*({1, size} for size in domain[drop:])))
+    return sorted(found)
+
+
+def read(index: str, domain: tuple[int, ...], cols: int) -> list[int]:
+    """The index of every element of the domain, evaluated as C would (all values are positive)."""
+    code = compile(index.replace("/", "//"), "<index>", "eval")
+    rows = torch.Size(domain).numel() // cols
+    return [eval(code, {"row": row, "col": col}) for row in range(rows) for col in range(cols)]
+
+
+def expected(shape: tuple[int, ...], domain: tuple[int, ...]) -> list[int]:
+    return torch.arange(torch.Size(shape).numel()).reshape(shape).expand(domain).flatten().tolist()
+
+
+@pytest.mark.parametrize("domain", DOMAINS, ids=str)
+def test_index_is_that_of_torch_broadcasting(domain: tuple[int, ...]) -> None:
+    for shape in broadcasts(domain):
+        for dims in range(len(domain) + 1):
+            cols = torch.Size(domain[len(domain) - dims :]).numel()
+            found = access(Tensor(shape), domain, cols)
+            assert read(found.index(), domain, cols) == expected(shape, domain), (shape, cols, found.index())
+
+
+@pytest.mark.parametrize("domain", DOMAINS, ids=str)
+def test_index_of_a_batch_holds_at_any_size(domain: tuple[int, ...]) -> None:
+    symbolic = (BatchSize(1), *domain[1:])
+    for shape in broadcasts(domain):
+        batched = len(shape) == len(domain) and shape[0] == domain[0]
+        tensor = Tensor(shape, multiples=(1,) + (0,) * (len(shape) - 1) if batched else ())
+        for dims in range(len(domain)):
+            cols = torch.Size(domain[len(domain) - dims :]).numel()
+            if not batched and shape[:1] == domain[:1] and len(shape) == len(domain) and domain[0] != 1:
+                continue  # of a fixed size that is the batch's by chance: does not broadcast at another
+            index = access(tensor, symbolic, cols).index()
+            for size in (1, 3, 5):
+                resized = (size, *domain[1:])
+                actual = (size, *shape[1:]) if batched else shape
+                assert read(index, resized, cols) == expected(actual, resized), (shape, cols, index)
+
+
+@pytest.mark.parametrize("domain", DOMAINS, ids=str)
+@pytest.mark.parametrize("width", [2, 4])
+def test_vectors_are_read_as_their_mode_says(domain: tuple[int, ...], width: int) -> None:
+    for shape in broadcasts(domain):
+        for dims in range(len(domain) + 1):
+            cols = torch.Size(domain[len(domain) - dims :]).numel()
+            if cols % width:
+                continue
+            found = access(Tensor(shape), domain, cols)
+            indices = read(found.index(), domain, cols)
+            groups = [indices[at : at + width] for at in range(0, len(indices), width)]
+            if found.mode(width) == "vector":
+                assert all(g == list(range(g[0], g[0] + width)) and g[0] % width == 0 for g in groups), (shape, cols)
+            elif found.mode(width) == "splat":
+                assert all(len(set(g)) == 1 for g in groups), (shape, cols)
+
+
+@pytest.mark.parametrize("domain", DOMAINS, ids=str)
+def test_row_values_are_the_same_along_the_row(domain: tuple[int, ...]) -> None:
+    for shape in broadcasts(domain):
+        for dims in range(len(domain) + 1):
+            cols = torch.Size(domain[len(domain) - dims :]).numel()
+            found = access(Tensor(shape), domain, cols)
+            indices = read(found.index(), domain, cols)
+            if found.level == "row":
+                assert all(len(set(indices[at : at + cols])) == 1 for at in range(0, len(indices), cols))
+
+
+def test_full_access_is_the_element_itself() -> None:
+    assert [shape for shape in broadcasts((6, 20)) if access(Tensor(shape), (6, 20), 20).full] == [(6, 20)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "mode"), [((20,), "vector"), ((6, 1), "splat"), ((1,), "splat"), ((6, 20), "vector")]
+)
+def test_common_operands_are_read_without_gathering(shape: tuple[int, ...], mode: str) -> None:
+    assert access(Tensor(shape), (6, 20), 20).mode(4) == mode
+
+
+def test_channels_of_images_are_gathered_only_where_vectors_cross_them() -> None:
+    modes = [access(Tensor((3, 1, 1)), (2, 3, 4, side), 12 * side).mode(4) for side in (4, 3, 5)]
+    assert modes == ["splat", "splat", "splat"]
+    assert access(Tensor((3, 1, 1)), (2, 3, 3, 3), 27).mode(4) == "gather"
+
+
+@pytest.mark.parametrize(("shape", "domain"), [((3,), (6, 20)), ((5, 20), (6, 20)), ((1, 6, 20), (6, 20))])
+def test_operand_that_does_not_broadcast_makes_no_kernel(shape: tuple[int, ...], domain: tuple[int, ...]) -> None:
+    with pytest.raises(NotFusable):
+        access(Tensor(shape), domain, domain[-1])
+
+
+# Lowering
+
+
+def test_maps_are_on_elements() -> None:
+    found = program("return torch.tanh(x) * 2.0")
+    assert [(s.expression, s.level) for s in found.steps] == [("TANH({0})", "element"), ("{0} * 2.0f", "element")]
+
+
+def test_sums_are_of_the_row() -> None:
+    found = program("return x.sum(dim=1)")
+    assert (found.cols, found.stores[0].level) == (20, "row")
+
+
+def test_reduction_over_two_dimensions_makes_them_the_row() -> None:
+    assert program("return x.sum(dim=(1, 2))", "torch.randn(6, 4, 5)").cols == 20
+
+
+def test_maps_behind_a_reduction_are_of_the_row() -> None:
+    assert [s.level for s in program("return torch.exp(x.amax(dim=1))").steps[1:]] == ["row"]
+
+
+def test_operand_is_read_once() -> None:
+    assert program("return x * torch.tanh(x) + x").tensors == ("x",)
+
+
+def test_two_outputs_are_stored() -> None:
+    found = program("y = torch.tanh(x)\nreturn y, y.sum(dim=1)")
+    assert [(s.tensor, s.level) for s in found.stores] == [("tanh", "element"), ("sum_1", "row")]
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs"),
+    [
+        ("return x.t().relu()", "torch.randn(6, 20)"),
+        ("return x.sum(dim=1).softmax(dim=0)", "torch.randn(6, 20)"),
+        ("y = x.sum(dim=2)\nreturn y.sum(dim=1)", "torch.randn(6, 4, 5)"),
+        ("return x.relu() + x.sum(dim=1)", "torch.randn(6, 6)"),
+        ("return x.relu()", "torch.zeros(0, 20)"),
+        ("return x.logsumexp(dim=1, keepdim=True)", "torch.randn(6, 1)"),
+    ],
+)
+def test_what_makes_no_kernel_says_so(forward: str, inputs: str) -> None:
+    with pytest.raises(NotFusable):
+        program(forward, inputs)
+
+
+def test_names_of_the_language_are_avoided() -> None:
+    found = program(
+        "return row * double + float",
+        "torch.randn(6, 20), torch.randn(20), torch.randn(20)",
+        arguments="row, double, float",
+    )
+    assert not {load.name for load in found.loads} & {"row", "double", "float"}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.1, "0.1f"), (2, "2.0f"), (1e-5, "1e-05f"), (float("inf"), "INFINITY"), (float("-inf"), "-INFINITY"),
+     (float("nan"), "NAN"), (1e300, "INFINITY"), (16777217.0, "16777216.0f"), (-0.0, "-0.0f")],
+)  # fmt: skip
+def test_numbers_are_literals_of_the_nearest_float(value: float, text: str) -> None:
+    assert c_float(value) == text
+
+
+# Sweeps
+
+
+def summary(found: Schedule) -> list[tuple[tuple[str, ...], ...]]:
+    """Of each sweep: what it loads, takes up, keeps, and reduces to."""
+    return [
+        (tuple(x.name for x in s.loads), s.held, s.keeps, tuple(n for r in s.reductions for n in r.names))
+        for s in found.sweeps
+    ]
+
+
+def test_maps_are_one_sweep() -> None:
+    assert len(schedule(program("return torch.tanh(x) * 2.0"), keep=True).sweeps) == 1
+
+
+def test_online_softmax_is_two_sweeps() -> None:
+    assert summary(schedule(program("return x.softmax(dim=1)"), keep=True)) == [
+        (("x",), (), ("x",), ("softmax_max", "softmax_sum")),
+        ((), ("x",), (), ()),
+    ]
+
+
+def test_softmax_in_two_sweeps_before_the_last_is_three() -> None:
+    found = schedule(program("return x.softmax(dim=1)", two_sweeps=True), keep=True)
+    assert [s[3] for s in summary(found)] == [("softmax_max",), ("softmax_sum",), ()]
+
+
+def test_exponentials_are_kept_instead_of_the_row_itself() -> None:
+    found = schedule(program("return x.softmax(dim=1)", two_sweeps=True), keep=True)
+    assert summary(found)[2] == ((), ("softmax_exp",), (), ())
+
+
+def test_computed_values_are_kept() -> None:
+    found = schedule(program("return torch.tanh(x).softmax(dim=1)"), keep=True)
+    assert summary(found) == [(("x",), (), ("tanh",), ("softmax_max", "softmax_sum")), ((), ("tanh",), (), ())]
+
+
+def test_without_keeping_the_row_is_read_and_computed_again() -> None:
+    found = schedule(program("return torch.tanh(x).softmax(dim=1)"), keep=False)
+    assert [([x.name for x in s.loads], [m.name for m in s.maps]) for s in found.sweeps] == [
+        (["x"], ["tanh"]),
+        (["x"], ["tanh", "softmax"]),
+    ]
+
+
+def test_broadcast_operands_are_read_again_rather_than_kept() -> None:
+    found = schedule(
+        program("return (x * w).softmax(dim=1) * w", "torch.randn(6, 20), torch.randn(1, 20)", arguments="x, w"),
+        keep=True,
+    )
+    assert all("w" not in s.keeps for s in found.sweeps)
+
+
+def test_row_operands_are_read_before_the_sweeps() -> None:
+    found = schedule(program("return x * y", "torch.randn(6, 20), torch.randn(6, 1)", arguments="x, y"), keep=True)
+    assert [load.name for load in found.row_loads] == ["y"]
+
+
+@pytest.mark.parametrize(
+    ("forward", "kept"),
+    [
+        ("return torch.tanh(x)", 0),
+        ("return x.sum(dim=1)", 0),
+        ("return x.softmax(dim=1)", 1),
+        ("return torch.tanh(x).softmax(dim=1)", 1),
+        ("return F.layer_norm(x, (20,))", 1),
+        ("return x.softmax(dim=1) + torch.tanh(x).softmax(dim=1)", 2),
+    ],
+)
+def test_kept_values_are_counted(forward: str, kept: int) -> None:
+    assert schedule(program(forward), keep=True).kept == kept
+
+
+def test_layer_norm_sums_twice() -> None:
+    found = schedule(program("return F.layer_norm(x, (20,))"), keep=True)
+    assert [len(s.reductions) for s in found.sweeps] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return torch.tanh(x).softmax(dim=1) * x.sum(dim=1, keepdim=True)",
+        "y = torch.tanh(x)\nreturn y, y.sum(dim=1), y.softmax(dim=1)",
+        "return F.layer_norm(x, (20,)).logsumexp(dim=1)",
+        "return (x - x.amax(dim=1, keepdim=True)).exp().mean(dim=1)",
+    ],
+)
+@pytest.mark.parametrize("two_sweeps", [True, False])
+def test_every_value_is_there_before_it_is_used(forward: str, keep: bool, two_sweeps: bool) -> None:
+    found = program(forward, two_sweeps=two_sweeps)
+    plan = schedule(found, keep=keep)
+    row_values = {x.name for x in plan.row_loads} | {m.name for m in plan.row_maps}
+    kept: set[str] = set()
+    stored: set[str] = set()
+    for s in plan.sweeps:
+        assert set(s.held) <= kept
+        elements = set(s.held) | {x.name for x in s.loads}
+        for m in s.maps:
+            assert set(m.args) <= elements | row_values, m
+            elements.add(m.name)
+        assert set(s.keeps) | {r.arg for r in s.reductions} | {x.arg for x in s.stores} <= elements
+        kept |= set(s.keeps)
+        row_values |= {n for r in s.reductions for n in r.names}
+        for m in s.row_maps:
+            assert set(m.args) <= row_values, m
+            row_values.add(m.name)
+        assert {x.arg for x in s.row_stores} <= row_values
+        stored |= {x.tensor for x in (*s.stores, *s.row_stores)}
+    assert stored == {x.tensor for x in found.stores}

@@ -1,0 +1,213 @@
+"""Rewrites: each keeps the value of the graph, and leaves alone what it must not touch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from models import NAMES, graph, made, reference, source
+
+from kgen.compiler.graph import Node, OpGraph
+from kgen.compiler.rewrites import REWRITES, variants
+
+LINEAR = "self.linear = nn.Linear(12, 20)"
+SCALE = "self.s = nn.Parameter(torch.randn(20))"
+NORM = "self.norm = nn.BatchNorm1d(20)"
+IN = "torch.randn(6, 12)"
+
+
+def captured(forward: str, init: str = "", inputs: str = "torch.randn(6, 20)", mode: str = "eval") -> OpGraph:
+    return graph(made(source(forward, inputs, init), mode))
+
+
+def ops(of: OpGraph) -> list[str]:
+    return [n.op for n in of.nodes]
+
+
+# A tiny interpreter
+
+
+def random_values(of: OpGraph) -> dict[str, torch.Tensor]:
+    """Inputs and weights of the graph at random, in float64; what may be a variance is positive."""
+    generator = torch.Generator().manual_seed(0)
+    values = {}
+    for v in (*of.inputs, *of.weights):
+        drawn = torch.randn(v.type.shape, dtype=torch.float64, generator=generator)
+        integer = v.type.dtype == "int64"
+        values[v.name] = (
+            torch.zeros(v.type.shape, dtype=torch.int64) if integer else drawn.abs() + 0.5 if "var" in v.name else drawn
+        )
+    return values
+
+
+def run(of: OpGraph, values: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    """What the graph returns; buffers in ``values`` are changed as the graph says."""
+    values = dict(values)
+    names = {"torch": torch, "F": F, "batch_size": of.batch}
+    for d in of.derived:
+        # Derived weights are rounded to float32 at their end: here they are not.
+        spelled = d.expression.replace(".float()", "").format(*(f"values['{s}']" for s in d.sources))
+        values[d.name] = eval(spelled, {**names, "values": values})
+    for n in of.nodes:
+        if n.op == "batch_statistics":
+            values[n.name] = statistics(n, values)
+        else:
+            values[n.name] = eval(n.call.format(*(f"values['{v}']" for v in n.values)), {**names, "values": values})
+    return [values[r] for r in of.returns]
+
+
+def statistics(n: Node, values: dict[str, torch.Tensor]) -> torch.Tensor:
+    """What the node ``batch_statistics`` stands for: mean and weight / deviation, and the running statistics moved on."""
+    given = {role: values[v] for role, v in zip(n["roles"], n.inputs)}
+    variance, mean = torch.var_mean(given["input"], dim=0, correction=0)
+    if "running_mean" in given:
+        rows = given["input"].shape[0]
+        given["running_mean"].lerp_(mean, n["momentum"])
+        given["running_var"].lerp_(variance * rows / (rows - 1), n["momentum"])
+    if "counter" in given:
+        given["counter"] += 1
+    return torch.stack([mean, given.get("weight", torch.ones_like(mean)) / (variance + n["eps"]).sqrt()])
+
+
+def assert_same_value(before: OpGraph, after: OpGraph) -> None:
+    given = random_values(before)
+    first = {k: v.clone() for k, v in given.items()}
+    second = {k: v.clone() for k, v in given.items()}
+    for a, b in zip(run(before, first), run(after, second), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+    for name in first:
+        torch.testing.assert_close(first[name], second[name], rtol=1e-10, atol=1e-10)
+
+
+#: forward, __init__, inputs, mode, rewrites before, the rewrite, and the operators that it comes to.
+APPLIES = {
+    "dropout goes in eval mode": ("return F.relu(F.dropout(x, 0.5, self.training))", "", None, "eval", (), "drop_identity", ["relu"]),
+    "a factor of one goes": ("return F.relu(x * 1.0)", "", None, "eval", (), "drop_identity", ["relu"]),
+    "a division by one goes": ("return F.relu(x / 1.0)", "", None, "eval", (), "drop_identity", ["relu"]),
+    "a view to the same shape goes": ("return F.relu(x.view(6, 20))", "", None, "eval", (), "drop_identity", ["relu"]),
+    "a returned identity is its operand": ("return F.dropout(F.relu(x), 0.5, self.training)", "", None, "eval", (), "drop_identity", ["relu"]),
+    "a product with a transpose is a linear layer": ("return x @ self.w.t()", "self.w = nn.Parameter(torch.randn(30, 20))", None, "eval", (), "matmul_to_linear", ["linear"]),
+    "a product with a transpose and a bias is a linear layer": ("return torch.addmm(self.b, x, self.w.transpose(0, 1))", "self.w, self.b = nn.Parameter(torch.randn(30, 20)), nn.Parameter(torch.randn(30))", None, "eval", (), "matmul_to_linear", ["linear"]),
+    "factors become one": ("return F.relu(x * 2.0 * 3.0)", "", None, "eval", (), "merge_scalar_factors", ["mul", "relu"]),
+    "x + x is a factor of two": ("y = x * 1.5\nreturn F.relu(y + y)", "", None, "eval", (), "merge_scalar_factors", ["mul", "relu"]),
+    "a sign is a factor": ("return F.relu(-(x * 3.0))", "", None, "eval", (), "merge_scalar_factors", ["mul", "relu"]),
+    "a power of two divides exactly": ("return F.relu(x / 4.0 * 3.0)", "", None, "eval", (), "merge_scalar_factors", ["mul", "relu"]),
+    "batch norm in eval mode is affine": ("return self.norm(x)", NORM, None, "eval", (), "batchnorm_to_affine", ["lerp_affine"]),
+    "batch norm without weights is affine": ("return self.norm(x)", "self.norm = nn.BatchNorm1d(20, affine=False)", None, "eval", (), "batchnorm_to_affine", ["lerp_affine"]),
+    "batch norm of images is affine": ("return self.norm(x)", "self.norm = nn.BatchNorm2d(4)", "torch.randn(2, 4, 3, 5)", "eval", (), "batchnorm_to_affine", ["lerp_affine"]),
+    "batch norm of sequences is affine": ("return self.norm(x)", "self.norm = nn.BatchNorm1d(4)", "torch.randn(2, 4, 3)", "eval", (), "batchnorm_to_affine", ["lerp_affine"]),
+    "batch norm in train mode is split": ("return self.norm(x)", NORM, None, "train", (), "split_batchnorm", ["batch_statistics", "aten.select.int", "aten.select.int", "normalise_affine"]),
+    "batch norm without weights is split": ("return self.norm(x)", "self.norm = nn.BatchNorm1d(20, affine=False)", None, "train", (), "split_batchnorm", ["batch_statistics", "aten.select.int", "aten.select.int", "normalise"]),
+    "batch norm without running statistics is split": ("return self.norm(x)", "self.norm = nn.BatchNorm1d(20, track_running_stats=False)", None, "eval", (), "split_batchnorm", ["batch_statistics", "aten.select.int", "aten.select.int", "normalise_affine"]),
+    "a scale behind batch norm is merged": ("return F.relu(self.norm(x) * self.s)", f"{NORM}\n{SCALE}", None, "eval", ("batchnorm_to_affine",), "merge_affine", ["lerp_affine", "relu"]),
+    "a factor behind batch norm is merged": ("return F.relu(self.norm(x) * 3.0)", NORM, None, "eval", ("batchnorm_to_affine",), "merge_affine", ["lerp_affine", "relu"]),
+    "a scale before batch norm is merged": ("return self.norm(F.relu(x) * self.s)", f"{NORM}\n{SCALE}", None, "eval", ("batchnorm_to_affine",), "merge_affine", ["relu", "lerp_affine"]),
+    "two batch norms are merged": ("return self.other(self.norm(x))", f"{NORM}\nself.other = nn.BatchNorm1d(20)", None, "eval", ("batchnorm_to_affine",), "merge_affine", ["lerp_affine"]),
+    "two scales are merged": ("return F.relu(x) * self.s * self.t", f"{SCALE}\nself.t = nn.Parameter(torch.randn(1))", None, "eval", (), "merge_affine", ["relu", "mul"]),
+    "batch norm goes into the linear layer": ("return self.norm(self.linear(x))", f"{LINEAR}\n{NORM}", IN, "eval", ("batchnorm_to_affine",), "fold_batchnorm_into_linear", ["linear"]),
+    "batch norm goes into a linear layer without bias": ("return self.norm(self.linear(x))", f"self.linear = nn.Linear(12, 20, bias=False)\n{NORM}", IN, "eval", ("batchnorm_to_affine",), "fold_batchnorm_into_linear", ["linear"]),
+    "batch norm goes into a linear layer of one feature": ("return self.norm(self.linear(x))", "self.linear = nn.Linear(12, 1)\nself.norm = nn.BatchNorm1d(1)", IN, "eval", ("batchnorm_to_affine",), "fold_batchnorm_into_linear", ["linear"]),
+    "a scale for each feature goes into the linear layer": ("return self.linear(x) * self.s", f"{LINEAR}\n{SCALE}", IN, "eval", (), "pull_scale_into_linear", ["linear"]),
+    "a scale on the left goes into the linear layer": ("return self.s * self.linear(x)", f"{LINEAR}\n{SCALE}", IN, "eval", (), "pull_scale_into_linear", ["linear"]),
+    "a scale for all features goes into the linear layer": ("return self.linear(x) * self.s", f"{LINEAR}\nself.s = nn.Parameter(torch.randn(1))", IN, "eval", (), "pull_scale_into_linear", ["linear"]),
+    "a scalar weight goes into the linear layer": ("return self.linear(x) * self.s", f"{LINEAR}\nself.s = nn.Parameter(torch.randn(()))", IN, "eval", (), "pull_scale_into_linear", ["linear"]),
+    "a scale goes into a linear layer over sequences": ("return self.linear(x) * self.s", f"{LINEAR}\n{SCALE}", "torch.randn(2, 3, 12)", "eval", (), "pull_scale_into_linear", ["linear"]),
+    "a scale goes into a linear layer without bias": ("return self.linear(x) * self.s", f"self.linear = nn.Linear(12, 20, bias=False)\n{SCALE}", IN, "train", (), "pull_scale_into_linear", ["linear"]),
+}  # fmt: skip
+
+#: The same, for graphs that the rewrite must not change.
+LEAVES_ALONE = {
+    "dropout in train mode": ("return F.dropout(x, 0.5, self.training)", "", None, "train", (), "drop_identity"),
+    "a view to another shape": ("return F.relu(x.view(-1))", "", None, "eval", (), "drop_identity"),
+    "a product with no transpose": ("return x @ self.w", "self.w = nn.Parameter(torch.randn(20, 30))", None, "eval", (), "matmul_to_linear"),
+    "products with the transposes of a batch": ("return x @ x.mT", "", "torch.randn(2, 3, 12)", "eval", (), "matmul_to_linear"),
+    "a transpose with a bias for each element": ("return torch.addmm(x, x, self.w.t())", "self.w = nn.Parameter(torch.randn(20, 20))", None, "eval", (), "matmul_to_linear"),
+    "a factor that is used twice": ("y = x * 2.0\nreturn y * 3.0, F.relu(y)", "", None, "eval", (), "merge_scalar_factors"),
+    "a factor that is returned": ("y = x * 2.0\nreturn y * 3.0, y", "", None, "eval", (), "merge_scalar_factors"),
+    "a divisor that is no power of two": ("return F.relu(x) / 3.0 * 3.0", "", None, "eval", (), "merge_scalar_factors"),
+    "a division by zero": ("return F.relu(x) / 0.0 * 3.0", "", None, "eval", (), "merge_scalar_factors"),
+    "a sum of two values": ("return F.relu(x) + torch.tanh(x)", "", None, "eval", (), "merge_scalar_factors"),
+    "integers": ("return torch.sort(x)[1] * 2 * 3", "", None, "eval", (), "merge_scalar_factors"),
+    "batch norm in train mode for the affine form": ("return self.norm(x)", NORM, None, "train", (), "batchnorm_to_affine"),
+    "batch norm with statistics of the batch for the affine form": ("return self.norm(x)", "self.norm = nn.BatchNorm1d(20, track_running_stats=False)", None, "eval", (), "batchnorm_to_affine"),
+    "batch norm in eval mode for the split": ("return self.norm(x)", NORM, None, "eval", (), "split_batchnorm"),
+    "batch norm of images for the split": ("return self.norm(x)", "self.norm = nn.BatchNorm2d(4)", "torch.randn(2, 4, 3, 5)", "train", (), "split_batchnorm"),
+    "batch norm over another dimension than the batch": ("return self.norm(x.t())", "self.norm = nn.BatchNorm1d(6, affine=False, track_running_stats=False)", None, "train", (), "split_batchnorm"),
+    "an affine value that is used twice": ("y = self.norm(x)\nreturn y * self.s, F.relu(y)", f"{NORM}\n{SCALE}", None, "eval", ("batchnorm_to_affine",), "merge_affine"),
+    "an affine value that is returned": ("y = self.norm(x)\nreturn y * self.s, y", f"{NORM}\n{SCALE}", None, "eval", ("batchnorm_to_affine",), "merge_affine"),
+    "a map between the affine values": ("return F.relu(self.norm(x)) * self.s", f"{NORM}\n{SCALE}", None, "eval", ("batchnorm_to_affine",), "merge_affine"),
+    "a scale that is computed from the input": ("return self.norm(x) * F.relu(x)", NORM, None, "eval", ("batchnorm_to_affine",), "merge_affine"),
+    "a scale that widens the value": ("return F.relu(x) * self.a * self.s", "self.a = nn.Parameter(torch.randn(1))\nself.s = nn.Parameter(torch.randn(5, 1, 20))", None, "eval", (), "merge_affine"),
+    "a linear layer that is used twice": ("y = self.linear(x)\nreturn self.norm(y), F.relu(y)", f"{LINEAR}\n{NORM}", IN, "eval", ("batchnorm_to_affine",), "fold_batchnorm_into_linear"),
+    "a linear layer that is returned": ("y = self.linear(x)\nreturn y * self.s, y", f"{LINEAR}\n{SCALE}", IN, "eval", (), "pull_scale_into_linear"),
+    "a linear layer times itself": ("y = self.linear(x)\nreturn y * y", LINEAR, IN, "eval", (), "pull_scale_into_linear"),
+    "a scale for each row": ("return self.linear(x) * self.s", f"{LINEAR}\nself.s = nn.Parameter(torch.randn(6, 1))", IN, "eval", (), "pull_scale_into_linear"),
+    "a scale that widens the product": ("return self.linear(x) * self.s", "self.linear = nn.Linear(12, 1)\nself.s = nn.Parameter(torch.randn(20))", IN, "eval", (), "pull_scale_into_linear"),
+    "a scale that the forward itself changes": ("self.s.add_(1.0)\nreturn self.linear(x) * self.s", f"{LINEAR}\nself.register_buffer('s', torch.randn(20))", IN, "eval", (), "pull_scale_into_linear"),
+    "a scale behind another product than a linear layer": ("return F.relu(x) * self.s", SCALE, None, "eval", (), "pull_scale_into_linear"),
+    "sequences whose steps are the channels": ("return self.norm(self.linear(x))", f"{LINEAR}\nself.norm = nn.BatchNorm1d(3)", "torch.randn(2, 3, 12)", "eval", ("batchnorm_to_affine",), "fold_batchnorm_into_linear"),
+}  # fmt: skip
+
+
+def prepared(forward: str, init: str, inputs: str | None, mode: str, before: tuple[str, ...]) -> OpGraph:
+    found = captured(forward, init, inputs or "torch.randn(6, 20)", mode)
+    for name in before:
+        found = REWRITES[name](found).pruned()
+    return found
+
+
+@pytest.mark.parametrize("case", APPLIES)
+def test_rewrite_keeps_the_value(case: str) -> None:
+    forward, init, inputs, mode, before, rewrite, _ = APPLIES[case]
+    found = prepared(forward, init, inputs, mode, before)
+    assert_same_value(found, REWRITES[rewrite](found).pruned())
+
+
+@pytest.mark.parametrize("case", APPLIES)
+def test_rewrite_comes_to(case: str) -> None:
+    forward, init, inputs, mode, before, rewrite, expected = APPLIES[case]
+    assert ops(REWRITES[rewrite](prepared(forward, init, inputs, mode, before)).pruned()) == expected
+
+
+@pytest.mark.parametrize("case", LEAVES_ALONE)
+def test_rewrite_leaves_alone(case: str) -> None:
+    forward, init, inputs, mode, before, rewrite = LEAVES_ALONE[case]
+    found = prepared(forward, init, inputs, mode, before)
+    assert REWRITES[rewrite](found) == found
+
+
+def test_every_rewrite_has_a_case_of_each_kind() -> None:
+    assert (
+        {c[5] for c in APPLIES.values()}
+        == {c[5] for c in LEAVES_ALONE.values()} | {"fold_batchnorm_into_linear"}
+        == set(REWRITES)
+    )
+
+
+# Variants
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_every_variant_of_the_reference_problems_keeps_the_value(name: str, mode: str) -> None:
+    found = graph(reference(name, mode))
+    for variant in variants(found):
+        assert_same_value(found, variant.graph)
+
+
+def test_plainest_variant_has_no_rewrite() -> None:
+    assert variants(graph(reference(NAMES[1], "eval")))[0].rewrites == ()
+
+
+def test_variants_differ_from_each_other() -> None:
+    graphs = [v.graph for v in variants(graph(reference(NAMES[3], "eval")))]
+    assert all(a != b for i, a in enumerate(graphs) for b in graphs[:i])
+
+
+def test_variants_name_their_rewrites() -> None:
+    (*_, last) = variants(graph(reference(NAMES[3], "eval")))
+    assert last.rewrites == ("batchnorm_to_affine", "merge_affine", "fold_batchnorm_into_linear")
+
+
+def test_graph_without_anything_to_rewrite_has_one_variant() -> None:
+    assert len(variants(captured("return F.gelu(x)"))) == 1

@@ -1,0 +1,217 @@
+"""What the oracle expects: of timed calls, and where there are NaN and infinities."""
+
+from textwrap import indent
+from typing import Callable, Iterator
+
+import pytest
+import torch
+
+from kgen.errors import ProblemError
+from kgen.evaluator.correctness.distributions import REGIMES, recombine
+from kgen.evaluator.correctness.oracle import Case, Oracle
+from kgen.evaluator.protocol import ALL_ROWS, NON_FINITE_ROWS, SCALED, Accuracy
+from kgen.evaluator.runtime.arena import map_tensors
+from kgen.problem import Problem
+
+TEXT = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 4)
+
+    def forward(self, x):
+        y = self.linear(x)
+{forward}
+
+def get_inputs():
+    return [torch.randn(64, 8)]
+
+def get_init_inputs():
+    return []
+"""
+KEY = 5
+
+
+def oracle(forward: str) -> Oracle:
+    text = TEXT.format(forward=indent(forward, " " * 8))
+    return Oracle(Problem("p", "p.py", text, (), "eval", "eval"), "cpu", Accuracy.FP32, 1, 2, shared=False)
+
+
+def output(of: Oracle, values: str = "given") -> torch.Tensor:
+    """PyTorch's own, of the timed call."""
+    inputs = map_tensors(of.pool()[0], torch.empty_like)
+    recombine(inputs, of.pool(), KEY, values)
+    return of.reference.eager(inputs, of._timed_state("drawn", KEY, "eval"), "eval", KEY)[0]
+
+
+def ok(of: Oracle, value: torch.Tensor, regime: str = REGIMES[0].name) -> bool:
+    (row,) = of.judge_timed(KEY, regime, "eval", "drawn", [value], own_numbers=False, lines=False)
+    return row["ok"]
+
+
+@pytest.fixture
+def ties(monkeypatch: pytest.MonkeyPatch) -> Oracle:
+    """Of a maximum that stands in two places in every third row: it is rounding that says which is larger. So many runs are
+    made of it that both have been."""
+    monkeypatch.setattr("kgen.evaluator.correctness.oracle.NOISY_RUNS", 24)
+    return oracle("z = torch.cat([y, y], 1)\nz[::3, 4:] *= 1.0\nz[1::3, 4:] -= 1.0\nz[2::3, 4:] -= 1.0\nreturn z.argmax(1)")
+
+
+def test_index_of_either_of_two_equal_maxima_is_right_in_a_timed_call(ties: Oracle) -> None:
+    found = output(ties)
+    other = found.clone()
+    other[::3] = (other[::3] + 4) % 8
+    assert ok(ties, found) and ok(ties, other)
+
+
+def test_any_other_index_is_wrong_in_a_timed_call(ties: Oracle) -> None:
+    found = output(ties)
+    found[1] = (found[1] + 1) % 4
+    assert not ok(ties, found)
+
+
+def test_complex_numbers_are_judged_in_a_timed_call() -> None:
+    of = oracle("return torch.fft.rfft(y)")
+    assert ok(of, output(of)) and not ok(of, torch.zeros_like(output(of)))
+
+
+def test_a_timed_call_with_other_values_is_judged_by_these() -> None:
+    of = oracle("return torch.softmax(y, 1)")
+    given, scaled = output(of), output(of, SCALED)
+    assert ok(of, given) and ok(of, scaled, ALL_ROWS)
+    assert not ok(of, scaled) and not ok(of, given, ALL_ROWS)
+
+
+def test_what_is_right_for_given_values_only_is_wrong_where_all_rows_are_scaled() -> None:
+    of = oracle("return torch.softmax(y, 1)")
+    case = of.case(ALL_ROWS, "eval", "drawn")
+    y = of.reference.single.linear(case.inputs[0] * 10).exp()
+    (row,) = of.judge(case.leaves, [(y / y.sum(1, keepdim=True)).detach()])
+    assert len(y) == 64 and not row["ok"]
+
+
+def test_a_problem_that_does_not_run_in_float64_is_refused():
+    of = oracle("kept = torch.frombuffer(bytearray(64 * 4 * 4), dtype=torch.float32).view(64, 4)\n"
+                "return kept.index_add_(0, torch.arange(64), y)")
+    with pytest.raises(ProblemError, match="p.py: it does not run in float64"):
+        of.case(REGIMES[0].name, "eval", "drawn")
+
+
+PRODUCTS = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x.cumprod(1)
+
+def get_inputs():
+    return [torch.rand(64, 300)]
+"""
+
+
+def _one_after_the_other(x: torch.Tensor) -> torch.Tensor:
+    """Products in float32, which are zero after a hundred factors."""
+    products = [x[:, 0]]
+    for column in x.unbind(1)[1:]:
+        products.append(products[-1] * column)
+    return torch.stack(products, 1)
+
+
+def _from_the_left(x: torch.Tensor) -> torch.Tensor:
+    """Products of an infinity with what stands beside it come before those with what has vanished."""
+    step = 1
+    while step < x.shape[1]:
+        x, step = torch.cat([x[:, :step], x[:, step:] * x[:, :-step]], 1), 2 * step
+    return x
+
+
+def _cases() -> Iterator[Case]:
+    """Where there are NaN and infinities, in places that are drawn."""
+    for secret in range(1, 9):
+        of = Oracle(Problem("p", "p.py", PRODUCTS), "cpu", Accuracy.FP32, secret, 2, shared=False)
+        yield from (of.case(name, mode, "drawn") for name, mode in of.regimes() if name == "NaN and infinities")
+
+
+@pytest.mark.parametrize("way", [_one_after_the_other, _from_the_left])
+def test_an_infinity_behind_factors_that_vanish_is_infinite_or_nan_as_the_order_says(
+    way: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    alike = []
+    for case in _cases():
+        mine = way(case.inputs[0])
+        assert case.leaves[0].judge(mine, Accuracy.FP32)["ok"]
+        alike.append(torch.equal(mine.isnan(), case.inputs[0].cumprod(1).isnan()))
+    assert not all(alike)
+
+
+@pytest.mark.parametrize("other", [float("nan"), float("-inf")])
+def test_an_infinity_behind_factors_that_count_is_infinite_and_has_its_sign(other: float) -> None:
+    counted = []
+    for case in _cases():
+        (x,), products = case.inputs, case.inputs[0].cumprod(1)
+        row = x.isposinf().any(1)
+        before = x[row].masked_select(x[row].isinf().cumsum(1) == 0)
+        counted.append(float(before.double().prod()) > torch.finfo(torch.float32).tiny)
+        mine = products.where(~(row[:, None] & products.isinf()), other)
+        assert case.leaves[0].judge(mine, Accuracy.FP32)["ok"] is not counted[-1]
+    assert any(counted) and not all(counted)
+
+
+CAUSAL = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        scores = (x @ x.mT).masked_fill(torch.ones(12, 12).tril() == 0, float("-inf"))
+        return scores.softmax(-1) @ x
+
+def get_inputs():
+    return [torch.randn(2, 12, 8)]
+"""
+
+
+def test_what_is_masked_need_not_be_read_where_something_that_counts_is_not_finite_either():
+    """With two sequences, some keys that are not finite are masked for a query for which others are not."""
+    both = 0
+    for secret in range(12):
+        of = Oracle(Problem("p", "p.py", CAUSAL), "cpu", Accuracy.FP32, secret, 2, shared=False)
+        case = of.case(NON_FINITE_ROWS, "train", "drawn")
+        x = case.inputs[0]
+        rows = torch.cat([(x[:, i : i + 1] @ x[:, : i + 1].mT).softmax(-1) @ x[:, : i + 1] for i in range(12)], 1)
+        whole = (x @ x.mT).masked_fill(torch.ones(12, 12).tril() == 0, float("-inf"))
+        lost = (whole.softmax(-1) @ x).isnan() & rows.isfinite()
+        counted = (x @ x.mT).tril()  # by zeros where it is masked
+        both += bool((lost & ~counted.isfinite().all(-1, keepdim=True)).any())
+        assert case.leaves[0].judge(rows, Accuracy.FP32)["ok"]
+        assert not lost.any() or not case.leaves[0].judge(rows.where(~lost, rows + 0.1), Accuracy.FP32)["ok"]
+    assert both > 1
+
+
+def test_zero_times_what_is_too_large_for_float64_may_be_anything():
+    zero = "torch.rand(64, 900).index_fill(1, torch.tensor(600), 0.0)"
+    text = PRODUCTS.replace("torch.rand(64, 300)", zero)
+    of = Oracle(Problem("p", "p.py", text), "cpu", Accuracy.FP32, 1, 2, shared=False)
+    case = of.case(ALL_ROWS, "train", "drawn")
+    products = case.inputs[0].cumprod(1)
+    lost = products.isnan()
+    assert lost.any() and (products.isinf() & ~lost).any()
+
+    def is_right(mine: torch.Tensor) -> bool:
+        return case.leaves[0].judge(mine, Accuracy.FP32)["ok"]
+
+    assert is_right(products) and is_right(products.where(~lost, 0.0))
+    assert not is_right(products.where(~products.isinf(), 0.0))
+
+
+def test_nan_of_inputs_that_are_not_large_is_nan():
+    of = oracle("return y.log()")
+    for name in ("as given", ALL_ROWS):
+        case = of.case(name, "eval", "drawn")
+        mine, _ = of.reference.eager(case.inputs, of.state(case.regime, "drawn"), "eval", case.rng)
+        (row,), (other,) = of.judge(case.leaves, [mine]), of.judge(case.leaves, [mine.nan_to_num(0.0)])
+        assert mine.isnan().any() and row["ok"] and not other["ok"]

@@ -1,0 +1,169 @@
+"""In which order regimes run and are judged."""
+
+import math
+import os
+import threading
+
+import pytest
+
+from candidates import plain
+from kgen.evaluator import evaluator as module
+from kgen.evaluator.correctness.validate import Cases, Failure, check_structure, validate
+from kgen.evaluator.protocol import Phase, Status
+
+BYTES = 1024  #: of one regime's output
+OUTPUT = {"kind": "tuple", "items": [
+    {"kind": "tensor", "dtype": "float32", "device": "cpu", "size": [256], "stride": [1], "offset": 0},
+    {"kind": "dict", "keys": [], "items": []},
+]}
+REGIMES = [(name, "eval") for name in "abcd"]
+SECONDS = 20
+
+
+class Oracle:
+    """An oracle that takes every output for right but those of ``wrong``."""
+
+    def __init__(self, wrong=(), random=False):
+        self.wrong = wrong
+        self.random = random
+        self.judged = []  # (regime, byte)
+        self.before_judging = lambda regime: None
+
+    def ask(self, do, fds=(), **request):
+        regime = request["regime"]
+        if do == "inputs":
+            return {"note": "", "raises": False, "change": "drawn", "turn": 0, "rng": 0, "random": self.random,
+                    "inputs": {}, "bytes": 0, "outputs": OUTPUT, "end": BYTES}, [os.open(os.devnull, os.O_RDONLY)]
+        self.before_judging(regime)
+        self.judged.append((regime, request["shift"]))
+        ok = regime not in self.wrong
+        return {"rows": [{"output": "output", "rms": 1.0, "maximum": 1.0, "eager_rms": 1.0, "eager_maximum": 1.0,
+                          "ratio": 1.0, "used": 0.5 if ok else 2.0, "ok": ok, "note": ""}]}, []
+
+
+class Worker:
+    """A worker whose runs are all alike; of those in ``fails``, a number, comes a crash, and of those in ``differs`` two
+    results."""
+
+    subject, phase = "subject", Phase.VALIDATE
+
+    def __init__(self, fails=(), differs=()):
+        self.fails = fails
+        self.differs = differs
+        self.runs = []  # the byte that each begins to write at
+        self.after_running = lambda number: None
+
+    def ask(self, do, fds=(), **request):
+        if do == "audit":
+            return {}
+        number = len(self.runs)
+        self.runs.append(request["place"])
+        self.after_running(number)
+        if number in self.fails:
+            raise Failure(Status.CRASHED, "it crashed", Phase.VALIDATE)
+        return {"first": OUTPUT, "second": OUTPUT, "repeatable": number not in self.differs}
+
+    def look_around(self):
+        pass
+
+
+def run(worker, oracle, room):
+    """Rows and labels."""
+    cases, found, labels = Cases(oracle), [], []
+    try:
+        validate(worker, oracle, cases, REGIMES, True, found, labels, room)
+    finally:
+        cases.close()
+    return found, labels
+
+
+def test_a_regime_is_judged_while_the_next_one_runs():
+    worker, oracle, runs = Worker(), Oracle(), threading.Event()
+    worker.after_running = lambda number: number == 1 and runs.set()
+    waited = []
+    oracle.before_judging = lambda regime: waited.append(runs.wait(SECONDS)) if regime == "a" else None
+    found, _ = run(worker, oracle, 2 * BYTES)
+    assert waited == [True]
+    assert [row.regime for row in found] == ["a", "b", "c", "d"]
+
+
+def test_regimes_beside_each_other_write_to_different_halves():
+    worker, oracle = Worker(differs=[2]), Oracle()
+    found, labels = run(worker, oracle, 2 * BYTES)
+    assert worker.runs == [2 * BYTES, 0, 2 * BYTES, 0]
+    assert oracle.judged == [("a", 2 * BYTES), ("b", 0), ("c", 2 * BYTES), ("c", 3 * BYTES), ("d", 0)]
+    assert (len(found), labels) == (4, ["not bitwise repeatable"])
+
+
+@pytest.mark.parametrize("room, random", [(0, False), (2 * BYTES - 256, False), (2 * BYTES, True)],
+                         ids=["no room", "too little room", "a model that is random"])
+def test_else_a_regime_is_judged_before_the_next_one_runs(room, random):
+    worker, oracle = Worker(), Oracle(random=random)
+    order = []
+    worker.after_running = lambda number: order.append(f"run {'abcd'[number]}")
+    oracle.before_judging = lambda regime: order.append(f"judge {regime}")
+    run(worker, oracle, room)
+    assert order == [f"{what} {regime}" for regime in "abcd" for what in ("run", "judge")]
+
+
+@pytest.mark.parametrize("wrong, fails, status, regime, judged", [
+    ("b", [2], Status.WRONG_VALUES, "b", "ab"), ("c", [], Status.WRONG_VALUES, "c", "abc"),
+    ("", [2], Status.CRASHED, "it crashed", "ab"), ("d", [], Status.WRONG_VALUES, "d", "abcd"),
+])
+def test_what_is_wrong_first_is_the_verdict(wrong, fails, status, regime, judged):
+    oracle = Oracle(wrong)
+    with pytest.raises(Failure) as caught:
+        run(Worker(fails), oracle, 2 * BYTES)
+    assert (caught.value.status, caught.value.reason.split(":")[0]) == (status, regime)
+    assert "".join(regime for regime, _ in oracle.judged) == judged
+
+
+@pytest.mark.parametrize("expected, got, same", [
+    (0.25, 0.25 + 2**-24, True), (0.25, 0.25 + 2**-20, False), (0.0, 1e-30, False), (7, 8, False), ("a", "b", False),
+    (float("nan"), float("nan"), True), (float("nan"), 0.5, False), (0.5, float("nan"), False),
+    (float("inf"), float("inf"), True), (float("inf"), 1.0, False), (1.0, float("inf"), False), (None, None, True),
+])
+def test_python_numbers_in_an_output_are_the_same_but_for_their_last_bits(expected, got, same):
+    def node(value):
+        return {"kind": "tuple", "items": [{"kind": "value", "value": value}, {"kind": "dict", "keys": [], "items": []}]}
+
+    if same:
+        check_structure(node(expected), node(got), "as given", True, Phase.VALIDATE)
+        return
+    with pytest.raises(Failure) as caught:
+        check_structure(node(expected), node(got), "as given", True, Phase.VALIDATE)
+    assert caught.value.status is Status.WRONG_VALUES
+
+
+@pytest.mark.parametrize("size, stride, refused", [
+    ([4, 3], [3, 1], False), ([4, 3], [1, 4], False), ([4, 3], [8, 2], False), ([4, 3], [0, 1], True), ([4, 3], [1, 1], True),
+    ([1, 3], [0, 1], False), ([0, 3], [0, 0], False), ([], [], False),
+])
+def test_elements_of_an_output_share_no_memory_unless_those_of_pytorch_do(size, stride, refused):
+    def node(stride):
+        tensor = {"kind": "tensor", "dtype": "float32", "device": "cpu", "size": size, "stride": stride, "offset": 0}
+        return {"kind": "tuple", "items": [tensor, {"kind": "dict", "keys": [], "items": []}]}
+
+    check_structure(node(stride), node(stride), "as given", True, Phase.VALIDATE)
+    dense = [math.prod(size[place + 1 :]) for place in range(len(size))]
+    if not refused:
+        check_structure(node(dense), node(stride), "as given", True, Phase.VALIDATE)
+        return
+    with pytest.raises(Failure) as caught:
+        check_structure(node(dense), node(stride), "as given", True, Phase.VALIDATE)
+    assert caught.value.status is Status.ALIASED_OUTPUT
+
+
+@pytest.mark.parametrize("body, status, reason", [
+    ("return y", Status.OK, ""),
+    ("return y if x.shape[0] in (160, 64) else y * 2", Status.WRONG_VALUES, "batch"),
+    ("if x.shape[0] == 63:\n    sys.exit(0)\nreturn y * 2 if x.shape[0] == 7 else y", Status.WRONG_VALUES, "batch 7"),
+    ("if x.shape[0] == 63:\n    sys.exit(0)\nreturn y", Status.RUNTIME_ERROR, "batch 63"),
+])
+def test_verdicts_are_the_same_with_room(evaluator, judge, monkeypatch, body, status, reason):
+    def with_room(*given):
+        validate(*given[:-1], evaluator._opened["output_bytes"])
+
+    monkeypatch.setattr(module, "validate", with_room)
+    evaluation = judge(plain(body))
+    assert (evaluation.status, reason in evaluation.reason) == (status, True), evaluation.reason

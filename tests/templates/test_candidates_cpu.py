@@ -1,0 +1,677 @@
+"""Real candidates on the CPU: their values against float64, their numerics against eager's, and ModelNew's contract."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import io
+import pickle
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.utils._pytree as pytree
+from models import NAMES, candidate, design, made, module, plainest, reference, source
+from torch import nn
+
+from kgen.candidate import Candidate
+from kgen.compiler.capture import capture
+from kgen.compiler.fusion import plans
+from kgen.problem import LoadedProblem
+from kgen.tuning.search import Point
+
+
+@pytest.fixture(scope="module", autouse=True)
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One folder for all builds of this file, so that a kernel that occurs again is built once."""
+    folder = tmp_path_factory.mktemp("builds")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCH_EXTENSIONS_DIR", str(folder))
+        yield folder
+
+
+def built(candidates: Sequence[Candidate]) -> list[types.ModuleType]:
+    """The candidates' modules, two builds at a time."""
+    once = list({c.id: c for c in candidates}.values())
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(module, once))
+
+
+def constructed(loaded: LoadedProblem, make: Callable[..., Any], training: bool) -> Any:
+    torch.manual_seed(0)
+    return make(*loaded.init_inputs()).train(training)
+
+
+def drawn(loaded: LoadedProblem, seed: int = 1) -> list[Any]:
+    torch.manual_seed(seed)
+    return loaded.inputs()
+
+
+def resized(inputs: Sequence[Any], rows: int) -> list[Any]:
+    """The inputs with another batch."""
+    torch.manual_seed(rows)
+    batch = next(x.shape[0] for x in inputs if isinstance(x, torch.Tensor) and x.dim())
+    return [
+        torch.randn(rows, *x.shape[1:]) if isinstance(x, torch.Tensor) and x.dim() and x.shape[0] == batch else x
+        for x in inputs
+    ]
+
+
+def flat(output: Any) -> list[Any]:
+    return pytree.tree_flatten(output)[0]
+
+
+def call(model: Any, inputs: Sequence[Any]) -> list[Any]:
+    with torch.no_grad():
+        return flat(model(*[x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]))
+
+
+def assert_as_accurate_as_eager(model: nn.Module, new: nn.Module, inputs: Sequence[Any]) -> None:
+    """Outputs and buffers of ``new`` are as near to those in float64 as eager's are, within rounding. Changes neither."""
+    exact, eager, new = copy.deepcopy(model).double(), copy.deepcopy(model), copy.deepcopy(new)
+    wide = [x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
+    found = [call(m, given) for m, given in ((exact, wide), (eager, inputs), (new, inputs))]
+    found = [[*outputs, *m.buffers()] for outputs, m in zip(found, (exact, eager, new))]
+    for want, have, got in zip(*found, strict=True):
+        if not isinstance(want, torch.Tensor):
+            assert have == got
+            continue
+        assert got.shape == have.shape and got.dtype == have.dtype
+        if not want.is_floating_point():
+            assert torch.equal(have, got)
+        elif want.numel():
+            allowed = 2 * (have - want).abs().max() + 1e-6 * want.abs().max() + 1e-30
+            assert (got - want).abs().max() <= allowed
+
+
+def assert_right(
+    loaded: LoadedProblem, candidates: Sequence[Candidate], mode: str, batches: Sequence[int] = (13, 1)
+) -> None:
+    training = mode == "train"
+    model = constructed(loaded, loaded.model_class, training)
+    for file in built(candidates):
+        new = constructed(loaded, file.ModelNew, training)
+        assert_as_accurate_as_eager(model, new, drawn(loaded))
+        for rows in batches:
+            assert_as_accurate_as_eager(model, new, resized(drawn(loaded), rows))
+
+
+def fixed(loaded: LoadedProblem) -> bool:
+    """Whether the problem is for one batch size."""
+    return capture(loaded).graphs[0][1].batch_input is None
+
+
+# The reference problems
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_first_plans_of_the_reference_problems_are_right(name: str, mode: str) -> None:
+    loaded = reference(name, mode)
+    found = plainest(design(loaded))
+    assert_right(loaded, [*found[:5], found[-1]], mode, batches=(13, 200))
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"), [(NAMES[0], "eval"), (NAMES[1], "train"), (NAMES[2], "eval"), (NAMES[3], "train")]
+)
+def test_corners_of_the_spaces_are_right(name: str, mode: str) -> None:
+    loaded = reference(name, mode, out_features="600", batch_size="64")
+    of = design(loaded)
+    found = []
+    for number, option in enumerate(of.options[:2]):
+        for at, space in enumerate(of.choices[number].spaces):
+            for corner in space.corners():
+                choice = [0] * len(option.kernels)
+                choice[at] = option.kernels[at].index(corner)
+                found.append(of.candidate(Point(number, tuple(choice))))
+    assert_right(loaded, found, mode, batches=(7,))
+
+
+# Models that nobody has seen
+
+#: forward, __init__, inputs, arguments.
+UNSEEN = {
+    "layer norm, gelu": ("return F.gelu(self.norm(self.linear(x)))", "self.linear = nn.Linear(12, 20)\nself.norm = nn.LayerNorm(20)", "torch.randn(6, 12)", "x"),
+    "layer norm over two dimensions": ("return self.norm(x) * y", "self.norm = nn.LayerNorm((5, 8))\nself.norm.weight.data.normal_()", "torch.randn(3, 5, 8), torch.randn(3, 1, 1)", "x, y"),
+    "rms norm, silu, residual": ("return F.silu(self.norm(x)) + y", "self.norm = nn.RMSNorm(20, eps=1e-6)\nself.norm.weight.data.normal_()", "torch.randn(6, 20), torch.randn(6, 20)", "x, y"),
+    "log softmax of sequences": ("return F.log_softmax(self.linear(x), dim=-1)", "self.linear = nn.Linear(12, 20)", "torch.randn(4, 5, 12)", "x"),
+    "two kinds of outputs": ("y = torch.tanh(self.linear(x))\nreturn y, y.sum(dim=1), y.mean(dim=1, keepdim=True)", "self.linear = nn.Linear(12, 20)", "torch.randn(6, 12)", "x"),
+    "maximum subtracted, sigmoid": ("return torch.sigmoid(x - x.amax(dim=1, keepdim=True))", "", "torch.randn(6, 20)", "x"),
+    "minimum, norm": ("return x.amin(dim=1), x / x.norm(dim=1, keepdim=True).clamp(min=1e-6)", "", "torch.randn(6, 20)", "x"),
+    "convolution, batch norm, relu": ("return F.relu(self.norm(self.conv(x))) * 0.5", "self.conv = nn.Conv2d(4, 5, 3)\nself.norm = nn.BatchNorm2d(5)\nself.norm.running_mean.normal_()\nself.norm.running_var.uniform_(0.5, 2)", "torch.randn(3, 4, 6, 7)", "x"),
+    "channels of images": ("return torch.sigmoid(self.conv(x) + self.b) * self.s", "self.conv = nn.Conv2d(3, 4, 3)\nself.b = nn.Parameter(torch.randn(4, 1, 1))\nself.s = nn.Parameter(torch.randn(1, 4, 1, 1))", "torch.randn(2, 3, 5, 5)", "x"),
+    "topk in the middle": ("v, i = torch.topk(F.relu(x) * 2.0, 3, dim=1)\nreturn torch.softmax(v + 1.0, dim=1), i", "", "torch.randn(6, 20)", "x"),
+    "sort and cumsum": ("y = torch.sort(torch.exp(x), dim=1)[0]\nreturn torch.cumsum(y, dim=1) / y.sum(dim=1, keepdim=True)", "", "torch.randn(6, 20)", "x"),
+    "transposed in the middle": ("y = torch.tanh(x).t()\nz = F.relu(y)\nreturn torch.softmax(z.t() * 3.0, dim=1)", "", "torch.randn(6, 20)", "x"),
+    "product of batches": ("return torch.softmax(torch.bmm(x, y) * 0.3, dim=-1)", "", "torch.randn(4, 5, 6), torch.randn(4, 6, 7)", "x, y"),
+    "flattened sequences": ("y = self.linear(x.flatten(0, 1)).relu()\nreturn y.view(x.shape[0], 5, 20).softmax(dim=-1)", "self.linear = nn.Linear(12, 20)", "torch.randn(4, 5, 12)", "x"),
+    "a view that outlives the product": ("y = self.linear(x)\nt = y.view(-1)\nreturn F.gelu(y), t[:3]", "self.linear = nn.Linear(12, 20)", "torch.randn(6, 12)", "x"),
+    "stored, then read again": ("h = self.linear(x)\nreturn torch.tanh(h), torch.logsumexp(h * 2.0, dim=1)", "self.linear = nn.Linear(12, 20)", "torch.randn(6, 12)", "x"),
+    "captured at a batch of one": ("return torch.softmax(x * self.w, dim=1)", "self.w = nn.Parameter(torch.randn(20))", "torch.randn(1, 20)", "x"),
+    "softmax over one column": ("return torch.softmax(x, dim=1) + x.logsumexp(dim=1, keepdim=True)", "", "torch.randn(6, 1)", "x"),
+    "broadcast rows and columns": ("return torch.tanh(x + y) * z", "", "torch.randn(6, 20), torch.randn(6, 1), torch.randn(1, 20)", "x, y, z"),
+    "operands read crosswise": ("return torch.softmax(x * self.w + self.b, dim=-1)", "self.w = nn.Parameter(torch.randn(4, 1, 6))\nself.b = nn.Parameter(torch.randn(5, 1))", "torch.randn(3, 4, 5, 6)", "x"),
+    "sums over two dimensions": ("return torch.relu(x).sum(dim=(2, 3)) * 2.0", "", "torch.randn(3, 4, 5, 6)", "x"),
+    "a scalar input": ("return torch.relu(x) * y", "", "torch.randn(6, 20), torch.tensor(2.5)", "x, y"),
+    "a dictionary": ("y = torch.tanh(x)\nreturn {'a': y, 'b': [y * 2.0, 3]}", "", "torch.randn(6, 20)", "x"),
+    "written in place": ("y = self.linear(x)\ny.relu_()\ny += 1.0\nreturn y * y", "self.linear = nn.Linear(12, 20)", "torch.randn(6, 12)", "x"),
+    "one flat vector": ("return torch.exp(x) + x.sum(dim=0)", "", "torch.randn(6)", "x"),
+    "many maps": ("y = F.elu(x) + F.selu(x) + F.hardswish(x) + F.hardsigmoid(x) + F.logsigmoid(x) + F.softplus(x)\ny = y + F.leaky_relu(x) + F.mish(x) + F.relu6(x) + F.threshold(x, 0.1, 0.2) + F.gelu(x, approximate='tanh')\nreturn y + torch.maximum(x, y) - torch.minimum(x, y) + x.clamp(min=0.5) + 1.0 - (2.0 - x)", "", "torch.randn(6, 20)", "x"),
+    "many functions": ("a = x.abs()\ny = torch.sin(x) + torch.cos(x) + torch.erf(x) + torch.log1p(a) + torch.expm1(x) + x.square() + torch.sqrt(a)\nreturn y + torch.rsqrt(a + 1) + (a + 1) ** 1.5 + torch.log(a + 1) + torch.reciprocal(a + 1) - torch.add(x, a, alpha=2)", "", "torch.randn(6, 20)", "x"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNSEEN)
+def test_plans_of_an_unseen_model_are_right(case: str) -> None:
+    forward, init, inputs, arguments = UNSEEN[case]
+    loaded = made(source(forward, inputs, init, arguments))
+    found = plainest(design(loaded))
+    assert_right(loaded, [*found[:2], found[-2]], "eval", batches=() if fixed(loaded) else (13, 1))
+
+
+#: With batch norm in train mode.
+TRAINED = {
+    "a scale called weight": ("return self.norm(x * self.weight)", "self.weight = nn.Parameter(torch.randn(20))\nself.norm = nn.BatchNorm1d(20)"),
+    "input of batch norm returned": ("h = x * self.s\nreturn self.norm(h), h", "self.s = nn.Parameter(torch.randn(20))\nself.norm = nn.BatchNorm1d(20)"),
+    "no running statistics": ("return torch.relu(self.norm(x))", "self.norm = nn.BatchNorm1d(20, track_running_stats=False)"),
+    "no weights": ("return torch.relu(self.norm(x))", "self.norm = nn.BatchNorm1d(20, affine=False)"),
+    "batch norm twice": ("return self.other(self.norm(x).relu())", "self.norm = nn.BatchNorm1d(20)\nself.other = nn.BatchNorm1d(20, momentum=0.5)"),
+    "the same batch norm twice": ("return self.norm(self.norm(x).relu())", "self.norm = nn.BatchNorm1d(20)"),
+    "a large mean": ("return self.norm(x + 1000.0)", "self.norm = nn.BatchNorm1d(20)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TRAINED)
+def test_plans_of_an_unseen_model_in_train_mode_are_right(case: str) -> None:
+    forward, init = TRAINED[case]
+    loaded = made(source(forward, "torch.randn(6, 20)", init), "train")
+    found = plainest(design(loaded))
+    assert_right(loaded, [*found[:3], found[-1]], "train", batches=(13, 2, 300))
+
+
+def test_operands_in_channels_last_are_right() -> None:
+    init = "self.conv = nn.Conv2d(3, 4, 3)\nself.norm = nn.BatchNorm2d(4)"
+    loaded = made(source("return F.relu(self.norm(F.relu(self.conv(x))))", "torch.randn(2, 3, 6, 6)", init), "train")
+    model = constructed(loaded, loaded.model_class, True)
+    x = drawn(loaded)[0].to(memory_format=torch.channels_last)
+    for file in built(plainest(design(loaded))):
+        new = constructed(loaded, file.ModelNew, True)
+        torch.testing.assert_close(copy.deepcopy(new)(x), copy.deepcopy(model)(x))
+
+
+# Numerics
+
+INF, NAN = float("inf"), float("nan")
+
+
+def rows_of_specials(columns: int = 21) -> torch.Tensor:
+    """Rows with one special value, with two, of nothing else, of large and of tiny values."""
+    torch.manual_seed(0)
+    x = torch.randn(16, columns)
+    x[0, 3] = NAN
+    x[1, 3] = INF
+    x[2, 3] = -INF
+    x[3, 3], x[3, 4] = INF, -INF
+    x[4, 3], x[4, 4] = INF, NAN
+    x[5] = INF
+    x[6] = -INF
+    x[7] = NAN
+    x[8] *= 1e30
+    x[9] = 3e38
+    x[10] = -3e38
+    x[11] *= 1e-30
+    x[12] = 0.0
+    x[13, ::2] = -INF
+    x[14] = 88.0
+    x[15, -1] = 1e30
+    return x
+
+
+SPECIAL = {
+    "softmax": "return torch.softmax(x, dim=1)",
+    "log softmax": "return torch.log_softmax(x, dim=1)",
+    "logsumexp": "return torch.logsumexp(x, dim=1)",
+    "sum and mean": "return x.sum(dim=1), x.mean(dim=1)",
+    "largest and smallest": "return x.amax(dim=1), x.amin(dim=1, keepdim=True)",
+    "layer norm": "return F.layer_norm(x, (21,))",
+    "bounds": "return x.clamp(-1.0, 1.0), x.clamp(min=0.5), x.clamp(max=0.5), F.relu6(x), F.relu(x), F.hardtanh(x)",
+    "gelu of tanh": "return F.gelu(x, approximate='tanh')",
+    "sigmoids": "return torch.sigmoid(x), F.silu(x), F.logsigmoid(x), torch.tanh(x), F.hardsigmoid(x), F.hardswish(x)",
+    "softplus and mish": "return F.softplus(x), F.mish(x), F.elu(x), F.selu(x), F.leaky_relu(x)",
+    "exponentials": "return torch.exp(x), torch.expm1(x), torch.log(x), torch.log1p(x), torch.sqrt(x), torch.rsqrt(x)",
+    "pairs": "return torch.maximum(x, x.flip(1)), torch.minimum(x, x.flip(1)), x / x.flip(1), x * 2.0",
+    "functions": "return torch.erf(x), torch.reciprocal(x), x.square(), -x, x.abs(), 1.0 - x, F.threshold(x, 0.1, 0.2)",
+}
+
+
+@pytest.mark.parametrize("softmax", ["online", "two_pass"])
+@pytest.mark.parametrize("case", SPECIAL)
+def test_nan_and_infinities_are_where_eager_has_them(case: str, softmax: str) -> None:
+    loaded = made(source(SPECIAL[case], "torch.randn(16, 21)"))
+    captured = capture(loaded)
+    plan = plans(captured.graphs[0][1])[0]
+    of = design(loaded)
+    params = [p for p in of.options[0].kernels[0] if p.get("softmax", softmax) == softmax][0]
+    lifted = {f"k{n}.{k}": v for n in range(len(plan.kernels)) for k, v in params.items()}
+    (file,) = built([candidate(loaded, captured, [plan], [lifted])])
+    x = rows_of_specials()
+    if case == "layer norm":
+        x[9:11] = 1.0  # whose sums overflow: eager takes the mean step by step
+    for want, got in zip(call(loaded.model(), [x]), call(file.ModelNew(), [x]), strict=True):
+        assert torch.equal(want.isnan(), got.isnan()), (want.isnan() != got.isnan()).nonzero()
+        assert torch.equal(want.isinf() * want.sign(), got.isinf() * got.sign())
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+def test_exact_gelu_has_its_limits() -> None:
+    loaded = made(source("return F.gelu(x)", "torch.randn(1, 4)"))
+    (file,) = built(plainest(design(loaded), 1))
+    (got,) = call(file.ModelNew(), [torch.tensor([[INF, NAN, -1e30, 1e30]])])
+    torch.testing.assert_close(got, torch.tensor([[INF, NAN, -0.0, 1e30]]), equal_nan=True)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 15, 16, 17, 255, 257, 2049])
+def test_rows_of_any_length_are_right(columns: int) -> None:
+    loaded = made(source("return torch.softmax(x * 2.0, dim=1), x.logsumexp(dim=1)", f"torch.randn(5, {columns})"))
+    assert_right(loaded, plainest(design(loaded), 1), "eval")
+
+
+@pytest.mark.parametrize(
+    "forward", ["return torch.softmax(x * 2.0, dim=1)", "return torch.exp(x)", "return x.sum(dim=1)"]
+)
+def test_empty_batch_gives_an_empty_result(forward: str) -> None:
+    loaded = made(source(forward))
+    (file,) = built(plainest(design(loaded), 1))
+    assert call(file.ModelNew(), [torch.zeros(0, 20)])[0].shape == call(loaded.model(), [torch.zeros(0, 20)])[0].shape
+
+
+def test_batch_norm_of_one_row_raises_as_the_module_does() -> None:
+    loaded = made(source("return self.norm(x) * 2.0", init="self.norm = nn.BatchNorm1d(20)"), "train")
+    for file in built(plainest(design(loaded))):
+        new = constructed(loaded, file.ModelNew, True)
+        with pytest.raises(ValueError, match="more than (1|one) value per channel"):
+            new(torch.zeros(1, 20))
+
+
+# The contract of ModelNew
+
+
+def chosen(loaded: LoadedProblem, part: str) -> types.ModuleType:
+    """The file of the first plan whose name holds ``part``."""
+    of = design(loaded)
+    number = next(n for n, o in enumerate(of.options) if part in o.name)
+    return built([of.candidate(Point(number, (0,) * len(of.options[number].kernels)))])[0]
+
+
+def made_new(name: str, mode: str, part: str, **sizes: str) -> tuple[LoadedProblem, Any, Any]:
+    """A reference problem's model and a candidate's, from the same seed."""
+    loaded = reference(name, mode, **sizes)
+    file = chosen(loaded, part)
+    training = mode == "train"
+    return loaded, constructed(loaded, loaded.model_class, training), constructed(loaded, file.ModelNew, training)
+
+
+FUSED = (NAMES[0], "eval", "row[gelu, softmax]")
+FOLDED = (NAMES[1], "eval", "fold_batchnorm_into_linear")
+TRAIN = (NAMES[1], "train", "column[")
+
+
+@pytest.fixture(params=[FUSED, FOLDED, TRAIN], ids=["fused", "folded", "train"])
+def trio(request: pytest.FixtureRequest) -> tuple[LoadedProblem, Any, Any]:
+    return made_new(*request.param)
+
+
+def assert_same_output(loaded: LoadedProblem, model: nn.Module, new: nn.Module) -> None:
+    inputs = drawn(loaded)
+    torch.testing.assert_close(call(copy.deepcopy(new), inputs), call(copy.deepcopy(model), inputs))
+
+
+def test_same_seed_gives_the_same_weights(trio: tuple[LoadedProblem, Any, Any]) -> None:
+    _, model, new = trio
+    assert list(model.state_dict()) == list(new.state_dict())
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), new.state_dict().values()))
+
+
+def test_state_dict_loads_both_ways(trio: tuple[LoadedProblem, Any, Any]) -> None:
+    loaded, model, new = trio
+    call(new, drawn(loaded))  # what is prepared from weights is not in the state dict
+    for p in model.parameters():
+        nn.init.normal_(p)
+    new.load_state_dict(model.state_dict())
+    assert_same_output(loaded, model, new)
+    other = loaded.model().train(model.training)
+    other.load_state_dict(new.state_dict())
+    assert_same_output(loaded, other, new)
+
+
+def test_copy_has_weights_of_its_own(trio: tuple[LoadedProblem, Any, Any]) -> None:
+    loaded, model, new = trio
+    call(copy.deepcopy(new), drawn(loaded))
+    twin = copy.deepcopy(new)
+    for p in twin.parameters():
+        nn.init.zeros_(p)
+    assert_same_output(loaded, model, new)
+
+
+def test_pickled_module_comes_back(
+    trio: tuple[LoadedProblem, Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, model, _ = trio
+    of = design(loaded)
+    path = tmp_path / "pickled_candidate.py"
+    path.write_text(of.candidate(Point(0, (0,) * len(of.options[0].kernels))).source)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    file = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, path.stem, file)
+    spec.loader.exec_module(file)
+    new = constructed(loaded, file.ModelNew, model.training)
+    call(copy.deepcopy(new), drawn(loaded))
+    back = pickle.loads(pickle.dumps(new))
+    assert_same_output(loaded, model, back)
+
+
+def test_what_is_prepared_is_neither_pickled_nor_in_the_state_dict() -> None:
+    loaded, model, new = made_new(*FOLDED)
+    names = list(new.state_dict())
+    before = len(_saved(new.state_dict()))
+    call(new, drawn(loaded))
+    assert new._prepared is not None and list(new.state_dict()) == names
+    assert len(_saved(new.state_dict())) == before
+    assert new.__getstate__()["_prepared"] is None and copy.deepcopy(new)._prepared is None
+
+
+def _saved(state: dict[str, torch.Tensor]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 64, 1000])
+def test_any_batch_size_is_right(rows: int) -> None:
+    _, model, new = made_new(*FUSED)
+    assert_as_accurate_as_eager(model, new, [torch.randn(rows, 12)])
+
+
+def strided(x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The same values laid out in other ways."""
+    wide = torch.empty(x.shape[0], 2 * x.shape[1])
+    wide[:, ::2] = x
+    shifted = torch.empty(x.numel() + 1)[1:].view(x.shape)
+    shifted.copy_(x)
+    return {
+        "transposed": x.t().contiguous().t(),
+        "every second": wide[:, ::2],
+        "off its alignment": shifted,
+        "columns of a wider one": torch.cat([torch.zeros(x.shape[0], 3), x], dim=1)[:, 3:],
+    }
+
+
+@pytest.mark.parametrize("layout", ["transposed", "every second", "off its alignment", "columns of a wider one"])
+@pytest.mark.parametrize("forward", ["return torch.softmax(x * 2.0, dim=1)", "return torch.exp(x) + self.w"])
+def test_inputs_of_any_layout_are_right(forward: str, layout: str) -> None:
+    loaded = made(source(forward, init="self.w = nn.Parameter(torch.randn(20))"))
+    file = built(plainest(design(loaded), 1))[0]
+    model, new = (constructed(loaded, make, False) for make in (loaded.model_class, file.ModelNew))
+    x = torch.randn(6, 20)
+    given = strided(x)[layout]
+    assert torch.equal(given, x)
+    with torch.no_grad():
+        torch.testing.assert_close(new(given), model(x))
+    assert torch.equal(given, x)
+
+
+def test_expanded_input_is_right() -> None:
+    _, model, new = made_new(*FUSED)
+    x = torch.randn(1, 12).expand(6, 12)
+    with torch.no_grad():
+        torch.testing.assert_close(new(x), model(x))
+
+
+def test_weights_of_any_layout_are_right() -> None:
+    loaded = made(source("return torch.exp(x) + self.w", init="self.w = nn.Parameter(torch.randn(20))"))
+    (file,) = built(plainest(design(loaded), 1))
+    new = constructed(loaded, file.ModelNew, False)
+    new.w.data = torch.randn(40)[::2]
+    x = torch.randn(6, 20)
+    with torch.no_grad():
+        torch.testing.assert_close(new(x), torch.exp(x) + new.w)
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "message"),
+    [
+        (torch.zeros(6, 12, dtype=torch.float64), TypeError, "x is torch.float64, not torch.float32"),
+        (torch.zeros(6, 12, dtype=torch.int64), TypeError, "x is torch.int64"),
+        (torch.zeros(6, 13), ValueError, r"x has shape \(6, 13\), not \(None, 12\)"),
+        (torch.zeros(12), ValueError, r"x has shape \(12,\)"),
+        (torch.zeros(6, 12, device="meta"), ValueError, "x is on meta: this file is for cpu"),
+        ([[0.0] * 12], TypeError, "x is a list, not a tensor"),
+    ],
+    ids=["float64", "int64", "columns", "dimensions", "device", "list"],
+)
+def test_wrong_input_is_a_clear_error(x: Any, error: type[Exception], message: str) -> None:
+    _, _, new = made_new(*FUSED)
+    with pytest.raises(error, match=message):
+        new(x)
+
+
+def test_second_input_of_another_batch_is_a_clear_error() -> None:
+    loaded = made(source("return torch.exp(x) + y", "torch.randn(6, 20), torch.randn(6, 20)", arguments="x, y"))
+    (file,) = built(plainest(design(loaded), 1))
+    with pytest.raises(ValueError, match=r"y has shape \(5, 20\), not \(6, 20\)"):
+        file.ModelNew()(torch.zeros(6, 20), torch.zeros(5, 20))
+
+
+def test_model_of_another_dtype_is_an_error() -> None:
+    loaded = made(source("return torch.exp(x) + self.w", init="self.w = nn.Parameter(torch.randn(20))"))
+    (file,) = built(plainest(design(loaded), 1))
+    with torch.no_grad(), pytest.raises(TypeError, match="float64"):
+        file.ModelNew().double()(torch.zeros(6, 20))
+
+
+def test_argument_that_the_problem_leaves_out_is_refused() -> None:
+    loaded = made(source("return torch.exp(x) * 2.0 if mask is None else x", arguments="x, mask=None, scale=2.0"))
+    (file,) = built(plainest(design(loaded), 1))
+    new = file.ModelNew()
+    assert new(torch.zeros(6, 20), mask=None, scale=2.0).shape == (6, 20)
+    for wrong in ({"mask": torch.zeros(6, 20)}, {"scale": 3.0}):
+        with pytest.raises(ValueError, match="at its default"):
+            new(torch.zeros(6, 20), **wrong)
+
+
+def test_number_other_than_the_captured_one_is_refused() -> None:
+    loaded = made(source("return torch.exp(x) * k", "torch.randn(6, 20), 3.0", arguments="x, k"))
+    (file,) = built(plainest(design(loaded), 1))
+    with pytest.raises(ValueError, match="this file was made for 3.0"):
+        file.ModelNew()(torch.zeros(6, 20), 4.0)
+
+
+@pytest.mark.parametrize(("given", "mode"), [(FOLDED, "eval"), (TRAIN, "train")])
+def test_mode_that_the_file_is_not_for_is_refused(given: tuple[str, str, str], mode: str) -> None:
+    loaded, _, new = made_new(*given)
+    with pytest.raises(RuntimeError, match=f"right in {mode} mode only"):
+        call(new.train(mode != "train"), drawn(loaded))
+
+
+def test_file_for_a_problem_without_modes_is_right_in_both() -> None:
+    loaded, model, new = made_new(*FUSED)
+    assert_same_output(loaded, model, new.train())
+
+
+def test_backward_through_the_output_raises(trio: tuple[LoadedProblem, Any, Any]) -> None:
+    loaded, _, new = trio
+    with pytest.raises(RuntimeError, match="forward only"):
+        new(*drawn(loaded)).sum().backward()
+
+
+def test_backward_to_an_input_raises() -> None:
+    loaded = made(source("return torch.exp(x)"))
+    (file,) = built(plainest(design(loaded), 1))
+    with pytest.raises(RuntimeError, match="forward only"):
+        file.ModelNew()(torch.zeros(6, 20, requires_grad=True)).sum().backward()
+
+
+def test_backward_through_one_of_several_outputs_raises() -> None:
+    loaded = made(
+        source("y = self.linear(x).relu()\nreturn y, torch.topk(y, 2)[1]", init="self.linear = nn.Linear(20, 20)")
+    )
+    (file,) = built(plainest(design(loaded), 1))
+    with pytest.raises(RuntimeError, match="forward only"):
+        file.ModelNew()(torch.zeros(6, 20))[0].sum().backward()
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_output_is_the_same_in_any_gradient_mode(trio: tuple[LoadedProblem, Any, Any], context: Any) -> None:
+    loaded, model, new = trio
+    (want,) = call(copy.deepcopy(model), drawn(loaded))
+    with context():
+        first, second = copy.deepcopy(new), copy.deepcopy(new)
+        torch.testing.assert_close(first(*drawn(loaded)).detach().clone(), want)
+    with torch.inference_mode():
+        second(*drawn(loaded))
+
+
+def test_weights_prepared_in_inference_mode_serve_outside_of_it() -> None:
+    loaded, model, new = made_new(*FOLDED)
+    with torch.inference_mode():
+        new(*drawn(loaded))
+    torch.testing.assert_close(new(*drawn(loaded)).detach(), call(model, drawn(loaded))[0])
+
+
+def test_model_made_in_inference_mode_works() -> None:
+    for given in (FOLDED, TRAIN):
+        loaded = reference(*given[:2])
+        file = chosen(loaded, given[2])
+        with torch.inference_mode():
+            model, new = (
+                constructed(loaded, make, given[1] == "train") for make in (loaded.model_class, file.ModelNew)
+            )
+            inputs = drawn(loaded)
+            torch.testing.assert_close(new(*inputs), model(*inputs))
+            torch.testing.assert_close(list(new.buffers()), list(model.buffers()))
+
+
+def test_works_inside_a_compiled_model(trio: tuple[LoadedProblem, Any, Any]) -> None:
+    loaded, model, new = trio
+
+    class Outer(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x * 2.0) + 1.0
+
+    seen: list[str] = []
+
+    def compiler(captured: torch.fx.GraphModule, _: Any) -> torch.fx.GraphModule:
+        seen.extend(node.name for node in captured.graph.nodes if node.op not in ("placeholder", "output"))
+        return captured
+
+    torch.compiler.reset()
+    x = drawn(loaded)[0]
+    with torch.no_grad():
+        compiled = torch.compile(Outer(copy.deepcopy(new)), backend=compiler)
+        torch.testing.assert_close(compiled(x), model(x * 2.0) + 1.0)
+    assert seen == ["mul", "add"]
+
+
+# Weights that are prepared
+
+
+def changed(model: Any, how: str) -> None:
+    """Change what batch norm is folded from."""
+    weight = model.linear.weight
+    generator = torch.Generator().manual_seed(3)
+    fresh = torch.randn(weight.shape, generator=generator)
+    if how == "load_state_dict":
+        model.load_state_dict({k: v + 1 for k, v in model.state_dict().items()})
+    elif how == "optimizer":
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+    elif how == "in place":
+        with torch.no_grad():
+            weight.mul_(3.0)
+    elif how == "new storage":
+        weight.data = fresh
+    elif how == "new parameter":
+        model.linear.weight = nn.Parameter(fresh)
+    elif how == "buffer":
+        model.norm.running_mean.add_(1.0)
+    elif how == "half of a row":
+        with torch.no_grad():
+            weight[0, :3] = 5.0
+
+
+@pytest.mark.parametrize(
+    "how", ["load_state_dict", "optimizer", "in place", "new storage", "new parameter", "buffer", "half of a row"]
+)
+def test_change_of_a_weight_is_noticed(how: str) -> None:
+    loaded, model, new = made_new(*FOLDED)
+    call(new, drawn(loaded))
+    changed(model, how)
+    changed(new, how)
+    torch.testing.assert_close(call(new, drawn(loaded)), call(model, drawn(loaded)))
+
+
+def test_refresh_takes_up_what_no_counter_shows() -> None:
+    loaded, model, new = made_new(*FOLDED)
+    call(new, drawn(loaded))
+    for m in (model, new):
+        m.linear.weight.data.mul_(3.0)
+    new.refresh()
+    torch.testing.assert_close(call(new, drawn(loaded)), call(model, drawn(loaded)))
+
+
+def test_prepared_weights_are_kept_while_nothing_changes() -> None:
+    loaded, _, new = made_new(*FOLDED)
+    call(new, drawn(loaded))
+    kept = new._prepared
+    call(new, drawn(loaded))
+    assert new._prepared is kept
+
+
+# Both modes in one file
+
+
+def both(name: str, *, train: str, evaluation: str) -> tuple[LoadedProblem, Any, Any]:
+    """A file of two plans that are chosen by parts of their names."""
+    loaded = reference(name, "both")
+    captured = capture(loaded)
+    picked = [
+        next(p for p in plans(found) if part in p.name)
+        for (_, found), part in zip(captured.graphs, (train, evaluation))
+    ]
+    params = []
+    of = design(loaded)
+    for mode, plan in zip(("train", "eval"), picked):
+        spaces = of._choice(((mode, plan),)).spaces
+        params.append({f"k{n}.{k}": v for n, s in enumerate(spaces) for k, v in next(s.allowed()).items()})
+    (file,) = built([candidate(loaded, captured, picked, params)])
+    return loaded, constructed(loaded, loaded.model_class, True), constructed(loaded, file.ModelNew, True)
+
+
+BOTH = {
+    "statistics, folded": (NAMES[1], "column[", "fold_batchnorm_into_linear"),
+    "library, folded": (NAMES[1], "batch_norm(library)", "fold_batchnorm_into_linear"),
+    "pulled, folded": (NAMES[3], "pull_scale_into_linear", "fold_batchnorm_into_linear"),
+    "statistics, affine": (NAMES[3], "column[mul", "map[affine]"),
+}
+
+
+@pytest.mark.parametrize("case", BOTH)
+def test_file_for_both_modes_follows_a_training(case: str) -> None:
+    name, train, evaluation = BOTH[case]
+    loaded, model, new = both(name, train=train, evaluation=evaluation)
+    for round_ in range(3):
+        for mode in (True, False):
+            inputs = drawn(loaded, seed=round_)
+            torch.testing.assert_close(call(new.train(mode), inputs), call(model.train(mode), inputs))
+            torch.testing.assert_close(list(new.buffers()), list(model.buffers()))

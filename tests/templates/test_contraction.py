@@ -1,0 +1,723 @@
+"""The family ``gemm``: where it is offered, its space, its launcher's memory, and weights that are split once."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import io
+import pickle
+import re
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from models import NAMES, design, made, module, plainest, reference, source
+from torch.utils import cpp_extension
+
+from kgen.candidate import Candidate, Params, ParamValue
+from kgen.evaluator.build import read_extension
+from kgen.evaluator.protocol import Accuracy
+from kgen.hardware import cpu, for_arch
+from kgen.templates import Task
+from kgen.templates.cuda.contraction import template
+from kgen.templates.space import Space
+from kgen.tuning.design import Design
+from kgen.tuning.search import STRATEGIES, Point
+
+FULL = {"batch_size": "1024", "in_features": "8192", "out_features": "8192"}
+LINEAR = "self.linear = nn.Linear(12, 20)"
+
+
+def bare(rows: int, k: int, n: int, arch: str = "sm_90", accuracy: Accuracy = Accuracy.FP32) -> Design:
+    """A linear layer alone."""
+    text = source("return self.linear(x)", f"torch.randn({rows}, {k})", f"self.linear = nn.Linear({k}, {n})")
+    return design(made(text), for_arch(arch), accuracy)
+
+
+def product_space(of: Design) -> Space:
+    """The space of the first plan's product."""
+    return of.choices[0].spaces[0]
+
+
+def values(space: Space, axis: str) -> set:
+    return {p[axis] for p in space.allowed()}
+
+
+def own(of: Design) -> list[Params]:
+    """The combinations of the first plan's product whose kernels multiply themselves."""
+    return [p for p in product_space(of).allowed() if p["variant"] != "library"]
+
+
+# Where it is offered
+
+
+def test_cpu_has_no_products_of_its_own() -> None:
+    for name in NAMES:
+        assert "gemm" not in "".join(o.name for o in design(reference(name, "eval"), cpu()).options)
+
+
+@pytest.mark.parametrize("arch", ["sm_70", "sm_75"])
+def test_gpu_without_the_tensor_cores_has_no_products_of_its_own(arch: str) -> None:
+    of = design(reference(NAMES[0], "eval"), for_arch(arch))
+    assert "gemm" not in "".join(o.name for o in of.options)
+
+
+def test_gpu_without_the_tensor_cores_says_what_it_lacks() -> None:
+    found = [r for r in design(reference(NAMES[0], "both"), for_arch("sm_75")).rejections() if "gemm" in r.plan]
+    assert "gemm[linear] + row[gelu, softmax]" in {r.plan for r in found}
+    assert {r.reason for r in found} == {"products of its own need the tensor cores of sm_80 or later"}
+
+
+@pytest.mark.parametrize(
+    ("arch", "variants"),
+    [("sm_80", {"sm80"}), ("sm_86", {"sm80"}), ("sm_90", {"sm90", "sm80"}), ("sm_90a", {"sm90", "sm80"}), ("sm_100", {"sm80"})],
+)
+def test_variants_are_those_of_the_architecture(arch: str, variants: set[str]) -> None:
+    assert values(product_space(bare(512, 512, 512, arch)), "variant") == {*variants, "whole", "library"}
+
+
+@pytest.mark.parametrize("name", [NAMES[1], NAMES[3]])
+def test_pytorch_keeps_no_statistics_of_products_of_our_own(name: str) -> None:
+    found = [o.name for o in design(reference(name, "train"), for_arch("sm_90")).options]
+    assert any("gemm[" in n for n in found) and any("batch_norm(library)" in n for n in found)
+    assert not any("gemm[" in n and "batch_norm(library)" in n for n in found)
+
+
+def test_pytorch_keeps_statistics_that_cannot_be_our_own() -> None:
+    text = source("return self.norm(self.linear(x))", "torch.randn(6, 20, 12)", f"{LINEAR}\nself.norm = nn.BatchNorm1d(20)")
+    found = [o.name for o in design(made(text, "train"), for_arch("sm_90")).options]
+    assert "gemm[linear] + batch_norm(library)" in found
+
+
+# The space
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90"])
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (7, 1111, 999), (64, 8192, 8192), (1024, 8192, 8192), (16384, 4096, 4096)])
+def test_products_of_any_size_have_a_combination(arch: str, sizes: tuple[int, int, int]) -> None:
+    assert any(product_space(bare(*sizes, arch)).allowed())
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90"])
+def test_stages_fit_the_shared_memory(arch: str) -> None:
+    of = bare(1024, 8192, 8192, arch)
+    for params in (p for p in product_space(of).allowed() if p["variant"] != "library"):
+        text = of.candidate(point(of, params)).source
+        sizes = [int(v) for v in re.findall(r"constexpr int (?:STAGES|SLOTS) = (\d+);", text)]
+        rows, cols, k = map(int, re.search(r"BLOCK_M = (\d+), BLOCK_N = (\d+), BLOCK_K = (\d+)", text).groups())
+        stage = 65536 / 2 if params["variant"] == "sm90" else 4 * k * (rows + cols)
+        assert sizes[0] * stage <= of.hardware.shared_bytes_per_block
+
+
+def test_small_batches_are_split_along_k() -> None:
+    assert max(p["splits"] for p in own(bare(64, 8192, 8192))) == 4
+
+
+@pytest.mark.parametrize(
+    ("sizes", "variant", "tile", "splits", "cluster"),
+    [
+        ((1, 8192, 8192), "sm90", "64x256", 4, 1),
+        ((64, 8192, 8192), "sm90", "64x256", 4, 1),
+        ((256, 8192, 8192), "sm90", "128x128", 1, 1),
+        ((512, 4096, 4096), "sm90", "128x128", 1, 1),
+        ((1024, 8192, 8192), "sm90", "128x256", 1, 1),
+        ((16384, 4096, 4096), "sm90", "128x256", 1, 1),
+        ((2048, 2048, 2048), "sm90", "128x256", 1, 1),
+        ((1024, 1024, 1024), "sm90", "128x128", 1, 2),
+        ((1000, 1111, 999), "sm90", "128x128", 1, 2),
+        ((512, 512, 512), "sm90", "128x128", 1, 4),
+    ],
+)
+def test_first_combination_is_what_was_fastest_on_an_h200(
+    sizes: tuple[int, int, int], variant: str, tile: str, splits: int, cluster: int
+) -> None:
+    first = next(product_space(bare(*sizes)).allowed())
+    assert (first["variant"], first["tile"], first["splits"], first["cluster"]) == (variant, tile, splits, cluster)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tile"),
+    [((16384, 4096, 4096), "128x256"), ((512, 4096, 4096), "64x128/2"), ((1024, 1024, 1024), "64x64/4")],
+)
+def test_first_combination_of_warps_is_what_was_fastest_on_an_h200(sizes: tuple[int, int, int], tile: str) -> None:
+    assert next(p for p in product_space(bare(*sizes)).allowed() if p["variant"] == "sm80")["tile"] == tile
+
+
+def test_first_combination_of_whole_rows_is_what_was_fastest_on_an_h200() -> None:
+    first = next(p for p in product_space(bare(512, 512, 512)).allowed() if p["variant"] == "whole")
+    assert (first["tile"], first["stages"], first["band"]) == ("32x64", 4, 8)
+
+
+@pytest.mark.parametrize("sizes", [(1024, 1024, 1024), (1000, 1111, 999), (1024, 8192, 8192)])
+def test_whole_rows_are_for_small_products(sizes: tuple[int, int, int]) -> None:
+    assert "whole" not in values(product_space(bare(*sizes)), "variant")
+
+
+def test_rows_that_do_not_fit_are_not_split_whole() -> None:
+    found = [r for r in bare(64, 2000, 64).rejections() if r.params["k0.variant"] == "whole"]
+    assert "shared_memory" in {r.constraint for r in found}
+
+
+def test_whole_rows_take_one_launch_and_no_memory() -> None:
+    text = candidate(bare(512, 512, 512), variant="whole").source
+    launcher = text[text.index('extern "C" int linear(') :]
+    assert launcher.count("launch_early(") == 1 and "launch_early(product_kernel" in launcher
+    assert "workspace" not in text and "repair_rows" not in text
+
+
+def test_statistics_of_whole_rows_have_memory() -> None:
+    text = source("return self.norm(self.linear(x))", "torch.randn(512, 512)", "self.linear, self.norm = nn.Linear(512, 512), nn.BatchNorm1d(512)")
+    of = design(made(text, "train"), for_arch("sm_90"))
+    number = next(n for n, o in enumerate(of.options) if o.name.startswith("gemm[linear, statistics]"))
+    kernel, *others = of.options[number].kernels
+    params = next(p for p in kernel if p["variant"] == "whole")
+    found = of.candidate(Point(number, (kernel.index(params), *(0 for _ in others)))).source
+    assert "workspace = x.new_empty((batch_size + 15) // 16 * 1024)" in found
+
+
+def test_a_right_operand_that_is_no_weight_is_not_read_by_blocks_that_split_whole_rows() -> None:
+    of = design(made(source("return torch.matmul(x, y)", "torch.randn(512, 512), torch.randn(512, 512)", "", "x, y")), for_arch("sm_90"))
+    assert "whole" not in values(product_space(of), "variant")
+    assert "whole_rows" in {r.constraint for r in of.rejections()}
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90"])
+def test_space_is_small(arch: str) -> None:
+    assert all(len(list(product_space(bare(n, n, n, arch)).allowed())) <= 36 for n in (64, 512, 1024, 4096))
+
+
+def test_combinations_that_cannot_win_are_ruled_out() -> None:
+    found = [r for r in bare(1024, 1024, 1024).rejections() if r.constraint == "slow"]
+    assert {r.params["k0.tile"] for r in found} >= {"128x256"}
+
+
+@pytest.mark.parametrize("accuracy", [Accuracy.FP32, Accuracy.KERNELBENCH])
+def test_one_product_is_ruled_out_where_float32_is_asked_for(accuracy: Accuracy) -> None:
+    of = bare(1024, 8192, 8192, accuracy=accuracy)
+    assert values(product_space(of), "products") == {3}
+    assert "one_product" in {r.constraint for r in of.rejections()}
+
+
+@pytest.mark.parametrize("sizes", [(64, 8192, 8192), (1000, 1111, 999), (1024, 8192, 8192)])
+def test_one_product_comes_first_where_tf32_is_asked_for(sizes: tuple[int, int, int]) -> None:
+    assert next(product_space(bare(*sizes, accuracy=Accuracy.TF32)).allowed())["products"] == 1
+
+
+def test_one_product_takes_half_the_memory() -> None:
+    text = candidate(bare(1024, 8192, 8192, accuracy=Accuracy.TF32), products=1).source
+    assert "batch_size * 4097)" in text and "new_empty(33562624)" in text  # 8192 x 8192 / 2 and 8192 exponents
+
+
+def test_k_is_split_in_one_way() -> None:
+    assert all(p["splits"] == 1 or p["cluster"] == 1 for p in own(bare(64, 8192, 8192)))
+
+
+def test_full_chips_are_hardly_split_along_k() -> None:
+    assert {p["splits"] for p in own(bare(16384, 4096, 4096))} == {1}
+
+
+def test_short_sums_are_not_split_along_k() -> None:
+    assert {p["splits"] for p in own(bare(64, 500, 8192))} == {1}
+
+
+def test_tiles_of_w_are_shared_where_large_tiles_fill_the_chip() -> None:
+    assert {p["tile"] for p in own(bare(16384, 4096, 4096)) if p["multicast"] == 2} == {"128x256"}
+    assert {p["multicast"] for p in own(bare(512, 4096, 4096))} == {1}
+    assert values(product_space(bare(16384, 4096, 4096, "sm_80")), "multicast") == {1}
+
+
+def test_blocks_that_share_tiles_of_w_wait_for_each_other() -> None:
+    text = candidate(bare(16384, 4096, 4096), multicast=2).source
+    assert "barrier_init(empty + 8 * i, 16);" in text and "PITCH, 64))" in text and text.count("cluster_sync();") == 2
+
+
+def test_small_products_have_accumulators_of_their_own_where_sums_are_longer() -> None:
+    of = bare(256, 8192, 8192)
+    assert {p["tile"] for p in own(of) if p["interval"] == 128} <= {"128x128", "64x256"}
+    text = candidate(of, interval=128).source
+    assert "wgmma(small, a_lo, b_hi, first);" in text and "wgmma(large, a_hi, b_hi, first);" in text
+    assert "if (step % 2 == 1 || step + 1 == PITCH / BLOCK_K) add_up(sums, small, large);" in text
+
+
+def test_intervals_are_for_more_than_one_of_them() -> None:
+    def of_sm90(of: Design) -> set[ParamValue]:
+        return {p["interval"] for p in own(of) if p["variant"] == "sm90"}
+
+    assert of_sm90(bare(256, 64, 8192)) == {64}
+    assert of_sm90(bare(256, 128, 8192)) == {64, 128}
+
+
+def test_kernels_of_a_product_start_while_the_one_before_ends() -> None:
+    """Each waits for it before it touches memory."""
+    text = candidate(bare(64, 8192, 8192), splits=4).source
+    kernels = re.findall(r"__global__ .*?\n}\n", text, re.DOTALL)
+    assert len(kernels) == 4 and all("wait_for_previous();" in kernel for kernel in kernels)
+    assert "<<<" not in text and "__restrict__ partial" not in text
+
+
+def test_statistics_have_memory_for_the_moments_of_each_strip() -> None:
+    text = source("return self.norm(self.linear(x))", "torch.randn(300, 200)", "self.linear, self.norm = nn.Linear(200, 133), nn.BatchNorm1d(133)")
+    of = design(made(text, "train"), for_arch("sm_90"))
+    first = plainest(of, 1)[0]
+    assert "statistics]" in first.plan and "+ (batch_size + 15) // 16 * 272)" in first.source  # two for each of 136 columns
+
+
+def test_first_combination_is_for_the_newest_instructions() -> None:
+    assert next(product_space(bare(1024, 8192, 8192)).allowed())["variant"] == "sm90"
+
+
+def test_search_goes_through_all_variants() -> None:
+    of = bare(512, 512, 512)
+    search, seen = STRATEGIES["exhaustive"](of.options[:1]), set()
+    while (found := search.ask()) is not None:
+        search.tell(found, 1.0)
+        seen.add(of.options[0].kernels[0][found.choice[0]]["variant"])
+    assert seen == {"sm90", "sm80", "whole", "library"}
+
+
+# The file
+
+
+def point(of: Design, params: dict) -> Point:
+    """The first plan with these parameters of the product, and the plainest of the others."""
+    kernels = of.options[0].kernels
+    return Point(0, (kernels[0].index(params), *(0 for _ in kernels[1:])))
+
+
+def candidate(of: Design, **wanted: object) -> Candidate:
+    """The first combination of the first plan's product that has these parameters."""
+    params = next(p for p in of.options[0].kernels[0] if all(p[k] == v for k, v in wanted.items()))
+    return of.candidate(point(of, params))
+
+
+@pytest.mark.parametrize(
+    ("arch", "variant", "flag"),
+    [
+        ("sm_90", "sm90", "-gencode=arch=compute_90a,code=sm_90a"),
+        ("sm_90", "sm80", "-gencode=arch=compute_90,code=sm_90"),
+        ("sm_86", "sm80", "-gencode=arch=compute_86,code=sm_86"),
+    ],
+)
+def test_flags_name_the_architecture_that_the_variant_needs(arch: str, variant: str, flag: str) -> None:
+    found = read_extension(candidate(bare(1024, 1024, 1024, arch), variant=variant).source)
+    assert flag in found.cuda_flags
+
+
+def test_sizes_of_x_follow_the_batch() -> None:
+    text = candidate(bare(64, 1111, 999), splits=1, variant="sm90").source
+    assert "workspace = x.new_empty(batch_size * 1153)" in text
+
+
+def test_split_sums_have_memory() -> None:
+    text = candidate(bare(64, 8192, 1000), splits=16).source
+    assert "workspace = x.new_empty(batch_size * 24193)" in text and "finish_kernel" in text
+
+
+def test_rows_of_a_flattened_batch_are_those_of_the_product() -> None:
+    text = source("return self.linear(x)", "torch.randn(6, 5, 12)", LINEAR)
+    found = plainest(design(made(text), for_arch("sm_90")), 1)[0].source
+    assert "launch(_linear, 5 * batch_size, dense(x)" in found and "new_empty(5 * batch_size * 65)" in found
+
+
+def test_bias_is_added_in_the_epilogue() -> None:
+    text = candidate(bare(64, 64, 64)).source
+    assert "const float linear = linear_sum + linear_bias;" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "init", "spelled"),
+    [
+        ("self.r", "self.r = nn.Parameter(torch.randn(20))", "const Vector<2> r_vector = load_vector<2>(r_in + col);"),
+        ("y", "", "const Vector<2> y_vector = load_vector<2>(y_in + row * 20 + col);"),
+        ("y[:, :1]", "", "_in[row];"),
+        ("self.r", "self.r = nn.Parameter(torch.randn(()))", "const float r = r_in[0];"),
+    ],
+)
+def test_operands_of_maps_are_read_as_they_broadcast(arguments: str, init: str, spelled: str) -> None:
+    text = source(f"return self.linear(x) * {arguments}", "torch.randn(6, 12), torch.randn(6, 20)", f"{LINEAR}\n{init}", "x, y")
+    found = next(c for c in plainest(design(made(text), for_arch("sm_90"))) if "gemm[linear, mul]" in c.plan)
+    assert spelled in found.source
+
+
+def test_operands_of_columns_are_read_before_anything_is_stored() -> None:
+    text = candidate(bare(64, 64, 64)).source
+    assert text.index("load_vector<2>(linear_bias_in") < text.index("store_vector<2>(linear_out")
+
+
+def test_many_operands_of_columns_are_read_for_fewer_columns_at_once() -> None:
+    names = "abcd"
+    init = "; ".join(f"self.{n} = nn.Parameter(torch.randn(20))" for n in names)
+    forward = "return (self.linear(x).relu() * self.a + self.b) * self.c - self.d"
+    text = source(forward, "torch.randn(6, 12)", f"{LINEAR}\n{init}")
+    found = next(c for c in plainest(design(made(text), for_arch("sm_90"))) if c.kernels == 1)
+    assert "GROUPS < 16" in candidate(bare(6, 12, 20)).source and "GROUPS < 4" in found.source
+
+
+def test_values_called_as_the_kernel_calls_its_own_are_renamed() -> None:
+    text = source("return self.linear(x).tanh() * self.N + self.sums", "torch.randn(6, 12)",
+                  f"{LINEAR}\nself.N, self.sums = nn.Parameter(torch.ones(20)), nn.Parameter(torch.ones(20))")  # fmt: skip
+    found = plainest(design(made(text), for_arch("sm_90")), 1)[0].source
+    assert "const float N_2 = N_2_columns[group][j];" in found
+    assert "const float sums_2 = sums_2_columns[group][j];" in found
+
+
+def test_odd_columns_are_stored_one_by_one() -> None:
+    text = candidate(bare(64, 64, 33)).source
+    assert "if (col >= N) continue;" in text and "store_vector" not in text
+
+
+def test_rows_that_fill_no_step_are_padded() -> None:
+    assert "N = 999, K = 1111, PITCH = 1152;" in candidate(bare(64, 1111, 999)).source
+
+
+def test_rows_too_long_for_registers_are_read_twice() -> None:
+    assert "split_long_rows<40000, 40000, 1024, 2>" in candidate(bare(64, 40000, 64)).source
+
+
+def test_kernels_of_both_modes_split_their_own_weights() -> None:
+    of = design(reference(NAMES[1], "both", **FULL), for_arch("sm_90"))
+    text = plainest(of, 1)[0].source
+    assert "_train_linear_statistics_split_weight.argtypes" in text and "_eval_linear_split_weight.argtypes" in text
+
+
+def test_template_has_what_its_text_needs_for_every_combination() -> None:
+    of = design(reference(NAMES[0], "eval", **FULL), for_arch("sm_90"))
+    (_, plan), space = of.choices[0].plans[0], product_space(of)
+    found = {p["variant"]: template.render(Task(plan, plan.kernels[0], of.hardware), p).specific for p in space.allowed()}
+    assert found == {"sm90": True, "sm80": False, "library": False}
+
+
+# Weights that are split once
+
+
+@dataclass
+class Launches:
+    """Stands for the launchers: counts how often weights were split, and fills the memory with their sum."""
+
+    seen: list[str] = field(default_factory=list)
+
+    def __call__(self, kernel: str, rows: int, source: torch.Tensor, memory: torch.Tensor) -> None:
+        self.seen.append(kernel)
+        memory.fill_(source.sum().item())
+
+
+class Library:
+    """Stands for the built library: each launcher is its own name."""
+
+    def __getattr__(self, name: str) -> object:
+        return types.SimpleNamespace(name=name)
+
+
+@dataclass(eq=False)
+class Stream:
+    """Stands for a stream: what it was told to wait for. An event is the stream that it was recorded on."""
+
+    waited_for: list[Stream] = field(default_factory=list)
+
+    def record_event(self) -> Stream:
+        return self
+
+    def wait_event(self, event: Stream) -> None:
+        self.waited_for.append(event)
+
+
+@dataclass
+class Gpu:
+    """Stands for a device: its current stream, whether that is being captured, and which memory which streams use."""
+
+    stream: Stream = field(default_factory=Stream)
+    capturing: bool = False
+    used: list[tuple[int, Stream]] = field(default_factory=list)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    found = Gpu()
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: found.stream)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: found.capturing)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda t, stream: found.used.append((t.data_ptr(), stream)))
+    return found
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch, gpu: Gpu) -> Callable[[Candidate], tuple[types.ModuleType, Launches]]:
+    """A candidate's module without its kernels, and what it launches."""
+    monkeypatch.setattr(cpp_extension, "load_inline", lambda **_: "")
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: Library())
+
+    def load(of: Candidate) -> tuple[types.ModuleType, Launches]:
+        found, launches = module(of), Launches()
+        found.launch = launches
+        return found, launches
+
+    return load
+
+
+def small(forward: str = "return self.linear(x).relu()", init: str = LINEAR) -> Candidate:
+    return plainest(design(made(source(forward, "torch.randn(6, 12)", init)), for_arch("sm_90")), 1)[0]
+
+
+def test_weight_is_split_once(loaded: Callable) -> None:
+    found, launches = loaded(small())
+    model = found.ModelNew()
+    assert model._weights() is model._weights() and len(launches.seen) == 1
+
+
+def test_memory_of_a_split_weight_holds_both_parts_and_the_exponents(loaded: Callable) -> None:
+    (memory,) = loaded(small())[0].ModelNew()._weights()
+    assert memory.numel() == 20 * 64 + 20  # two float16 parts of 20 rows of 12, padded to 64, and 20 exponents
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.load_state_dict({k: v * 2 for k, v in m.state_dict().items()}),
+        lambda m: torch.nn.init.ones_(m.linear.weight),
+        lambda m: setattr(m.linear, "weight", torch.nn.Parameter(torch.ones(20, 12))),
+        lambda m: torch.optim.SGD([_with_gradient(m.linear.weight)], lr=0.1).step(),
+    ],
+    ids=["load_state_dict", "in place", "another tensor", "optimizer"],
+)
+def test_changed_weight_is_split_again(loaded: Callable, change: Callable) -> None:
+    found, launches = loaded(small())
+    model = found.ModelNew()
+    model._weights()
+    change(model)
+    (memory,) = model._weights()
+    assert len(launches.seen) == 2 and memory[0].item() == pytest.approx(model.linear.weight.sum().item())
+
+
+def _with_gradient(p: torch.nn.Parameter) -> torch.nn.Parameter:
+    p.grad = torch.ones_like(p)
+    return p
+
+
+def test_changed_bias_splits_nothing(loaded: Callable) -> None:
+    found, launches = loaded(small())
+    model = found.ModelNew()
+    model._weights()
+    torch.nn.init.ones_(model.linear.bias)
+    model._weights()
+    assert len(launches.seen) == 1
+
+
+def test_refresh_splits_again(loaded: Callable) -> None:
+    found, launches = loaded(small())
+    model = found.ModelNew()
+    model._weights()
+    model.linear.weight.data.copy_(torch.ones(20, 12))
+    model.refresh()
+    (memory,) = model._weights()
+    assert memory[0].item() == 240.0 and len(launches.seen) == 2
+
+
+def test_split_weights_are_in_no_state_dict_and_no_copy(loaded: Callable) -> None:
+    found, _ = loaded(small())
+    model = found.ModelNew()
+    model._weights()
+    assert set(model.state_dict()) == {"linear.weight", "linear.bias"}
+    assert copy.deepcopy(model)._prepared is None
+
+
+def test_model_with_split_weights_is_pickled_without_them(loaded: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = loaded(small())
+    monkeypatch.setitem(__import__("sys").modules, "candidate", found)
+    model = found.ModelNew()
+    model._weights()
+    assert pickle.load(io.BytesIO(pickle.dumps(model)))._prepared is None
+
+
+def test_folded_weight_is_split(loaded: Callable) -> None:
+    init = f"{LINEAR}\nself.norm = nn.BatchNorm1d(20)"
+    found, _ = loaded(small("return self.norm(self.linear(x)).relu()", init))
+    assert "fold_batchnorm_into_linear" in found.__doc__
+    model = found.ModelNew().eval()
+    model.norm.running_var.fill_(4.0)
+    *_, memory = model._weights()
+    scale = (4.0 + model.norm.eps) ** -0.5
+    assert memory[0].item() == pytest.approx(model.linear.weight.sum().item() * scale, rel=1e-4)
+
+
+def test_columns_of_a_weight_are_split_as_rows(loaded: Callable) -> None:
+    found, _ = loaded(small("return torch.matmul(x, self.w)", "self.w = nn.Parameter(torch.randn(12, 20))"))
+    sizes = []
+    found.launch = lambda kernel, rows, weight, memory: sizes.append((rows, weight.shape, weight.is_contiguous()))
+    found.ModelNew()._weights()
+    assert sizes == [(20, (20, 12), True)]
+
+
+def test_weight_of_two_products_is_split_once(loaded: Callable) -> None:
+    forward = "return self.linear(x).relu(), self.linear(x * 2.0)"
+    found, launches = loaded(small(forward))
+    assert len(found.ModelNew()._weights()) == 1 and len(launches.seen) == 1
+
+
+# Streams and graphs
+
+
+def test_another_stream_waits_for_split_weights(loaded: Callable, gpu: Gpu) -> None:
+    model = loaded(small())[0].ModelNew()
+    (memory,) = model._weights()
+    made_on, gpu.stream = gpu.stream, Stream()
+    model._weights()
+    assert gpu.stream.waited_for == [made_on] and gpu.used == [(memory.data_ptr(), gpu.stream)]
+
+
+def test_stream_that_split_weights_were_made_on_waits_for_nothing(loaded: Callable, gpu: Gpu) -> None:
+    model = loaded(small())[0].ModelNew()
+    model._weights()
+    model._weights()
+    assert not gpu.stream.waited_for and not gpu.used
+
+
+def test_weights_split_while_a_graph_is_captured_are_a_part_of_it_alone(loaded: Callable, gpu: Gpu) -> None:
+    found, launches = loaded(small())
+    model = found.ModelNew()
+    gpu.capturing = True
+    model._weights()
+    gpu.capturing = False
+    model._weights()
+    assert len(launches.seen) == 2
+
+
+def test_graph_keeps_the_split_weights_that_it_was_captured_with(loaded: Callable, gpu: Gpu) -> None:
+    model = loaded(small())[0].ModelNew()
+    (memory,) = model._weights()
+    gpu.stream, gpu.capturing = Stream(), True
+    assert model._weights()[0] is model._weights()[0] is memory
+    gpu.capturing = False
+    torch.nn.init.ones_(model.linear.weight)
+    assert model._weights()[0] is not memory
+    assert [kept[1][0] is memory for kept in model._captured] == [True] and not gpu.used
+    assert copy.deepcopy(model)._captured == ()
+
+
+# Products by the library
+
+
+def split(matrix: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the splitting kernel makes of a matrix: float16 parts (2, rows, k) and exponents."""
+    padded = torch.nn.functional.pad(matrix, (0, k - matrix.shape[1]))
+    exponents = 14 - padded.abs().amax(1).log2().floor().int()
+    scaled = torch.ldexp(padded, exponents[:, None])
+    high = scaled.half()
+    return torch.stack((high, (scaled - high.float()).half())), exponents
+
+
+@dataclass
+class SplitLaunches:
+    """Stands for the launchers of a product by the library: what each kernel does to its memory."""
+
+    k: int
+    sums: int
+    exponents: dict[int, torch.Tensor] = field(default_factory=dict)
+
+    def __call__(self, kernel: types.SimpleNamespace, rows: int, *tensors: torch.Tensor) -> None:
+        if kernel.name.endswith("_split_weight"):
+            self._split(*tensors)
+        elif kernel.name.endswith("_split"):
+            x, weight, parts, _, workspace = tensors
+            self._split(x, workspace)
+        else:
+            parts, bias, out, workspace = tensors
+            pitch = (out.shape[1] + 3) // 4 * 4
+            sums = workspace[rows * self.k :][: self.sums * rows * pitch].view(self.sums, rows, pitch)[..., : out.shape[1]]
+            scale = -self.exponents[workspace.data_ptr()][:, None] - self.exponents[parts.data_ptr()]
+            out.copy_(torch.ldexp(sums.sum(0), scale) + bias)
+
+    def _split(self, matrix: torch.Tensor, memory: torch.Tensor) -> None:
+        parts, self.exponents[memory.data_ptr()] = split(matrix, self.k)
+        memory[: parts.numel() // 2] = parts.flatten().view(torch.float32)
+
+
+@pytest.mark.parametrize("columns", [64, 33])
+def test_library_multiplies_parts_over_intervals_of_k(
+    loaded: Callable, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    found, _ = loaded(candidate(bare(512, 1000, columns), variant="library"))
+    for name in ("mm", "bmm"):  # on a CPU there is no such product
+        monkeypatch.setattr(torch, name, lambda a, b, out_dtype, out: out.copy_(a.float() @ b.float()))
+    found.launch = SplitLaunches(1024, sums=8 + 2)
+    model, x = found.ModelNew(), torch.randn(40, 1000)
+    with torch.no_grad():
+        expected = x.double() @ model.linear.weight.double().t() + model.linear.bias
+        assert (model._run(x) - expected).abs().max() < 2e-6
+
+
+@pytest.mark.parametrize(("sizes", "intervals"), [((64, 1000, 64), []), ((512, 1000, 64), [8]), ((64, 8192, 64), [64])])
+def test_few_rows_of_short_sums_are_not_left_to_the_library(sizes: tuple[int, int, int], intervals: list[int]) -> None:
+    found = [p for p in product_space(bare(*sizes)).allowed() if p["variant"] == "library"]
+    assert [p["splits"] for p in found] == intervals
+
+
+def test_sums_of_intervals_must_fit_the_memory() -> None:
+    text = source("return self.linear(x)", "torch.empty(65536, 1024)", "self.linear = nn.Linear(1024, 16384)")
+    of = design(made(text), for_arch("sm_90"))
+    assert "library" not in values(product_space(of), "variant")
+    assert "sums_memory" in {r.constraint for r in of.rejections()}
+
+
+def test_library_takes_one_product_whole() -> None:
+    found = [p for p in product_space(bare(64, 8192, 64, accuracy=Accuracy.TF32)).allowed() if p["variant"] == "library"]
+    assert {(p["products"], p["splits"]) for p in found} == {(1, 1)}
+
+
+# Operands that are no weights, and batches of products
+
+
+def product(forward: str, inputs: str, arguments: str = "x, y", init: str = "") -> Candidate:
+    return plainest(design(made(source(forward, inputs, init, arguments)), for_arch("sm_90")), 1)[0]
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "spelled"),
+    [
+        ("return torch.matmul(x, y)", "torch.randn(6, 12), torch.randn(12, 20)", "dense(x), dense(y.mT)"),
+        ("return F.linear(x, y)", "torch.randn(6, 12), torch.randn(20, 12)", "dense(x), dense(y)"),
+        ("return torch.bmm(x, y)", "torch.randn(6, 7, 12), torch.randn(6, 12, 20)", "dense(x), dense(y.mT)"),
+        ("return torch.matmul(x, y)", "torch.randn(3, 6, 7, 12), torch.randn(3, 6, 12, 20)", "dense(x), dense(y.mT)"),
+    ],
+)
+def test_operand_that_is_no_weight_is_split_in_each_call(forward: str, inputs: str, spelled: str) -> None:
+    text = product(forward, inputs).source
+    assert spelled in text and "_weights" not in text and "_split_weight" not in text
+
+
+def test_operand_used_twice_comes_in_both_forms() -> None:
+    text = product("return torch.matmul(x, x)", "torch.randn(5, 12, 12)", "x").source
+    assert "dense(x), dense(x.mT)" in text
+
+
+def test_memory_for_a_batch_of_products_follows_the_batch() -> None:
+    text = product("return torch.bmm(x, y)", "torch.randn(6, 7, 12), torch.randn(6, 12, 20)").source
+    assert "workspace = x.new_empty(7 * batch_size * 65 + 7 * batch_size // 7 * 20 * 65 + 3)" in text
+    assert "launch(_bmm, 7 * batch_size," in text and "constexpr int GROUP = 7;" in text
+
+
+def test_batch_of_weights_is_split_once(loaded: Callable) -> None:
+    found, _ = loaded(product("return torch.bmm(x, self.w)", "torch.randn(3, 7, 12)", "x", "self.w = nn.Parameter(torch.randn(3, 12, 20))"))
+    sizes = []
+    found.launch = lambda kernel, rows, weight, memory: sizes.append((rows, weight.shape, memory.numel()))
+    found.ModelNew()._weights()
+    assert sizes == [(60, (3, 20, 12), 60 * 65)]
+
+
+def test_batches_are_left_to_kernels_of_our_own() -> None:
+    of = design(made(source("return torch.bmm(x, y)", "torch.randn(6, 70, 12), torch.randn(6, 12, 200)", "", "x, y")), for_arch("sm_90"))
+    assert values(product_space(of), "variant") == {"sm90", "sm80"}
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs"),
+    [
+        ("return torch.matmul(x, y)", "torch.randn(6, 12, 8), torch.randn(5, 1, 8, 20)"),  # matrices are broadcast
+        ("return torch.matmul(x, y)", "torch.randn(12, 8), torch.randn(6, 8, 20)"),
+        ("return torch.matmul(x.mT, y)", "torch.randn(6, 12), torch.randn(6, 20)"),  # k follows the batch
+        ("return torch.matmul(x, y)", "torch.randn(6, 12), torch.randn(12)"),
+    ],
+)
+def test_products_of_other_shapes_are_left_to_the_library(forward: str, inputs: str) -> None:
+    of = design(made(source(forward, inputs, "", "x, y")), for_arch("sm_90"))
+    assert not any("gemm" in option.name for option in of.options)

@@ -1,0 +1,195 @@
+"""Every CUDA template compiles without a warning over the corners of its space, for two architectures. Needs no GPU.
+
+Kernels of many corners are renamed and compiled as a few files, since starting nvcc takes longer than most of them.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+from models import NAMES, design, made, reference, source
+
+from kgen.evaluator.protocol import Accuracy
+from kgen.hardware import for_arch
+from kgen.templates import Task
+from kgen.templates.render import kernel_text, translation_unit
+from kgen.tuning.design import Design
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("nvcc") is None, reason="no nvcc on PATH: CUDA templates are not compiled here"
+)
+
+ARCHITECTURES = ("sm_80", "sm_90a")
+#: Plans of each problem whose kernels are compiled: the most fused ones.
+PLANS = 4
+#: Products take longest: all corners of these cases, of others the plainest alone.
+PRODUCTS = ("product", "product_tails", "product_tf32", "product_statistics", "small_product", "batch_of_products")
+#: Bytes of registers that products of warps may spill: some 20 of them, beside 128 of sums.
+MOST_SPILLED = 96
+#: Kernels to a file: two compilers run beside each other.
+TO_A_FILE = 24
+
+#: Unseen chains: forward, __init__, inputs, mode.
+UNSEEN = {
+    "gather": ("return torch.softmax(x * self.w + self.b, dim=-1)", "self.w = nn.Parameter(torch.randn(4, 1, 6))\nself.b = nn.Parameter(torch.randn(5, 1))", "torch.randn(3, 4, 5, 6)", "eval"),
+    "channels": ("return torch.sigmoid(x + self.b) * self.s", "self.b = nn.Parameter(torch.randn(4, 1, 1))\nself.s = nn.Parameter(torch.randn(1, 4, 1, 1))", "torch.randn(2, 4, 3, 3)", "eval"),
+    "cols_1000": ("return F.layer_norm(x, (1000,)).softmax(dim=1)", "", "torch.randn(64, 1000)", "eval"),
+    "cols_999": ("return F.gelu(x).log_softmax(dim=1), x.amax(dim=1), x.amin(dim=1)", "", "torch.randn(64, 999)", "eval"),
+    "statistics_999": ("return self.norm(x * self.s).relu()", "self.s = nn.Parameter(torch.randn(999))\nself.norm = nn.BatchNorm1d(999)", "torch.randn(512, 999)", "train"),
+    "statistics_plain": ("return self.norm(x).relu()", "self.norm = nn.BatchNorm1d(8, affine=False, track_running_stats=False)", "torch.randn(512, 8)", "train"),
+    "one_column": ("return torch.softmax(x, dim=1)", "", "torch.randn(64, 1)", "eval"),
+    "product": ("return F.gelu(self.linear(x))", "self.linear = nn.Linear(8192, 8192)", "torch.randn(2048, 8192)", "eval"),
+    "product_tails": ("h = torch.matmul(x, self.w) + self.b\nreturn h * self.s.sigmoid(), h", "self.w = nn.Parameter(torch.randn(1111, 999))\nself.b = nn.Parameter(torch.randn(999))\nself.s = nn.Parameter(torch.randn(1))", "torch.randn(100, 1111)", "eval"),
+    "product_tf32": ("return self.linear(x).relu()", "self.linear = nn.Linear(1111, 999)", "torch.randn(1000, 1111)", "eval"),
+    "product_statistics": ("return self.norm(self.linear(x) * self.s)", "self.linear, self.norm = nn.Linear(1111, 4999), nn.BatchNorm1d(4999)\nself.s = nn.Parameter(torch.randn(4999))", "torch.randn(1000, 1111)", "train"),
+    "small_product": ("return self.norm(self.linear(x) * self.s)", "self.linear, self.norm = nn.Linear(500, 510), nn.BatchNorm1d(510)\nself.s = nn.Parameter(torch.randn(510))", "torch.randn(520, 500)", "train"),
+    "batch_of_products": ("return torch.bmm(x, x.mT).relu()", "", "torch.randn(3, 101, 8192)", "eval"),
+    "product_of_a_long_row": ("return self.linear(x)", "self.linear = nn.Linear(40000, 100, bias=False)", "torch.randn(4, 5, 40000)", "eval"),
+    "functions": ("a = x.abs()\ny = torch.sin(x) + torch.cos(x) + torch.erf(x) + torch.log1p(a) + torch.expm1(x) + F.softplus(x) + F.mish(x)\nreturn y + (a + 1) ** 1.5 + torch.tanh(x) + F.silu(x) + F.elu(x) + F.logsigmoid(x) + F.hardswish(x) + F.gelu(x, approximate='tanh')", "", "torch.randn(64, 1000)", "eval"),
+}  # fmt: skip
+
+_CASES = [f"{name}-{mode}" for name in NAMES for mode in ("train", "eval")] + list(UNSEEN)
+
+
+@dataclass(frozen=True)
+class Text:
+    """One kernel's text under a name of its own, with what it was rendered from."""
+
+    body: str
+    name: str
+    origin: str
+    plainest: bool
+
+
+def designed(case: str, arch: str) -> Design:
+    if case in UNSEEN:
+        forward, init, inputs, mode = UNSEEN[case]
+        accuracy = Accuracy.TF32 if case.endswith("_tf32") else Accuracy.FP32
+        return design(made(source(forward, inputs, init), mode), for_arch(arch), accuracy)
+    name, mode = case.split("-")
+    return design(reference(name, mode, batch_size="1024", out_features="8192"), for_arch(arch))
+
+
+@lru_cache(maxsize=None)
+def corners(case: str, arch: str) -> tuple[tuple[Task, dict, bool], ...]:
+    """The kernels of the case's first plans at the corners of their spaces, the plainest first."""
+    return tuple(_corners(case, designed(case, arch)))
+
+
+def _corners(case: str, of: Design) -> Iterator[tuple[Task, dict, bool]]:
+    for choice in of.choices[:PLANS]:
+        ((_, plan),) = choice.plans
+        for kernel, space in zip(plan.kernels, choice.spaces):
+            found = space.corners()
+            if kernel.family == "gemm" and case not in PRODUCTS:
+                found = found[:1]
+            for number, params in enumerate(found):
+                yield Task(plan, kernel, of.hardware), dict(params), number == 0
+
+
+@lru_cache(maxsize=None)
+def texts(arch: str) -> tuple[Text, ...]:
+    """All kernels for an architecture, each text once, renamed so that they can stand in one file."""
+    found: dict[str, Text] = {}
+    for case in _CASES:
+        for task, params, plainest in corners(case, arch):
+            body, _ = kernel_text(task, params)
+            if body not in found:
+                name = f"kernel_{len(found)}"
+                own = rf"\b{task.kernel.name}(?=_kernel\b|_merge_kernel\b|_finish\b|_product\b|_split_weight\b|_split\b|\()"
+                renamed = re.sub(own, name, body)
+                found[body] = Text(renamed, name, f"{case}: {task.kernel.name} {params}", plainest)
+    return tuple(found.values())
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What became of one file: the compiler's exit status and its words, and the kernels in it."""
+
+    status: int
+    log: str
+    kernels: tuple[Text, ...]
+
+
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Compiled]:
+    """All kernels compiled for one architecture, two files at a time."""
+    folder = tmp_path_factory.mktemp(request.param)
+    found = texts(request.param)
+    files = -(-len(found) // TO_A_FILE)
+    groups = [found[at::files] for at in range(files)]  # dealt out: those that take long are neighbours
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda group: _compile(group, request.param, folder), groups))
+
+
+def _compile(kernels: tuple[Text, ...], arch: str, folder: Path) -> Compiled:
+    path = folder / f"{kernels[0].name}.cu"
+    path.write_text(translation_unit([k.body for k in kernels], "cuda"))
+    compute = arch.replace("sm_", "compute_")
+    command = ["nvcc", "-cubin", "-std=c++17", "-O3", "-Werror", "all-warnings", "-Xptxas=-v",
+               f"-gencode=arch={compute},code={arch}", "-o", str(path.with_suffix(".cubin")), str(path)]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    return Compiled(done.returncode, done.stdout + done.stderr, kernels)
+
+
+def test_every_kernel_compiles_without_a_warning(compiled: list[Compiled]) -> None:
+    failed = [f"{c.log[-3000:]}\n{[k.origin for k in c.kernels]}" for c in compiled if c.status != 0]
+    assert not failed, failed[0]
+
+
+def test_no_kernel_spills_at_the_plainest_parameters(compiled: list[Compiled]) -> None:
+    plainest = {k.name: k.origin for c in compiled for k in c.kernels if k.plainest}
+    spills = {plainest[name]: spilled for name, spilled in _spills(compiled) if name in plainest}
+    assert not {origin: spilled for origin, spilled in spills.items() if spilled > _allowance(origin)}
+
+
+def test_warpgroups_spill_next_to_nothing_at_any_parameters(compiled: list[Compiled]) -> None:
+    """In their loop they could not: products run in the background in these registers."""
+    warpgroups = {k.name: k.origin for c in compiled for k in c.kernels if "'variant': 'sm90'" in k.origin}
+    spills = {warpgroups[name]: spilled for name, spilled in _spills(compiled) if name in warpgroups}
+    assert not {origin: spilled for origin, spilled in spills.items() if spilled > MOST_SPILLED}
+
+
+def _allowance(origin: str) -> int:
+    """Bytes: a warp's 64 x 64 sums leave so few registers that a few of them wait in memory, once for 32 of k."""
+    return MOST_SPILLED if "'variant': 'sm80'" in origin else 0
+
+
+def test_no_product_of_warpgroups_waits_for_itself(compiled: list[Compiled]) -> None:
+    """The assembler says so where it cannot leave accumulators alone while products run."""
+    assert not [line for c in compiled for line in c.log.splitlines() if "wgmma" in line and "serialized" in line]
+
+
+def test_every_kernel_is_compiled(compiled: list[Compiled]) -> None:
+    assert {name for name, _ in _spills(compiled)} == {k.name for c in compiled for k in c.kernels}
+
+
+def _spills(compiled: list[Compiled]) -> Iterator[tuple[str, int]]:
+    """Of each kernel in the assembler's words: its name, and the bytes that it stores because registers ran out."""
+    for c in compiled:
+        for entry in c.log.split("Compiling entry function ")[1:]:
+            name = re.match(r"'_ZN?\d+(kernel_\d+)", entry)
+            stores = re.search(r"(\d+) bytes spill stores", entry)
+            if name and stores:
+                yield name[1], int(stores[1])
+
+
+def test_every_family_and_strategy_is_compiled() -> None:
+    """The corners hold every value of every axis of every template."""
+    families = {task.kernel.family for case in _CASES for task, _, _ in corners(case, "sm_90a")}
+    values = {
+        (axis, value) for case in _CASES for _, params, _ in corners(case, "sm_90a") for axis, value in params.items()
+    }
+    assert families == {"map", "row", "column", "gemm"}
+    assert {("reduction", "warp_shuffle"), ("reduction", "shared_tree"), ("row_per", "warp"), ("softmax", "two_pass"),
+            ("row", "reread"), ("combine", "atomics"), ("combine", "last_block"), ("vec", 1), ("index", "flat"),
+            ("output", "new"), ("variant", "sm80"), ("variant", "sm90"), ("variant", "whole"), ("variant", "library"), ("splits", 2), ("cluster", 2), ("multicast", 2),
+            ("interval", 16), ("interval", 64), ("interval", 128), ("tile", "128x256"), ("tile", "64x64/4"), ("products", 3), ("products", 1)} <= values  # fmt: skip

@@ -1,0 +1,329 @@
+"""Rendered files: that they are Python that stands alone, read well, and keep to what other tools ask of them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import lru_cache
+
+import pytest
+from models import NAMES, design, made, plainest, reference, source
+
+from kgen.candidate import Candidate
+from kgen.compiler.fusion import CHAINS
+from kgen.errors import CaptureError, RenderError
+from kgen.hardware import Hardware, cpu, for_arch
+from kgen.templates import FOLDER, Task, templates
+from kgen.templates.render import kernel_text
+from kgen.tuning.search import Point
+
+#: KernelBench's strict static checks reject these anywhere in a file.
+REFUSED = (r"\btry\s*:", r"\bexcept\s*:", r"\bexcept\s+\w+", r"\bpass\b")
+DEVICES = {"cpu": cpu(), "cuda": for_arch("sm_90")}
+MODES = ("train", "eval", "both")
+
+
+@lru_cache(maxsize=None)
+def rendered(name: str, mode: str, device: str) -> tuple[Candidate, ...]:
+    """One candidate of each plan, and one for each corner of the kernels' spaces of the first plan."""
+    of = design(reference(name, mode, batch_size="64", out_features="1024"), DEVICES[device])
+    found = plainest(of)
+    for at, space in enumerate(of.choices[0].spaces):
+        for corner in space.corners():
+            choice = [0] * len(of.choices[0].spaces)
+            choice[at] = of.options[0].kernels[at].index(corner)
+            found.append(of.candidate(Point(0, tuple(choice))))
+    return tuple(found)
+
+
+def one(forward: str, inputs: str = "torch.randn(6, 20)", init: str = "", arguments: str = "x", *, mode: str = "eval",
+        hardware: Hardware = DEVICES["cpu"]) -> Candidate:  # fmt: skip
+    return plainest(design(made(source(forward, inputs, init, arguments), mode), hardware), 1)[0]
+
+
+def of_text(text: str, mode: str = "eval") -> Candidate:
+    return plainest(design(made(text, mode)), 1)[0]
+
+
+every = pytest.mark.parametrize(("name", "mode", "device"), [(n, m, d) for n in NAMES for m in MODES for d in DEVICES])
+
+
+@every
+def test_files_are_python(name: str, mode: str, device: str) -> None:
+    for candidate in rendered(name, mode, device):
+        compile(candidate.source, "<candidate>", "exec")
+
+
+@every
+def test_no_file_has_a_refused_word(name: str, mode: str, device: str) -> None:
+    for candidate in rendered(name, mode, device):
+        assert not [word for word in REFUSED if re.search(word, candidate.source)]
+
+
+@every
+def test_files_need_only_torch(name: str, mode: str, device: str) -> None:
+    for candidate in rendered(name, mode, device):
+        imports = [n for n in ast.walk(ast.parse(candidate.source)) if isinstance(n, (ast.Import, ast.ImportFrom))]
+        modules = {a.name for n in imports if isinstance(n, ast.Import) for a in n.names}
+        modules |= {n.module for n in imports if isinstance(n, ast.ImportFrom)}
+        assert {m.split(".")[0] for m in modules} <= {"torch", "ctypes"}
+
+
+@every
+def test_lines_have_no_blanks_at_their_ends_and_no_tabs(name: str, mode: str, device: str) -> None:
+    for candidate in rendered(name, mode, device):
+        assert not re.search(r"[ \t]+$|\t", candidate.source, re.MULTILINE)
+        assert "\n\n\n\n" not in candidate.source and candidate.source.endswith("\n")
+
+
+@every
+def test_distinct_points_are_distinct_files(name: str, mode: str, device: str) -> None:
+    texts = {(c.plan, str(c.params)): c.id for c in rendered(name, mode, device)}
+    assert len(set(texts.values())) == len(texts)
+
+
+@every
+def test_rendering_again_gives_the_same_text(name: str, mode: str, device: str) -> None:
+    of = design(reference(name, mode, batch_size="64", out_features="1024"), DEVICES[device])
+    assert plainest(of, 1)[0].source == rendered(name, mode, device)[0].source
+
+
+@every
+def test_name_of_the_extension_follows_its_source_and_flags(name: str, mode: str, device: str) -> None:
+    built: dict[str, str] = {}
+    for candidate in rendered(name, mode, device):
+        literals = {
+            n.targets[0].id: ast.unparse(n.value)
+            for n in ast.parse(candidate.source).body
+            if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
+        }
+        if "NAME" in literals:
+            content = "".join(literals.get(k, "") for k in ("CPP_SOURCE", "CUDA_SOURCE", "CFLAGS", "CUDA_FLAGS"))
+            assert built.setdefault(literals["NAME"], content) == content
+    assert len(set(built.values())) == len(built)
+
+
+@every
+def test_files_hold_no_torch_header_and_no_path(name: str, mode: str, device: str) -> None:
+    for candidate in rendered(name, mode, device):
+        assert not re.search(r"#include <(torch|ATen|c10)|/home/|/tmp/", candidate.source)
+
+
+def test_header_says_where_the_file_comes_from() -> None:
+    text = rendered(NAMES[0], "eval", "cpu")[0].source
+    header = ast.get_docstring(ast.parse(text))
+    assert "linear_gelu_softmax(batch_size=64" in header and "linear -> gelu -> softmax" in header
+    assert "Plan: linear(library) + row[gelu, softmax]" in header and "k0.tile=" in header
+    assert "linear_gelu_softmax.py (train and eval mode)" in header
+
+
+def test_header_says_the_one_mode() -> None:
+    assert "(eval mode)" in rendered(NAMES[1], "eval", "cpu")[0].source
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_both_modes_have_kernels_of_their_own(device: str) -> None:
+    candidate = rendered(NAMES[1], "both", device)[0]
+    assert "train: " in candidate.plan and " / eval: " in candidate.plan
+    assert any(k.startswith("train.k0.") for k in candidate.params) and any(
+        k.startswith("eval.k0.") for k in candidate.params
+    )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_running_statistics_are_made_in_float64_and_rounded_once(device: str) -> None:
+    text = next(c.source for c in rendered(NAMES[3], "train", device) if "column[" in c.plan)
+    assert "static_cast<float>(0.9 * " in text and "0.9f" not in text
+
+
+def test_control_has_no_kernel() -> None:
+    control = rendered(NAMES[0], "eval", "cpu")
+    (found,) = [c for c in control if c.control]
+    assert found.kernels == 0 and "load_inline" not in found.source and "ctypes" not in found.source
+
+
+def test_folded_weights_are_no_control() -> None:
+    assert not next(c for c in rendered(NAMES[3], "eval", "cpu") if c.kernels == 0 and "fold" in c.plan).control
+
+
+def test_gpu_kernels_are_for_the_device_alone() -> None:
+    (found,) = [c for c in rendered(NAMES[0], "eval", "cuda") if c.plan == "linear(library) + row[gelu, softmax]"]
+    assert '"-gencode=arch=compute_90,code=sm_90"' in found.source
+
+
+# What is taken over from the problem
+
+PROBLEM = '''\
+import math
+from functools import partial
+
+import torch
+import torch.nn as nn
+
+width = 20
+unused = 7
+
+
+def initial(n):
+    # A comment that belongs to the definition.
+    return partial(math.sqrt, n)()
+
+
+class Block(nn.Module):
+    def forward(self, x):
+        return x * 2.0
+
+
+class Model(nn.Module):
+    """A docstring of the problem."""
+
+    scale = 3.0
+
+    def __init__(self, n=width):
+        super(Model, self).__init__()
+        self.block = Block()
+        self.w = nn.Parameter(torch.ones(n) * initial(n) * self.scale)
+        self.reset()
+
+    def reset(self):
+        nn.init.ones_(self.w)
+
+    def helper(self, x):
+        return x * self.w
+
+    def forward(self, x):
+        return self.helper(self.block(x))
+
+
+def get_inputs():
+    return [torch.randn(6, width)]
+'''
+
+
+def test_only_what_the_constructor_needs_is_taken_over() -> None:
+    text = of_text(PROBLEM).source
+    for kept in (
+        "import math",
+        "from functools import partial",
+        "width = 20",
+        "def initial(n):",
+        "class Block",
+        "def reset",
+        "scale = 3.0",
+    ):
+        assert kept in text
+    for left in ("unused", "def helper", "A docstring of the problem", "get_inputs"):
+        assert left not in text
+
+
+def test_model_is_called_model_new_throughout() -> None:
+    text = of_text(PROBLEM).source
+    assert "super(ModelNew, self).__init__()" in text and not re.search(r"\bModel\b", text)
+
+
+def test_comments_of_definitions_are_taken_over() -> None:
+    assert "# A comment that belongs to the definition." in of_text(PROBLEM).source
+
+
+def test_weights_whose_names_are_no_identifiers_are_reached() -> None:
+    text = one("return self.layers(x)", init="self.layers = nn.Sequential(nn.Linear(20, 20), nn.ReLU())").source
+    assert 'self.get_parameter("layers.0.weight")' in text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("def forward(self, x):", "def forward(self, *inputs):\n        x, = inputs", "must name each of its tensors"),
+        ("def forward(self, x):", "def forward(self, x, **more):", "must name each of its tensors"),
+        ("class Model(nn.Module):", "class Base(nn.Module):", "inherits its forward"),
+    ],
+)
+def test_model_that_cannot_be_taken_over_is_one_clear_line(before: str, after: str, message: str) -> None:
+    text = source("return torch.exp(x)").replace(before, after)
+    if "class Base" in text:
+        text += "\n\nclass Model(Base):\n    size = 3\n"
+    with pytest.raises(CaptureError, match=message) as error:
+        of_text(text)
+    assert "\n" not in str(error.value)
+
+
+def test_list_of_tensors_is_one_clear_line() -> None:
+    with pytest.raises(CaptureError, match="must name each of its tensors"):
+        one("return xs[0] + xs[1]", "[torch.randn(6, 20), torch.randn(6, 20)]", arguments="xs")
+
+
+def test_default_of_an_argument_is_kept() -> None:
+    assert "def forward(self, x, mask=None):" in one("return torch.exp(x)", arguments="x, mask=None").source
+
+
+# The forward's text
+
+
+def lines(candidate: Candidate) -> list[str]:
+    (model,) = [n for n in ast.parse(candidate.source).body if isinstance(n, ast.ClassDef) and n.name == "ModelNew"]
+    (run,) = [n for n in model.body if isinstance(n, ast.FunctionDef) and n.name == "_run"]
+    return [ast.unparse(s) for s in run.body]
+
+
+def test_library_calls_are_spelled_as_people_do() -> None:
+    (control,) = [c for c in rendered(NAMES[0], "eval", "cpu") if c.control]
+    assert lines(control) == [
+        "linear = F.linear(x, self.linear.weight, self.linear.bias)",
+        "gelu = F.gelu(linear)",
+        "softmax = torch.softmax(gelu, 1)",
+        "return softmax",
+    ]
+
+
+def test_kernel_writes_over_the_product() -> None:
+    assert lines(rendered(NAMES[0], "eval", "cpu")[0]) == [
+        "batch_size = x.shape[0]",
+        "linear = F.linear(x, self.linear.weight, self.linear.bias)",
+        "softmax = linear",
+        "launch(_gelu_softmax, batch_size, softmax)",
+        "return softmax",
+    ]
+
+
+def test_rows_of_a_flattened_batch_are_a_multiple() -> None:
+    found = lines(one("return torch.exp(x.flatten(0, 1))", "torch.randn(6, 5, 20)"))
+    assert any(line.startswith("launch(_exp_kernel, 5 * batch_size") for line in found)
+
+
+def test_inputs_are_made_dense_and_kernels_results_are_not() -> None:
+    found = "\n".join(lines(one("return self.linear(x).relu() + y", "torch.randn(6, 12), torch.randn(6, 20)",
+                                "self.linear = nn.Linear(12, 20)", "x, y")))  # fmt: skip
+    assert "dense(y)" in found and "dense(linear)" not in found
+
+
+def test_result_of_the_library_is_made_dense() -> None:
+    found = one("return F.relu(self.conv(x))", "torch.randn(2, 3, 6, 6)", "self.conv = nn.Conv2d(3, 4, 3)")
+    assert "dense(conv2d)" in "\n".join(lines(found))
+
+
+# Templates
+
+
+def test_every_family_of_chains_has_a_template_for_each_device() -> None:
+    assert {(f, d) for f in CHAINS for d in DEVICES} <= set(templates())
+
+
+def test_no_template_has_a_refused_word() -> None:
+    files = [p for p in FOLDER.rglob("*") if p.suffix in (".j2", ".h", ".cuh")]
+    assert files and not [(p.name, w) for p in files for w in REFUSED if re.search(w, p.read_text())]
+
+
+def test_name_missing_from_a_context_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = design(reference(NAMES[0], "eval"))
+    plan = of.choices[0].plans[0][1]
+    task = Task(plan, plan.kernels[0], cpu())
+    params = next(of.choices[0].spaces[0].allowed())
+    template = templates()["row", "cpu"]
+    whole = template.render(task, params)
+    short = type(whole)({k: v for k, v in whole.context.items() if k != "cols"}, whole.arguments)
+    monkeypatch.setattr(
+        "kgen.templates.render.template_for",
+        lambda task: type(template)("row", "cpu", template.file, template.space, lambda *_: short),
+    )
+    with pytest.raises(RenderError, match="'cols' is undefined"):
+        kernel_text(task, params)

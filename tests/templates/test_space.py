@@ -1,0 +1,149 @@
+"""Spaces: combinations, what constraints rule out, and corners; and the spaces that the templates declare."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from models import NAMES, design, reference
+
+from kgen.candidate import Params
+from kgen.hardware import cpu, for_arch
+from kgen.templates.space import Axis, Constraint, Space
+from kgen.tuning.design import Design
+from kgen.tuning.search import Point
+
+SPACE = Space(
+    (Axis("a", (1, 2, 3)), Axis("b", ("x", "y"))),
+    (
+        Constraint("no_3x", "3 does not go with x", lambda p: p != {"a": 3, "b": "x"}),
+        Constraint("no_2", "2 is too small", lambda p: p["a"] != 2),
+    ),
+)
+
+
+def test_size_counts_all_combinations() -> None:
+    assert SPACE.size == 6 == len(list(SPACE.combinations()))
+
+
+def test_plainest_combination_comes_first() -> None:
+    assert next(SPACE.combinations()) == {"a": 1, "b": "x"}
+
+
+def test_allowed_combinations_break_no_constraint() -> None:
+    assert list(SPACE.allowed()) == [{"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 3, "b": "y"}]
+
+
+def test_first_broken_constraint_is_told() -> None:
+    assert SPACE.broken({"a": 3, "b": "x"}).name == "no_3x"
+
+
+def test_allowed_combination_breaks_nothing() -> None:
+    assert SPACE.broken({"a": 1, "b": "y"}) is None
+
+
+def test_corners_have_every_allowed_value() -> None:
+    corners = SPACE.corners()
+    assert {(k, v) for p in corners for k, v in p.items()} == {("a", 1), ("a", 3), ("b", "x"), ("b", "y")}
+
+
+def test_corners_are_allowed() -> None:
+    assert all(SPACE.broken(p) is None for p in SPACE.corners())
+
+
+def test_space_without_axes_has_one_combination() -> None:
+    assert list(Space(()).allowed()) == [{}]
+
+
+# The spaces of the templates
+
+
+@pytest.fixture(scope="module", params=["cpu", "sm_80", "sm_90"])
+def reference_design(request: pytest.FixtureRequest) -> Design:
+    hardware = cpu() if request.param == "cpu" else for_arch(request.param)
+    return design(reference(NAMES[1], "train", batch_size="1024", out_features="8192"), hardware)
+
+
+def test_every_kernel_has_an_allowed_combination(reference_design: Design) -> None:
+    assert all(all(option.kernels) for option in reference_design.options)
+
+
+def test_every_constraint_says_why(reference_design: Design) -> None:
+    constraints = {c for choice in reference_design.choices for s in choice.spaces for c in s.constraints}
+    assert all(c.name.isidentifier() and c.reason and "\n" not in c.reason for c in constraints)
+
+
+def test_ruled_out_combinations_have_their_reasons(reference_design: Design) -> None:
+    found = reference_design.rejections()
+    assert found and all(r.reason and r.constraint and r.plan and r.params for r in found)
+
+
+def test_allowed_and_ruled_out_combinations_are_all(reference_design: Design) -> None:
+    options, choices = reference_design.options, reference_design.choices
+    spaces = {k: s for o, c in zip(options, choices) for k, s in reversed([*zip(o.kernels, c.spaces)])}
+    ruled_out = [r for r in reference_design.rejections() if r.constraint != "device"]
+    assert reference_design.kernel_combinations + len(ruled_out) == sum(s.size for s in spaces.values())
+
+
+def test_kernel_of_several_plans_is_one(reference_design: Design) -> None:
+    kernels = [kernel for option in reference_design.options for kernel in option.kernels]
+    named = {(kernel.name, len(kernel)) for kernel in kernels}
+    assert len(named) <= len(set(kernels)) < len(kernels)
+
+
+def test_sum_over_kernels_is_far_less_than_the_product(reference_design: Design) -> None:
+    assert 10 * reference_design.kernel_combinations < reference_design.combinations
+
+
+def test_candidate_leads_back_to_its_point(reference_design: Design) -> None:
+    draw = random.Random(0)
+    for number, option in enumerate(reference_design.options):
+        point = Point(number, option.draw(draw))
+        made = reference_design.candidate(point)
+        assert reference_design.point(made.plan, made.params) == point
+
+
+def test_candidate_for_both_modes_leads_back_to_its_point() -> None:
+    found = design(reference(NAMES[1], "both"), cpu())
+    point = Point(3, found.options[3].draw(random.Random(0)))
+    made = found.candidate(point)
+    assert found.point(made.plan, made.params) == point
+
+
+@pytest.mark.parametrize(
+    ("plan", "params"), [("of another problem", {}), (None, {"k0.tile": 3}), (None, {})]
+)
+def test_what_a_design_has_not_leads_to_no_point(reference_design: Design, plan: str | None, params: Params) -> None:
+    assert reference_design.point(plan or reference_design.options[0].name, params) is None
+
+
+def test_blocks_fit_the_device() -> None:
+    hardware = for_arch("sm_90")
+    found = design(reference(NAMES[0], "eval", out_features="8192"), hardware)
+    blocks = {p["block"] for o in found.options for k in o.kernels for p in k if "block" in p}
+    assert blocks and max(blocks) <= hardware.max_threads_per_block
+
+
+@pytest.mark.parametrize("columns", ["1000", "999", "1", "2"])
+def test_vectors_divide_the_row(columns: str) -> None:
+    found = design(reference(NAMES[0], "eval", out_features=columns), for_arch("sm_90"))
+    widths = {p["vec"] for o in found.options for k in o.kernels for p in k if "vec" in p}
+    assert widths and all(int(columns) % int(w) == 0 for w in widths)
+
+
+@pytest.mark.parametrize("columns", ["1", "3", "1000", "8192", "100000"])
+@pytest.mark.parametrize("device", ["cpu", "sm_90"])
+def test_rows_of_any_length_have_a_combination(columns: str, device: str) -> None:
+    hardware = cpu() if device == "cpu" else for_arch(device)
+    for mode in ("train", "eval"):
+        found = design(reference(NAMES[1], mode, out_features=columns), hardware)
+        assert all(all(option.kernels) for option in found.options), columns
+
+
+@pytest.mark.parametrize(("widths", "most"), [((128, 256, 512), 8192), ((128, 256), 2048), ((128,), 2048)])
+def test_sums_of_a_lane_are_short_whatever_vectors_the_cpu_has(widths: tuple[int, ...], most: int) -> None:
+    hardware = replace(cpu(), vector_bits=widths)
+    found = design(reference(NAMES[0], "train", batch_size="1024", out_features="8192"), hardware)
+    kernels = [kernel for option in found.options for kernel in option.kernels if kernel.name.startswith("row")]
+    assert kernels and {max(int(params["tile"]) for params in kernel) for kernel in kernels} == {most}

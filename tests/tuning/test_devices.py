@@ -1,0 +1,196 @@
+"""Sweeps on several devices: one search, one build pool, one that writes; and several candidates at once on one device."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from judges import CheapBuilder, CheapDesign, CheapJudge
+from running import PROBLEM, Home
+
+from kgen import events, paths
+from kgen.candidate import Candidate
+from kgen.compiler.capture import Capture
+from kgen.errors import DeviceError, EvaluatorError, StoreBusyError
+from kgen.evaluator.evaluator import Evaluator
+from kgen.evaluator.pool import DevicePool
+from kgen.evaluator.protocol import Accuracy, BuildReport, Depth, Evaluation, Status
+from kgen.problem import load, read_problem
+from kgen.store import database, holder
+from kgen.tuning import sweep
+
+PROBLEM_READ = read_problem(PROBLEM)
+
+
+@pytest.fixture(scope="module")
+def graphs() -> Capture:
+    return sweep.captured(load(PROBLEM_READ))
+
+
+@pytest.fixture
+def home(tmp_path: Path, graphs: Capture, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """Where sweeps of this process write to; what they render is cheap."""
+    monkeypatch.setattr(sweep, "captured", lambda loaded: graphs)
+    monkeypatch.setattr(sweep, "Design", CheapDesign)
+    return Home(tmp_path)
+
+
+@dataclass
+class Told:
+    """What a sweep told; it is interrupted when it has told of ``interrupt`` candidates."""
+
+    interrupt: int = -1
+    news: list[events.Event] = field(default_factory=list)
+
+    def __call__(self, event: events.Event) -> None:
+        self.news.append(event)
+        if isinstance(event, events.Evaluated) and len(self.of(events.Evaluated)) == self.interrupt:
+            raise KeyboardInterrupt
+
+    def of(self, kind: type) -> list:
+        return [event for event in self.news if isinstance(event, kind)]
+
+
+def conduct(judges: Sequence[CheapJudge], told: Callable[[events.Event], None], **request: int | bool) -> events.Finished:
+    asked = sweep.SweepRequest(PROBLEM_READ, budget=24, jobs=2, strategy="random")
+    return sweep.run(replace(asked, **request), told, lambda *_: DevicePool(judges))
+
+
+def three(**more: object) -> list[CheapJudge]:
+    return [CheapJudge(PROBLEM_READ, f"cuda:{n}", seconds=lambda c: 0.005, **more) for n in range(3)]
+
+
+def test_devices_share_the_candidates_of_one_sweep(home: Home) -> None:
+    judges, told = three(), Told()
+    assert conduct(judges, told).state == "finished"
+    shares = Counter(event.device for event in told.of(events.Evaluated))
+    assert set(shares) == {"cuda:0", "cuda:1", "cuda:2"} and sum(shares.values()) == 24
+    assert max(Counter(one for judge in judges for one in judge.evaluated).values()) == 1
+    assert home.ask("SELECT device, state FROM sweep") == [("cuda:0,cuda:1,cuda:2", "finished")]
+    assert home.ask("SELECT count(*) FROM trial") == [(24,)]
+
+
+def test_each_device_has_baselines_of_its_own(home: Home) -> None:
+    told = Told()
+    conduct(three(), told)
+    assert sorted(event.device for event in told.of(events.Measured)) == ["cuda:0", "cuda:1", "cuda:2"]
+    assert home.ask("SELECT count(*) FROM timing WHERE subject = 'eager' AND depth = 'screen'") == [(3,)]
+
+
+def test_finals_are_timed_on_the_first_device(home: Home) -> None:
+    first, *others = judges = three()
+    conduct(judges, Told())
+    assert first.finalists and not any(judge.finalists for judge in others)
+
+
+def test_unlike_devices_are_refused_before_anything_is_kept(home: Home) -> None:
+    judges = three()
+    judges[2] = CheapJudge(PROBLEM_READ, "cuda:2", "another gpu")
+    with pytest.raises(DeviceError, match="cuda:2 is another gpu.*never compared"):
+        conduct(judges, Told())
+    assert home.ask("SELECT count(*) FROM sweep") == [(0,)]
+
+
+def test_interrupted_sweep_ends_its_devices_and_threads_and_says_what_it_has(home: Home) -> None:
+    judges, told = three(), Told(interrupt=5)
+    before = set(threading.enumerate())
+    assert conduct(judges, told).state == "interrupted"
+    assert told.of(events.Finished)[0].leaders
+    assert all(judge.closed.is_set() for judge in judges)
+    assert set(threading.enumerate()) <= before
+    assert home.ask("SELECT count(*) FROM trial") == [(5,)]
+
+
+def test_interrupted_sweep_goes_on_with_the_same_command_and_says_how_many_it_found_done(home: Home) -> None:
+    conduct(three(), Told(interrupt=5))
+    told = Told()
+    assert conduct(three(), told).state == "finished"
+    assert (told.of(events.Started)[0].found_done, len(told.of(events.Evaluated))) == (5, 19)
+    assert home.ask("SELECT count(*), count(DISTINCT candidate_id) FROM evaluation") == [(24, 24)]
+
+
+def test_fresh_sweep_starts_over(home: Home) -> None:
+    conduct(three(), Told(interrupt=5))
+    told = Told()
+    conduct(three(), told, fresh=True)
+    assert (told.of(events.Started)[0].found_done, len(told.of(events.Evaluated))) == (0, 24)
+    assert not any(event.taken_over for event in told.of(events.Evaluated))
+
+
+def test_what_another_sweep_judged_is_taken_over_and_marked(home: Home) -> None:
+    conduct(three(), Told())
+    told, judges = Told(), three()
+    conduct(judges, told, budget=23)
+    assert all(event.taken_over for event in told.of(events.Evaluated))
+    assert not any(judge.evaluated for judge in judges)
+
+
+def test_failure_of_the_evaluator_ends_the_sweep_as_failed_with_all_that_was_judged(home: Home) -> None:
+    class Breaking(CheapBuilder):
+        def build(self, source: str) -> BuildReport:
+            if len(judge.evaluated) >= 3:
+                raise EvaluatorError("gone")
+            return super().build(source)
+
+    judge = CheapJudge(PROBLEM_READ, sources=Breaking())
+    with pytest.raises(EvaluatorError):
+        conduct([judge], Told())
+    assert home.ask("SELECT state FROM sweep") == [("failed",)]
+    assert home.ask("SELECT count(*) FROM trial")[0][0] >= 1
+
+
+def test_database_that_stays_locked_ends_the_sweep_after_one_notice_and_the_same_command_goes_on(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "NOTICE_SECONDS", 0.02)
+    monkeypatch.setattr(database, "WAIT_SECONDS", 0.2)
+    told, connections = Told(), []
+
+    def lock(event: events.Event) -> None:
+        told(event)
+        if isinstance(event, events.Evaluated) and not connections:
+            connections.append(sqlite3.connect(home.db, isolation_level=None, check_same_thread=False))
+            connections[0].execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(StoreBusyError, match="locked by another process"):
+        conduct(three(), lock)
+    connections[0].close()
+    assert [event.text for event in told.of(events.Notice)] == [
+        f"{home.db}: another process holds the database; waiting up to 0 s"
+    ]
+    assert home.ask("SELECT state FROM sweep") == [("running",)]
+    monkeypatch.setattr(holder, "is_alive", lambda name: False)  # as if the first one's process had ended
+    assert conduct(three(), again := Told()).state == "finished"
+    assert again.of(events.Started)[0].found_done == 1
+
+
+class Wide(Evaluator):
+    """Judges two candidates at once, as a GPU does; each waits for the other to begin."""
+
+    def start(self) -> None:
+        super().start()
+        self.at_once = 2
+        self.both = threading.Barrier(2, timeout=60)
+
+    def evaluate(self, candidate: Candidate, build: BuildReport, *, depth: Depth = Depth.SCREEN) -> Evaluation:
+        self.both.wait()
+        return super().evaluate(candidate, build, depth=depth)
+
+
+def test_one_evaluator_judges_several_candidates_at_once(tmp_path: Path) -> None:
+    def open_devices(request: sweep.SweepRequest, notice: Callable[[str], None]) -> DevicePool:
+        home, baselines = paths.home(), request.baselines
+        return DevicePool(
+            [Wide(request.problem, device="cpu", accuracy=Accuracy.FP32, home=home, baselines=baselines, notice=notice)]
+        )
+
+    told = Told()
+    request = sweep.SweepRequest(PROBLEM_READ, device="cpu", budget=2, seconds=12.0, baselines=("eager",))
+    assert sweep.run(request, told, open_devices).state == "finished"
+    statuses = [event.evaluation.status for event in told.of(events.Evaluated)]
+    assert len(statuses) == 2 and set(statuses) <= {Status.OK, Status.SUSPICIOUS}  # side by side, they may be doubted

@@ -1,0 +1,102 @@
+"""How plans are drawn, dates are read, and what the compiler tells becomes occupancy."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from kgen.cli.listing import parse_moment
+from kgen.evaluator.protocol import KernelResources
+from kgen.occupancy import occupancy, threads_of
+from kgen.views import chain, plain
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
+
+
+def drawn(plan: str, **params: int) -> list[tuple[str, str, str]]:
+    named = {name.replace("__", "."): value for name, value in params.items()}
+    return [(link.operator, link.bracket, link.runs) for link in chain.links(plan, named)]
+
+
+def test_kernel_is_marked_on_each_of_its_operators() -> None:
+    assert drawn("linear(library) + row[gelu, mul, softmax]", k0__block=256) == [
+        ("linear", "", "library"),
+        ("gelu", "┐", "k0 row: block=256"),
+        ("mul", "│", ""),
+        ("softmax", "┘", ""),
+    ]
+
+
+def test_each_kernel_has_its_own_parameters() -> None:
+    assert drawn("map[gelu] + row[softmax] after fold_scale", k0__block=128, k1__block=256) == [
+        ("gelu", "─", "k0 map: block=128"),
+        ("softmax", "─", "k1 row: block=256"),
+    ]
+
+
+def test_plan_for_both_modes_is_drawn_mode_by_mode() -> None:
+    plan = "train: linear(library) + column[batch_norm] / eval: gemm[linear]"
+    assert drawn(plan, train__k0__block=64, eval__k0__products=3) == [
+        ("linear", "", "library in train mode"),
+        ("batch_norm", "─", "train.k0 column: block=64"),
+        ("linear", "─", "eval.k0 gemm: products=3"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2026-11-19T10:00+00:00", datetime(2026, 11, 19, 10, tzinfo=timezone.utc)),
+        ("2026-11-19", datetime(2026, 11, 19).astimezone()),
+        ("30m", NOW - timedelta(minutes=30)),
+        ("12h", NOW - timedelta(hours=12)),
+        ("7d", NOW - timedelta(days=7)),
+        ("2w", NOW - timedelta(weeks=2)),
+    ],
+)
+def test_moment_is_a_date_or_an_age(text: str, moment: datetime) -> None:
+    assert parse_moment(text, NOW) == moment
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "7", "7y", "-1d", "2026-13-01"])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_moment(text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("arch", "threads", "registers", "shared", "share"),
+    [
+        ("sm_90", 256, 32, 0, 1.0),  # eight blocks of eight warps
+        ("sm_90", 1024, 64, 0, 0.5),  # registers of one block in two
+        ("sm_90a", 384, 168, 0, 12 / 64),
+        ("sm_80", 128, 16, 40 << 10, 16 / 64),  # four times 41 KB of shared memory in 164
+        ("sm_86", 32, 16, 0, 16 / 48),  # no more than 16 blocks
+        ("sm_75", 1024, 40, 0, 1.0),
+        ("sm_90", 1024, 255, 0, 0.0),
+    ],
+)
+def test_occupancy_is_what_the_scarcest_resource_leaves(
+    arch: str, threads: int, registers: int, shared: int, share: float
+) -> None:
+    assert occupancy(arch, KernelResources("kernel", registers, shared, 0), threads) == share
+
+
+def test_occupancy_of_an_unknown_device_is_unknown() -> None:
+    assert occupancy("x86_64-avx2", KernelResources("kernel", 32, 0, 0), 256) is None
+
+
+def test_threads_are_those_of_the_launch_bounds() -> None:
+    source = (
+        "constexpr int THREADS = 128;\n"
+        "__global__ void __launch_bounds__(256) gelu_kernel(const float* x) {}\n"
+        "__global__ void __launch_bounds__(THREADS, 2) product_kernel(const float* x) {}\n"
+        "template <int N>\n__global__ void __launch_bounds__(N) other_kernel(const float* x) {}\n"
+    )
+    assert threads_of(source) == {"gelu_kernel": 256, "product_kernel": 128}
+
+
+def test_csv_has_the_best_in_columns_and_lists_as_json() -> None:
+    rows = [{"sweep": "a", "best": None, "counts": {"ok": 1}}, {"sweep": "b", "best": {"speedup": 1.5}, "counts": {}}]
+    assert plain.csv(rows).splitlines() == ["sweep,counts,best.speedup", 'a,"{""ok"": 1}",', "b,{},1.5"]
