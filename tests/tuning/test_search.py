@@ -146,7 +146,7 @@ def test_first_points_are_asked_for_first_and_once(name: str) -> None:
 
 
 def test_command_line_offers_every_strategy() -> None:
-    assert cli._STRATEGIES == tuple(STRATEGIES)
+    assert cli.sweep.STRATEGIES == tuple(STRATEGIES)
 
 
 # Exhaustive: a sum, not a product --------------------------------------------------------------------------------

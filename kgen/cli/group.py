@@ -1,0 +1,107 @@
+"""The group of all commands: it parses, runs one command, and turns each error into one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from contextlib import contextmanager
+from typing import Any, Iterator, Sequence
+
+import click
+
+import kgen
+from kgen.errors import KgenError
+
+NO_SUCCESS = 1  #: exit code: the work ran, and the answer is no
+INTERRUPTED = 130  #: exit code: Ctrl-C
+_AGAIN_SECONDS = 0.01  #: delay before a lost interrupt is sent again
+
+
+class Commands(click.Group):
+    """The group of all commands. A command returns its exit code, or ``None``; every error becomes one line."""
+
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, standalone_mode: bool = True, **extra: Any
+    ) -> Any:
+        if not standalone_mode:
+            return super().main(args, standalone_mode=False, **extra)
+        sys.exit(self._exit_code(args, **extra))
+
+    def _exit_code(self, args: Sequence[str] | None, **extra: Any) -> int:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C
+        # torch says so at its import where NumPy is not installed; kgen needs none.
+        warnings.filterwarnings("ignore", "Failed to initialize NumPy")
+        try:
+            with _interrupts_heard():
+                code = super().main(args, standalone_mode=False, **extra)
+            sys.stdout.flush()
+            return code if isinstance(code, int) else 0
+        except KgenError as error:
+            return say(str(error), error.exit_code)
+        except click.ClickException as error:
+            return say(_usage(error), error.exit_code)
+        except (click.Abort, KeyboardInterrupt):
+            return say("interrupted", INTERRUPTED)
+        except BrokenPipeError:
+            # The reader went away (`| head`): nothing is wrong, and Python must not complain when it flushes at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except OSError as error:
+            from kgen.paths import home
+
+            return say(f"{error.filename or home()}: {error.strerror or error}", 2)
+        except Exception:
+            traceback.print_exc()
+            return say("this is a bug in kgen: please report it, with the lines above", 70)
+
+
+@contextmanager
+def _interrupts_heard() -> Iterator[None]:
+    """Interrupts that Python ignores, as it does with all that is raised in a finalizer, come once more."""
+    before = sys.unraisablehook
+
+    def hook(ignored: sys.UnraisableHookArgs) -> None:
+        if not issubclass(ignored.exc_type, KeyboardInterrupt):
+            return before(ignored)
+        # A little later: in here, it would be ignored again.
+        again = signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)
+        threading.Timer(_AGAIN_SECONDS, *again).start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def say(line: str, code: int) -> int:
+    """Print one line to stderr; returns ``code``, the exit code that goes with it."""
+    tell(line)
+    return code
+
+
+def tell(line: str) -> None:
+    """Print one line to stderr."""
+    click.echo(f"kgen: {line}", err=True)
+
+
+def _usage(error: click.ClickException) -> str:
+    """A usage error in one line, with the way to the help."""
+    message = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
+    return f"{message} (see `{context.command_path} --help`)" if context else message
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(kgen.__version__, prog_name="kgen")
+def main() -> None:
+    """Turn a PyTorch module into a faster one that is proven right.
+
+    kgen fuses a module's operators, renders kernels, checks each against float64, times it beside PyTorch, and keeps
+    everything that was measured. `kgen sweep PROBLEM` tries, `kgen best PROBLEM -o FILE` takes the winner along,
+    `kgen eval PROBLEM FILE` judges what somebody else wrote.
+    """

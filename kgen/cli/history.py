@@ -1,0 +1,174 @@
+"""Commands that read the history: ``history``, ``show``, ``compare`` and ``sql``."""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from typing import TYPE_CHECKING, Sequence
+
+import click
+
+from kgen.candidate import SHORT
+from kgen.cli.group import main
+from kgen.cli.listing import SWEEPS, Listing, listing_options
+from kgen.cli.options import open_store
+from kgen.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from kgen.store import Store
+    from kgen.store.results import CandidateDetail, SweepDetail, Trial
+
+
+@main.command()
+@click.argument("problem", required=False)
+@listing_options(*SWEEPS)
+def history(problem: str | None, listing: Listing) -> None:
+    """List the sweeps and the files that `kgen eval` judged, the latest first.
+
+    With PROBLEM those of that name, at all its sizes and in all its modes.
+    """
+    from kgen.cli import lookup
+    from kgen.store import queries
+    from kgen.views import plain, tables
+
+    with open_store(listing.db) as store:
+        name = lookup.problem_name(problem) if problem else None
+        rows = queries.sweeps(store, name=name, among=listing.among, limit=listing.rows)
+        if name and not rows and not queries.problems(store, name=name):
+            raise NotFoundError(f"{problem} was never swept, nor a file judged on it, into {store.name}")
+    listing.answer([plain.sweep_row(row) for row in rows], lambda console: tables.sweeps(console, rows))
+
+
+@main.command()
+@click.argument("identity", metavar="SWEEP|CANDIDATE")
+@click.option("--source", is_flag=True, help="Print the candidate's source only.")
+@click.option("--log", is_flag=True, help="Print the log of the candidate's latest evaluation only.")
+@listing_options("status")
+def show(identity: str, source: bool, log: bool, listing: Listing) -> None:
+    """Show one sweep or candidate in full.
+
+    It is named by its id, or by the beginning of it. With --status the candidates of a sweep that came to this (ok,
+    wrong_values, ...) are listed. CSV has the leaders of a sweep, or the evaluations of a candidate.
+    """
+    from kgen.store import queries
+
+    with open_store(listing.db) as store:
+        kind, name = queries.resolve(store, identity)
+        if kind == "candidate":
+            if listing.status:
+                raise click.UsageError(f"{identity} is a candidate: --status needs a sweep")
+            _show_candidate(queries.candidate(store, name), source, log, listing)
+        elif source or log:
+            raise click.UsageError(f"{identity} is a sweep: --source and --log need a candidate")
+        elif listing.status:
+            _show_trials(store, name, listing)
+        else:
+            detail = queries.sweep(store, name, leaders=listing.rows)
+            _show_sweep(detail, queries.timed(store, [name]), listing)
+
+
+def _show_sweep(detail: SweepDetail, right: Sequence[Trial], listing: Listing) -> None:
+    from kgen.report import effects
+    from kgen.views import plain, tables
+
+    plans = effects.plans(right, detail.row.best)
+    found = plain.sweep_detail(detail, plans)
+    listing.answer(found, lambda console: tables.sweep(console, detail, plans), rows=found["leaders"])
+
+
+def _show_trials(store: Store, sweep: str, listing: Listing) -> None:
+    from kgen.evaluator.protocol import Status
+    from kgen.store import queries
+    from kgen.views import plain, tables
+
+    if listing.status not in set(Status):
+        raise click.UsageError(f"no candidate is {listing.status}: with a sweep --status is what candidates came to")
+    trials = queries.of_status(store, sweep, Status(listing.status), listing.rows)
+    reasons = queries.reasons(store, sweep, (trial.candidate for trial in trials))
+    found = [plain.trial(trial, reasons[trial.candidate]) for trial in trials]
+    listing.answer(found, lambda console: tables.trials(console, trials, reasons))
+
+
+def _show_candidate(detail: CandidateDetail, source: bool, log: bool, listing: Listing) -> None:
+    from kgen.paths import candidate_file
+    from kgen.views import detail as view
+    from kgen.views import plain, tables
+
+    file = candidate_file(detail.id)
+    if source:
+        from kgen.views.console import console
+
+        tables.source(console(), detail.source)
+    elif log:
+        click.echo(_log(detail))
+    else:
+        found = plain.candidate_detail(detail, file)
+        listing.answer(found, lambda console: view.candidate(console, detail, file), rows=found["evaluations"])
+
+
+def _log(detail: CandidateDetail) -> str:
+    """The log of a candidate's latest evaluation or, where that is gone, of its build."""
+    from kgen.paths import read_log
+
+    if not detail.judgements:
+        raise NotFoundError(f"candidate {detail.id[:SHORT]} was never evaluated")
+    evaluation = detail.judgements[0].evaluation
+    built = evaluation.build.log if evaluation.build else ""
+    text = read_log(evaluation.log) or read_log(built)
+    if text is None:
+        raise NotFoundError(f"{evaluation.log or built or 'the log'}: the log file is not here")
+    return text
+
+
+@main.command()
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@listing_options()
+def compare(a: str, b: str, listing: Listing) -> None:
+    """Compare B with A: two sweeps, two candidates, or two environments.
+
+    Each is named by its id, or by the beginning of it; `kgen show SWEEP` names the sweep's environment. B is faster,
+    slower, the same, or one cannot tell: from raw samples, with the interval of how many times as fast it is. Of sweeps
+    and environments the best are compared, the baselines, and the candidates that both timed (--limit).
+    """
+    from kgen.store import comparison, queries
+    from kgen.views import plain, tables
+
+    with open_store(listing.db) as store:
+        named = [queries.resolve(store, text, ("sweep", "candidate", "environment")) for text in (a, b)]
+        (kind, first), (other_kind, second) = named
+        if kind != other_kind:
+            raise click.UsageError(f"{a} is a {kind} and {b} a {other_kind}: name two of the same")
+        compared = {
+            "sweep": comparison.sweeps,
+            "candidate": comparison.candidates,
+            "environment": comparison.environments,
+        }[kind](store, first, second, listing.rows)
+    rows = [plain.comparison(item) for item in compared]
+    value = {"kind": kind, "a": first, "b": second, "comparisons": rows}
+    names = [f"{kind} {text}" for text in (first, second)]
+    listing.answer(value, lambda console: tables.comparisons(console, *names, compared), rows=rows)
+
+
+@main.command()
+@click.argument("query", required=False)
+@click.option("--schema", is_flag=True, help="Print what the tables and their columns mean instead.")
+@listing_options()
+def sql(query: str | None, schema: bool, listing: Listing) -> None:
+    """Ask the database one question in SQL.
+
+    QUERY is one SELECT, or - to read it from standard input. The database is opened so that nothing can be changed.
+    """
+    from kgen.store import sql as asking
+    from kgen.views import tables
+
+    if schema:
+        listing.answer(asking.schema(), lambda console: console.out(asking.schema_page()), rows=asking.columns())
+        return
+    if query is None:
+        raise click.UsageError("name a QUERY, or --schema", click.get_current_context())
+    text = sys.stdin.read() if query == "-" else query
+    with open_store(listing.db) as store, asking.ask(store, text) as answer:
+        rows = list(islice(answer.rows, listing.limit))
+    found = [dict(zip(answer.columns, row, strict=True)) for row in rows]
+    listing.answer(found, lambda console: tables.answer(console, answer.columns, rows))

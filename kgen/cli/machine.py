@@ -1,0 +1,39 @@
+"""Commands about this machine: ``problems`` and ``doctor``."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from kgen.cli.group import NO_SUCCESS, main
+from kgen.cli.listing import Listing, listing_options
+
+
+@main.command()
+@listing_options()
+def problems(listing: Listing) -> None:
+    """List the known problems with their sizes.
+
+    These are named without a path: those in ./problems, then those that come with kgen.
+    """
+    from kgen.problem import problem_files, sizes
+    from kgen.views import plain, tables
+
+    files = dict(islice(problem_files().items(), listing.limit))
+    found = {name: sizes(path.read_text(encoding="utf-8")) for name, path in files.items()}
+    rows = [plain.problem_file(name, path, found[name]) for name, path in files.items()]
+    listing.answer(rows, lambda console: tables.problem_files(console, files, found))
+
+
+@main.command()
+@listing_options()
+def doctor(listing: Listing) -> int:
+    """Check what this machine has and lacks.
+
+    What is missing is listed with how to get it. Exit code 1: something is missing that kgen cannot do without.
+    """
+    from kgen.cli import doctor as checks
+    from kgen.views import plain, tables
+
+    found = checks.run(listing.db)[: listing.limit]
+    listing.answer([plain.check(item) for item in found], lambda console: tables.checks(console, found))
+    return 0 if all(item.ok for item in found if item.needed) else NO_SUCCESS

@@ -1,0 +1,76 @@
+"""Options that several commands share, and the database that they name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, Sequence, TypeVar
+
+import click
+
+from kgen.cli.group import tell
+
+if TYPE_CHECKING:
+    from kgen.store import Store
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+MODES = ("train", "eval", "both")
+ACCURACIES = ("fp32", "tf32", "kernelbench")
+BASELINES = ("eager", "compile", "compile-max-autotune")
+
+
+def open_store(db: str | None) -> Store:
+    """The database, opened for reading: it is there already, or an error says so."""
+    from kgen.store import Store
+
+    return Store.open(db, notice=tell, create=False)
+
+
+def problem_options(function: Command) -> Command:
+    """The options that say which problem is meant, beside its file or name."""
+    function = click.option(
+        "--mode", type=click.Choice(MODES), help="Mode of the model.  [default: as constructed, which is train]"
+    )(function)
+    return click.option(
+        "-D",
+        "overrides",
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=_parse_overrides,
+        help="Replace a module-level constant of the problem's file; may be repeated.",
+    )(function)
+
+
+def _parse_overrides(context: click.Context, option: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    pairs = [value.partition("=") for value in values]
+    for name, equals, value in pairs:
+        if not (name and equals and value):
+            raise click.BadParameter(f"{name + equals + value!r} is not NAME=VALUE", context, option)
+    return {name.strip(): value for name, _, value in pairs}
+
+
+def _parse_baselines(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
+    names = [name.strip() for name in value.split(",")]
+    for name in names:
+        if name not in BASELINES:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(BASELINES)}", context, option)
+    if "eager" not in names:
+        raise click.BadParameter("eager has to be among them", context, option)
+    return tuple(name for name in BASELINES if name in names)
+
+
+def judging_options(function: Command) -> Command:
+    """The options of commands that judge candidates: where, at which class, and beside which baselines."""
+    function = click.option(
+        "--baselines",
+        metavar="NAMES",
+        default=",".join(BASELINES),
+        show_default=True,
+        callback=_parse_baselines,
+        help="Ways of PyTorch to compare with; fewer take less time to prepare.",
+    )(function)
+    function = click.option(
+        "--accuracy", type=click.Choice(ACCURACIES), default="fp32", show_default=True, help="What right means."
+    )(function)
+    return click.option(
+        "--device", metavar="cpu|cuda|cuda:N", help="Where to run.  [default: CUDA if there is one, else the CPU]"
+    )(function)

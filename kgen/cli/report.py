@@ -1,0 +1,88 @@
+"""Commands that show the history in a browser: ``report`` and ``browse``."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Mapping
+
+import click
+
+from kgen.cli.group import main
+from kgen.cli.listing import db_option
+from kgen.cli.options import ACCURACIES, open_store, problem_options
+
+
+@main.command()
+@click.argument("problem", required=False)
+@problem_options
+@click.option("--accuracy", type=click.Choice(ACCURACIES), help="Class of accuracy.  [default: the strictest swept]")
+@click.option("--device", metavar="cpu|cuda|cuda:N", help="Results of this device only.  [default: the latest swept]")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    default="report.html",
+    show_default=True,
+    help="Write the page to FILE.",
+)
+@db_option
+def report(
+    problem: str | None,
+    overrides: Mapping[str, str],
+    mode: str | None,
+    accuracy: str | None,
+    device: str | None,
+    output: Path,
+    db: str | None,
+) -> None:
+    """Write a page about PROBLEM, or about all problems.
+
+    One file of HTML that opens without a network: who leads, speed against error, the best so far, what each
+    parameter does, the roofline, what failed, and the winner's source. PROBLEM, accuracy and device are as in `best`.
+    """
+    from kgen import paths
+    from kgen.cli import lookup
+    from kgen.evaluator.protocol import Accuracy
+    from kgen.report import page, sections
+
+    if problem is None and (overrides or mode):
+        raise click.UsageError("-D and --mode need a PROBLEM", click.get_current_context())
+    paths.check_writable(output)
+    gc.disable()  # a page is made of many small objects, and none is garbage before the end: a quarter of the time
+    with open_store(db) as store:
+        chosen = None if problem is None else [lookup.find(store, problem, overrides, mode).id]
+        wanted = Accuracy(accuracy) if accuracy else None
+        text = page.render(sections.collect(store, problem_ids=chosen, accuracy=wanted, device=device), store.name)
+    paths.write_whole(output, text)
+    click.echo(f"written: {output} ({len(text.encode()) / 1e6:.1f} MB)")
+
+
+@main.command()
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    default=8001,
+    show_default=True,
+    help="Serve on this port; 0 takes any that is free.",
+)
+@click.option("--open", "show", is_flag=True, help="Open it in the browser.")
+@db_option
+def browse(port: int, show: bool, db: str | None) -> None:
+    """Serve the database to a browser on this machine.
+
+    Datasette shows every table, answers SQL, and has queries to begin with. Nothing can be changed through it, and a
+    sweep that goes on is neither blocked nor slowed: what it commits is seen at once. Of a PostgreSQL database, a
+    snapshot is served. Ctrl-C ends it. Needs `pip install 'kgen[browse]'`.
+    """
+    from kgen.browse.server import serve
+
+    def begun(address: str) -> None:
+        click.echo(f"{address} (Ctrl-C ends it)")
+        if show:
+            click.launch(address)
+
+    with open_store(db) as store:
+        serve(store, port, begun)

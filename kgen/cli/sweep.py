@@ -1,0 +1,155 @@
+"""``kgen sweep``: one run of the loop over one problem."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Mapping, Sequence
+
+import click
+
+from kgen.candidate import SHORT
+from kgen.cli.group import INTERRUPTED, NO_SUCCESS, main, say
+from kgen.cli.listing import db_option
+from kgen.cli.options import judging_options, open_store, problem_options
+
+if TYPE_CHECKING:
+    from kgen.events import Finished
+    from kgen.problem import Problem
+    from kgen.store.results import Failures
+    from kgen.views.progress import Tally
+
+#: As in :data:`kgen.tuning.search.STRATEGIES`, known here without the search.
+STRATEGIES = ("exhaustive", "random", "coordinate", "additive", "tpe")
+
+
+@main.command()
+@click.argument("problem")
+@problem_options
+@judging_options
+@click.option("--budget", type=click.IntRange(min=1), metavar="N", help="Try at most N candidates.")
+@click.option(
+    "--time",
+    "seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Try candidates until the leaders can be timed and all be done after SECONDS; one is tried in any case.",
+)
+@click.option(
+    "--strategy",
+    type=click.Choice(STRATEGIES),
+    help="Which candidates to try.  [default: exhaustive if the budget allows, else additive]",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of what the strategy draws at random.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Compile N candidates at once.")
+@click.option(
+    "--fresh", is_flag=True, help="Start over: neither go on with an earlier sweep, nor take over its results."
+)
+@db_option
+@click.option("--json", "as_json", is_flag=True, help="Print each event as one line of JSON.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the table at the end only.")
+def sweep(
+    problem: str,
+    overrides: Mapping[str, str],
+    mode: str | None,
+    device: str | None,
+    accuracy: str,
+    budget: int | None,
+    seconds: float | None,
+    strategy: str | None,
+    seed: int,
+    jobs: int | None,
+    baselines: tuple[str, ...],
+    fresh: bool,
+    db: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Try fusion plans and parameters for PROBLEM.
+
+    PROBLEM is a file, or the name of a known one. What each candidate came to is kept.
+
+    The same command goes on where it was, after Ctrl-C or a kill. Exit code 1: no candidate was right.
+
+    --device also takes several GPUs that are alike, such as cuda:0,cuda:1, or cuda:all: candidates are shared among
+    them, and the leaders are timed again on the first.
+
+    \b
+    With --json each line is one object; "event" is one of
+      started    sweep, problem, mode, device, environment, accuracy, plans, combinations, budget, found_done
+      notice     text
+      measured   baselines (name to ms), device
+      built      candidate, ok, cached, seconds
+      evaluated  number, candidate, plan, params, status, reason, error_ratio, median_ms, speedup, device, ...
+      finals     candidates
+      finished   sweep, state, seconds, counts, leaders, best, beats_baseline
+    """
+    from kgen.evaluator.protocol import Accuracy
+    from kgen.problem import read_problem
+
+    asked = read_problem(problem, overrides, mode)  # before anything that takes time to import
+
+    from kgen.tuning.sweep import SweepRequest, run
+    from kgen.views import progress
+    from kgen.views.console import console
+
+    request = SweepRequest(
+        problem=asked,
+        device=device,
+        accuracy=Accuracy(accuracy),
+        budget=budget,
+        seconds=seconds,
+        strategy=strategy,
+        seed=seed,
+        jobs=jobs,
+        baselines=baselines,
+        fresh=fresh,
+        db=db,
+    )
+    watch = progress.JsonLines(click.echo) if as_json else progress.Watch() if quiet else progress.Live(console())
+    with watch:
+        run(request, watch)
+    return _sweep_ended(watch.tally, asked, problem, db, as_json)
+
+
+def _sweep_ended(tally: Tally, problem: Problem, reference: str, db: str | None, as_json: bool) -> int:
+    """Show what a sweep came to, and say what to do next; the exit code."""
+    from kgen.store import queries
+    from kgen.views import tables
+    from kgen.views.console import console
+
+    finished = tally.finished
+    if finished is None:
+        return say("interrupted before anything was tried", INTERRUPTED)
+    with open_store(db) as store:
+        detail = queries.sweep(store, finished.sweep, leaders=1)
+    if not as_json:
+        tables.sweep_ended(console(), finished, detail)
+    if finished.state == "interrupted":
+        return say("interrupted; the same command goes on from here", INTERRUPTED)
+    if not dict(finished.counts).get("ok"):
+        return say(_why_none(detail.failures), NO_SUCCESS)
+    if not as_json:
+        click.echo(_next_command(problem, reference, db, finished))
+    return 0
+
+
+def _why_none(failed: Sequence[Failures]) -> str:
+    """Why no candidate of a sweep was right: what happened to most of them."""
+    if not failed:
+        return "no candidate was right: none was tried"
+    most, tried = failed[0], sum(group.count for group in failed)
+    example = f"such as {most.example[:SHORT]}: {most.reason}"
+    return f"no candidate was right: {most.count} of {tried} ended as {most.status}, {example}"
+
+
+def _next_command(problem: Problem, reference: str, db: str | None, finished: Finished) -> str:
+    """What to type next."""
+    from kgen.store.database import shown
+
+    if not finished.beats_baseline:
+        return f"nothing beats PyTorch here; more: kgen show {finished.sweep}"
+    words = ["kgen", "best", reference]
+    words += [word for name, value in problem.overrides for word in ("-D", f"{name}={value!r}")]
+    words += ["--mode", problem.asked_mode] if problem.asked_mode else []
+    words += ["--db", db if "://" not in db else shown(db)] if db else []
+    return f"take the winner along: {shlex.join([*words, '-o', f'{problem.name}_fast.py'])}"

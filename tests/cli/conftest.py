@@ -1,0 +1,38 @@
+"""A folder to type commands in, and databases with something to answer from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from samples import SOURCE, Filled, candidate
+
+from kgen.candidate import Rejection
+from kgen.evaluator.protocol import Status
+from kgen.store import Store
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that commands run in, with one problem file that a name finds."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "problems").mkdir()
+    (tmp_path / "problems" / "made_up.py").write_text(SOURCE)
+    return tmp_path
+
+
+@pytest.fixture
+def filled() -> Iterator[Filled]:
+    with Store.open() as store:
+        yield Filled(store)
+
+
+@pytest.fixture
+def won(filled: Filled) -> Filled:
+    """A finished sweep with a winner, a failure and a rejection."""
+    filled.finish(candidate("winner"), 1.4, 1.5, 1.6)
+    filled.judge(candidate("wrong"), Status.WRONG_VALUES, reason="row 3 is off")
+    filled.store.add_rejections(filled.sweep, [Rejection("a plan", {}, "threads", "1024 at most")])
+    filled.store.finish_sweep(filled.sweep, "finished", 61.0, candidate("winner").id)
+    return filled

@@ -1,0 +1,97 @@
+"""``kgen best``: what it shows and writes, and its exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from samples import SOURCE, Filled, candidate, problem
+from typed import kgen
+
+
+def test_best_as_json_is_one_object_with_what_was_measured(won: Filled) -> None:
+    found = kgen("best", "made_up", "--json")
+    expected = {
+        "problem": "made_up",
+        "mode": "train",
+        "candidate": candidate("winner").id,
+        "plan": "linear(library) + row[gelu]",
+        "params": {"k0.block": 128},
+        "rewrites": ["fold"],
+        "status": "ok",
+        "accuracy": "fp32",
+        "median_ms": 2.0,
+        "speedup": 1.5,
+        "speedup_low": 1.4,
+        "speedup_high": 1.6,
+        "baseline": "compile",
+        "baselines": {"eager": 4.0, "compile": 3.0},
+        "error_ratio": 0.5,
+        "sweep": won.sweep,
+        "ties": 0,
+    }
+    assert found.code == 0
+    assert {name: found.json[name] for name in expected} == expected
+    assert found.json["environment"]["id"] == won.environment.id
+
+
+def test_best_names_a_file_with_the_candidates_source(won: Filled) -> None:
+    assert Path(kgen("best", "made_up", "--json").json["file"]).read_text() == "winner"
+
+
+def test_best_of_all_as_json_is_a_list(won: Filled) -> None:
+    assert [row["problem"] for row in kgen("best", "--json").json] == ["made_up"]
+
+
+def test_best_shows_plan_and_interval(won: Filled) -> None:
+    answer = kgen("best", "made_up")
+    assert answer.code == 0
+    assert "linear(library) + row[gelu]" in answer.out and "1.500x [1.400, 1.600]" in answer.out
+
+
+def test_best_finds_a_problem_by_its_path(won: Filled) -> None:
+    assert kgen("best", "problems/made_up.py").code == 0
+
+
+def test_best_finds_a_problem_whose_file_is_gone(won: Filled, folder: Path) -> None:
+    (folder / "problems" / "made_up.py").unlink()
+    assert kgen("best", "made_up").code == 0
+
+
+def test_best_does_not_show_what_was_measured_of_an_older_text(won: Filled, folder: Path) -> None:
+    (folder / "problems" / "made_up.py").write_text(SOURCE + "# changed\n")
+    answer = kgen("best", "made_up")
+    assert (answer.code, "never swept" in answer.err) == (2, True)
+
+
+def test_best_prefers_the_mode_that_was_not_asked_for(filled: Filled) -> None:
+    asked = Filled(filled.store, problem=problem(mode="eval", asked_mode="eval"))
+    asked.finish(candidate("in eval mode"), 1.4, 1.5, 1.6)
+    filled.finish(candidate("in train mode"), 1.4, 1.5, 1.6)
+    assert kgen("best", "made_up", "--json").json["mode"] == "train"
+    assert kgen("best", "made_up", "--mode", "eval", "--json").json["mode"] == "eval"
+
+
+def test_best_that_does_not_beat_pytorch_says_so_with_exit_code_1(filled: Filled) -> None:
+    filled.finish(candidate(), 0.9, 1.0, 1.1)
+    answer = kgen("best", "made_up", "--json")
+    assert (answer.code, answer.json["beats_baseline"]) == (1, False)
+    assert "nothing beats PyTorch" in answer.err
+
+
+def test_best_of_controls_alone_says_so_with_exit_code_1(filled: Filled) -> None:
+    filled.finish(candidate("control", control=True), 1.4, 1.5, 1.6)
+    answer = kgen("best", "made_up", "--json")
+    assert (answer.code, answer.json["candidate"]) == (1, None)
+    assert "no candidate with a kernel of its own" in answer.err
+
+
+def test_best_that_was_only_screened_says_so_with_exit_code_1(filled: Filled) -> None:
+    filled.judge(candidate(), speedup=2.0)
+    answer = kgen("best", "made_up")
+    assert (answer.code, "only screened so far" in answer.err) == (1, True)
+
+
+def test_nothing_is_written_where_nothing_beats_pytorch(filled: Filled, folder: Path) -> None:
+    filled.finish(candidate(), 0.9, 1.0, 1.1)
+    assert kgen("best", "made_up", "-o", "fast.py").code == 1
+    assert not (folder / "fast.py").exists()

@@ -1,0 +1,29 @@
+"""``kgen problems`` and ``kgen doctor``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from samples import Filled
+from typed import kgen
+
+
+def test_problems_are_listed_with_their_sizes(filled: Filled) -> None:
+    found = {row["problem"]: row["sizes"] for row in kgen("problems", "--json").json}
+    assert found["made_up"] == {"batch_size": 8}
+
+
+def test_doctor_as_json_names_what_is_missing_and_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    answer = kgen("doctor", "--json")
+    [compiler] = [check for check in answer.json if check["name"] == "C++ compiler"]
+    assert (answer.code, compiler["ok"]) == (1, False)
+    assert "apt install g++" in compiler["remedy"]
+
+
+def test_doctor_names_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    (folder / "file").touch()
+    monkeypatch.setenv("KGEN_HOME", str(folder / "file" / "runs"))
+    [home] = [check for check in kgen("doctor", "--json").json if check["name"] == "runs"]
+    assert (home["ok"], "KGEN_HOME" in home["remedy"]) == (False, True)

@@ -1,0 +1,132 @@
+"""``kgen sweep``: what it passes on, what it prints, and its exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from samples import Filled, candidate
+from typed import kgen
+
+from kgen import events
+from kgen.evaluator.protocol import BASELINES, Accuracy, Status
+from kgen.problem import Problem
+from kgen.statistics import Interval
+
+
+@dataclass(frozen=True)
+class Request:
+    """Stands for the conductor's own request."""
+
+    problem: Problem
+    device: str | None
+    accuracy: Accuracy
+    budget: int | None
+    seconds: float | None
+    strategy: str | None
+    seed: int
+    jobs: int | None
+    baselines: tuple[str, ...]
+    fresh: bool
+    db: str | None
+
+
+@pytest.fixture
+def conductor(monkeypatch: pytest.MonkeyPatch, won: Filled) -> list[Request]:
+    """Replaces the conductor by one that tells of the sweep in the store; the requests that it was given."""
+    return conduct(monkeypatch, won, "finished")
+
+
+def conduct(monkeypatch: pytest.MonkeyPatch, filled: Filled, state: str) -> list[Request]:
+    requests: list[Request] = []
+
+    def run(request: Request, tell: Callable[[events.Event], None]) -> None:
+        requests.append(request)
+        for event in news(filled, state):
+            tell(event)
+
+    module = types.ModuleType("kgen.tuning.sweep")
+    vars(module).update(SweepRequest=Request, run=run)
+    monkeypatch.setitem(sys.modules, "kgen.tuning.sweep", module)
+    return requests
+
+
+def news(filled: Filled, state: str) -> Iterator[events.Event]:
+    """What a conductor tells of the sweep in the store."""
+    judged = filled.store.evaluated(filled.sweep)
+    yield events.Started(
+        filled.sweep, "made_up", "train", "cpu", filled.environment, "fp32", 2, 10, 3, 5, 0, filled.store.name
+    )
+    yield events.Notice("the machine is busy")
+    yield events.Measured((("eager", 4.0), ("compile", 3.0)), "cpu")
+    for text in ("winner", "wrong"):
+        if candidate(text).id in judged:
+            speedup = Interval(1.4, 1.5, 1.6) if text == "winner" else None
+            yield events.Evaluated(1, candidate(text), judged[candidate(text).id], 2.0, speedup)
+    yield events.Finals((candidate("winner").id,))
+    counts = Counter(str(item.status) for item in judged.values())
+    leader = events.Leader(candidate("winner").id, "row[gelu]", "k0.block=128", 2.0, 1.5, 1.4, 1.6, 0.5, False, False)
+    baseline = events.Leader(None, "compile", "", 3.0, 1.0, 1.0, 1.0, None, False, False)
+    won = bool(counts["ok"])
+    leaders = (leader, baseline) if won else ()
+    best = candidate("winner").id if won else None
+    yield events.Finished(filled.sweep, state, 61.0, tuple(counts.items()), leaders, best, won)
+
+
+def test_sweep_is_given_what_was_typed(conductor: list[Request]) -> None:
+    typed = "-D batch_size=16 --mode eval --device cpu --accuracy kernelbench --budget 7 --time 60 --jobs 2 --fresh"
+    typed += " --strategy random --seed 3"
+    assert kgen("sweep", "made_up", *typed.split(), "--baselines", "compile,eager").code == 0
+    [request] = conductor
+    assert (request.problem.overrides, request.problem.asked_mode) == ((("batch_size", 16),), "eval")
+    baselines = ("eager", "compile")
+    assert request == Request(request.problem, "cpu", Accuracy.KERNELBENCH, 7, 60.0, "random", 3, 2, baselines, True, None)
+
+
+def test_sweep_compares_with_every_baseline_by_default(conductor: list[Request]) -> None:
+    assert kgen("sweep", "made_up").code == 0
+    assert conductor[0].baselines == BASELINES
+
+
+def test_sweep_shows_device_baselines_leaders_failures_and_the_next_command(conductor: list[Request]) -> None:
+    answer = kgen("sweep", "made_up")
+    assert answer.code == 0
+    for fact in ("on cpu: a cpu", "eager 4 ms", "1.500x [1.400, 1.600]", "row 3 is off", "the machine is busy"):
+        assert fact in answer.out
+    assert "kgen best made_up -o made_up_fast.py" in answer.out
+
+
+def test_quiet_sweep_shows_only_its_end(conductor: list[Request]) -> None:
+    out = kgen("sweep", "made_up", "-q").out
+    assert "on cpu" not in out and "1.500x [1.400, 1.600]" in out
+
+
+def test_sweep_as_json_is_one_object_for_each_event(conductor: list[Request]) -> None:
+    lines = [json.loads(line) for line in kgen("sweep", "made_up", "--json").out.splitlines()]
+    kinds = ["started", "notice", "measured", "evaluated", "evaluated", "finals", "finished"]
+    assert [line["event"] for line in lines] == kinds
+    assert (lines[3]["candidate"], lines[3]["status"]) == (candidate("winner").id, "ok")
+    assert lines[-1]["counts"] == {"ok": 1, "wrong_values": 1}
+
+
+def test_sweep_with_nothing_right_says_why_most_failed_with_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, filled: Filled
+) -> None:
+    filled.judge(candidate("wrong"), Status.BUILD_ERROR, reason="expected ';'")
+    conduct(monkeypatch, filled, "finished")
+    answer = kgen("sweep", "made_up")
+    assert (answer.code, answer.err.count("\n")) == (1, 1)
+    assert "1 of 1 ended as build_error" in answer.err and "expected ';'" in answer.err
+
+
+def test_interrupted_sweep_shows_the_table_so_far_with_exit_code_130(
+    monkeypatch: pytest.MonkeyPatch, won: Filled
+) -> None:
+    conduct(monkeypatch, won, "interrupted")
+    answer = kgen("sweep", "made_up")
+    assert (answer.code, "1.500x" in answer.out) == (130, True)
