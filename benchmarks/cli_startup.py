@@ -23,7 +23,7 @@ from _record import ROOT, record
 from kgen.candidate import Candidate
 from kgen.evaluator.protocol import Accuracy, Depth, Environment, Evaluation, Status, Timing
 from kgen.problem import read_problem
-from kgen.store import Store
+from kgen.store import Database
 
 SWEEPS, CANDIDATES = 10, 40  #: of the database that ``kgen history`` reads
 
@@ -38,12 +38,12 @@ def fill(db: Path) -> None:
     """Make a small database of finished sweeps, with made-up figures."""
     problem = replace(read_problem(str(ROOT / "problems" / "linear_gelu_softmax.py")), mode="train")
     environment = Environment("cpu", "a CPU", "x86_64", "", "", "g++", "2.13", "3.11", 2, "here")
-    with Store.open(str(db)) as store:
-        store.add_problem(problem)
-        store.add_environment(environment)
+    with Database.open(str(db)) as database:
+        database.add_problem(problem)
+        database.add_environment(environment)
         for number in range(SWEEPS):
             arguments = {"number": number}
-            sweep = store.start_sweep(
+            sweep = database.start_sweep(
                 problem=problem,
                 environment=environment,
                 accuracy=Accuracy.FP32,
@@ -57,10 +57,10 @@ def fill(db: Path) -> None:
                 candidate = Candidate(source, "linear(library) + row[gelu]", {"k0.block": block}, "cpu", kernels=1)
                 timing = Timing(candidate.id, Depth.SCREEN, "session", ((1.0,) * 20,) * 5)
                 evaluation = Evaluation(candidate.id, Status.OK, "", Accuracy.FP32, timing=timing)
-                store.add_evaluation(
+                database.add_evaluation(
                     sweep, candidate, evaluation, environment_id=environment.id, median_ms=1.0, speedup=1.0
                 )
-            store.finish_sweep(sweep, "finished", 1.0, candidate.id)
+            database.finish_sweep(sweep, "finished", 1.0, candidate.id)
 
 
 def seconds(command: list[str], environment: dict[str, str]) -> float:

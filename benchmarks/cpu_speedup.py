@@ -16,7 +16,7 @@ import tempfile
 
 from _record import ROOT, Cell, record
 
-from kgen.store import Store, queries
+from kgen.store import Database, queries
 
 PROBLEM = ("linear_gelu_softmax", "-D", "batch_size=1024", "-D", "in_features=256", "-D", "out_features=8192")
 GOAL = 1.35
@@ -29,8 +29,8 @@ def run(number: int, budget: int) -> dict[str, Cell]:
         environment.pop("KGEN_DB", None)
         words = ["sweep", *PROBLEM, "--device", "cpu", "--accuracy", "fp32", "--budget", str(budget), "--quiet"]
         subprocess.run([sys.executable, "-m", "kgen", *words], cwd=ROOT, env=environment, check=True)
-        with Store.open(f"{home}/kgen.db", create=False) as store:
-            [sweep] = queries.sweeps(store)
+        with Database.open(f"{home}/kgen.db", create=False) as database:
+            [sweep] = queries.sweeps(database)
     best = sweep.best
     assert best is not None and best.final
     return {

@@ -25,7 +25,7 @@ from kgen.compiler.capture import capture
 from kgen.compiler.fusion import FusionPlan
 from kgen.hardware import for_arch
 from kgen.problem import load
-from kgen.store import Store, queries
+from kgen.store import Database, queries
 from kgen.tuning.design import Design
 
 ROUNDS = 25
@@ -68,9 +68,9 @@ def measure(subjects: dict[str, Callable[[], Any]], refresh: Callable[[], None])
     return {name: median(values) for name, values in samples.items()}
 
 
-def rows_of(store: Store, sweep: str, most: int) -> list[dict]:
-    detail = queries.sweep(store, sweep, leaders=10_000)
-    problem = queries.problem(store, detail.row.problem.id)
+def rows_of(database: Database, sweep: str, most: int) -> list[dict]:
+    detail = queries.sweep(database, sweep, leaders=10_000)
+    problem = queries.problem(database, detail.row.problem.id)
     plans = plans_of(problem)
     # Plans that leave nothing but the product to the library: what a library call moves is not counted.
     trials = [t for t in detail.leaders if t.status == "ok" and t.plan in plans and t.plan.count("(library)") == 1]
@@ -90,7 +90,7 @@ def rows_of(store: Store, sweep: str, most: int) -> list[dict]:
         subjects: dict[str, Callable[[], Any]] = {"copy": lambda: target.copy_(source)}
         by_id = {t.candidate: t for t in chosen[moved]}
         for trial in chosen[moved]:
-            subjects[trial.candidate] = tail(queries.source(store, trial.candidate), problem, product)
+            subjects[trial.candidate] = tail(queries.source(database, trial.candidate), problem, product)
         with torch.no_grad():
             times = measure(subjects, lambda: product.copy_(given))
         best = min((t for t in times if t != "copy"), key=times.__getitem__)
@@ -118,10 +118,10 @@ def main() -> None:
     if builds:
         os.environ["TORCH_EXTENSIONS_DIR"] = str(builds[-1].resolve())
     rows = []
-    with Store.open(create=False) as store:
-        for row in queries.sweeps(store, limit=100):
+    with Database.open(create=False) as database:
+        for row in queries.sweeps(database, limit=100):
             if row.state == "finished" and row.device.startswith("cuda"):
-                rows += rows_of(store, row.id, most)
+                rows += rows_of(database, row.id, most)
     rows.sort(key=lambda r: (r["problem"], r["mode"], r["MB moved"]))
     record("fused_tails", "Fused tails beside a device copy of the same bytes", rows, " ".join((__doc__ or "").split("\n\n")[2].split()))
 

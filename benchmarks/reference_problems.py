@@ -22,7 +22,7 @@ from _record import Cell, record
 from kgen import roofline
 from kgen.evaluator.protocol import BASELINES, Accuracy
 from kgen.roofline import Arithmetic, Basis
-from kgen.store import Store, queries
+from kgen.store import Database, queries
 from kgen.store.results import SweepRow, Trial
 
 #: Baselines of the cases that are not marked.
@@ -86,11 +86,11 @@ def sweep(name: str, budget: int) -> None:
 
 def table() -> list[dict[str, Cell]]:
     """A row for the latest finished sweep of each problem and class."""
-    with Store.open(create=False) as store:
-        found = [row for row in queries.sweeps(store) if row.state == "finished" and row.kind == "sweep" and row.best]
+    with Database.open(create=False) as database:
+        found = [row for row in queries.sweeps(database) if row.state == "finished" and row.kind == "sweep" and row.best]
         latest = {(row.accuracy, row.problem.id): row for row in reversed(found)}
         float32 = {row.problem.id: row.best.baselines for row in latest.values() if row.accuracy is Accuracy.FP32}
-        rows = [_row(row, _prepare_ms(store, row.best), float32.get(row.problem.id, {})) for row in latest.values()]
+        rows = [_row(row, _prepare_ms(database, row.best), float32.get(row.problem.id, {})) for row in latest.values()]
     return sorted(rows, key=lambda r: (str(r["class"]), str(r["problem"]), str(r["mode"])))
 
 
@@ -127,9 +127,9 @@ def _row(row: SweepRow, prepare_ms: float | None, float32: Mapping[str, float]) 
     }
 
 
-def _prepare_ms(store: Store, best: Trial) -> float | None:
+def _prepare_ms(database: Database, best: Trial) -> float | None:
     """Milliseconds that the winner's weights took to prepare, once."""
-    detail = queries.candidate(store, best.candidate)
+    detail = queries.candidate(database, best.candidate)
     times = [j.evaluation.timing.prepare_ms for j in detail.judgements if j.evaluation.timing]
     return next((ms for ms in times if ms is not None), None)
 

@@ -27,7 +27,7 @@ from store_scale import Figures, add_sweep, made_up_problem
 
 from kgen.evaluator.protocol import Environment
 from kgen.evaluator.runtime.locks import DeviceLock
-from kgen.store import Store
+from kgen.store import Database
 
 PROBLEMS = 200  #: of the page about many: as many as KernelBench's levels 1 and 2 have
 
@@ -47,12 +47,12 @@ def fill(db: Path, problems: int, sweeps: int, candidates: int) -> None:
     environment = Environment("cpu", "a CPU", "x86_64-avx2", "", "", "g++ 12", "2.13", "3.11", 2, "here")
     made = [made_up_problem(number) for number in range(problems)]
     figures = Figures()
-    with Store.open(str(db)) as store:
-        store.add_environment(environment)
+    with Database.open(str(db)) as database:
+        database.add_environment(environment)
         for problem in made:
-            store.add_problem(problem)
+            database.add_problem(problem)
         for number in range(sweeps):
-            add_sweep(store, made[number % problems], environment, number, candidates, figures)
+            add_sweep(database, made[number % problems], environment, number, candidates, figures)
 
 
 def report(db: Path, file: Path) -> Taken:

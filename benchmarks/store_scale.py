@@ -3,7 +3,7 @@
     python benchmarks/store_scale.py [--sweeps N] [--candidates N] [--repeats N] [--db FILE|URL]
 
 The database is made first, with made-up figures, where ``--db`` says (a folder for temporary files, by default); one
-that is there already is used as it is. Each question is asked of the store in a process that has it open, and as a
+that is there already is used as it is. Each question is asked of the database in a process that has it open, and as a
 whole process of the command line.
 """
 
@@ -42,7 +42,7 @@ from kgen.evaluator.protocol import (
 )
 from kgen.problem import Problem, read_problem
 from kgen.report import page, sections
-from kgen.store import Store, comparison, models, queries, rows
+from kgen.store import Database, comparison, models, queries, rows
 from kgen.store.selection import Selection
 
 PROBLEMS = 20
@@ -54,7 +54,7 @@ BURSTS, SAMPLES = 8, 20  #: of a screening; finals have four times the bursts
 
 FAILURES = (Status.WRONG_VALUES, Status.BUILD_ERROR, Status.CRASHED)
 
-#: Limits in seconds: of a question to the store, of a whole process, and of the report of one problem.
+#: Limits in seconds: of a question to the database, of a whole process, and of the report of one problem.
 QUESTION, PROCESS, REPORT = 0.2, 1.0, 5.0
 
 
@@ -92,16 +92,16 @@ class Figures:
         return rows.from_timing(Timing("", depth, "session", bursts, None, (("cache", "cold"),)))
 
 
-def fill(store: Store, size: Size) -> None:
+def fill(database: Database, size: Size) -> None:
     """Sweeps over :data:`PROBLEMS` problems, the latest last, with made-up figures."""
     environment = Environment("cpu", "a CPU", "x86_64-avx2", "", "", "g++ 12", "2.13", "3.11", 2, "here")
-    store.add_environment(environment)
+    database.add_environment(environment)
     figures = Figures()
     problems = [made_up_problem(number) for number in range(PROBLEMS)]
     for problem in problems:
-        store.add_problem(problem)
+        database.add_problem(problem)
     for number in range(size.sweeps):
-        add_sweep(store, problems[number % PROBLEMS], environment, number, size.candidates, figures)
+        add_sweep(database, problems[number % PROBLEMS], environment, number, size.candidates, figures)
         if sys.stderr.isatty():
             print(f"\r{number + 1}/{size.sweeps} sweeps", end="", file=sys.stderr)
 
@@ -112,10 +112,10 @@ def made_up_problem(number: int) -> Problem:
 
 
 def add_sweep(
-    store: Store, problem: Problem, environment: Environment, number: int, candidates: int, figures: Figures
+    database: Database, problem: Problem, environment: Environment, number: int, candidates: int, figures: Figures
 ) -> None:
-    """One finished sweep in a few statements: what :class:`kgen.store.Store` would write row by row."""
-    sweep = store.start_sweep(
+    """One finished sweep in a few statements: what :class:`kgen.store.Database` would write row by row."""
+    sweep = database.start_sweep(
         problem=problem,
         environment=environment,
         accuracy=Accuracy.FP32,
@@ -147,7 +147,7 @@ def add_sweep(
         "state": "finished",
         "seconds": 60.0,
     }
-    with store.database.write() as connection:
+    with database.connections.write() as connection:
         connection.execute(insert(models.Candidate), [rows.from_candidate(one) for one in made])
         connection.execute(insert(models.Source), [{"candidate_id": one.id, "text": one.source} for one in made])
         connection.execute(insert(models.Evaluation), evaluations)
@@ -155,7 +155,7 @@ def add_sweep(
         connection.execute(insert(models.Timing), [{**row, "evaluation_id": None} for row in finals])
         connection.execute(insert(models.Trial), trials)
         connection.execute(update(models.Sweep).where(models.Sweep.id == sweep).values(ended))
-    store.add_rejections(sweep, [Rejection("a plan", {"k0.block": n}, f"limit {n % 5}", "why") for n in range(REJECTED)])
+    database.add_rejections(sweep, [Rejection("a plan", {"k0.block": n}, f"limit {n % 5}", "why") for n in range(REJECTED)])
 
 
 def made_up_candidate(sweep: int, place: int) -> Candidate:
@@ -206,24 +206,24 @@ def made_up_trial(sweep: str, number: int, evaluation: dict[str, Any], finalists
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of the store, and on the command line; ``limit`` in seconds for the first."""
+    """What is asked of the database, and on the command line; ``limit`` in seconds for the first."""
 
     name: str
-    ask: Callable[[Store], object]
+    ask: Callable[[Database], object]
     command: tuple[str, ...]
     limit: float = QUESTION
     process_limit: float = PROCESS
 
 
-def questions(store: Store, folder: Path) -> list[Question]:
+def questions(database: Database, folder: Path) -> list[Question]:
     """About the latest sweep, its best candidate, and its problem."""
-    [latest] = queries.sweeps(store, limit=1)
+    [latest] = queries.sweeps(database, limit=1)
     assert latest.best
     name, sweep, best = latest.problem.name, latest.id, latest.best.candidate
-    same = tuple(row.id for row in queries.sweeps(store, name=name, limit=2))
+    same = tuple(row.id for row in queries.sweeps(database, name=name, limit=2))
     crashed = Selection(status="crashed")
 
-    def report(opened: Store) -> str:
+    def report(opened: Database) -> str:
         return page.render(sections.collect(opened, problem_ids=[latest.problem.id]), opened.name)
 
     return [
@@ -268,18 +268,18 @@ def libraries_alone(repeats: int) -> float:
     return seconds(lambda: subprocess.run(command, check=True), repeats)
 
 
-def measure(store: Store, url: str, folder: Path, repeats: int) -> list[dict[str, Cell]]:
+def measure(database: Database, url: str, folder: Path, repeats: int) -> list[dict[str, Cell]]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "KGEN_HOME": str(folder), "KGEN_DB": url}
     measured: list[dict[str, Cell]] = []
-    for question in questions(store, folder):
+    for question in questions(database, folder):
         command = [sys.executable, "-m", "kgen", *question.command]
         busy: list[float] = []
-        asked = seconds(lambda: question.ask(store), repeats)
+        asked = seconds(lambda: question.ask(database), repeats)
         process = seconds(lambda: busy.append(processor_seconds(command, environment, folder)), repeats)
         measured.append(
             {
                 "question": question.name,
-                "store, s": asked,
+                "database, s": asked,
                 "limit, s": question.limit,
                 "whole process, s": process,
                 "of it on a processor, s": statistics.median(busy[1:]),
@@ -299,20 +299,20 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         url = asked.db or str(Path(temporary) / "kgen.db")
-        with Store.open(url) as store:
-            if not queries.sweeps(store, limit=1):
-                fill(store, Size(asked.sweeps, asked.candidates))
-            with store.database.read() as connection:
+        with Database.open(url) as database:
+            if not queries.sweeps(database, limit=1):
+                fill(database, Size(asked.sweeps, asked.candidates))
+            with database.connections.read() as connection:
                 count = connection.execute(select(func.count()).select_from(models.Evaluation)).scalar_one()
-            measured = measure(store, url, Path(temporary), asked.repeats)
+            measured = measure(database, url, Path(temporary), asked.repeats)
             alone = libraries_alone(asked.repeats)
-            kind = "SQLite" if store.database.is_sqlite else "PostgreSQL"
+            kind = "SQLite" if database.connections.is_sqlite else "PostgreSQL"
         page_bytes = (Path(temporary) / "report.html").stat().st_size
         stored = f", {os.path.getsize(url) / 1e9:.1f} GB" if kind == "SQLite" else ""
     notes = (
         f"{count} evaluations in {kind}{stored}, with sources, error figures of {REGIMES} regimes and raw samples, in "
         f"sweeps of {asked.candidates} over {PROBLEMS} problems. Medians of {asked.repeats}, after a first one: of the "
-        f"questions to an open store, and of whole processes of the command line; one that only imports the libraries took "
+        f"questions to an open database, and of whole processes of the command line; one that only imports the libraries took "
         f"{alone:.2f} s, while {os.getloadavg()[0]:.1f} processes wanted a core. The report has {page_bytes / 1e6:.1f} MB "
         "(limit 6)."
     )

@@ -8,9 +8,9 @@
     │   ├── DeviceError            the device asked for is not there
     │   ├── ToolchainError         a compiler or build tool is missing
     │   ├── ExtraError             an optional part of kgen is not installed
-    │   ├── StoreError             the database cannot be used
-    │   │   ├── StoreBusyError     another process holds the database for longer than kgen waits
-    │   │   └── StoreVersionError  the database was written by a newer kgen
+    │   ├── DatabaseError             the database cannot be used
+    │   │   ├── DatabaseBusyError     another process holds the database for longer than kgen waits
+    │   │   └── DatabaseVersionError  the database was written by a newer kgen
     │   ├── NotFoundError          no sweep, candidate or result answers to that name
     │   └── DiskError              a folder cannot be written, or the disk is full
     └── InternalError              kgen itself is wrong: please report
@@ -57,15 +57,15 @@ class ExtraError(InputError):
     """An optional part of kgen is not installed; the message has the command that does."""
 
 
-class StoreError(InputError):
+class DatabaseError(InputError):
     """The database cannot be used."""
 
 
-class StoreBusyError(StoreError):
+class DatabaseBusyError(DatabaseError):
     """Another process holds the database for longer than kgen waits."""
 
 
-class StoreVersionError(StoreError):
+class DatabaseVersionError(DatabaseError):
     """The database was written by a newer kgen."""
 
 

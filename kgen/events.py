@@ -123,7 +123,7 @@ class Finished:
 class Opened:
     """One file is about to be judged: on which problem, where, and at which class of accuracy.
 
-    ``sweep`` is what the store has it as: a sweep of one candidate, of kind ``eval``.
+    ``sweep`` is what the database has it as: a sweep of one candidate, of kind ``eval``.
     """
 
     sweep: str

@@ -2,7 +2,7 @@
 
     graph  -> Work       operations of its products, bytes that must be moved       once for a sweep
     device -> Ceilings   what large products and a copy were measured to reach      once for a sweep
-    Basis (both, as the store keeps them) + a time -> Roofline                      for each candidate and baseline
+    Basis (both, as the database keeps them) + a time -> Roofline                      for each candidate and baseline
 
 After Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", 2009. Products alone are
 counted as operations: maps and reductions are bound by memory on every device.

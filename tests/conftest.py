@@ -10,7 +10,6 @@ import postgres
 import pytest
 from running import SHORT_SWEEP, Ended, Home
 
-
 # What a shell runs in the background ignores Ctrl-C, and so would the command lines that these tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -45,11 +44,11 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, Ended]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[postgres.Server]:
     """A PostgreSQL server of the tests' own; what needs it is skipped where there is none."""
-    from kgen.store import Store
+    from kgen.store import Database
 
     try:
         with postgres.server() as server:
-            Store.open(server.url(postgres.NEWEST)).close()
+            Database.open(server.url(postgres.NEWEST)).close()
             yield server
     except postgres.Missing as missing:
         pytest.skip(str(missing))

@@ -1,4 +1,4 @@
-"""Small made-up problems, candidates and evaluations, for tests of the store and of what reads it."""
+"""Small made-up problems, candidates and evaluations, for tests of the database and of what reads it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kgen.evaluator.protocol import (
     Timing,
 )
 from kgen.problem import Problem
-from kgen.store import Store
+from kgen.store import Database
 
 SOURCE = "batch_size = 8\n\nclass Model: ...\n\ndef get_inputs(): ...\n"
 
@@ -67,21 +67,21 @@ def evaluation(
 
 @dataclass
 class Filled:
-    """A store with one sweep begun, and the means to fill it."""
+    """A database with one sweep begun, and the means to fill it."""
 
-    store: Store
+    database: Database
     problem: Problem = field(default_factory=problem)
     environment: Environment = field(default_factory=environment)
     accuracy: Accuracy = Accuracy.FP32
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        self.store.add_problem(self.problem)
-        self.store.add_environment(self.environment)
+        self.database.add_problem(self.problem)
+        self.database.add_environment(self.environment)
         self.sweep = self.start()
 
     def start(self, **arguments: int) -> str:
-        return self.store.start_sweep(
+        return self.database.start_sweep(
             problem=self.problem,
             environment=self.environment,
             accuracy=self.accuracy,
@@ -101,21 +101,21 @@ class Filled:
     ) -> None:
         """Add an evaluation of a candidate to the sweep."""
         judged = evaluation(of, status, self.accuracy, reason)
-        self.store.add_evaluation(
+        self.database.add_evaluation(
             self.sweep, of, judged, environment_id=self.environment.id, median_ms=ms, speedup=speedup
         )
 
     def finish(self, of: Candidate, low: float, speedup: float, high: float, tie: bool = False) -> None:
         """Make a right candidate a finalist of the sweep."""
         self.judge(of, speedup=speedup)
-        make_final(self.store, self.sweep, of, low, speedup, high, tie)
+        make_final(self.database, self.sweep, of, low, speedup, high, tie)
 
 
 def make_final(
-    store: Store, sweep: str, of: Candidate, low: float, speedup: float, high: float, tie: bool = False
+    database: Database, sweep: str, of: Candidate, low: float, speedup: float, high: float, tie: bool = False
 ) -> None:
     """Keep what a candidate came to in the finals of a sweep."""
-    store.set_result(
+    database.set_result(
         sweep,
         of.id,
         median_ms=3.0 / speedup,
@@ -132,10 +132,10 @@ def make_final(
 WRITER = """
 import sys
 from samples import Filled, candidate
-from kgen.store import Store
+from kgen.store import Database
 url, number, shared = sys.argv[1:]
-with Store.open(url) as store:
-    filled = Filled(store)
+with Database.open(url) as database:
+    filled = Filled(database)
     print(filled.sweep, flush=True)
     for number in range(int(number)):
         one = candidate(f"{shared or filled.sweep} {number}")

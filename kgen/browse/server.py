@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
 from kgen.errors import ExtraError, InputError
-from kgen.store import Store
+from kgen.store import Database
 
 if TYPE_CHECKING:
     from datasette.app import Datasette
@@ -24,8 +24,8 @@ _SETTINGS = {"sql_time_limit_ms": 10_000, "facet_time_limit_ms": 1000, "default_
 _GRACE_SECONDS = 2  #: that open connections have when the server ends
 
 
-def serve(store: Store, port: int, begun: Callable[[str], None]) -> None:
-    """Serve the database of ``store`` until Ctrl-C; ``begun`` is given the address as soon as it answers.
+def serve(database: Database, port: int, begun: Callable[[str], None]) -> None:
+    """Serve the database of ``database`` until Ctrl-C; ``begun`` is given the address as soon as it answers.
 
     A ``port`` of 0 takes any that is free. Raises :class:`ExtraError` where Datasette is missing, and
     :class:`InputError` where the port is taken.
@@ -33,8 +33,8 @@ def serve(store: Store, port: int, begun: Callable[[str], None]) -> None:
     _need_datasette()
     with tempfile.TemporaryDirectory(prefix="kgen-browse-") as folder, _listen(port) as listening:
         file = Path(folder) / "kgen.db"
-        _offer(store, file)
-        store.close()  # which may write: from here on the file is open for reading alone
+        _offer(database, file)
+        database.close()  # which may write: from here on the file is open for reading alone
         _run(application(file), listening, begun)
 
 
@@ -47,14 +47,14 @@ def application(file: Path) -> Datasette:
     return Datasette(files=[str(file)], metadata=metadata, settings=_SETTINGS)
 
 
-def _offer(store: Store, file: Path) -> None:
+def _offer(database: Database, file: Path) -> None:
     """Make ``file`` lead to the database: a link to the file of SQLite, which any name may have; a snapshot else."""
     from kgen.store.snapshot import snapshot
 
-    if store.database.is_sqlite:
-        file.symlink_to(Path(store.name).resolve())
+    if database.connections.is_sqlite:
+        file.symlink_to(Path(database.name).resolve())
     else:
-        snapshot(store, file)
+        snapshot(database, file)
 
 
 def _need_datasette() -> None:

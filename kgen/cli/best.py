@@ -9,11 +9,11 @@ import click
 
 from kgen.cli.group import NO_SUCCESS, main, say
 from kgen.cli.listing import Listing, listing_options
-from kgen.cli.options import ACCURACIES, open_store, problem_options
+from kgen.cli.options import ACCURACIES, open_database, problem_options
 from kgen.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from kgen.store import Store
+    from kgen.store import Database
     from kgen.store.results import BestRow
 
 
@@ -45,17 +45,17 @@ def best(
 
     if problem is None and (overrides or mode or output):
         raise click.UsageError("-D, --mode and -o need a PROBLEM", click.get_current_context())
-    with open_store(listing.db) as store:
-        chosen = None if problem is None else [lookup.find(store, problem, overrides, mode).id]
+    with open_database(listing.db) as database:
+        chosen = None if problem is None else [lookup.find(database, problem, overrides, mode).id]
         wanted = Accuracy(accuracy) if accuracy else None
-        rows = queries.best(store, problem_ids=chosen, accuracy=wanted, among=listing.among, limit=listing.limit)
+        rows = queries.best(database, problem_ids=chosen, accuracy=wanted, among=listing.among, limit=listing.limit)
         if problem is None:
             return _show_bests(rows, listing)
         if not rows:
             given = [*([f"--accuracy {accuracy}"] if accuracy else []), *listing.given]
             filters = " ".join(["", "with", *given] if given else [])
-            raise NotFoundError(f"{problem} was never swept{filters}, into {store.name}: `kgen sweep` does it")
-        return _show_best(store, rows[0], output, listing)
+            raise NotFoundError(f"{problem} was never swept{filters}, into {database.name}: `kgen sweep` does it")
+        return _show_best(database, rows[0], output, listing)
 
 
 def _show_bests(rows: Sequence[BestRow], listing: Listing) -> int:
@@ -68,12 +68,12 @@ def _show_bests(rows: Sequence[BestRow], listing: Listing) -> int:
     return 0 if any(row.beats_baseline for row in rows) else NO_SUCCESS
 
 
-def _show_best(store: Store, row: BestRow, output: Path | None, listing: Listing) -> int:
+def _show_best(database: Database, row: BestRow, output: Path | None, listing: Listing) -> int:
     from kgen.paths import write_candidate
     from kgen.store import queries
     from kgen.views import plain, tables
 
-    file = write_candidate(row.trial.candidate, queries.source(store, row.trial.candidate)) if row.trial else None
+    file = write_candidate(row.trial.candidate, queries.source(database, row.trial.candidate)) if row.trial else None
     found = plain.best(row, file)
     listing.answer(found, lambda console: tables.best(console, row, file), rows=[found])
     if not row.beats_baseline:
@@ -81,7 +81,7 @@ def _show_best(store: Store, row: BestRow, output: Path | None, listing: Listing
     if output:
         from kgen.tuning.export import export
 
-        export(store, row, queries.problem(store, row.problem.id), output)
+        export(database, row, queries.problem(database, row.problem.id), output)
         click.echo(f"verified again and written: {output}, with its figures in {output}.json", err=listing.as_json or listing.as_csv)
     return 0
 

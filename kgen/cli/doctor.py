@@ -124,12 +124,12 @@ def check_home() -> Check:
 def check_database(url: str | None = None) -> Check:
     """The database, where there is one already."""
     from kgen.errors import NotFoundError
-    from kgen.store import Store
-    from kgen.store.database import shown
+    from kgen.store import Database
+    from kgen.store.connections import shown
 
     try:
-        with Store.open(url, create=False) as store:
-            return Check("database", True, True, store.name)
+        with Database.open(url, create=False) as database:
+            return Check("database", True, True, database.name)
     except NotFoundError:
         return Check("database", True, True, f"{shown(db_url(url))}: none yet, the first sweep makes it")
     except KgenError as error:

@@ -11,11 +11,11 @@ import click
 from kgen.candidate import SHORT
 from kgen.cli.group import main
 from kgen.cli.listing import SWEEPS, Listing, listing_options
-from kgen.cli.options import open_store
+from kgen.cli.options import open_database
 from kgen.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from kgen.store import Store
+    from kgen.store import Database
     from kgen.store.results import CandidateDetail, SweepDetail, Trial
 
 
@@ -31,11 +31,11 @@ def history(problem: str | None, listing: Listing) -> None:
     from kgen.store import queries
     from kgen.views import plain, tables
 
-    with open_store(listing.db) as store:
+    with open_database(listing.db) as database:
         name = lookup.problem_name(problem) if problem else None
-        rows = queries.sweeps(store, name=name, among=listing.among, limit=listing.rows)
-        if name and not rows and not queries.problems(store, name=name):
-            raise NotFoundError(f"{problem} was never swept, nor a file judged on it, into {store.name}")
+        rows = queries.sweeps(database, name=name, among=listing.among, limit=listing.rows)
+        if name and not rows and not queries.problems(database, name=name):
+            raise NotFoundError(f"{problem} was never swept, nor a file judged on it, into {database.name}")
     listing.answer([plain.sweep_row(row) for row in rows], lambda console: tables.sweeps(console, rows))
 
 
@@ -52,19 +52,19 @@ def show(identity: str, source: bool, log: bool, listing: Listing) -> None:
     """
     from kgen.store import queries
 
-    with open_store(listing.db) as store:
-        kind, name = queries.resolve(store, identity)
+    with open_database(listing.db) as database:
+        kind, name = queries.resolve(database, identity)
         if kind == "candidate":
             if listing.status:
                 raise click.UsageError(f"{identity} is a candidate: --status needs a sweep")
-            _show_candidate(queries.candidate(store, name), source, log, listing)
+            _show_candidate(queries.candidate(database, name), source, log, listing)
         elif source or log:
             raise click.UsageError(f"{identity} is a sweep: --source and --log need a candidate")
         elif listing.status:
-            _show_trials(store, name, listing)
+            _show_trials(database, name, listing)
         else:
-            detail = queries.sweep(store, name, leaders=listing.rows)
-            _show_sweep(detail, queries.timed(store, [name]), listing)
+            detail = queries.sweep(database, name, leaders=listing.rows)
+            _show_sweep(detail, queries.timed(database, [name]), listing)
 
 
 def _show_sweep(detail: SweepDetail, right: Sequence[Trial], listing: Listing) -> None:
@@ -76,15 +76,15 @@ def _show_sweep(detail: SweepDetail, right: Sequence[Trial], listing: Listing) -
     listing.answer(found, lambda console: tables.sweep(console, detail, plans), rows=found["leaders"])
 
 
-def _show_trials(store: Store, sweep: str, listing: Listing) -> None:
+def _show_trials(database: Database, sweep: str, listing: Listing) -> None:
     from kgen.evaluator.protocol import Status
     from kgen.store import queries
     from kgen.views import plain, tables
 
     if listing.status not in set(Status):
         raise click.UsageError(f"no candidate is {listing.status}: with a sweep --status is what candidates came to")
-    trials = queries.of_status(store, sweep, Status(listing.status), listing.rows)
-    reasons = queries.reasons(store, sweep, (trial.candidate for trial in trials))
+    trials = queries.of_status(database, sweep, Status(listing.status), listing.rows)
+    reasons = queries.reasons(database, sweep, (trial.candidate for trial in trials))
     found = [plain.trial(trial, reasons[trial.candidate]) for trial in trials]
     listing.answer(found, lambda console: tables.trials(console, trials, reasons))
 
@@ -134,8 +134,8 @@ def compare(a: str, b: str, listing: Listing) -> None:
     from kgen.store import comparison, queries
     from kgen.views import plain, tables
 
-    with open_store(listing.db) as store:
-        named = [queries.resolve(store, text, ("sweep", "candidate", "environment")) for text in (a, b)]
+    with open_database(listing.db) as database:
+        named = [queries.resolve(database, text, ("sweep", "candidate", "environment")) for text in (a, b)]
         (kind, first), (other_kind, second) = named
         if kind != other_kind:
             raise click.UsageError(f"{a} is a {kind} and {b} a {other_kind}: name two of the same")
@@ -143,7 +143,7 @@ def compare(a: str, b: str, listing: Listing) -> None:
             "sweep": comparison.sweeps,
             "candidate": comparison.candidates,
             "environment": comparison.environments,
-        }[kind](store, first, second, listing.rows)
+        }[kind](database, first, second, listing.rows)
     rows = [plain.comparison(item) for item in compared]
     value = {"kind": kind, "a": first, "b": second, "comparisons": rows}
     names = [f"{kind} {text}" for text in (first, second)]
@@ -168,7 +168,7 @@ def sql(query: str | None, schema: bool, listing: Listing) -> None:
     if query is None:
         raise click.UsageError("name a QUERY, or --schema", click.get_current_context())
     text = sys.stdin.read() if query == "-" else query
-    with open_store(listing.db) as store, asking.ask(store, text) as answer:
+    with open_database(listing.db) as database, asking.ask(database, text) as answer:
         rows = list(islice(answer.rows, listing.limit))
     found = [dict(zip(answer.columns, row, strict=True)) for row in rows]
     listing.answer(found, lambda console: tables.answer(console, answer.columns, rows))

@@ -8,7 +8,7 @@ import click
 
 from kgen.cli.group import main, tell
 from kgen.cli.listing import SWEEPS, Listing, db_option, listing_options, selection_options
-from kgen.cli.options import open_store
+from kgen.cli.options import open_database
 
 
 @main.command()
@@ -30,9 +30,9 @@ def prune(problem: str | None, failed: bool, even_best: bool, yes: bool, listing
 
     if not (problem or failed or listing.given):
         raise click.UsageError("say what to drop: PROBLEM, a filter or --failed", click.get_current_context())
-    with open_store(listing.db) as store:
+    with open_database(listing.db) as database:
         name = lookup.problem_name(problem) if problem else None
-        found = pruning.prune(store, name=name, among=listing.among, failed=failed, even_best=even_best, really=yes)
+        found = pruning.prune(database, name=name, among=listing.among, failed=failed, even_best=even_best, really=yes)
     if yes:
         paths.remove_files(found.candidates, found.logs)
     listing.answer(
@@ -60,9 +60,9 @@ def export_history(problem: str | None, output: Path | None, listing: Listing) -
 
     if output:
         paths.check_writable(output)
-    with open_store(listing.db) as store:
+    with open_database(listing.db) as database:
         name = lookup.problem_name(problem) if problem else None
-        lines = (f"{line}\n" for line in exchange.export(store, name=name, among=listing.among))
+        lines = (f"{line}\n" for line in exchange.export(database, name=name, among=listing.among))
         if output:
             paths.write_whole(output, lines)
         else:
@@ -80,13 +80,13 @@ def import_history(path: Path, db: str | None, as_json: bool) -> None:
     They come from `kgen export-history`. What is there already stays, so that importing twice changes nothing. Where
     one line is damaged, nothing at all is imported.
     """
-    from kgen.store import Store, exchange
+    from kgen.store import Database, exchange
     from kgen.views import plain, tables
     from kgen.views.console import console
 
     files = exchange.files(path)
-    with Store.open(db, notice=tell) as store:
-        imported = exchange.bring_in(store, files)
+    with Database.open(db, notice=tell) as database:
+        imported = exchange.bring_in(database, files)
     if as_json:
         click.echo(plain.dumps({"files": [str(file) for file in files], **vars(imported)}))
     else:

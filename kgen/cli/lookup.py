@@ -1,4 +1,4 @@
-"""Which problem of the store a command line means: a file with its overrides and mode, or the bare name of one."""
+"""Which problem of the database a command line means: a file with its overrides and mode, or the bare name of one."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from typing import Mapping
 
 from kgen.errors import NotFoundError, ProblemError
 from kgen.problem import problem_files, read_problem
-from kgen.store import Store, queries
+from kgen.store import Database, queries
 from kgen.store.results import ProblemRow
 
 
-def find(store: Store, reference: str, overrides: Mapping[str, str], mode: str | None) -> ProblemRow:
+def find(database: Database, reference: str, overrides: Mapping[str, str], mode: str | None) -> ProblemRow:
     """The problem that was swept as ``reference`` with these overrides in this mode.
 
-    A file is looked for first, and its present text counts; else any problem of the store with that name. Without a
+    A file is looked for first, and its present text counts; else any problem of the database with that name. Without a
     ``mode`` it is the one that the constructor leaves the model in. Raises :class:`NotFoundError` where it was never
     swept, and :class:`ProblemError` for a file that is no problem.
     """
-    same_name = queries.problems(store, name=problem_name(reference))
+    same_name = queries.problems(database, name=problem_name(reference))
     if _is_file(reference):
-        found = queries.problems(store, source_hash=read_problem(reference, overrides, mode).source_hash)
+        found = queries.problems(database, source_hash=read_problem(reference, overrides, mode).source_hash)
     elif same_name:
         found = [row for row in same_name if _has(row, overrides)]
     else:
-        raise ProblemError(f"no problem {reference!r}: neither a file, nor a known name, nor in {store.name}")
+        raise ProblemError(f"no problem {reference!r}: neither a file, nor a known name, nor in {database.name}")
     if mode is not None:
         found = [row for row in found if row.mode == mode]
     if not found:
-        raise NotFoundError(_never_swept(store, reference, same_name))
+        raise NotFoundError(_never_swept(database, reference, same_name))
     return next((row for row in found if row.default_mode), found[0])
 
 
 def problem_name(reference: str) -> str:
-    """The name under which the store keeps the problem that ``reference`` names by path or by name."""
+    """The name under which the database keeps the problem that ``reference`` names by path or by name."""
     return Path(reference).stem if Path(reference).is_file() else reference
 
 
@@ -45,8 +45,8 @@ def _has(row: ProblemRow, overrides: Mapping[str, str]) -> bool:
     return {name: repr(value) for name, value in row.overrides.items()} == dict(overrides)
 
 
-def _never_swept(store: Store, reference: str, same_name: list[ProblemRow]) -> str:
-    text = f"{reference} was never swept so, into {store.name}"
+def _never_swept(database: Database, reference: str, same_name: list[ProblemRow]) -> str:
+    text = f"{reference} was never swept so, into {database.name}"
     if same_name:
         known = ", ".join(dict.fromkeys(f"{row.title} in {row.mode} mode" for row in same_name[:5]))
         return f"{text}; there are results of {known}"

@@ -9,7 +9,7 @@ import click
 from kgen.cli.group import tell
 
 if TYPE_CHECKING:
-    from kgen.store import Store
+    from kgen.store import Database
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -18,11 +18,11 @@ ACCURACIES = ("fp32", "tf32", "kernelbench")
 BASELINES = ("eager", "compile", "compile-max-autotune")
 
 
-def open_store(db: str | None) -> Store:
+def open_database(db: str | None) -> Database:
     """The database, opened for reading: it is there already, or an error says so."""
-    from kgen.store import Store
+    from kgen.store import Database
 
-    return Store.open(db, notice=tell, create=False)
+    return Database.open(db, notice=tell, create=False)
 
 
 def problem_options(function: Command) -> Command:

@@ -10,7 +10,7 @@ import click
 
 from kgen.cli.group import main
 from kgen.cli.listing import db_option
-from kgen.cli.options import ACCURACIES, open_store, problem_options
+from kgen.cli.options import ACCURACIES, open_database, problem_options
 
 
 @main.command()
@@ -51,10 +51,10 @@ def report(
         raise click.UsageError("-D and --mode need a PROBLEM", click.get_current_context())
     paths.check_writable(output)
     gc.disable()  # a page is made of many small objects, and none is garbage before the end: a quarter of the time
-    with open_store(db) as store:
-        chosen = None if problem is None else [lookup.find(store, problem, overrides, mode).id]
+    with open_database(db) as database:
+        chosen = None if problem is None else [lookup.find(database, problem, overrides, mode).id]
         wanted = Accuracy(accuracy) if accuracy else None
-        text = page.render(sections.collect(store, problem_ids=chosen, accuracy=wanted, device=device), store.name)
+        text = page.render(sections.collect(database, problem_ids=chosen, accuracy=wanted, device=device), database.name)
     paths.write_whole(output, text)
     click.echo(f"written: {output} ({len(text.encode()) / 1e6:.1f} MB)")
 
@@ -84,5 +84,5 @@ def browse(port: int, show: bool, db: str | None) -> None:
         if show:
             click.launch(address)
 
-    with open_store(db) as store:
-        serve(store, port, begun)
+    with open_database(db) as database:
+        serve(database, port, begun)

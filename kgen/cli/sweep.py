@@ -10,7 +10,7 @@ import click
 from kgen.candidate import SHORT
 from kgen.cli.group import INTERRUPTED, NO_SUCCESS, main, say
 from kgen.cli.listing import db_option
-from kgen.cli.options import judging_options, open_store, problem_options
+from kgen.cli.options import judging_options, open_database, problem_options
 
 if TYPE_CHECKING:
     from kgen.events import Finished
@@ -120,8 +120,8 @@ def _sweep_ended(tally: Tally, problem: Problem, reference: str, db: str | None,
     finished = tally.finished
     if finished is None:
         return say("interrupted before anything was tried", INTERRUPTED)
-    with open_store(db) as store:
-        detail = queries.sweep(store, finished.sweep, leaders=1)
+    with open_database(db) as database:
+        detail = queries.sweep(database, finished.sweep, leaders=1)
     if not as_json:
         tables.sweep_ended(console(), finished, detail)
     if finished.state == "interrupted":
@@ -144,7 +144,7 @@ def _why_none(failed: Sequence[Failures]) -> str:
 
 def _next_command(problem: Problem, reference: str, db: str | None, finished: Finished) -> str:
     """What to type next."""
-    from kgen.store.database import shown
+    from kgen.store.connections import shown
 
     if not finished.beats_baseline:
         return f"nothing beats PyTorch here; more: kgen show {finished.sweep}"

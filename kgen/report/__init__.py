@@ -1,6 +1,6 @@
-"""The report: what the store knows of some problems, as one page that opens offline.
+"""The report: what the database knows of some problems, as one page that opens offline.
 
-    store queries -> Section (sections.py) -> rows of its charts (rows.py) ──┐
+    database queries -> Section (sections.py) -> rows of its charts (rows.py) ──┐
                      plans with their parameters (effects.py) ───────────────┼── page.html (page.py)
                      the charts themselves, without data (charts.py) ────────┘
 

@@ -1,4 +1,4 @@
-"""What a report tells of one problem, read from the store: plain dataclasses, no chart in sight."""
+"""What a report tells of one problem, read from the database: plain dataclasses, no chart in sight."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Iterable, Mapping, Sequence
 
 from kgen.errors import NotFoundError
 from kgen.evaluator.protocol import Accuracy, Environment
-from kgen.store import Store, queries
+from kgen.store import Database, queries
 from kgen.store.results import BestRow, Failures, ProblemRow, Rejections, SweepRow, Trial
 from kgen.store.selection import Selection
 
@@ -69,7 +69,7 @@ def fastest_first(trials: Iterable[Trial], sweeps: Sequence[str]) -> tuple[Trial
 
 
 def collect(
-    store: Store,
+    database: Database,
     *,
     problem_ids: Sequence[str] | None = None,
     accuracy: Accuracy | None = None,
@@ -80,22 +80,22 @@ def collect(
     Environment and class of accuracy are chosen as by :func:`kgen.store.queries.best`. Raises
     :class:`NotFoundError` where nothing was swept so.
     """
-    bests = queries.best(store, problem_ids=problem_ids, accuracy=accuracy, among=Selection(device=device))
+    bests = queries.best(database, problem_ids=problem_ids, accuracy=accuracy, among=Selection(device=device))
     if not bests:
         asked = "".join([f" at accuracy {accuracy}" if accuracy else "", f" on {device}" if device else ""])
-        raise NotFoundError(f"nothing was swept{asked} into {store.name}; `kgen history` lists what was")
-    return [_section(store, best) for best in bests]
+        raise NotFoundError(f"nothing was swept{asked} into {database.name}; `kgen history` lists what was")
+    return [_section(database, best) for best in bests]
 
 
-def _section(store: Store, best: BestRow) -> Section:
-    named = queries.sweeps(store, name=best.problem.name)
+def _section(database: Database, best: BestRow) -> Section:
+    named = queries.sweeps(database, name=best.problem.name)
     of_problem = [row for row in named if row.problem.id == best.problem.id and row.kind == "sweep"]
     here = tuple(row for row in of_problem if row.environment == best.environment)
     by_class = {of: [row.id for row in here if row.accuracy is of] for of in Accuracy}
     compared = by_class.pop(best.accuracy)
-    trials = tuple(queries.timed(store, compared))
-    others = {of: tuple(queries.timed(store, ids)) for of, ids in by_class.items() if ids}
-    measured = queries.baselines(store, [best.sweep])
+    trials = tuple(queries.timed(database, compared))
+    others = {of: tuple(queries.timed(database, ids)) for of, ids in by_class.items() if ids}
+    measured = queries.baselines(database, [best.sweep])
     return Section(
         best=best,
         trials=trials,
@@ -103,18 +103,18 @@ def _section(store: Store, best: BestRow) -> Section:
         sweeps=here,
         elsewhere=Counter(row.environment for row in of_problem if row.environment != best.environment),
         baselines=(best.trial.baselines if best.trial else {}) or measured.get(best.sweep, {}),
-        eager_rms=_eager_rms(store, best, {best.accuracy: trials, **others}),
-        failures=queries.failures(store, [row for row in here if row.accuracy is best.accuracy]),
-        rejections=queries.rejections(store, compared),
-        source=queries.source(store, best.trial.candidate) if best.trial else None,
+        eager_rms=_eager_rms(database, best, {best.accuracy: trials, **others}),
+        failures=queries.failures(database, [row for row in here if row.accuracy is best.accuracy]),
+        rejections=queries.rejections(database, compared),
+        source=queries.source(database, best.trial.candidate) if best.trial else None,
     )
 
 
-def _eager_rms(store: Store, best: BestRow, trials: Mapping[Accuracy, Sequence[Trial]]) -> dict[Accuracy, float]:
+def _eager_rms(database: Database, best: BestRow, trials: Mapping[Accuracy, Sequence[Trial]]) -> dict[Accuracy, float]:
     """PyTorch's own error in each class, as the evaluation of one right candidate has it."""
     found = {}
     for accuracy, of_class in trials.items():
-        for judgement in queries.candidate(store, of_class[0].candidate).judgements if of_class else ():
+        for judgement in queries.candidate(database, of_class[0].candidate).judgements if of_class else ():
             same = (judgement.problem.id, judgement.environment, judgement.evaluation.accuracy)
             errors = judgement.evaluation.errors
             if same == (best.problem.id, best.environment, accuracy) and errors and errors[0].eager_rms:

@@ -1,10 +1,10 @@
 """The store: everything that was ever measured, in one database.
 
-    Store      opens and writes (store.py)
-    queries    reads, plain dataclasses out (queries.py)
+    Database    opens and writes (database.py)
+    queries     reads, plain dataclasses out (queries.py)
 """
 
+from kgen.store.database import Database
 from kgen.store.rows import StoredEvaluation
-from kgen.store.store import Store
 
-__all__ = ["Store", "StoredEvaluation"]
+__all__ = ["Database", "StoredEvaluation"]

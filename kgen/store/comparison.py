@@ -23,8 +23,8 @@ from kgen.errors import InputError, NotFoundError
 from kgen.evaluator.protocol import BASELINES, Accuracy, Depth, Environment, Status, Timing
 from kgen.statistics import Interval, median_ms, quotient, ratio_interval, verdict
 from kgen.store import models, queries, rows
+from kgen.store.database import Database
 from kgen.store.results import Compared, Comparison, ProblemRow, SweepRow
-from kgen.store.store import Store
 
 _EAGER = BASELINES[0]
 
@@ -54,12 +54,12 @@ class _Taken:
         return self.sweep, self.timing.session
 
 
-def candidates(store: Store, a: str, b: str, limit: int | None = None) -> list[Comparison]:
+def candidates(database: Database, a: str, b: str, limit: int | None = None) -> list[Comparison]:
     """Candidate ``b`` against candidate ``a``, wherever both were right and timed.
 
     Raises :class:`NotFoundError` where they never were on one problem in one environment.
     """
-    with store.database.read() as connection:
+    with database.connections.read() as connection:
         taken = {one: _by_place(_taken(connection, models.Timing.subject == one)) for one in (a, b)}
         places = [place for place in taken[a] if place in taken[b]][:limit]
         if not places:
@@ -77,14 +77,14 @@ def candidates(store: Store, a: str, b: str, limit: int | None = None) -> list[C
     return found
 
 
-def sweeps(store: Store, a: str, b: str, limit: int | None = None) -> list[Comparison]:
+def sweeps(database: Database, a: str, b: str, limit: int | None = None) -> list[Comparison]:
     """Sweep ``b`` against sweep ``a``: their best, the baselines, and up to ``limit`` candidates that both timed.
 
     Raises :class:`InputError` where they are of unlike problems or classes of accuracy, :class:`NotFoundError` where
     they have nothing in common.
     """
-    with store.database.read() as connection:
-        first, second = (queries.sweep_row(connection, one, store.name) for one in (a, b))
+    with database.connections.read() as connection:
+        first, second = (queries.sweep_row(connection, one, database.name) for one in (a, b))
         if first.problem.id != second.problem.id:
             raise InputError(
                 f"{a} is of {first.problem.title} in {first.problem.mode} mode, {b} of {second.problem.title} in "
@@ -98,19 +98,19 @@ def sweeps(store: Store, a: str, b: str, limit: int | None = None) -> list[Compa
     return found
 
 
-def environments(store: Store, a: str, b: str, limit: int | None = None) -> list[Comparison]:
+def environments(database: Database, a: str, b: str, limit: int | None = None) -> list[Comparison]:
     """Environment ``b`` against environment ``a``, problem by problem, with up to ``limit`` candidates of each.
 
     Raises :class:`NotFoundError` where nothing was swept in both.
     """
-    with store.database.read() as connection:
+    with database.connections.read() as connection:
         latest = {one: _latest(connection, one) for one in (a, b)}
         shared = [place for place in latest[a] if place in latest[b]]
         if not shared:
             raise NotFoundError(f"nothing was swept in both environments, {a} and {b}")
         found = []
         for place in shared:
-            pair = (queries.sweep_row(connection, latest[one][place], store.name) for one in (a, b))
+            pair = (queries.sweep_row(connection, latest[one][place], database.name) for one in (a, b))
             found += _sweeps(connection, *pair, limit)
     return found
 

@@ -1,262 +1,425 @@
-"""Connections: how transactions begin, how long they wait for another process, and what a driver's error means.
-
-Readers see one committed state from their beginning to their end, and block nobody. On SQLite writers begin with BEGIN
-IMMEDIATE, so that they wait at their beginning and never fail halfway; the wait is told to people after a second, and
-given up after thirty. On PostgreSQL writers wait for single rows, as long.
-"""
+"""The write side: each method is one transaction, committed before it returns."""
 
 from __future__ import annotations
 
-import re
-import sqlite3
-import time
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Callable, Iterator
+import hashlib
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
+from sqlalchemy import Connection, Table, func, insert, select, update
 
-from kgen.errors import DiskError, KgenError, NotFoundError, StoreBusyError, StoreError
-from kgen.store import codec
+import kgen
+from kgen.candidate import Candidate, Rejection
+from kgen.errors import DatabaseBusyError, NotFoundError
+from kgen.evaluator.protocol import Accuracy, Environment, Evaluation, Health, Phase, Status, Timing
+from kgen.paths import db_url
+from kgen.problem import Problem
+from kgen.store import codec, holder, models, rows, schema
+from kgen.store.connections import Connections
+from kgen.store.rows import StoredEvaluation
 
-NOTICE_SECONDS = 1.0  #: a wait longer than this is told, in one line
-WAIT_SECONDS = 30.0  #: a wait longer than this is given up
-CONNECT_SECONDS = 10  #: how long a server may take to answer
-
-Notice = Callable[[str], None]
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql, sqlite
 
 
 class Database:
-    """An engine with the transactions that kgen needs. Raises :class:`StoreError` or :class:`DiskError`, nothing else.
+    """The database of problems, sweeps, candidates and their evaluations.
 
-    ``notice`` is given one line when a transaction waits for another process.
+    A context manager. Several threads may share one ``Database``; several processes may not.
+
+    Every method raises :class:`~kgen.errors.DatabaseError` or :class:`~kgen.errors.DiskError` with one line, and
+    :class:`~kgen.errors.DatabaseBusyError` after it waited for another process.
     """
 
-    def __init__(self, url: str, notice: Notice | None = None, create: bool = True) -> None:
-        self.engine = _engine(url)
-        self.is_sqlite = self.engine.dialect.name == "sqlite"
-        self.url = self.engine.url.render_as_string(hide_password=False)
-        #: The database as people are shown it: a path, or a URL without its password.
-        self.name = (self.engine.url.database or "memory") if self.is_sqlite else shown(self.url)
-        self._notice = notice or (lambda line: None)
-        if self.is_sqlite:
-            _prepare_file(Path(self.name), create)
+    def __init__(self, connections: Connections) -> None:
+        self.connections = connections
 
-    @contextmanager
-    def read(self) -> Iterator[Connection]:
-        """A transaction that only reads."""
-        with self._transaction(writes=False) as connection:
-            yield connection
+    @classmethod
+    def open(
+        cls, url: str | None = None, *, notice: Callable[[str], None] | None = None, create: bool = True
+    ) -> Database:
+        """Open the database at ``url`` (a URL or a path; by default ``KGEN_DB``, or ``kgen.db`` in the home folder).
 
-    @contextmanager
-    def write(self) -> Iterator[Connection]:
-        """A transaction that writes: committed when the block ends, undone when it raises."""
-        with self._transaction(writes=True) as connection:
-            yield connection
-
-    def shrink(self) -> None:
-        """Give the disk back what deleted rows took, where no other process is in the way: else it is used again."""
-        with self._translated():
-            connection: Any = self.engine.raw_connection()
-            try:
-                connection.driver_connection.execute("VACUUM")
-            except sqlite3.OperationalError as error:
-                if not _is_busy(error):
-                    raise
-            finally:
-                connection.close()
-
-    def close(self) -> None:
-        """Give back all connections."""
-        with self._translated():
-            self.engine.dispose()
-
-    @contextmanager
-    def _transaction(self, writes: bool) -> Iterator[Connection]:
-        with self._translated():
-            connection = self._begun(writes)
-            with connection:
-                yield connection
-                connection.commit()
-
-    def _begun(self, writes: bool) -> Connection:
-        """A connection with a transaction begun, however long that takes up to ``WAIT_SECONDS``."""
-        started = time.monotonic()
-        told = False
-        while True:
-            try:
-                return self._begin(writes)
-            except (DBAPIError, sqlite3.Error) as error:
-                if not _is_busy(error) or time.monotonic() - started >= WAIT_SECONDS:
-                    raise
-            if not told:
-                self._notice(f"{self.name}: another process holds the database; waiting up to {WAIT_SECONDS:.0f} s")
-                told = True
-
-    def _begin(self, writes: bool) -> Connection:
-        connection = self.engine.connect()
-        options = {"kgen_writes": writes} if self.is_sqlite else {} if writes else _POSTGRESQL_READS
+        An older database is migrated; a missing one is made, or is a :class:`~kgen.errors.NotFoundError` where
+        ``create`` is false. ``notice`` is given one line when another process is waited for.
+        Raises :class:`~kgen.errors.DatabaseVersionError` for a database written by a newer kgen.
+        """
+        connections = Connections(db_url(url), notice, create)
         try:
-            connection.execution_options(**options).begin()
+            schema.ensure(connections, create)
         except BaseException:
-            connection.close()
+            connections.close()
             raise
-        return connection
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Every error of the driver as one of kgen's own, with one line."""
-        try:
-            yield
-        except (DBAPIError, sqlite3.Error) as error:
-            raise self.meaning(error) from error
+        return cls(connections)
 
     @property
-    def driver_error(self) -> type[Exception]:
-        """What all errors of the driver are, where SQLAlchemy does not stand between."""
-        return self.engine.dialect.loaded_dbapi.Error
+    def url(self) -> str:
+        """The database's URL."""
+        return self.connections.url
 
-    def is_known(self, error: Exception) -> bool:
-        """Whether an error of the driver is about the database, not about a statement."""
-        code = self._code(error)
-        return code in _BUSY or code in _MEANINGS or code == _NO_CONNECTION
+    @property
+    def name(self) -> str:
+        """The database as people are shown it: a path, or a URL without its password."""
+        return self.connections.name
 
-    def meaning(self, error: Exception) -> KgenError:
-        """An error of the driver as one of kgen's own."""
-        code = self._code(error)
-        if code in _BUSY:
-            return StoreBusyError(
-                f"{self.name}: locked by another process for over {WAIT_SECONDS:.0f} s; try again when it has ended"
+    def close(self) -> None:
+        """Give back the connections; what was written is committed already."""
+        self.connections.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # Problems and environments ---------------------------------------------------------------------------------
+
+    def add_problem(self, problem: Problem, health: Health | None = None) -> None:
+        """Keep a problem whose mode is settled. Known ones learn their health, and that their mode is the default."""
+        changes: dict[str, Any] = {"default_mode": True} if problem.asked_mode is None else {}
+        if health is not None:
+            changes |= {"health_passed_by": list(health.passed_by), "health_notes": list(health.notes)}
+        with self.connections.write() as connection:
+            _insert_new(connection, models.Problem, [rows.from_problem(problem)])
+            if changes:
+                connection.execute(update(models.Problem).where(models.Problem.id == problem.id).values(changes))
+
+    def add_environment(self, environment: Environment) -> None:
+        """Keep an environment; one that is known stays as it is."""
+        with self.connections.write() as connection:
+            _insert_new(connection, models.Environment, [rows.from_environment(environment)])
+
+    # Sweeps ----------------------------------------------------------------------------------------------------
+
+    def start_sweep(
+        self,
+        *,
+        problem: Problem,
+        environment: Environment,
+        accuracy: Accuracy,
+        device: str,
+        arguments: Mapping[str, Any],
+        combinations: int,
+        budget: int,
+        kind: str = "sweep",
+        roofline: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Begin a sweep, held by this process; its problem and environment were added before. Returns its id.
+
+        ``kind`` is ``eval`` for one file that is judged on its own: a sweep of one candidate. ``roofline`` is what
+        :meth:`kgen.roofline.Basis.plain` gives, kept among the arguments, of which it tells nothing apart.
+        """
+        sweep = rows.new_id()
+        row = {
+            "id": sweep,
+            "problem_id": problem.id,
+            "environment_id": environment.id,
+            "accuracy": accuracy.value,
+            "device": device,
+            "state": "running",
+            "combinations": combinations,
+            "budget": budget,
+            "started_at": rows.now(),
+            "holder": holder.this_process(),
+            "kgen": kgen.__version__,
+            "arguments_hash": _arguments_hash(arguments),
+            "arguments": codec.plain({**arguments, **({"roofline": roofline} if roofline else {})}),
+            "kind": kind,
+        }
+        with self.connections.write() as connection:
+            _insert_new(connection, models.Sweep, [row])
+        return sweep
+
+    def unfinished_sweep(
+        self, problem_id: str, environment_id: str, accuracy: Accuracy, arguments: Mapping[str, Any]
+    ) -> str | None:
+        """The latest sweep with these arguments that was interrupted or killed, for :meth:`reopen_sweep`."""
+        query = (
+            select(models.Sweep.id, models.Sweep.state, models.Sweep.holder)
+            .where(
+                models.Sweep.problem_id == problem_id,
+                models.Sweep.environment_id == environment_id,
+                models.Sweep.accuracy == accuracy.value,
+                models.Sweep.arguments_hash == _arguments_hash(arguments),
+                models.Sweep.kind == "sweep",
+                models.Sweep.state.in_(("running", "interrupted")),
             )
-        if code in _MEANINGS:
-            kind, text = _MEANINGS[code]
-            return kind(f"{self.name}: {text}")
-        if code == _NO_CONNECTION:
-            return StoreError(
-                f"{self.name}: no connection: {_first_line(error)}; does the server run, and are host, user, password "
-                "and database of the URL right?"
-            )
-        return StoreError(f"{self.name}: {_first_line(error)}")
+            .order_by(models.Sweep.started_at.desc())
+        )
+        with self.connections.read() as connection:
+            found = connection.execute(query).all()
+        return next((row.id for row in found if row.state == "interrupted" or not holder.is_alive(row.holder)), None)
 
-    def _code(self, error: Exception) -> int | str | None:
-        return _sqlite_code(error) if self.is_sqlite else _sqlstate(error)
+    def reopen_sweep(self, sweep: str) -> None:
+        """Go on with an unfinished sweep in this process; :class:`DatabaseBusyError` where another one has it.
+
+        Finalists that it had already are none any more: they are timed again with those still to come.
+        """
+        query = select(models.Sweep.state, models.Sweep.holder).where(models.Sweep.id == sweep)
+        mine = holder.this_process()
+        with self.connections.write() as connection:
+            row = connection.execute(query.with_for_update()).one_or_none()
+            if row is None:
+                raise NotFoundError(f"no sweep {sweep} in {self.name}")
+            if row.state == "running" and row.holder != mine and holder.is_alive(row.holder):
+                raise DatabaseBusyError(f"sweep {sweep} is running in another process ({row.holder})")
+            changes = {"state": "running", "holder": mine, "ended_at": None}
+            connection.execute(update(models.Sweep).where(models.Sweep.id == sweep).values(changes))
+            screened = {"final": False, "tie": False, "speedup_low": None, "speedup_high": None}
+            finalists = (models.Trial.sweep_id == sweep, models.Trial.final.is_(True))
+            connection.execute(update(models.Trial).where(*finalists).values(screened))
+
+    def finish_sweep(self, sweep: str, state: str, seconds: float, best: str | None) -> None:
+        """End a sweep as ``finished``, ``interrupted`` or ``failed``.
+
+        ``seconds`` is what this process spent on it; those of earlier processes are added. ``best`` is a candidate.
+        """
+        spent = func.coalesce(models.Sweep.seconds, 0.0) + seconds
+        changes = {"state": state, "seconds": spent, "best": best, "ended_at": rows.now()}
+        with self.connections.write() as connection:
+            connection.execute(update(models.Sweep).where(models.Sweep.id == sweep).values(changes))
+
+    def add_rejections(self, sweep: str, rejections: Sequence[Rejection]) -> None:
+        """Keep combinations that were ruled out; those that the sweep has already are left as they are."""
+        ruled_out = [
+            {
+                "sweep_id": sweep,
+                "key": _rejection_key(rejection),
+                "plan": rejection.plan,
+                "constraint_name": rejection.constraint,
+                "reason": rejection.reason,
+                "params": codec.plain(rejection.params),
+            }
+            for rejection in rejections
+        ]
+        with self.connections.write() as connection:
+            _insert_new(connection, models.Rejection, ruled_out)
+
+    # Evaluations -----------------------------------------------------------------------------------------------
+
+    def add_evaluation(
+        self,
+        sweep: str,
+        candidate: Candidate,
+        evaluation: Evaluation,
+        *,
+        environment_id: str,
+        median_ms: float | None = None,
+        speedup: float | None = None,
+    ) -> str:
+        """Keep what became of a candidate of a sweep: its row, source, evaluation, timing and trial, all or nothing.
+
+        Returns the id of the evaluation.
+
+        ``median_ms`` and ``speedup`` are those of its screening against this sweep's baselines. An evaluation that
+        :meth:`known` or :meth:`evaluated` returned is linked to the sweep, not doubled. A candidate that the sweep has
+        already (an ``infra_error`` that was tried again) is judged by the new evaluation from then on.
+        """
+        with self.connections.write() as connection:
+            # Whoever adds to a sweep holds its row, where the database lets several write at once.
+            connection.execute(select(models.Sweep.id).where(models.Sweep.id == sweep).with_for_update())
+            _add_candidate(connection, candidate)
+            taken_over = _is_stored(connection, candidate.id, environment_id, evaluation)
+            if taken_over:
+                evaluation_id = evaluation.id  # type: ignore[attr-defined]
+            else:
+                evaluation_id = _add_evaluation(connection, sweep, candidate.id, evaluation, environment_id, median_ms)
+            figures = {"median_ms": median_ms, "speedup": speedup, "error_ratio": evaluation.error_ratio}
+            _link(connection, sweep, candidate.id, evaluation_id, evaluation.status, taken_over, figures)
+        return evaluation_id
+
+    def overturn(self, evaluation_id: str, status: Status, phase: Phase, reason: str) -> None:
+        """Change the verdict on a right candidate that failed when it was timed again; its samples are kept."""
+        verdict = {"status": status.value, "phase": phase.value, "reason": codec.printable(reason), "median_ms": None}
+        figures = {"status": status.value, "median_ms": None, "speedup": None}
+        evaluation, trial = models.Evaluation, models.Trial
+        with self.connections.write() as connection:
+            connection.execute(update(evaluation).where(evaluation.id == evaluation_id).values(verdict))
+            connection.execute(update(trial).where(trial.evaluation_id == evaluation_id).values(figures))
+
+    def add_timings(self, sweep: str, environment_id: str, accuracy: Accuracy, timings: Sequence[Timing]) -> None:
+        """Keep the raw samples of finalists and baselines."""
+        with self.connections.write() as connection:
+            timed = [_timing_row(sweep, environment_id, accuracy, timing) for timing in timings]
+            _insert_new(connection, models.Timing, timed)
+
+    def set_result(
+        self,
+        sweep: str,
+        candidate_id: str,
+        *,
+        median_ms: float,
+        speedup: float,
+        speedup_low: float,
+        speedup_high: float,
+        baselines: Mapping[str, float],
+        error_ratio: float | None,
+        tie: bool,
+    ) -> None:
+        """Keep a finalist's figures: its median and the baselines' in milliseconds, its speedup over the fastest one.
+
+        Raises :class:`NotFoundError` for a candidate that the sweep has not evaluated.
+        """
+        changes = {
+            "final": True,
+            "median_ms": median_ms,
+            "speedup": speedup,
+            "speedup_low": speedup_low,
+            "speedup_high": speedup_high,
+            "baseline": min(baselines, key=baselines.__getitem__, default=None),
+            "baselines": {name: float(value) for name, value in baselines.items()},
+            "error_ratio": error_ratio,
+            "tie": tie,
+        }
+        which = (models.Trial.sweep_id == sweep, models.Trial.candidate_id == candidate_id)
+        with self.connections.write() as connection:
+            if connection.execute(update(models.Trial).where(*which).values(changes)).rowcount != 1:
+                raise NotFoundError(f"sweep {sweep} has no candidate {candidate_id}")
+
+    def known(
+        self, candidate_id: str, environment_id: str, accuracy: Accuracy, problem_id: str | None = None
+    ) -> StoredEvaluation | None:
+        """The latest evaluation of this candidate, or ``None``; an ``infra_error`` says nothing and is never known.
+
+        One that was timed with a warm cache does not compare with what sweeps measure, and is not known either.
+        ``problem_id`` asks for an evaluation on that very problem: the same file may fit the problem at other sizes.
+        """
+        table = models.Evaluation
+        query = rows.select_evaluations().where(
+            table.candidate_id == candidate_id,
+            table.environment_id == environment_id,
+            table.accuracy == accuracy.value,
+            table.status != Status.INFRA_ERROR.value,
+            models.Timing.conditions["cache"].as_string().is_distinct_from("warm"),
+        )
+        if problem_id is not None:
+            query = query.where(table.problem_id == problem_id)
+        with self.connections.read() as connection:
+            row = connection.execute(query.order_by(table.created_at.desc()).limit(1)).one_or_none()
+        return rows.to_evaluation(row) if row else None
+
+    def evaluated(self, sweep: str) -> dict[str, Evaluation]:
+        """What the sweep has judged already, by candidate in the order judged; ``infra_error`` is tried again."""
+        query = (
+            rows.select_evaluations()
+            .join(models.Trial, models.Trial.evaluation_id == models.Evaluation.id)
+            .where(models.Trial.sweep_id == sweep, models.Trial.status != Status.INFRA_ERROR.value)
+            .order_by(models.Trial.number)
+        )
+        with self.connections.read() as connection:
+            found = connection.execute(query).all()
+        return {row.candidate_id: rows.to_evaluation(row) for row in found}
 
 
-#: One state for all that a reader asks, and nothing written by mistake.
-_POSTGRESQL_READS = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-
-_NO_CONNECTION = "08001"  #: the SQLSTATE of what PostgreSQL's driver gives none: there was no server to give one
-
-#: Result codes of SQLite, and SQLSTATEs of PostgreSQL: "lock not available" and "deadlock detected".
-_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, "55P03", "40P01")
-_MEANINGS: dict[int | str | None, tuple[type[KgenError], str]] = {
-    sqlite3.SQLITE_NOTADB: (StoreError, "is not a kgen database; name another with --db"),
-    sqlite3.SQLITE_CORRUPT: (StoreError, "is damaged; restore a copy, or name another database with --db"),
-    sqlite3.SQLITE_FULL: (DiskError, "cannot be written: the disk is full"),
-    sqlite3.SQLITE_READONLY: (DiskError, "cannot be written: the file or its folder is read-only"),
-    sqlite3.SQLITE_CANTOPEN: (DiskError, "cannot be opened; is its folder there and writable?"),
-    sqlite3.SQLITE_IOERR: (DiskError, "cannot be read or written: the disk reports an error, or is full"),
-    sqlite3.SQLITE_PERM: (DiskError, "cannot be opened: permission denied"),
-    "53100": (DiskError, "cannot be written: the server's disk is full"),
-    "25006": (StoreError, "cannot be written: the server, or this user's transactions, are read-only"),
-    "57P01": (StoreError, "the server was stopped; what was committed is kept: run the same command when it is back"),
-}
+def _arguments_hash(arguments: Mapping[str, Any]) -> str:
+    return hashlib.sha256(codec.canonical(arguments).encode()).hexdigest()
 
 
-def shown(url: str) -> str:
-    """A database's URL as people are shown it: a password is not for the screen."""
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError):
-        return re.sub("//.*@", "//", url).partition("?")[0]
-    return parsed.difference_update_query(["password", "sslpassword"]).render_as_string(hide_password=True)
+def _rejection_key(rejection: Rejection) -> str:
+    text = "\0".join((rejection.plan, rejection.constraint, codec.canonical(rejection.params)))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _engine(url: str) -> Engine:
-    if not url.startswith("sqlite") and url.count("@") > 1:
-        # The driver would take what follows the first one for the host, and name it in its error.
-        raise StoreError(f"{url.partition('//')[0]}//...: has more than one '@': write one in a password as %40")
-    try:
-        parsed = make_url(url)
-        if parsed.drivername in ("postgres", "postgresql"):
-            parsed = parsed.set(drivername="postgresql+psycopg")
-        engine = create_engine(parsed, json_serializer=codec.dumps, **_engine_options(parsed))
-    except (ArgumentError, NoSuchModuleError, ValueError) as error:
-        raise StoreError(f"{shown(url)}: is no database URL or path ({_first_line(error)})") from error
-    except ImportError as error:
-        remedy = "pip install 'kgen[postgresql]'" if "psycopg" in str(error.name) else f"pip install {error.name}"
-        raise StoreError(f"{shown(url)}: needs the Python module {error.name!r}: {remedy}") from error
-    if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", _on_sqlite_connect)
-        event.listen(engine, "begin", _on_sqlite_begin)
-    else:
-        event.listen(engine, "begin", _on_postgresql_begin)
-    return engine
+def insertion(connection: Connection, table: type[models.Base] | Table) -> postgresql.Insert | sqlite.Insert:
+    """An insert that can say what becomes of rows that are there, which each database spells itself."""
+    # Only writers need these, and only one of them: readers start faster without.
+    if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql
+
+        return postgresql.insert(table)
+    from sqlalchemy.dialects import sqlite
+
+    return sqlite.insert(table)
 
 
-def _engine_options(url: URL) -> dict[str, Any]:
-    """What the driver is asked for: how long it waits, and that transactions begin where kgen says so."""
-    if url.get_backend_name() == "sqlite":
-        return {"connect_args": {"timeout": NOTICE_SECONDS, "isolation_level": None}}
-    if url.get_backend_name() != "postgresql":
-        raise ArgumentError("kgen keeps its results in SQLite or PostgreSQL")
-    return {
-        "connect_args": {"connect_timeout": CONNECT_SECONDS},
-        # A connection that the server closed meanwhile is replaced: a sweep outlives a restart between two candidates.
-        "pool_pre_ping": True,
+def _insert_new(connection: Connection, model: type[models.Base], values: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows, leaving those whose primary key is there as they are."""
+    if values:
+        connection.execute(insertion(connection, model).on_conflict_do_nothing(), values)
+
+
+def _add_candidate(connection: Connection, candidate: Candidate) -> None:
+    """Keep a candidate and its source. One that was a file from outside is described when a sweep renders it."""
+    row = rows.from_candidate(candidate)
+    _insert_new(connection, models.Candidate, [row])
+    if candidate.origin == "sweep":
+        table = models.Candidate
+        from_outside = (table.id == candidate.id, table.origin != "sweep")
+        described = {name: value for name, value in row.items() if name not in ("id", "created_at")}
+        connection.execute(update(table).where(*from_outside).values(described))
+    _insert_new(connection, models.Source, [{"candidate_id": candidate.id, "text": candidate.source}])
+
+
+def _add_evaluation(
+    connection: Connection,
+    sweep: str,
+    candidate_id: str,
+    evaluation: Evaluation,
+    environment_id: str,
+    median_ms: float | None,
+) -> str:
+    """Insert a new evaluation with its timing; its problem is the sweep's. Returns its id."""
+    evaluation_id = rows.new_id()
+    row = {
+        **rows.from_evaluation(evaluation),
+        "id": evaluation_id,
+        "candidate_id": candidate_id,
+        "problem_id": select(models.Sweep.problem_id).where(models.Sweep.id == sweep).scalar_subquery(),
+        "environment_id": environment_id,
+        "median_ms": median_ms,
     }
+    connection.execute(insert(models.Evaluation).values(row))
+    if evaluation.timing:
+        timing = _timing_row(sweep, environment_id, evaluation.accuracy, evaluation.timing)
+        _insert_new(connection, models.Timing, [{**timing, "evaluation_id": evaluation_id}])
+    return evaluation_id
 
 
-def _on_sqlite_connect(connection: sqlite3.Connection, record: object) -> None:
-    # Asked first: turning WAL on takes a lock, and answers "busy" without waiting.
-    if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-        connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA foreign_keys = ON")
+def _is_stored(connection: Connection, candidate_id: str, environment_id: str, evaluation: Evaluation) -> bool:
+    """Whether ``evaluation`` is a row of this database as it stands there, and not one made from it."""
+    if not isinstance(evaluation, StoredEvaluation):
+        return False
+    table = models.Evaluation
+    query = select(table.id).where(
+        table.id == evaluation.id,
+        table.candidate_id == candidate_id,
+        table.environment_id == environment_id,
+        table.accuracy == evaluation.accuracy.value,
+        table.status == evaluation.status.value,
+    )
+    return connection.execute(query).first() is not None
 
 
-def _on_sqlite_begin(connection: Connection) -> None:
-    if connection.get_execution_options().get("kgen_writes"):
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-    else:
-        connection.exec_driver_sql("BEGIN")
-        # The snapshot is taken by the first read: here, where a lock is waited for.
-        connection.exec_driver_sql("PRAGMA schema_version")
-
-
-def _on_postgresql_begin(connection: Connection) -> None:
-    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {round(1000 * WAIT_SECONDS)}")
-
-
-def _prepare_file(path: Path, create: bool) -> None:
-    """The database's folder, made where the database may be; an error where it may not, and is not there."""
-    if path.exists():
+def _link(
+    connection: Connection,
+    sweep: str,
+    candidate_id: str,
+    evaluation_id: str,
+    status: Status,
+    taken_over: bool,
+    figures: Mapping[str, float | None],
+) -> None:
+    """Make the evaluation the one that judges the candidate in the sweep; nothing changes where it is already."""
+    which = (models.Trial.sweep_id == sweep, models.Trial.candidate_id == candidate_id)
+    judged_by = connection.execute(select(models.Trial.evaluation_id).where(*which)).scalar()
+    if judged_by == evaluation_id:
         return
-    if not create:
-        raise NotFoundError(f"no database at {path} yet: the first `kgen sweep PROBLEM` makes it")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DiskError(f"{path.parent}: cannot be made: {error.strerror or error}") from error
+    changes = {"evaluation_id": evaluation_id, "status": status.value, "taken_over": taken_over, **figures}
+    if judged_by is not None:
+        connection.execute(update(models.Trial).where(*which).values(changes))
+        return
+    query = select(func.coalesce(func.max(models.Trial.number), 0) + 1).where(models.Trial.sweep_id == sweep)
+    row = {
+        "sweep_id": sweep,
+        "candidate_id": candidate_id,
+        "number": connection.execute(query).scalar_one(),
+        "final": False,
+        "tie": False,
+        "created_at": rows.now(),
+        **changes,
+    }
+    connection.execute(insert(models.Trial), row)
 
 
-def _is_busy(error: Exception) -> bool:
-    return _sqlite_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def _sqlite_code(error: Exception) -> int | None:
-    """The primary result code of SQLite, without the extension in its upper bits."""
-    code = getattr(getattr(error, "orig", error), "sqlite_errorcode", None)
-    return None if code is None else code & 0xFF
-
-
-def _sqlstate(error: Exception) -> str | None:
-    """PostgreSQL's code of an error. Errors on the way to the server have none of their own."""
-    code = getattr(getattr(error, "orig", error), "sqlstate", None)
-    unreachable = code is None and isinstance(error, OperationalError)
-    return _NO_CONNECTION if unreachable else code
-
-
-def _first_line(error: Exception) -> str:
-    return str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+def _timing_row(sweep: str, environment_id: str, accuracy: Accuracy, timing: Timing) -> dict[str, Any]:
+    belongs = {"sweep_id": sweep, "environment_id": environment_id, "accuracy": accuracy.value}
+    return {**rows.from_timing(timing), **belongs}

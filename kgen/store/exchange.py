@@ -23,8 +23,8 @@ from kgen.errors import InputError
 from kgen.evaluator.protocol import Accuracy, Depth, Environment, Phase, Status
 from kgen.problem import Problem
 from kgen.store import codec, models, rows, selection
+from kgen.store.database import Database, insertion
 from kgen.store.selection import Selection
-from kgen.store.store import Store, insertion
 
 FORMAT = 1  #: of the lines; a reader refuses what is newer
 
@@ -44,9 +44,9 @@ Row = Mapping[str, Any]
 # Out -----------------------------------------------------------------------------------------------------------
 
 
-def export(store: Store, *, name: str | None = None, among: Selection) -> Iterator[str]:
+def export(database: Database, *, name: str | None = None, among: Selection) -> Iterator[str]:
     """The lines of a history, each without its end: of all sweeps, or of those selected with all that they name."""
-    with store.database.read() as connection:
+    with database.connections.read() as connection:
         yield codec.dumps({"kgen_history": FORMAT, "kgen": kgen.__version__, "exported_at": _text(rows.now())})
         count = 0
         for table, query in _exported(connection, name, among):
@@ -129,13 +129,13 @@ def files(path: Path) -> list[Path]:
     return found
 
 
-def bring_in(store: Store, paths: Sequence[Path]) -> Imported:
+def bring_in(database: Database, paths: Sequence[Path]) -> Imported:
     """Write what the files hold, in one transaction. What the database has already stays, or becomes newer.
 
     Raises :class:`InputError` with the file and the line of the first thing that is wrong; nothing is written then.
     """
     imported = Imported()
-    with store.database.write() as connection:
+    with database.connections.write() as connection:
         target = _Target(connection, imported)
         for path in paths:
             _import_file(path, target)

@@ -14,9 +14,9 @@ from sqlalchemy import ColumnElement, Connection, CursorResult, Delete, Update, 
 
 from kgen.evaluator.protocol import Status
 from kgen.store import models, queries
+from kgen.store.database import Database
 from kgen.store.results import SweepRow
 from kgen.store.selection import Selection
-from kgen.store.store import Store
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class _Undone(Exception):
 
 
 def prune(
-    store: Store,
+    database: Database,
     *,
     name: str | None = None,
     among: Selection,
@@ -55,26 +55,26 @@ def prune(
 
     Sweeps with the fastest candidate of their problem, environment and class are kept unless ``even_best``.
     """
-    selected = [row for row in queries.sweeps(store, name=name, among=among) if row.state != "running"]
-    best = set() if failed or even_best else _with_the_best(store)
+    selected = [row for row in queries.sweeps(database, name=name, among=among) if row.state != "running"]
+    best = set() if failed or even_best else _with_the_best(database)
     kept = tuple(row for row in selected if row.id in best)
     doomed = tuple(row for row in selected if row.id not in best)
     work = _Work()
     try:
-        with store.database.write() as connection:
+        with database.connections.write() as connection:
             (work.drop_failed if failed else work.drop_sweeps)(connection, [row.id for row in doomed])
             work.drop_unused(connection)
             if not really:
                 raise _Undone
     except _Undone:
         pass
-    if really and store.database.is_sqlite:
-        store.database.shrink()
+    if really and database.connections.is_sqlite:
+        database.connections.shrink()
     whole, of_failed = ((), doomed) if failed else (doomed, ())
     return Pruned(whole, of_failed, kept, work.rows, tuple(work.candidates), tuple(work.logs))
 
 
-def _with_the_best(store: Store) -> set[str]:
+def _with_the_best(database: Database) -> set[str]:
     """For each problem, environment and class of accuracy the sweep with the fastest finalist that is no control."""
     sweep, trial, candidate = models.Sweep, models.Trial, models.Candidate
     query = (
@@ -85,7 +85,7 @@ def _with_the_best(store: Store) -> set[str]:
         .where(candidate.control.is_(False))
         .order_by(trial.speedup, trial.sweep_id)
     )
-    with store.database.read() as connection:
+    with database.connections.read() as connection:
         # Of equal keys a dict keeps the last value, which is the fastest.
         return set({tuple(place): identity for *place, identity in connection.execute(query)}.values())
 

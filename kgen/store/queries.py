@@ -14,6 +14,7 @@ from kgen.errors import NotFoundError
 from kgen.evaluator.protocol import BASELINES, Accuracy, Depth, Environment, Status, Timing
 from kgen.problem import Problem, sizes
 from kgen.store import models, rows
+from kgen.store.database import Database
 from kgen.store.results import (
     BestRow,
     CandidateDetail,
@@ -27,7 +28,6 @@ from kgen.store.results import (
     Trial,
 )
 from kgen.store.selection import EVERY, Selection, state
-from kgen.store.store import Store
 
 NO_FAILURES = (Status.OK.value, Status.DUPLICATE.value)  #: what a candidate may come to without having failed
 
@@ -37,8 +37,8 @@ _CHUNK = 500  #: how many values one ``IN`` is given; databases limit them
 # Problems ------------------------------------------------------------------------------------------------------
 
 
-def problems(store: Store, *, name: str | None = None, source_hash: str | None = None) -> list[ProblemRow]:
-    """The problems of the store, the most recently swept first."""
+def problems(database: Database, *, name: str | None = None, source_hash: str | None = None) -> list[ProblemRow]:
+    """The problems of the database, the most recently swept first."""
     table = models.Problem
     last_swept = select(func.max(models.Sweep.started_at)).where(models.Sweep.problem_id == table.id).scalar_subquery()
     query = _select_problems().order_by(last_swept.desc().nulls_last())
@@ -46,13 +46,13 @@ def problems(store: Store, *, name: str | None = None, source_hash: str | None =
         query = query.where(table.name == name)
     if source_hash is not None:
         query = query.where(table.source_hash == source_hash)
-    with store.database.read() as connection:
+    with database.connections.read() as connection:
         return [_to_problem(row) for row in connection.execute(query)]
 
 
-def problem(store: Store, problem_id: str) -> Problem:
+def problem(database: Database, problem_id: str) -> Problem:
     """The problem itself, with its overrides in its source."""
-    with store.database.read() as connection:
+    with database.connections.read() as connection:
         row = connection.execute(select(models.Problem.__table__).where(models.Problem.id == problem_id)).one()
     return Problem(row.name, row.path, row.source, tuple(row.overrides.items()), row.mode, row.mode)
 
@@ -176,7 +176,7 @@ def _baselines(connection: Connection, sweeps: Iterable[str]) -> dict[str, dict[
 
 
 def best(
-    store: Store,
+    database: Database,
     *,
     problem_ids: Sequence[str] | None = None,
     accuracy: Accuracy | None = None,
@@ -190,7 +190,7 @@ def best(
     Finalists go before candidates that were only screened, and controls are never the best. Files from outside that
     ``kgen eval`` judged are not asked: they may leave all to the library, or be made for one machine by hand.
     """
-    with store.database.read() as connection:
+    with database.connections.read() as connection:
         compared = list(islice(_compared(connection, problem_ids, accuracy, among), limit))
         named = problems_by_id(connection, (sweeps[0].problem_id for sweeps in compared))
         environments = environments_by_id(connection, {sweeps[0].environment_id for sweeps in compared})
@@ -338,20 +338,20 @@ def _comparable(sweeps: Sequence[Row[Any]]) -> list[Row[Any]]:
 
 
 def sweeps(
-    store: Store, *, name: str | None = None, among: Selection = EVERY, limit: int | None = None
+    database: Database, *, name: str | None = None, among: Selection = EVERY, limit: int | None = None
 ) -> list[SweepRow]:
-    """The sweeps of the store, or of the problems with this name, the latest first."""
+    """The sweeps of the database, or of the problems with this name, the latest first."""
     query = select(models.Sweep.__table__).order_by(models.Sweep.started_at.desc()).limit(limit)
     if name is not None:
         query = query.where(models.Sweep.problem_id.in_(select(models.Problem.id).where(models.Problem.name == name)))
-    with store.database.read() as connection:
+    with database.connections.read() as connection:
         return _to_sweeps(connection, connection.execute(query.where(*among.conditions(connection))).all())
 
 
-def sweep(store: Store, sweep_id: str, leaders: int | None = None) -> SweepDetail:
+def sweep(database: Database, sweep_id: str, leaders: int | None = None) -> SweepDetail:
     """One sweep with its best ``leaders`` (controls among them), its failures and its rejections."""
-    with store.database.read() as connection:
-        row = sweep_row(connection, sweep_id, store.name)
+    with database.connections.read() as connection:
+        row = sweep_row(connection, sweep_id, database.name)
         of_sweep = models.Trial.sweep_id == sweep_id
         taken_over = select(func.count()).where(of_sweep, models.Trial.taken_over.is_(True))
         fastest = _right().where(of_sweep).order_by(None)
@@ -450,41 +450,41 @@ def _rejections(connection: Connection, sweeps: Iterable[str]) -> tuple[Rejectio
     return tuple(sorted(found.values(), key=lambda group: (-group.count, group.constraint)))
 
 
-def reasons(store: Store, sweep_id: str, candidates: Iterable[str]) -> dict[str, str]:
+def reasons(database: Database, sweep_id: str, candidates: Iterable[str]) -> dict[str, str]:
     """Why each of these candidates of a sweep ended as it did, in one line each."""
     trial = models.Trial
     query = select(trial.candidate_id, models.Evaluation.reason)
     query = query.join(models.Evaluation, models.Evaluation.id == trial.evaluation_id).where(trial.sweep_id == sweep_id)
-    with store.database.read() as connection:
+    with database.connections.read() as connection:
         return {row.candidate_id: row.reason for row in _in_chunks(connection, query, trial.candidate_id, candidates)}
 
 
-def of_status(store: Store, sweep_id: str, status: Status, limit: int | None = None) -> list[Trial]:
+def of_status(database: Database, sweep_id: str, status: Status, limit: int | None = None) -> list[Trial]:
     """The candidates of a sweep that came to this, in the order judged."""
     table = models.Trial
     query = _select_trials().where(table.sweep_id == sweep_id, table.status == status.value)
-    with store.database.read() as connection:
+    with database.connections.read() as connection:
         return [_to_trial(row) for row in connection.execute(query.order_by(table.number).limit(limit))]
 
 
 # Over several sweeps ---------------------------------------------------------------------------------------------
 
 
-def timed(store: Store, sweeps: Iterable[str]) -> list[Trial]:
+def timed(database: Database, sweeps: Iterable[str]) -> list[Trial]:
     """The right and timed candidates of these sweeps, sweep by sweep in the order judged."""
     table = models.Trial
     query = _right().order_by(None).order_by(table.sweep_id, table.number)
-    with store.database.read() as connection:
+    with database.connections.read() as connection:
         return [_to_trial(row) for row in _in_chunks(connection, query, table.sweep_id, sweeps)]
 
 
-def baselines(store: Store, sweeps: Iterable[str]) -> dict[str, dict[str, float]]:
+def baselines(database: Database, sweeps: Iterable[str]) -> dict[str, dict[str, float]]:
     """The baselines' latest medians in each of these sweeps that timed any, in milliseconds."""
-    with store.database.read() as connection:
+    with database.connections.read() as connection:
         return _baselines(connection, sweeps)
 
 
-def failures(store: Store, sweeps: Sequence[SweepRow]) -> tuple[Failures, ...]:
+def failures(database: Database, sweeps: Sequence[SweepRow]) -> tuple[Failures, ...]:
     """What failed in these sweeps, by kind, the most frequent first; the example is of the first that has one."""
     counts: Counter[Status] = Counter()
     with_example: dict[Status, str] = {}
@@ -492,20 +492,20 @@ def failures(store: Store, sweeps: Sequence[SweepRow]) -> tuple[Failures, ...]:
         counts.update(row.counts)
         for status in row.counts:
             with_example.setdefault(status, row.id)
-    with store.database.read() as connection:
+    with database.connections.read() as connection:
         asked = dict.fromkeys(sweep for status, sweep in with_example.items() if status.value not in NO_FAILURES)
         groups = {(sweep, group.status): group for sweep in asked for group in _failures(connection, sweep)}
     found = (replace(group, count=counts[at]) for (sweep, at), group in groups.items() if with_example[at] == sweep)
     return tuple(sorted(found, key=lambda group: (-group.count, group.status)))
 
 
-def rejections(store: Store, sweeps: Iterable[str]) -> tuple[Rejections, ...]:
+def rejections(database: Database, sweeps: Iterable[str]) -> tuple[Rejections, ...]:
     """What constraints ruled out in these sweeps, the most frequent first. A combination counts in each sweep."""
-    with store.database.read() as connection:
+    with database.connections.read() as connection:
         return _rejections(connection, sweeps)
 
 
-def known(store: Store, sweep_id: str, plans: Sequence[str], each: int) -> list[Known]:
+def known(database: Database, sweep_id: str, plans: Sequence[str], each: int) -> list[Known]:
     """What was right with one of these plans before a sweep began, in its environment and class of accuracy.
 
     Of each problem and plan the ``each`` fastest; those of the sweep's own problem come first, then the fastest. What
@@ -514,7 +514,7 @@ def known(store: Store, sweep_id: str, plans: Sequence[str], each: int) -> list[
     table, trial, of = models.Sweep, models.Trial, models.Candidate
     place = func.row_number().over(partition_by=(table.problem_id, of.plan), order_by=(trial.median_ms, of.id))
     slower = trial.median_ms / func.min(trial.median_ms).over(partition_by=table.problem_id)
-    with store.database.read() as connection:
+    with database.connections.read() as connection:
         asked = connection.execute(select(table.__table__).where(table.id == sweep_id)).one()
         ranked = (
             select(table.problem_id, of.plan, of.params, slower.label("slower"), place.label("place"))
@@ -534,14 +534,14 @@ def known(store: Store, sweep_id: str, plans: Sequence[str], each: int) -> list[
 # Candidates ----------------------------------------------------------------------------------------------------
 
 
-def candidate(store: Store, candidate_id: str) -> CandidateDetail:
+def candidate(database: Database, candidate_id: str) -> CandidateDetail:
     """One candidate with all its evaluations."""
     table, text = models.Candidate, models.Source.text
     query = select(table.__table__, text).join(models.Source).where(table.id == candidate_id)
-    with store.database.read() as connection:
+    with database.connections.read() as connection:
         row = connection.execute(query).one_or_none()
         if row is None:
-            raise NotFoundError(f"no candidate {candidate_id} in {store.name}")
+            raise NotFoundError(f"no candidate {candidate_id} in {database.name}")
         return CandidateDetail(
             id=row.id,
             plan=row.plan,
@@ -573,9 +573,9 @@ def _rooflines(connection: Connection, candidate_id: str) -> dict[str, Mapping[s
     return {row.id: row.arguments["roofline"] for row in found if row.arguments.get("roofline")}
 
 
-def source(store: Store, candidate_id: str) -> str:
+def source(database: Database, candidate_id: str) -> str:
     """The text of a candidate."""
-    with store.database.read() as connection:
+    with database.connections.read() as connection:
         return connection.execute(
             select(models.Source.text).where(models.Source.candidate_id == candidate_id)
         ).scalar_one()
@@ -606,7 +606,7 @@ def _judgements(connection: Connection, candidate_id: str) -> tuple[Judgement, .
 _NAMED = {"sweep": models.Sweep.id, "candidate": models.Candidate.id, "environment": models.Environment.id}
 
 
-def resolve(store: Store, prefix: str, kinds: Sequence[str] = ("sweep", "candidate")) -> tuple[str, str]:
+def resolve(database: Database, prefix: str, kinds: Sequence[str] = ("sweep", "candidate")) -> tuple[str, str]:
     """What an id, or the beginning of one, names: ``("sweep", id)``, ``("candidate", id)``, ``("environment", id)``.
 
     Raises :class:`NotFoundError` where nothing of these kinds begins so, or more than one thing does.
@@ -614,14 +614,14 @@ def resolve(store: Store, prefix: str, kinds: Sequence[str] = ("sweep", "candida
     text = prefix.lower()
     found: list[tuple[str, str]] = []
     if text and set(text) <= set("0123456789abcdef"):
-        with store.database.read() as connection:
+        with database.connections.read() as connection:
             for kind in kinds:
                 column = _NAMED[kind]
                 # A range, since LIKE does not use the index everywhere; "g" follows every hexadecimal digit.
                 query = select(column).where(column >= text, column < text + "g").order_by(column).limit(3)
                 found += [(kind, row.id) for row in connection.execute(query)]
     if not found:
-        raise NotFoundError(f"no {' or '.join(kinds)} {prefix!r} in {store.name}; `kgen history` lists the sweeps")
+        raise NotFoundError(f"no {' or '.join(kinds)} {prefix!r} in {database.name}; `kgen history` lists the sweeps")
     if len(found) > 1:
         examples = ", ".join(f"{kind} {name[: len(text) + 4]}" for kind, name in found)
         raise NotFoundError(f"{prefix!r} is ambiguous ({examples}, ...): give more characters")

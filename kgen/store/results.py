@@ -1,4 +1,4 @@
-"""What the read side answers: plain dataclasses, from the store to the command line, to export and to reports."""
+"""What the read side answers: plain dataclasses, from the database to the command line, to export and to reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProblemRow:
-    """A problem of the store. ``default_mode``: its mode is the one that its constructor leaves it in.
+    """A problem of the database. ``default_mode``: its mode is the one that its constructor leaves it in.
 
     ``passed_by`` names the trivial answers that its accuracy gate lets through: a result on it proves little.
     """

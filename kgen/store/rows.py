@@ -17,7 +17,7 @@ from kgen.store import codec, models
 
 @dataclass(frozen=True)
 class StoredEvaluation(Evaluation):
-    """An evaluation read back from the store, with its row's id: given to another sweep, it is linked, not doubled."""
+    """An evaluation read back from the database, with its row's id: given to another sweep, it is linked, not doubled."""
 
     id: str = ""
 

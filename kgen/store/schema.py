@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kgen.errors import NotFoundError, StoreError, StoreVersionError
-from kgen.store.database import Database
+from kgen.errors import DatabaseError, DatabaseVersionError, NotFoundError
+from kgen.store.connections import Connections
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -21,32 +21,32 @@ VERSION_TABLE = "kgen_version"
 _MIGRATION_LOCK = 0x6B67656E  #: what PostgreSQL knows the lock of whoever migrates by: "kgen"
 
 
-def ensure(database: Database, create: bool) -> None:
+def ensure(connections: Connections, create: bool) -> None:
     """Bring the database to the newest revision, in one transaction; nothing is written where it is there already.
 
-    Raises :class:`StoreVersionError` for a revision of a newer kgen, :class:`StoreError` for another program's
+    Raises :class:`DatabaseVersionError` for a revision of a newer kgen, :class:`DatabaseError` for another program's
     database, :class:`NotFoundError` for an empty one that must not be filled.
     """
-    with database.read() as connection:
-        revision = _revision(connection, database.name)
+    with connections.read() as connection:
+        revision = _revision(connection, connections.name)
     if revision == HEAD:
         return
     if revision is None and not create:
-        raise NotFoundError(f"{database.name}: is empty: the first `kgen sweep PROBLEM` fills it")
-    migrate(database)
+        raise NotFoundError(f"{connections.name}: is empty: the first `kgen sweep PROBLEM` fills it")
+    migrate(connections)
 
 
-def migrate(database: Database, target: str = HEAD) -> None:
+def migrate(connections: Connections, target: str = HEAD) -> None:
     """Run the migrations up to ``target``."""
     from alembic import command
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
-    with database.write() as connection:
-        if not database.is_sqlite:  # where a writer has the whole database anyway
+    with connections.write() as connection:
+        if not connections.is_sqlite:  # where a writer has the whole database anyway
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")
-        _revision(connection, database.name)  # another process may have brought it further meanwhile
+        _revision(connection, connections.name)  # another process may have brought it further meanwhile
         config.attributes["connection"] = connection
         command.upgrade(config, target)
 
@@ -58,9 +58,9 @@ def _revision(connection: Connection, name: str) -> str | None:
     tables = inspect(connection)
     if not tables.has_table(VERSION_TABLE):
         if tables.get_table_names():
-            raise StoreError(f"{name}: belongs to another program; name another database with --db")
+            raise DatabaseError(f"{name}: belongs to another program; name another database with --db")
         return None
     revision: str = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").scalar_one()
     if revision not in REVISIONS:
-        raise StoreVersionError(f"{name}: written by a newer kgen (revision {revision}, this one knows {HEAD}): update")
+        raise DatabaseVersionError(f"{name}: written by a newer kgen (revision {revision}, this one knows {HEAD}): update")
     return revision

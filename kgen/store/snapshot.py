@@ -6,21 +6,21 @@ from pathlib import Path
 
 from sqlalchemy import insert, select
 
+from kgen.store.connections import Connections
 from kgen.store.database import Database
 from kgen.store.models import Base
-from kgen.store.store import Store
 
 _ROWS = 1000  #: that are held in memory at a time
 
 
-def snapshot(store: Store, file: Path) -> None:
-    """Write every table of ``store``, as it stands now, to the new SQLite database ``file``.
+def snapshot(database: Database, file: Path) -> None:
+    """Write every table of ``database``, as it stands now, to the new SQLite database ``file``.
 
     All of it is read in one transaction that only reads, so that the copy is of one moment and nobody waits for it.
     """
-    copy = Database(f"sqlite:///{file}")
+    copy = Connections(f"sqlite:///{file}")
     try:
-        with store.database.read() as source, copy.write() as target:
+        with database.connections.read() as source, copy.write() as target:
             Base.metadata.create_all(target)
             for table in Base.metadata.sorted_tables:
                 found = source.execution_options(stream_results=True).execute(select(table))

@@ -15,9 +15,9 @@ from urllib.parse import quote
 
 import kgen
 from kgen.errors import InputError
-from kgen.store import database
+from kgen.store import connections
+from kgen.store.database import Database
 from kgen.store.models import Base
-from kgen.store.store import Store
 
 #: What a statement may do to an SQLite database.
 _READS = {
@@ -37,15 +37,15 @@ class Answer:
 
 
 @contextmanager
-def ask(store: Store, query: str) -> Iterator[Answer]:
+def ask(database: Database, query: str) -> Iterator[Answer]:
     """The answer to one statement that reads. Raises :class:`InputError` for any other, with the database's words."""
-    run = _sqlite if store.database.is_sqlite else _postgresql
+    run = _sqlite if database.connections.is_sqlite else _postgresql
     try:
-        with run(store.database, query) as answer:
+        with run(database.connections, query) as answer:
             yield answer
-    except (store.database.driver_error, sqlite3.Warning) as error:
-        if store.database.is_known(error):
-            raise store.database.meaning(error) from error
+    except (database.connections.driver_error, sqlite3.Warning) as error:
+        if database.connections.is_known(error):
+            raise database.connections.meaning(error) from error
         raise InputError(f"{_words(error)} (tables and columns: kgen sql --schema)") from error
 
 
@@ -68,9 +68,9 @@ def columns() -> list[dict[str, str]]:
 
 
 @contextmanager
-def _sqlite(opened: database.Database, query: str) -> Iterator[Answer]:
+def _sqlite(opened: connections.Connections, query: str) -> Iterator[Answer]:
     address = f"file:{quote(str(Path(opened.name).resolve()))}?mode=ro"
-    with closing(sqlite3.connect(address, uri=True, timeout=database.WAIT_SECONDS)) as connection:
+    with closing(sqlite3.connect(address, uri=True, timeout=connections.WAIT_SECONDS)) as connection:
         connection.execute("PRAGMA query_only = ON")
         connection.set_authorizer(_authorize)
         yield _answer(cursor := connection.execute(query), cursor)
@@ -81,7 +81,7 @@ def _authorize(action: int, *subject: object) -> int:
 
 
 @contextmanager
-def _postgresql(opened: database.Database, query: str) -> Iterator[Answer]:
+def _postgresql(opened: connections.Connections, query: str) -> Iterator[Answer]:
     with opened.read() as connection:
         connection.exec_driver_sql("SELECT 1")  # from here on, nothing makes the transaction one that writes
         # A cursor of the server is declared for a query alone: COPY, which writes files of the server, is none.

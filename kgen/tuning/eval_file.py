@@ -1,7 +1,7 @@
 """The evaluation of one file, by whoever it was written: the path of a sweep's candidates, for one of them.
 
-    file -> candidate -> build -> evaluator -> store (committed at once)
-    right -> timed again, interleaved with the baselines -> store
+    file -> candidate -> build -> evaluator -> database (committed at once)
+    right -> timed again, interleaved with the baselines -> database
 
 It is stored as a sweep of one candidate, of kind ``eval``. The file is judged anew each time.
 """
@@ -22,7 +22,7 @@ from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation
 from kgen.machine import find_own_tools, keep_bytecode, resolve_device
 from kgen.problem import Problem
 from kgen.statistics import median_ms, ratio_interval
-from kgen.store import Store
+from kgen.store import Database
 
 #: Seconds of the timing beside the baselines, where none are given.
 TIMING_SECONDS = {"cuda": 20.0, "cpu": 12.0}
@@ -79,7 +79,7 @@ def run(request: EvalRequest, on_event: events.Listener) -> events.Judged:
     keep_bytecode(paths.bytecode())
     device = resolve_device(request.device)
     with (
-        Store.open(request.db, notice=notice) as store,
+        Database.open(request.db, notice=notice) as database,
         Evaluator(
             request.problem,
             device=device,
@@ -90,13 +90,13 @@ def run(request: EvalRequest, on_event: events.Listener) -> events.Judged:
             cache=request.cache,
         ) as evaluator,
     ):
-        return _Eval(request, store, evaluator, device, on_event, started).run()
+        return _Eval(request, database, evaluator, device, on_event, started).run()
 
 
 @dataclass
 class _Eval:
     request: EvalRequest
-    store: Store
+    database: Database
     evaluator: Evaluator
     device: str
     on_event: events.Listener
@@ -119,18 +119,18 @@ class _Eval:
             state = "interrupted"
             raise
         finally:
-            self.store.finish_sweep(self.sweep, state, time.monotonic() - self.started, best)
+            self.database.finish_sweep(self.sweep, state, time.monotonic() - self.started, best)
         self.on_event(judged)
         return judged
 
     def _open(self) -> events.Opened:
-        """Begin in the store, and tell of it."""
+        """Begin in the database, and tell of it."""
         problem, environment = self.evaluator.problem, self.evaluator.environment
         health = self.evaluator.health()
         paths.write_candidate(self.candidate.id, self.candidate.source)
-        self.store.add_problem(problem, health)
-        self.store.add_environment(environment)
-        self.sweep = self.store.start_sweep(
+        self.database.add_problem(problem, health)
+        self.database.add_environment(environment)
+        self.sweep = self.database.start_sweep(
             problem=problem,
             environment=environment,
             accuracy=self.request.accuracy,
@@ -155,7 +155,7 @@ class _Eval:
             environment=environment,
             accuracy=self.request.accuracy,
             health=health,
-            db=self.store.name,
+            db=self.database.name,
         )
         self.on_event(opened)
         return opened
@@ -184,7 +184,7 @@ class _Eval:
             self._keep_timings(screened)
             ms = median_ms(evaluation.timing)
             speedup = min(map(median_ms, screened)) / ms if screened else None
-        return self.store.add_evaluation(
+        return self.database.add_evaluation(
             self.sweep,
             self.candidate,
             evaluation,
@@ -209,7 +209,7 @@ class _Eval:
         medians = {name: median_ms(timing) for name, timing in baselines.items()}
         fastest = min(medians, key=medians.__getitem__)
         speedup = ratio_interval(baselines[fastest], judged.timing)
-        self.store.set_result(
+        self.database.set_result(
             self.sweep,
             self.candidate.id,
             median_ms=judged.median_ms,
@@ -229,11 +229,11 @@ class _Eval:
         """The verdict on a file that was right once, and then failed beside the baselines."""
         assert self.failure is not None
         status, reason = self.failure.status, f"timed again beside PyTorch: {self.failure.reason}"
-        self.store.overturn(evaluation_id, status, Phase.TIME, reason)
+        self.database.overturn(evaluation_id, status, Phase.TIME, reason)
         return replace(evaluation, status=status, phase=Phase.TIME, reason=reason)
 
     def _keep_timings(self, timings: tuple[Timing, ...]) -> None:
-        self.store.add_timings(self.sweep, self.evaluator.environment.id, self.request.accuracy, timings)
+        self.database.add_timings(self.sweep, self.evaluator.environment.id, self.request.accuracy, timings)
 
     def _step(self, text: str) -> None:
         self.on_event(events.Step(text))

@@ -13,7 +13,7 @@ from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import Evaluation, Status
 from kgen.machine import find_own_tools, resolve_device
 from kgen.problem import Problem
-from kgen.store import Store, queries
+from kgen.store import Database, queries
 from kgen.store.results import BestRow
 
 
@@ -32,7 +32,7 @@ class ExportResult:
     evaluation: Evaluation
 
 
-def export(store: Store, best: BestRow, problem: Problem, file: Path) -> ExportResult:
+def export(database: Database, best: BestRow, problem: Problem, file: Path) -> ExportResult:
     """Verify ``best`` again in fresh processes and write it to ``file``, its figures to ``file.json``.
 
     The text written is the text evaluated, byte for byte. Raises :class:`NotVerifiedError` where it does not pass,
@@ -41,7 +41,7 @@ def export(store: Store, best: BestRow, problem: Problem, file: Path) -> ExportR
     if best.trial is None:
         raise NotVerifiedError(f"{best.problem.title}: there is no right candidate to export")
     paths.check_writable(file)
-    source = queries.source(store, best.trial.candidate)
+    source = queries.source(database, best.trial.candidate)
     candidate = Candidate(
         source=source,
         plan=best.trial.plan,

@@ -1,9 +1,9 @@
-"""A sweep: the one conductor of search, builds, evaluator and store.
+"""A sweep: the one conductor of search, builds, evaluator and database.
 
-    search.ask -> candidate -> [build pool] -> [devices] -> store (committed at once) -> search.tell
+    search.ask -> candidate -> [build pool] -> [devices] -> database (committed at once) -> search.tell
     leaders -> timed again, interleaved with each other and the baselines -> result
 
-Killed at any point, the same command goes on: what was evaluated is in the store, and is found there.
+Killed at any point, the same command goes on: what was evaluated is in the database, and is found there.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from typing import Callable, Iterator, Sequence
 from kgen import events, paths, roofline, statistics
 from kgen.candidate import SHORT, Candidate
 from kgen.compiler.capture import Capture, capture
-from kgen.errors import CaptureError, DiskError, StoreBusyError, StoreError
+from kgen.errors import CaptureError, DatabaseBusyError, DatabaseError, DiskError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool, SourceBuilder
 from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Health, Phase, Status, Timing
 from kgen.machine import find_own_tools, keep_bytecode, resolve_devices
 from kgen.problem import LoadedProblem, Problem, load
 from kgen.statistics import Interval, median_ms, ratio_interval
-from kgen.store import Store, queries
+from kgen.store import Database, queries
 from kgen.tuning.design import Design
 from kgen.tuning.pipeline import Pipeline, Verdict, twin
 from kgen.tuning.search import STRATEGIES, Point, Search, chosen
@@ -40,7 +40,7 @@ from kgen.tuning.search import STRATEGIES, Point, Search, chosen
 DEFAULT_BUDGET = {"cuda": 96, "cpu": 40}
 #: How many builds at once keep up with one candidate being judged: of those that share a GPU, each takes longer.
 BUILDS_AHEAD = {"cuda": 1, "cpu": 3}
-#: Which part of the budget a search begins with that the store knows to be fast, and how many with the same plan.
+#: Which part of the budget a search begins with that the database knows to be fast, and how many with the same plan.
 KNOWN_PART, KNOWN_OF_EACH = 0.125, 3
 #: How many of the fastest are timed again, and how far behind the fastest one of them may be.
 FINALISTS = 5
@@ -111,7 +111,7 @@ def run(
         STRATEGIES[request.strategy].require()
     find_own_tools()
     keep_bytecode(paths.bytecode())
-    with Store.open(request.db, notice=notice) as store, open_devices(request, notice) as devices:
+    with Database.open(request.db, notice=notice) as database, open_devices(request, notice) as devices:
         loaded = load(request.problem)
         try:
             graphs = captured(loaded)  # while the devices get ready
@@ -123,7 +123,7 @@ def run(
         if problem.modes != loaded.problem.modes:  # its constructor leaves another mode than most do
             graphs = captured(replace(loaded, problem=problem))
         design = Design(problem, graphs, devices.first.hardware, request.accuracy)
-        return _Sweep(request, store, devices, design, on_event, started).run()
+        return _Sweep(request, database, devices, design, on_event, started).run()
 
 
 def captured(loaded: LoadedProblem) -> Capture:
@@ -137,10 +137,10 @@ def captured(loaded: LoadedProblem) -> Capture:
         logging.disable(logged)
 
 
-def promising(store: Store, sweep: str, design: Design, most: int) -> list[Point]:
-    """What a search begins with: the fastest that the store knows of this problem and of others, at any sizes, with the
+def promising(database: Database, sweep: str, design: Design, most: int) -> list[Point]:
+    """What a search begins with: the fastest that the database knows of this problem and of others, at any sizes, with the
     same plans, as far as the design has it."""
-    known = queries.known(store, sweep, [option.name for option in design.options], KNOWN_OF_EACH)
+    known = queries.known(database, sweep, [option.name for option in design.options], KNOWN_OF_EACH)
     points = (design.point(of.plan, of.params) for of in known)
     return list(islice(dict.fromkeys(point for point in points if point is not None), most))
 
@@ -158,7 +158,7 @@ class _Right:
 @dataclass
 class _Sweep:
     request: SweepRequest
-    store: Store
+    database: Database
     devices: DevicePool
     design: Design
     on_event: events.Listener
@@ -204,20 +204,20 @@ class _Sweep:
             return self._finish("finished", self._finals(builder))
         except KeyboardInterrupt:
             return self._finish("interrupted", self._screened())
-        except StoreBusyError:
+        except DatabaseBusyError:
             raise  # it stays as a sweep whose process has ended: the same command goes on with it
         except Exception:
-            with contextlib.suppress(StoreError, DiskError):
-                self.store.finish_sweep(self.sweep, "failed", time.monotonic() - self.started, None)
+            with contextlib.suppress(DatabaseError, DiskError):
+                self.database.finish_sweep(self.sweep, "failed", time.monotonic() - self.started, None)
             raise
         finally:
             pipeline.close()
 
     def _finish(self, state: str, leaders: tuple[events.Leader, ...]) -> events.Finished:
-        """End the sweep in the store, and tell of it."""
+        """End the sweep in the database, and tell of it."""
         seconds = time.monotonic() - self.started
         best = next((x.candidate for x in leaders if x.candidate and not x.control), None)
-        self.store.finish_sweep(self.sweep, state, seconds, best)
+        self.database.finish_sweep(self.sweep, state, seconds, best)
         beats = any(x.candidate == best and (x.speedup_low or 0.0) > 1.0 for x in leaders) if best else False
         finished = events.Finished(
             self.sweep, state, seconds, tuple((str(k), v) for k, v in self.counts.items()), leaders, best, beats
@@ -226,10 +226,10 @@ class _Sweep:
         return finished
 
     def _open(self) -> None:
-        """Begin the sweep in the store, or take up one that was cut off."""
+        """Begin the sweep in the database, or take up one that was cut off."""
         environment = self.devices.first.environment
-        self.store.add_problem(self.problem)
-        self.store.add_environment(environment)
+        self.database.add_problem(self.problem)
+        self.database.add_environment(environment)
         arguments = {
             "device": self.device,
             "budget": self.request.budget,
@@ -241,13 +241,13 @@ class _Sweep:
         }
         found = None
         if not self.request.fresh:
-            found = self.store.unfinished_sweep(self.problem.id, environment.id, self.request.accuracy, arguments)
+            found = self.database.unfinished_sweep(self.problem.id, environment.id, self.request.accuracy, arguments)
         if found:
-            self.store.reopen_sweep(found)
+            self.database.reopen_sweep(found)
             self.sweep = found
-            self.judged = self.store.evaluated(found)
+            self.judged = self.database.evaluated(found)
         else:
-            self.sweep = self.store.start_sweep(
+            self.sweep = self.database.start_sweep(
                 problem=self.problem,
                 environment=environment,
                 accuracy=self.request.accuracy,
@@ -266,7 +266,7 @@ class _Sweep:
     def _begin(self) -> None:
         """Keep what is ruled out, and tell of the sweep."""
         rejections = self.design.rejections()
-        self.store.add_rejections(self.sweep, rejections)
+        self.database.add_rejections(self.sweep, rejections)
         self.on_event(
             events.Started(
                 sweep=self.sweep,
@@ -280,7 +280,7 @@ class _Sweep:
                 rejected=len(rejections),
                 budget=min(self.budget, self.design.combinations),
                 found_done=len(self.judged),
-                db=self.store.name,
+                db=self.database.name,
                 seconds=self.request.seconds,
             )
         )
@@ -291,7 +291,7 @@ class _Sweep:
         if self.health is None or not (wait or self.health.done()):
             return
         health, self.health = self.health.result(), None
-        self.store.add_problem(self.problem, health)
+        self.database.add_problem(self.problem, health)
         if not health.ok:
             self._notice(f"this problem cannot tell right from wrong: {', '.join(health.passed_by)} would be accepted")
 
@@ -302,7 +302,7 @@ class _Sweep:
         kind = STRATEGIES[self.strategy]
         first: list[Point] = []
         if kind.learns and not self.request.fresh:
-            first = promising(self.store, self.sweep, self.design, int(KNOWN_PART * self.budget))
+            first = promising(self.database, self.sweep, self.design, int(KNOWN_PART * self.budget))
         search = Search(kind(self.design.options, self.request.seed, first), ahead)
         points: dict[str, Point] = {}  # of every candidate that is on its way
         seen: set[str] = set()
@@ -331,12 +331,12 @@ class _Sweep:
             yield point, candidate
 
     def _known(self, candidate: Candidate) -> Evaluation | None:
-        """What the store knows of the candidate on this problem, in this environment and class."""
+        """What the database knows of the candidate on this problem, in this environment and class."""
         found = self.judged.get(candidate.id)
         if found is not None or self.request.fresh:
             return found
         environment = self.devices.first.environment
-        known = self.store.known(candidate.id, environment.id, self.request.accuracy, self.problem.id)
+        known = self.database.known(candidate.id, environment.id, self.request.accuracy, self.problem.id)
         # That it does what another one does says nothing here, where that other one may never be tried.
         return None if known is None or known.status is Status.DUPLICATE else known
 
@@ -359,9 +359,9 @@ class _Sweep:
         return self.milliseconds.get(twin(evaluation) or candidate.id[:SHORT])
 
     def _store(self, verdict: Verdict, right: _Right | None) -> None:
-        """Commit an evaluation to the store, and then report it."""
+        """Commit an evaluation to the database, and then report it."""
         ms, speedup = (right.ms, right.speedup) if right is not None else (None, None)
-        self.store.add_evaluation(
+        self.database.add_evaluation(
             self.sweep,
             verdict.candidate,
             verdict.evaluation,
@@ -390,7 +390,7 @@ class _Sweep:
     def _keep_baselines(self, device: str, timings: tuple[Timing, ...]) -> None:
         self.baselines[device] = timings
         environment = self.devices.first.environment
-        self.store.add_timings(self.sweep, environment.id, self.request.accuracy, timings)
+        self.database.add_timings(self.sweep, environment.id, self.request.accuracy, timings)
         self.on_event(events.Measured(tuple((t.subject, median_ms(t)) for t in timings), device))
 
     @property
@@ -432,7 +432,7 @@ class _Sweep:
         self.on_event(events.Finals(tuple(r.candidate.id for r in finalists)))
         entries = [(r.candidate, builder.build(r.candidate.source)) for r in finalists]
         timings = self.devices.first.finals(entries, seconds=self._final_seconds)
-        self.store.add_timings(self.sweep, self.devices.first.environment.id, self.request.accuracy, timings)
+        self.database.add_timings(self.sweep, self.devices.first.environment.id, self.request.accuracy, timings)
         by_id = {r.candidate.id: r for r in finalists}
         baselines = [t for t in timings if t.subject not in by_id]
         candidates = [t for t in timings if t.subject in by_id]
@@ -442,7 +442,7 @@ class _Sweep:
         medians = {t.subject: median_ms(t) for t in baselines}
         for leader in leaders:
             if leader.candidate:
-                self.store.set_result(
+                self.database.set_result(
                     self.sweep,
                     leader.candidate,
                     median_ms=leader.median_ms,

@@ -10,7 +10,7 @@ from samples import SOURCE, Filled, candidate
 
 from kgen.candidate import Rejection
 from kgen.evaluator.protocol import Status
-from kgen.store import Store
+from kgen.store import Database
 
 
 @pytest.fixture(autouse=True)
@@ -24,8 +24,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def filled() -> Iterator[Filled]:
-    with Store.open() as store:
-        yield Filled(store)
+    with Database.open() as database:
+        yield Filled(database)
 
 
 @pytest.fixture
@@ -33,6 +33,6 @@ def won(filled: Filled) -> Filled:
     """A finished sweep with a winner, a failure and a rejection."""
     filled.finish(candidate("winner"), 1.4, 1.5, 1.6)
     filled.judge(candidate("wrong"), Status.WRONG_VALUES, reason="row 3 is off")
-    filled.store.add_rejections(filled.sweep, [Rejection("a plan", {}, "threads", "1024 at most")])
-    filled.store.finish_sweep(filled.sweep, "finished", 61.0, candidate("winner").id)
+    filled.database.add_rejections(filled.sweep, [Rejection("a plan", {}, "threads", "1024 at most")])
+    filled.database.finish_sweep(filled.sweep, "finished", 61.0, candidate("winner").id)
     return filled

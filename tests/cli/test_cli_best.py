@@ -64,7 +64,7 @@ def test_best_does_not_show_what_was_measured_of_an_older_text(won: Filled, fold
 
 
 def test_best_prefers_the_mode_that_was_not_asked_for(filled: Filled) -> None:
-    asked = Filled(filled.store, problem=problem(mode="eval", asked_mode="eval"))
+    asked = Filled(filled.database, problem=problem(mode="eval", asked_mode="eval"))
     asked.finish(candidate("in eval mode"), 1.4, 1.5, 1.6)
     filled.finish(candidate("in train mode"), 1.4, 1.5, 1.6)
     assert kgen("best", "made_up", "--json").json["mode"] == "train"

@@ -90,7 +90,7 @@ def test_show_candidate_has_the_source_the_build_log_and_the_interval(won: Fille
 
 def test_show_candidate_tells_how_near_the_ceilings_it_comes(filled: Filled) -> None:
     kept = {"flops": 10**9, "nbytes": 10**6, "copy_gbytes_per_second": 10.0, "float32_tflops": 5.0}
-    filled.sweep = filled.store.start_sweep(
+    filled.sweep = filled.database.start_sweep(
         problem=filled.problem,
         environment=filled.environment,
         accuracy=filled.accuracy,
@@ -137,9 +137,9 @@ def test_source_of_a_sweep_is_refused(won: Filled) -> None:
 
 
 def test_compare_tells_who_is_faster(won: Filled) -> None:
-    second = Filled(won.store)
+    second = Filled(won.database)
     second.finish(candidate("another"), 1.4, 1.5, 1.6)
-    won.store.finish_sweep(second.sweep, "finished", 1.0, candidate("another").id)
+    won.database.finish_sweep(second.sweep, "finished", 1.0, candidate("another").id)
     [row] = kgen("compare", won.sweep, second.sweep, "--json").json["comparisons"]
     assert (row["what"], row["a"]["subject"], row["verdict"]) == ("best", candidate("winner").id, "same")
     assert "same" in kgen("compare", won.sweep, second.sweep).out

@@ -10,7 +10,7 @@ from typed import kgen
 
 from kgen import paths
 from kgen.evaluator.protocol import Status
-from kgen.store import database
+from kgen.store import connections
 
 
 def test_prune_shows_first_and_drops_when_told(won: Filled, kgen_home: Path) -> None:
@@ -25,7 +25,7 @@ def test_prune_shows_first_and_drops_when_told(won: Filled, kgen_home: Path) -> 
 def test_prune_lists_no_more_sweeps_than_its_limit(filled: Filled) -> None:
     for _ in range(3):
         filled.sweep = filled.start()
-        filled.store.finish_sweep(filled.sweep, "failed", 1.0, None)
+        filled.database.finish_sweep(filled.sweep, "failed", 1.0, None)
     out = kgen("prune", "--status", "failed", "--limit", "1").out
     assert "sweeps, with all of them: 3, of which 1 are" in out and out.count("made_up, train mode") == 1
 
@@ -34,7 +34,7 @@ def test_prune_keeps_files_that_lie_elsewhere(filled: Filled, folder: Path) -> N
     (folder / "logs").mkdir()
     (folder / "logs" / "1.log").write_text("not in the folder that kgen writes to")
     filled.judge(candidate("wrong"), Status.WRONG_VALUES)
-    filled.store.finish_sweep(filled.sweep, "finished", 1.0, None)
+    filled.database.finish_sweep(filled.sweep, "finished", 1.0, None)
     assert kgen("prune", "made_up", "--yes").code == 0
     assert (folder / "logs" / "1.log").exists()
 
@@ -54,10 +54,10 @@ def test_history_moves_from_one_database_to_another(won: Filled, folder: Path) -
 def test_database_that_a_sweep_writes_to_is_read_without_waiting(
     won: Filled, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
-    monkeypatch.setattr(database, "NOTICE_SECONDS", 0.01)
-    monkeypatch.setattr(database, "WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(connections, "NOTICE_SECONDS", 0.01)
+    monkeypatch.setattr(connections, "WAIT_SECONDS", 0.01)
     named = {"show": [won.sweep], "compare": [won.sweep, won.sweep]}.get(command[0], [])
-    with won.store.database.write() as connection:
+    with won.database.connections.write() as connection:
         connection.exec_driver_sql("UPDATE sweep SET state = 'failed'")
         answer = kgen(*command, *named)
     assert (answer.code, answer.err) == (0, "")
@@ -69,8 +69,8 @@ def test_what_writes_gives_up_in_one_line_where_a_sweep_holds_the_database(
     won: Filled, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     kgen("export-history", "-o", "history.jsonl")
-    monkeypatch.setattr(database, "NOTICE_SECONDS", 0.01)
-    monkeypatch.setattr(database, "WAIT_SECONDS", 0.01)
-    with won.store.database.write():
+    monkeypatch.setattr(connections, "NOTICE_SECONDS", 0.01)
+    monkeypatch.setattr(connections, "WAIT_SECONDS", 0.01)
+    with won.database.connections.write():
         answer = kgen(*command)
     assert answer.code == 2 and "locked by another process" in answer.err.splitlines()[-1]

@@ -38,7 +38,7 @@ class Request:
 
 @pytest.fixture
 def conductor(monkeypatch: pytest.MonkeyPatch, won: Filled) -> list[Request]:
-    """Replaces the conductor by one that tells of the sweep in the store; the requests that it was given."""
+    """Replaces the conductor by one that tells of the sweep in the database; the requests that it was given."""
     return conduct(monkeypatch, won, "finished")
 
 
@@ -57,10 +57,10 @@ def conduct(monkeypatch: pytest.MonkeyPatch, filled: Filled, state: str) -> list
 
 
 def news(filled: Filled, state: str) -> Iterator[events.Event]:
-    """What a conductor tells of the sweep in the store."""
-    judged = filled.store.evaluated(filled.sweep)
+    """What a conductor tells of the sweep in the database."""
+    judged = filled.database.evaluated(filled.sweep)
     yield events.Started(
-        filled.sweep, "made_up", "train", "cpu", filled.environment, "fp32", 2, 10, 3, 5, 0, filled.store.name
+        filled.sweep, "made_up", "train", "cpu", filled.environment, "fp32", 2, 10, 3, 5, 0, filled.database.name
     )
     yield events.Notice("the machine is busy")
     yield events.Measured((("eager", 4.0), ("compile", 3.0)), "cpu")

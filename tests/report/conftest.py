@@ -1,4 +1,4 @@
-"""Histories to report on, as a store, as a section, and as a database that two problems fill."""
+"""Histories to report on, as a database, as a section, and as a database that two problems fill."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from samples import environment, problem
 from kgen.evaluator.protocol import Accuracy
 from kgen.report import sections
 from kgen.report.sections import Section
-from kgen.store import Store
+from kgen.store import Database
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(str(tmp_path / "kgen.db")) as opened:
+def database(tmp_path: Path) -> Iterator[Database]:
+    with Database.open(str(tmp_path / "kgen.db")) as opened:
         yield opened
 
 
 @pytest.fixture
-def history(store: Store) -> History:
-    return History(store)
+def history(database: Database) -> History:
+    return History(database)
 
 
 @pytest.fixture
 def section(history: History) -> Section:
     fill(history)
-    [found] = sections.collect(history.store)
+    [found] = sections.collect(history.database)
     return found
 
 
@@ -37,8 +37,8 @@ def section(history: History) -> Section:
 def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The database of two problems that are filled, one of them in two classes of accuracy."""
     db = tmp_path_factory.mktemp("reported") / "kgen.db"
-    with Store.open(str(db)) as store:
-        fill(History(store, problem("another", source="another source"), environment("another cpu")))
-        fill(History(store))
-        History(store, accuracy=Accuracy.TF32).add(1.7, block=128, vec=4)
+    with Database.open(str(db)) as database:
+        fill(History(database, problem("another", source="another source"), environment("another cpu")))
+        fill(History(database))
+        History(database, accuracy=Accuracy.TF32).add(1.7, block=128, vec=4)
     return db

@@ -26,7 +26,7 @@ class History(Filled):
     """A sweep that is filled with candidates of chosen plans, parameters and figures."""
 
     def start(self, **arguments: int) -> str:
-        return self.store.start_sweep(
+        return self.database.start_sweep(
             problem=self.problem,
             environment=self.environment,
             accuracy=self.accuracy,
@@ -52,7 +52,7 @@ class History(Filled):
         of = Candidate(text or f"# {plan} {named} {speedup} {self.accuracy}", plan, named, "cpu", 1)
         judged = evaluation(of, status, self.accuracy, reason)
         figures = tuple(replace(item, rms=error * (item.eager_rms or 0.0)) for item in judged.errors)
-        self.store.add_evaluation(
+        self.database.add_evaluation(
             self.sweep,
             of,
             replace(judged, errors=figures),
@@ -63,7 +63,7 @@ class History(Filled):
         return of
 
     def make_final(self, of: Candidate, low: float, speedup: float, high: float, tie: bool = False) -> None:
-        make_final(self.store, self.sweep, of, low, speedup, high, tie)
+        make_final(self.database, self.sweep, of, low, speedup, high, tie)
 
 
 def fill(history: History) -> None:
@@ -84,6 +84,6 @@ def fill(history: History) -> None:
     history.make_final(history.add(1.2, block=512, vec=2, text="second"), 1.15, 1.2, 1.22)
     history.make_final(history.add(0.9, APART, block=256, text="third"), 0.85, 0.9, 0.95)
     baselines = [timing("eager", (4.0,), depth=Depth.FINAL), timing("compile", (3.0,), depth=Depth.FINAL)]
-    history.store.add_timings(history.sweep, history.environment.id, history.accuracy, baselines)
-    history.store.add_rejections(history.sweep, [Rejection(FUSED, {"k0.vec": 8}, "aligned", "rows are too short")])
-    history.store.finish_sweep(history.sweep, "finished", 12.0, best.id)
+    history.database.add_timings(history.sweep, history.environment.id, history.accuracy, baselines)
+    history.database.add_rejections(history.sweep, [Rejection(FUSED, {"k0.vec": 8}, "aligned", "rows are too short")])
+    history.database.finish_sweep(history.sweep, "finished", 12.0, best.id)

@@ -27,7 +27,7 @@ from sqlalchemy import insert
 from yaml import safe_load
 
 from kgen.browse.server import QUERIES
-from kgen.store import Store, models
+from kgen.store import Database, models
 from kgen.store.rows import from_problem
 from kgen.store.snapshot import snapshot
 
@@ -97,27 +97,27 @@ def test_every_table_is_shown_in_the_order_that_is_named(served: Served, table: 
 
 def test_rows_that_a_running_process_commits_are_seen_at_once(served: Served) -> None:
     before = served.count("trial")
-    with Store.open(str(served.home.db)) as store:  # open: what is written stays in the write-ahead log
-        History(store).add(1.1, text="new")
+    with Database.open(str(served.home.db)) as database:  # open: what is written stays in the write-ahead log
+        History(database).add(1.1, text="new")
         assert served.count("trial") == before + 1
 
 
 def test_browsing_neither_waits_for_a_writer_nor_shows_what_is_not_committed(served: Served) -> None:
-    with Store.open(str(served.home.db)) as store:
+    with Database.open(str(served.home.db)) as database:
         before = served.count("problem")
-        with store.database.write() as connection:
+        with database.connections.write() as connection:
             connection.execute(insert(models.Problem).values(from_problem(problem(source="written meanwhile"))))
             assert served.count("problem") == before
         assert served.count("problem") == before + 1
 
 
 def test_writer_does_not_wait_for_a_reader(served: Served) -> None:
-    with Store.open(str(served.home.db)) as store, socket.create_connection(address(served)) as reader:
+    with Database.open(str(served.home.db)) as database, socket.create_connection(address(served)) as reader:
         query = urllib.parse.quote("SELECT count(*) FROM evaluation a, evaluation b, evaluation c, evaluation d")
         reader.sendall(f"GET /kgen.json?_timelimit=1000&sql={query} HTTP/1.0\r\n\r\n".encode())
         told: list[str] = []
-        store.database._notice = told.append
-        History(store).add(1.2, text="while it is read")
+        database.connections._notice = told.append
+        History(database).add(1.2, text="while it is read")
         assert told == []
 
 
@@ -186,8 +186,8 @@ def test_missing_datasette_is_told_with_the_command_that_gets_it(tmp_path: Path,
 
 def test_snapshot_has_every_row_of_every_table(reported: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
-    with Store.open(str(reported)) as store:
-        snapshot(store, copy)
+    with Database.open(str(reported)) as database:
+        snapshot(database, copy)
     with closing(sqlite3.connect(copy)) as copied, closing(sqlite3.connect(reported)) as source:
         for table in TABLES:
             query = f"SELECT * FROM {table} ORDER BY 1, 2"
@@ -200,8 +200,8 @@ def test_postgresql_is_served_as_a_snapshot_that_goes_with_the_server(
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     with postgres_server.newest() as url:
-        with Store.open(url) as store:
-            fill(History(store))
+        with Database.open(url) as database:
+            fill(History(database))
         home = Home(tmp_path)
         process = home.start("browse", "--port", "0", "--db", url, TMPDIR=str(temporary))
         assert process.stdout

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from kgen.report import page, sections
-from kgen.store import Store
+from kgen.store import Database
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
@@ -47,8 +47,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def file(reported: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     written = tmp_path_factory.mktemp("page") / "report.html"
-    with Store.open(str(reported)) as store:
-        written.write_text(page.render(sections.collect(store), "kgen.db"), encoding="utf-8")
+    with Database.open(str(reported)) as database:
+        written.write_text(page.render(sections.collect(database), "kgen.db"), encoding="utf-8")
     return written
 
 

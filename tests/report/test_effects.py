@@ -11,7 +11,7 @@ from kgen.store.results import Trial
 
 
 def trials(history: History) -> tuple[Trial, ...]:
-    [section] = sections.collect(history.store)
+    [section] = sections.collect(history.database)
     return section.right
 
 

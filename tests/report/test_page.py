@@ -14,13 +14,13 @@ from running import Home
 from kgen.report import highlight, page, sections
 from kgen.report.sections import Section
 from kgen.report.words import meaning
-from kgen.store import Store
+from kgen.store import Database
 
 
 @pytest.fixture(scope="module")
 def text(reported: Path) -> str:
-    with Store.open(str(reported)) as store:
-        return page.render(sections.collect(store), store.name)
+    with Database.open(str(reported)) as database:
+        return page.render(sections.collect(database), database.name)
 
 
 def test_page_refers_to_nothing_outside(text: str) -> None:
@@ -71,7 +71,7 @@ def test_many_problems_are_told_in_brief(section: Section) -> None:
 
 
 def test_section_without_anything_right_makes_a_page(history: History) -> None:
-    text = page.render(sections.collect(history.store), "kgen.db")
+    text = page.render(sections.collect(history.database), "kgen.db")
     assert "no candidate with a kernel of its own was right" in text
 
 
@@ -99,8 +99,8 @@ def test_parameter_is_told_in_words(parameter: str, words: str) -> None:
 
 
 def filled(home: Home) -> Home:
-    with Store.open(str(home.db)) as store:
-        fill(History(store))
+    with Database.open(str(home.db)) as database:
+        fill(History(database))
     return home
 
 

@@ -13,14 +13,14 @@ from kgen.report import ceilings, leaders, rows, sections
 from kgen.report.page import FULL
 from kgen.report.sections import Section
 from kgen.report.thinning import thin
-from kgen.store import Store
+from kgen.store import Database
 
 CELLS = FULL.cells
 EAGER_RMS = 2e-6  #: of the evaluations in ``samples``
 
 
 def one(history: History) -> Section:
-    [section] = sections.collect(history.store)
+    [section] = sections.collect(history.database)
     return section
 
 
@@ -32,7 +32,7 @@ def test_point_has_its_error_over_that_of_pytorch(history: History) -> None:
 
 def test_classes_of_accuracy_share_the_axis_of_float32(history: History) -> None:
     history.add(1.2, error=1.0)
-    History(history.store, accuracy=Accuracy.TF32).add(1.7, error=1.5)
+    History(history.database, accuracy=Accuracy.TF32).add(1.7, error=1.5)
     errors = {point.accuracy: point.error for point in rows.points(one(history), CELLS)}
     assert errors == {Accuracy.FP32: pytest.approx(1.0), Accuracy.TF32: pytest.approx(1.5)}
 
@@ -136,9 +136,9 @@ def test_ceilings_meet_where_memory_feeds_the_arithmetic(section: Section) -> No
     assert at_knee == [pytest.approx(ROOFLINE["float32_tflops"])] * 2
 
 
-def test_sweep_that_kept_no_work_has_no_roofline(store: Store) -> None:
-    Filled(store).judge(candidate(), speedup=1.2)
-    [section] = sections.collect(store)
+def test_sweep_that_kept_no_work_has_no_roofline(database: Database) -> None:
+    Filled(database).judge(candidate(), speedup=1.2)
+    [section] = sections.collect(database)
     assert ceilings.basis(section) is None
 
 
@@ -191,7 +191,7 @@ def test_section_without_anything_right_tells_what_failed(history: History) -> N
 
 def test_machines_are_kept_apart_and_the_others_are_named(history: History) -> None:
     history.add(1.5, text="here")
-    other = History(history.store, environment=environment("another cpu"))
+    other = History(history.database, environment=environment("another cpu"))
     other.add(1.1, text="there")
     section = one(history)
     assert [trial.speedup for trial in section.right] == [1.1]

@@ -10,7 +10,7 @@ import postgres
 import pytest
 from samples import Filled
 
-from kgen.store import Store
+from kgen.store import Database
 
 BACKENDS = ("sqlite", "postgresql")
 
@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
 def newest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file of SQLite with the newest schema and no row, to copy: faster than all migrations each time."""
     made = tmp_path_factory.mktemp("newest") / "kgen.db"
-    Store.open(str(made)).close()
+    Database.open(str(made)).close()
     return made
 
 
@@ -53,11 +53,11 @@ def empty_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    with Store.open(url) as opened:
+def database(url: str) -> Iterator[Database]:
+    with Database.open(url) as opened:
         yield opened
 
 
 @pytest.fixture
-def filled(store: Store) -> Filled:
-    return Filled(store)
+def filled(database: Database) -> Filled:
+    return Filled(database)

@@ -9,7 +9,7 @@ from samples import Filled, candidate, environment, evaluation, problem
 
 from kgen.errors import InputError, NotFoundError
 from kgen.evaluator.protocol import Accuracy, Depth, Status, Timing
-from kgen.store import Store, comparison
+from kgen.store import Database, comparison
 from kgen.store.results import Comparison
 
 A, B = candidate("a"), candidate("b")
@@ -28,7 +28,7 @@ def finals(filled: Filled, session: str, **ms: float) -> None:
         timings.append(Timing(subject, Depth.FINAL, session, bursts(value)))
         if name != "eager":
             filled.finish(candidate(name), 1.0, 1.1, 1.2)
-    filled.store.add_timings(filled.sweep, filled.environment.id, filled.accuracy, timings)
+    filled.database.add_timings(filled.sweep, filled.environment.id, filled.accuracy, timings)
 
 
 def told(found: list[Comparison]) -> list[tuple[str, str, str]]:
@@ -38,7 +38,7 @@ def told(found: list[Comparison]) -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(("ms", "verdict"), [(1.0, "faster"), (4.0, "slower"), (2.0, "same")])
 def test_candidates_of_one_session_are_compared_round_by_round(filled: Filled, ms: float, verdict: str) -> None:
     finals(filled, "s", a=2.0, b=ms)
-    [found] = comparison.candidates(filled.store, A.id, B.id)
+    [found] = comparison.candidates(filled.database, A.id, B.id)
     assert (found.verdict, found.how) == (verdict, comparison.INTERLEAVED)
     assert found.ratio.mid == pytest.approx(2.0 / ms)
 
@@ -47,8 +47,8 @@ def test_samples_that_are_far_apart_tell_nothing(filled: Filled) -> None:
     finals(filled, "s", a=2.0)
     filled.finish(B, 1.0, 1.1, 1.2)
     noisy = Timing(B.id, Depth.FINAL, "s", bursts(2.0, wobble=0.3))
-    filled.store.add_timings(filled.sweep, filled.environment.id, filled.accuracy, [noisy])
-    [found] = comparison.candidates(filled.store, A.id, B.id)
+    filled.database.add_timings(filled.sweep, filled.environment.id, filled.accuracy, [noisy])
+    [found] = comparison.candidates(filled.database, A.id, B.id)
     assert found.verdict == "cannot tell"
 
 
@@ -56,7 +56,7 @@ def test_candidates_of_two_sessions_are_compared_by_eager_beside_them(filled: Fi
     finals(filled, "first", a=2.0, eager=4.0)
     filled.sweep = filled.start()
     finals(filled, "second", b=3.0, eager=6.0)  # the machine was slower as a whole
-    [found] = comparison.candidates(filled.store, A.id, B.id)
+    [found] = comparison.candidates(filled.database, A.id, B.id)
     assert (found.verdict, found.how) == ("same", comparison.BESIDE_EAGER)
 
 
@@ -64,43 +64,43 @@ def test_candidates_without_eager_beside_them_are_compared_by_their_times(filled
     finals(filled, "first", a=2.0)
     filled.sweep = filled.start()
     finals(filled, "second", b=3.0)
-    [found] = comparison.candidates(filled.store, A.id, B.id)
+    [found] = comparison.candidates(filled.database, A.id, B.id)
     assert (found.verdict, found.how) == ("slower", comparison.APART)
 
 
-def test_candidates_are_compared_in_each_environment_where_both_were_timed(filled: Filled, store: Store) -> None:
+def test_candidates_are_compared_in_each_environment_where_both_were_timed(filled: Filled, database: Database) -> None:
     finals(filled, "here", a=2.0, b=1.0)
-    finals(Filled(store, environment=environment("another cpu")), "there", a=1.0, b=2.0)
-    finals(Filled(store, environment=environment("a third")), "alone", a=1.0)
-    found = comparison.candidates(store, A.id, B.id)
+    finals(Filled(database, environment=environment("another cpu")), "there", a=1.0, b=2.0)
+    finals(Filled(database, environment=environment("a third")), "alone", a=1.0)
+    found = comparison.candidates(database, A.id, B.id)
     assert {(item.environment and item.environment.device, item.verdict) for item in found} == {
         ("a cpu", "faster"),
         ("another cpu", "slower"),
     }
 
 
-def test_candidates_never_timed_in_one_place_are_refused(filled: Filled, store: Store) -> None:
+def test_candidates_never_timed_in_one_place_are_refused(filled: Filled, database: Database) -> None:
     finals(filled, "here", a=2.0)
-    finals(Filled(store, environment=environment("another cpu")), "there", b=1.0)
+    finals(Filled(database, environment=environment("another cpu")), "there", b=1.0)
     with pytest.raises(NotFoundError, match="never both timed"):
-        comparison.candidates(store, A.id, B.id)
+        comparison.candidates(database, A.id, B.id)
 
 
 def test_samples_of_what_was_overturned_say_nothing(filled: Filled) -> None:
     finals(filled, "s", a=2.0, b=1.0)
-    with filled.store.database.write() as connection:
+    with filled.database.connections.write() as connection:
         connection.exec_driver_sql(f"UPDATE trial SET status = '{Status.SUSPICIOUS}' WHERE candidate_id = '{B.id}'")
     with pytest.raises(NotFoundError):
-        comparison.candidates(filled.store, A.id, B.id)
+        comparison.candidates(filled.database, A.id, B.id)
 
 
 def two_sweeps(filled: Filled, other: Filled) -> list[Comparison]:
     """Two sweeps: the second one's best is another candidate, and twice as fast; what both have is as it was."""
     finals(filled, "first", a=2.0, eager=4.0)
-    filled.store.finish_sweep(filled.sweep, "finished", 1.0, A.id)
+    filled.database.finish_sweep(filled.sweep, "finished", 1.0, A.id)
     finals(other, "second", a=2.0, b=1.0, eager=4.0)
-    other.store.finish_sweep(other.sweep, "finished", 1.0, B.id)
-    return comparison.sweeps(filled.store, filled.sweep, other.sweep)
+    other.database.finish_sweep(other.sweep, "finished", 1.0, B.id)
+    return comparison.sweeps(filled.database, filled.sweep, other.sweep)
 
 
 def test_sweeps_are_compared_by_their_best_their_baselines_and_what_they_share(filled: Filled) -> None:
@@ -119,47 +119,47 @@ def test_candidates_that_two_sweeps_share_are_limited(filled: Filled) -> None:
     shared = {"a": 2.0, "c": 2.5, "d": 2.5}
     finals(filled, "third", **shared)
     finals(other, "fourth", **shared)
-    found = comparison.sweeps(filled.store, filled.sweep, other.sweep, limit=2)
+    found = comparison.sweeps(filled.database, filled.sweep, other.sweep, limit=2)
     assert [item.what for item in found].count("candidate") == 2
 
 
-def test_sweeps_of_two_environments_are_compared_by_their_times(filled: Filled, store: Store) -> None:
-    found = two_sweeps(filled, Filled(store, environment=environment("another cpu")))
+def test_sweeps_of_two_environments_are_compared_by_their_times(filled: Filled, database: Database) -> None:
+    found = two_sweeps(filled, Filled(database, environment=environment("another cpu")))
     assert [(item.how, item.environment) for item in found] == [(comparison.APART, None)] * 3
 
 
-def test_sweeps_of_two_problems_are_refused(filled: Filled, store: Store) -> None:
-    other = Filled(store, problem=problem("another", source="another source"))
+def test_sweeps_of_two_problems_are_refused(filled: Filled, database: Database) -> None:
+    other = Filled(database, problem=problem("another", source="another source"))
     with pytest.raises(InputError, match="unlike problems"):
-        comparison.sweeps(store, filled.sweep, other.sweep)
+        comparison.sweeps(database, filled.sweep, other.sweep)
 
 
-def test_sweeps_of_two_classes_are_refused(filled: Filled, store: Store) -> None:
-    other = Filled(store, accuracy=Accuracy.TF32)
+def test_sweeps_of_two_classes_are_refused(filled: Filled, database: Database) -> None:
+    other = Filled(database, accuracy=Accuracy.TF32)
     with pytest.raises(InputError, match="not compared"):
-        comparison.sweeps(store, filled.sweep, other.sweep)
+        comparison.sweeps(database, filled.sweep, other.sweep)
 
 
 def test_sweeps_without_a_common_figure_are_refused(filled: Filled) -> None:
     with pytest.raises(NotFoundError, match="nothing in common"):
-        comparison.sweeps(filled.store, filled.sweep, filled.start())
+        comparison.sweeps(filled.database, filled.sweep, filled.start())
 
 
 def test_evaluation_that_was_taken_over_is_the_same(filled: Filled) -> None:
     given = replace(evaluation(A), timing=Timing(A.id, Depth.SCREEN, "s", bursts(2.0, wobble=0.2)))
-    filled.store.add_evaluation(filled.sweep, A, given, environment_id=filled.environment.id, speedup=1.5)
-    known = filled.store.known(A.id, filled.environment.id, Accuracy.FP32)
+    filled.database.add_evaluation(filled.sweep, A, given, environment_id=filled.environment.id, speedup=1.5)
+    known = filled.database.known(A.id, filled.environment.id, Accuracy.FP32)
     assert known
     second = filled.start()
-    filled.store.add_evaluation(second, A, known, environment_id=filled.environment.id, speedup=1.5)
-    [best] = comparison.sweeps(filled.store, filled.sweep, second)
+    filled.database.add_evaluation(second, A, known, environment_id=filled.environment.id, speedup=1.5)
+    [best] = comparison.sweeps(filled.database, filled.sweep, second)
     assert best.verdict == "same"
 
 
-def test_environments_are_compared_by_the_latest_sweeps_of_each_problem(filled: Filled, store: Store) -> None:
-    other = Filled(store, environment=environment("another cpu"))
+def test_environments_are_compared_by_the_latest_sweeps_of_each_problem(filled: Filled, database: Database) -> None:
+    other = Filled(database, environment=environment("another cpu"))
     two_sweeps(filled, other)
-    found = comparison.environments(store, filled.environment.id, other.environment.id)
+    found = comparison.environments(database, filled.environment.id, other.environment.id)
     assert [(item.what, item.verdict) for item in found] == [
         ("best", "faster"),
         ("eager", "same"),
@@ -167,7 +167,7 @@ def test_environments_are_compared_by_the_latest_sweeps_of_each_problem(filled: 
     ]
 
 
-def test_environments_with_nothing_in_common_are_refused(filled: Filled, store: Store) -> None:
-    Filled(store, environment=environment("another cpu"))
+def test_environments_with_nothing_in_common_are_refused(filled: Filled, database: Database) -> None:
+    Filled(database, environment=environment("another cpu"))
     with pytest.raises(NotFoundError, match="nothing was swept in both"):
-        comparison.environments(store, filled.environment.id, environment("another cpu").id)
+        comparison.environments(database, filled.environment.id, environment("another cpu").id)

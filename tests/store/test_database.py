@@ -1,207 +1,298 @@
-"""Files of SQLite: those that cannot be used, locks that are waited for, and processes that are killed."""
+"""What is written is read back, once, by whom it belongs to."""
 
 from __future__ import annotations
 
-import os
-import signal
-import sqlite3
-import threading
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
-from samples import Filled, start_writer
+from samples import Filled, candidate, environment, evaluation, problem, timing
+from sqlalchemy import select
 
-from kgen.errors import DiskError, NotFoundError, StoreBusyError, StoreError, StoreVersionError
-from kgen.store import Store, database, queries
+from kgen.candidate import Candidate, Rejection
+from kgen.errors import DatabaseBusyError, NotFoundError
+from kgen.evaluator.protocol import Accuracy, Depth, Evaluation, Health, Status
+from kgen.store import Database, holder, models, queries
 
-@pytest.fixture
-def url(path: Path) -> str:
-    """These tests are about files."""
-    return f"sqlite:///{path}"
-
-
-@pytest.fixture
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "NOTICE_SECONDS", 0.05)
-    monkeypatch.setattr(database, "WAIT_SECONDS", 0.2)
+FP32 = Accuracy.FP32
 
 
-def test_url_in_the_environment_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KGEN_DB", f"sqlite:///{tmp_path / 'other.db'}")
-    with Store.open():
-        assert (tmp_path / "other.db").is_file()
+def as_given(stored: Evaluation) -> Evaluation:
+    """A stored evaluation without its row's id, to compare it with the one given."""
+    return Evaluation(**{name: getattr(stored, name) for name in Evaluation.__dataclass_fields__})
 
 
-def test_home_folder_is_made(kgen_home: Path) -> None:
-    with Store.open():
-        assert (kgen_home / "kgen.db").is_file()
+def count(filled: Filled, table: str) -> int:
+    with filled.database.connections.read() as connection:
+        return connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar_one()
 
 
-def test_url_opens_the_same_database_again(store: Store, filled: Filled) -> None:
-    with Store.open(store.url) as again:
-        assert queries.resolve(again, filled.sweep) == ("sweep", filled.sweep)
+def take_over(filled: Filled, of: str = "x = 1", **changes: object) -> str:
+    """Give the known evaluation of a candidate, changed or not, to a second sweep; returns that sweep."""
+    known = filled.database.known(candidate(of).id, filled.environment.id, FP32)
+    assert known
+    second = filled.start()
+    given = replace(known, **changes)
+    filled.database.add_evaluation(second, candidate(of), given, environment_id=filled.environment.id)
+    return second
 
 
-def test_writes_go_to_a_log_ahead(store: Store) -> None:
-    with store.database.read() as connection:
-        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+def test_evaluation_comes_back_as_it_was_given(filled: Filled) -> None:
+    filled.judge(candidate())
+    judged = filled.database.evaluated(filled.sweep)
+    assert {name: as_given(item) for name, item in judged.items()} == {candidate().id: evaluation(candidate())}
 
 
-def test_missing_database_is_not_made_by_a_reader(path: Path) -> None:
-    with pytest.raises(NotFoundError, match="no database"):
-        Store.open(str(path), create=False)
-    assert not path.exists()
+def test_conditions_of_a_timing_come_back_in_their_order(filled: Filled) -> None:
+    given = evaluation(candidate())
+    under = (("sm_clock_mhz", 1980.0), ("cache", "cold"))
+    given = replace(given, timing=replace(timing(candidate().id), conditions=under))
+    filled.database.add_evaluation(filled.sweep, candidate(), given, environment_id=filled.environment.id)
+    found = filled.database.evaluated(filled.sweep)[candidate().id].timing
+    assert found and found.conditions == under
 
 
-def test_empty_file_is_not_filled_by_a_reader(path: Path) -> None:
-    path.touch()
-    with pytest.raises(NotFoundError, match="empty"):
-        Store.open(str(path), create=False)
+@pytest.mark.parametrize(("cache", "is_known"), [("cold", True), ("warm", False)])
+def test_what_was_timed_with_a_warm_cache_is_not_taken_over(filled: Filled, cache: str, is_known: bool) -> None:
+    given = evaluation(candidate())
+    given = replace(given, timing=replace(timing(candidate().id), conditions=(("cache", cache),)))
+    filled.database.add_evaluation(filled.sweep, candidate(), given, environment_id=filled.environment.id)
+    assert (filled.database.known(candidate().id, filled.environment.id, FP32) is not None) == is_known
 
 
-def test_file_that_is_no_database_is_refused(path: Path) -> None:
-    path.write_text("no database at all, but long enough to have a header of a hundred bytes" * 2)
-    with pytest.raises(StoreError, match="is not a kgen database"):
-        Store.open(str(path))
+def described(filled: Filled, *seen_as: Candidate) -> tuple[str, str, int]:
+    """How the database describes a text after it came as each of these candidates."""
+    for item in seen_as:
+        filled.judge(item)
+    found = queries.candidate(filled.database, item.id)
+    return found.origin, found.plan, found.kernels
 
 
-def test_database_of_another_program_is_refused(path: Path) -> None:
-    with sqlite3.connect(path) as other:
-        other.execute("CREATE TABLE songs (title TEXT)")
-    other.close()
-    with pytest.raises(StoreError, match="belongs to another program"):
-        Store.open(str(path))
+OUTSIDE = Candidate(candidate().source, "outside", {}, "cpu", origin="file")
 
 
-def test_database_of_a_newer_kgen_is_refused(store: Store, path: Path) -> None:
-    with store.database.write() as connection:
-        connection.exec_driver_sql("UPDATE kgen_version SET version_num = '9999'")
-    with pytest.raises(StoreVersionError, match="newer kgen"):
-        Store.open(str(path))
+def test_file_from_outside_that_a_sweep_renders_later_is_described_by_the_sweep(filled: Filled) -> None:
+    assert described(filled, OUTSIDE, candidate()) == ("sweep", candidate().plan, 1)
 
 
-def test_damaged_database_is_refused(store: Store, path: Path) -> None:
-    store.close()
-    with open(path, "r+b") as file:
-        file.seek(100)
-        file.write(b"\xff" * 8000)
-    with pytest.raises(StoreError, match="damaged"):
-        Store.open(str(path))
+def test_rendered_candidate_that_comes_as_a_file_stays_as_described(filled: Filled) -> None:
+    assert described(filled, candidate(), OUTSIDE) == ("sweep", candidate().plan, 1)
 
 
-def test_folder_is_no_database(tmp_path: Path) -> None:
-    with pytest.raises(DiskError, match="cannot be opened"):
-        Store.open(str(tmp_path))
+def test_figure_that_is_no_number_comes_back(filled: Filled) -> None:
+    given = evaluation(candidate())
+    error = replace(given.errors[0], rms=float("nan"))
+    given = replace(given, errors=(error,))
+    filled.database.add_evaluation(filled.sweep, candidate(), given, environment_id=filled.environment.id)
+    found = filled.database.evaluated(filled.sweep)[candidate().id].errors[0]
+    assert found.rms != found.rms
 
 
-def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(DiskError, match="cannot be made"):
-        Store.open(str(tmp_path / "file" / "folder" / "kgen.db"))
+def test_source_comes_back_byte_for_byte(filled: Filled) -> None:
+    text = "# \u03c0\r\n\tx = 1\n\n"
+    filled.judge(candidate(text))
+    assert queries.source(filled.database, candidate(text).id) == text
 
 
-def test_url_of_an_unknown_database_is_refused() -> None:
-    with pytest.raises(StoreError, match="no database URL"):
-        Store.open("nonsense://here")
+def test_problem_comes_back_as_it_was_given(database: Database) -> None:
+    given = replace(problem(asked_mode="train"), overrides=(("batch_size", 8),))
+    database.add_problem(given)
+    assert queries.problem(database, given.id) == given
 
 
-def test_password_is_not_shown() -> None:
-    with pytest.raises(StoreError) as raised:
-        Store.open("nonsense://me:secret@here/db")
-    assert "secret" not in str(raised.value)
+def test_problem_learns_its_health_later(database: Database) -> None:
+    database.add_problem(problem())
+    database.add_problem(problem(), Health(("zeros",)))
+    assert [row.passed_by for row in queries.problems(database)] == [("zeros",)]
 
 
-@pytest.mark.parametrize(
-    ("code", "kind", "text"),
-    [
-        (sqlite3.SQLITE_FULL, DiskError, "the disk is full"),
-        (sqlite3.SQLITE_READONLY, DiskError, "read-only"),
-        (sqlite3.SQLITE_IOERR | 2 << 8, DiskError, "the disk reports an error"),
-        (sqlite3.SQLITE_BUSY, StoreBusyError, "locked by another process"),
-    ],
-)
-def test_error_of_the_disk_is_one_line(store: Store, code: int, kind: type[Exception], text: str) -> None:
-    error = sqlite3.OperationalError("as the driver has it")
-    error.sqlite_errorcode = code
-    with pytest.raises(kind, match=text), store.database.write():
-        raise error
+def test_mode_asked_for_is_no_default_mode(database: Database) -> None:
+    database.add_problem(problem(asked_mode="train"))
+    assert [row.default_mode for row in queries.problems(database)] == [False]
 
 
-def test_disk_that_is_full_is_one_line(filled: Filled) -> None:
-    with filled.store.database.write() as connection:
-        connection.exec_driver_sql("PRAGMA max_page_count = 1")  # the pool keeps this connection, and its limit
-    with pytest.raises(DiskError, match="full"):
-        filled.store.add_problem(filled.problem.__class__("large", "large.py", "x" * 1_000_000, (), "train"))
+def test_mode_not_asked_for_makes_a_known_problem_the_default(database: Database) -> None:
+    database.add_problem(problem(asked_mode="train"))
+    database.add_problem(problem())
+    assert [row.default_mode for row in queries.problems(database)] == [True]
 
 
-def test_writer_waits_for_another_and_says_so_once(path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "NOTICE_SECONDS", 0.05)
-    notices: list[str] = []
-    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    other.execute("BEGIN IMMEDIATE")
-    threading.Timer(0.5, other.commit).start()
-    with Store.open(str(path), notice=notices.append) as waiting:
-        Filled(waiting)
-    other.close()
-    assert len(notices) == 1 and "waiting" in notices[0]
+def test_known_finds_an_evaluation_of_another_sweep(filled: Filled) -> None:
+    filled.judge(candidate())
+    known = filled.database.known(candidate().id, filled.environment.id, FP32)
+    assert known and as_given(known) == evaluation(candidate())
 
 
-def test_writer_gives_up_in_the_end(path: Path, store: Store, short_waits: None) -> None:
-    other = sqlite3.connect(path, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    with Store.open(str(path)) as waiting, pytest.raises(StoreBusyError, match="locked by another process"):
-        Filled(waiting)
-    other.close()
+def test_known_is_kept_apart_by_environment(filled: Filled) -> None:
+    filled.judge(candidate())
+    assert filled.database.known(candidate().id, environment("another cpu").id, FP32) is None
 
 
-def test_reader_does_not_wait_for_a_writer(filled: Filled, path: Path, short_waits: None) -> None:
-    with filled.store.database.write(), Store.open(str(path), create=False) as reader:
-        assert len(queries.sweeps(reader)) == 1
+def test_known_is_kept_apart_by_accuracy(filled: Filled) -> None:
+    filled.judge(candidate())
+    assert filled.database.known(candidate().id, filled.environment.id, Accuracy.KERNELBENCH) is None
 
 
-def test_reader_gives_up_on_an_exclusive_lock(path: Path, store: Store, short_waits: None) -> None:
-    store.close()
-    other = sqlite3.connect(path, isolation_level=None)
-    other.execute("PRAGMA locking_mode = EXCLUSIVE")
-    other.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(StoreBusyError):
-        Store.open(str(path), create=False)
-    other.close()
+def test_known_is_kept_apart_by_problem_when_asked(filled: Filled) -> None:
+    filled.judge(candidate())
+    assert filled.database.known(candidate().id, filled.environment.id, FP32, problem("another").id) is not None
+    other = problem(source="another source")
+    assert filled.database.known(candidate().id, filled.environment.id, FP32, other.id) is None
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes to read-only folders too")
-def test_folder_that_is_read_only_is_one_line(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(DiskError):
-        Store.open(str(tmp_path / "kgen.db"))
+def test_failure_of_the_evaluator_is_never_known(filled: Filled) -> None:
+    filled.judge(candidate(), Status.INFRA_ERROR)
+    assert filled.database.known(candidate().id, filled.environment.id, FP32) is None
 
 
-def test_killed_writer_loses_nothing_that_was_committed(path: Path) -> None:
-    committed: set[str] = set()
-    for judged_before_the_kill in (0, 1, 2, 5, 9):
-        writer = start_writer(str(path), 10_000)
-        assert writer.stdout
-        sweep = writer.stdout.readline().strip()
-        for _ in range(judged_before_the_kill):
-            committed.add(writer.stdout.readline().strip())
-        writer.send_signal(signal.SIGKILL)
-        committed |= {line.strip() for line in writer.stdout if line.endswith("\n")}
-        writer.wait()
-        writer.stdout.close()
-        with Store.open(str(path)) as store:
-            assert queries.sweep(store, sweep).row.state == "interrupted"
-            with store.database.read() as connection:
-                assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
-                assert connection.exec_driver_sql("PRAGMA foreign_key_check").all() == []
-                found = set(connection.exec_driver_sql("SELECT candidate_id FROM trial").scalars())
-        assert committed <= found
+def test_failure_of_the_evaluator_is_not_judged(filled: Filled) -> None:
+    filled.judge(candidate(), Status.INFRA_ERROR)
+    assert filled.database.evaluated(filled.sweep) == {}
 
 
-def test_two_sweeps_write_at_once_and_lose_nothing(path: Path) -> None:
-    writers = [start_writer(str(path), 30) for _ in range(2)]
-    printed = [set(writer.communicate()[0].split()) for writer in writers]
-    assert [writer.returncode for writer in writers] == [0, 0]
-    with Store.open(str(path)) as store:
-        for ids in printed:
-            sweep = next(name for name in ids if len(name) == 16)
-            assert set(store.evaluated(sweep)) == ids - {sweep}
+def test_failure_of_the_evaluator_is_replaced_when_tried_again(filled: Filled) -> None:
+    filled.judge(candidate(), Status.INFRA_ERROR)
+    filled.judge(candidate())
+    assert [item.status for item in filled.database.evaluated(filled.sweep).values()] == [Status.OK]
+    assert count(filled, "trial") == 1
+
+
+def test_evaluation_taken_over_is_linked_and_not_doubled(filled: Filled) -> None:
+    filled.judge(candidate())
+    second = take_over(filled)
+    assert list(filled.database.evaluated(second)) == [candidate().id]
+    assert (count(filled, "evaluation"), count(filled, "timing"), count(filled, "trial")) == (1, 1, 2)
+
+
+def test_evaluation_taken_over_is_counted(filled: Filled) -> None:
+    filled.judge(candidate())
+    assert queries.sweep(filled.database, take_over(filled)).taken_over == 1
+
+
+def test_evaluation_made_from_a_stored_one_is_a_new_one(filled: Filled) -> None:
+    filled.judge(candidate())
+    take_over(filled, accuracy=Accuracy.KERNELBENCH)
+    assert count(filled, "evaluation") == 2
+
+
+def test_evaluation_given_to_its_own_sweep_again_changes_nothing(filled: Filled) -> None:
+    filled.judge(candidate(), speedup=1.5)
+    own = filled.database.evaluated(filled.sweep)[candidate().id]
+    filled.database.add_evaluation(filled.sweep, candidate(), own, environment_id=filled.environment.id)
+    detail = queries.sweep(filled.database, filled.sweep)
+    assert (detail.taken_over, detail.leaders[0].speedup) == (0, 1.5)
+
+
+def test_failed_write_leaves_nothing_of_itself(filled: Filled) -> None:
+    with pytest.raises(Exception, match="(?i)foreign key"):
+        filled.database.add_evaluation(filled.sweep, candidate(), evaluation(candidate()), environment_id="an unknown one")
+    assert (count(filled, "candidate"), count(filled, "source"), count(filled, "evaluation")) == (0, 0, 0)
+
+
+def test_candidates_are_numbered_in_the_order_judged(filled: Filled) -> None:
+    texts = ["c", "a", "b"]
+    for text in texts:
+        filled.judge(candidate(text))
+    assert list(filled.database.evaluated(filled.sweep)) == [candidate(text).id for text in texts]
+
+
+def test_rejection_added_again_is_kept_once(filled: Filled) -> None:
+    rejection = Rejection("a plan", {"k0.block": 4096}, "threads", "a block has 1024 threads at most")
+    filled.database.add_rejections(filled.sweep, [rejection, replace(rejection, params={"k0.block": 2048})])
+    filled.database.add_rejections(filled.sweep, [rejection])
+    assert [group.count for group in queries.sweep(filled.database, filled.sweep).rejections] == [2]
+
+
+def test_timing_keeps_raw_samples_and_the_median_of_bursts(filled: Filled) -> None:
+    given = timing("eager", (1.0, 9.0, 2.0), (4.0,), depth=Depth.FINAL)
+    filled.database.add_timings(filled.sweep, filled.environment.id, FP32, [given])
+    with filled.database.connections.read() as connection:
+        row = connection.execute(select(models.Timing.bursts, models.Timing.median_ms)).one()
+    assert tuple(row) == ([[1.0, 9.0, 2.0], [4.0]], 3.0)
+
+
+def test_result_of_a_candidate_not_judged_is_refused(filled: Filled) -> None:
+    with pytest.raises(NotFoundError):
+        filled.database.set_result(
+            filled.sweep,
+            "f" * 64,
+            median_ms=1.0,
+            speedup=1.0,
+            speedup_low=1.0,
+            speedup_high=1.0,
+            baselines={},
+            error_ratio=None,
+            tie=False,
+        )
+
+
+def unfinished(filled: Filled, **arguments: int) -> str | None:
+    return filled.database.unfinished_sweep(filled.problem.id, filled.environment.id, FP32, arguments)
+
+
+def kill_holder(filled: Filled) -> None:
+    """Make the sweep look like one whose process was killed: its number is in use by another one now."""
+    with filled.database.connections.write() as connection:
+        connection.exec_driver_sql("UPDATE sweep SET holder = holder || '1'")
+
+
+def test_running_sweep_is_not_taken_for_an_unfinished_one(filled: Filled) -> None:
+    assert unfinished(filled) is None
+
+
+def test_sweep_of_a_killed_process_is_unfinished(filled: Filled) -> None:
+    kill_holder(filled)
+    assert unfinished(filled) == filled.sweep
+
+
+def test_interrupted_sweep_is_unfinished(filled: Filled) -> None:
+    filled.database.finish_sweep(filled.sweep, "interrupted", 1.0, None)
+    assert unfinished(filled) == filled.sweep
+
+
+def test_interrupted_evaluation_of_a_file_is_no_unfinished_sweep(filled: Filled) -> None:
+    filled.database.finish_sweep(filled.sweep, "interrupted", 1.0, None)
+    with filled.database.connections.write() as connection:
+        connection.exec_driver_sql("UPDATE sweep SET kind = 'eval'")
+    assert unfinished(filled) is None
+
+
+def test_finished_sweep_is_not_unfinished(filled: Filled) -> None:
+    filled.database.finish_sweep(filled.sweep, "finished", 1.0, None)
+    assert unfinished(filled) is None
+
+
+def test_unfinished_sweep_with_other_arguments_is_another(filled: Filled) -> None:
+    kill_holder(filled)
+    assert unfinished(filled, budget=7) is None
+
+
+def test_reopened_sweep_is_running(filled: Filled) -> None:
+    filled.database.finish_sweep(filled.sweep, "interrupted", 1.0, None)
+    filled.database.reopen_sweep(filled.sweep)
+    assert (queries.sweep(filled.database, filled.sweep).row.state, unfinished(filled)) == ("running", None)
+
+
+def test_reopened_sweep_has_no_finalists_yet(filled: Filled) -> None:
+    filled.finish(candidate(), 1.1, 1.2, 1.3)
+    filled.database.finish_sweep(filled.sweep, "interrupted", 1.0, None)
+    filled.database.reopen_sweep(filled.sweep)
+    [leader] = queries.sweep(filled.database, filled.sweep).leaders
+    assert (leader.final, leader.speedup_low) == (False, None)
+
+
+def test_seconds_add_up_over_interruptions(filled: Filled) -> None:
+    filled.database.finish_sweep(filled.sweep, "interrupted", 1.5, None)
+    filled.database.reopen_sweep(filled.sweep)
+    filled.database.finish_sweep(filled.sweep, "finished", 2.0, None)
+    assert queries.sweep(filled.database, filled.sweep).row.seconds == 3.5
+
+
+def test_sweep_that_another_process_runs_cannot_be_reopened(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holder, "this_process", lambda: "here:1:2")
+    with pytest.raises(DatabaseBusyError):
+        filled.database.reopen_sweep(filled.sweep)
+
+
+def test_sweep_that_is_not_there_cannot_be_reopened(filled: Filled) -> None:
+    with pytest.raises(NotFoundError):
+        filled.database.reopen_sweep("0" * 16)

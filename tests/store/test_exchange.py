@@ -13,16 +13,16 @@ from samples import Filled, candidate, problem
 from kgen.candidate import Candidate, Rejection
 from kgen.errors import InputError
 from kgen.evaluator.protocol import Accuracy, Phase, Status
-from kgen.store import Store, exchange, queries
+from kgen.store import Database, exchange, queries
 from kgen.store.selection import EVERY, Selection
 
 WINNER = candidate("winner = '\u03c0'\r\n")
 
 
 @pytest.fixture
-def other(tmp_path: Path, newest: Path) -> Iterator[Store]:
+def other(tmp_path: Path, newest: Path) -> Iterator[Database]:
     """An empty file of SQLite to import into, or to import from."""
-    with Store.open(str(shutil.copy(newest, tmp_path / "other.db"))) as opened:
+    with Database.open(str(shutil.copy(newest, tmp_path / "other.db"))) as opened:
         yield opened
 
 
@@ -31,18 +31,18 @@ def full(filled: Filled) -> Filled:
     """A finished sweep with something in every table."""
     filled.finish(WINNER, 1.4, 1.5, 1.6)
     filled.judge(candidate("wrong"), Status.WRONG_VALUES)
-    filled.store.add_rejections(filled.sweep, [Rejection("a plan", {"k0.block": 4096}, "threads", "too many")])
-    filled.store.finish_sweep(filled.sweep, "finished", 1.0, WINNER.id)
+    filled.database.add_rejections(filled.sweep, [Rejection("a plan", {"k0.block": 4096}, "threads", "too many")])
+    filled.database.finish_sweep(filled.sweep, "finished", 1.0, WINNER.id)
     return filled
 
 
-def lines(store: Store, name: str | None = None, among: Selection = EVERY) -> list[str]:
-    return list(exchange.export(store, name=name, among=among))
+def lines(database: Database, name: str | None = None, among: Selection = EVERY) -> list[str]:
+    return list(exchange.export(database, name=name, among=among))
 
 
-def rows(store: Store) -> list[str]:
+def rows(database: Database) -> list[str]:
     """All rows of a database as lines, whatever order it gives them in."""
-    return sorted(lines(store)[1:-1])
+    return sorted(lines(database)[1:-1])
 
 
 @pytest.fixture
@@ -55,101 +55,101 @@ def write(tmp_path: Path) -> Callable[..., Path]:
     return written
 
 
-def bring(store: Store, *paths: Path) -> int:
+def bring(database: Database, *paths: Path) -> int:
     """Import files; how many rows were new or had changed."""
-    return sum(exchange.bring_in(store, paths).written.values())
+    return sum(exchange.bring_in(database, paths).written.values())
 
 
-def test_other_database_has_every_row_as_it_was(full: Filled, other: Store, write: Callable[..., Path]) -> None:
-    assert bring(other, write(lines(full.store))) == len(rows(full.store))
-    assert rows(other) == rows(full.store)
-    assert queries.sweep(other, full.sweep) == queries.sweep(full.store, full.sweep)
-    assert queries.candidate(other, WINNER.id) == queries.candidate(full.store, WINNER.id)
+def test_other_database_has_every_row_as_it_was(full: Filled, other: Database, write: Callable[..., Path]) -> None:
+    assert bring(other, write(lines(full.database))) == len(rows(full.database))
+    assert rows(other) == rows(full.database)
+    assert queries.sweep(other, full.sweep) == queries.sweep(full.database, full.sweep)
+    assert queries.candidate(other, WINNER.id) == queries.candidate(full.database, WINNER.id)
 
 
-def test_importing_twice_changes_nothing(full: Filled, other: Store, write: Callable[..., Path]) -> None:
-    file = write(lines(full.store))
+def test_importing_twice_changes_nothing(full: Filled, other: Database, write: Callable[..., Path]) -> None:
+    file = write(lines(full.database))
     bring(other, file)
     before = rows(other)
     assert (bring(other, file), rows(other)) == (0, before)
 
 
 def test_importing_what_was_exported_from_there_changes_nothing(full: Filled, write: Callable[..., Path]) -> None:
-    before = rows(full.store)
-    assert (bring(full.store, write(lines(full.store))), rows(full.store)) == (0, before)
+    before = rows(full.database)
+    assert (bring(full.database, write(lines(full.database))), rows(full.database)) == (0, before)
 
 
-def test_history_goes_from_sqlite_to_this_database(other: Store, store: Store, write: Callable[..., Path]) -> None:
+def test_history_goes_from_sqlite_to_this_database(other: Database, database: Database, write: Callable[..., Path]) -> None:
     Filled(other).finish(WINNER, 1.4, 1.5, 1.6)
-    bring(store, write(lines(other)))
-    assert [row.kind for row in queries.sweeps(store)] == ["sweep"]
-    assert queries.source(store, WINNER.id) == WINNER.source
+    bring(database, write(lines(other)))
+    assert [row.kind for row in queries.sweeps(database)] == ["sweep"]
+    assert queries.source(database, WINNER.id) == WINNER.source
 
 
-def test_two_histories_become_one(full: Filled, other: Store, write: Callable[..., Path]) -> None:
+def test_two_histories_become_one(full: Filled, other: Database, write: Callable[..., Path]) -> None:
     Filled(other, problem=problem("another", source="another source")).judge(WINNER)
-    bring(other, write(lines(full.store)))
+    bring(other, write(lines(full.database)))
     assert len(queries.sweeps(other)) == 2
 
 
 def test_one_problem_goes_out_with_what_it_names_alone(
-    full: Filled, other: Store, write: Callable[..., Path]
+    full: Filled, other: Database, write: Callable[..., Path]
 ) -> None:
-    second = Filled(full.store, problem=problem("another", source="another source"))
+    second = Filled(full.database, problem=problem("another", source="another source"))
     second.judge(candidate("of the other"))
-    bring(other, write(lines(full.store, name="another")))
+    bring(other, write(lines(full.database, name="another")))
     assert [row.id for row in queries.sweeps(other)] == [second.sweep]
     assert [row.name for row in queries.problems(other)] == ["another"]
 
 
-def test_samples_go_with_the_sweep_that_took_them_over(full: Filled, other: Store, write: Callable[..., Path]) -> None:
-    known = full.store.known(WINNER.id, full.environment.id, Accuracy.FP32)
+def test_samples_go_with_the_sweep_that_took_them_over(full: Filled, other: Database, write: Callable[..., Path]) -> None:
+    known = full.database.known(WINNER.id, full.environment.id, Accuracy.FP32)
     assert known
     second = full.start()
-    full.store.add_evaluation(second, WINNER, known, environment_id=full.environment.id)
-    later = Selection(since=queries.sweep(full.store, second).row.started_at)
-    bring(other, write(lines(full.store, among=later)))
+    full.database.add_evaluation(second, WINNER, known, environment_id=full.environment.id)
+    later = Selection(since=queries.sweep(full.database, second).row.started_at)
+    bring(other, write(lines(full.database, among=later)))
     [judged] = other.evaluated(second).values()
     assert judged.timing and judged.timing == known.timing
 
 
-def test_sweep_that_runs_is_interrupted_in_the_copy(filled: Filled, other: Store, write: Callable[..., Path]) -> None:
-    bring(other, write(lines(filled.store)))
+def test_sweep_that_runs_is_interrupted_in_the_copy(filled: Filled, other: Database, write: Callable[..., Path]) -> None:
+    bring(other, write(lines(filled.database)))
     assert [row.state for row in queries.sweeps(other)] == ["interrupted"]
 
 
-def test_sweep_that_went_on_is_renewed(filled: Filled, other: Store, write: Callable[..., Path]) -> None:
+def test_sweep_that_went_on_is_renewed(filled: Filled, other: Database, write: Callable[..., Path]) -> None:
     filled.judge(WINNER, speedup=1.2)
-    bring(other, write(lines(filled.store)))
+    bring(other, write(lines(filled.database)))
     filled.finish(candidate("later"), 1.4, 1.5, 1.6)
     filled.finish(WINNER, 1.1, 1.2, 1.3)
-    filled.store.finish_sweep(filled.sweep, "finished", 9.0, WINNER.id)
-    file = write(lines(filled.store))
+    filled.database.finish_sweep(filled.sweep, "finished", 9.0, WINNER.id)
+    file = write(lines(filled.database))
     bring(other, file)
-    assert queries.sweep(other, filled.sweep) == queries.sweep(filled.store, filled.sweep)
+    assert queries.sweep(other, filled.sweep) == queries.sweep(filled.database, filled.sweep)
     assert bring(other, file) == 0
 
 
 def test_sweep_that_ended_later_here_stays(full: Filled, write: Callable[..., Path]) -> None:
-    older = write(lines(full.store))
-    full.store.reopen_sweep(full.sweep)
-    full.store.finish_sweep(full.sweep, "interrupted", 5.0, None)
-    assert bring(full.store, older) == 0
-    assert queries.sweep(full.store, full.sweep).row.state == "interrupted"
+    older = write(lines(full.database))
+    full.database.reopen_sweep(full.sweep)
+    full.database.finish_sweep(full.sweep, "interrupted", 5.0, None)
+    assert bring(full.database, older) == 0
+    assert queries.sweep(full.database, full.sweep).row.state == "interrupted"
 
 
-def test_sweep_that_runs_here_stays(full: Filled, other: Store, write: Callable[..., Path]) -> None:
-    file = write(lines(full.store))
-    full.store.reopen_sweep(full.sweep)
-    assert bring(full.store, file) == 0
-    assert queries.sweep(full.store, full.sweep).row.state == "running"
+def test_sweep_that_runs_here_stays(full: Filled, other: Database, write: Callable[..., Path]) -> None:
+    file = write(lines(full.database))
+    full.database.reopen_sweep(full.sweep)
+    assert bring(full.database, file) == 0
+    assert queries.sweep(full.database, full.sweep).row.state == "running"
 
 
-def test_verdict_that_was_overturned_stays_so(full: Filled, other: Store, write: Callable[..., Path]) -> None:
-    right = write(lines(full.store), "right.jsonl")
-    [judgement] = queries.candidate(full.store, WINNER.id).judgements
-    full.store.overturn(judgement.evaluation.id, Status.SUSPICIOUS, Phase.TIME, "too good")
-    overturned = write(lines(full.store), "overturned.jsonl")
+def test_verdict_that_was_overturned_stays_so(full: Filled, other: Database, write: Callable[..., Path]) -> None:
+    right = write(lines(full.database), "right.jsonl")
+    [judgement] = queries.candidate(full.database, WINNER.id).judgements
+    full.database.overturn(judgement.evaluation.id, Status.SUSPICIOUS, Phase.TIME, "too good")
+    overturned = write(lines(full.database), "overturned.jsonl")
     for file in (right, overturned, right):
         bring(other, file)
     [found] = queries.candidate(other, WINNER.id).judgements
@@ -157,10 +157,10 @@ def test_verdict_that_was_overturned_stays_so(full: Filled, other: Store, write:
 
 
 def test_file_from_outside_is_described_by_the_sweep_that_rendered_it(
-    full: Filled, other: Store, write: Callable[..., Path]
+    full: Filled, other: Database, write: Callable[..., Path]
 ) -> None:
     Filled(other).judge(Candidate(WINNER.source, "outside", {}, "cpu", origin="file"))
-    bring(other, write(lines(full.store)))
+    bring(other, write(lines(full.database)))
     assert queries.candidate(other, WINNER.id).plan == WINNER.plan
 
 
@@ -221,7 +221,7 @@ DAMAGES: dict[str, tuple[str, Callable[[str], str], str]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_file_is_refused_whole_with_its_line(
-    store: Store, other: Store, write: Callable[..., Path], damage: str
+    database: Database, other: Database, write: Callable[..., Path], damage: str
 ) -> None:
     table, change, message = DAMAGES[damage]
     Filled(other).finish(WINNER, 1.4, 1.5, 1.6)
@@ -230,42 +230,42 @@ def test_damaged_file_is_refused_whole_with_its_line(
     number = max(place for place, line in enumerate(text) if wanted.get(table, is_of(table))(line))
     text[number] = change(text[number])
     with pytest.raises(InputError, match=rf"history\.jsonl: line {number + 1}: .*{message}.*; nothing was imported"):
-        bring(store, write(text))
-    assert rows(store) == []
+        bring(database, write(text))
+    assert rows(database) == []
 
 
-def test_file_that_was_cut_off_is_refused_whole(full: Filled, other: Store, write: Callable[..., Path]) -> None:
-    text = lines(full.store)[:-3]
+def test_file_that_was_cut_off_is_refused_whole(full: Filled, other: Database, write: Callable[..., Path]) -> None:
+    text = lines(full.database)[:-3]
     with pytest.raises(InputError, match=f"line {len(text) + 1}: is missing: the file was cut off"):
         bring(other, write(text))
     assert rows(other) == []
 
 
-def test_good_file_beside_a_damaged_one_is_not_imported(full: Filled, other: Store, write: Callable[..., Path]) -> None:
-    text = lines(full.store)
+def test_good_file_beside_a_damaged_one_is_not_imported(full: Filled, other: Database, write: Callable[..., Path]) -> None:
+    text = lines(full.database)
     good, bad = write(text, "a.jsonl"), write(text[:-1], "b.jsonl")
     with pytest.raises(InputError, match="b.jsonl"):
         bring(other, good, bad)
     assert rows(other) == []
 
 
-def test_bytes_that_are_no_text_are_named_with_their_line(other: Store, tmp_path: Path) -> None:
+def test_bytes_that_are_no_text_are_named_with_their_line(other: Database, tmp_path: Path) -> None:
     file = tmp_path / "history.jsonl"
     file.write_bytes(b'{"kgen_history": 1}\n\xff\xfe\n')
     with pytest.raises(InputError, match="line 2: is no JSON .'utf-8'"):
         bring(other, file)
 
 
-def test_file_that_is_not_there_is_named(other: Store, tmp_path: Path) -> None:
+def test_file_that_is_not_there_is_named(other: Database, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="none.jsonl: cannot be read: No such file"):
         bring(other, tmp_path / "none.jsonl")
 
 
 def test_line_of_an_older_kgen_has_the_defaults_of_newer_columns(
-    full: Filled, other: Store, write: Callable[..., Path]
+    full: Filled, other: Database, write: Callable[..., Path]
 ) -> None:
     text = []
-    for line in lines(full.store):
+    for line in lines(full.database):
         item = json.loads(line)
         if item.get("table") == "sweep":
             del item["row"]["kind"], item["crc"]
@@ -274,10 +274,10 @@ def test_line_of_an_older_kgen_has_the_defaults_of_newer_columns(
     assert [row.kind for row in queries.sweeps(other)] == ["sweep"]
 
 
-def test_rows_are_read_one_at_a_time(full: Filled, monkeypatch: pytest.MonkeyPatch, other: Store) -> None:
+def test_rows_are_read_one_at_a_time(full: Filled, monkeypatch: pytest.MonkeyPatch, other: Database) -> None:
     """The reader asks for a line only when what it read before was written, but for one batch."""
     monkeypatch.setattr(exchange, "_BATCH", 1)
-    text = lines(full.store)
+    text = lines(full.database)
     ahead: list[int] = []
     target = exchange._Target.write
 
@@ -287,7 +287,7 @@ def test_rows_are_read_one_at_a_time(full: Filled, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(exchange._Target, "write", counted)
     reader = exchange._Reader("history", (line.encode() for line in text))
-    with other.database.write() as connection:
+    with other.connections.write() as connection:
         into = exchange._Target(connection, exchange.Imported())
         for batch in exchange._batches(reader.rows()):
             into.write(batch)

@@ -16,14 +16,14 @@ from sqlalchemy import insert, inspect, select
 
 import kgen.store
 from kgen.evaluator.protocol import Status
-from kgen.store import Store, database, models, queries, schema
+from kgen.store import Database, connections, models, queries, schema
 
 FOLDER = Path(kgen.store.__file__).parent / "migrations"
 
 
-def differences(store: Store) -> list[Any]:
+def differences(database: Database) -> list[Any]:
     options = {"version_table": schema.VERSION_TABLE, "compare_type": True}
-    with store.database.read() as connection:
+    with database.connections.read() as connection:
         context = MigrationContext.configure(connection, opts=options)
         return compare_metadata(context, models.Base.metadata)
 
@@ -33,13 +33,13 @@ def test_revisions_known_without_alembic_are_all_there_are() -> None:
     assert tuple(reversed(revisions)) == schema.REVISIONS
 
 
-def test_new_database_is_what_the_models_say(store: Store) -> None:
-    assert differences(store) == []
+def test_new_database_is_what_the_models_say(database: Database) -> None:
+    assert differences(database) == []
 
 
 def make_older(url: str, revision: str) -> None:
     """Make the database that a kgen of this revision would have made."""
-    older = database.Database(url)
+    older = connections.Connections(url)
     schema.migrate(older, revision)
     older.close()
 
@@ -47,15 +47,15 @@ def make_older(url: str, revision: str) -> None:
 @pytest.mark.parametrize("revision", schema.REVISIONS)
 def test_database_of_an_older_revision_becomes_what_the_models_say(empty_url: str, revision: str) -> None:
     make_older(empty_url, revision)
-    with Store.open(empty_url, create=False) as store:
-        assert differences(store) == []
-        assert Filled(store).sweep
+    with Database.open(empty_url, create=False) as database:
+        assert differences(database) == []
+        assert Filled(database).sweep
 
 
-def copy_rows(newer: Store, url: str) -> None:
+def copy_rows(newer: Database, url: str) -> None:
     """Fill the tables of an older database with what a newer one has in those columns."""
-    older = database.Database(url)
-    with newer.database.read() as source, older.write() as target:
+    older = connections.Connections(url)
+    with newer.connections.read() as source, older.write() as target:
         for table in models.Base.metadata.sorted_tables:
             columns = [table.c[column["name"]] for column in inspect(target).get_columns(table.name)]
             rows = [dict(row._mapping) for row in source.execute(select(*columns))]
@@ -69,17 +69,17 @@ def test_rows_of_an_older_revision_are_kept(filled: Filled, empty_url: str, revi
     filled.finish(candidate("right"), 1.4, 1.5, 1.6)
     filled.judge(candidate("wrong"), Status.WRONG_VALUES)
     make_older(empty_url, revision)
-    copy_rows(filled.store, empty_url)
-    with Store.open(empty_url) as store:
-        assert queries.sweep(store, filled.sweep) == queries.sweep(filled.store, filled.sweep)
+    copy_rows(filled.database, empty_url)
+    with Database.open(empty_url) as database:
+        assert queries.sweep(database, filled.sweep) == queries.sweep(filled.database, filled.sweep)
         for text in ("right", "wrong"):
-            found = queries.candidate(store, candidate(text).id)
-            assert found.judgements and found == queries.candidate(filled.store, candidate(text).id)
+            found = queries.candidate(database, candidate(text).id)
+            assert found.judgements and found == queries.candidate(filled.database, candidate(text).id)
 
 
-def test_database_that_is_up_to_date_is_opened_without_alembic(store: Store, url: str) -> None:
+def test_database_that_is_up_to_date_is_opened_without_alembic(database: Database, url: str) -> None:
     code = (
-        "import sys; from kgen.store import Store; Store.open(sys.argv[1]).close(); "
+        "import sys; from kgen.store import Database; Database.open(sys.argv[1]).close(); "
         "sys.exit('alembic' in sys.modules or 'torch' in sys.modules)"
     )
     folder = Path(kgen.store.__file__).parents[2]

@@ -14,9 +14,9 @@ from postgres import Server
 from samples import Filled, candidate, environment, start_writer, timing
 
 from kgen.cli import main
-from kgen.errors import StoreBusyError, StoreError
+from kgen.errors import DatabaseBusyError, DatabaseError
 from kgen.evaluator.protocol import Accuracy, Status
-from kgen.store import Store, database, holder, queries, schema
+from kgen.store import Database, connections, holder, queries, schema
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_server_that_does_not_serve_is_one_line_without_the_password(postgres_se
 
 
 def test_password_of_a_database_that_serves_is_not_shown(postgres_server: Server) -> None:
-    opened = database.Database(postgres_server.url(postgres.NEWEST, "secretive", postgres.PASSWORD))
+    opened = connections.Connections(postgres_server.url(postgres.NEWEST, "secretive", postgres.PASSWORD))
     with opened.read() as connection:
         assert connection.exec_driver_sql("SELECT current_user").scalar() == "secretive"
     opened.close()
@@ -79,8 +79,8 @@ def test_password_of_a_database_that_serves_is_not_shown(postgres_server: Server
 
 
 def test_url_without_a_driver_means_the_one_that_kgen_brings(url: str) -> None:
-    with Store.open(url.replace("postgresql+psycopg", "postgresql")) as store:
-        assert queries.sweeps(store) == []
+    with Database.open(url.replace("postgresql+psycopg", "postgresql")) as database:
+        assert queries.sweeps(database) == []
 
 
 def test_missing_driver_is_named_with_its_remedy() -> None:
@@ -94,12 +94,12 @@ def test_missing_driver_is_named_with_its_remedy() -> None:
 
 
 def test_reader_cannot_write(filled: Filled) -> None:
-    with pytest.raises(StoreError, match="read-only"), filled.store.database.read() as connection:
+    with pytest.raises(DatabaseError, match="read-only"), filled.database.connections.read() as connection:
         connection.exec_driver_sql("DELETE FROM sweep")
 
 
 def test_reader_sees_one_state_from_beginning_to_end(filled: Filled, url: str) -> None:
-    with Store.open(url) as other, other.database.read() as connection:
+    with Database.open(url) as other, other.connections.read() as connection:
         before = connection.exec_driver_sql("SELECT count(*) FROM trial").scalar()
         filled.judge(candidate())
         assert connection.exec_driver_sql("SELECT count(*) FROM trial").scalar() == before
@@ -108,25 +108,25 @@ def test_reader_sees_one_state_from_beginning_to_end(filled: Filled, url: str) -
 def test_writer_gives_up_on_a_row_that_another_holds(
     filled: Filled, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "WAIT_SECONDS", 0.1)
-    with filled.store.database.write() as connection:
+    monkeypatch.setattr(connections, "WAIT_SECONDS", 0.1)
+    with filled.database.connections.write() as connection:
         connection.exec_driver_sql("SELECT * FROM sweep FOR UPDATE")
-        with Store.open(url) as waiting, pytest.raises(StoreBusyError, match="locked by another process"):
+        with Database.open(url) as waiting, pytest.raises(DatabaseBusyError, match="locked by another process"):
             waiting.finish_sweep(filled.sweep, "finished", 1.0, None)
 
 
 def test_text_with_a_nul_is_kept_with_a_sign_for_it(filled: Filled) -> None:
     filled.judge(candidate(), Status.CRASHED, reason="printed \0 and died")
-    assert [group.reason for group in queries.sweep(filled.store, filled.sweep).failures] == ["printed \u2400 and died"]
+    assert [group.reason for group in queries.sweep(filled.database, filled.sweep).failures] == ["printed \u2400 and died"]
 
 
 def test_schema_made_by_many_at_once_is_made_once(empty_url: str) -> None:
     writers = [start_writer(empty_url, 1) for _ in range(3)]
     assert all(writer.communicate()[0] for writer in writers)
     assert [writer.returncode for writer in writers] == [0, 0, 0]
-    with Store.open(empty_url, create=False) as store:
-        assert len(queries.sweeps(store)) == 3
-        with store.database.read() as connection:
+    with Database.open(empty_url, create=False) as database:
+        assert len(queries.sweeps(database)) == 3
+        with database.connections.read() as connection:
             rows = connection.exec_driver_sql(f"SELECT version_num FROM {schema.VERSION_TABLE}").scalars().all()
     assert rows == [schema.HEAD]
 
@@ -135,25 +135,25 @@ def test_machines_that_sweep_at_once_lose_nothing(url: str) -> None:
     writers = [start_writer(url, 40, shared=True) for _ in range(4)]
     printed = [writer.communicate()[0].split() for writer in writers]
     assert [writer.returncode for writer in writers] == [0] * 4
-    with Store.open(url) as store:
+    with Database.open(url) as database:
         for sweep, *judged in printed:
-            assert list(store.evaluated(sweep)) == judged
-        with store.database.read() as connection:
+            assert list(database.evaluated(sweep)) == judged
+        with database.connections.read() as connection:
             assert connection.exec_driver_sql("SELECT count(*) FROM candidate").scalar() == 40
 
 
 def test_machines_share_what_is_known_of_their_kind_alone(filled: Filled, url: str) -> None:
     filled.judge(candidate())
-    with Store.open(url) as elsewhere:
+    with Database.open(url) as elsewhere:
         assert elsewhere.known(candidate().id, filled.environment.id, Accuracy.FP32)
         assert elsewhere.known(candidate().id, environment("another cpu").id, Accuracy.FP32) is None
 
 
 def test_sweep_is_taken_up_by_one_of_two_machines(filled: Filled, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    filled.store.finish_sweep(filled.sweep, "interrupted", 1.0, None)
-    filled.store.reopen_sweep(filled.sweep)
+    filled.database.finish_sweep(filled.sweep, "interrupted", 1.0, None)
+    filled.database.reopen_sweep(filled.sweep)
     monkeypatch.setattr(holder, "this_process", lambda: "elsewhere:1:2")
-    with Store.open(url) as elsewhere, pytest.raises(StoreBusyError, match="running in another process"):
+    with Database.open(url) as elsewhere, pytest.raises(DatabaseBusyError, match="running in another process"):
         elsewhere.reopen_sweep(filled.sweep)
 
 
@@ -175,8 +175,8 @@ def test_sweep_is_taken_up_by_one_of_two_machines(filled: Filled, url: str, monk
 def test_command_answers_from_postgresql(filled: Filled, url: str, command: list[str], answer: str) -> None:
     winner = candidate("winner")
     filled.finish(winner, 1.4, 1.5, 1.6)
-    filled.store.add_timings(filled.sweep, filled.environment.id, Accuracy.FP32, [timing("eager", (3.0,))])
-    filled.store.finish_sweep(filled.sweep, "finished", 61.0, winner.id)
+    filled.database.add_timings(filled.sweep, filled.environment.id, Accuracy.FP32, [timing("eager", (3.0,))])
+    filled.database.finish_sweep(filled.sweep, "finished", 61.0, winner.id)
     named = {"SWEEP": filled.sweep, "CANDIDATE": winner.id, "ENVIRONMENT": filled.environment.id}
     result = CliRunner().invoke(main, [*(named.get(word, word) for word in command), "--db", url])
     assert (result.exit_code, answer in result.stdout) == (0, True), result.output

@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 from kgen.candidate import Rejection
 from kgen.errors import NotFoundError
 from kgen.evaluator.protocol import Accuracy, Status
-from kgen.store import Store, holder, models, queries
+from kgen.store import Database, holder, models, queries
 from kgen.store.pruning import Pruned, prune
 from kgen.store.selection import EVERY, Selection
 
@@ -22,8 +22,8 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holder, "is_alive", lambda who: False)
 
 
-def counts(store: Store) -> dict[str, int]:
-    with store.database.read() as connection:
+def counts(database: Database) -> dict[str, int]:
+    with database.connections.read() as connection:
         tables = models.Base.metadata.sorted_tables
         return {table.name: connection.execute(select(func.count()).select_from(table)).scalar_one() for table in tables}
 
@@ -37,36 +37,36 @@ def full(filled: Filled) -> Filled:
     """A sweep with something in every table."""
     filled.judge(candidate("right"), speedup=1.5)
     filled.judge(candidate("wrong"), Status.WRONG_VALUES)
-    filled.store.add_rejections(filled.sweep, [Rejection("a plan", {}, "threads", "too many")])
+    filled.database.add_rejections(filled.sweep, [Rejection("a plan", {}, "threads", "too many")])
     return filled
 
 
 def test_dropping_all_leaves_nothing(full: Filled) -> None:
-    before = counts(full.store)
-    dropped = prune(full.store, among=EVERY, really=True)
-    assert (dropped.rows, nothing_left(counts(full.store))) == (before, True)
+    before = counts(full.database)
+    dropped = prune(full.database, among=EVERY, really=True)
+    assert (dropped.rows, nothing_left(counts(full.database))) == (before, True)
 
 
 @pytest.mark.parametrize("failed", [False, True])
 def test_looking_tells_what_dropping_drops_and_drops_nothing(full: Filled, failed: bool) -> None:
-    before = counts(full.store)
-    looked = prune(full.store, among=EVERY, failed=failed)
-    assert counts(full.store) == before
-    assert prune(full.store, among=EVERY, failed=failed, really=True) == looked
+    before = counts(full.database)
+    looked = prune(full.database, among=EVERY, failed=failed)
+    assert counts(full.database) == before
+    assert prune(full.database, among=EVERY, failed=failed, really=True) == looked
 
 
 def test_sweep_that_runs_is_not_dropped(full: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holder, "is_alive", lambda who: True)
-    assert prune(full.store, among=EVERY).nothing
+    assert prune(full.database, among=EVERY).nothing
 
 
 def test_only_what_is_selected_is_dropped(full: Filled) -> None:
-    other = Filled(full.store, problem=problem("another", source="another source"))
+    other = Filled(full.database, problem=problem("another", source="another source"))
     other.judge(candidate("of the other"))
-    prune(full.store, name="another", among=EVERY, really=True)
-    assert [row.id for row in queries.sweeps(full.store)] == [full.sweep]
+    prune(full.database, name="another", among=EVERY, really=True)
+    assert [row.id for row in queries.sweeps(full.database)] == [full.sweep]
     with pytest.raises(NotFoundError):
-        queries.candidate(full.store, candidate("of the other").id)
+        queries.candidate(full.database, candidate("of the other").id)
 
 
 def test_sweep_with_the_best_of_its_problem_is_kept_unless_asked(filled: Filled) -> None:
@@ -74,39 +74,39 @@ def test_sweep_with_the_best_of_its_problem_is_kept_unless_asked(filled: Filled)
     best = filled.sweep
     filled.sweep = filled.start()
     filled.finish(candidate("slow"), 1.1, 1.2, 1.3)
-    looked = prune(filled.store, among=EVERY)
+    looked = prune(filled.database, among=EVERY)
     assert ([row.id for row in looked.sweeps], [row.id for row in looked.kept]) == ([filled.sweep], [best])
-    assert len(prune(filled.store, among=EVERY, even_best=True).sweeps) == 2
+    assert len(prune(filled.database, among=EVERY, even_best=True).sweeps) == 2
 
 
 @pytest.fixture
 def taken_over(full: Filled) -> Iterator[tuple[Filled, str]]:
     """A second sweep that took the right candidate's evaluation over."""
-    known = full.store.known(candidate("right").id, full.environment.id, Accuracy.FP32)
+    known = full.database.known(candidate("right").id, full.environment.id, Accuracy.FP32)
     assert known
     second = full.start()
-    full.store.add_evaluation(second, candidate("right"), known, environment_id=full.environment.id)
+    full.database.add_evaluation(second, candidate("right"), known, environment_id=full.environment.id)
     yield full, second
 
 
 def test_evaluation_that_another_sweep_took_over_stays_with_its_samples(taken_over: tuple[Filled, str]) -> None:
     full, second = taken_over
-    prune(full.store, among=Selection(before=queries.sweep(full.store, second).row.started_at), really=True)
-    [judged] = full.store.evaluated(second).values()
+    prune(full.database, among=Selection(before=queries.sweep(full.database, second).row.started_at), really=True)
+    [judged] = full.database.evaluated(second).values()
     assert judged.timing and judged.timing.bursts
-    assert queries.source(full.store, candidate("right").id) == "right"
-    with full.store.database.read() as connection:
+    assert queries.source(full.database, candidate("right").id) == "right"
+    with full.database.connections.read() as connection:
         assert connection.execute(select(models.Timing.sweep_id)).scalars().all() == [second]
 
 
 def test_failed_candidates_go_and_right_ones_stay(full: Filled) -> None:
-    dropped: Pruned = prune(full.store, among=EVERY, failed=True, really=True)
+    dropped: Pruned = prune(full.database, among=EVERY, failed=True, really=True)
     assert (dropped.rows["trial"], dropped.candidates) == (1, (candidate("wrong").id,))
-    assert list(full.store.evaluated(full.sweep)) == [candidate("right").id]
-    assert full.store.known(candidate("wrong").id, full.environment.id, Accuracy.FP32) is None
+    assert list(full.database.evaluated(full.sweep)) == [candidate("right").id]
+    assert full.database.known(candidate("wrong").id, full.environment.id, Accuracy.FP32) is None
 
 
 def test_files_of_what_is_dropped_are_named(full: Filled) -> None:
-    dropped = prune(full.store, among=EVERY)
+    dropped = prune(full.database, among=EVERY)
     assert set(dropped.candidates) == {candidate("right").id, candidate("wrong").id}
     assert set(dropped.logs) == {"logs/1.log"}

@@ -14,7 +14,7 @@ from sqlalchemy import event
 from kgen.candidate import Candidate, Rejection
 from kgen.errors import NotFoundError
 from kgen.evaluator.protocol import Accuracy, Depth, Status
-from kgen.store import Store, comparison, queries
+from kgen.store import Database, comparison, queries
 from kgen.store.results import BestRow
 from kgen.store.selection import Selection
 
@@ -23,7 +23,7 @@ LARGE = ("candidate", "source", "rejection", "evaluation", "trial", "timing")
 
 
 def the_best(filled: Filled, **filters: Any) -> BestRow:
-    [row] = queries.best(filled.store, problem_ids=[filled.problem.id], **filters)
+    [row] = queries.best(filled.database, problem_ids=[filled.problem.id], **filters)
     return row
 
 
@@ -78,7 +78,7 @@ def test_best_of_a_sweep_is_the_one_that_it_named(filled: Filled) -> None:
     """It compared them head to head, which may differ from the order of their speedups over a third."""
     filled.finish(candidate("one", kernels=1), 1.4, 1.6, 1.8)
     filled.finish(candidate("two", kernels=2), 1.4, 1.5, 1.8)
-    filled.store.finish_sweep(filled.sweep, "finished", 1.0, candidate("two").id)
+    filled.database.finish_sweep(filled.sweep, "finished", 1.0, candidate("two").id)
     assert (best_id(filled), the_best(filled).ties) == (candidate("two").id, 0)
 
 
@@ -115,7 +115,7 @@ def test_screening_alone_does_not_beat_the_baseline(filled: Filled) -> None:
 def test_screened_best_stands_beside_its_sweeps_baselines(filled: Filled) -> None:
     filled.judge(candidate(), speedup=2.0)
     baselines = [timing("eager", (3.0,), depth=Depth.FINAL), timing("compile", (2.5,), depth=Depth.FINAL)]
-    filled.store.add_timings(filled.sweep, filled.environment.id, Accuracy.FP32, baselines)
+    filled.database.add_timings(filled.sweep, filled.environment.id, Accuracy.FP32, baselines)
     trial = the_best(filled).trial
     assert trial and (trial.baseline, trial.baselines) == ("compile", {"eager": 3.0, "compile": 2.5})
 
@@ -131,56 +131,56 @@ def test_speedup_is_over_the_fastest_baseline(filled: Filled) -> None:
     assert trial and (trial.baseline, trial.baselines) == ("compile", {"eager": 4.0, "compile": 3.0})
 
 
-def test_environments_are_not_mixed_and_the_latest_counts(filled: Filled, store: Store) -> None:
+def test_environments_are_not_mixed_and_the_latest_counts(filled: Filled, database: Database) -> None:
     filled.finish(candidate("elsewhere"), 8.9, 9.0, 9.1)
-    later = Filled(store, environment=environment("another cpu"))
+    later = Filled(database, environment=environment("another cpu"))
     later.finish(candidate("here"), 1.1, 1.2, 1.3)
     assert best_id(filled) == candidate("here").id
 
 
-def test_sweep_with_nothing_right_does_not_hide_an_earlier_best(filled: Filled, store: Store) -> None:
+def test_sweep_with_nothing_right_does_not_hide_an_earlier_best(filled: Filled, database: Database) -> None:
     filled.finish(candidate("right"), 1.1, 1.2, 1.3)
-    later = Filled(store, environment=environment("another cpu"))
+    later = Filled(database, environment=environment("another cpu"))
     later.judge(candidate("wrong"), Status.WRONG_VALUES)
     assert best_id(filled) == candidate("right").id
 
 
-def test_strictest_class_of_accuracy_is_shown_unless_asked(filled: Filled, store: Store) -> None:
+def test_strictest_class_of_accuracy_is_shown_unless_asked(filled: Filled, database: Database) -> None:
     filled.finish(candidate("exact"), 1.1, 1.2, 1.3)
-    Filled(store, accuracy=Accuracy.KERNELBENCH).finish(candidate("loose"), 8.9, 9.0, 9.1)
+    Filled(database, accuracy=Accuracy.KERNELBENCH).finish(candidate("loose"), 8.9, 9.0, 9.1)
     assert best_id(filled) == candidate("exact").id
     assert best_id(filled, accuracy=Accuracy.KERNELBENCH) == candidate("loose").id
 
 
-def test_first_gpu_has_two_names(filled: Filled, store: Store) -> None:
-    Filled(store, environment=environment("a gpu", "cuda"), device="cuda").finish(candidate("on cuda"), 1.1, 1.2, 1.3)
+def test_first_gpu_has_two_names(filled: Filled, database: Database) -> None:
+    Filled(database, environment=environment("a gpu", "cuda"), device="cuda").finish(candidate("on cuda"), 1.1, 1.2, 1.3)
     assert best_id(filled, among=Selection(device="cuda:0")) == candidate("on cuda").id
-    assert queries.best(store, among=Selection(device="cuda:1")) == []
+    assert queries.best(database, among=Selection(device="cuda:1")) == []
 
 
 @pytest.mark.parametrize(("device", "winner"), [("cpu", "on cpu"), ("cuda", "on cuda"), ("cuda:1", "on cuda")])
-def test_device_filters_by_kind_or_number(filled: Filled, store: Store, device: str, winner: str) -> None:
+def test_device_filters_by_kind_or_number(filled: Filled, database: Database, device: str, winner: str) -> None:
     filled.finish(candidate("on cpu"), 1.1, 1.2, 1.3)
-    gpu = Filled(store, environment=environment("a gpu", "cuda"), device="cuda:1")
+    gpu = Filled(database, environment=environment("a gpu", "cuda"), device="cuda:1")
     gpu.finish(candidate("on cuda"), 1.1, 1.2, 1.3)
     assert best_id(filled, among=Selection(device=device)) == candidate(winner).id
 
 
 def test_device_never_swept_on_has_no_best(filled: Filled) -> None:
-    assert queries.best(filled.store, among=Selection(device="cuda")) == []
+    assert queries.best(filled.database, among=Selection(device="cuda")) == []
 
 
-def test_each_problem_has_its_own_best_and_the_latest_swept_comes_first(filled: Filled, store: Store) -> None:
+def test_each_problem_has_its_own_best_and_the_latest_swept_comes_first(filled: Filled, database: Database) -> None:
     filled.finish(candidate("of the first"), 1.1, 1.2, 1.3)
-    second = Filled(store, problem=problem("another", source="another source"))
+    second = Filled(database, problem=problem("another", source="another source"))
     second.finish(candidate("of the second"), 1.1, 1.2, 1.3)
-    assert [row.problem.name for row in queries.best(store)] == ["another", "made_up"]
-    assert [row.problem.name for row in queries.best(store, limit=1)] == ["another"]
+    assert [row.problem.name for row in queries.best(database)] == ["another", "made_up"]
+    assert [row.problem.name for row in queries.best(database, limit=1)] == ["another"]
 
 
 def judge_file(filled: Filled, text: str, low: float, speedup: float, high: float) -> str:
-    """A file from outside, judged on its own; the id that the store has it under."""
-    filled.sweep = filled.store.start_sweep(
+    """A file from outside, judged on its own; the id that the database has it under."""
+    filled.sweep = filled.database.start_sweep(
         problem=filled.problem,
         environment=filled.environment,
         accuracy=filled.accuracy,
@@ -200,24 +200,24 @@ def test_file_from_outside_is_never_best(filled: Filled) -> None:
     assert best_id(filled) == candidate("of a sweep").id
 
 
-def test_problem_on_which_only_files_were_judged_has_no_best(store: Store) -> None:
-    outside = Filled(store, problem=problem("another", source="another source"))
-    with store.database.write() as connection:
+def test_problem_on_which_only_files_were_judged_has_no_best(database: Database) -> None:
+    outside = Filled(database, problem=problem("another", source="another source"))
+    with database.connections.write() as connection:
         connection.exec_driver_sql("DELETE FROM sweep")
     judge_file(outside, "from outside", 8.9, 9.0, 9.1)
-    assert queries.best(store) == []
+    assert queries.best(database) == []
 
 
 def test_files_are_listed_among_the_sweeps_and_told_from_them(filled: Filled) -> None:
     sweep = filled.sweep
     judged = judge_file(filled, "from outside", 1.1, 1.2, 1.3)
-    assert [(row.id, row.kind) for row in queries.sweeps(filled.store)] == [(judged, "eval"), (sweep, "sweep")]
+    assert [(row.id, row.kind) for row in queries.sweeps(filled.database)] == [(judged, "eval"), (sweep, "sweep")]
 
 
 def test_candidate_tells_sweeps_from_files_judged_on_their_own(filled: Filled) -> None:
     filled.judge(candidate("both"))
     judge_file(filled, "both", 1.1, 1.2, 1.3)
-    judgements = queries.candidate(filled.store, candidate("both").id).judgements
+    judgements = queries.candidate(filled.database, candidate("both").id).judgements
     assert [trial.kind for judgement in judgements for trial in judgement.trials] == ["eval", "sweep"]
 
 
@@ -225,27 +225,27 @@ def test_sweeps_come_the_latest_first_with_their_counts(filled: Filled) -> None:
     filled.judge(candidate("a"))
     filled.judge(candidate("b"), Status.CRASHED)
     second = filled.start()
-    rows = queries.sweeps(filled.store)
+    rows = queries.sweeps(filled.database)
     assert [(row.id, row.right, row.tried) for row in rows] == [(second, 0, 0), (filled.sweep, 1, 2)]
 
 
-def test_sweeps_of_one_name_only(filled: Filled, store: Store) -> None:
-    other = Filled(store, problem=problem("another", source="another source"))
-    assert [row.id for row in queries.sweeps(store, name="another")] == [other.sweep]
+def test_sweeps_of_one_name_only(filled: Filled, database: Database) -> None:
+    other = Filled(database, problem=problem("another", source="another source"))
+    assert [row.id for row in queries.sweeps(database, name="another")] == [other.sweep]
 
 
 def test_sweep_shows_what_it_chose(filled: Filled) -> None:
     filled.judge(candidate("screened"), speedup=9.0)
     filled.finish(candidate("chosen"), 1.4, 1.5, 1.6)
-    filled.store.finish_sweep(filled.sweep, "finished", 1.0, candidate("chosen").id)
-    [row] = queries.sweeps(filled.store)
+    filled.database.finish_sweep(filled.sweep, "finished", 1.0, candidate("chosen").id)
+    [row] = queries.sweeps(filled.database)
     assert row.best and row.best.candidate == candidate("chosen").id
 
 
 def test_sweep_that_goes_on_shows_its_fastest_so_far(filled: Filled) -> None:
     filled.judge(candidate("slow"), speedup=1.1)
     filled.judge(candidate("fast"), speedup=1.2)
-    [row] = queries.sweeps(filled.store)
+    [row] = queries.sweeps(filled.database)
     assert row.best and row.best.candidate == candidate("fast").id
 
 
@@ -254,8 +254,8 @@ def test_each_sweep_that_goes_on_shows_its_own_fastest_beside_its_own_baselines(
         filled.sweep = filled.start()
         filled.judge(candidate(f"slower {text}"), speedup=1.1)
         filled.judge(candidate(text), speedup=speedup)
-        filled.store.add_timings(filled.sweep, filled.environment.id, Accuracy.FP32, [timing(baseline, (3.0,))])
-    found = [row.best for row in queries.sweeps(filled.store, limit=2)]
+        filled.database.add_timings(filled.sweep, filled.environment.id, Accuracy.FP32, [timing(baseline, (3.0,))])
+    found = [row.best for row in queries.sweeps(filled.database, limit=2)]
     assert [best and (best.candidate, best.baseline) for best in found] == [
         (candidate("second").id, "compile"),
         (candidate("first").id, "eager"),
@@ -265,7 +265,7 @@ def test_each_sweep_that_goes_on_shows_its_own_fastest_beside_its_own_baselines(
 def test_failures_are_grouped_with_the_first_as_example(filled: Filled) -> None:
     for text, status in (("a", Status.CRASHED), ("b", Status.WRONG_VALUES), ("c", Status.WRONG_VALUES)):
         filled.judge(candidate(text), status, reason=f"why {text}")
-    failures = queries.sweep(filled.store, filled.sweep).failures
+    failures = queries.sweep(filled.database, filled.sweep).failures
     assert [(group.status, group.count, group.reason) for group in failures] == [
         (Status.WRONG_VALUES, 2, "why b"),
         (Status.CRASHED, 1, "why a"),
@@ -274,7 +274,7 @@ def test_failures_are_grouped_with_the_first_as_example(filled: Filled) -> None:
 
 def test_duplicates_are_no_failures(filled: Filled) -> None:
     filled.judge(candidate(), Status.DUPLICATE)
-    detail = queries.sweep(filled.store, filled.sweep)
+    detail = queries.sweep(filled.database, filled.sweep)
     assert (detail.failures, detail.row.duplicates) == ((), 1)
 
 
@@ -282,30 +282,30 @@ def test_leaders_are_finalists_first_then_by_speedup(filled: Filled) -> None:
     filled.judge(candidate("screened"), speedup=9.0)
     filled.finish(candidate("second"), 1.1, 1.2, 1.3)
     filled.finish(candidate("first"), 1.4, 1.5, 1.6)
-    leaders = queries.sweep(filled.store, filled.sweep, leaders=3).leaders
+    leaders = queries.sweep(filled.database, filled.sweep, leaders=3).leaders
     assert [trial.candidate for trial in leaders] == [candidate(text).id for text in ("first", "second", "screened")]
 
 
 def test_candidate_shows_every_evaluation_and_the_sweeps_that_use_it(filled: Filled) -> None:
     filled.judge(candidate())
     second = filled.start()
-    known = filled.store.known(candidate().id, filled.environment.id, Accuracy.FP32)
+    known = filled.database.known(candidate().id, filled.environment.id, Accuracy.FP32)
     assert known
-    filled.store.add_evaluation(second, candidate(), known, environment_id=filled.environment.id)
-    [judgement] = queries.candidate(filled.store, candidate().id).judgements
+    filled.database.add_evaluation(second, candidate(), known, environment_id=filled.environment.id)
+    [judgement] = queries.candidate(filled.database, candidate().id).judgements
     assert {trial.sweep for trial in judgement.trials} == {filled.sweep, second}
 
 
 def test_beginning_of_an_id_names_it(filled: Filled) -> None:
     filled.judge(candidate())
-    assert queries.resolve(filled.store, candidate().id[:12].upper()) == ("candidate", candidate().id)
-    assert queries.resolve(filled.store, filled.sweep[:8]) == ("sweep", filled.sweep)
+    assert queries.resolve(filled.database, candidate().id[:12].upper()) == ("candidate", candidate().id)
+    assert queries.resolve(filled.database, filled.sweep[:8]) == ("sweep", filled.sweep)
 
 
 @pytest.mark.parametrize("prefix", ["f" * 20, "no id", ""])
 def test_id_that_names_nothing_is_refused(filled: Filled, prefix: str) -> None:
     with pytest.raises(NotFoundError, match="no sweep or candidate"):
-        queries.resolve(filled.store, prefix)
+        queries.resolve(filled.database, prefix)
 
 
 def test_beginning_of_two_ids_is_refused(filled: Filled) -> None:
@@ -314,53 +314,53 @@ def test_beginning_of_two_ids_is_refused(filled: Filled) -> None:
         filled.judge(item)
     digits = [item.id[0] for item in candidates]
     with pytest.raises(NotFoundError, match="ambiguous"):
-        queries.resolve(filled.store, next(digit for digit in digits if digits.count(digit) > 1))
+        queries.resolve(filled.database, next(digit for digit in digits if digits.count(digit) > 1))
 
 
 @contextmanager
-def statements(store: Store) -> Iterator[list[tuple[str, Any]]]:
+def statements(database: Database) -> Iterator[list[tuple[str, Any]]]:
     """The statements that are run inside the block, with their parameters."""
     seen: list[tuple[str, Any]] = []
 
     def listen(connection: Any, cursor: Any, statement: str, parameters: Any, *rest: Any) -> None:
         seen.append((statement, parameters))
 
-    event.listen(store.database.engine, "before_cursor_execute", listen)
+    event.listen(database.connections.engine, "before_cursor_execute", listen)
     yield seen
-    event.remove(store.database.engine, "before_cursor_execute", listen)
+    event.remove(database.connections.engine, "before_cursor_execute", listen)
 
 
 @pytest.mark.parametrize("question", [queries.sweeps, queries.best])
-def test_more_sweeps_take_no_more_statements(filled: Filled, question: Callable[[Store], Any]) -> None:
+def test_more_sweeps_take_no_more_statements(filled: Filled, question: Callable[[Database], Any]) -> None:
     taken = []
     for number in range(3):
-        another = Filled(filled.store, problem=problem(f"number {number}", source=f"source {number}"))
+        another = Filled(filled.database, problem=problem(f"number {number}", source=f"source {number}"))
         another.judge(candidate(), speedup=1.5)
-        with statements(filled.store) as seen:
-            assert len(question(filled.store)) > number
+        with statements(filled.database) as seen:
+            assert len(question(filled.database)) > number
         taken.append(len(seen))
     assert taken[0] == taken[1] == taken[2]
 
 
 QUESTIONS: dict[str, Callable[[Filled, Candidate], Any]] = {
-    "best of all": lambda filled, one: queries.best(filled.store),
-    "best of one": lambda filled, one: queries.best(filled.store, problem_ids=[filled.problem.id]),
-    "sweeps": lambda filled, one: queries.sweeps(filled.store, limit=20),
-    "sweeps of a name": lambda filled, one: queries.sweeps(filled.store, name="made_up"),
-    "sweep": lambda filled, one: queries.sweep(filled.store, filled.sweep, leaders=20),
-    "candidate": lambda filled, one: queries.candidate(filled.store, one.id),
-    "sweeps of a status": lambda filled, one: queries.sweeps(filled.store, among=Selection(status="ok"), limit=20),
-    "candidates of a status": lambda filled, one: queries.of_status(filled.store, filled.sweep, Status.OK, 20),
-    "timed": lambda filled, one: queries.timed(filled.store, [filled.sweep]),
-    "reasons": lambda filled, one: queries.reasons(filled.store, filled.sweep, [one.id]),
-    "failures": lambda filled, one: queries.failures(filled.store, queries.sweeps(filled.store, limit=20)),
-    "rejections": lambda filled, one: queries.rejections(filled.store, [filled.sweep]),
-    "comparison of candidates": lambda filled, one: comparison.candidates(filled.store, one.id, one.id),
-    "comparison of sweeps": lambda filled, one: comparison.sweeps(filled.store, filled.sweep, filled.sweep),
-    "resolve": lambda filled, one: queries.resolve(filled.store, one.id[:8]),
-    "known": lambda filled, one: filled.store.known(one.id, filled.environment.id, Accuracy.FP32),
-    "evaluated": lambda filled, one: filled.store.evaluated(filled.sweep),
-    "add evaluation": lambda filled, one: filled.store.add_evaluation(
+    "best of all": lambda filled, one: queries.best(filled.database),
+    "best of one": lambda filled, one: queries.best(filled.database, problem_ids=[filled.problem.id]),
+    "sweeps": lambda filled, one: queries.sweeps(filled.database, limit=20),
+    "sweeps of a name": lambda filled, one: queries.sweeps(filled.database, name="made_up"),
+    "sweep": lambda filled, one: queries.sweep(filled.database, filled.sweep, leaders=20),
+    "candidate": lambda filled, one: queries.candidate(filled.database, one.id),
+    "sweeps of a status": lambda filled, one: queries.sweeps(filled.database, among=Selection(status="ok"), limit=20),
+    "candidates of a status": lambda filled, one: queries.of_status(filled.database, filled.sweep, Status.OK, 20),
+    "timed": lambda filled, one: queries.timed(filled.database, [filled.sweep]),
+    "reasons": lambda filled, one: queries.reasons(filled.database, filled.sweep, [one.id]),
+    "failures": lambda filled, one: queries.failures(filled.database, queries.sweeps(filled.database, limit=20)),
+    "rejections": lambda filled, one: queries.rejections(filled.database, [filled.sweep]),
+    "comparison of candidates": lambda filled, one: comparison.candidates(filled.database, one.id, one.id),
+    "comparison of sweeps": lambda filled, one: comparison.sweeps(filled.database, filled.sweep, filled.sweep),
+    "resolve": lambda filled, one: queries.resolve(filled.database, one.id[:8]),
+    "known": lambda filled, one: filled.database.known(one.id, filled.environment.id, Accuracy.FP32),
+    "evaluated": lambda filled, one: filled.database.evaluated(filled.sweep),
+    "add evaluation": lambda filled, one: filled.database.add_evaluation(
         filled.start(), one, evaluation(one), environment_id=filled.environment.id
     ),
 }
@@ -371,19 +371,19 @@ def test_question_reads_no_large_table_whole(filled: Filled, question: str) -> N
     one = candidate()
     filled.judge(one, speedup=1.5)
     filled.finish(candidate("final"), 1.1, 1.2, 1.3)
-    filled.store.finish_sweep(filled.sweep, "finished", 1.0, candidate("final").id)
-    filled.store.add_rejections(filled.sweep, [Rejection("a plan", {}, "threads", "too many")])
-    with statements(filled.store) as seen:
+    filled.database.finish_sweep(filled.sweep, "finished", 1.0, candidate("final").id)
+    filled.database.add_rejections(filled.sweep, [Rejection("a plan", {}, "threads", "too many")])
+    with statements(filled.database) as seen:
         QUESTIONS[question](filled, one)
     asked = [(text, parameters) for text, parameters in seen if text.startswith(("SELECT", "UPDATE"))]
     assert asked
-    assert [table for text, parameters in asked for table in read_whole(filled.store, text, parameters)] == []
+    assert [table for text, parameters in asked for table in read_whole(filled.database, text, parameters)] == []
 
 
-def read_whole(store: Store, statement: str, parameters: Any) -> list[str]:
+def read_whole(database: Database, statement: str, parameters: Any) -> list[str]:
     """The large tables that a statement reads from end to end, as the database plans it."""
-    with store.database.write() as connection:
-        if store.database.is_sqlite:
+    with database.connections.write() as connection:
+        if database.connections.is_sqlite:
             plan = [row[-1] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
             return [line for line in plan if re.match(rf"SCAN ({'|'.join(LARGE)})\b", line)]
         # PostgreSQL plans by size: here it is told, for this transaction, of a million rows in each large table.
@@ -412,42 +412,42 @@ def is_read_whole(node: dict[str, Any]) -> bool:
 PLAN = candidate().plan
 
 
-def fill(store: Store, name: str, **ms: float) -> Filled:
+def fill(database: Database, name: str, **ms: float) -> Filled:
     """A sweep of the problem ``name`` with right candidates, by their sources."""
-    swept = Filled(store, problem(name, source=name))
+    swept = Filled(database, problem(name, source=name))
     for number, (text, median) in enumerate(ms.items()):
         swept.judge(candidate(f"{name} {text}", block=number), ms=median)
     return swept
 
 
-def blocks(store: Store, sweep: str, each: int = 3) -> list[tuple[int, float]]:
-    return [(of.params["k0.block"], of.slower) for of in queries.known(store, sweep, [PLAN], each)]
+def blocks(database: Database, sweep: str, each: int = 3) -> list[tuple[int, float]]:
+    return [(of.params["k0.block"], of.slower) for of in queries.known(database, sweep, [PLAN], each)]
 
 
-def test_known_are_of_the_own_problem_first_and_then_the_fastest(store: Store) -> None:
-    fill(store, "other", a=2.0, b=1.0, c=1.5)
-    own = fill(store, "own", a=9.0, b=6.0)
-    assert blocks(store, own.start()) == [(1, 1.0), (0, 1.5), (1, 1.0), (2, 1.5), (0, 2.0)]
+def test_known_are_of_the_own_problem_first_and_then_the_fastest(database: Database) -> None:
+    fill(database, "other", a=2.0, b=1.0, c=1.5)
+    own = fill(database, "own", a=9.0, b=6.0)
+    assert blocks(database, own.start()) == [(1, 1.0), (0, 1.5), (1, 1.0), (2, 1.5), (0, 2.0)]
 
 
-def test_known_are_a_few_of_each_problem(store: Store) -> None:
+def test_known_are_a_few_of_each_problem(database: Database) -> None:
     for name in ("one", "two"):
-        fill(store, name, a=1.0, b=2.0, c=3.0)
-    assert blocks(store, Filled(store).sweep, each=1) == [(0, 1.0), (0, 1.0)]
+        fill(database, name, a=1.0, b=2.0, c=3.0)
+    assert blocks(database, Filled(database).sweep, each=1) == [(0, 1.0), (0, 1.0)]
 
 
-def test_known_stays_the_same_while_the_sweep_runs(store: Store) -> None:
-    earlier = fill(store, "earlier", a=1.0)
-    sweep = Filled(store)
+def test_known_stays_the_same_while_the_sweep_runs(database: Database) -> None:
+    earlier = fill(database, "earlier", a=1.0)
+    sweep = Filled(database)
     for swept in (earlier, sweep):
         swept.judge(candidate("later", block=7), ms=0.5)
-    assert blocks(store, sweep.sweep) == [(0, 1.0)]
+    assert blocks(database, sweep.sweep) == [(0, 1.0)]
 
 
-def test_known_are_right_and_of_the_same_plan_environment_and_class(store: Store) -> None:
-    wrong = Filled(store)
+def test_known_are_right_and_of_the_same_plan_environment_and_class(database: Database) -> None:
+    wrong = Filled(database)
     wrong.judge(candidate("wrong"), Status.WRONG_VALUES)
-    Filled(store, environment=environment("another cpu")).judge(candidate("elsewhere"))
-    Filled(store, accuracy=Accuracy.TF32).judge(candidate("less accurate"))
+    Filled(database, environment=environment("another cpu")).judge(candidate("elsewhere"))
+    Filled(database, accuracy=Accuracy.TF32).judge(candidate("less accurate"))
     wrong.judge(Candidate("another plan", "map[gelu]", {"k0.block": 1}, "cpu"))
-    assert queries.known(store, wrong.start(), [PLAN], 3) == []
+    assert queries.known(database, wrong.start(), [PLAN], 3) == []

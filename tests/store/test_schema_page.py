@@ -9,7 +9,7 @@ import pytest
 from samples import Filled, candidate
 
 from kgen.evaluator.protocol import Status
-from kgen.store import Store, models
+from kgen.store import Database, models
 
 PAGE = (Path(__file__).parents[2] / "docs" / "schema.md").read_text(encoding="utf-8")
 QUERIES = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
@@ -33,17 +33,17 @@ def test_page_has_three_queries() -> None:
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_query_of_the_page_finds_something(query: str) -> None:
-    with Store.open() as store:
-        filled = Filled(store)
+    with Database.open() as database:
+        filled = Filled(database)
         filled.finish(candidate("right"), 1.4, 1.5, 1.6)
         filled.judge(candidate("wrong"), Status.WRONG_VALUES)
-        with store.database.read() as connection:
+        with database.connections.read() as connection:
             assert len(connection.exec_driver_sql(query).all()) == 1
 
 
 def test_parameters_are_queried_by_name() -> None:
-    with Store.open() as store:
-        Filled(store).judge(candidate(block=256))
-        with store.database.read() as connection:
+    with Database.open() as database:
+        Filled(database).judge(candidate(block=256))
+        with database.connections.read() as connection:
             query = "SELECT json_extract(params, '$.\"k0.block\"') FROM candidate"
             assert connection.exec_driver_sql(query).scalar() == 256

@@ -9,12 +9,12 @@ from samples import Filled, candidate, environment, problem
 
 from kgen.cli.listing import SWEEP_STATES
 from kgen.evaluator.protocol import Status
-from kgen.store import Store, holder, queries, rows
+from kgen.store import Database, holder, queries, rows
 from kgen.store.selection import STATES, Selection
 
 
-def found(store: Store, **filters: object) -> list[str]:
-    return [row.id for row in queries.sweeps(store, among=Selection(**filters))]  # type: ignore[arg-type]
+def found(database: Database, **filters: object) -> list[str]:
+    return [row.id for row in queries.sweeps(database, among=Selection(**filters))]  # type: ignore[arg-type]
 
 
 def test_command_line_knows_the_states() -> None:
@@ -23,44 +23,44 @@ def test_command_line_knows_the_states() -> None:
 
 def test_nothing_asked_is_every_sweep(filled: Filled) -> None:
     second = filled.start()
-    assert found(filled.store) == [second, filled.sweep]
+    assert found(filled.database) == [second, filled.sweep]
 
 
 @pytest.mark.parametrize(("device", "count"), [("cpu", 1), ("cuda", 1), ("cuda:1", 1), ("cuda:0", 0)])
 def test_device_is_a_kind_or_one_of_it(filled: Filled, device: str, count: int) -> None:
-    Filled(filled.store, environment=environment("a gpu", "cuda"), device="cuda:1")
-    assert len(found(filled.store, device=device)) == count
+    Filled(filled.database, environment=environment("a gpu", "cuda"), device="cuda:1")
+    assert len(found(filled.database, device=device)) == count
 
 
 @pytest.mark.parametrize("state", ["finished", "interrupted", "failed"])
 def test_state_is_that_of_the_sweep(filled: Filled, state: str) -> None:
-    filled.store.finish_sweep(filled.sweep, state, 1.0, None)
-    assert [found(filled.store, status=other) for other in STATES] == [
+    filled.database.finish_sweep(filled.sweep, state, 1.0, None)
+    assert [found(filled.database, status=other) for other in STATES] == [
         [filled.sweep] if other == state else [] for other in STATES
     ]
 
 
 def test_sweep_whose_process_is_gone_is_interrupted(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (found(filled.store, status="running"), found(filled.store, status="interrupted")) == ([filled.sweep], [])
+    assert (found(filled.database, status="running"), found(filled.database, status="interrupted")) == ([filled.sweep], [])
     monkeypatch.setattr(holder, "is_alive", lambda who: False)
-    assert (found(filled.store, status="running"), found(filled.store, status="interrupted")) == ([], [filled.sweep])
+    assert (found(filled.database, status="running"), found(filled.database, status="interrupted")) == ([], [filled.sweep])
 
 
 def test_status_of_a_candidate_finds_its_sweep(filled: Filled) -> None:
     filled.judge(candidate(), Status.CRASHED)
-    Filled(filled.store, problem=problem("another", source="another source"))
-    assert found(filled.store, status="crashed") == [filled.sweep]
-    assert found(filled.store, status="wrong_values") == []
+    Filled(filled.database, problem=problem("another", source="another source"))
+    assert found(filled.database, status="crashed") == [filled.sweep]
+    assert found(filled.database, status="wrong_values") == []
 
 
 def test_time_has_a_beginning_that_belongs_to_it_and_an_end_that_does_not(filled: Filled) -> None:
-    [row] = queries.sweeps(filled.store)
+    [row] = queries.sweeps(filled.database)
     begun, later = row.started_at, row.started_at + timedelta(seconds=1)
-    assert found(filled.store, since=begun, before=later) == [filled.sweep]
-    assert found(filled.store, since=later) == found(filled.store, before=begun) == []
+    assert found(filled.database, since=begun, before=later) == [filled.sweep]
+    assert found(filled.database, since=later) == found(filled.database, before=begun) == []
 
 
 def test_time_in_another_zone_is_the_same_time(filled: Filled) -> None:
     zone = rows.now().astimezone().tzinfo
-    [row] = queries.sweeps(filled.store)
-    assert found(filled.store, since=row.started_at.astimezone(zone)) == [filled.sweep]
+    [row] = queries.sweeps(filled.database)
+    assert found(filled.database, since=row.started_at.astimezone(zone)) == [filled.sweep]

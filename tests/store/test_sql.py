@@ -8,24 +8,24 @@ import pytest
 from samples import Filled, candidate
 
 from kgen.errors import KgenError
-from kgen.store import Store, models, queries, sql
+from kgen.store import Database, models, queries, sql
 
 
-def ask(store: Store, query: str) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
-    with sql.ask(store, query) as answer:
+def ask(database: Database, query: str) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
+    with sql.ask(database, query) as answer:
         return answer.columns, list(answer.rows)
 
 
 def test_answer_has_names_and_rows(filled: Filled) -> None:
-    assert ask(filled.store, "SELECT id, 1 AS one FROM sweep") == (("id", "one"), [(filled.sweep, 1)])
+    assert ask(filled.database, "SELECT id, 1 AS one FROM sweep") == (("id", "one"), [(filled.sweep, 1)])
 
 
 def test_answer_without_a_row_has_names(filled: Filled) -> None:
-    assert ask(filled.store, "SELECT id FROM sweep WHERE 1 = 0") == (("id",), [])
+    assert ask(filled.database, "SELECT id FROM sweep WHERE 1 = 0") == (("id",), [])
 
 
 def test_percent_sign_is_no_placeholder(filled: Filled) -> None:
-    assert ask(filled.store, "SELECT '50%s' AS half")[1] == [("50%s",)]
+    assert ask(filled.database, "SELECT '50%s' AS half")[1] == [("50%s",)]
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_what_is_no_question_is_refused_in_one_line_and_changes_nothing(
 ) -> None:
     filled.judge(candidate())
     tmp_path.chmod(0o777)
-    before = queries.sweep(filled.store, filled.sweep)
+    before = queries.sweep(filled.database, filled.sweep)
     with pytest.raises(KgenError) as raised:
-        ask(filled.store, statement.format(folder=tmp_path))
+        ask(filled.database, statement.format(folder=tmp_path))
     assert "\n" not in str(raised.value)
-    assert queries.sweep(filled.store, filled.sweep) == before
+    assert queries.sweep(filled.database, filled.sweep) == before
     assert not (tmp_path / "other.db").exists()
 
 

@@ -16,12 +16,12 @@ from running import PROBLEM, Home
 from kgen import events, paths
 from kgen.candidate import Candidate
 from kgen.compiler.capture import Capture
-from kgen.errors import DeviceError, EvaluatorError, StoreBusyError
+from kgen.errors import DatabaseBusyError, DeviceError, EvaluatorError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool
 from kgen.evaluator.protocol import Accuracy, BuildReport, Depth, Evaluation, Status
 from kgen.problem import load, read_problem
-from kgen.store import database, holder
+from kgen.store import connections, holder
 from kgen.tuning import sweep
 
 PROBLEM_READ = read_problem(PROBLEM)
@@ -147,19 +147,19 @@ def test_failure_of_the_evaluator_ends_the_sweep_as_failed_with_all_that_was_jud
 def test_database_that_stays_locked_ends_the_sweep_after_one_notice_and_the_same_command_goes_on(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "NOTICE_SECONDS", 0.02)
-    monkeypatch.setattr(database, "WAIT_SECONDS", 0.2)
-    told, connections = Told(), []
+    monkeypatch.setattr(connections, "NOTICE_SECONDS", 0.02)
+    monkeypatch.setattr(connections, "WAIT_SECONDS", 0.2)
+    told, held = Told(), []
 
     def lock(event: events.Event) -> None:
         told(event)
-        if isinstance(event, events.Evaluated) and not connections:
-            connections.append(sqlite3.connect(home.db, isolation_level=None, check_same_thread=False))
-            connections[0].execute("BEGIN IMMEDIATE")
+        if isinstance(event, events.Evaluated) and not held:
+            held.append(sqlite3.connect(home.db, isolation_level=None, check_same_thread=False))
+            held[0].execute("BEGIN IMMEDIATE")
 
-    with pytest.raises(StoreBusyError, match="locked by another process"):
+    with pytest.raises(DatabaseBusyError, match="locked by another process"):
         conduct(three(), lock)
-    connections[0].close()
+    held[0].close()
     assert [event.text for event in told.of(events.Notice)] == [
         f"{home.db}: another process holds the database; waiting up to 0 s"
     ]

@@ -23,7 +23,7 @@ from kgen.errors import InputError
 from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.protocol import Accuracy, BuildReport, Depth, Evaluation, Health, Phase, Status, Timing
 from kgen.problem import Problem
-from kgen.store import Store, queries
+from kgen.store import Database, queries
 from kgen.tuning import eval_file
 
 SIZES = ("-D", "batch_size=160", "-D", "in_features=64", "-D", "out_features=96")
@@ -322,8 +322,8 @@ def conduct(seconds: float | None = None, cache: str = "cold") -> events.Judged:
 
 
 def stored_trial() -> Any:
-    with Store.open() as store:
-        [judgement] = queries.candidate(store, CANDIDATE.id).judgements
+    with Database.open() as database:
+        [judgement] = queries.candidate(database, CANDIDATE.id).judgements
         return judgement, judgement.trials[0]
 
 

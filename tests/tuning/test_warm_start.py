@@ -1,4 +1,4 @@
-"""What a search begins with: what the store knows to be fast of the same plans, on the same problem or on others."""
+"""What a search begins with: what the database knows to be fast of the same plans, on the same problem or on others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from models import NAMES, design, reference
 from samples import Filled
 
-from kgen.store import Store
+from kgen.store import Database
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 from kgen.tuning.sweep import promising
@@ -26,14 +26,14 @@ def smaller() -> Design:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(str(tmp_path / "kgen.db")) as opened:
+def database(tmp_path: Path) -> Iterator[Database]:
+    with Database.open(str(tmp_path / "kgen.db")) as opened:
         yield opened
 
 
-def swept(store: Store, of: Design, **ms_by_choice: float) -> Filled:
+def swept(database: Database, of: Design, **ms_by_choice: float) -> Filled:
     """A sweep of a design's problem, with points of its first plan by their numbers (``n3``)."""
-    filled = Filled(store, of.problem)
+    filled = Filled(database, of.problem)
     for name, ms in ms_by_choice.items():
         filled.judge(of.candidate(Point(0, (int(name[1:]),))), ms=ms)
     return filled
@@ -43,27 +43,27 @@ def params(of: Design, points: list[Point]) -> list[dict]:
     return [dict(of.options[0].kernels[0][point.choice[0]]) for point in points]
 
 
-def test_search_begins_with_what_was_fastest_at_another_size(store: Store, larger: Design, smaller: Design) -> None:
+def test_search_begins_with_what_was_fastest_at_another_size(database: Database, larger: Design, smaller: Design) -> None:
     fast = [n for n, of in enumerate(smaller.options[0].kernels[0]) if of in larger.options[0].kernels[0]][-2:]
-    swept(store, smaller, n0=3.0, **{f"n{n}": 1.0 + i for i, n in enumerate(fast)})
-    found = promising(store, Filled(store, larger.problem).sweep, larger, 2)
+    swept(database, smaller, n0=3.0, **{f"n{n}": 1.0 + i for i, n in enumerate(fast)})
+    found = promising(database, Filled(database, larger.problem).sweep, larger, 2)
     assert params(larger, found) == params(smaller, [Point(0, (n,)) for n in fast])
 
 
 def test_combinations_that_are_not_allowed_at_this_size_are_left_out(
-    store: Store, larger: Design, smaller: Design
+    database: Database, larger: Design, smaller: Design
 ) -> None:
     mine, other = larger.options[0].kernels[0], smaller.options[0].kernels[0]
     too_large = next(n for n, of in enumerate(mine) if of not in other)
-    swept(store, larger, **{f"n{too_large}": 1.0, "n0": 2.0})
-    assert promising(store, Filled(store, smaller.problem).sweep, smaller, 5) == [Point(0, (0,))]
+    swept(database, larger, **{f"n{too_large}": 1.0, "n0": 2.0})
+    assert promising(database, Filled(database, smaller.problem).sweep, smaller, 5) == [Point(0, (0,))]
 
 
-def test_search_of_an_unknown_problem_begins_with_nothing(store: Store, larger: Design) -> None:
-    assert promising(store, Filled(store, larger.problem).sweep, larger, 5) == []
+def test_search_of_an_unknown_problem_begins_with_nothing(database: Database, larger: Design) -> None:
+    assert promising(database, Filled(database, larger.problem).sweep, larger, 5) == []
 
 
-def test_no_point_is_begun_with_twice(store: Store, larger: Design) -> None:
-    swept(store, larger, n1=1.0)
-    swept(store, larger, n1=1.0)
-    assert promising(store, Filled(store, larger.problem).sweep, larger, 5) == [Point(0, (1,))]
+def test_no_point_is_begun_with_twice(database: Database, larger: Design) -> None:
+    swept(database, larger, n1=1.0)
+    swept(database, larger, n1=1.0)
+    assert promising(database, Filled(database, larger.problem).sweep, larger, 5) == [Point(0, (1,))]

@@ -1,0 +1,262 @@
+"""Connections: how transactions begin, how long they wait for another process, and what a driver's error means.
+
+Readers see one committed state from their beginning to their end, and block nobody. On SQLite writers begin with BEGIN
+IMMEDIATE, so that they wait at their beginning and never fail halfway; the wait is told to people after a second, and
+given up after thirty. On PostgreSQL writers wait for single rows, as long.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
+
+from kgen.errors import DatabaseBusyError, DatabaseError, DiskError, KgenError, NotFoundError
+from kgen.store import codec
+
+NOTICE_SECONDS = 1.0  #: a wait longer than this is told, in one line
+WAIT_SECONDS = 30.0  #: a wait longer than this is given up
+CONNECT_SECONDS = 10  #: how long a server may take to answer
+
+Notice = Callable[[str], None]
+
+
+class Connections:
+    """An engine with the transactions that kgen needs. Raises :class:`DatabaseError` or :class:`DiskError`, nothing else.
+
+    ``notice`` is given one line when a transaction waits for another process.
+    """
+
+    def __init__(self, url: str, notice: Notice | None = None, create: bool = True) -> None:
+        self.engine = _engine(url)
+        self.is_sqlite = self.engine.dialect.name == "sqlite"
+        self.url = self.engine.url.render_as_string(hide_password=False)
+        #: The database as people are shown it: a path, or a URL without its password.
+        self.name = (self.engine.url.database or "memory") if self.is_sqlite else shown(self.url)
+        self._notice = notice or (lambda line: None)
+        if self.is_sqlite:
+            _prepare_file(Path(self.name), create)
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that only reads."""
+        with self._transaction(writes=False) as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction that writes: committed when the block ends, undone when it raises."""
+        with self._transaction(writes=True) as connection:
+            yield connection
+
+    def shrink(self) -> None:
+        """Give the disk back what deleted rows took, where no other process is in the way: else it is used again."""
+        with self._translated():
+            connection: Any = self.engine.raw_connection()
+            try:
+                connection.driver_connection.execute("VACUUM")
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error):
+                    raise
+            finally:
+                connection.close()
+
+    def close(self) -> None:
+        """Give back all connections."""
+        with self._translated():
+            self.engine.dispose()
+
+    @contextmanager
+    def _transaction(self, writes: bool) -> Iterator[Connection]:
+        with self._translated():
+            connection = self._begun(writes)
+            with connection:
+                yield connection
+                connection.commit()
+
+    def _begun(self, writes: bool) -> Connection:
+        """A connection with a transaction begun, however long that takes up to ``WAIT_SECONDS``."""
+        started = time.monotonic()
+        told = False
+        while True:
+            try:
+                return self._begin(writes)
+            except (DBAPIError, sqlite3.Error) as error:
+                if not _is_busy(error) or time.monotonic() - started >= WAIT_SECONDS:
+                    raise
+            if not told:
+                self._notice(f"{self.name}: another process holds the database; waiting up to {WAIT_SECONDS:.0f} s")
+                told = True
+
+    def _begin(self, writes: bool) -> Connection:
+        connection = self.engine.connect()
+        options = {"kgen_writes": writes} if self.is_sqlite else {} if writes else _POSTGRESQL_READS
+        try:
+            connection.execution_options(**options).begin()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Every error of the driver as one of kgen's own, with one line."""
+        try:
+            yield
+        except (DBAPIError, sqlite3.Error) as error:
+            raise self.meaning(error) from error
+
+    @property
+    def driver_error(self) -> type[Exception]:
+        """What all errors of the driver are, where SQLAlchemy does not stand between."""
+        return self.engine.dialect.loaded_dbapi.Error
+
+    def is_known(self, error: Exception) -> bool:
+        """Whether an error of the driver is about the database, not about a statement."""
+        code = self._code(error)
+        return code in _BUSY or code in _MEANINGS or code == _NO_CONNECTION
+
+    def meaning(self, error: Exception) -> KgenError:
+        """An error of the driver as one of kgen's own."""
+        code = self._code(error)
+        if code in _BUSY:
+            return DatabaseBusyError(
+                f"{self.name}: locked by another process for over {WAIT_SECONDS:.0f} s; try again when it has ended"
+            )
+        if code in _MEANINGS:
+            kind, text = _MEANINGS[code]
+            return kind(f"{self.name}: {text}")
+        if code == _NO_CONNECTION:
+            return DatabaseError(
+                f"{self.name}: no connection: {_first_line(error)}; does the server run, and are host, user, password "
+                "and database of the URL right?"
+            )
+        return DatabaseError(f"{self.name}: {_first_line(error)}")
+
+    def _code(self, error: Exception) -> int | str | None:
+        return _sqlite_code(error) if self.is_sqlite else _sqlstate(error)
+
+
+#: One state for all that a reader asks, and nothing written by mistake.
+_POSTGRESQL_READS = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+
+_NO_CONNECTION = "08001"  #: the SQLSTATE of what PostgreSQL's driver gives none: there was no server to give one
+
+#: Result codes of SQLite, and SQLSTATEs of PostgreSQL: "lock not available" and "deadlock detected".
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, "55P03", "40P01")
+_MEANINGS: dict[int | str | None, tuple[type[KgenError], str]] = {
+    sqlite3.SQLITE_NOTADB: (DatabaseError, "is not a kgen database; name another with --db"),
+    sqlite3.SQLITE_CORRUPT: (DatabaseError, "is damaged; restore a copy, or name another database with --db"),
+    sqlite3.SQLITE_FULL: (DiskError, "cannot be written: the disk is full"),
+    sqlite3.SQLITE_READONLY: (DiskError, "cannot be written: the file or its folder is read-only"),
+    sqlite3.SQLITE_CANTOPEN: (DiskError, "cannot be opened; is its folder there and writable?"),
+    sqlite3.SQLITE_IOERR: (DiskError, "cannot be read or written: the disk reports an error, or is full"),
+    sqlite3.SQLITE_PERM: (DiskError, "cannot be opened: permission denied"),
+    "53100": (DiskError, "cannot be written: the server's disk is full"),
+    "25006": (DatabaseError, "cannot be written: the server, or this user's transactions, are read-only"),
+    "57P01": (DatabaseError, "the server was stopped; what was committed is kept: run the same command when it is back"),
+}
+
+
+def shown(url: str) -> str:
+    """A database's URL as people are shown it: a password is not for the screen."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        return re.sub("//.*@", "//", url).partition("?")[0]
+    return parsed.difference_update_query(["password", "sslpassword"]).render_as_string(hide_password=True)
+
+
+def _engine(url: str) -> Engine:
+    if not url.startswith("sqlite") and url.count("@") > 1:
+        # The driver would take what follows the first one for the host, and name it in its error.
+        raise DatabaseError(f"{url.partition('//')[0]}//...: has more than one '@': write one in a password as %40")
+    try:
+        parsed = make_url(url)
+        if parsed.drivername in ("postgres", "postgresql"):
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        engine = create_engine(parsed, json_serializer=codec.dumps, **_engine_options(parsed))
+    except (ArgumentError, NoSuchModuleError, ValueError) as error:
+        raise DatabaseError(f"{shown(url)}: is no database URL or path ({_first_line(error)})") from error
+    except ImportError as error:
+        remedy = "pip install 'kgen[postgresql]'" if "psycopg" in str(error.name) else f"pip install {error.name}"
+        raise DatabaseError(f"{shown(url)}: needs the Python module {error.name!r}: {remedy}") from error
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _on_sqlite_connect)
+        event.listen(engine, "begin", _on_sqlite_begin)
+    else:
+        event.listen(engine, "begin", _on_postgresql_begin)
+    return engine
+
+
+def _engine_options(url: URL) -> dict[str, Any]:
+    """What the driver is asked for: how long it waits, and that transactions begin where kgen says so."""
+    if url.get_backend_name() == "sqlite":
+        return {"connect_args": {"timeout": NOTICE_SECONDS, "isolation_level": None}}
+    if url.get_backend_name() != "postgresql":
+        raise ArgumentError("kgen keeps its results in SQLite or PostgreSQL")
+    return {
+        "connect_args": {"connect_timeout": CONNECT_SECONDS},
+        # A connection that the server closed meanwhile is replaced: a sweep outlives a restart between two candidates.
+        "pool_pre_ping": True,
+    }
+
+
+def _on_sqlite_connect(connection: sqlite3.Connection, record: object) -> None:
+    # Asked first: turning WAL on takes a lock, and answers "busy" without waiting.
+    if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+        connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _on_sqlite_begin(connection: Connection) -> None:
+    if connection.get_execution_options().get("kgen_writes"):
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    else:
+        connection.exec_driver_sql("BEGIN")
+        # The snapshot is taken by the first read: here, where a lock is waited for.
+        connection.exec_driver_sql("PRAGMA schema_version")
+
+
+def _on_postgresql_begin(connection: Connection) -> None:
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {round(1000 * WAIT_SECONDS)}")
+
+
+def _prepare_file(path: Path, create: bool) -> None:
+    """The database's folder, made where the database may be; an error where it may not, and is not there."""
+    if path.exists():
+        return
+    if not create:
+        raise NotFoundError(f"no database at {path} yet: the first `kgen sweep PROBLEM` makes it")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DiskError(f"{path.parent}: cannot be made: {error.strerror or error}") from error
+
+
+def _is_busy(error: Exception) -> bool:
+    return _sqlite_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _sqlite_code(error: Exception) -> int | None:
+    """The primary result code of SQLite, without the extension in its upper bits."""
+    code = getattr(getattr(error, "orig", error), "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+def _sqlstate(error: Exception) -> str | None:
+    """PostgreSQL's code of an error. Errors on the way to the server have none of their own."""
+    code = getattr(getattr(error, "orig", error), "sqlstate", None)
+    unreachable = code is None and isinstance(error, OperationalError)
+    return _NO_CONNECTION if unreachable else code
+
+
+def _first_line(error: Exception) -> str:
+    return str(getattr(error, "orig", None) or error).strip().splitlines()[0]
