@@ -6,6 +6,7 @@ others are fixed.
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Iterable
@@ -80,7 +81,8 @@ def _capture_mode(loaded: "LoadedProblem", mode: str) -> OpGraph:
             other = _export(problem.path, module, resized, "meta" if meta else None)
         except CaptureError:
             other = None
-    found = _Reader(problem.path, module, program, other, batch).graph()
+    sources = _argument_sources(module, inputs)
+    found = _Reader(problem.path, module, program, other, batch, sources).graph()
     if not found.inputs:
         raise CaptureError(f"{problem.path}: forward takes no tensor")
     return found
@@ -139,7 +141,15 @@ def _export(path: str, module: "torch.nn.Module", inputs: list, device: str | No
 class _Reader:
     """Turns an exported program (and a second one at another batch size) into an :class:`OpGraph`."""
 
-    def __init__(self, path: str, module: "torch.nn.Module", program: Any, other: Any, batch: int | None) -> None:
+    def __init__(
+        self,
+        path: str,
+        module: "torch.nn.Module",
+        program: Any,
+        other: Any,
+        batch: int | None,
+        sources: list[str],
+    ) -> None:
         self.path, self.module, self.program, self.batch = path, module, program, batch
         self.nodes = list(program.graph.nodes)
         others = list(other.graph.nodes) if other is not None else []
@@ -152,10 +162,14 @@ class _Reader:
         self.names: dict[Any, str] = {}
         self.types: dict[str, Tensor] = {}
         self.taken = {n.name for n in self.nodes}
+        placeholders = [n for n in self.nodes if n.op == "placeholder"]
+        kinds = [spec.kind.name for spec in program.graph_signature.input_specs]
+        user = [n for n, kind in zip(placeholders, kinds, strict=True) if kind == "USER_INPUT"]
+        self.sources = dict(zip(user, sources, strict=True))
         self.renamed: dict[Any, Any] = {}  # a value written in place -> the node that stands for it afterwards
 
     def is_user_input(self, n: Any) -> bool:
-        return n.name in self.program.graph_signature.user_inputs
+        return n in self.sources
 
     def _follows(self) -> bool:
         """Whether every size and number that differs is an integer multiple of the batch in both programs."""
@@ -180,19 +194,19 @@ class _Reader:
         inputs: list[Input] = []
         weights: list[Weight] = []
         guards: list[tuple[str, Any]] = []
-        kinds = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs}
+        specs = iter(self.program.graph_signature.input_specs)
         nodes: list[Node] = []
         output, returns = "", ()
         for n in self.nodes:
             if n.op == "placeholder":
-                spec = kinds[n.name]
+                spec = next(specs)
                 if spec.kind == InputKind.USER_INPUT:
-                    self.names[n] = n.name
+                    name = self.names[n] = self._input_name(n)
                     if isinstance(n.meta.get("val"), torch.Tensor):
-                        inputs.append(Input(n.name, self._type(n)))
-                        self.types[n.name] = self._type(n)
+                        inputs.append(Input(name, self._type(n), self.sources[n]))
+                        self.types[name] = self._type(n)
                     else:
-                        guards.append((n.name, getattr(spec.arg, "value", n.meta.get("val"))))
+                        guards.append((self.sources[n], getattr(spec.arg, "value", n.meta.get("val"))))
                 elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
                     name = self._weight_name(spec.target)
                     self.names[n] = name
@@ -214,6 +228,14 @@ class _Reader:
             tuple(inputs), tuple(weights), tuple(nodes), returns, output,
             batch=self.batch if batch_input else None, batch_input=batch_input, guards=tuple(guards),
         ).pruned()  # fmt: skip
+
+    def _input_name(self, n: Any) -> str:
+        """The parameter's own name where the argument is the parameter itself; export's name lower-cases it."""
+        source = self.sources[n]
+        if not source.isidentifier() or (source != n.name and source in self.taken):
+            return n.name
+        self.taken.add(source)
+        return source
 
     def _weight_name(self, target: str) -> str:
         """A name for a weight that no value of the program and no other weight has."""
@@ -376,6 +398,24 @@ class _Call:
         if not self.is_operator:
             raise CaptureError(f"{self.reader.path}: forward cannot be captured: it calls {self.target}")
         return f"torch.ops.{self.target}({', '.join(positional + keywords)})"
+
+
+def _argument_sources(module: "torch.nn.Module", inputs: list) -> list[str]:
+    """Python source that reads each leaf of ``inputs`` from forward's parameters, in the order of export's placeholders."""
+    import torch.utils._pytree as pytree
+
+    parameters = iter(inspect.signature(module.forward).parameters.values())
+    tops: list[str] = []
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            tops += [f"{parameter.name}[{at}]" for at in range(len(inputs) - len(tops))]
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            tops.append(parameter.name)
+    return [
+        top + "".join(f".{key.name}" if isinstance(key, pytree.GetAttrKey) else str(key) for key in path)
+        for top, value in zip(tops, inputs)
+        for path, _ in pytree.tree_flatten_with_path(value)[0]
+    ]
 
 
 def _is_view(n: Any) -> bool:

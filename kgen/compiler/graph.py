@@ -63,10 +63,18 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Input:
-    """A tensor argument of ``forward``."""
+    """A tensor among the arguments of ``forward``.
+
+    ``name`` is its name in the graph; ``source`` is Python source that reads it from forward's parameters.
+    """
 
     name: str
     type: Tensor
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.source:
+            object.__setattr__(self, "source", self.name)
 
 
 @dataclass(frozen=True)
@@ -128,7 +136,7 @@ class OpGraph:
 
     ``output`` is Python source of what forward returns, with ``{name}`` for values; ``returns`` names those values.
     ``batch`` is the batch size captured; ``batch_input`` is the input whose first dimension follows it (``None``: every
-    size is fixed). ``guards`` lists arguments that are no tensors with the value that they were captured with.
+    size is fixed). ``guards`` lists arguments that are no tensors, as Python source, with the value that they had.
     """
 
     inputs: tuple[Input, ...]

@@ -35,11 +35,17 @@ class Variant:
 
 
 def drop_identity(graph: OpGraph) -> OpGraph:
-    """Drop nodes that return their first operand unchanged, and factors of one."""
-    for node in graph.nodes:
+    """Drop nodes that return their first operand unchanged, and factors of one.
+
+    A copy that forward returns is kept: without it, two outputs, or an output and an input, would share memory.
+    """
+    for name in [n.name for n in graph.nodes]:
+        node = graph.node(name)  # as it reads now: its operand may have been dropped before it
         source = node.inputs[0] if node.inputs else None
-        if isinstance(source, str) and (OPS.get(node.op, OPS["add"]).kind == "identity" or _factor(node) == (source, 1)):
-            graph = graph.without(node.name, source)
+        if not isinstance(source, str) or (node.op == "clone" and name in graph.returns):
+            continue
+        if OPS.get(node.op, OPS["add"]).kind == "identity" or _factor(node) == (source, 1):
+            graph = graph.without(name, source)
     return graph
 
 

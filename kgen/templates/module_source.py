@@ -36,28 +36,28 @@ class ModuleSource:
             needed |= _names(base)
         self.definitions, self.imports = self._outside(needed)
 
-    def forward_signature(self, inputs: Sequence[str], guards: Sequence[str]) -> str:
-        """Parameters of ``forward`` as the problem has them."""
+    def forward_signature(self, sources: Sequence[str]) -> str:
+        """Parameters of ``forward`` as the problem has them; ``sources`` are what is read from them."""
         arguments = self.forward.args
-        names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)][1:]
-        if arguments.vararg or arguments.kwarg or not set((*inputs, *guards)) <= set(names):
+        names = {a.arg for a in self._parameters()}
+        if arguments.vararg or arguments.kwarg or not set(sources) <= names:
             raise CaptureError(
                 f"{self.path}: forward must name each of its tensors: *args, **kwargs and lists of tensors are not taken over"
             )
-        for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+        for a in self._parameters():
             a.annotation = None
         return ast.unparse(arguments)
 
-    def options(self, inputs: Sequence[str], guards: Sequence[str]) -> list[tuple[str, str]]:
+    def options(self, sources: Sequence[str]) -> list[tuple[str, str]]:
         """Arguments of ``forward`` that get_inputs() leaves out, with their defaults as source."""
         arguments = self.forward.args
         positional = [*arguments.posonlyargs, *arguments.args]
         pairs = [*zip(reversed(positional), reversed(arguments.defaults)), *zip(arguments.kwonlyargs, arguments.kw_defaults)]
-        return [
-            (a.arg, ast.unparse(default))
-            for a, default in pairs
-            if default is not None and a.arg not in (*inputs, *guards)
-        ]
+        return [(a.arg, ast.unparse(default)) for a, default in pairs if default is not None and a.arg not in sources]
+
+    def _parameters(self) -> list[ast.arg]:
+        arguments = self.forward.args
+        return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs][1:]
 
     def _kept_methods(self) -> set[str]:
         """Methods that constructing the model calls, directly or not, and those of Python's own protocols."""

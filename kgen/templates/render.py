@@ -161,8 +161,9 @@ class _File:
         model = ModuleSource(self.problem)
         graph = self.graph
         inputs = [i.name for i in graph.inputs]
+        sources = [*(i.source for i in graph.inputs), *(source for source, _ in graph.guards)]
         packed, packed_names = _packed(graph)
-        options = [self._unused_option(*o) for o in model.options(inputs, [g for g, _ in graph.guards])]
+        options = [self._unused_option(*o) for o in model.options(sources)]
         context = {
             "title": self.problem.title,
             "chain": " -> ".join(_chain(graph)),
@@ -186,7 +187,7 @@ class _File:
             "definitions": model.definitions,
             "bases": model.bases,
             "class_body": model.class_body,
-            "forward_signature": model.forward_signature(inputs, [g for g, _ in graph.guards]),
+            "forward_signature": model.forward_signature(sources),
             "one_mode": None if self.both_modes or len(self.ways) > 1 else self.ways[0].mode,
             "guards": [
                 f'if {n} != {v!r}: raise ValueError(f"{n} is {{{n}!r}}: this file was made for {v!r}")'
@@ -202,7 +203,9 @@ class _File:
             "prepared": prepared,
         }
         text = _environment().get_template("model_new.py.j2").render(**context)
-        return re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
+        text = re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
+        _require_python(text, self.problem)
+        return text
 
     def _launchers(self) -> list[dict[str, Any]]:
         """Every launcher with the number of its pointers: those that fill prepared memory, then the kernels' own."""
@@ -396,6 +399,17 @@ class _File:
         if a.role == "state" or (made and a.form == "{}"):
             return spelled[a.tensor]
         return f"dense({a.form.format(spelled[a.tensor])})"
+
+
+def _require_python(text: str, problem: Problem) -> None:
+    """Raise :class:`RenderError` where a rendered file is no Python: rendering is wrong then, and not the candidate."""
+    try:
+        compile(text, f"<ModelNew of {problem.name}>", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "text", None)
+        raise RenderError(
+            f"{problem.path}: the rendered ModelNew does not parse: {error}" + (f": {line.strip()}" if line else "")
+        ) from error
 
 
 def _imports(model: ModuleSource, kernels: bool, functional: bool) -> list[str]:

@@ -267,6 +267,14 @@ def test_container_of_the_outputs_is_restored(returned: str, output: str) -> Non
     assert captured(f"y = torch.tanh(x)\nreturn {returned}").output == output
 
 
+@pytest.mark.parametrize("arguments", ["A, B", "input, F", "B, a"])
+def test_inputs_are_called_as_the_parameters_of_forward(arguments: str) -> None:
+    left, right = arguments.split(", ")
+    found = captured(f"return torch.matmul({left}, {right})", "torch.randn(6, 20), torch.randn(20, 3)", arguments=arguments)
+    assert [(i.name, i.source) for i in found.inputs] == [(left, left), (right, right)]
+    assert found.nodes[0].inputs == (left, right)
+
+
 def test_forward_that_returns_no_tensor_is_refused() -> None:
     assert "returns no tensor" in refusal("return 3")
 

@@ -82,6 +82,10 @@ def assert_same_value(before: OpGraph, after: OpGraph) -> None:
 #: forward, __init__, inputs, mode, rewrites before, the rewrite, and the operators that it comes to.
 APPLIES = {
     "dropout goes in eval mode": ("return F.relu(F.dropout(x, 0.5, self.training))", "", None, "eval", (), "drop_identity", ["relu"]),
+    "dropout that drops nothing goes in train mode": ("return F.relu(F.dropout(x, 0.0, True))", "", None, "train", (), "drop_identity", ["relu"]),
+    "identities after one another go": ("return F.relu(self.a(self.b(x)).detach())", "self.a, self.b = nn.Dropout(0.0), nn.Dropout(0.0)", None, "train", (), "drop_identity", ["relu"]),
+    "a module that does nothing goes": ("return F.relu(nn.Identity()(x))", "", None, "eval", (), "drop_identity", ["relu"]),
+    "a copy of a copy goes": ("return F.relu(x.clone().clone())", "", None, "eval", (), "drop_identity", ["relu"]),
     "a factor of one goes": ("return F.relu(x * 1.0)", "", None, "eval", (), "drop_identity", ["relu"]),
     "a division by one goes": ("return F.relu(x / 1.0)", "", None, "eval", (), "drop_identity", ["relu"]),
     "a view to the same shape goes": ("return F.relu(x.view(6, 20))", "", None, "eval", (), "drop_identity", ["relu"]),
@@ -118,6 +122,7 @@ APPLIES = {
 #: The same, for graphs that the rewrite must not change.
 LEAVES_ALONE = {
     "dropout in train mode": ("return F.dropout(x, 0.5, self.training)", "", None, "train", (), "drop_identity"),
+    "a copy that is returned": ("y = F.relu(x)\nreturn y, y.clone()", "", None, "eval", (), "drop_identity"),
     "a view to another shape": ("return F.relu(x.view(-1))", "", None, "eval", (), "drop_identity"),
     "a product with no transpose": ("return x @ self.w", "self.w = nn.Parameter(torch.randn(20, 30))", None, "eval", (), "matmul_to_linear"),
     "products with the transposes of a batch": ("return x @ x.mT", "", "torch.randn(2, 3, 12)", "eval", (), "matmul_to_linear"),

@@ -230,6 +230,27 @@ def test_weights_whose_names_are_no_identifiers_are_reached() -> None:
     assert 'self.get_parameter("layers.0.weight")' in text
 
 
+@pytest.mark.parametrize("layers", ["nn.Sequential", "nn.ModuleList"])
+def test_module_whose_weights_have_numbers_for_names_is_python(layers: str) -> None:
+    forward = "for layer in self.layers:\n    x = layer(x)\nreturn x"
+    of = design(made(source(forward, init=f"self.layers = {layers}([nn.Linear(20, 20)])".replace("l([", "l(*["))))
+    for candidate in plainest(of):
+        compile(candidate.source, "<candidate>", "exec")
+
+
+def test_text_that_is_no_python_is_a_bug_of_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kgen.templates.render._wrapped", lambda head, parts: ['"""'])
+    with pytest.raises(RenderError, match="does not parse"):
+        one("return torch.exp(x)")
+
+
+@pytest.mark.parametrize("arguments", ["A, B", "input, b"])
+def test_parameters_of_forward_keep_their_names(arguments: str) -> None:
+    left, right = arguments.split(", ")
+    found = one(f"return {left} @ {right}", "torch.randn(6, 20), torch.randn(20, 3)", arguments=arguments)
+    assert f"def forward(self, {arguments}):" in found.source
+
+
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
