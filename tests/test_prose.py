@@ -38,7 +38,7 @@ REWRITTEN = (
 _ABBREVIATIONS = re.compile(r"\b(et al|e\.g|i\.e|vs|approx)\.")
 _CODE = re.compile(r"(:\w+:)?`+[^`]+`+")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
-_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]*]*\s+(?=[A-Z\"'(*\d]|code\b)")
+_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]*]*\s+(?=[A-Z\"'(*\d]|code\b|kgen\b)")
 _LIST_ITEM = re.compile(r"\s*([-*+]|\d+\.)\s")
 _WORD = re.compile(r"[^\W_][\w'’./%+-]*")
 _WRONG_SUBJECT = re.compile(r"\W*(what|who|whoever|whatever|whichever)\b(?!.*\?$)", re.IGNORECASE)
