@@ -44,6 +44,7 @@ _CODE = re.compile(r"(:\w+:)?`+[^`]+`+")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]*]*\s+(?=[A-Z\"'(*\d]|code\b|kgen\b)")
 _LIST_ITEM = re.compile(r"\s*([-*+]|\d+\.)\s")
+_ALIGNED = re.compile(r"\S {3,}\S")
 _WORD = re.compile(r"[^\W_][\w'’./%+-]*")
 _WRONG_SUBJECT = re.compile(r"\W*(what|who|whoever|whatever|whichever)\b(?!.*\?$)", re.IGNORECASE)
 _DIRECTIVE = re.compile(r"(type: ignore|noqa|pragma|fmt:|!/)")
@@ -85,7 +86,7 @@ def markdown_paragraphs(text: str) -> Iterator[tuple[int, str]]:
 
 def _is_prose(block: list[str]) -> bool:
     first = block[0]
-    return not (first.startswith(("|", "#", "<", "    ")) or _LIST_ITEM.match(first))
+    return not (first.startswith(("|", "#", "<", "    ")) or _LIST_ITEM.match(first) or _ALIGNED.search(first))
 
 
 def docstring_paragraphs(source: str) -> Iterator[tuple[int, str]]:
