@@ -1,4 +1,4 @@
-"""Candidates: rendered sources of a plan with parameter values, identified by the hash of the source."""
+"""Candidates: a plan with its parameters filled in, rendered to source, named by the hash of that source."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import hashlib
 from dataclasses import dataclass
 from typing import Mapping
 
-#: A value of one parameter, such as a block size or a reduction strategy.
+#: A value of one parameter: block size, reduction strategy, ...
 ParamValue = int | float | str | bool
 
-#: Parameters by name. Parameters of the first kernel of a plan begin with ``k0.``, as in ``k0.block``.
+#: Parameters by name. Parameters of the K-th kernel of a plan are named ``kK.axis`` (``k0.block``).
 Params = Mapping[str, ParamValue]
 
-SHORT = 12  # characters of an identity in tables
+SHORT = 12  #: how many characters of an identity people are shown
 
 
 @dataclass(frozen=True)
 class Candidate:
     """One rendered ``ModelNew``.
 
-    ``id`` is the SHA-256 of ``source`` in hexadecimal: the same text is the same candidate everywhere.
-    ``plan`` is the readable name of the fusion plan.
-    ``origin`` is ``sweep`` for rendered files and ``file`` for files from outside.
-    ``control`` marks a candidate without a kernel of its own, which is never exported as a speedup.
-    ``kernels`` counts its own kernels. Among ties, the candidate with fewer kernels wins.
+    ``id`` is the SHA-256 of ``source`` in hexadecimal, so that the same text is the same candidate everywhere.
+    ``plan`` is the readable name of the fusion plan, such as ``linear(library) + row[gelu, softmax]``;
+    ``origin`` is ``sweep`` for rendered files and ``file`` for files from outside;
+    ``control`` marks a candidate without a kernel of its own: shown, never exported as a speedup.
+    ``kernels`` counts its own kernels: the first tie-break between equally fast candidates.
     """
 
     source: str
@@ -46,7 +46,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Rejection:
-    """A combination of parameters that a constraint ruled out before rendering, with the reason in one line."""
+    """A combination that a constraint ruled out before rendering, with the reason in one line."""
 
     plan: str
     params: Params
