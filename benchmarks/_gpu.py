@@ -1,4 +1,4 @@
-"""One call on a GPU, timed without what launching it takes."""
+"""Times one call on a GPU without its launch latency."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import torch
 
 
 def milliseconds(call: Callable[[], object], sleep_cycles: int) -> float:
-    """What ``call`` takes on the device. It is queued behind ``sleep_cycles`` of the device's clock, which have to last
-    longer than launching it."""
+    """The device time of ``call`` in milliseconds.
+
+    The call is queued behind ``sleep_cycles`` of the device's clock. They must last longer than its launch.
+    """
     torch.cuda._sleep(sleep_cycles)
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record()

@@ -1,8 +1,7 @@
-"""One step of a plain pipeline, in a Python of its own: ``python _plain.py PROBLEM CANDIDATE DEVICE``.
+"""One step of a plain pipeline, in its own Python process: ``python _plain.py PROBLEM CANDIDATE DEVICE``.
 
-It does what one would write first: execute both files, let the candidate's ``load_inline`` build with torch's headers,
-compare the two outputs, and time both. (Bindings, which ``load_inline`` writes by default, are left out: the candidates
-have none. They would take longer to compile.)
+It executes both files, builds the candidate's ``load_inline`` with torch's headers, compares the outputs, and times
+both. It generates no Python bindings, because the candidates have none. Bindings would compile even longer.
 """
 
 from __future__ import annotations
@@ -15,17 +14,18 @@ from typing import Any, Callable
 import torch
 from torch.utils import cpp_extension
 
-CALLS = 20
+CALLS = 20  # timed calls of each module
 
 _load_inline = cpp_extension.load_inline
 
 
 def load_inline(**arguments: Any) -> Any:
-    """As everyone calls it: with torch's headers."""
+    """``load_inline`` with torch's headers, which is its default."""
     return _load_inline(**arguments | {"no_implicit_headers": False})
 
 
 def seconds(call: Callable[[], Any], cuda: bool) -> float:
+    """The mean of :data:`CALLS` calls, after one that is not counted."""
     call()
     started = time.perf_counter()
     for _ in range(CALLS):
@@ -36,6 +36,7 @@ def seconds(call: Callable[[], Any], cuda: bool) -> float:
 
 
 def executed(path: str) -> dict[str, Any]:
+    """The namespace of the file at ``path``, executed."""
     namespace: dict[str, Any] = {"__name__": Path(path).stem}
     exec(compile(Path(path).read_text(), path, "exec"), namespace)
     return namespace

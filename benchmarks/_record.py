@@ -1,4 +1,4 @@
-"""Keep what a benchmark measured: ``results/NAME.json`` and a table ``results/NAME.md``, with where and when."""
+"""Writes the results of a benchmark: ``results/NAME.json`` and a table ``results/NAME.md``, with their conditions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True)
 class Conditions:
-    """Where and when a benchmark ran. What a machine does not have is an empty text."""
+    """Where and when a benchmark ran. A part that the machine does not have is an empty text."""
 
     date: str
-    commit: str  #: with ``+`` behind it where files of the repository were changed since; ``KGEN_COMMIT`` where it is set
+    commit: str  #: ``KGEN_COMMIT`` where it is set; ``+`` marks uncommitted changes
     cpu: str
     cores: int
     gpu: str  #: with its driver's version
@@ -61,9 +61,9 @@ def conditions() -> Conditions:
 
 
 def record(name: str, title: str, rows: Sequence[Mapping[str, Cell]], notes: str = "") -> Path:
-    """Write ``rows``, which share their keys, under ``name``; print the table; return the Markdown file's path.
+    """Write ``rows``, which share their keys, under ``name`` and print the table. Returns the path of the Markdown file.
 
-    ``notes`` says how it was measured. Floats are shown with four significant digits, and kept in full in the JSON.
+    ``notes`` describes the measurement. The table shows floats with four significant digits; the JSON has them in full.
     """
     where = conditions()
     RESULTS.mkdir(exist_ok=True)
@@ -102,7 +102,7 @@ def _last_line(*command: str) -> str:
 
 
 def _output(command: Sequence[str]) -> list[str]:
-    """The lines that ``command`` prints; one empty line where it is missing or fails."""
+    """The lines that ``command`` prints; one empty line where the command is missing or fails."""
     if shutil.which(command[0]) is None:
         return [""]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -1,11 +1,11 @@
-"""Margins of the accuracy gate: how much of its allowance honest kernels use, and how far dishonest ones exceed it.
+"""Margins of the accuracy tolerance: the share of the allowed error that right and wrong kernels use.
 
     python benchmarks/accuracy_gate.py
 
-Each subject replaces the matrix product of each problem, or a sum of all elements, by another way to compute it. Honest
-ones sum in another order, in pieces, or more exactly; dishonest ones lose accuracy on the way. Figures are the largest
-share of an allowance that was used in any regime: below 1 passes. Runs on the CPU, at reduced sizes: the gate compares
-errors, not times.
+Each subject replaces the matmul of a problem, or a sum of all elements, by another computation. Honest subjects sum in
+another order, in pieces, or more exactly. Dishonest ones lose accuracy. A figure is the largest share of the allowed
+error over all input distributions; below 1 passes. The script runs on the CPU at reduced sizes, because it compares
+errors and not times.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LINEAR = [
     ("linear_scale_residual_clamp_logsumexp_mish", "train"),
 ]
 
-#: One element comes out, whose error is a matter of luck.
+#: The output is one element, so its error varies most.
 SUM = """\
 import torch
 import torch.nn as nn
@@ -96,7 +96,7 @@ SUMS = {
 
 @dataclass(frozen=True)
 class Experiment:
-    """A problem, a text of its module, what stands there instead, and the ways to compute that."""
+    """A problem, a part of its module's text, the replacement of that part, and the subjects that compute it."""
 
     problem: Problem
     replaced: str
@@ -105,7 +105,7 @@ class Experiment:
     subjects: Mapping[str, tuple[bool, str]]
 
     def source(self, body: str) -> str:
-        """The problem's own module with one operator computed in another way."""
+        """The problem's own module with one operator computed by ``body``."""
         text = self.problem.source.replace("class Model(", "class ModelNew(").replace(self.replaced, self.by)
         return f"{text}\n\ndef {self.signature}:\n    {body}\n"
 

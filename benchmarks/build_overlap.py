@@ -1,10 +1,10 @@
-"""Whether builds that run beside a timing change what is measured: on a GPU, where a sweep lets them.
+"""The effect of parallel builds on timings on a GPU, where a sweep allows both at once.
 
     python benchmarks/build_overlap.py [--device cuda] [--rounds 6] [--seconds 3]
 
-One candidate is timed interleaved with eager PyTorch, in turns with nothing else running and with as many builds as
-there are cores, of sources that were never built. Each pair of turns gives two ratios of busy over quiet: of the
-candidate's time, and of its speedup over eager.
+One candidate is timed interleaved with eager PyTorch. Turns without other work alternate with turns beside one build
+per core, each of a new source. Each pair of turns gives two ratios of busy over quiet: of the candidate's time, and of
+its speedup over eager.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from kgen.evaluator.protocol import BuildReport
 from kgen.machine import find_own_tools
 from kgen.statistics import median_ms, ratio_interval
 
-TRIES = 4
+TRIES = 4  # timings of one turn, of which the first valid one counts
 
 
 @contextmanager
 def building(builder: Builder, source: str, numbers: Iterator[int]) -> Iterator[list[float]]:
-    """As many builds as there are cores all the time, each of a source of its own; the seconds that each took."""
+    """Keeps one build per core running, each of a new source. Yields the list of their seconds."""
     extension = read_extension(source)
     assert extension is not None
     took: list[float] = []
@@ -59,8 +59,10 @@ def building(builder: Builder, source: str, numbers: Iterator[int]) -> Iterator[
 
 
 def turn(evaluator: Evaluator, entry: tuple[Candidate, BuildReport], seconds: float) -> dict[str, float]:
-    """The candidate's time, and its speedup with the interval's width, from one interleaved timing; how many timings
-    were doubted before, and taken again."""
+    """The candidate's time, and its speedup with the interval's width, from one interleaved timing.
+
+    ``doubted`` counts the invalid timings that were repeated before it.
+    """
     for doubted in range(TRIES):
         timings = {timing.subject: timing for timing in evaluator.finals([entry], seconds=seconds)}
         if entry[0].id in timings:
@@ -88,7 +90,7 @@ def main() -> None:
         builder = evaluator.builder()
         (candidate,) = candidates(evaluator, 1)
         entry = candidate, builder.build(candidate.source)
-        turn(evaluator, entry, arguments.seconds)  # clocks are up, caches of the driver are filled
+        turn(evaluator, entry, arguments.seconds)  # warm-up of clocks and driver caches
         for number in range(arguments.rounds):
             found = {}
             for kind in ("quiet", "busy") if number % 2 == 0 else ("busy", "quiet"):

@@ -1,8 +1,8 @@
-"""How long whole processes of the command line take: ``kgen --help``, and ``kgen history`` on a small database.
+"""The time of whole processes of the command line: ``kgen --help``, and ``kgen history`` on a small database.
 
     python benchmarks/cli_startup.py [--repeats N]
 
-Beside each stands a process of the same Python that imports only the libraries that the command cannot do without: the
+Each is compared with a process of the same Python that imports only the libraries that the command needs. The
 difference is kgen's own work.
 """
 
@@ -25,9 +25,9 @@ from kgen.evaluator.protocol import Accuracy, Depth, Environment, Evaluation, St
 from kgen.problem import read_problem
 from kgen.store import Database
 
-SWEEPS, CANDIDATES = 10, 40  #: of the database that ``kgen history`` reads
+SWEEPS, CANDIDATES = 10, 40  # sweeps of the database, and candidates of each sweep
 
-#: The command, and the imports that it cannot do without.
+#: Each command with the imports that it needs.
 SUBJECTS = [
     (["--help"], "import click"),
     (["history"], "import click, rich.console, rich.table, sqlalchemy.orm"),
@@ -83,7 +83,7 @@ def main() -> None:
             kgen = [sys.executable, "-m", "kgen", *command]
             bare = [sys.executable, "-c", imports]
             for process in (kgen, bare):
-                seconds(process, environment)  # compiles bytecode
+                seconds(process, environment)  # compiles bytecode once
             pairs = [(seconds(kgen, environment), seconds(bare, environment)) for _ in range(repeats)]
             whole, libraries = (statistics.median(side) for side in zip(*pairs))
             rows.append(

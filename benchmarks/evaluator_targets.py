@@ -1,12 +1,12 @@
-"""How well the evaluator tells times apart, and what judging one candidate costs.
+"""The resolution of the evaluator's timings, and the cost of judging one candidate.
 
     python benchmarks/evaluator_targets.py [--device cuda] [--runs 20] [--candidates 6] [--seconds 4] [--parallel 4]
 
-`timing_resolution`: in each run an evaluator of its own judges the same file twice in full (as two candidates that
-differ in a comment), and a third time made 3% slower in total; the three and eager are timed interleaved. Counted are
-the runs in which the copies are called a tie and the slower one is told apart, and the pairs of runs whose speedups
-over eager agree within 1%. Runs share one build, and some go on beside each other in processes of their own: what they
-time, and what would disturb a timing, waits at the device's lock as it does for everybody.
+`timing_resolution`: each run has its own evaluator. It judges the same file twice, as two candidates that differ in a
+comment, and a third candidate that is 3% slower. The three and eager are timed interleaved. The script counts the runs
+in which the copies are tied, and those in which the slower one is told apart. It also counts the pairs of runs whose
+speedups over eager agree within 1%. Runs share one build. Some run in parallel processes, whose timings take turns
+by the device's lock.
 
 `evaluation_cost`: seconds by phase for candidates that are built already.
 """
@@ -37,12 +37,11 @@ from kgen.tuning.design import Design
 from kgen.tuning.search import STRATEGIES
 from kgen.tuning.sweep import captured
 
-SLOWER = 0.03
-AGREEMENT = 0.01
+SLOWER = 0.03  # share of the time; added to the slower candidate
+AGREEMENT = 0.01  # share; limit of the difference between two speedups
 #: Smaller sizes of the same problems, for machines without a GPU.
 CPU_SIZES = {"batch_size": 1024, "in_features": 256, "out_features": 8192}
-#: The clock that ``torch.cuda._sleep`` counts, in GHz: what an H200 runs at when its power allows.
-GHZ = 1.98
+GHZ = 1.98  # GHz; clock that ``torch.cuda._sleep`` counts on an H200 below its power limit
 
 _SLOWED = '''
 
@@ -72,7 +71,7 @@ def open_evaluator(case: str, device: str, home: Path) -> Evaluator:
 
 
 def candidates(evaluator: Evaluator, count: int) -> list[Candidate]:
-    """The first candidates that a sweep would try, those with kernels of their own."""
+    """The first ``count`` candidates of a sweep that have kernels of their own."""
     loaded = load(evaluator.problem)
     design = Design(evaluator.problem, captured(replace(loaded, problem=evaluator.problem)), evaluator.hardware)
     search = STRATEGIES["coordinate"](design.options)
@@ -81,7 +80,7 @@ def candidates(evaluator: Evaluator, count: int) -> list[Candidate]:
 
 
 def copies(candidate: Candidate, ms: float) -> list[Candidate]:
-    """The same file twice, apart from a comment, and one that is slower by a share of ``ms``."""
+    """The same file twice, apart from a comment, and one that is slower by the share :data:`SLOWER` of ``ms``."""
     ns = SLOWER * ms * 1e6
     line = _WAITS[candidate.device_type].format(cycles=int(ns * GHZ), ns=int(ns))
     slowed = candidate.source + _SLOWED.format(line=line)
@@ -92,7 +91,7 @@ def copies(candidate: Candidate, ms: float) -> list[Candidate]:
 
 
 def prepared(device: str, home: Path) -> list[Candidate]:
-    """The copies that every run judges, built below ``home``."""
+    """The copies that every run judges; their builds are below ``home``."""
     with open_evaluator("gelu_softmax", device, home) as evaluator:
         builder = evaluator.builder()
         (candidate,) = candidates(evaluator, 1)
@@ -102,7 +101,7 @@ def prepared(device: str, home: Path) -> list[Candidate]:
 
 
 def one_run(device: str, home: Path, seconds: float, files: Sequence[Candidate]) -> dict[str, float | str | None]:
-    """One evaluator's life: the same file twice and a slower one, judged and then timed interleaved."""
+    """One evaluator that judges the same file twice and a slower one, and then times them interleaved."""
     lost, started = [], time.monotonic()
     with open_evaluator("gelu_softmax", device, home) as evaluator:
         builder = evaluator.builder()
@@ -118,7 +117,7 @@ _MEASURED = ("copies", "copies told apart", "3% slower", "slower told apart", "r
 
 
 def _measured(files: Sequence[Candidate], found: Sequence[Timing]) -> dict[str, float | str]:
-    """What a run came to, by the names of :data:`_MEASURED`."""
+    """The figures of a run, by the names of :data:`_MEASURED`."""
     timings = {timing.subject: timing for timing in found}
     one, two, slower = (timings[candidate.id] for candidate in files)
     return {
@@ -155,7 +154,7 @@ def resolution(device: str, runs: int, seconds: float, parallel: int, home: Path
         f"- a module made {SLOWER:.0%} slower (as measured: {ratio:.4f}) was told apart in {told} of {runs}\n"
         f"- speedups over eager agreed within {AGREEMENT:.0%} in {agreeing} of {len(pairs)} pairs of runs"
     )
-    record(f"timing_resolution_{device}", "How well times are told apart", rows, notes)
+    record(f"timing_resolution_{device}", "Resolution of timings", rows, notes)
 
 
 def cost(device: str, count: int, cases: list[str], home: Path) -> None:
@@ -182,7 +181,7 @@ def cost(device: str, count: int, cases: list[str], home: Path) -> None:
     notes = (
         "Medians over right candidates, built already, without the first, which waits for the oracle's float64 runs."
     )
-    record(f"evaluation_cost_{device}", "What judging one candidate at screening depth takes", rows, notes)
+    record(f"evaluation_cost_{device}", "Cost of judging one candidate at screening depth", rows, notes)
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
 """Fit the polynomials of ``kgen/templates/cpu/functions/*.h`` and print their coefficients as float32 literals.
 
-Each polynomial is a weighted minimax fit: Remez' exchange on a Chebyshev grid, in 40-digit arithmetic. Coefficients are
-rounded to float32 one after another, lowest power first, and what is left is fitted again after each, so that later
-coefficients make up for the rounding of earlier ones. The weight turns the fit's error into the function's relative
-error. Needs mpmath, which comes with torch (through sympy).
+Each polynomial is a weighted minimax fit by the Remez exchange on a Chebyshev grid, in 40-digit arithmetic. The weight
+turns the error of the fit into the relative error of the function. Coefficients are rounded to float32 one after
+another, lowest power first. The rest is fitted again after each, so later coefficients correct the rounding of earlier
+ones. The script needs mpmath, which torch installs through sympy.
 
     python benchmarks/fit_vector_math.py [NAME ...]
 """
@@ -18,17 +18,17 @@ from dataclasses import dataclass
 from mpmath import mp, mpf
 
 mp.dps = 40
-POINTS = 1000  #: size of the Chebyshev grid
+POINTS = 1000  # points of the Chebyshev grid
 SQRT_HALF = mp.sqrt(mpf("0.5"))
 HALF_LN2 = mp.log(2) / 2
-MARGIN = mpf("1.0001")  #: reduced arguments overshoot their interval a little, by rounding
+MARGIN = mpf("1.0001")  # factor of the interval; rounding moves reduced arguments slightly outside
 
 Function = Callable[[mpf], mpf]
 
 
 @dataclass(frozen=True)
 class Fit:
-    """``target(x)`` is approached by a polynomial in x on [low, high]; ``weight`` makes its error the result's."""
+    """A polynomial in x for ``target(x)`` on [low, high]. ``weight`` turns its error into that of the function."""
 
     formula: str
     low: mpf
@@ -40,7 +40,7 @@ class Fit:
 
 
 def _in_square(function: Function) -> Function:
-    """A function of s = x * x, from one of x."""
+    """``function`` of x as a function of s = x * x."""
     return lambda s: function(mp.sqrt(s))
 
 
@@ -151,7 +151,7 @@ def _evaluate(coefficients: list[mpf], x: mpf) -> mpf:
 
 
 def _extrema(errors: list[mpf], count: int) -> list[int]:
-    """Indices of ``count`` extrema of alternating sign, the greatest among them."""
+    """The indices of ``count`` extrema of alternating sign, the largest one included."""
     found: list[int] = []
     for index, error in enumerate(errors):
         if found and (error > 0) == (errors[found[-1]] > 0):
@@ -166,14 +166,14 @@ def _extrema(errors: list[mpf], count: int) -> list[int]:
             del found[least]
         elif len(found) == count + 1:
             del found[0 if sizes[0] < sizes[-1] else -1]
-        else:  # with its lesser neighbour, so that the signs still alternate
+        else:  # its smaller neighbour goes too, so that the signs still alternate
             first = least if sizes[least + 1] < sizes[least - 1] else least - 1
             del found[first : first + 2]
     return found
 
 
 def remez(xs: list[mpf], targets: list[mpf], weights: list[mpf], degree: int) -> list[mpf]:
-    """Coefficients of the polynomial with the least maximum of ``weight * |polynomial - target|`` on the grid."""
+    """The coefficients of the polynomial with the least maximum of ``weight * |polynomial - target|`` on the grid."""
     count = degree + 2
     reference = [round(i * (len(xs) - 1) / (count - 1)) for i in range(count)]
     for _ in range(60):
@@ -185,7 +185,7 @@ def remez(xs: list[mpf], targets: list[mpf], weights: list[mpf], degree: int) ->
             break
         reference = _extrema(errors, count)
         if len(reference) < count:
-            break  # the grid is exhausted: rounding of fixed coefficients already dominates
+            break  # too few extrema: the rounding of fixed coefficients dominates
     return coefficients
 
 
@@ -204,10 +204,10 @@ def fit(what: Fit) -> tuple[list[mpf], mpf]:
 
 
 def two_over_pi_tables() -> tuple[list[float], list[float]]:
-    """The tables of ``sin_shifted.h``: of 2 / pi, for each block of 8 exponents, the next 29 bits, and those behind.
+    """The tables of ``sin_shifted.h``: for each block of 8 exponents, 29 bits of 2 / pi, and the bits after them.
 
-    Entry b is for |x| in [2^(17+8b), 2^(25+8b)), whose last bit is worth at least 2^(8b-6): bits of 2 / pi worth
-    2^(8-8b) and more give multiples of 4 with it, which change no quadrant.
+    Entry b is for |x| in [2^(17+8b), 2^(25+8b)). The last bit of such an x is worth at least 2^(8b-6). Its product with
+    bits of 2 / pi worth 2^(8-8b) or more is a multiple of 4, which changes no quadrant.
     """
     heads, tails = [], []
     with mp.workprec(400):

@@ -1,11 +1,10 @@
-"""The kernels behind the product, alone, beside a device copy of the same bytes.
+"""The kernels behind a matmul, timed alone and compared with a device copy of the same bytes.
 
     python benchmarks/fused_tails.py [--most N]
 
-For each swept reference problem, the right candidates are loaded with the product replaced by a tensor that is there
-already; what is left is timed in turns with a copy of as many bytes as the plan's kernels must move: each tensor
-that a kernel reads or writes counts once for that kernel. Timed by device events with a cold cache and with work queued
-in front, so that launches are hidden for both.
+Right candidates of each swept reference problem are loaded, with the matmul replaced by an existing tensor. The rest is
+timed interleaved with a copy of as many bytes as the plan's kernels must move. Each tensor that a kernel reads or writes
+counts once for that kernel. Device events take the times, with a cold cache and queued work that hides launches.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from kgen.problem import load
 from kgen.store import Database, queries
 from kgen.tuning.design import Design
 
-ROUNDS = 25
-_SLEEP_CYCLES = 1_000_000  # half a millisecond: longer than launching a tail takes
+ROUNDS = 25  # samples of each subject
+_SLEEP_CYCLES = 1_000_000  # cycles; 0.5 ms, longer than the launch of a tail
 
 
 def plans_of(problem: Any) -> dict[str, FusionPlan]:
-    """The problem's plans behind a library product, by name."""
+    """The problem's plans with kernels, by name."""
     design = Design(problem, capture(load(problem)), for_arch("sm_90"))
     return {c.plans[0][1].name: c.plans[0][1] for c in design.choices if c.plans[0][1].kernels}
 
@@ -54,7 +53,7 @@ def tail(source: str, problem: Any, product: torch.Tensor) -> Callable[[], Any]:
 
 
 def measure(subjects: dict[str, Callable[[], Any]], refresh: Callable[[], None]) -> dict[str, float]:
-    """Median microseconds of each subject, taken in turns."""
+    """The median of each subject in microseconds, from interleaved samples."""
     flush = torch.ones(64 << 20, device="cuda")
     samples: dict[str, list[float]] = {name: [] for name in subjects}
     for function in subjects.values():
@@ -72,7 +71,7 @@ def rows_of(database: Database, sweep: str, most: int) -> list[dict]:
     detail = queries.sweep(database, sweep, leaders=10_000)
     problem = queries.problem(database, detail.row.problem.id)
     plans = plans_of(problem)
-    # Plans that leave nothing but the product to the library: what a library call moves is not counted.
+    # Only plans whose single library call is the matmul: the bytes of library calls are not counted.
     trials = [t for t in detail.leaders if t.status == "ok" and t.plan in plans and t.plan.count("(library)") == 1]
     (linear,) = [n for n in next(iter(plans.values())).graph.nodes if n.op == "linear"]
     given = torch.randn(linear.type.shape, device="cuda") * 0.3
@@ -83,7 +82,7 @@ def rows_of(database: Database, sweep: str, most: int) -> list[dict]:
         if len(group) < most:
             group.append(trial)
     rows = []
-    # The plans that move the fewest bytes are the most fused: their tails are what fusion is for.
+    # Plans that move the fewest bytes are the most fused.
     for moved in sorted(chosen)[:2]:
         source = torch.empty(moved // 8, device="cuda").normal_()
         target = torch.empty_like(source)
@@ -112,7 +111,7 @@ def rows_of(database: Database, sweep: str, most: int) -> list[dict]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--most", type=int, default=40, help="tails timed for each amount of bytes")
+    parser.add_argument("--most", type=int, default=40, help="tails to time for each number of bytes")
     most = parser.parse_args().most
     builds = sorted(paths.builds().glob("cuda-*"))
     if builds:

@@ -1,9 +1,10 @@
-"""Time every allowed combination of one kernel's parameters on the GPU, beside a copy of the bytes that it moves.
+"""Times every allowed combination of one kernel's parameters on the GPU, beside a copy of as many bytes as it moves.
 
     python benchmarks/kernel_spaces.py PROBLEM [--mode MODE] [-D NAME=VALUE] [--plan TEXT] [--kernel N] [--most N]
 
-The kernels are compiled as they are rendered, many to a library, and launched on random tensors. Timed by device
-events with a cold cache and with work queued in front. ``--warm`` leaves the cache as the kernel's own last run left it.
+The rendered kernels are compiled, several into one library, and launched on random tensors. Device events take the
+times, with a cold cache and queued work that hides launches. With ``--warm``, the kernel runs once before each sample
+instead.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from kgen.problem import load, read_problem, resolve_mode
 from kgen.templates import Argument, Task, template_for
 from kgen.templates.render import compiler_flags, kernel_text, translation_unit
 
-KERNELS_TO_A_LIBRARY = 8
-ROUNDS = 9
-_SLEEP_CYCLES = 200_000
+KERNELS_PER_LIBRARY = 8  # kernels
+ROUNDS = 9  # samples of each kernel
+_SLEEP_CYCLES = 200_000  # cycles; longer than a launch
 
 
 def build(tasks: list[tuple[Task, dict]], hardware: Hardware, folder: Path) -> list[tuple[ctypes._CFuncPtr, tuple[Argument, ...]]]:
-    """Compile all kernels, several to a library; their launchers in order."""
+    """Compile all kernels, several into one library. Returns their launchers in order."""
 
     def compile_one(number: int) -> list:
-        group = tasks[number : number + KERNELS_TO_A_LIBRARY]
+        group = tasks[number : number + KERNELS_PER_LIBRARY]
         texts, arguments = [], []
         for task, params in group:
             text, rendering = kernel_text(task, params)
@@ -53,11 +54,11 @@ def build(tasks: list[tuple[Task, dict]], hardware: Hardware, folder: Path) -> l
         return [(getattr(loaded, task.kernel.name), a) for (task, _), a in zip(group, arguments)]
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        return [f for group in pool.map(compile_one, range(0, len(tasks), KERNELS_TO_A_LIBRARY)) for f in group]
+        return [f for group in pool.map(compile_one, range(0, len(tasks), KERNELS_PER_LIBRARY)) for f in group]
 
 
 def caller(plan: FusionPlan, function: ctypes._CFuncPtr, arguments: tuple[Argument, ...], rows: int, tensors: dict) -> Callable[[], None]:
-    """The launch of one kernel on tensors of the plan's shapes."""
+    """A function that launches one kernel on tensors of the plan's shapes."""
     given = []
     for a in arguments:
         if a.role == "workspace":
@@ -81,7 +82,7 @@ def caller(plan: FusionPlan, function: ctypes._CFuncPtr, arguments: tuple[Argume
 
 
 def time_all(calls: list[Callable[[], None]], warm: bool) -> list[float]:
-    """Median microseconds of each call, taken in turns."""
+    """The median of each call in microseconds, from interleaved samples."""
     flush = torch.ones(64 << 20, device="cuda")
     samples: list[list[float]] = [[] for _ in calls]
     for call in calls:

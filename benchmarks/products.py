@@ -1,9 +1,9 @@
-"""Products of our own beside the library's: rates, errors, and what preparing a weight and repairing rows cost.
+"""kgen's contractions beside the library's: rates, errors, and the cost of splitting a weight and of a NaN.
 
     python benchmarks/products.py
 
-Bare linear layers of each size by the first combination of each variant, with the library's float32 and TF32. Each is
-timed by device events with a cold cache and with work queued in front, in turns with the others of its size.
+The subjects are bare linear layers of each size: the first combination of each variant, and the library in float32 and
+TF32. Subjects of one size are timed interleaved, by device events with a cold cache and queued work that hides launches.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from kgen.roofline import Arithmetic, Basis, Work
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 
-#: Rows, k, columns: square ones, those of the reference problems, few rows, and ragged ones.
+#: Rows, k, columns: square ones, those of the reference problems, few rows, and unaligned ones.
 SIZES = (
     (512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (1024, 8192, 8192),
     (16384, 4096, 4096), (16, 8192, 8192), (64, 8192, 8192), (256, 8192, 8192), (1000, 1111, 999),
 )  # fmt: skip
-ROUNDS = 15
-_SLEEP_CYCLES = 1_000_000  # half a millisecond: longer than launching takes
+ROUNDS = 15  # samples of each subject
+_SLEEP_CYCLES = 1_000_000  # cycles; 0.5 ms, longer than a launch
 
 _TEXT = """
 import torch
@@ -59,7 +59,7 @@ def get_inputs():
 
 @dataclass(frozen=True)
 class Way:
-    """One way to compute a size: a candidate with its parameters."""
+    """A candidate for one size, with its parameters and its work."""
 
     size: tuple[int, int, int]
     params: Params
@@ -72,7 +72,7 @@ class Way:
 
 
 def ways(size: tuple[int, int, int], hardware: Hardware) -> Iterator[Way]:
-    """The first combination of each variant and number of products."""
+    """The first combination of each variant and number of matmuls."""
     rows, k, columns = size
     problem = Problem("bare_linear", "bare_linear.py", _TEXT.format(rows=rows, k=k, columns=columns), (), "eval", "eval")
     captured = capture(load(problem))
@@ -96,6 +96,7 @@ def module(source: str) -> ModuleType:
 
 @contextmanager
 def tf32(allowed: bool) -> Iterator[None]:
+    """Sets the TF32 flag of matmuls, and restores it at the end."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = allowed
     try:
@@ -105,7 +106,7 @@ def tf32(allowed: bool) -> Iterator[None]:
 
 
 def milliseconds(subjects: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """The median of each subject, taken in turns."""
+    """The median of each subject in milliseconds, from interleaved samples."""
     flush = torch.ones(64 << 20, device="cuda")
     samples: dict[str, list[float]] = {name: [] for name in subjects}
     for call in subjects.values():
@@ -118,7 +119,7 @@ def milliseconds(subjects: dict[str, Callable[[], object]]) -> dict[str, float]:
 
 
 def rows_of(size: tuple[int, int, int], found: list[tuple[Way, ModuleType]], hardware: Hardware) -> list[dict[str, Cell]]:
-    """A row for each way to compute this size."""
+    """A row for each subject of this size."""
     torch.manual_seed(0)
     linear = torch.nn.Linear(size[1], size[2]).cuda()
     x = torch.rand(size[0], size[1], device="cuda")
@@ -179,11 +180,11 @@ def main() -> None:
             rows += rows_of(size, [(w, m) for w, m in zip(found, modules) if w.size == size], hardware)
             torch.cuda.empty_cache()
     notes = (
-        "Medians of a cold cache. The share of products is of what the device was measured to reach, three products of "
-        "float16 counted as three. The error is that of the whole output against float64, as a norm. Preparing splits the "
-        "weight, once for each change of it; a NaN in one row has that row computed in float32."
+        "Medians with a cold cache. The share is that of the measured rate of matmuls; three matmuls in float16 count as "
+        "three. The error is the norm of the difference to float64 over the norm of the output. Preparing splits the "
+        "weight, once for each change of it. A row with a NaN is computed in float32."
     )
-    record("products", "Products of our own beside the library's", rows, notes)
+    record("products", "kgen's contractions beside the library's", rows, notes)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""How well right random operators are told from wrong ones by moments, where their numbers are not PyTorch's.
+"""The power of the moments test for random operators whose numbers are not PyTorch's.
 
     python benchmarks/random_operators.py [--trials N]
 
-Each trial draws inputs and weights anew, takes the runs of a reference and of a candidate with dropout in it, and
-judges the candidate's 16 runs together, and its first run alone, as the evaluator does. The whole takes place in one
-process; nothing is timed. Figures are the trials that pass, and the share of the bound that was used.
+Each trial draws new inputs and weights. It runs a reference and a candidate with dropout. It judges the candidate's
+16 runs together, and its first run alone, as the evaluator does. Figures are the trials that pass, and the used share
+of the bound. Everything runs in one process, and nothing is timed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Drop = Callable[[torch.Tensor, float, torch.Generator], torch.Tensor]
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is dropped, and what is computed of it."""
+    """The tensor that dropout is applied to, and the weight of a linear layer behind it."""
 
     dropped: torch.Tensor  # float64
     weight: torch.Tensor | None
@@ -48,18 +48,19 @@ class Problem:
 
 
 def mask(shape: tuple[int, ...], p: float, generator: torch.Generator) -> torch.Tensor:
+    """A bool tensor that is false with probability ``p``."""
     return torch.rand(shape, generator=generator) >= p
 
 
 def masked(x: torch.Tensor, p: float, generator: torch.Generator, *, share: tuple[int, int] = (1, 1)) -> torch.Tensor:
-    """Dropout, each number of which serves so many rows and columns."""
+    """Dropout in which blocks of ``share`` rows and columns have one random number."""
     rows, columns = (-(-size // by) for size, by in zip(x.shape, share))
     kept = mask((rows, columns), p, generator).repeat_interleave(share[0], 0).repeat_interleave(share[1], 1)
     return x * kept[: x.shape[0], : x.shape[1]] / (1 - p)
 
 
 def in_turns(number: int) -> Drop:
-    """Dropout with so many masks, one after the other."""
+    """Dropout that uses ``number`` masks in turn."""
     kept: list[torch.Tensor] = []
     calls = itertools.count()
 
@@ -72,7 +73,7 @@ def in_turns(number: int) -> Drop:
     return drop
 
 
-#: Name: what makes a candidate's dropout; all but the first are wrong.
+#: The factory of each candidate's dropout, by name. All but the first are wrong.
 CANDIDATES: dict[str, Callable[[], Drop]] = {
     "right": lambda: masked,
     "half the probability": lambda: lambda x, p, g: masked(x, p / 2, g),
@@ -95,7 +96,7 @@ CANDIDATES: dict[str, Callable[[], Drop]] = {
 
 @dataclass(frozen=True)
 class Reference:
-    """A problem with the reference's own runs."""
+    """A problem with the runs of the reference."""
 
     problem: Problem
     leaf: Leaf
@@ -105,6 +106,7 @@ class Reference:
 
 @lru_cache(maxsize=None)
 def reference(name: str, p: float, seed: int) -> Reference:
+    """The problem drawn with ``seed``, with its runs; computed once for all candidates."""
     problem = Problem.draw(name, seed)
 
     def run(dtype: torch.dtype, number: int) -> torch.Tensor:
@@ -123,7 +125,7 @@ def reference(name: str, p: float, seed: int) -> Reference:
 
 
 def trial(name: str, p: float, drop: Drop, seed: int) -> tuple[bool, float, bool]:
-    """Whether 16 runs pass, the share of the bound that they use, and whether the first run passes alone."""
+    """Whether 16 runs pass, their used share of the bound, and whether the first run passes alone."""
     known = reference(name, p, seed)
     generator = torch.Generator().manual_seed(1000 * seed + 500)
     runs = [known.problem.run(drop, p, generator, torch.float32) for _ in range(moments.RUNS)]
@@ -133,6 +135,7 @@ def trial(name: str, p: float, drop: Drop, seed: int) -> tuple[bool, float, bool
 
 
 def rows(trials: int) -> list[dict[str, Cell]]:
+    """A row for each problem, probability and candidate."""
     found = []
     for name, p, (candidate, make) in itertools.product(
             ("dropout", "softmax", "linear"), (0.1, 0.2, 0.5), CANDIDATES.items()):
@@ -151,10 +154,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=40, help="of each wrong candidate; ten times as many of right")
     trials = parser.parse_args().trials
-    torch.set_num_threads(1)  # what is dropped is small
+    torch.set_num_threads(1)  # the tensors are too small for several threads
     record("random_operators", "Random operators judged by moments", rows(trials),
-           f"{ROWS} x {INNER} elements are dropped. A share of the bound above 1 fails; `inf` is a rule that has no "
-           "share: two calls of the same numbers.")
+           f"Dropout is applied to {ROWS} x {INNER} elements. A share of the bound above 1 fails. `inf` marks a rule "
+           "without a share: two calls draw the same numbers.")
 
 
 if __name__ == "__main__":

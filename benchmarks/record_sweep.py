@@ -1,14 +1,14 @@
-"""Time every point of a problem's space, so that strategies can be compared without a device.
+"""Times every point of a problem's space, so that strategies can be compared without a device.
 
     python benchmarks/record_sweep.py PROBLEM [--mode MODE] [-D NAME=VALUE] [--device DEVICE] [--plan TEXT]
                                       [--most N] [--rounds N] -o FILE
 
-The candidates are those of a sweep, built as a sweep builds them. They are loaded into one process and called in turns,
-in another order each round, so that what else the machine does falls on all alike. On a GPU each call is timed by
-device events with a cold cache. A candidate whose output is far from PyTorch's has no time.
+The candidates are built as in a sweep, loaded into one process, and called in turns. Each round has another order, so
+that other load on the machine affects all of them equally. On a GPU, device events time each call with a cold cache. A
+candidate whose output is far from PyTorch's has no time.
 
-``--most N`` keeps N combinations of each kernel, drawn once and for all, and ``--plan TEXT`` the plans whose names hold TEXT, so
-that the product of the kernels' combinations can be timed whole.
+``--most N`` keeps N combinations of each kernel, chosen with a fixed seed. ``--plan TEXT`` keeps the plans whose names
+contain TEXT. The product of the remaining combinations is then small enough to be timed.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from kgen.tuning.design import Design
 from kgen.tuning.search import KernelSpace, Option, Point
 from kgen.tuning.sweep import captured
 
-_SLEEP_CYCLES = 200_000  # of the GPU, while the call behind them is queued
-_FAR = 1e-2  # relative to the largest output
+_SLEEP_CYCLES = 200_000  # cycles; longer than a launch
+_FAR = 1e-2  # share of the largest output; limit of the difference to PyTorch
 
 
 def thinned(kernel: KernelSpace, common: str, most: int) -> KernelSpace:
-    """``most`` of a kernel's combinations, the plainest among them, each with every value of the common parameter."""
+    """``most`` of a kernel's combinations, the first included, each with every value of the common parameter."""
     plainest, *others = dict.fromkeys(_without(params, common) for params in kernel)
     kept = {plainest, *random.Random(0).sample(others, min(most - 1, len(others)))}
     return KernelSpace(kernel.name, [params for params in kernel if _without(params, common) in kept])
@@ -55,7 +55,7 @@ def _without(params: Any, common: str) -> frozenset:
 
 
 def reduced(options: tuple[Option, ...], plans: list[str], most: int) -> list[Option]:
-    """The options whose names hold one of ``plans``, with thinned kernels; kernels in common stay in common."""
+    """The options whose names contain one of ``plans``, with thinned kernels. Common kernels stay common."""
     kernels = {kernel: thinned(kernel, o.common, most) for o in options for kernel in o.kernels}
     return [
         replace(option, kernels=tuple(kernels[kernel] for kernel in option.kernels))
@@ -76,7 +76,7 @@ def candidates(design: Design, options: list[Option]) -> dict[Point, Candidate]:
 
 
 class Calls:
-    """Candidates loaded into this process, with the weights of one model, called on one set of inputs."""
+    """Candidates in this process, with the weights of one model and one set of inputs."""
 
     def __init__(self, problem: LoadedProblem, device: str) -> None:
         self._problem, self._device = problem, device
@@ -87,7 +87,7 @@ class Calls:
         self._expected = self._outputs(self.model)
 
     def load(self, candidate: Candidate) -> Callable[[], Any] | None:
-        """A call of the candidate; ``None`` where it fails or is far from right."""
+        """A function that calls the candidate; ``None`` where it fails or is far from PyTorch."""
         namespace = ModuleType("candidate")
         try:
             exec(compile(candidate.source, "<candidate>", "exec"), namespace.__dict__)
@@ -134,7 +134,7 @@ def timer(device: str) -> Callable[[Callable[[], Any]], float]:
 
 @torch.no_grad()
 def time_all(calls: dict[Point, Callable[[], Any]], device: str, rounds: int) -> dict[Point, list[float]]:
-    """Milliseconds of each call, once in each round; two rounds before them are not counted."""
+    """The milliseconds of each call in each round, after two rounds that are not counted."""
     once, samples, order = timer(device), {point: [] for point in calls}, list(calls)
     for number in range(rounds + 2):
         random.Random(number).shuffle(order)
@@ -146,14 +146,14 @@ def time_all(calls: dict[Point, Callable[[], Any]], device: str, rounds: int) ->
 
 
 def summarised(samples: list[float]) -> float:
-    """The median of the faster half of the samples: what else the machine does makes a call slower, never faster."""
+    """The median of the faster half of the samples, because other load only makes a call slower."""
     return statistics.median(sorted(samples)[: -(-len(samples) // 2)])
 
 
 def document(options: list[Option], samples: dict[Point, list[float]]) -> dict[str, Any]:
-    """The options, and the milliseconds of their points in the order of ``Option.choices``; ``null`` where it failed.
+    """The options with the milliseconds of their points, in the order of ``Option.choices``; ``null`` for a failure.
 
-    ``noise`` is by how much two halves of a point's rounds differ, as a share: its median over the points.
+    ``noise`` is the median over the points of the relative difference between two halves of the rounds.
     """
     kernels = list(dict.fromkeys(kernel for option in options for kernel in option.kernels))
 
@@ -187,7 +187,7 @@ def main() -> None:
     parser.add_argument("--plan", dest="plans", action="append", default=[])
     parser.add_argument("--most", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--count", action="store_true", help="say how many points there are, and end")
+    parser.add_argument("--count", action="store_true", help="print the number of points and exit")
     parser.add_argument("-o", dest="file", type=Path)
     asked = parser.parse_args()
     started = time.monotonic()

@@ -1,11 +1,11 @@
-"""Sweep the reference problems on the GPU, and record each winner beside PyTorch, with its roofline.
+"""Sweeps the reference problems on the GPU, and records each winner beside PyTorch, with its roofline.
 
     python benchmarks/reference_problems.py [--budget N] [--at-once N] [--case NAME ...]
 
-At full size in the class fp32, the same in the class tf32, and at sizes that do not fill the chip or any tile. Sweeps run
-beside each other: what one builds and validates fills the time of another, and timings wait for each other at the
-device's lock. ``max-autotune`` takes longest to prepare: the cases that are timed beside it are marked. The database is
-that of ``KGEN_HOME``; ``benchmarks/fused_tails.py`` goes on from it.
+The problems run at full size in the classes fp32 and tf32, and at sizes that fill neither the GPU nor a tile. Several
+sweeps run in parallel: one builds and validates while another is timed. The device's lock orders their timings.
+``max-autotune`` takes longest to prepare, so only some cases have it. The database is that of ``KGEN_HOME``;
+``benchmarks/fused_tails.py`` reads it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from kgen.roofline import Arithmetic, Basis
 from kgen.store import Database, queries
 from kgen.store.results import SweepRow, Trial
 
-#: Baselines of the cases that are not marked.
+#: The baselines of most cases, without max-autotune.
 QUICK = BASELINES[:2]
 
-#: Seconds that a sweep may take, by its baselines: a quarter of them are the finals, which no other sweep overlaps.
+#: Seconds of a sweep by its baselines. The finals take a quarter of them, and no other timing runs then.
 SECONDS = {QUICK: 45, BASELINES: 85}
 
 
 @dataclass(frozen=True)
-class Case:
-    """What is swept: a problem with its sizes, in a mode and a class of accuracy, beside which baselines."""
+class ReferenceSweep:
+    """The arguments of one sweep: problem, mode, sizes, accuracy class and baselines."""
 
     problem: str
     mode: str = "train"
@@ -44,7 +44,7 @@ class Case:
 
     @property
     def words(self) -> list[str]:
-        """The command line of the sweep, but for its budget."""
+        """The command line of the sweep without its budget."""
         words = ["kgen", "sweep", self.problem, "--mode", self.mode, "--accuracy", self.accuracy.value]
         words += ["--device", "cuda", "--baselines", ",".join(self.baselines), "--quiet"]
         words += ["--time", str(SECONDS[self.baselines])]
@@ -58,27 +58,27 @@ def _sizes(batch: int, inner: int, columns: int) -> dict[str, int]:
 SMALL = _sizes(1024, 8192, 8192)
 TF32 = Accuracy.TF32
 CASES = {
-    "scale_batchnorm train": Case("linear_scale_batchnorm", baselines=BASELINES),
-    "gelu_softmax": Case("linear_gelu_softmax", baselines=BASELINES),
-    "logsumexp_mish": Case("linear_scale_residual_clamp_logsumexp_mish", baselines=BASELINES),
-    "batchnorm_scale_softmax train": Case("linear_batchnorm_scale_softmax", baselines=BASELINES),
-    "scale_batchnorm eval": Case("linear_scale_batchnorm", "eval"),
-    "batchnorm_scale_softmax eval": Case("linear_batchnorm_scale_softmax", "eval"),
-    "scale_batchnorm 1024 train": Case("linear_scale_batchnorm", "train", SMALL),
-    "scale_batchnorm 1024 eval": Case("linear_scale_batchnorm", "eval", SMALL),
-    "tf32 scale_batchnorm train": Case("linear_scale_batchnorm", accuracy=TF32),
-    "tf32 gelu_softmax": Case("linear_gelu_softmax", accuracy=TF32, baselines=BASELINES),
-    "tf32 logsumexp_mish": Case("linear_scale_residual_clamp_logsumexp_mish", accuracy=TF32),
-    "tf32 batchnorm_scale_softmax train": Case("linear_batchnorm_scale_softmax", accuracy=TF32),
-    "16 rows": Case("linear_gelu_softmax", sizes=_sizes(16, 8192, 8192)),
-    "64 rows": Case("linear_gelu_softmax", sizes=_sizes(64, 8192, 8192)),
-    "256 rows": Case("linear_gelu_softmax", sizes=_sizes(256, 8192, 8192)),
-    "ragged": Case("linear_gelu_softmax", sizes=_sizes(1000, 1111, 999)),
+    "scale_batchnorm train": ReferenceSweep("linear_scale_batchnorm", baselines=BASELINES),
+    "gelu_softmax": ReferenceSweep("linear_gelu_softmax", baselines=BASELINES),
+    "logsumexp_mish": ReferenceSweep("linear_scale_residual_clamp_logsumexp_mish", baselines=BASELINES),
+    "batchnorm_scale_softmax train": ReferenceSweep("linear_batchnorm_scale_softmax", baselines=BASELINES),
+    "scale_batchnorm eval": ReferenceSweep("linear_scale_batchnorm", "eval"),
+    "batchnorm_scale_softmax eval": ReferenceSweep("linear_batchnorm_scale_softmax", "eval"),
+    "scale_batchnorm 1024 train": ReferenceSweep("linear_scale_batchnorm", "train", SMALL),
+    "scale_batchnorm 1024 eval": ReferenceSweep("linear_scale_batchnorm", "eval", SMALL),
+    "tf32 scale_batchnorm train": ReferenceSweep("linear_scale_batchnorm", accuracy=TF32),
+    "tf32 gelu_softmax": ReferenceSweep("linear_gelu_softmax", accuracy=TF32, baselines=BASELINES),
+    "tf32 logsumexp_mish": ReferenceSweep("linear_scale_residual_clamp_logsumexp_mish", accuracy=TF32),
+    "tf32 batchnorm_scale_softmax train": ReferenceSweep("linear_batchnorm_scale_softmax", accuracy=TF32),
+    "16 rows": ReferenceSweep("linear_gelu_softmax", sizes=_sizes(16, 8192, 8192)),
+    "64 rows": ReferenceSweep("linear_gelu_softmax", sizes=_sizes(64, 8192, 8192)),
+    "256 rows": ReferenceSweep("linear_gelu_softmax", sizes=_sizes(256, 8192, 8192)),
+    "ragged": ReferenceSweep("linear_gelu_softmax", sizes=_sizes(1000, 1111, 999)),
 }
 
 
 def sweep(name: str, budget: int) -> None:
-    """Run ``kgen sweep`` as a user would, and print what it printed when it has ended."""
+    """Run ``kgen sweep`` as a user does, and print its output at the end."""
     words = [*CASES[name].words, "--budget", str(budget)]
     done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True)
     print("\n".join(["$ " + " ".join(words), done.stdout, done.stderr]), flush=True)
@@ -95,7 +95,7 @@ def table() -> list[dict[str, Cell]]:
 
 
 def _row(row: SweepRow, prepare_ms: float | None, float32: Mapping[str, float]) -> dict[str, Cell]:
-    """One sweep's winner beside the baselines. ``float32`` are baselines of the same problem in the class fp32."""
+    """The winner of one sweep with its baselines. ``float32`` has the problem's baselines in the class fp32."""
     best, basis = row.best, Basis.read(row.arguments.get("roofline"))
     reached = roofline.of(basis, best.median_ms, Arithmetic.of(best.params, row.accuracy))
     eager, plain = best.baselines.get("eager"), float32.get("eager")
@@ -128,7 +128,7 @@ def _row(row: SweepRow, prepare_ms: float | None, float32: Mapping[str, float]) 
 
 
 def _prepare_ms(database: Database, best: Trial) -> float | None:
-    """Milliseconds that the winner's weights took to prepare, once."""
+    """The milliseconds of preparing the winner's weights once; ``None`` where they were not measured."""
     detail = queries.candidate(database, best.candidate)
     times = [j.evaluation.timing.prepare_ms for j in detail.judgements if j.evaluation.timing]
     return next((ms for ms in times if ms is not None), None)
@@ -139,14 +139,14 @@ def _percent(share: float | None) -> str:
 
 
 def record_table() -> None:
-    """Keep the table of what the database has."""
+    """Record the table of the database."""
     notes = (
-        "Each row is one `kgen sweep`: candidates right and tried, the baselines' medians and the winner's, timed "
-        "interleaved in one session; the speedup is over the fastest baseline, with its 95% bootstrap interval. In the "
-        "class tf32 all baselines have TF32 allowed, and the ratio to eager float32 stands beside. The error is the root "
-        "mean square against float64 over PyTorch's own on the same inputs, the largest over output and buffers. TFLOP/s "
-        "are those of the product as it is written; its share of what the device was measured to reach counts three "
-        "products of float16 as three. Preparing weights is done once for each change of them."
+        "Each row is one `kgen sweep`: right and tried candidates, and the medians of the baselines and of the winner, "
+        "timed interleaved in one session. The speedup is over the fastest baseline, with its 95% bootstrap interval. In "
+        "the class tf32 all baselines have TF32 on; another column has the ratio to eager float32. The error is the root "
+        "mean square error against float64 over PyTorch's own on the same inputs, the largest of output and buffers. "
+        "TFLOP/s are those of the matmul as it is written. Its share of the measured rate counts three matmuls in float16 "
+        "as three. Weights are prepared once for each change of them."
     )
     record("reference_problems", "The reference problems beside PyTorch", table(), notes)
 
@@ -154,7 +154,7 @@ def record_table() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", type=int, default=12, help="candidates of each sweep")
-    parser.add_argument("--at-once", type=int, default=3, help="sweeps that run beside each other")
+    parser.add_argument("--at-once", type=int, default=3, help="sweeps that run in parallel")
     parser.add_argument("--case", action="append", choices=CASES, help="one of the cases (default: all)")
     arguments = parser.parse_args()
     with ThreadPoolExecutor(arguments.at_once) as pool:

@@ -1,11 +1,11 @@
-"""How long a page of ``kgen report`` takes and how large it is, with 100,000 evaluations of one problem or of many.
+"""The time and size of pages of ``kgen report`` on 100,000 evaluations, of one problem and of many.
 
     python benchmarks/report_scale.py [--sweeps N] [--candidates N] [--repeats N] [--chromium PROGRAM] [--folder FOLDER]
 
-The databases are made first, with the figures of ``store_scale.py``, in a folder for temporary files or in ``FOLDER``;
-those that are there already are used as they are. Each page is made by whole processes of the command line: once
-without the plotting library that kgen keeps in its folder, then with it. With a Chromium, the page is drawn in it, too.
-Meanwhile the lock of timings on the CPU is held, so that no other kgen works.
+The script first makes the databases, with the figures of ``store_scale.py``, in a temporary folder or in ``FOLDER``. It
+uses existing ones as they are. Whole processes of the command line write each page: once without the stored plotting
+library, then with it. With a Chromium, the page is also drawn. The script holds the lock of CPU timings, so that no
+other kgen works meanwhile.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from kgen.evaluator.protocol import Environment
 from kgen.evaluator.runtime.locks import DeviceLock
 from kgen.store import Database
 
-PROBLEMS = 200  #: of the page about many: as many as KernelBench's levels 1 and 2 have
-
-SECONDS, MEGABYTES = 5.0, 6.0  #: limits of the page about one problem
+PROBLEMS = 200  # problems on the page about many; KernelBench's levels 1 and 2 have as many
+SECONDS = 5.0  # seconds; limit of the page about one problem
+MEGABYTES = 6.0  # units of 1e6 bytes; limit of the page about one problem
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What one process took: ``busy`` seconds on a processor do not depend on what else the machine does."""
+    """The wall seconds of one process, and its ``busy`` seconds on a CPU, which other load does not change."""
 
     seconds: float
     busy: float
 
 
 def fill(db: Path, problems: int, sweeps: int, candidates: int) -> None:
-    """Sweeps of as many problems in turn, with made-up figures."""
+    """Make a database of sweeps over ``problems`` problems in turn, with made-up figures."""
     environment = Environment("cpu", "a CPU", "x86_64-avx2", "", "", "g++ 12", "2.13", "3.11", 2, "here")
     made = [made_up_problem(number) for number in range(problems)]
     figures = Figures()
@@ -56,7 +56,7 @@ def fill(db: Path, problems: int, sweeps: int, candidates: int) -> None:
 
 
 def report(db: Path, file: Path) -> Taken:
-    """One process that writes the page about everything in ``db``."""
+    """Run one process that writes the page about everything in ``db``."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "KGEN_HOME": str(db.parent / "home")}
     command = [sys.executable, "-m", "kgen", "report", "--db", str(db), "-o", str(file)]
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
@@ -83,7 +83,7 @@ def drawn(file: Path, chromium: str | None) -> float | None:
 
 
 def measure(db: Path, problems: int, evaluations: int, repeats: int, chromium: str | None) -> list[Cell]:
-    """What the page about ``problems`` problems takes, in the order of :data:`COLUMNS`."""
+    """The figures of the page about ``problems`` problems, in the order of :data:`COLUMNS`."""
     shutil.rmtree(db.parent / "home", ignore_errors=True)
     file = db.with_suffix(".html")
     with DeviceLock("cpu").timing():
@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--chromium", default=shutil.which("chromium"))
-    parser.add_argument("--folder", type=Path, help="where the databases are, or are to be")
+    parser.add_argument("--folder", type=Path, help="folder of the databases")
     asked = parser.parse_args()
     measured = []
     with tempfile.TemporaryDirectory() as temporary:

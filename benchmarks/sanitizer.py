@@ -1,9 +1,10 @@
-"""compute-sanitizer over every kernel of products, on small sizes: memcheck, racecheck, synccheck, initcheck.
+"""Runs compute-sanitizer over every contraction kernel at small sizes: memcheck, racecheck, synccheck, initcheck.
 
     python benchmarks/sanitizer.py
 
-Renders a few candidates that hold every variant, tile and way to add up, builds them all at once, and runs all of them in
-one process under each tool, every allocation of torch one of its own. Ends with 1 where a tool finds anything.
+The script renders a covering set of candidates: every variant, tile and kind of reduction. It builds them in parallel
+and runs all of them in one process under each tool. Torch's caching allocator is off, so each tensor is one allocation.
+Exit code 1: a tool found an error.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 _CLEAN = "ERROR SUMMARY: 0 errors"
 _RACES_CLEAN = "RACECHECK SUMMARY: 0 hazards"
 
-#: Mode, forward, __init__, the shape of x that kernels are chosen for, and the rows that they are run with: small sizes with
-#: tails that still have clusters, parts of k, large tiles and tiles that are shared.
+#: Mode, forward, __init__, the shape of x that the kernels are chosen for, and the rows that they run with. The sizes
+#: are small and unaligned, and still have clusters, split-K, large tiles and shared tiles.
 _PROBLEMS = {
     "linear": ("eval", "self.linear(x).relu()", "self.linear = nn.Linear(1030, 258)", (130, 1030), 130),
     "short": ("eval", "(x @ self.w).relu()", "self.w = nn.Parameter(torch.randn(330, 130))", (130, 330), 70),
@@ -65,7 +66,7 @@ def get_inputs():
 
 
 def candidates() -> Iterator[tuple[str, Candidate]]:
-    """At the corners of each product's space, with the problem's name."""
+    """The covering set of each contraction's space, with the problem's name."""
     hardware = probe("cuda")
     for name, (mode, forward, init, shape, _) in _PROBLEMS.items():
         text = _TEXT.format(forward=forward, init=init, shape=shape)
@@ -86,7 +87,7 @@ def module(source: str) -> ModuleType:
 
 
 def run(folder: Path) -> None:
-    """Run each file of a folder once on numbers, and once on some that are not finite. Nothing is built."""
+    """Run each file of a folder on finite values, with a NaN in x, and with a NaN in each weight. Builds nothing."""
     import torch
     from torch.utils import cpp_extension
 
@@ -109,7 +110,7 @@ def run(folder: Path) -> None:
 
 
 def check(tool: str, folder: Path) -> tuple[int, str]:
-    """The errors that a tool found, and what it printed."""
+    """The number of errors that a tool found, and its output."""
     command = ["compute-sanitizer", "--tool", tool, sys.executable, __file__, "--run", str(folder)]
     environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -120,7 +121,7 @@ def check(tool: str, folder: Path) -> tuple[int, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path, metavar="FOLDER", help="run these files; what the tools are given")
+    parser.add_argument("--run", type=Path, metavar="FOLDER", help="run the files of this folder; the tools start this script so")
     arguments = parser.parse_args()
     if arguments.run:
         run(arguments.run)
@@ -142,9 +143,9 @@ def main() -> int:
                 print(text[-4000:] if errors else text[-200:], flush=True)
                 ran = sum(f"{name}-{n:02}" in text for n, (name, _) in enumerate(sources.values()))
                 rows.append({"tool": tool, "files": len(sources), "ran": ran, "errors": errors})
-    notes = ("Files are candidates at the corners of the space of products, each run on numbers, with a NaN in x, and with one "
-             "in each weight.")
-    record("sanitizer", "compute-sanitizer over products", rows, notes)
+    notes = ("Files are the covering set of the contraction's space. Each runs on finite values, with a NaN in x, and with a "
+             "NaN in each weight.")
+    record("sanitizer", "compute-sanitizer over contractions", rows, notes)
     return 1 if any(row["errors"] or row["ran"] != row["files"] for row in rows) else 0
 
 

@@ -1,13 +1,13 @@
-"""How many evaluations each strategy needs to come within 2% of the best, on recorded sweeps: no device is needed.
+"""The evaluations that each strategy needs to come within 2% of the best, on recorded sweeps and without a device.
 
     python benchmarks/search_strategies.py [--seeds N] [--strategy NAME] [FILE ...]
 
-The sweeps are those of ``recorded/``, made by ``record_sweep.py``: every point of a space, timed. A strategy is asked
-for points and told the recorded times; a point counts as one evaluation, right or not. The best is that of every point,
-not of those that a strategy would try in the end.
+``record_sweep.py`` wrote the sweeps of ``recorded/``, with a time for every point of a space. A strategy is asked for
+points and told the recorded times. Each point counts as one evaluation, right or not. The best is the best of all
+points.
 
-Spaces are declared with the likeliest values first, and most strategies begin there. So each is tried twice: as declared,
-and with the plans, and the combinations of each kernel, in an order drawn anew for each seed, where the first is any.
+Spaces are declared with likely values first, and most strategies begin there. Each strategy therefore runs twice: in the
+declared order, and with plans and combinations in a random order for each seed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from kgen.errors import InputError
 from kgen.tuning.search import STRATEGIES, KernelSpace, Option, Point, distinct_kernels
 
 RECORDED = Path(__file__).parent / "recorded"
-NEAR = 1.02
+NEAR = 1.02  # times the best; limit of a point that is near enough
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A recorded sweep: its options, and the milliseconds of every point; those of one that failed are ``None``."""
+    """A recorded sweep: its options, and the milliseconds of every point (``None`` for a failure)."""
 
     name: str
     noise: float
@@ -45,7 +45,7 @@ class Sweep:
 
 
 def read(path: Path) -> Sweep:
-    """The sweep of a file that ``record_sweep.py`` wrote."""
+    """Read a file that ``record_sweep.py`` wrote."""
     kept = json.loads(path.read_text(encoding="utf-8"))
     kernels = [
         KernelSpace(kernel["name"], [dict(zip(kernel["axes"], values)) for values in kernel["combinations"]])
@@ -63,7 +63,7 @@ def read(path: Path) -> Sweep:
 
 
 def shuffled(sweep: Sweep, seed: int) -> Sweep:
-    """The same sweep with its options, and the combinations of its kernels, in a drawn order."""
+    """The same sweep with options and combinations in a random order."""
     draw = random.Random(seed)
     kernels: dict[KernelSpace, KernelSpace] = {}
     for kernel in distinct_kernels(sweep.options):
@@ -79,7 +79,7 @@ def shuffled(sweep: Sweep, seed: int) -> Sweep:
 
 
 def needed(sweep: Sweep, strategy: str, seed: int) -> int | None:
-    """Evaluations until one is within ``NEAR`` of the best; ``None`` where the strategy ends before."""
+    """The evaluations until one is within :data:`NEAR` of the best; ``None`` where the strategy ends before."""
     search, enough = STRATEGIES[strategy](sweep.options, seed), NEAR * sweep.best
     for count in range(1, len(sweep.times) + 1):
         point = search.ask()
@@ -93,7 +93,7 @@ def needed(sweep: Sweep, strategy: str, seed: int) -> int | None:
 
 
 def compared(sweep: Sweep, strategy: str, order: str, seeds: int) -> dict[str, Cell]:
-    """A row of the table: the median over the seeds, the quartiles, and the milliseconds that the strategy itself took."""
+    """A row of the table: median and quartiles over the seeds, and the strategy's own milliseconds per point."""
     sweeps = [shuffled(sweep, seed) if order == "drawn" else sweep for seed in range(seeds)]
     started = time.process_time()
     counts = [needed(of, strategy, seed) for seed, of in enumerate(sweeps)]
@@ -136,11 +136,11 @@ def main() -> None:
     noise = ", ".join(f"{sweep.name} {sweep.noise:.1%}" for sweep in sweeps)
     notes = (
         f"Evaluations until one is within {NEAR - 1:.0%} of the fastest of all points: median and quartiles over "
-        f"{asked.seeds} seeds. `never`: the strategy ended without one, and counts as all points. `points` is the product of "
-        "the kernels' combinations summed over the plans, `kernels' combinations` their sum, `within 2%` how many points "
-        "are near enough. `declared`: the space as kgen declares it, the likeliest values first, where most strategies "
-        "begin; `drawn`: plans and combinations in an order drawn for each seed. Replayed from `recorded/` without a device: each point always takes what was recorded. The "
-        f"recorded times are uncertain by (median difference of two halves of the rounds) {noise}."
+        f"{asked.seeds} seeds. `never`: the strategy ended without one, which counts as all points. `points` is the product "
+        "of the kernels' combinations, summed over the plans. `kernels' combinations` is their sum. `within 2%` counts the "
+        "points that are near enough. `declared`: the order in which kgen declares the space, likely values first. `drawn`: "
+        "a random order for each seed. The replay of `recorded/` needs no device, and a point always takes its recorded "
+        f"time. The noise of the recorded times (median difference of two halves of the rounds) is {noise}."
     )
     record("search_strategies", "Evaluations that each search strategy needs", rows, notes)
 

@@ -1,10 +1,9 @@
-"""How long questions to a large database take: 100,000 evaluations with sources and samples, in SQLite or PostgreSQL.
+"""The time of queries to a database of 100,000 evaluations with sources and samples, in SQLite or PostgreSQL.
 
     python benchmarks/store_scale.py [--sweeps N] [--candidates N] [--repeats N] [--db FILE|URL]
 
-The database is made first, with made-up figures, where ``--db`` says (a folder for temporary files, by default); one
-that is there already is used as it is. Each question is asked of the database in a process that has it open, and as a
-whole process of the command line.
+The script first makes the database with made-up figures, at ``--db`` or in a temporary folder. It uses an existing one
+as it is. Each query runs in a process that has the database open, and as a whole process of the command line.
 """
 
 from __future__ import annotations
@@ -46,31 +45,31 @@ from kgen.store import Database, comparison, models, queries, rows
 from kgen.store.selection import Selection
 
 PROBLEMS = 20
-FINALISTS = 5
-REJECTED = 50  #: combinations ruled out in each sweep
-REGIMES = 20  #: error figures of an evaluation
+FINALISTS = 5  # candidates of each sweep
+REJECTED = 50  # rejected combinations of each sweep
+DISTRIBUTIONS = 20  # error rows of each evaluation
 SOURCE_LINES = 150
-BURSTS, SAMPLES = 8, 20  #: of a screening; finals have four times the bursts
+BURSTS, SAMPLES = 8, 20  # sample blocks of a screening, and samples of each; finals have four times the blocks
 
 FAILURES = (Status.WRONG_VALUES, Status.BUILD_ERROR, Status.CRASHED)
 
-#: Limits in seconds: of a question to the database, of a whole process, and of the report of one problem.
+#: Limits in seconds: of a query, of a whole process, and of the report of one problem.
 QUESTION, PROCESS, REPORT = 0.2, 1.0, 5.0
 
 
 @dataclass(frozen=True)
 class Size:
-    """How large the database is to be."""
+    """The size of the database to make."""
 
     sweeps: int
-    candidates: int  #: of each sweep
+    candidates: int  #: candidates of each sweep
 
 
 # Making the database -------------------------------------------------------------------------------------------
 
 
 class Figures:
-    """Made-up figures: rows of evaluations and timings that are made once, and used again with another id."""
+    """Made-up rows of evaluations and timings. They are made once and used again with other ids."""
 
     def __init__(self) -> None:
         self.generator = random.Random(0)
@@ -79,11 +78,11 @@ class Figures:
         self._timings = {depth: [self._made(depth, count) for _ in range(50)] for depth, count in depths.items()}
 
     def evaluation(self, candidate: str, status: Status) -> dict[str, Any]:
-        """A row of ``evaluation``, but for what it belongs to."""
+        """A row of ``evaluation`` without its problem and environment."""
         return {**self._evaluations[status], "id": rows.new_id(), "candidate_id": candidate, "binary_hash": candidate}
 
     def timing(self, subject: str, depth: Depth) -> dict[str, Any]:
-        """A row of ``timing``, but for what it belongs to."""
+        """A row of ``timing`` without its sweep and environment."""
         return {**self.generator.choice(self._timings[depth]), "id": rows.new_id(), "subject": subject}
 
     def _made(self, depth: Depth, count: int) -> dict[str, Any]:
@@ -93,7 +92,7 @@ class Figures:
 
 
 def fill(database: Database, size: Size) -> None:
-    """Sweeps over :data:`PROBLEMS` problems, the latest last, with made-up figures."""
+    """Make sweeps over :data:`PROBLEMS` problems in turn, with made-up figures."""
     environment = Environment("cpu", "a CPU", "x86_64-avx2", "", "", "g++ 12", "2.13", "3.11", 2, "here")
     database.add_environment(environment)
     figures = Figures()
@@ -114,7 +113,7 @@ def made_up_problem(number: int) -> Problem:
 def add_sweep(
     database: Database, problem: Problem, environment: Environment, number: int, candidates: int, figures: Figures
 ) -> None:
-    """One finished sweep in a few statements: what :class:`kgen.store.Database` would write row by row."""
+    """Write one finished sweep in a few statements instead of row by row."""
     sweep = database.start_sweep(
         problem=problem,
         environment=environment,
@@ -172,7 +171,7 @@ def made_up_candidate(sweep: int, place: int) -> Candidate:
 
 def made_up_evaluation(status: Status) -> Evaluation:
     error = RegimeErrors("as given", "output", 1.2e-8, 3.4e-7, 1.1e-8, 3.3e-7, 1.09, 0.54, True)
-    errors = tuple(replace(error, regime=f"regime {number}") for number in range(REGIMES))
+    errors = tuple(replace(error, regime=f"regime {number}") for number in range(DISTRIBUTIONS))
     build = BuildReport(True, False, 0.75, False, "builds/1", "", "", "", (KernelResources("row", 32, 1024, 0),))
     reason = "row 3 is off" if status is not Status.OK else ""
     return Evaluation("", status, reason, Accuracy.FP32, None, errors, build, log="runs/logs/1.log")
@@ -206,7 +205,7 @@ def made_up_trial(sweep: str, number: int, evaluation: dict[str, Any], finalists
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of the database, and on the command line; ``limit`` in seconds for the first."""
+    """A query with its command line. ``limit`` and ``process_limit`` are seconds."""
 
     name: str
     ask: Callable[[Database], object]
@@ -216,7 +215,7 @@ class Question:
 
 
 def questions(database: Database, folder: Path) -> list[Question]:
-    """About the latest sweep, its best candidate, and its problem."""
+    """Queries about the latest sweep, its best candidate, and its problem."""
     [latest] = queries.sweeps(database, limit=1)
     assert latest.best
     name, sweep, best = latest.problem.name, latest.id, latest.best.candidate
@@ -244,7 +243,7 @@ def questions(database: Database, folder: Path) -> list[Question]:
 
 
 def seconds(run: Callable[[], object], repeats: int) -> float:
-    """The median of several runs, after one that nobody counts."""
+    """The median of several runs, after one that is not counted."""
     run()
     taken = []
     for _ in range(repeats):
@@ -255,7 +254,7 @@ def seconds(run: Callable[[], object], repeats: int) -> float:
 
 
 def processor_seconds(command: list[str], environment: dict[str, str], folder: Path) -> float:
-    """What a process of the command line takes of the processors: this does not depend on what else they do."""
+    """The CPU seconds of a process of the command line, which other load does not change."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, env=environment, cwd=folder, check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -263,7 +262,7 @@ def processor_seconds(command: list[str], environment: dict[str, str], folder: P
 
 
 def libraries_alone(repeats: int) -> float:
-    """Seconds of a process that only imports what the command line cannot do without."""
+    """The seconds of a process that only imports the libraries that the command line needs."""
     command = [sys.executable, "-c", "import click, rich.console, rich.table, sqlalchemy.orm"]
     return seconds(lambda: subprocess.run(command, check=True), repeats)
 
@@ -310,10 +309,10 @@ def main() -> None:
         page_bytes = (Path(temporary) / "report.html").stat().st_size
         stored = f", {os.path.getsize(url) / 1e9:.1f} GB" if kind == "SQLite" else ""
     notes = (
-        f"{count} evaluations in {kind}{stored}, with sources, error figures of {REGIMES} regimes and raw samples, in "
-        f"sweeps of {asked.candidates} over {PROBLEMS} problems. Medians of {asked.repeats}, after a first one: of the "
-        f"questions to an open database, and of whole processes of the command line; one that only imports the libraries took "
-        f"{alone:.2f} s, while {os.getloadavg()[0]:.1f} processes wanted a core. The report has {page_bytes / 1e6:.1f} MB "
+        f"{count} evaluations in {kind}{stored}, with sources, error figures of {DISTRIBUTIONS} input distributions and raw samples, in "
+        f"sweeps of {asked.candidates} over {PROBLEMS} problems. Medians of {asked.repeats} after a first run: of queries to an "
+        f"open database, and of whole processes of the command line. A process that only imports the libraries took "
+        f"{alone:.2f} s, at a load of {os.getloadavg()[0]:.1f} processes. The report has {page_bytes / 1e6:.1f} MB "
         "(limit 6)."
     )
     record(f"store_scale_{kind.lower()}", f"Questions to a large database ({kind})", measured, notes)

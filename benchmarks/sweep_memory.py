@@ -1,9 +1,9 @@
-"""How much memory the process of a sweep takes over a thousand candidates, besides the problem's own tensors.
+"""The memory of a sweep's conducting process over a thousand candidates.
 
     python benchmarks/sweep_memory.py [--candidates 1000] [--arch sm_90]
 
-Candidates are rendered, kept and reported as in any sweep; builds and judges are stood in for by some that answer at
-once, with as many figures and samples as real ones. The processes that hold tensors are not this one.
+Candidates are rendered, stored and reported as in any sweep. Stand-ins for builder and evaluator answer at once, with as
+many figures and samples as real ones. Other processes hold the tensors of a real sweep.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from kgen.problem import Problem, read_problem
 from kgen.tuning import sweep
 
 NAME = "linear_gelu_softmax"
-REGIMES, BURSTS, CALLS = 18, 5, 20
-GOAL_MB = 1000
+DISTRIBUTIONS, BURSTS, CALLS = 18, 5, 20  # error rows, sample blocks and calls of one evaluation
+GOAL_MB = 1000  # units of 1e6 bytes; limit of the resident memory
 
 
 class Builder:
-    """Each source is a library of its own."""
+    """A builder that reports another library for each source and compiles nothing."""
 
     def build(self, source: str) -> BuildReport:
         binary = hashlib.sha256(source.encode()).hexdigest()
@@ -50,8 +50,8 @@ class Builder:
         return BuildReport(True, False, 1.0, False, "builds", binary, "", "logs/build.log", kernels)
 
 
-class Judge:
-    """Finds every candidate right; how fast it is follows from its id."""
+class InstantEvaluator:
+    """An evaluator to which every candidate is right, with a time that follows from its id."""
 
     device = "cuda:0"
     accuracy = Accuracy.FP32
@@ -63,10 +63,10 @@ class Judge:
         self.environment = Environment("cuda", "none", arch, "", "", "", "", "", 1, "")
 
     def start(self) -> None:
-        """There is nothing to start."""
+        """Does nothing: no process has to start."""
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Does nothing: no process has to end."""
 
     def builder(self) -> Builder:
         return Builder()
@@ -76,7 +76,8 @@ class Judge:
 
     def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation:
         errors = tuple(
-            RegimeErrors(f"regime {number}", "output", 1e-6, 1e-5, 1e-6, 1e-5, 1.0, 0.5, True) for number in range(REGIMES)
+            RegimeErrors(f"regime {number}", "output", 1e-6, 1e-5, 1e-6, 1e-5, 1.0, 0.5, True)
+            for number in range(DISTRIBUTIONS)
         )
         timing = self._timing(candidate.id, 1 + int(candidate.id[:4], 16) / 65536, Depth.SCREEN)
         return Evaluation(candidate.id, Status.OK, "", self.accuracy, errors=errors, build=build, timing=timing)
@@ -94,12 +95,12 @@ class Judge:
 
 
 def resident_mb() -> float:
-    """Memory that this process has now, in units of 1e6 bytes."""
+    """The resident memory of this process, in units of 1e6 bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def watch(rows: list[dict[str, Cell]], every: int) -> Callable[[events.Event], None]:
-    """A listener that takes the memory at the start, every so many candidates, and at the end."""
+    """A listener that records the memory at the start and after every ``every`` candidates."""
 
     def take(event: events.Event) -> None:
         if isinstance(event, events.Started):
@@ -120,12 +121,12 @@ def main() -> None:
     rows: list[dict[str, Cell]] = []
     with tempfile.TemporaryDirectory() as home:
         os.environ |= {"KGEN_HOME": home, "KGEN_DB": f"{home}/kgen.db"}
-        devices = DevicePool([Judge(problem, arguments.arch)])
+        devices = DevicePool([InstantEvaluator(problem, arguments.arch)])
         sweep.run(request, watch(rows, max(1, arguments.candidates // 10)), lambda *_: devices)
     largest = max(float(row["resident, MB"] or 0.0) for row in rows)
     notes = (
-        f"{NAME} at full size for {arguments.arch}: **{largest:.0f} MB** at most (the goal is under {GOAL_MB}), most of "
-        "which is torch, which the process needs to capture the problem."
+        f"{NAME} at full size for {arguments.arch}: **{largest:.0f} MB** at most (the goal is under {GOAL_MB}). Most "
+        "of it is torch, which the process needs to capture the problem."
     )
     record("sweep_memory", "Memory of a sweep's process", rows, notes)
 

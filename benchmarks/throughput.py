@@ -1,11 +1,11 @@
-"""Candidates per minute of whole sweeps, beside a plain pipeline that starts a Python and a build for each of them.
+"""Candidates per minute of whole sweeps, beside a plain pipeline with one Python process and build per candidate.
 
     python benchmarks/throughput.py [--device cuda] [--device cuda:0,cuda:1] [--budget 64] [--plain 2]
 
-Two sweeps for each device: one that has nothing built, one with ``--fresh`` that finds everything built, which is why
-candidates are drawn at random: those of a search that learns depend on times. Each is a process as a user would start
-it. Counted are candidates that were validated and timed in that very sweep. The search is
-what is measured: a sweep is ended when its finals begin, which take the same time however many candidates there were.
+Each device has two sweeps, started as a user starts them: one with empty build folders, and one with ``--fresh`` that
+finds everything built. Both use the strategy ``random``, because the points of a learning strategy depend on times. The
+script counts candidates that were validated and timed in that sweep. It measures the search only: it ends a sweep when
+the finals begin, because their time does not depend on the number of candidates.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ from _record import ROOT, Cell, record
 from kgen.problem import Problem, read_problem
 
 NAME = "linear_gelu_softmax"
-#: The sizes of the problem: on the CPU, those of the other benchmarks there.
+#: The sizes of the problem by device type.
 SIZES = {
     "cuda": {"batch_size": "1024"},
     "cpu": {"batch_size": "1024", "in_features": "256", "out_features": "8192"},
 }
-BUDGET = {"cuda": 64, "cpu": 24}
-GOAL = {"cuda": 20, "cpu": 10}  #: times the plain pipeline
+BUDGET = {"cuda": 64, "cpu": 24}  # candidates of a sweep, by device type
+GOAL = {"cuda": 20, "cpu": 10}  # times the plain pipeline, by device type
 PLAIN = Path(__file__).parent / "_plain.py"
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A sweep's search: seconds from the start of its process, and candidates that it validated and timed."""
+    """The search of one sweep: seconds from the start of its process, and numbers of candidates."""
 
-    setup: float  #: until the first verdict
-    whole: float  #: until the last verdict
-    timed: int
+    setup: float  #: seconds until the first evaluation
+    whole: float  #: seconds until the last evaluation
+    timed: int  #: candidates that were validated and timed
     judged: int
-    built: int  #: of them not found built
-    order: list[str]  #: candidates that were right and had something to compile
+    built: int  #: candidates that had to be compiled
+    order: list[str]  #: right candidates that had to be compiled
 
     @property
     def per_minute(self) -> float:
-        """Over the whole search, all that is set up once included."""
+        """Candidates per minute over the whole search, set-up included."""
         return 60 * self.timed / self.whole
 
     @property
     def steady(self) -> float:
-        """From the first verdict on."""
+        """Candidates per minute after the first evaluation."""
         return 60 * (self.timed - 1) / (self.whole - self.setup)
 
 
@@ -93,7 +93,7 @@ def sweep(device: str, home: Path, budget: int, baselines: str, *extra: str) -> 
 
 
 def plain_seconds(problem: Problem, home: Path, device: str, candidates: list[str]) -> Iterator[float]:
-    """Seconds of the plain pipeline for each candidate, built from nothing."""
+    """The seconds of the plain pipeline for each candidate, with an empty build folder."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "problem.py"
         file.write_text(problem.source)
@@ -106,6 +106,7 @@ def plain_seconds(problem: Problem, home: Path, device: str, candidates: list[st
 
 
 def row(device: str, builds: str, measured: Measured, plain: float | None) -> dict[str, Cell]:
+    """A row of the table; ``plain`` is the plain pipeline's time per candidate in seconds."""
     return {
         "device": device,
         "builds": builds,
@@ -126,7 +127,7 @@ def main() -> None:
     parser.add_argument("--budget", type=int, help="candidates of each sweep, for one device; more get as many each")
     parser.add_argument("--baselines", default="eager")
     parser.add_argument("--plain", type=int, default=2, help="candidates for the plain pipeline")
-    parser.add_argument("--cold-only", action="store_true", help="leave the sweeps out that find everything built")
+    parser.add_argument("--cold-only", action="store_true", help="skip the sweeps that find everything built")
     parser.add_argument("--name", help="of the record (default: throughput_cpu or throughput_cuda)")
     arguments = parser.parse_args()
     devices = arguments.device or ["cpu"]
@@ -155,9 +156,9 @@ def main() -> None:
         else ""
     )
     notes = (
-        f"{NAME}, {', '.join(f'{k}={v}' for k, v in SIZES[kind].items())}; baselines: {arguments.baselines}; drawn candidates. Those "
-        "that were validated and timed in that sweep, per minute of its search from the start of its process, and from "
-        "its first verdict on; finals are left out. `builds`: what was built already." + compared
+        f"{NAME}, {', '.join(f'{k}={v}' for k, v in SIZES[kind].items())}; baselines: {arguments.baselines}; random candidates. "
+        "Counted are candidates that were validated and timed in that sweep, per minute of its search: from the start of "
+        "its process, and after its first evaluation. Finals are left out. `builds`: the builds that existed before." + compared
     )
     record(arguments.name or f"throughput_{kind}", "Candidates per minute", rows, notes)
 

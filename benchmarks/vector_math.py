@@ -1,8 +1,9 @@
-"""Largest error and speed of the vector functions of CPU kernels, against libm in double and in scalar float32.
+"""The largest error and the speed of the vector functions of CPU kernels, against libm in double and float32.
 
     python benchmarks/vector_math.py [--stride N]
 
-The stride goes through the bit patterns of all floats; 1, every float there is, takes some minutes on two cores.
+The script tests every N-th bit pattern of a float32. With a stride of 1, every float32, it takes some minutes on two
+cores.
 """
 
 from __future__ import annotations

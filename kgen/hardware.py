@@ -1,4 +1,4 @@
-"""What the device can hold: the limits that constraints of a space are made of. Needs no torch but to probe a GPU."""
+"""Limits of a device, from which templates make the constraints of their spaces. Only probing a GPU needs torch."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from kgen.errors import DeviceError
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What a device was measured to reach: bytes read and written by a large copy (1e9 to the gigabyte), and operations
-    of large products (1e12) by the type of their operands, each for a second. ``None`` where nothing was measured."""
+    """Measured rates of a device; ``None`` where nothing was measured.
+
+    ``copy_gbytes_per_second`` counts bytes read and bytes written of a large copy, in units of 1e9 bytes.
+    The other rates are 1e12 operations per second of large matmuls, by the type of their operands.
+    """
 
     copy_gbytes_per_second: float | None = None
     float32_tflops: float | None = None
@@ -23,19 +26,18 @@ class Ceilings:
     float16_tflops: float | None = None
 
     def tflops(self, type: str) -> float | None:
-        """Of products of ``float32``, ``tf32`` or ``float16``."""
+        """The rate of matmuls in ``type``: ``float32``, ``tf32`` or ``float16``."""
         return getattr(self, f"{type}_tflops")
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """Limits of one device. What a kind of device does not have is 0, empty or ``None``.
+    """Limits of one device. A limit that a kind of device does not have is 0, empty or ``None``.
 
     ``arch`` is the compute capability, such as ``sm_90``, or the CPU's machine and widest vectors, such as
-    ``x86_64-avx512``. ``shared_bytes_per_block`` is what a kernel may ask for with the opt-in attribute.
-    ``copy_gbytes_per_second`` counts bytes read and bytes written of a device copy, 1e9 to the gigabyte.
-    ``threads`` are the CPU cores that this process may use; ``vector_bits`` the widths of their vector registers.
-    The rates of products, ``float32_tflops`` and so on, are those of :class:`Ceilings`.
+    ``x86_64-avx512``. ``shared_bytes_per_block`` is the limit with the opt-in attribute.
+    ``threads`` are the CPU cores that this process may use, and ``vector_bits`` the widths of their vector registers.
+    ``copy_gbytes_per_second`` and the rates of matmuls are those of :class:`Ceilings`.
     """
 
     device_type: str
@@ -59,7 +61,7 @@ class Hardware:
 
     @property
     def ceilings(self) -> Ceilings:
-        """What it was measured to reach."""
+        """The measured rates."""
         return Ceilings(**{name: getattr(self, name) for name in Ceilings.__dataclass_fields__})
 
     @property
@@ -71,7 +73,7 @@ class Hardware:
 
 @dataclass(frozen=True)
 class _Example:
-    """A common product of one compute capability: what stands in for it where there is no GPU to ask."""
+    """A common model of one compute capability, used where there is no GPU to ask."""
 
     name: str
     shared_kbytes_per_block: int
@@ -81,8 +83,8 @@ class _Example:
     global_gbytes: int
 
 
-#: Shared memory is a property of the compute capability (CUDA C++ Programming Guide, "Technical Specifications per
-#: Compute Capability"); counts and sizes are the named product's.
+#: Shared memory is a property of the compute capability; the other figures are those of the named model.
+#: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
 _EXAMPLES = {
     "sm_70": _Example("V100", 96, 96, 80, 6, 16),
     "sm_75": _Example("T4", 64, 64, 40, 4, 16),
@@ -94,28 +96,28 @@ _EXAMPLES = {
     "sm_120": _Example("RTX 5090", 99, 100, 170, 96, 32),
 }
 
-#: The same for every compute capability in the table.
-_MAX_THREADS_PER_BLOCK = 1024
-_WARP_SIZE = 32
-_REGISTERS_PER_MULTIPROCESSOR = 65536
-_REGISTERS_PER_THREAD = 255
+# These limits are equal for every compute capability in the table.
+_MAX_THREADS_PER_BLOCK = 1024  # threads
+_WARP_SIZE = 32  # threads
+_REGISTERS_PER_MULTIPROCESSOR = 65536  # registers of 32 bits
+_REGISTERS_PER_THREAD = 255  # registers of 32 bits
 
-#: CPU flags of /proc/cpuinfo (``flags`` on x86, ``Features`` on ARM), with the vector width that each stands for.
+#: CPU flags of /proc/cpuinfo (``flags`` on x86, ``Features`` on ARM), each with its name and vector width in bits.
 _VECTOR_FLAGS = (("avx512f", "avx512", 512), ("avx2", "avx2", 256), ("sse2", "sse2", 128), ("asimd", "neon", 128))
 
-_COPY_BYTES = 512 << 20  # far beyond any L2
-_PRODUCT_SIZE = 4096  # of square matrices: enough to fill any chip
-_REPEATS = 20
+_COPY_BYTES = 512 << 20  # bytes; far beyond any L2
+_MATMUL_SIZE = 4096  # rows and columns of square matrices; fills any GPU
+_REPEATS = 20  # runs, of which the fastest counts
 
-#: Devices whose products were measured at length, so that no probe needs to: TFLOP/s of the library in float32, TF32 and
-#: float16, 1024x8192x8192 on random data.
-_PRODUCT_TFLOPS = {"NVIDIA H200": (51.0, 413.0, 774.0)}
+#: TFLOP/s of the library's matmuls in float32, TF32 and float16, 1024x8192x8192 on random data. These devices were
+#: measured at length, so a probe does not measure them again.
+_MATMUL_TFLOPS = {"NVIDIA H200": (51.0, 413.0, 774.0)}
 
 
 def for_arch(arch: str) -> Hardware:
-    """Limits of a compute capability such as ``sm_90`` or ``sm_90a``, with a common product standing in for the rest.
+    """Limits of a compute capability such as ``sm_90`` or ``sm_90a``; sizes and counts are those of a common model.
 
-    For rendering and compiling where there is no such GPU. Raises :class:`DeviceError` for one that is not known.
+    For rendering and compiling without such a GPU. Raises :class:`DeviceError` for an unknown compute capability.
     """
     example = _EXAMPLES.get(re.sub(r"[af]$", "", arch))
     if example is None:
@@ -140,7 +142,7 @@ def for_arch(arch: str) -> Hardware:
 
 
 def cpu() -> Hardware:
-    """The CPU that this process runs on, with the cores that it may use."""
+    """Limits of this machine's CPU, with the cores that this process may use."""
     info = _cpuinfo()
     flags = (info.get("flags") or info.get("Features") or "").split()
     vectors = [(name, bits) for flag, name, bits in _VECTOR_FLAGS if flag in flags]
@@ -165,10 +167,10 @@ def cpu() -> Hardware:
 
 
 def probe(device: str) -> Hardware:
-    """Ask ``device`` (``cpu``, ``cuda`` or ``cuda:N``) itself, and time a copy and products on a GPU.
+    """Read the limits of ``device`` (``cpu``, ``cuda`` or ``cuda:N``); on a GPU, time a copy and matmuls.
 
-    Imports torch and opens a context on a GPU: call it in a child process. Raises :class:`DeviceError` where the
-    device is not there.
+    For a GPU this imports torch and opens a context: call it in a child process. Raises :class:`DeviceError` where
+    the device does not exist.
     """
     if device == "cpu":
         return cpu()
@@ -182,7 +184,7 @@ def probe(device: str) -> Hardware:
     if index >= torch.cuda.device_count():
         raise DeviceError(f"{device}: there are only {torch.cuda.device_count()} CUDA devices here, counted from 0")
     properties = torch.cuda.get_device_properties(index)
-    float32, tf32, float16 = _product_tflops(index, properties.name)
+    float32, tf32, float16 = _matmul_tflops(index, properties.name)
     host = cpu()
     return Hardware(
         device_type="cuda",
@@ -207,7 +209,7 @@ def probe(device: str) -> Hardware:
 
 
 def _copy_gbytes_per_second(index: int) -> float | None:
-    """The rate of the fastest of several device copies; ``None`` where the memory for them is taken."""
+    """The rate of the fastest of several device copies; ``None`` where memory for them is lacking."""
     import torch
 
     with torch.cuda.device(index):
@@ -219,20 +221,22 @@ def _copy_gbytes_per_second(index: int) -> float | None:
         return 2 * _COPY_BYTES / _fastest_ms(lambda: target.copy_(source)) / 1e6
 
 
-def _product_tflops(index: int, name: str) -> tuple[float | None, float | None, float | None]:
-    """Rates of the library's products in float32, TF32 and float16: those known of the device, or of the fastest of
-    several. Devices without tensor cores for TF32 have none in it."""
+def _matmul_tflops(index: int, name: str) -> tuple[float | None, float | None, float | None]:
+    """Rates of the library's matmuls in float32, TF32 and float16: the known ones, or the fastest of several runs.
+
+    The rate in TF32 is ``None`` for devices without tensor cores for it.
+    """
     import torch
 
-    if name in _PRODUCT_TFLOPS:
-        return _PRODUCT_TFLOPS[name]
+    if name in _MATMUL_TFLOPS:
+        return _MATMUL_TFLOPS[name]
     flags, allowed = torch.backends.cuda.matmul, torch.backends.cuda.matmul.allow_tf32
 
     def rate(dtype: torch.dtype, allow_tf32: bool = False) -> float | None:
         flags.allow_tf32 = allow_tf32
         try:
-            a, b = (torch.randn(_PRODUCT_SIZE, _PRODUCT_SIZE, dtype=dtype, device="cuda") for _ in "ab")
-            return 2 * _PRODUCT_SIZE**3 / _fastest_ms(lambda: torch.mm(a, b)) / 1e9
+            a, b = (torch.randn(_MATMUL_SIZE, _MATMUL_SIZE, dtype=dtype, device="cuda") for _ in "ab")
+            return 2 * _MATMUL_SIZE**3 / _fastest_ms(lambda: torch.mm(a, b)) / 1e9
         except torch.OutOfMemoryError:
             return None
 
@@ -260,7 +264,7 @@ def _fastest_ms(run: Callable[[], object]) -> float:
 
 
 def _cpuinfo() -> dict[str, str]:
-    """The first processor's entries in /proc/cpuinfo, or nothing where there is no such file."""
+    """The first processor's entries in /proc/cpuinfo; empty without such a file."""
     try:
         first = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0]
     except OSError:
@@ -270,7 +274,7 @@ def _cpuinfo() -> dict[str, str]:
 
 
 def _cpu_l2_bytes() -> int:
-    """Bytes of the first core's level-2 cache, 0 where the system does not say."""
+    """Bytes of the first core's level-2 cache; 0 where the system does not report it."""
     try:
         text = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text(encoding="utf-8").strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""What sweeps and exports need of this machine, settled before their processes start."""
+"""Devices, tools and caches of this machine that sweeps and exports set up before their processes start."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kgen.errors import DeviceError
 
 
 def resolve_device(asked: str | None = None) -> str:
-    """``cpu``, ``cuda`` or ``cuda:N``: as asked or, by default, CUDA where torch sees a GPU. Opens no context.
+    """The device to use: ``cpu``, ``cuda`` or ``cuda:N``. The default is CUDA where torch sees a GPU.
 
-    Raises :class:`DeviceError` for what is no device, or is not there.
+    Opens no context. Raises :class:`DeviceError` where ``asked`` is no device, or names a missing one.
     """
     if asked is not None and _named(asked) == "cpu":
         return asked
-    # Otherwise torch asks CUDA itself, which starts it.
+    # Without this variable, torch asks CUDA itself, which opens a context.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     import torch
 
@@ -34,18 +34,18 @@ def resolve_device(asked: str | None = None) -> str:
 
 
 def _named(asked: str) -> str:
-    """``asked``, if it can be a device's name. Raises :class:`DeviceError`."""
+    """``asked`` itself. Raises :class:`DeviceError` where it cannot be the name of a device."""
     if not re.fullmatch(r"cpu|cuda(:\d+)?", asked):
         raise DeviceError(f"{asked!r} is no device: say cpu, cuda or cuda:N")
     return asked
 
 
 def resolve_devices(asked: str | None = None) -> tuple[str, ...]:
-    """The devices of a sweep: one of :func:`resolve_device`'s, several CUDA devices (``cuda:0,cuda:1``), or all
-    (``cuda:all``).
+    """The devices of a sweep: one device, several CUDA devices (``cuda:0,cuda:1``), or all of them (``cuda:all``).
 
-    Whether a device that is named is there is left to who starts on it: asking torch takes seconds, in which that can
-    start. Raises :class:`DeviceError` for what is no device, is not there as far as torch was asked, or is named twice.
+    The existence of a named device is not checked here, because asking torch takes seconds. The processes on that
+    device start in that time and check it. Raises :class:`DeviceError` where a name is no device, is given twice, or
+    is ``cuda:all`` without a GPU.
     """
     names = [name.strip() for name in (asked or "").split(",")]
     if names == ["cuda:all"]:
@@ -65,7 +65,7 @@ def resolve_devices(asked: str | None = None) -> tuple[str, ...]:
 
 
 def find_own_tools() -> None:
-    """Let torch find ninja where it was installed with kgen, though that environment may not be activated."""
+    """Add kgen's own environment to ``PATH``, so that torch finds ninja there without activation."""
     own = str(Path(sys.executable).parent)
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     if own not in folders:
@@ -73,9 +73,11 @@ def find_own_tools() -> None:
 
 
 def keep_bytecode(folder: Path) -> None:
-    """Keep Python's bytecode in ``folder`` where torch came without, and none is written beside it, as in many container
-    images: every process would otherwise compile torch's modules anew, which takes seconds. To be called before torch
-    is imported; holds for processes that are started later, too."""
+    """Keep Python's bytecode in ``folder`` if torch was installed without bytecode and none can be written beside it.
+
+    Many container images are like that. Each process would compile torch's modules again, which takes seconds. Call
+    this before torch is imported. It also holds for processes that are started later.
+    """
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None or sys.pycache_prefix:
         return

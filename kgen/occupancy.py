@@ -1,9 +1,10 @@
-"""Occupancy: the share of a multiprocessor's warps that a kernel can keep resident, from what the compiler tells.
+"""Occupancy: the share of a multiprocessor's warps that a kernel can keep resident, from the compiler's report.
 
-NVIDIA, "CUDA C++ Programming Guide", sections "Multiprocessor Level" and "Technical Specifications per Compute
-Capability", and the occupancy calculator that CUDA's toolkit brings: blocks are limited by their warps, by registers,
-which a warp takes in units of 256, and by shared memory, of which CUDA keeps 1 KB a block from compute capability 8.0
-on. Shared memory that a launch asks for is not known to the compiler: with it, occupancy is no higher.
+Warps, registers and shared memory limit the resident blocks. The compiler does not report dynamic shared memory, so
+the result is an upper bound.
+
+Source: NVIDIA, "CUDA C++ Programming Guide", sections "Multiprocessor Level" and "Technical Specifications per Compute
+Capability", and the occupancy calculator of the CUDA toolkit.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from kgen.errors import DeviceError
 from kgen.evaluator.protocol import KernelResources
 from kgen.hardware import Hardware, for_arch
 
-#: Warps and blocks that a multiprocessor holds, by compute capability.
+#: The most resident warps and blocks of a multiprocessor, by compute capability.
 _RESIDENT = {
     70: (64, 32),
     75: (32, 16),
@@ -26,12 +27,12 @@ _RESIDENT = {
     120: (48, 24),
 }
 
-_REGISTER_UNIT = 256  #: registers that a warp is given at once
-_RESERVED_BYTES = 1024  #: of shared memory in each block, from compute capability 8.0 on
+_REGISTER_UNIT = 256  # registers; a warp gets a multiple of it
+_RESERVED_BYTES = 1024  # bytes of shared memory; CUDA reserves them per block from compute capability 8.0 on
 
 
 def threads_of(source: str) -> dict[str, int]:
-    """Threads in a block of each kernel in a candidate's source, as its launch bounds have them."""
+    """Threads per block of each kernel in a candidate's source, from its launch bounds."""
     bounds = re.findall(r"__launch_bounds__\((\w+)[^)]*\)\s*(\w+)\s*\(", source)
     constants = dict(re.findall(r"constexpr\s+int\s+(\w+)\s*=\s*(\d+)\s*;", source))
     known = ((name, constants.get(threads, threads)) for threads, name in bounds)
@@ -39,7 +40,7 @@ def threads_of(source: str) -> dict[str, int]:
 
 
 def occupancy(arch: str, kernel: KernelResources, threads: int) -> float | None:
-    """The share between 0 and 1 for blocks of so many threads; ``None`` where nothing is known of the device."""
+    """The occupancy, between 0 and 1, for blocks of ``threads`` threads; ``None`` for an unknown device."""
     try:
         hardware = for_arch(arch)
     except DeviceError:
@@ -51,12 +52,12 @@ def occupancy(arch: str, kernel: KernelResources, threads: int) -> float | None:
 
 
 def _by_registers(hardware: Hardware, kernel: KernelResources, warps: int) -> int:
-    """Blocks whose registers a multiprocessor holds."""
+    """The most resident blocks by registers."""
     of_warp = -(-kernel.registers * hardware.warp_size // _REGISTER_UNIT) * _REGISTER_UNIT
     return hardware.registers_per_multiprocessor // max(1, of_warp) // warps
 
 
 def _by_shared(hardware: Hardware, kernel: KernelResources) -> int:
-    """Blocks whose shared memory a multiprocessor holds."""
+    """The most resident blocks by static shared memory."""
     reserved = _RESERVED_BYTES if hardware.capability >= 80 else 0
     return hardware.shared_bytes_per_multiprocessor // max(1, kernel.shared_bytes + reserved)

@@ -1,7 +1,7 @@
 """Python source as syntax trees, from any thread.
 
-CPython 3.11 counts how deep its construction of a tree is for the whole interpreter: where a finalizer lets another
-thread in, and that one parses, too, both counts are wrong and ``ast.parse`` raises ``SystemError``.
+CPython 3.11 counts the recursion depth of ``ast.parse`` for the whole interpreter. If a finalizer lets another thread
+parse at the same time, both counts are wrong and ``ast.parse`` raises ``SystemError``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,6 @@ _LOCK = threading.RLock()
 
 
 def parse(source: str, filename: str = "<unknown>") -> ast.Module:
-    """What ``ast.parse`` gives, one thread at a time. Raises ``SyntaxError`` and the like where ``source`` is no Python."""
+    """The tree of ``ast.parse``, built by one thread at a time. Raises the same errors, such as ``SyntaxError``."""
     with _LOCK:
         return ast.parse(source, filename)

@@ -1,1 +1,1 @@
-"""Tuning: the candidates of a problem, their search, and what becomes of the best."""
+"""Tuning: the candidates of a problem, the search over them, and the export of the best."""

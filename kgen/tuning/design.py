@@ -1,4 +1,4 @@
-"""Designs: everything that can be rendered for a problem on a device, as options of a search.
+"""Designs: all candidates that can be rendered for a problem on a device, as options of a search.
 
     capture -> plans for each mode -> options (pairs of plans where both modes are asked for) -> points -> candidates
 """
@@ -23,13 +23,13 @@ from kgen.templates.render import Way, render
 from kgen.templates.space import Space
 from kgen.tuning.search.points import KernelSpace, Option, Point, distinct_kernels
 
-#: The axis that holds for a whole file: the compiler prefers one vector width.
+#: The parameter that all kernels of a file share: the compiler has one preferred vector width.
 _FILE_AXIS = "vector_bits"
 
 
 @dataclass(frozen=True)
 class _Kernel:
-    """A kernel of a plan: its label, and its space with the combinations that are allowed in it."""
+    """A kernel of a plan: its label, its space, and the combinations that the space allows."""
 
     label: str
     space: Space
@@ -38,7 +38,7 @@ class _Kernel:
 
 @dataclass(frozen=True)
 class _Choice:
-    """One plan for each mode, and their kernels in order."""
+    """One plan for each mode, and the kernels of all of them in order."""
 
     plans: tuple[tuple[str, FusionPlan], ...]
     kernels: tuple[_Kernel, ...]
@@ -55,7 +55,7 @@ class _Choice:
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """What a candidate's parameters of each kernel begin with."""
+        """For each kernel, the prefix of its parameters in a candidate."""
         modes = [f"{mode}." if len(self.plans) > 1 else "" for mode, _ in self.plans]
         return tuple(f"{m}k{n}." for m, (_, plan) in zip(modes, self.plans) for n in range(len(plan.kernels)))
 
@@ -82,9 +82,9 @@ class Design:
 
     @cached_property
     def options(self) -> tuple[Option, ...]:
-        """What the search is given: for each choice of plans, the allowed combinations of every kernel.
+        """The options of a search: for each choice of plans, the allowed combinations of every kernel.
 
-        Kernels that do the same in several plans, with the same combinations, are one.
+        Kernels with the same label and the same combinations are one :class:`KernelSpace` in all plans.
         """
         shared: dict[object, KernelSpace] = {}
         options = []
@@ -98,17 +98,19 @@ class Design:
 
     @property
     def combinations(self) -> int:
-        """Points that can be rendered: the product over the kernels of a plan, summed over the plans."""
+        """The number of points: the product over the kernels of a plan, summed over the plans."""
         return sum(option.size for option in self.options)
 
     @property
     def kernel_combinations(self) -> int:
-        """Allowed combinations of one kernel's parameters: the sum over the kernels, those of several plans once."""
+        """The number of allowed combinations, summed over the kernels; a kernel of several plans counts once."""
         return sum(map(len, distinct_kernels(self.options)))
 
     def rejections(self) -> list[Rejection]:
-        """Every plan that the device cannot run, and every combination of one kernel's parameters that a constraint
-        rules out: of a kernel that several plans have, once, with the first of them."""
+        """Every plan that the device cannot run, and every combination of a kernel that a constraint rules out.
+
+        A kernel of several plans is listed once, under the first of them.
+        """
         found = self._out_of_reach()
         seen: set[KernelSpace] = set()
         for choice, option in zip(self.choices, self.options):
@@ -119,7 +121,7 @@ class Design:
         return found
 
     def point(self, plan: str, params: Params) -> Point | None:
-        """The point of a candidate's plan and parameters, where this design has it."""
+        """The point of a candidate's plan and parameters; ``None`` where this design does not have it."""
         number = self._numbers.get(plan)
         if number is None:
             return None
@@ -132,7 +134,7 @@ class Design:
         return Point(number, tuple(choice))
 
     def candidate(self, point: Point) -> Candidate:
-        """The rendered candidate of a point."""
+        """Render the candidate of ``point``."""
         choice, option = self.choices[point.option], self.options[point.option]
         rest = zip(option.kernels, point.choice)
         ways = []
@@ -145,15 +147,15 @@ class Design:
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        """The options' numbers by their names."""
+        """The index of each option by its name."""
         return {option.name: number for number, option in enumerate(self.options)}
 
     def _plans(self, graph: OpGraph) -> tuple[FusionPlan, ...]:
-        """The plans whose families the device has."""
+        """The plans whose templates this device can run."""
         return plans(graph, frozenset(f for f, lacks in families(self.hardware).items() if not lacks))
 
     def _out_of_reach(self) -> list[Rejection]:
-        """The plans with families that other devices of its kind have."""
+        """The plans whose templates only other devices of this type can run."""
         every, missing = families(self.hardware), {f: lacks for f, lacks in families(self.hardware).items() if lacks}
         found = {}
         for _, graph in self.capture.graphs if missing else ():
@@ -166,7 +168,7 @@ class Design:
         return _Choice(chosen, tuple(kernel for _, plan in chosen for kernel in self._kernels(plan)))
 
     def _kernels(self, plan: FusionPlan) -> tuple[_Kernel, ...]:
-        """The plan's kernels; made once for a plan that stands in several pairs."""
+        """The plan's kernels; computed once for a plan that is in several pairs."""
         if id(plan) not in self._known_kernels:
             self._known_kernels[id(plan)] = tuple(self._kernel(plan, kernel) for kernel in plan.kernels)
         return self._known_kernels[id(plan)]
@@ -178,7 +180,7 @@ class Design:
 
 
 def _ruled_out(plan: str, space: Space, prefix: str) -> Iterator[Rejection]:
-    """The combinations of one kernel that a constraint rules out, their parameters named as a candidate's are."""
+    """The combinations of one kernel that a constraint rules out; parameters are named as in a candidate."""
     for params in space.combinations():
         broken = space.broken(params)
         if broken is not None:

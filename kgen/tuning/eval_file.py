@@ -1,9 +1,9 @@
-"""The evaluation of one file, by whoever it was written: the path of a sweep's candidates, for one of them.
+"""The evaluation of one file that anybody may have written, on the path of a sweep's candidates.
 
     file -> candidate -> build -> evaluator -> database (committed at once)
     right -> timed again, interleaved with the baselines -> database
 
-It is stored as a sweep of one candidate, of kind ``eval``. The file is judged anew each time.
+The evaluation is stored as a sweep of one candidate, of kind ``eval``. Each call evaluates the file again.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from kgen.problem import Problem
 from kgen.statistics import median_ms, ratio_interval
 from kgen.store import Database
 
-#: Seconds of the timing beside the baselines, where none are given.
-TIMING_SECONDS = {"cuda": 20.0, "cpu": 12.0}
+TIMING_SECONDS = {"cuda": 20.0, "cpu": 12.0}  # seconds by device type; default duration of the timing with baselines
 
-#: The plan of a file from outside.
+#: The plan's name of a file that kgen did not render; stored in the database.
 OUTSIDE = "outside"
 
 
 @dataclass(frozen=True)
 class EvalRequest:
-    """What is asked for: ``source`` is the text of ``file``, ``seconds`` how long it is timed beside the baselines.
+    """One file to evaluate. ``source`` is the text of ``file``.
 
-    ``cache`` says whether each timed call finds the device's cache ``cold`` (flushed) or ``warm``.
+    ``seconds`` is the duration of the timing with the baselines. ``cache`` is the state of the device's cache before
+    each timed call: ``cold`` (flushed) or ``warm``.
     """
 
     problem: Problem
@@ -50,7 +50,7 @@ class EvalRequest:
 
 
 def read_source(file: Path) -> str:
-    """The text of a candidate's file, byte for byte. Raises :class:`InputError` where it has none."""
+    """The text of a candidate's file, byte for byte. Raises :class:`InputError` where there is no readable text."""
     if file.is_dir():
         raise InputError(f"{file} is a folder: name a Python file with a class ModelNew")
     try:
@@ -65,10 +65,10 @@ def read_source(file: Path) -> str:
 
 
 def run(request: EvalRequest, on_event: events.Listener) -> events.Judged:
-    """Judge the file, time it beside the baselines if it is right, and keep what it came to.
+    """Evaluate the file, time it with the baselines if it is right, and store the result.
 
-    Raises :class:`kgen.errors.KgenError` where the problem, the device, a compiler or the database does not serve;
-    what is wrong with the file is its verdict. ``KeyboardInterrupt`` goes through, with what was measured kept.
+    Raises :class:`kgen.errors.KgenError` for a fault of the problem, the device, a compiler or the database. A fault of
+    the file is its status. ``KeyboardInterrupt`` passes through, and all results so far are stored.
     """
 
     def notice(text: str) -> None:
@@ -102,7 +102,7 @@ class _Eval:
     on_event: events.Listener
     started: float  # by the monotonic clock
     sweep: str = ""
-    failure: Failure | None = None  # how it failed beside the baselines, after it was right
+    failure: Failure | None = None  # in the timing with the baselines, after it was right
     candidate: Candidate = field(init=False)
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class _Eval:
         return judged
 
     def _open(self) -> events.Opened:
-        """Begin in the database, and tell of it."""
+        """Start the sweep in the store, and report it."""
         problem, environment = self.evaluator.problem, self.evaluator.environment
         health = self.evaluator.health()
         paths.write_candidate(self.candidate.id, self.candidate.source)
@@ -161,7 +161,7 @@ class _Eval:
         return opened
 
     def _judge(self, opened: events.Opened) -> events.Judged:
-        """Build, validate and screen the file; where it is right, time it beside the baselines."""
+        """Build, validate and screen the file; if it is right, time it with the baselines."""
         self._step("building")
         build = self.evaluator.builder().build(self.candidate.source)
         self._step("loading, validating, preparing the baselines, timing alone")
@@ -177,7 +177,7 @@ class _Eval:
         return self._timed(events.Judged(opened, evaluation_id, evaluation, own, median_ms(own)), baselines)
 
     def _keep(self, evaluation: Evaluation) -> str:
-        """Store the evaluation with its figures beside the baselines' screening; its id."""
+        """Store the evaluation with its speedup over the baselines' screening; returns its id."""
         ms = speedup = None
         if evaluation.status is Status.OK and evaluation.timing:
             screened = self.evaluator.baselines()
@@ -194,7 +194,7 @@ class _Eval:
         )
 
     def _finals(self, build: BuildReport) -> tuple[Timing | None, dict[str, Timing]]:
-        """The candidate's timing interleaved with the baselines' (``None`` where it failed), and theirs by name."""
+        """The interleaved timings: the candidate's (``None`` where it failed), and the baselines' by name."""
         seconds = self.request.seconds or TIMING_SECONDS[self.evaluator.hardware.device_type]
         timings = self.evaluator.finals([(self.candidate, build)], seconds=seconds, failed=self._fail)
         self._keep_timings(timings)
@@ -202,7 +202,7 @@ class _Eval:
         return by_subject.pop(self.candidate.id, None), by_subject
 
     def _timed(self, judged: events.Judged, baselines: Mapping[str, Timing]) -> events.Judged:
-        """The verdict with its figures over the fastest baseline, which are kept."""
+        """``judged`` with its speedup over the fastest baseline, which is stored too."""
         assert judged.timing and judged.median_ms
         if not baselines:
             return judged
@@ -226,7 +226,7 @@ class _Eval:
         self.failure = failure
 
     def _overturned(self, evaluation: Evaluation, evaluation_id: str) -> Evaluation:
-        """The verdict on a file that was right once, and then failed beside the baselines."""
+        """The evaluation of a file that was right first, and then failed in the timing with the baselines."""
         assert self.failure is not None
         status, reason = self.failure.status, f"timed again beside PyTorch: {self.failure.reason}"
         self.database.overturn(evaluation_id, status, Phase.TIME, reason)

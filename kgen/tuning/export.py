@@ -1,4 +1,4 @@
-"""Export: the best candidate as a file that stands alone, verified again before it is called final."""
+"""Export: the best candidate as a self-contained file, verified again before it is written."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from kgen.store.results import BestRow
 
 
 class NotVerifiedError(KgenError):
-    """The candidate did not pass when it was verified again; nothing was written."""
+    """The candidate failed its second verification; nothing was written."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What was written, and what verifying it again came to."""
+    """The written files, and the evaluation of the second verification."""
 
     file: Path
     figures: Path
@@ -33,10 +33,11 @@ class ExportResult:
 
 
 def export(database: Database, best: BestRow, problem: Problem, file: Path) -> ExportResult:
-    """Verify ``best`` again in fresh processes and write it to ``file``, its figures to ``file.json``.
+    """Verify ``best`` again in fresh processes; write it to ``file`` and its figures to ``file.json``.
 
-    The text written is the text evaluated, byte for byte. Raises :class:`NotVerifiedError` where it does not pass,
-    and :class:`~kgen.errors.DiskError` where the file cannot be written; an existing one is replaced only at the very end.
+    The written text is the evaluated text, byte for byte. An existing file is replaced last. Raises
+    :class:`NotVerifiedError` where the candidate fails, and :class:`~kgen.errors.DiskError` where the file cannot be
+    written.
     """
     if best.trial is None:
         raise NotVerifiedError(f"{best.problem.title}: there is no right candidate to export")

@@ -1,11 +1,10 @@
-"""Candidates on their way: built ahead, told from those that compile to the same, judged on the device that is free.
+"""Candidates in flight: built ahead, deduplicated by machine code, and judged on the device that is free.
 
-    put(candidate) -> [build pool] -> duplicate of one that is right? -> [devices] -> next() -> verdict
+    put(candidate) -> [build pool] -> duplicate of a right one? -> [devices] -> next() -> outcome
 
-Of candidates that wait for a device, the one that was put first is judged first, so that a build that takes long does
-not have what is most promising come last. Verdicts come in the order in which candidates are done with. Of candidates
-that compile to the same and run it the same way, one is judged; the others wait for it, and are its duplicates if it is
-right.
+Waiting candidates are judged in the order in which they were put, so that a long build does not come last. Verdicts
+come in the order in which candidates end. Candidates with equal fingerprints are judged once. The others wait for that
+one, and are its duplicates if it is right.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from kgen.candidate import SHORT, Candidate
 from kgen.evaluator.pool import DevicePool, Judge, Judged, SourceBuilder
 from kgen.evaluator.protocol import BuildReport, Evaluation, Status, Timing
 
-_SAME_AS = "the same machine code as "  #: what the reason of a duplicate begins with
+_SAME_AS = "the same machine code as "  # prefix of the reason of a duplicate
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What became of a candidate, and on which device (``None`` where none was needed) beside which baselines.
+class Outcome:
+    """The evaluation of a candidate, with the device and the baselines of that device.
 
-    ``found`` marks an evaluation that was known before.
+    ``device`` is ``None`` where no device was needed. ``found`` marks an evaluation that was known before.
     """
 
     candidate: Candidate
@@ -43,20 +42,21 @@ class Verdict:
 
 @dataclass(eq=False)
 class _Item:
-    """A candidate on its way, the ``place``-th that was put. ``known`` is an evaluation that was found; ``substance`` is
-    what it compiles to."""
+    """A candidate in flight. ``place`` counts the candidates that were put, and ``known`` is a stored evaluation."""
 
     candidate: Candidate
     place: int
     known: Evaluation | None = None
     build: BuildReport | None = None
-    substance: str | None = None
+    fingerprint: str | None = None
     future: "Future[Any] | None" = None
 
 
 class Pipeline:
-    """Builds candidates, ``jobs`` at once, and has ``devices`` judge them. To be used by one thread, in which
-    ``on_built`` is told of builds as they end."""
+    """Builds up to ``jobs`` candidates at once and judges them on ``devices``.
+
+    One thread may use a pipeline. ``on_built`` is called in that thread when a build ends.
+    """
 
     def __init__(
         self,
@@ -72,13 +72,13 @@ class Pipeline:
         self._ended: SimpleQueue[_Item] = SimpleQueue()  # items whose future is done
         self._building: set[_Item] = set()
         self._judging: set[_Item] = set()
-        self._held: dict[str, list[_Item]] = {}  # by what is being judged: others that compile to the same
-        self._right: dict[str, str] = {}  # what a candidate that is right compiles to -> its id
-        self._done: deque[Verdict] = deque()
+        self._held: dict[str, list[_Item]] = {}  # by the fingerprint that is being judged: the candidates that wait
+        self._right: dict[str, str] = {}  # fingerprint of a right candidate -> its id
+        self._done: deque[Outcome] = deque()
         self._places = itertools.count()
 
     def put(self, candidate: Candidate, known: Evaluation | None = None) -> None:
-        """Send a candidate on its way. Where its evaluation is ``known``, that is its verdict."""
+        """Add a candidate. A ``known`` evaluation becomes its outcome."""
         item = _Item(candidate, next(self._places), known)
         if known is not None:
             self._put_known(item, known)
@@ -88,16 +88,18 @@ class Pipeline:
 
     def _put_known(self, item: _Item, known: Evaluation) -> None:
         if known.status is not Status.OK:
-            self._done.append(Verdict(item.candidate, known, found=True))
+            self._done.append(Outcome(item.candidate, known, found=True))
             return
-        compiled = substance(item.candidate, known.build) if known.build else None
-        if compiled is not None:
-            self._right.setdefault(compiled, item.candidate.id)
-        self._judge(item)  # for the baselines beside it
+        known_fingerprint = fingerprint(item.candidate, known.build) if known.build else None
+        if known_fingerprint is not None:
+            self._right.setdefault(known_fingerprint, item.candidate.id)
+        self._judge(item)  # the outcome needs the baselines of a device
 
-    def next(self) -> Verdict | None:
-        """Wait for the next verdict; ``None`` when no candidate is on its way. Raises what a build or a device raises
-        that is no candidate's fault."""
+    def next(self) -> Outcome | None:
+        """Wait for the next outcome; ``None`` when no candidate is in flight.
+
+        Raises the errors of builds and devices that are no candidate's fault.
+        """
         while not self._done and (self._building or self._judging):
             item = self._ended.get()
             assert item.future is not None
@@ -112,14 +114,14 @@ class Pipeline:
         return self._done.popleft() if self._done else None
 
     def give_up(self) -> None:
-        """Drop every candidate that is not being judged by now."""
+        """Drop every candidate that is not being judged yet."""
         self._builds.shutdown(wait=False, cancel_futures=True)
         self._building.clear()
-        self._held = {substance: [] for substance in self._held}
+        self._held = {judged: [] for judged in self._held}
         self._judging = {item for item in self._judging if item.future is not None and not item.future.cancel()}
 
     def close(self) -> None:
-        """Begin nothing any more. Builds that run go on until their processes are ended."""
+        """Start no more builds. Running builds continue until their processes end."""
         self._builds.shutdown(wait=False, cancel_futures=True)
 
     def _follow(self, item: _Item, future: Future[Any]) -> None:
@@ -129,19 +131,19 @@ class Pipeline:
     def _built(self, item: _Item, build: BuildReport) -> None:
         item.build = build
         self._on_built(item.candidate, build)
-        item.substance = substance(item.candidate, build)
+        item.fingerprint = fingerprint(item.candidate, build)
         self._judge_once(item)
 
     def _judge_once(self, item: _Item) -> None:
-        """Have a candidate judged, unless another one is, or is right, that compiles to the same."""
-        twin = self._right.get(item.substance or "")
-        if twin is not None:
-            self._done.append(Verdict(item.candidate, _duplicate(item, twin, self._devices.first)))
-        elif item.substance in self._held:
-            self._held[item.substance].append(item)
+        """Judge a candidate, unless one with the same fingerprint is right or is being judged."""
+        original = self._right.get(item.fingerprint or "")
+        if original is not None:
+            self._done.append(Outcome(item.candidate, _duplicate(item, original, self._devices.first)))
+        elif item.fingerprint in self._held:
+            self._held[item.fingerprint].append(item)
         else:
-            if item.substance is not None:
-                self._held[item.substance] = []
+            if item.fingerprint is not None:
+                self._held[item.fingerprint] = []
             self._judge(item)
 
     def _judge(self, item: _Item) -> None:
@@ -150,12 +152,12 @@ class Pipeline:
 
     def _judged(self, item: _Item, judged: Judged) -> None:
         found, evaluation = item.known is not None, judged.evaluation
-        self._done.append(Verdict(item.candidate, evaluation, judged.device, judged.baselines, found))
-        if item.substance is None:
+        self._done.append(Outcome(item.candidate, evaluation, judged.device, judged.baselines, found))
+        if item.fingerprint is None:
             return
         if evaluation.status is Status.OK:
-            self._right[item.substance] = item.candidate.id
-        for other in self._held.pop(item.substance):
+            self._right[item.fingerprint] = item.candidate.id
+        for other in self._held.pop(item.fingerprint):
             self._judge_once(other)
 
 
@@ -166,19 +168,21 @@ def _evaluated(item: _Item, judge: Judge) -> Evaluation:
     return judge.evaluate(item.candidate, item.build)
 
 
-def _duplicate(item: _Item, twin: str, judge: Judge) -> Evaluation:
-    reason = f"{_SAME_AS}{twin[:SHORT]}"
+def _duplicate(item: _Item, original: str, judge: Judge) -> Evaluation:
+    reason = f"{_SAME_AS}{original[:SHORT]}"
     return Evaluation(item.candidate.id, Status.DUPLICATE, reason, judge.accuracy, build=item.build)
 
 
-def twin(evaluation: Evaluation) -> str | None:
-    """The first characters of the id of the candidate that a duplicate does the same as; ``None`` of what is none."""
+def original(evaluation: Evaluation) -> str | None:
+    """The first characters of the id of a duplicate's original; ``None`` for another evaluation."""
     return evaluation.reason.removeprefix(_SAME_AS) if evaluation.status is Status.DUPLICATE else None
 
 
-def substance(candidate: Candidate, build: BuildReport) -> str | None:
-    """What a candidate does, whatever its comments and names say: its machine code and the statements around it.
-    ``None`` where nothing was built."""
+def fingerprint(candidate: Candidate, build: BuildReport) -> str | None:
+    """A hash of a candidate's machine code and the statements around it, without comments and the kernels' names.
+
+    ``None`` where nothing was built.
+    """
     if not build.ok or build.binary is None:
         return None
     tree = syntax.parse(candidate.source)

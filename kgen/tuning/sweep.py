@@ -1,9 +1,9 @@
-"""A sweep: the one conductor of search, builds, evaluator and database.
+"""A sweep: conducts search, builds, evaluator and store.
 
     search.ask -> candidate -> [build pool] -> [devices] -> database (committed at once) -> search.tell
     leaders -> timed again, interleaved with each other and the baselines -> result
 
-Killed at any point, the same command goes on: what was evaluated is in the database, and is found there.
+A sweep may be killed at any point. The same command continues it, because every evaluation is in the store.
 """
 
 from __future__ import annotations
@@ -33,33 +33,29 @@ from kgen.problem import LoadedProblem, Problem, load
 from kgen.statistics import Interval, median_ms, ratio_interval
 from kgen.store import Database, queries
 from kgen.tuning.design import Design
-from kgen.tuning.pipeline import Pipeline, Verdict, twin
+from kgen.tuning.pipeline import Outcome, Pipeline, original
 from kgen.tuning.search import STRATEGIES, Point, Search, chosen
 
-#: How many candidates are tried where no budget is given.
-DEFAULT_BUDGET = {"cuda": 96, "cpu": 40}
-#: How many builds at once keep up with one candidate being judged: of those that share a GPU, each takes longer.
+DEFAULT_BUDGET = {"cuda": 96, "cpu": 40}  # candidates by device type; limit where no budget is given
+#: Builds at once per candidate in judgement, by device type. Candidates that share a GPU take longer each.
 BUILDS_AHEAD = {"cuda": 1, "cpu": 3}
-#: Which part of the budget a search begins with that the database knows to be fast, and how many with the same plan.
-KNOWN_PART, KNOWN_OF_EACH = 0.125, 3
-#: How many of the fastest are timed again, and how far behind the fastest one of them may be.
-FINALISTS = 5
-FINALIST_MARGIN = 1.10
-#: Seconds of the finals, and which part of the time that a sweep is given they take at most.
-FINAL_SECONDS = {"cuda": 20.0, "cpu": 12.0}
-FINAL_PART = 0.25
-#: For the interval of a screening, which is shown and decides nothing.
-_SCREENING_RESAMPLES = 400
+KNOWN_PART = 0.125  # share of the budget; limit of warm-start points
+KNOWN_OF_EACH = 3  # warm-start points; limit per problem and plan
+FINALISTS = 5  # candidates; limit of those that are timed again
+FINALIST_MARGIN = 1.10  # times the fastest screening; limit for a finalist
+FINAL_SECONDS = {"cuda": 20.0, "cpu": 12.0}  # seconds by device type; duration of the finals
+FINAL_PART = 0.25  # share of the sweep's time; limit of the finals
+_SCREENING_RESAMPLES = 400  # bootstrap resamples; the interval of a screening is shown and decides nothing
 
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """What a sweep is asked for.
+    """The arguments of a sweep.
 
-    ``budget`` bounds the candidates tried and ``seconds`` the whole sweep, finals included; one candidate is tried in
-    any case. ``device`` may name several GPUs that are alike (``cuda:0,cuda:1``, ``cuda:all``). ``strategy`` is one of
-    :data:`kgen.tuning.search.STRATEGIES`; by default everything that fits the budget is tried, and what does not is searched.
-    ``fresh`` neither goes on with an earlier sweep nor takes over results.
+    ``budget`` limits the candidates and ``seconds`` the whole sweep, finals included. At least one candidate is tried.
+    ``device`` may name several equal GPUs (``cuda:0,cuda:1``, ``cuda:all``). ``strategy`` is one of
+    :data:`kgen.tuning.search.STRATEGIES`; the default is :func:`kgen.tuning.search.chosen`. ``fresh`` starts a new
+    sweep without stored results.
     """
 
     problem: Problem
@@ -76,7 +72,7 @@ class SweepRequest:
 
 
 def open_devices(request: SweepRequest, notice: Callable[[str], None]) -> DevicePool:
-    """An evaluator for each device that is asked for."""
+    """An evaluator for each device of the request."""
     return DevicePool(
         [
             Evaluator(
@@ -99,8 +95,8 @@ def run(
 ) -> events.Finished:
     """Run a sweep to its end, its budget, or an interrupt.
 
-    Raises :class:`kgen.errors.KgenError` where the problem, the device, a compiler or the database does not serve; a
-    candidate's failure is never raised. ``KeyboardInterrupt`` ends the sweep as interrupted, with what it has.
+    Raises :class:`kgen.errors.KgenError` for a fault of the problem, the device, a compiler or the database. The failure
+    of a candidate is never raised. ``KeyboardInterrupt`` ends the sweep as interrupted, with its results so far.
     """
 
     def notice(text: str) -> None:
@@ -116,18 +112,18 @@ def run(
         try:
             graphs = captured(loaded)  # while the devices get ready
         except CaptureError:
-            devices.wait()  # which says what is wrong with the problem itself
+            devices.wait()  # raises the problem's own error, if it has one
             raise
         devices.wait()
         problem = devices.first.problem
-        if problem.modes != loaded.problem.modes:  # its constructor leaves another mode than most do
+        if problem.modes != loaded.problem.modes:  # its constructor leaves another mode than train
             graphs = captured(replace(loaded, problem=problem))
         design = Design(problem, graphs, devices.first.hardware, request.accuracy)
         return _Sweep(request, database, devices, design, on_event, started).run()
 
 
 def captured(loaded: LoadedProblem) -> Capture:
-    """The problem's graphs. Where torch cannot export, it prints and logs at length; its error says enough."""
+    """The problem's graphs. The output and logs of torch's export are dropped, because its error says enough."""
     logged = logging.root.manager.disable
     logging.disable()
     try:
@@ -138,8 +134,10 @@ def captured(loaded: LoadedProblem) -> Capture:
 
 
 def promising(database: Database, sweep: str, design: Design, most: int) -> list[Point]:
-    """What a search begins with: the fastest that the database knows of this problem and of others, at any sizes, with the
-    same plans, as far as the design has it."""
+    """At most ``most`` warm-start points: the fastest stored candidates of any problem and size with the same plans.
+
+    Points that this design does not have are left out.
+    """
     known = queries.known(database, sweep, [option.name for option in design.options], KNOWN_OF_EACH)
     points = (design.point(of.plan, of.params) for of in known)
     return list(islice(dict.fromkeys(point for point in points if point is not None), most))
@@ -147,7 +145,7 @@ def promising(database: Database, sweep: str, design: Design, most: int) -> list
 
 @dataclass(frozen=True)
 class _Right:
-    """A candidate that was right, with its screening."""
+    """A right candidate with the median and the speedup of its screening."""
 
     candidate: Candidate
     evaluation: Evaluation
@@ -166,10 +164,10 @@ class _Sweep:
     sweep: str = ""
     number: int = 0
     counts: Counter = field(default_factory=Counter)
-    least: dict[str, float] = field(default_factory=dict)  # seconds of judging by phase, without what is done once
-    right: list[_Right] = field(default_factory=list)  # the fastest of them
-    milliseconds: dict[str, float] = field(default_factory=dict)  # of the right, by the beginnings of their ids
-    judged: dict[str, Evaluation] = field(default_factory=dict)  # found done in this sweep before
+    least: dict[str, float] = field(default_factory=dict)  # least seconds of an evaluation by phase
+    right: list[_Right] = field(default_factory=list)  # the fastest right candidates
+    milliseconds: dict[str, float] = field(default_factory=dict)  # of right candidates, by the prefix of their ids
+    judged: dict[str, Evaluation] = field(default_factory=dict)  # stored in this sweep before it continued
     baselines: dict[str, tuple[Timing, ...]] = field(default_factory=dict)  # by device
     health: "Future[Health] | None" = None
 
@@ -184,7 +182,7 @@ class _Sweep:
 
     @cached_property
     def strategy(self) -> str:
-        """The name of the strategy, whether it was asked for or not."""
+        """The name of the requested strategy, or of the default one."""
         return self.request.strategy or chosen(self.design.options, self.budget)
 
     @property
@@ -205,7 +203,7 @@ class _Sweep:
         except KeyboardInterrupt:
             return self._finish("interrupted", self._screened())
         except DatabaseBusyError:
-            raise  # it stays as a sweep whose process has ended: the same command goes on with it
+            raise  # the sweep stays unfinished in the store, so that the same command continues it
         except Exception:
             with contextlib.suppress(DatabaseError, DiskError):
                 self.database.finish_sweep(self.sweep, "failed", time.monotonic() - self.started, None)
@@ -214,7 +212,7 @@ class _Sweep:
             pipeline.close()
 
     def _finish(self, state: str, leaders: tuple[events.Leader, ...]) -> events.Finished:
-        """End the sweep in the database, and tell of it."""
+        """End the sweep in the store, and report it."""
         seconds = time.monotonic() - self.started
         best = next((x.candidate for x in leaders if x.candidate and not x.control), None)
         self.database.finish_sweep(self.sweep, state, seconds, best)
@@ -226,7 +224,7 @@ class _Sweep:
         return finished
 
     def _open(self) -> None:
-        """Begin the sweep in the database, or take up one that was cut off."""
+        """Start the sweep in the store, or reopen an unfinished one with the same arguments."""
         environment = self.devices.first.environment
         self.database.add_problem(self.problem)
         self.database.add_environment(environment)
@@ -259,12 +257,12 @@ class _Sweep:
             )
 
     def _basis(self) -> roofline.Basis:
-        """The work of the problem, of the first mode where there are two, and what the device was measured to reach."""
+        """The work of the problem in its first mode, and the measured rates of the device."""
         (_, graph), *_ = self.design.capture.graphs
         return roofline.Basis(roofline.Work.of(graph), self.design.hardware.ceilings)
 
     def _begin(self) -> None:
-        """Keep what is ruled out, and tell of the sweep."""
+        """Store the rejections, and report the start of the sweep."""
         rejections = self.design.rejections()
         self.database.add_rejections(self.sweep, rejections)
         self.on_event(
@@ -287,7 +285,7 @@ class _Sweep:
         self.health = self.devices.health()
 
     def _keep_health(self, *, wait: bool = False) -> None:
-        """Keep whether the problem can tell right from wrong, once that is known."""
+        """Store the problem's health, once it is known."""
         if self.health is None or not (wait or self.health.done()):
             return
         health, self.health = self.health.result(), None
@@ -298,13 +296,13 @@ class _Sweep:
     # ---- the loop ------------------------------------------------------------------------------------------
 
     def _search(self, pipeline: Pipeline, ahead: int) -> None:
-        """Ask, send on its way, keep what it came to as soon as it is known, tell."""
+        """Ask for candidates, judge them, store each evaluation at once, and tell the search."""
         kind = STRATEGIES[self.strategy]
         first: list[Point] = []
         if kind.learns and not self.request.fresh:
             first = promising(self.database, self.sweep, self.design, int(KNOWN_PART * self.budget))
         search = Search(kind(self.design.options, self.request.seed, first), ahead)
-        points: dict[str, Point] = {}  # of every candidate that is on its way
+        points: dict[str, Point] = {}  # of every candidate in flight
         seen: set[str] = set()
         while True:
             if self._out_of_time():
@@ -313,14 +311,14 @@ class _Sweep:
                 for point, candidate in self._asked(search, seen):
                     points[candidate.id] = point
                     pipeline.put(candidate, self._known(candidate))
-            verdict = pipeline.next()
-            if verdict is None:
+            outcome = pipeline.next()
+            if outcome is None:
                 return
-            search.tell(points.pop(verdict.candidate.id), self._keep(verdict))
+            search.tell(points.pop(outcome.candidate.id), self._keep(outcome))
             self._keep_health()
 
     def _asked(self, search: Search, seen: set[str]) -> Iterator[tuple[Point, Candidate]]:
-        """The next candidates, each source once, as long as the search has some and the budget allows."""
+        """The next candidates, each source once, while the search has points and the budget allows."""
         while len(seen) < self.budget and (point := search.ask()):
             candidate = self.design.candidate(point)
             if candidate.id in seen:
@@ -331,58 +329,57 @@ class _Sweep:
             yield point, candidate
 
     def _known(self, candidate: Candidate) -> Evaluation | None:
-        """What the database knows of the candidate on this problem, in this environment and class."""
+        """The stored evaluation of the candidate on this problem, in this environment and accuracy class."""
         found = self.judged.get(candidate.id)
         if found is not None or self.request.fresh:
             return found
         environment = self.devices.first.environment
         known = self.database.known(candidate.id, environment.id, self.request.accuracy, self.problem.id)
-        # That it does what another one does says nothing here, where that other one may never be tried.
+        # A stored duplicate does not count: this sweep may never try its original.
         return None if known is None or known.status is Status.DUPLICATE else known
 
-    def _keep(self, verdict: Verdict) -> float | None:
-        """Keep what became of a candidate, and report it. Returns milliseconds where it, or what it is a duplicate of,
-        was right."""
-        candidate, evaluation = verdict.candidate, verdict.evaluation
-        if verdict.device is not None and verdict.device not in self.baselines:
-            self._keep_baselines(verdict.device, verdict.baselines)
-        right = self._right(verdict)
+    def _keep(self, outcome: Outcome) -> float | None:
+        """Store and report an outcome. Returns milliseconds where the candidate, or its original, was right."""
+        candidate, evaluation = outcome.candidate, outcome.evaluation
+        if outcome.device is not None and outcome.device not in self.baselines:
+            self._keep_baselines(outcome.device, outcome.baselines)
+        right = self._right(outcome)
         self.number += 1
         self.counts[evaluation.status] += 1
-        if not verdict.found:
+        if not outcome.found:
             self.least |= {phase: min(s, self.least.get(phase, s)) for phase, s in evaluation.seconds}
         if right is not None:
             self.right = _fastest([*self.right, right])
             self.milliseconds[candidate.id[:SHORT]] = right.ms
         if candidate.id not in self.judged:
-            self._store(verdict, right)
-        return self.milliseconds.get(twin(evaluation) or candidate.id[:SHORT])
+            self._store(outcome, right)
+        return self.milliseconds.get(original(evaluation) or candidate.id[:SHORT])
 
-    def _store(self, verdict: Verdict, right: _Right | None) -> None:
-        """Commit an evaluation to the database, and then report it."""
+    def _store(self, outcome: Outcome, right: _Right | None) -> None:
+        """Commit an evaluation to the store, then report it."""
         ms, speedup = (right.ms, right.speedup) if right is not None else (None, None)
         self.database.add_evaluation(
             self.sweep,
-            verdict.candidate,
-            verdict.evaluation,
+            outcome.candidate,
+            outcome.evaluation,
             environment_id=self.devices.first.environment.id,
             median_ms=ms,
             speedup=speedup and speedup.mid,
         )
         self.on_event(
             events.Evaluated(
-                self.number, verdict.candidate, verdict.evaluation, ms, speedup, verdict.device, verdict.found
+                self.number, outcome.candidate, outcome.evaluation, ms, speedup, outcome.device, outcome.found
             )
         )
 
-    def _right(self, verdict: Verdict) -> _Right | None:
-        """The screening of a candidate that was right, beside the fastest baseline on its device."""
-        timing = verdict.evaluation.timing
-        if verdict.evaluation.status is not Status.OK or timing is None:
+    def _right(self, outcome: Outcome) -> _Right | None:
+        """The screening of a right candidate against the fastest baseline on its device; ``None`` for another one."""
+        timing = outcome.evaluation.timing
+        if outcome.evaluation.status is not Status.OK or timing is None:
             return None
-        fastest = min(verdict.baselines, key=median_ms, default=None)
+        fastest = min(outcome.baselines, key=median_ms, default=None)
         speedup = ratio_interval(fastest, timing, resamples=_SCREENING_RESAMPLES) if fastest else None
-        return _Right(verdict.candidate, verdict.evaluation, median_ms(timing), speedup)
+        return _Right(outcome.candidate, outcome.evaluation, median_ms(timing), speedup)
 
     def _built(self, candidate: Candidate, build: BuildReport) -> None:
         self.on_event(events.Built(candidate.id, build.ok, build.cached, build.seconds))
@@ -395,15 +392,17 @@ class _Sweep:
 
     @property
     def _final_seconds(self) -> float:
-        """How long the finals take."""
+        """The duration of the finals."""
         seconds = FINAL_SECONDS[self.design.hardware.device_type]
         return min(seconds, FINAL_PART * self.request.seconds) if self.request.seconds else seconds
 
     @property
     def _ending_seconds(self) -> float:
-        """How long it takes to end: what is on its way on a device is judged, timings in turn; then the leaders are loaded
-        again, and timed."""
-        if self.number < 2:  # the first one waited for what is done once
+        """The expected time from the last candidate to the end of the sweep.
+
+        Candidates in flight are judged, with timings in turn. The leaders are then loaded again and timed.
+        """
+        if self.number < 2:  # the first evaluation includes the set-up
             return self._final_seconds
         times = {Phase.LOAD: 1 + FINALISTS, Phase.VALIDATE: 1, Phase.TIME: self.devices.first.at_once}
         return self._final_seconds + sum(n * self.least.get(phase, 0.0) for phase, n in times.items())
@@ -420,12 +419,12 @@ class _Sweep:
     # ---- the finals ----------------------------------------------------------------------------------------
 
     def _finalists(self) -> list[_Right]:
-        """The fastest candidates with work of their own, by their screening."""
+        """The fastest candidates with a kernel of their own, by screening."""
         ranked = sorted((r for r in self.right if not r.candidate.control), key=lambda r: r.ms)
         return [r for r in ranked[:FINALISTS] if r.ms <= FINALIST_MARGIN * ranked[0].ms]
 
     def _finals(self, builder: SourceBuilder) -> tuple[events.Leader, ...]:
-        """Time the leaders again on the first device, interleaved with the baselines, and keep what each came to."""
+        """Time the leaders on the first device, interleaved with the baselines, and store each result."""
         finalists = self._finalists()
         if not finalists:
             return self._screened()
@@ -456,7 +455,7 @@ class _Sweep:
         return leaders
 
     def _screened(self) -> tuple[events.Leader, ...]:
-        """Leaders by their screening alone: its intervals are of moments apart, so none counts as a proven speedup."""
+        """The leaders by screening alone. They have no interval, because screenings are not interleaved."""
         medians = {t.subject: median_ms(t) for timings in self.baselines.values() for t in timings}
         fastest = min(medians.values(), default=None)
         rows = [
@@ -468,8 +467,10 @@ class _Sweep:
 
 
 def _ahead(jobs: int, at_once: int, device_type: str) -> int:
-    """How many candidates are on their way: those that are judged, as many that are built, and some that build. With
-    more, a search that learns would ask for many before it is told of one."""
+    """The number of candidates in flight: those in judgement, as many that are built, and some in the compilers.
+
+    With more of them, a learning search would ask for many points before its first answer.
+    """
     return 2 * at_once + min(jobs, BUILDS_AHEAD[device_type] * at_once)
 
 
@@ -478,7 +479,7 @@ def _by_ms(right: _Right) -> float:
 
 
 def _fastest(right: Sequence[_Right]) -> list[_Right]:
-    """Those of which finalists are chosen, and which a table shows: the fastest with work of their own, and without."""
+    """The fastest candidates with a kernel of their own, and the fastest controls."""
     kinds = [r for r in right if not r.candidate.control], [r for r in right if r.candidate.control]
     return [r for kind in kinds for r in heapq.nsmallest(FINALISTS, kind, key=_by_ms)]
 
@@ -486,7 +487,7 @@ def _fastest(right: Sequence[_Right]) -> list[_Right]:
 def _ranked(
     candidates: list[Timing], baselines: list[Timing], by_id: dict[str, _Right]
 ) -> tuple[events.Leader, ...]:
-    """Finalists and baselines from the best down, with their speedups over the fastest baseline."""
+    """Finalists, then baselines, each from the best down, with speedups over the fastest baseline."""
 
     def tie_break(timing: Timing) -> tuple[int, int, str]:
         candidate = by_id[timing.subject].candidate

@@ -1,4 +1,4 @@
-"""Candidates on their way: built ahead, each substance judged once, on whichever device is free."""
+"""Candidates in flight: built ahead, each fingerprint judged once, on the device that is free."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kgen.candidate import Candidate
 from kgen.errors import DiskError, EvaluatorError
 from kgen.evaluator.pool import DevicePool
 from kgen.evaluator.protocol import BuildReport, Evaluation, Status
-from kgen.tuning.pipeline import Pipeline, Verdict, twin
+from kgen.tuning.pipeline import Outcome, Pipeline, original
 
 
 def candidate(text: str) -> Candidate:
@@ -41,16 +41,16 @@ def judge(device: str = "cuda:0", seconds: Callable[[Candidate], float] = lambda
     return CheapJudge(problem(), device, seconds=seconds)
 
 
-def verdicts(line: Pipeline) -> list[Verdict]:
+def outcomes(line: Pipeline) -> list[Outcome]:
     return list(iter(line.next, None))
 
 
-def test_each_candidate_comes_to_one_verdict() -> None:
+def test_each_candidate_comes_to_one_outcome() -> None:
     candidates = some(20)
     with pipeline(judge()) as line:
         for one in candidates:
             line.put(one)
-        assert {v.candidate.id for v in verdicts(line)} == {c.id for c in candidates}
+        assert {v.candidate.id for v in outcomes(line)} == {c.id for c in candidates}
         assert line.next() is None
 
 
@@ -70,10 +70,10 @@ def test_candidate_that_is_built_first_is_judged_first() -> None:
         first = line.next()
         builds[slow.source].set()
         assert first is not None and first.candidate is fast
-        assert [v.candidate for v in verdicts(line)] == [slow]
+        assert [v.candidate for v in outcomes(line)] == [slow]
 
 
-def test_devices_judge_at_the_same_time_and_the_verdict_says_which_did() -> None:
+def test_devices_judge_at_the_same_time_and_the_outcome_says_which_did() -> None:
     both = threading.Barrier(2, timeout=10)
 
     def meet(candidate: Candidate) -> float:
@@ -83,7 +83,7 @@ def test_devices_judge_at_the_same_time_and_the_verdict_says_which_did() -> None
     with pipeline(judge("cuda:0", meet), judge("cuda:1", meet)) as line:
         for one in some(2):
             line.put(one)
-        found = verdicts(line)
+        found = outcomes(line)
     assert {v.device for v in found} == {"cuda:0", "cuda:1"}
     assert all(v.baselines[0].subject == "eager" for v in found)
 
@@ -100,7 +100,7 @@ def test_one_device_judges_as_many_at_once_as_it_says() -> None:
     with pipeline(wide) as line:
         for one in some(2):
             line.put(one)
-        assert len(verdicts(line)) == 2
+        assert len(outcomes(line)) == 2
 
 
 # Candidates that compile to the same ----------------------------------------------------------------------------
@@ -119,14 +119,14 @@ def test_candidate_that_compiles_to_what_is_right_is_its_duplicate_and_not_judge
     one, *others = alike(3)
     with pipeline(watched := judge(), builder=ONE_BINARY) as line:
         line.put(one)
-        verdicts(line)
+        outcomes(line)
         for other in others:
             line.put(other)
-        found = verdicts(line)
+        found = outcomes(line)
     assert watched.evaluated == [one.id]
     assert {v.evaluation.status for v in found} == {Status.DUPLICATE}
     assert found[0].evaluation.reason == f"the same machine code as {one.id[:12]}"
-    assert twin(found[0].evaluation) == one.id[:12]
+    assert original(found[0].evaluation) == one.id[:12]
 
 
 def test_candidates_that_compile_to_the_same_wait_for_the_one_that_is_judged() -> None:
@@ -134,7 +134,7 @@ def test_candidates_that_compile_to_the_same_wait_for_the_one_that_is_judged() -
     with pipeline(*judges, builder=ONE_BINARY) as line:
         for one in alike(4):
             line.put(one)
-        found = verdicts(line)
+        found = outcomes(line)
     assert sorted(v.evaluation.status for v in found) == [Status.DUPLICATE] * 3 + [Status.OK]
     assert sum(len(j.evaluated) for j in judges) == 1
 
@@ -144,7 +144,7 @@ def test_candidate_that_compiles_to_what_is_wrong_is_judged_itself() -> None:
     with pipeline(judge(seconds=lambda candidate: 0.05), builder=ONE_BINARY, jobs=1) as line:
         line.put(wrong)
         line.put(right)
-        found = {v.candidate.id: v.evaluation.status for v in verdicts(line)}
+        found = {v.candidate.id: v.evaluation.status for v in outcomes(line)}
     assert found == {wrong.id: Status.WRONG_VALUES, right.id: Status.OK}
 
 
@@ -152,7 +152,7 @@ def test_candidates_with_other_statements_around_the_same_kernel_are_no_duplicat
     with pipeline(watched := judge(), builder=ONE_BINARY) as line:
         for one in some(3):
             line.put(one)
-        verdicts(line)
+        outcomes(line)
     assert len(watched.evaluated) == 3
 
 
@@ -164,15 +164,15 @@ def known(of: Candidate, status: Status = Status.OK) -> Evaluation:
 
 
 @pytest.mark.parametrize("status", [Status.OK, Status.WRONG_VALUES])
-def test_known_evaluation_is_the_verdict_and_nothing_is_built_or_judged(status: Status) -> None:
+def test_known_evaluation_is_the_outcome_and_nothing_is_built_or_judged(status: Status) -> None:
     def refuse(source: str) -> str:
         raise AssertionError("built")
 
     (one,) = some(1)
     with pipeline(watched := judge(), builder=CheapBuilder(refuse)) as line:
         line.put(one, expected := known(one, status))
-        [verdict] = verdicts(line)
-    assert (verdict.evaluation, verdict.found) == (expected, True)
+        [outcome] = outcomes(line)
+    assert (outcome.evaluation, outcome.found) == (expected, True)
     assert watched.evaluated == []
 
 
@@ -182,7 +182,7 @@ def test_candidate_that_compiles_to_what_is_known_to_be_right_is_its_duplicate()
     with pipeline(watched := judge(), builder=builder) as line:
         line.put(one, known(one))
         line.put(other)
-        assert [v.evaluation.status for v in verdicts(line)] == [Status.OK, Status.DUPLICATE]
+        assert [v.evaluation.status for v in outcomes(line)] == [Status.OK, Status.DUPLICATE]
     assert watched.evaluated == []
 
 
@@ -202,7 +202,7 @@ def test_giving_up_drops_all_but_what_is_judged_by_then() -> None:
         assert line.next() is not None
         assert begun.wait(10)
         line.give_up()
-        assert len(verdicts(line)) == 1
+        assert len(outcomes(line)) == 1
     assert len(watched.evaluated) == 2
 
 

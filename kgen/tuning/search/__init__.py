@@ -1,11 +1,11 @@
-"""Search: which candidate next. Ask and tell, without torch and without knowing what a candidate is.
+"""Search: chooses the next candidate by ask and tell. It knows neither torch nor candidates.
 
-An :class:`Option` is one way to go (a fusion plan) with the combinations of parameters that each of its kernels may
-have; a :class:`Point` is one of them, with a combination for each kernel. Kernels do not influence each other, so a
-kernel can be improved with the others held: the space is searched as a sum, not as a product.
+An :class:`Option` is a fusion plan with the allowed combinations of each of its kernels. A :class:`Point` is an option
+with one combination for each kernel. Kernels do not influence each other, so each is tuned with the others held. The
+space is searched as a sum over kernels, not as a product.
 
-    Strategy    proposes points; each kind is one file of this package, and one entry of STRATEGIES
-    Search      a strategy as a sweep asks it: many points at once, answers in any order
+    Strategy    proposes points; each strategy is one file of this package and one entry of STRATEGIES
+    Search      a strategy with many points in flight and answers in any order
 """
 
 from __future__ import annotations
@@ -26,31 +26,30 @@ __all__ = ["STRATEGIES", "Choice", "KernelSpace", "Option", "Point", "Search", "
 #: Every strategy by its name.
 STRATEGIES: dict[str, type[Strategy]] = {strategy.name: strategy for strategy in (Exhaustive, Random, Coordinate, Additive, Tpe)}
 
-#: What learns best (``benchmarks/search_strategies.py``).
+#: The strategy that needs fewest evaluations; measured in ``benchmarks/results/search_strategies.md``.
 _LEARNING = Additive
 
 
 def chosen(options: Sequence[Option], budget: int) -> str:
-    """The name of the strategy where none is asked for: everything that fits the budget, else what learns best."""
+    """The name of the default strategy: exhaustive where the budget allows all of it, else the best that learns."""
     return (Exhaustive if Exhaustive.most(options) <= budget else _LEARNING).name
 
 
 class Search:
-    """A strategy that has up to ``ahead`` points on their way. Their answers may come in any order.
+    """A strategy with up to ``ahead`` points in flight. Their answers may come in any order.
 
-    The strategy is told in the order asked, and as late as ``ahead`` allows. So what it asks for depends on the answers
-    alone, and not on which came first: a sweep that was cut off asks for the same points again, with any number of
-    devices.
+    The strategy is told in the order asked, and as late as ``ahead`` allows. Its points therefore depend on the answers
+    alone, and not on their order. A continued sweep asks for the same points again, with any number of devices.
     """
 
     def __init__(self, strategy: Strategy, ahead: int) -> None:
         self._strategy, self._ahead = strategy, ahead
-        self._open: deque[Point] = deque()  # asked for, and the strategy not told yet
+        self._open: deque[Point] = deque()  # asked for; the strategy is not told yet
         self._answers: dict[Point, float | None] = {}
-        self._dry = False  # the strategy wants to be told more first
+        self._dry = False  # the strategy needs answers first
 
     def ask(self) -> Point | None:
-        """The next point. ``None`` where there is none before more are told of, or, when all are, at all."""
+        """The next point; ``None`` where the strategy needs more answers first, or has no points left."""
         if (self._dry or len(self._open) >= self._ahead) and not self._told():
             return None
         while (point := self._strategy.ask()) is None:
@@ -62,11 +61,11 @@ class Search:
         return point
 
     def tell(self, point: Point, ms: float | None) -> None:
-        """What a point came to: milliseconds, or ``None`` where it failed."""
+        """The answer of a point: milliseconds, or ``None`` where it failed."""
         self._answers[point] = ms
 
     def _told(self) -> bool:
-        """Tell the strategy of the oldest point; whether it could be."""
+        """Tell the strategy the answer of the oldest point; returns whether there was one."""
         if not self._open or self._open[0] not in self._answers:
             return False
         point = self._open.popleft()

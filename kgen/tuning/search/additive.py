@@ -1,4 +1,4 @@
-"""A model of what each parameter does, fitted to every answer so far, and the point of which it expects most."""
+"""A regression of the time on the parameters, fitted to every answer so far; the next point is its best guess."""
 
 from __future__ import annotations
 
@@ -10,44 +10,42 @@ from itertools import combinations
 from kgen.tuning.search.points import KernelSpace, Option, Point, distinct_kernels
 from kgen.tuning.search.strategy import FAILED, Strategy
 
-#: How strongly terms are drawn to zero, in observations: a plan's own, a parameter's value in any kernel of a family,
-#: the same in one kernel, two values together, and one combination by itself.
-_PLAN, _FAMILY, _VALUE, _PAIR, _COMBINATION = 0.1, 1.0, 0.5, 2.0, 2.0
+# Ridge penalties, in observations. A larger one draws the term closer to zero.
+_PLAN = 0.1  # observations; a fusion plan
+_FAMILY = 1.0  # observations; a parameter's value in all kernels of one template
+_VALUE = 0.5  # observations; a parameter's value in one kernel
+_PAIR = 2.0  # observations; two values together in one kernel
+_COMBINATION = 2.0  # observations; one combination of a kernel
 
-#: Times beyond ``exp`` of this, times the fastest, tell no more than that they are slow.
-_CAP = 1.5
-
-#: Of a term that was never observed, how far below its estimate it may be hoped to be, in the logarithm of the time.
-_HOPE = 0.1
-
-#: Rounds of fitting for each answer; the fit goes on from that of the answer before.
-_ROUNDS = 4
+_CAP = 1.5  # log of the time over the fastest; slower answers are cut to it
+_HOPE = 0.1  # log of the time; optimism about a term without observations
+_ROUNDS = 4  # Gauss-Seidel rounds per answer; the fit continues from the answer before
 
 
 class Additive(Strategy):
-    """The logarithm of a point's time as a sum of terms: of its plan, and for each of its kernels of the values of its
-    parameters, of pairs of values, and of the combination.
+    """Models the log of a point's time as a sum of terms.
 
-    The terms are those of a ridge regression, fitted one after another. Kernels of one family share what is learnt of
-    their parameters' values, and plans what is learnt of a kernel that they have in common. The next point is the one
-    of the least expected time, less what may be hoped for of terms that are little known.
+    There is one term for the plan. For each kernel there are terms for its parameter values, for pairs of values, and
+    for the combination. A ridge regression fits the terms one after another. Kernels of one template share terms of
+    parameter values. Plans share the terms of common kernels.
 
-        opening      every plan with each kernel's plainest combination
-        unanswered   while nothing is known of any plan, the next plainest of each in turn
-        then         of the plans that something is known of, the best by the model, or that with one kernel changed where
-                     the best was tried
+    The next point has the least expected time, less an optimism for terms with few observations.
+
+        opening      every plan with each kernel's first combination
+        unanswered   while no plan has an answer, the next combination of each plan in turn
+        then         the best point of the answered plans by the model, or that point with one kernel changed
     """
 
     name = "additive"
 
     def __init__(self, options: Sequence[Option], seed: int = 0, first: Iterable[Point] = ()) -> None:
         super().__init__(options, seed, first)
-        self._numbers: dict[object, int] = {}  # terms by what they are of
+        self._numbers: dict[object, int] = {}  # the index of each term by its key
         self._ridge: list[float] = []
         self._plans = [self._term(n, _PLAN) for n in range(len(self.options))]
         self._kernels = {k: [self._terms(k, i) for i in range(len(k))] for k in distinct_kernels(self.options)}
         self._estimate = [0.0] * len(self._ridge)
-        self._observed: dict[int, list[int]] = {}  # answers by the terms that they have
+        self._observed: dict[int, list[int]] = {}  # the answers that each term is in
         self._answers: list[tuple[list[int], float]] = []
         self._fitted = 0
 
@@ -78,7 +76,7 @@ class Additive(Strategy):
         self._answers.append((terms, ms))
 
     def _awaited(self) -> Counter[int]:
-        """How often each term is in a point that was asked for and not told of."""
+        """The number of unanswered points that each term is in."""
         return Counter(term for point in self.waiting for term in self._terms_of(point))
 
     def _next(self) -> Point | None:
@@ -98,7 +96,7 @@ class Additive(Strategy):
         return best[1] if best else next(map(self.draw, open_options), None)
 
     def _next_plainest(self, open_options: Sequence[int]) -> Point | None:
-        """Of the plan that fewest points were asked for, the plainest that was not."""
+        """The first point that was not asked for, of the plan with the fewest points asked for."""
         for number in sorted(open_options, key=self._count.__getitem__):
             if found := self.cheapest(number, [range(len(kernel)) for kernel in self.options[number].kernels]):
                 return found[1]
@@ -125,12 +123,12 @@ class Additive(Strategy):
                     rest[answer] -= new - old
 
     def _scores(self) -> dict[KernelSpace, list[float]]:
-        """Of every combination of every kernel, its part of the expected logarithm, less what may be hoped for."""
+        """For each combination of each kernel, its part of the expected log time, less the optimism."""
         hope = _HOPE * self.random.random()
         value, awaited = self._estimate.__getitem__, self._awaited()
         seen = (len(self._observed.get(t, ())) + awaited[t] for t in range(len(self._ridge)))
-        doubt = [1.0 / (ridge + n) for ridge, n in zip(self._ridge, seen)].__getitem__
+        variance = [1.0 / (ridge + n) for ridge, n in zip(self._ridge, seen)].__getitem__
         return {
-            kernel: [sum(map(value, terms)) - hope * math.sqrt(sum(map(doubt, terms))) for terms in combined]
+            kernel: [sum(map(value, terms)) - hope * math.sqrt(sum(map(variance, terms))) for terms in combined]
             for kernel, combined in self._kernels.items()
         }

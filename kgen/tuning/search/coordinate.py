@@ -1,4 +1,4 @@
-"""One kernel of the faster plans at a time, near what was best."""
+"""Changes one kernel of a fast plan at a time, near its best point."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from kgen.candidate import Params
 from kgen.tuning.search.points import Choice, Option, Point
 from kgen.tuning.search.strategy import FAILED, Strategy
 
-#: How much likelier an option is than the next slower one.
-_PREFERENCE = 0.55
+_PREFERENCE = 0.55  # probability; an option is taken before the next slower one
 
 
 class Coordinate(Strategy):
-    """Random steps from the best point of a plan, one kernel at a time; it assumes nothing of what parameters do.
+    """Random steps from the best point of a plan, one kernel at a time, without a model of the parameters.
 
-        opening    every plan with each kernel's plainest combination
-        then       a plan, the faster the likelier; one of its kernels; a combination of it not tried in that plan, half of
-                   the time a neighbour of the best one (one parameter changed); the other kernels at their best
+        opening    every plan with each kernel's first combination
+        then       a plan, faster ones more likely, and one of its kernels; a combination that this plan has not tried,
+                   half of the time a neighbour of the best one (one parameter changed); the other kernels at their best
     """
 
     name = "coordinate"
@@ -44,12 +43,12 @@ class Coordinate(Strategy):
         return self.opening() or (self._improved(self._preferred(open_options)) if open_options else None)
 
     def _preferred(self, numbers: list[int]) -> int:
-        """One of these options: by rank, the faster ones likelier."""
+        """One of these options at random; faster ones are more likely."""
         ranked = sorted(numbers, key=self._milliseconds)
         return next((number for number in ranked[:-1] if self.random.random() <= _PREFERENCE), ranked[-1])
 
     def _improved(self, number: int) -> Point | None:
-        """A point of the option that was not asked for, next to its best one."""
+        """A new point of the option that differs from its best one in one kernel."""
         option, seen = self.options[number], self._seen[number]
         base = self._best[number][1] if number in self._best else option.plainest
         fresh = [[i for i in range(len(kernel)) if i not in tried] for kernel, tried in zip(option.kernels, seen)]

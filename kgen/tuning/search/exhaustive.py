@@ -1,4 +1,4 @@
-"""Everything, kernel by kernel: a sum of spaces, not their product."""
+"""Every combination of every kernel: the sum of their spaces, not the product."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kgen.tuning.search.strategy import FAILED, Strategy
 
 @dataclass(frozen=True)
 class _Tuning:
-    """A kernel that is tuned on its own, in one option with the other kernels as in ``base``."""
+    """A kernel that is tuned alone, in one option with the other kernels as in ``base``."""
 
     option: int
     kernel: int
@@ -20,10 +20,10 @@ class _Tuning:
 
 
 class Exhaustive(Strategy):
-    """Every combination of every kernel with the others at the best known, then the combinations of the bests.
+    """Every combination of every kernel with the others held, then all kernels at their best.
 
-        opening    every plan with each kernel's plainest combination
-        tuning     each kernel, in the first plan that has it: each combination, the others held
+        opening    every plan with each kernel's first combination
+        tuning     each kernel in the first plan that has it: every combination, with the other kernels held
         verifying  each plan with each kernel at its best, for each value of a common parameter
     """
 
@@ -41,14 +41,14 @@ class Exhaustive(Strategy):
         return len(options) + sum(map(len, distinct_kernels(options))) + verified
 
     def _next(self) -> Point | None:
-        """The next one of the walk that was not asked for; ``None`` where the walk waits, or is over."""
+        """The next new point of the walk; ``None`` where the walk waits for answers, or is over."""
         for point in self._wanted:
             if point is None or point not in self.asked:
                 return point
         return None
 
     def _walk(self) -> Iterator[Point | None]:
-        """Every point in order; ``None`` as long as answers are needed."""
+        """Every point in order; yields ``None`` while answers are missing."""
         opened = {n: o.plainest for n, o in enumerate(self.options) if o.plainest is not None}
         yield from (Point(number, choice) for number, choice in opened.items())
         for number, plainest in opened.items():
@@ -66,7 +66,7 @@ class Exhaustive(Strategy):
             )
 
     def _best(self, number: int) -> Choice | None:
-        """The fastest choice of an option so far."""
+        """The fastest choice of an option so far; ``None`` without a right one."""
         of = [(ms, point.choice) for point, ms in self.told.items() if point.option == number and ms < FAILED]
         return min(of, default=(FAILED, None))[1]
 
@@ -74,5 +74,5 @@ class Exhaustive(Strategy):
         return Point(tuning.option, self.options[tuning.option].changed(tuning.base, tuning.kernel, index))
 
     def _tuned(self, kernel: KernelSpace, indices: Sequence[int]) -> int:
-        """The best of these combinations of a kernel, where it was tuned."""
+        """The best of these combinations of a kernel, by the times of its tuning."""
         return min(indices, key=lambda index: self.told.get(self._point(self._tunings[kernel], index), FAILED))

@@ -1,4 +1,4 @@
-"""What is searched: plans, the kernels that they are made of, and points."""
+"""The space of a search: options (plans), their kernels, and points."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kgen.candidate import Params, ParamValue
 
 
 class KernelSpace(Sequence[Params]):
-    """A kernel as the search sees it: its allowed combinations of parameters, the plainest first.
+    """The allowed combinations of one kernel's parameters, the simplest first.
 
-    Plans that have a kernel in common share one object: what is learnt of it in one plan holds in the others. It is
-    compared by identity.
+    Plans with a common kernel share one object, so results from one plan hold in the others. Objects are compared by
+    identity.
     """
 
     def __init__(self, name: str, combinations: Iterable[Params]) -> None:
@@ -37,13 +37,13 @@ class KernelSpace(Sequence[Params]):
         return self._combinations[index]
 
 
-#: A combination for each kernel of a plan, by their numbers.
+#: The index of a combination for each kernel of a plan.
 Choice = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Point:
-    """One point: an option by its number, and for each of its kernels a combination by its number."""
+    """A point: the index of an option, and for each of its kernels the index of a combination."""
 
     option: int
     choice: Choice
@@ -51,9 +51,9 @@ class Point:
 
 @dataclass(frozen=True)
 class Option:
-    """A plan as the search sees it: its kernels, which do not influence each other, but for a ``common`` parameter.
+    """A plan for the search: its kernels, which are independent except for a ``common`` parameter.
 
-    The kernels that have the common parameter have the same value of it in every point.
+    In each point, all kernels with the common parameter have the same value of it.
     """
 
     name: str
@@ -62,31 +62,31 @@ class Option:
 
     @cached_property
     def values(self) -> tuple[ParamValue | None, ...]:
-        """The values of the common parameter that every kernel with it has, the plainest first; ``(None,)`` without."""
+        """The values of the common parameter that all kernels with it allow, the simplest first; else ``(None,)``."""
         having = [dict.fromkeys(p[self.common] for p in k) for k in self.kernels if k and self.common in k[0]]
         return tuple(v for v in having[0] if all(v in of for of in having)) if having else (None,)
 
     @cached_property
     def size(self) -> int:
-        """How many points there are: the product over the kernels."""
+        """The number of points: the product over the kernels."""
         return sum(self._sizes)
 
     @cached_property
     def plainest(self) -> Choice | None:
-        """The first point's choice; ``None`` where there is no point."""
+        """The choice of the first, simplest point; ``None`` without points."""
         return next(self.choices(), None)
 
     def indices(self, kernel: int, value: ParamValue | None) -> range | tuple[int, ...]:
-        """The combinations of a kernel that go with ``value`` of the common parameter."""
+        """The combinations of a kernel with ``value`` of the common parameter."""
         return self._indices[kernel].get(value, range(len(self.kernels[kernel])))
 
     def draw(self, random: Random) -> Choice:
-        """Any point's choice, each as likely as another; there has to be one."""
+        """The choice of a random point, all equally likely. The option must have a point."""
         value = random.choices(self.values, weights=self._sizes)[0]
         return tuple(random.choice(self.indices(k, value)) for k in range(len(self.kernels)))
 
     def changed(self, choice: Choice, kernel: int, index: int) -> Choice:
-        """``choice`` with another combination of one kernel. Where that changes the common parameter, the others follow."""
+        """``choice`` with another combination of one kernel. The other kernels follow its common parameter."""
         if not 0 <= index < len(self.kernels[kernel]):
             raise IndexError(f"{self.kernels[kernel].name} has no combination {index}")
         wanted = self.kernels[kernel][index].get(self.common)
@@ -94,12 +94,12 @@ class Option:
         return tuple(index if k == kernel else i for k, i in enumerate(others))
 
     def choices(self) -> Iterator[Choice]:
-        """Every point's choice, the last kernel's combinations changing fastest."""
+        """The choices of all points; the last kernel changes fastest."""
         for value in self.values:
             yield from product(*(self.indices(k, value) for k in range(len(self.kernels))))
 
     def _following(self, kernel: int, index: int, wanted: ParamValue) -> int:
-        """The combination that differs from ``index`` in the common parameter alone, or the plainest with its value."""
+        """The combination that differs from ``index`` only in the common parameter, else the simplest with its value."""
         params = self.kernels[kernel][index]
         if params.get(self.common, wanted) == wanted:
             return index
@@ -108,7 +108,7 @@ class Option:
 
     @cached_property
     def _sizes(self) -> tuple[int, ...]:
-        """How many points there are with each value of the common parameter."""
+        """The number of points for each value of the common parameter."""
         kernels = range(len(self.kernels))
         return tuple(math.prod(len(self.indices(k, value)) for k in kernels) for value in self.values)
 
@@ -127,7 +127,7 @@ class Option:
 
     @cached_property
     def _numbers(self) -> tuple[dict[frozenset[tuple[str, ParamValue]], int], ...]:
-        """For each kernel the numbers of its combinations."""
+        """For each kernel, the index of each combination."""
         return tuple({frozenset(p.items()): n for n, p in enumerate(kernel)} for kernel in self.kernels)
 
 

@@ -1,4 +1,4 @@
-"""What every strategy is: points asked for one at a time, and told what they came to."""
+"""The base of all strategies: it is asked for one point at a time and told each answer."""
 
 from __future__ import annotations
 
@@ -11,46 +11,42 @@ from typing import ClassVar, Iterable, Iterator, Sequence
 from kgen.candidate import ParamValue
 from kgen.tuning.search.points import Option, Point
 
-FAILED = float("inf")  #: what a point that was not right came to, in milliseconds
+FAILED = float("inf")  # ms; the time of a point that was not right
 
-#: How often a point is drawn at random before those that are left are looked through.
-_DRAWS = 64
+_DRAWS = 64  # random draws; after them, the remaining points are listed
 
 
 class Strategy(ABC):
-    """Proposes points and learns what they came to.
+    """Proposes points and learns from their times.
 
-    The same options, seed, first points and answers, told between the same questions, give the same points. Several
-    points may be asked for before the first is told of, and a point that was not asked for may be told of.
+    Equal options, seed, first points and order of calls give equal points. A strategy may be asked for several points
+    before the first answer. It may be told the answer of a point that it did not propose.
     """
 
     name: ClassVar[str]
-    learns: ClassVar[bool] = True  #: whether answers, and points to begin with, change what is asked for
+    learns: ClassVar[bool] = True  #: whether answers and first points change the order of points
 
     def __init__(self, options: Sequence[Option], seed: int = 0, first: Iterable[Point] = ()) -> None:
-        """``first`` are points to begin with, the most promising first: what similar problems were fastest with."""
+        """``first`` are warm-start points, the most promising first."""
         self.options = tuple(options)
         self.random = random.Random(seed)
         self.asked: set[Point] = set()
-        self.waiting: set[Point] = set()  # asked for and not told of
+        self.waiting: set[Point] = set()  # asked for, without an answer
         self.told: dict[Point, float] = {}  # milliseconds, or FAILED
         self._first = deque(first)
         self._count: Counter[int] = Counter()  # points asked for, by option
 
     @classmethod
     def most(cls, options: Sequence[Option]) -> int | None:
-        """How many points it asks for at most; ``None`` where it asks for every one in the end."""
+        """The most points that it asks for; ``None`` where it finally asks for all of them."""
         return None
 
     @classmethod
     def require(cls) -> None:
-        """Raises :class:`kgen.errors.InputError` where what the strategy needs is not installed."""
+        """Raises :class:`kgen.errors.InputError` where a required package is not installed."""
 
     def ask(self) -> Point | None:
-        """The next point, never one that was asked for or told of before.
-
-        ``None`` where none is left, or none before more of those asked for are told of.
-        """
+        """The next new point; ``None`` where none is left or more answers are needed first."""
         point = self._begin() or self._next()
         if point is not None:
             self._take(point)
@@ -58,7 +54,7 @@ class Strategy(ABC):
         return point
 
     def tell(self, point: Point, ms: float | None) -> None:
-        """What a point came to: milliseconds, or ``None`` where it failed."""
+        """The answer of a point: milliseconds, or ``None`` where it failed."""
         self._take(point)
         self.waiting.discard(point)
         self.told[point] = FAILED if ms is None else ms
@@ -66,10 +62,10 @@ class Strategy(ABC):
 
     @abstractmethod
     def _next(self) -> Point | None:
-        """A point that was not asked for, when the first ones were."""
+        """A new point, after the first points were asked for."""
 
     def _learn(self, point: Point, ms: float) -> None:
-        """Take an answer into account."""
+        """Learn from an answer."""
 
     def _begin(self) -> Point | None:
         while self._first:
@@ -84,16 +80,16 @@ class Strategy(ABC):
             self._count[point.option] += 1
 
     def open_options(self) -> list[int]:
-        """The options with points that were not asked for."""
+        """The options that have new points."""
         return [n for n, option in enumerate(self.options) if self._count[n] < option.size]
 
     def opening(self) -> Point | None:
-        """The plainest point of the first option of which no point was asked for; ``None`` where all were begun."""
+        """The simplest point of the first option without a point asked for; ``None`` where all have one."""
         begun = ((n, o.plainest) for n, o in enumerate(self.options) if not self._count[n])
         return next((Point(number, plainest) for number, plainest in begun if plainest is not None), None)
 
     def draw(self, number: int) -> Point:
-        """Any point of an open option that was not asked for."""
+        """A random new point of an open option."""
         for _ in range(_DRAWS):
             point = Point(number, self.options[number].draw(self.random))
             if point not in self.asked:
@@ -101,10 +97,11 @@ class Strategy(ABC):
         return next(p for p in (Point(number, c) for c in self.options[number].choices()) if p not in self.asked)
 
     def cheapest(self, number: int, costs: Sequence[Sequence[float]]) -> tuple[float, Point] | None:
-        """Of an option's points that were not asked for, the one with the least sum of its kernels' costs, and the sum.
+        """The cheapest new point of an option, with its cost: the sum of the costs of its kernels' combinations.
 
-        ``costs`` are those of the combinations of each kernel. Looked at are, for each value of a common parameter, the
-        cheapest point and, where that was asked for, those with one kernel changed; ``None`` where all of them were.
+        ``costs`` holds the cost of each combination of each kernel. For each value of a common parameter, the cheapest
+        point is considered, or those with one kernel changed where it was asked for. Returns ``None`` where none of
+        these is new.
         """
         found = [point for value in self.options[number].values for point in self._cheap(number, value, costs)]
         priced = [(sum(of[i] for of, i in zip(costs, point.choice)), point) for point in found]

@@ -1,4 +1,4 @@
-"""Tree-structured Parzen estimators, by Optuna."""
+"""Tree-structured Parzen estimators of Optuna."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from kgen.errors import InputError
 from kgen.tuning.search.points import KernelSpace, Option, Point, distinct_kernels
 from kgen.tuning.search.strategy import FAILED, Strategy
 
-_PLAN = "plan"  #: Optuna's name for the option
+_PLAN = "plan"  # Optuna's name for the option
 
 
 class Tpe(Strategy):
     """Optuna's ``TPESampler`` over the plan and the parameters of its kernels.
 
-    Kernels that several plans have share what is learnt of them. Every plan is opened with each kernel's plainest
-    combination.
+    Plans share the results of common kernels. The first points are every plan with each kernel's first combination.
     """
 
     name = "tpe"
@@ -49,14 +48,14 @@ class Tpe(Strategy):
             raise InputError("--strategy tpe needs Optuna: pip install 'kgen[optuna]'")
 
     def _label(self, option: Option, kernel: KernelSpace, axis: str) -> str:
-        """Optuna's name for a parameter of a kernel; a common one is the same for all."""
+        """Optuna's name for a parameter of a kernel; a common parameter has one name for all kernels."""
         return axis if axis == option.common else f"{self._labels[kernel]}.{axis}"
 
     def _next(self) -> Point | None:
         return self.opening() or self._likely()
 
     def _likely(self) -> Point | None:
-        """What Optuna would try, or what is nearest to it where that is not allowed, or was tried."""
+        """Optuna's suggestion, or the nearest new point where that is not allowed or was tried."""
         open_options = self.open_options()
         if not open_options:
             return None
@@ -65,7 +64,7 @@ class Tpe(Strategy):
         option = self.options[number]
         axes = {self._label(option, kernel, axis) for kernel in option.kernels for axis in kernel[0]}
         suggested = {axis: trial.suggest_categorical(axis, self._values[axis]) for axis in sorted(axes)}
-        # It is told of the point that becomes of it as of any other one, when that was timed.
+        # The suggestion may become another point. That point is told when it was timed.
         self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
         costs = [
             [sum(suggested[self._label(option, kernel, axis)] != v for axis, v in params.items()) for params in kernel]

@@ -1,4 +1,4 @@
-"""Points at random: what the other strategies have to beat."""
+"""Random points: the baseline of the other strategies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kgen.tuning.search.strategy import Strategy
 
 
 class Random(Strategy):
-    """Any plan, and any combination of its kernels, each as likely as another."""
+    """A random plan with random combinations of its kernels, all equally likely."""
 
     name = "random"
     learns = False
