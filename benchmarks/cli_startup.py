@@ -54,7 +54,7 @@ def fill(db: Path) -> None:
             )
             for block in range(CANDIDATES):
                 source = f"# {number} {block}\n" * 200
-                candidate = Candidate(source, "linear(library) + row[gelu]", {"k0.block": block}, "cpu", kernels=1)
+                candidate = Candidate(source, "linear(library) + inner_reduction[gelu]", {"k0.block": block}, "cpu", kernels=1)
                 timing = Timing(candidate.id, Depth.SCREEN, "session", ((1.0,) * 20,) * 5)
                 evaluation = Evaluation(candidate.id, Status.OK, "", Accuracy.FP32, timing=timing)
                 database.add_evaluation(

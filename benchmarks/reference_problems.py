@@ -24,6 +24,7 @@ from kgen.evaluator.protocol import BASELINES, Accuracy
 from kgen.roofline import Arithmetic, Basis
 from kgen.store import Database, queries
 from kgen.store.results import SweepRow, Trial
+from kgen.templates import arithmetic
 
 #: The baselines of most cases, without max-autotune.
 QUICK = BASELINES[:2]
@@ -97,7 +98,8 @@ def table() -> list[dict[str, Cell]]:
 def _row(row: SweepRow, prepare_ms: float | None, float32: Mapping[str, float]) -> dict[str, Cell]:
     """The winner of one sweep with its baselines. ``float32`` has the problem's baselines in the class fp32."""
     best, basis = row.best, Basis.read(row.arguments.get("roofline"))
-    reached = roofline.of(basis, best.median_ms, Arithmetic.of(best.params, row.accuracy))
+    own = arithmetic("cuda", best.plan, best.params, row.accuracy)
+    reached = roofline.of(basis, best.median_ms, own)
     eager, plain = best.baselines.get("eager"), float32.get("eager")
     theirs = roofline.of(basis, eager, Arithmetic.of_library(row.accuracy)) if eager else None
     return {

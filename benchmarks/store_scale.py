@@ -165,7 +165,7 @@ def made_up_candidate(sweep: int, place: int) -> Candidate:
         "k0.rows": place // 24,
     }
     source = f"# candidate {place} of sweep {sweep}\n" + "    value = value * scale + shift  # as in real ones\n" * SOURCE_LINES
-    plan = ("linear(library) + row[gelu, softmax]", "linear(library) + map[gelu] + row[softmax]")[place % 2]
+    plan = ("linear(library) + inner_reduction[gelu, softmax]", "linear(library) + pointwise[gelu] + inner_reduction[softmax]")[place % 2]
     return Candidate(source, plan, params, "cpu", kernels=1 + place % 2)
 
 

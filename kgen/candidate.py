@@ -20,7 +20,7 @@ class Candidate:
     """One rendered ``ModelNew``.
 
     ``id`` is the SHA-256 of ``source`` in hexadecimal, so that the same text is the same candidate everywhere.
-    ``plan`` is the readable name of the fusion plan, such as ``linear(library) + row[gelu, softmax]``;
+    ``plan`` is the readable name of the fusion plan (:mod:`kgen.compiler.plan_name`);
     ``origin`` is ``sweep`` for rendered files and ``file`` for files from outside;
     ``control`` marks a candidate without a kernel of its own: shown, never exported as a speedup.
     ``kernels`` counts its own kernels: the first tie-break between equally fast candidates.

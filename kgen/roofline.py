@@ -14,9 +14,8 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any, Mapping
 
-from kgen.candidate import Params
 from kgen.compiler.graph import Node, OpGraph
-from kgen.compiler.operators import OPS
+from kgen.compiler.operators import OPS, Kind
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Ceilings
 
@@ -41,7 +40,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How products are computed: in float32, or in ``products`` of a type that tensor cores multiply."""
+    """How contractions are multiplied: in float32, or by ``products`` of a type that tensor cores multiply.
+
+    :func:`kgen.templates.arithmetic` has that of a candidate.
+    """
 
     type: str
     products: int = 1
@@ -50,14 +52,8 @@ class Arithmetic:
         return self.type if self.products == 1 else f"{self.products} products of {self.type}"
 
     @classmethod
-    def of(cls, params: Params, accuracy: Accuracy) -> Arithmetic:
-        """That of a candidate with these parameters: its own products', or the library's for the class of accuracy."""
-        own = [int(value) for name, value in params.items() if name.split(".")[-1] == "products"]
-        return cls("float16", max(own)) if own else cls.of_library(accuracy)
-
-    @classmethod
     def of_library(cls, accuracy: Accuracy) -> Arithmetic:
-        """That of PyTorch's products for a class of accuracy."""
+        """That of PyTorch's contractions for an accuracy class."""
         return cls("tf32" if accuracy is Accuracy.TF32 else "float32")
 
 
@@ -147,7 +143,7 @@ def _flops(graph: OpGraph, node: Node) -> int:
 
 def _terms(graph: OpGraph, node: Node) -> int:
     """Products that one element of the node's value is the sum of."""
-    if node.op in OPS and OPS[node.op].kind == "anchor":
+    if node.op in OPS and OPS[node.op].kind is Kind.CONTRACTION:
         return graph.type(node.values[0]).shape[-1]
     if _CONVOLUTION.fullmatch(node.op):
         weight = graph.type(node.values[1])

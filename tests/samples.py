@@ -37,7 +37,7 @@ def environment(device: str = "a cpu", device_type: str = "cpu") -> Environment:
 
 def candidate(text: str = "x = 1", *, control: bool = False, kernels: int = 1, block: int = 128) -> Candidate:
     return Candidate(
-        text, "linear(library) + row[gelu]", {"k0.block": block}, "cpu", kernels, control, rewrites=("fold",)
+        text, "linear(library) + inner_reduction[gelu]", {"k0.block": block}, "cpu", kernels, control, rewrites=("fold",)
     )
 
 

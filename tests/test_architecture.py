@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -196,6 +197,40 @@ def test_modules_do_not_import_each_other_in_circles() -> None:
 
     for module in MODULES:
         visit(module, ())
+
+
+#: Folders of schedules: no other module may know their names. Migrations rename what older versions stored.
+SCHEDULES = sorted(path.parent for path in (ROOT / "kgen" / "templates").glob("*/*/template.py"))
+_KNOWING = (*SCHEDULES, ROOT / "kgen" / "store" / "migrations")
+
+#: Files of the package in which a schedule's name could stand.
+_TEXTS = {".py", ".j2", ".cuh", ".h", ".css", ".js", ".yaml"}
+
+
+def _literals(tree: ast.AST) -> Iterator[str]:
+    """The string constants of a module, without its docstrings."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = {id(node.body[0].value) for node in ast.walk(tree)
+                  if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)}  # fmt: skip
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+
+
+def _names_of_schedules(path: Path) -> Iterator[str]:
+    """The schedules that a file names: by a string constant, before brackets, in a path, or by a word that is no other."""
+    text = path.read_text(encoding="utf-8")
+    constants = set(_literals(ast.parse(text))) if path.suffix == ".py" else set()
+    for name in sorted({folder.name for folder in SCHEDULES}):
+        if name in constants or re.search(rf"\b{name}\b" if "_" in name else rf"\b{name}[\[/]", text):
+            yield name
+
+
+def test_no_schedule_is_named_outside_its_folder() -> None:
+    files = [path for path in sorted((ROOT / "kgen").rglob("*")) if path.suffix in _TEXTS]
+    outside = [path for path in files if not any(folder in path.parents for folder in _KNOWING)]
+    found = [f"{path.relative_to(ROOT)}: {name}" for path in outside for name in _names_of_schedules(path)]
+    assert len(outside) > 100 and not found
 
 
 def test_tables_name_only_what_exists() -> None:

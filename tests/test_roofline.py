@@ -11,6 +11,7 @@ from running import Ended, Home
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Ceilings, cpu
 from kgen.roofline import Arithmetic, Basis, Work, of
+from kgen.templates import arithmetic
 
 H200 = Ceilings(4230.0, 51.0, 413.0, 774.0)
 FULL = {"batch_size": "1024", "in_features": "8192", "out_features": "8192"}
@@ -51,16 +52,17 @@ def test_buffers_that_change_are_moved_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "accuracy", "expected"),
+    ("plan", "params", "accuracy", "expected"),
     [
-        ({"k0.products": 3, "k1.block": 256}, Accuracy.FP32, Arithmetic("float16", 3)),
-        ({"train.k0.products": 1}, Accuracy.TF32, Arithmetic("float16")),
-        ({"k0.block": 256}, Accuracy.FP32, Arithmetic("float32")),
-        ({}, Accuracy.TF32, Arithmetic("tf32")),
+        ("contraction[linear] + pointwise[gelu]", {"k0.products": 3, "k1.block": 256}, Accuracy.FP32, Arithmetic("float16", 3)),
+        ("train: contraction[linear] / eval: linear(library)", {"train.k0.products": 1}, Accuracy.TF32, Arithmetic("float16")),
+        ("linear(library) + pointwise[gelu]", {"k0.block": 256}, Accuracy.FP32, Arithmetic("float32")),
+        ("linear(library)", {}, Accuracy.TF32, Arithmetic("tf32")),
+        ("somebodys_file", {}, Accuracy.FP32, Arithmetic("float32")),
     ],
-)
-def test_arithmetic_is_that_of_the_products(params: dict, accuracy: Accuracy, expected: Arithmetic) -> None:
-    assert Arithmetic.of(params, accuracy) == expected
+)  # fmt: skip
+def test_arithmetic_is_that_of_the_contractions(plan: str, params: dict, accuracy: Accuracy, expected: Arithmetic) -> None:
+    assert arithmetic("cuda", plan, params, accuracy) == expected
 
 
 def test_three_products_count_threefold() -> None:

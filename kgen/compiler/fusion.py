@@ -1,43 +1,44 @@
 """Fusion plans: ways to cut a graph into kernels of our own and library calls.
 
     linear ── gelu ── softmax
-    ├─ gemm[linear] + row[gelu, softmax]               a product of our own, where the device has the family ``gemm``
-    ├─ gemm[linear, gelu] + row[softmax]               the maps behind it in its epilogue (statistics over the batch, too)
-    ├─ linear(library) + row[gelu, softmax]            fused behind the library's product
-    ├─ linear(library) + map[gelu] + row[softmax]      one kernel for each operator
-    └─ linear(library) + gelu(library) + softmax(library)    the control: everything left to the library
+    ├─ [linear] + [gelu, softmax]                      two kernels, where a template takes contractions
+    ├─ [linear, gelu] + [softmax]                      the same, with gelu in the epilogue of the contraction
+    ├─ linear(library) + [gelu, softmax]               one kernel behind the library's contraction
+    ├─ linear(library) + [gelu] + [softmax]            one kernel for each operator
+    └─ linear(library) + gelu(library) + softmax(library)    the control: every operator is a library call
 
-Operators that follow one another and can be lowered together form *runs*; a plan cuts each run into kernels. What is
-no map, row operator, statistics or product stays a library call. A value that statistics over the batch read on the way (a
-scaled product) is not stored by their kernel, unless a product begins it: who needs it later computes it again from what is
-stored.
+In a plan's name, the name of the kernel's template stands before each bracket (:mod:`kgen.compiler.plan_name`).
+
+Operators that follow one another and that templates take form *runs*. A plan cuts each run into kernels. An operator
+that no template takes stays a library call. Some templates do not store the values that a kernel computes on its way;
+a later kernel that needs such a value computes it again from stored ones.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Iterator, Sequence
 
+from kgen.compiler import plan_name
 from kgen.compiler.graph import Node, OpGraph
 from kgen.compiler.loops import NotFusable, Program, lower
-from kgen.compiler.operators import OPS
+from kgen.compiler.operators import LOWERED, OPS, Kind
 from kgen.compiler.rewrites import Variant, variants
 from kgen.compiler.schedule import schedule
+from kgen.compiler.template import Template
 
-#: Runs up to this length are cut in every way; longer ones in the ways that matter most.
-ALL_CUTS = 4
-#: How many plans a problem gets at most; the plainest and the most fused come first.
-MOST_PLANS = 24
-
-#: Families that every kind of device has.
-CHAINS = frozenset({"map", "row", "column"})
+ALL_CUTS = 4  # cuts; runs with more possible cuts are cut only in the ways that matter most
+MOST_PLANS = 24  # plans of a problem; those with the fewest steps come first
 
 #: What the C library calls by the same name: a kernel of one such operator is called otherwise.
 _C_FUNCTIONS = frozenset("abs cos div erf exp expm1 log log1p pow sin sqrt tanh".split())
 
 #: Operators that are only bookkeeping or a view: they are run, and left out of a plan's name.
 _UNNAMED = {"aten.select.int", "aten.add_.Tensor", "_operator.getitem", "aten.view.default", "aten.reshape.default"}
+
+#: Rewrites that every variant goes through: a plan's name leaves them out.
+_UNNAMED_REWRITES = {"drop_identity", "matmul_to_linear", "split_batchnorm"}
 
 
 @dataclass(frozen=True)
@@ -51,19 +52,19 @@ class Library:
 class Kernel:
     """Nodes that are one kernel of our own: what it computes, stores, and may write over.
 
-    ``overwrites`` names a tensor of the output's shape that nothing needs after this kernel: a library product's own
-    result, or another kernel's output.
+    ``schedule`` is the name of the template that renders it. ``overwrites`` names a tensor of the output's shape that
+    nothing needs after this kernel: a library call's own result, or another kernel's output.
     """
 
     name: str
-    family: str
+    schedule: str
     nodes: tuple[str, ...]
     outputs: tuple[str, ...]
     overwrites: str | None = None
 
     def label(self, graph: OpGraph) -> str:
-        """The kernel as a plan's name has it: ``row[gelu, softmax]``."""
-        return f"{self.family}[{', '.join(_label(graph.node(n)) for n in self.nodes)}]"
+        """The kernel as a plan's name has it: its schedule, and its operators in brackets."""
+        return plan_name.of_kernel(self.schedule, [_label(graph.node(n)) for n in self.nodes])
 
 
 Step = Library | Kernel
@@ -84,49 +85,57 @@ class FusionPlan:
 
     @property
     def control(self) -> bool:
-        """Whether everything is left to the library as it stands: no kernel, and no weights folded."""
+        """Whether every operator is a library call as it stands: no kernel, and no weights folded."""
         return not self.kernels and not self.graph.derived
 
-    def program(self, kernel: Kernel, *, two_sweeps: bool = False) -> Program:
-        return lower(self.graph, kernel.nodes, kernel.outputs, two_sweeps=two_sweeps)
+    def program(self, kernel: Kernel, *, two_passes: bool = False) -> Program:
+        return lower(self.graph, kernel.nodes, kernel.outputs, two_passes=two_passes)
 
     def bytes_moved(self, kernel: Kernel) -> int:
-        """The least that a kernel must move through memory: each tensor that it reads and writes, once."""
+        """The least bytes that a kernel must move through memory: each tensor that it reads and writes, once."""
         program = self.program(kernel)
         names = {*program.tensors, *kernel.outputs}
-        if program.product:
-            names |= {program.product.x, program.product.weight}
+        if program.contraction:
+            names |= {program.contraction.x, program.contraction.weight}
         return sum(self.graph.type(name).nbytes for name in names)
 
 
-def plans(graph: OpGraph, families: frozenset[str] = CHAINS) -> tuple[FusionPlan, ...]:
-    """All plans for a graph: for each of its rewritten variants, each way to cut its runs; the control comes last.
+def plans(graph: OpGraph, templates: Sequence[Template]) -> tuple[FusionPlan, ...]:
+    """All plans for a graph: for each of its rewritten variants, each way to cut its runs. The control comes last.
 
-    ``families`` are those of which the device has kernels. Plans with as few steps behind the products come first.
+    ``templates`` are those that the device can run. Plans with the fewest steps besides contractions come first.
     """
     found: dict[tuple, FusionPlan] = {}
     everything = variants(graph)
-    own_statistics = any(n.op == "batch_statistics" for v in everything for n in v.graph.nodes)
+    own_moments = any(n.op in OPS and OPS[n.op].kind is Kind.MOMENTS for v in everything for n in v.graph.nodes)
     for variant in reversed(everything):
-        lossy = own_statistics and _library_statistics(variant.graph)
-        for plan in _plans_of(variant, families - {"gemm"} if lossy else families):
+        unbiased_only = own_moments and _library_keeps_moments(variant.graph)
+        usable = tuple(t for t in templates if not (unbiased_only and t.biased))
+        for plan in _Cutter(variant, usable).plans():
             found.setdefault((plan.graph, plan.steps), plan)
     control = _control(Variant((), graph))
-    fused = sorted(found.values(), key=_steps_behind_products)
+    fused = sorted(found.values(), key=_steps_besides_contractions)
     return (*fused[: MOST_PLANS - 1], control)
 
 
-def _steps_behind_products(plan: FusionPlan) -> int:
-    """Kernels and library calls that are no products, views or bookkeeping."""
-    kernels = sum(kernel.family != "gemm" for kernel in plan.kernels)
-    ops = [plan.graph.node(step.node).op for step in plan.steps if isinstance(step, Library)]
-    return kernels + sum(op not in _UNNAMED and not (op in OPS and OPS[op].kind == "anchor") for op in ops)
+def _steps_besides_contractions(plan: FusionPlan) -> int:
+    """Kernels and library calls without a contraction; views and bookkeeping do not count."""
+    steps = (step.nodes if isinstance(step, Kernel) else (step.node,) for step in plan.steps)
+    nodes = ([plan.graph.node(name) for name in names] for names in steps)
+    return sum(not any(n.op in _UNNAMED or _is_contraction(n) for n in step) for step in nodes)
 
 
-def _library_statistics(graph: OpGraph) -> bool:
-    """Whether the library keeps running statistics. In its float32, what tensor cores truncate in a product, which no mean
-    over the batch takes away, comes on top of errors of its own: statistics of our own are finished in float64."""
-    return any(n.op == "batch_norm" and n.effect for n in graph.nodes)
+def _library_keeps_moments(graph: OpGraph) -> bool:
+    """Whether a library call updates running statistics. It does so in float32, with errors of its own."""
+    return any(n.op in OPS and OPS[n.op].kind is Kind.BATCH_NORM and n.effect for n in graph.nodes)
+
+
+def _is_contraction(node: Node) -> bool:
+    return node.op in OPS and OPS[node.op].kind is Kind.CONTRACTION
+
+
+def _is_pointwise(node: Node) -> bool:
+    return OPS[node.op].kind is Kind.POINTWISE
 
 
 def _control(variant: Variant) -> FusionPlan:
@@ -134,33 +143,165 @@ def _control(variant: Variant) -> FusionPlan:
     return FusionPlan(_name(variant, steps), variant.rewrites, variant.graph, steps)
 
 
-def _plans_of(variant: Variant, families: frozenset[str]) -> Iterator[FusionPlan]:
-    """The variant's plans: those with products of our own, where the device has kernels for them, before the others."""
-    graph = variant.graph
-    fusable = {n.name: OPS[n.op].kind for n in graph.nodes if _fusable(graph, n)}
-    chains = frozenset(name for name, kind in fusable.items() if kind != "anchor")
-    if any(OPS[n.op].kind == "column" and n.name not in chains for n in graph.nodes if n.op in OPS):
-        return  # the library has no call for statistics alone
-    if "gemm" in families and len(chains) < len(fusable):
-        yield from _cut_plans(variant, frozenset(fusable))
-    yield from _cut_plans(variant, chains)
+@dataclass(frozen=True)
+class _Taken:
+    """A kernel of some nodes: the template that takes it, and the values that it stores."""
+
+    template: Template
+    outputs: tuple[str, ...]
 
 
-def _cut_plans(variant: Variant, fusable: frozenset[str]) -> Iterator[FusionPlan]:
-    """Each way to cut the runs of these nodes; all others are library calls."""
-    graph = variant.graph
-    runs = _runs(graph, fusable)
-    options = [list(_cuts(graph, run)) if run[0].name in fusable else [None] for run in runs]
-    for choice in itertools.islice(itertools.product(*options), 4 * MOST_PLANS):
-        steps = _steps(graph, fusable, runs, choice)
-        if steps is not None and (any(isinstance(s, Kernel) for s in steps) or variant.graph.derived):
-            yield FusionPlan(_name(variant, steps), variant.rewrites, variant.graph, steps)
+@dataclass(frozen=True)
+class _Cutter:
+    """The ways to cut one variant of a graph into kernels that templates take, and library calls."""
 
+    variant: Variant
+    templates: tuple[Template, ...]
+    _known: dict[tuple[str, ...], _Taken | None] = field(default_factory=dict)
 
-def _fusable(graph: OpGraph, node: Node) -> bool:
-    """Whether the node can be a kernel of its own."""
-    op = OPS.get(node.op)
-    return op is not None and op.kind in ("map", "row", "column", "anchor") and _lowers(graph, (node,))
+    @property
+    def graph(self) -> OpGraph:
+        return self.variant.graph
+
+    def plans(self) -> Iterator[FusionPlan]:
+        """The variant's plans: those with contractions of our own, then those that leave them to the library."""
+        own = frozenset(n.name for n in self.graph.nodes if self._fusable(n))
+        rest = frozenset(name for name in own if not _is_contraction(self.graph.node(name)))
+        if any(not n.call and n.name not in own for n in self.graph.nodes):
+            return  # no library call computes that operator
+        for fusable in dict.fromkeys((own, rest)):
+            yield from self._plans_of(fusable)
+
+    def _plans_of(self, fusable: frozenset[str]) -> Iterator[FusionPlan]:
+        """Each way to cut the runs of these nodes; all others are library calls."""
+        runs = _runs(self.graph, fusable)
+        options = [list(self._cuts(run)) if run[0].name in fusable else [None] for run in runs]
+        for choice in itertools.islice(itertools.product(*options), 4 * MOST_PLANS):
+            steps = self._steps(fusable, runs, choice)
+            if steps is not None and (any(isinstance(s, Kernel) for s in steps) or self.graph.derived):
+                yield FusionPlan(_name(self.variant, steps), self.variant.rewrites, self.graph, steps)
+
+    def _taken(self, names: Sequence[str]) -> _Taken | None:
+        """The kernel of these nodes, if a template takes it.
+
+        It stores every value that other nodes use, or the last value alone where no template stores the others.
+        """
+        key = tuple(names)
+        if key not in self._known:
+            self._known[key] = self._find(key)
+        return self._known[key]
+
+    def _find(self, names: tuple[str, ...]) -> _Taken | None:
+        last = names[-1:]
+        for outputs in dict.fromkeys((_used_outside(self.graph, names) or last, last)):
+            program = self._lowered(names, outputs)
+            if program is None:
+                return None
+            template = self._template(program)
+            if template is not None:
+                return _Taken(template, outputs)
+        return None
+
+    def _lowered(self, names: Sequence[str], outputs: Sequence[str]) -> Program | None:
+        try:
+            return lower(self.graph, names, outputs)
+        except NotFusable:
+            return None
+
+    def _template(self, program: Program) -> Template | None:
+        return next((template for template in self.templates if template.takes(program)), None)
+
+    def _takes(self, piece: Sequence[Node]) -> bool:
+        """Whether these nodes can be one kernel."""
+        return _connected(piece) and self._taken([n.name for n in piece]) is not None
+
+    def _fusable(self, node: Node) -> bool:
+        """Whether the node can be a kernel of its own."""
+        return node.op in OPS and OPS[node.op].kind in LOWERED and self._takes((node,))
+
+    def _cuts(self, run: list[Node]) -> Iterator[tuple[tuple[Node, ...], ...]]:
+        """Ways to cut a run into kernels, each of which a template takes; the most fused first."""
+        length = len(run)
+        masks: list[tuple[bool, ...]]
+        if length - 1 <= ALL_CUTS:
+            masks = sorted(itertools.product((False, True), repeat=length - 1), key=sum)
+        else:
+            greedy = self._greedy(run)
+            masks = [greedy, self._greedy(run, bare_contractions=True)]
+            masks += [tuple(g or i == at for i, g in enumerate(greedy)) for at in range(length - 1) if not greedy[at]]
+            masks.append((True,) * (length - 1))
+        for mask in dict.fromkeys(masks):
+            pieces = _pieces(run, mask)
+            if all(self._takes(piece) for piece in pieces) and not self._half_fused(pieces):
+                yield pieces
+
+    def _half_fused(self, pieces: Sequence[tuple[Node, ...]]) -> bool:
+        """Whether a contraction leaves a pointwise operator that it could take to another kernel, and cannot win so.
+
+        That is so where it took others already, or where the other kernel is pointwise as a whole.
+        """
+        return any(
+            _is_contraction(piece[0])
+            and _is_pointwise(following[0])
+            and (len(piece) > 1 or all(_is_pointwise(n) for n in following))
+            and self._takes((*piece, following[0]))
+            for piece, following in zip(pieces, pieces[1:])
+        )
+
+    def _greedy(self, run: Sequence[Node], bare_contractions: bool = False) -> tuple[bool, ...]:
+        """Cuts such that each piece is as long as it can be; bare contractions stand alone."""
+        mask: list[bool] = []
+        piece = [run[0]]
+        for node in run[1:]:
+            if not (bare_contractions and _is_contraction(piece[0])) and self._takes((*piece, node)):
+                piece.append(node)
+                mask.append(False)
+            else:
+                piece = [node]
+                mask.append(True)
+        return tuple(mask)
+
+    def _steps(self, fusable: frozenset[str], runs: list[list[Node]], choice: tuple) -> tuple[Step, ...] | None:
+        """The steps of one choice of cuts, with each kernel's name and outputs; ``None`` where no template takes one."""
+        graph = self.graph
+        pieces: list[tuple[Node, ...] | Node] = []
+        for run, cut in zip(runs, choice):
+            pieces.extend(run if cut is None else cut)
+        libraries = {n.name for n in graph.nodes if n.name not in fusable}
+        stored = set(libraries)
+        kernels: dict[int, tuple[list[str], tuple[str, ...]]] = {}
+        for number, piece in enumerate(pieces):
+            if isinstance(piece, Node):
+                continue
+            nodes = [n.name for n in piece]
+            taken = self._taken(nodes)
+            assert taken is not None, "a cut has pieces that templates take"
+            # Values that an earlier kernel computed and did not store are computed again here.
+            for node in piece:
+                nodes = _pulled(graph, node, stored, nodes) + nodes
+            kernels[number] = (list(dict.fromkeys(nodes)), taken.outputs)
+            stored.update(taken.outputs)
+        if any(r in fusable and r not in stored for r in graph.returns):
+            return None
+        steps: list[Step] = []
+        names: set[str] = set()
+        for number, piece in enumerate(pieces):
+            if isinstance(piece, Node):
+                if any(v not in stored and graph.producer(v) for v in piece.values):
+                    return None
+                steps.append(Library(piece.name))
+                continue
+            nodes, outputs = kernels[number]
+            program = self._lowered(nodes, outputs)
+            template = self._template(program) if program else None
+            if template is None:
+                return None
+            later = {v for n in range(number + 1, len(pieces)) for v in _reads(pieces[n], kernels.get(n), graph)}
+            needed = later | set(graph.returns)
+            over = _overwrites(graph, nodes, outputs, libraries, needed) if template.in_place else None
+            name = _kernel_name(graph, [n.name for n in piece], names)
+            steps.append(Kernel(name, template.name, tuple(nodes), outputs, over))
+        return tuple(steps)
 
 
 def _runs(graph: OpGraph, fusable: frozenset[str]) -> list[list[Node]]:
@@ -177,7 +318,7 @@ def _runs(graph: OpGraph, fusable: frozenset[str]) -> list[list[Node]]:
 def _order(graph: OpGraph, fusable: frozenset[str]) -> list[Node]:
     """The nodes with library calls as early as their operands allow, so that chains behind them stay in one piece.
 
-    Nodes with effects keep their places among each other and before and after whoever reads what they change.
+    Nodes with effects keep their places among each other, and before and after the nodes that read what they change.
     """
     touched = {value for n in graph.nodes if n.effect for value in n.values if graph.is_weight(value)}
     ordered = [n for n in graph.nodes if n.effect or touched & set(n.values)]
@@ -200,38 +341,6 @@ def _order(graph: OpGraph, fusable: frozenset[str]) -> list[Node]:
     return out
 
 
-def _cuts(graph: OpGraph, run: list[Node]) -> Iterator[tuple[tuple[Node, ...], ...]]:
-    """Ways to cut a run into kernels, those of which every piece can be lowered; the most fused first."""
-    length = len(run)
-    masks: list[tuple[bool, ...]]
-    if length - 1 <= ALL_CUTS:
-        masks = sorted(itertools.product((False, True), repeat=length - 1), key=sum)
-    else:
-        greedy = _greedy(graph, run)
-        masks = [greedy, _greedy(graph, run, bare_products=True)]
-        masks += [tuple(g or i == at for i, g in enumerate(greedy)) for at in range(length - 1) if not greedy[at]]
-        masks.append((True,) * (length - 1))
-    for mask in dict.fromkeys(masks):
-        pieces = _pieces(run, mask)
-        if all(_lowers(graph, piece) for piece in pieces) and not _half_fused(graph, pieces):
-            yield pieces
-
-
-def _half_fused(graph: OpGraph, pieces: Sequence[tuple[Node, ...]]) -> bool:
-    """Whether a product leaves a map that it could take behind others, or to a kernel of maps alone: neither can win."""
-    return any(
-        _is_product(piece[0])
-        and OPS[following[0].op].kind == "map"
-        and (len(piece) > 1 or all(OPS[n.op].kind == "map" for n in following))
-        and _lowers(graph, (*piece, following[0]))
-        for piece, following in zip(pieces, pieces[1:])
-    )
-
-
-def _is_product(node: Node) -> bool:
-    return OPS[node.op].kind == "anchor"
-
-
 def _pieces(run: Sequence[Node], mask: Sequence[bool]) -> tuple[tuple[Node, ...], ...]:
     pieces: list[list[Node]] = [[run[0]]]
     for node, cut in zip(run[1:], mask):
@@ -240,29 +349,6 @@ def _pieces(run: Sequence[Node], mask: Sequence[bool]) -> tuple[tuple[Node, ...]
         else:
             pieces[-1].append(node)
     return tuple(tuple(p) for p in pieces)
-
-
-def _greedy(graph: OpGraph, run: Sequence[Node], bare_products: bool = False) -> tuple[bool, ...]:
-    """Cuts such that each piece is as long as it can be, but for products that are to stand alone."""
-    mask: list[bool] = []
-    piece = [run[0]]
-    for node in run[1:]:
-        if not (bare_products and _is_product(piece[0])) and _lowers(graph, (*piece, node)):
-            piece.append(node)
-            mask.append(False)
-        else:
-            piece = [node]
-            mask.append(True)
-    return tuple(mask)
-
-
-def _lowers(graph: OpGraph, piece: Sequence[Node]) -> bool:
-    names = [n.name for n in piece]
-    try:
-        lower(graph, names, _used_outside(graph, names) or names[-1:])
-    except NotFusable:
-        return False
-    return _connected(piece)
 
 
 def _connected(piece: Sequence[Node]) -> bool:
@@ -282,60 +368,6 @@ def _used_outside(graph: OpGraph, names: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-#: Families with the kind of operator that makes a kernel one of them, the most telling first.
-_FAMILIES = (("gemm", "anchor"), ("column", "column"), ("row", "row"), ("map", "map"))
-
-
-def _family(graph: OpGraph, nodes: Sequence[str]) -> str:
-    kinds = {OPS[graph.node(n).op].kind for n in nodes}
-    return next(family for family, kind in _FAMILIES if kind in kinds)
-
-
-def _steps(
-    graph: OpGraph, fusable: frozenset[str], runs: list[list[Node]], choice: tuple
-) -> tuple[Step, ...] | None:
-    """The steps of one choice of cuts, kernels named and told what to store; ``None`` where a piece cannot be lowered."""
-    pieces: list[tuple[Node, ...] | Node] = []
-    for run, cut in zip(runs, choice):
-        pieces.extend(run if cut is None else cut)
-    libraries = {n.name for n in graph.nodes if n.name not in fusable}
-    stored = set(libraries)
-    kernels: dict[int, tuple[list[str], tuple[str, ...]]] = {}
-    for number, piece in enumerate(pieces):
-        if isinstance(piece, Node):
-            continue
-        nodes = [n.name for n in piece]
-        unstored = OPS[piece[-1].op].kind == "column" and not _is_product(piece[0])
-        outputs = tuple(nodes[-1:]) if unstored else _used_outside(graph, nodes)
-        # What an earlier kernel computed on its way and did not store is computed again here.
-        for node in piece:
-            nodes = _pulled(graph, node, stored, nodes) + nodes
-        kernels[number] = (list(dict.fromkeys(nodes)), outputs)
-        stored.update(outputs)
-    if any(r in fusable and r not in stored for r in graph.returns):
-        return None
-    steps: list[Step] = []
-    taken: set[str] = set()
-    for number, piece in enumerate(pieces):
-        if isinstance(piece, Node):
-            if any(v not in stored and graph.producer(v) for v in piece.values):
-                return None
-            steps.append(Library(piece.name))
-            continue
-        nodes, outputs = kernels[number]
-        try:
-            lower(graph, nodes, outputs)
-        except NotFusable:
-            return None
-        name = _kernel_name(graph, [n.name for n in piece], taken)
-        later = {v for n in range(number + 1, len(pieces)) for v in _reads(pieces[n], kernels.get(n), graph)}
-        family = _family(graph, nodes)
-        needed = later | set(graph.returns)
-        over = _overwrites(graph, nodes, outputs, libraries, needed)
-        steps.append(Kernel(name, family, tuple(nodes), outputs, over))
-    return tuple(steps)
-
-
 def _reads(piece: tuple[Node, ...] | Node, kernel: tuple[list[str], tuple[str, ...]] | None, graph: OpGraph) -> set[str]:
     if isinstance(piece, Node):
         return set(piece.values)
@@ -343,7 +375,7 @@ def _reads(piece: tuple[Node, ...] | Node, kernel: tuple[list[str], tuple[str, .
 
 
 def _pulled(graph: OpGraph, node: Node, stored: set[str], have: list[str]) -> list[str]:
-    """Maps that the node needs and nobody stored, in order."""
+    """Operands of the node that no kernel stored, in order, with what they need in turn."""
     out: list[str] = []
     for value in node.values:
         producer = graph.producer(value)
@@ -356,14 +388,11 @@ def _pulled(graph: OpGraph, node: Node, stored: set[str], have: list[str]) -> li
 def _overwrites(
     graph: OpGraph, nodes: Sequence[str], outputs: Sequence[str], libraries: set[str], needed: set[str]
 ) -> str | None:
-    """An operand that may be written over by the kernel's one full-size output, as nothing needs it afterwards.
-
-    A product's output is written before its other operands are read.
-    """
-    programs = [lower(graph, nodes, outputs, two_sweeps=two_sweeps) for two_sweeps in (False, True)]
+    """An operand that the kernel's one full-size output may be written over, since nothing needs it afterwards."""
+    programs = [lower(graph, nodes, outputs, two_passes=two_passes) for two_passes in (False, True)]
     program = programs[0]
     stores = [s for s in program.stores if s.level == "element"]
-    if len(stores) != 1 or program.result is not None or program.product is not None:
+    if len(stores) != 1:
         return None
     for load in program.loads:
         if not load.access.full or graph.type(load.tensor) != graph.type(stores[0].tensor):
@@ -378,7 +407,7 @@ def _overwrites(
 
 def _may_be_view(graph: OpGraph, name: str, libraries: set[str]) -> bool:
     """Whether a library call's result may share an operand's memory. Those of the table have a result of their own."""
-    return name in libraries and OPS.get(graph.node(name).op, OPS["identity"]).kind == "identity"
+    return name in libraries and OPS.get(graph.node(name).op, OPS["identity"]).kind is Kind.IDENTITY
 
 
 def _aliases(graph: OpGraph, tensor: str, libraries: set[str]) -> set[str]:
@@ -391,10 +420,10 @@ def _aliases(graph: OpGraph, tensor: str, libraries: set[str]) -> set[str]:
 
 
 def _read_after_store(program: Program, tensor: str) -> bool:
-    """Whether a sweep that reads the row again reads the tensor after an element was stored."""
-    sweeps = schedule(program, keep=False).sweeps
-    stored = next(s.number for s in sweeps if s.stores)
-    return any(x.tensor == tensor for s in sweeps[stored + 1 :] for x in s.loads)
+    """Whether a pass that reads the row again reads the tensor after an element was stored."""
+    passes = schedule(program, keep=False).passes
+    stored = next(p.number for p in passes if p.stores)
+    return any(x.tensor == tensor for p in passes[stored + 1 :] for x in p.loads)
 
 
 _LABELS = {"lerp_affine": "affine", "normalise_affine": "normalise", "batch_statistics": "statistics", "pow_scalar": "pow"}
@@ -425,6 +454,5 @@ def _name(variant: Variant, steps: Sequence[Step]) -> str:
         if isinstance(step, Kernel):
             parts.append(step.label(graph))
         elif graph.node(step.node).op not in _UNNAMED:
-            parts.append(f"{_label(graph.node(step.node))}(library)")
-    shown = [r for r in variant.rewrites if r not in ("drop_identity", "matmul_to_linear", "split_batchnorm")]
-    return " + ".join(parts) + (f" after {', '.join(shown)}" if shown else "")
+            parts.append(plan_name.of_library(_label(graph.node(step.node))))
+    return plan_name.of_plan(parts, [r for r in variant.rewrites if r not in _UNNAMED_REWRITES])

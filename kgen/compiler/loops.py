@@ -1,17 +1,17 @@
-"""Programs: what one kernel computes, as maps and reductions over the rows of a domain, in sweeps over the row.
+"""Programs: what one kernel computes, as maps and reductions over the rows of a domain, in passes over the row.
 
-A kernel of the families ``map`` and ``row`` works on a domain of ``rows x cols``: ``rows`` follows the batch and is known
-at run time, ``cols`` is fixed. Each value is an *element* (one for each row and column) or a *row* value (one for each
-row). A reduction ends a sweep over the row, since what follows it needs its result:
+A program works on a domain of ``rows x cols``: ``rows`` follows the batch and is known at run time, ``cols`` is fixed.
+Each value is an *element* (one for each row and column) or a *row* value (one for each row). A reduction ends a pass
+over the row, since what follows it needs its result:
 
-    sweep 0: load linear, gelu  ->  reduce softmax          (kept: gelu)
-    sweep 1: exp(gelu - max) * factor  ->  store softmax
+    pass 0: load linear, gelu  ->  reduce softmax          (kept: gelu)
+    pass 1: exp(gelu - max) * factor  ->  store softmax
 
-A kernel of the family ``gemm`` begins with a product instead of loads: its sums are the first element value. One of the
-family ``column`` ends with statistics over the batch, and so may a product's.
+A program may begin with a contraction instead of loads: its sums are the first element value. A program may end with
+moments over the batch.
 
-:func:`lower` builds a program from nodes of a graph; :func:`sweeps` schedules it, with element values kept from one
-sweep to the next or read and computed again.
+:func:`lower` builds a program from nodes of a graph. :func:`kgen.compiler.schedule.schedule` divides it into passes,
+with element values kept from one pass to the next or read and computed again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Sequence
 
 from kgen.compiler.graph import BatchSize, Node, OpGraph, Operand, Tensor
-from kgen.compiler.operators import FUNCTIONS, OPS, c_float, map_expression
+from kgen.compiler.operators import FUNCTIONS, OPS, Kind, c_float, map_expression
 
 ELEMENT, ROW = "element", "row"
 
@@ -178,13 +178,12 @@ class Store:
 
 
 @dataclass(frozen=True)
-class Product:
+class Contraction:
     """The sums that a program begins with: rows of ``x`` times rows of ``weight``, both of ``k`` elements.
 
-    ``name`` is the sums' name in the program. ``weight`` is the right operand, whatever it is: a weight of the module, or
-    a value that is another one in each call. With ``transposed``, its columns stand for its rows. In a batch of products,
-    each ``group`` rows of ``x`` have a matrix of ``weight`` to themselves, and it has ``matrices`` of them (at the captured
-    batch); else they all share one.
+    ``name`` is the sums' name in the program. ``weight`` is the right operand: a weight of the module, or a value that
+    each call computes. With ``transposed``, its columns stand for its rows. In a batched contraction, each ``group`` rows
+    of ``x`` have a matrix of ``weight`` to themselves, of ``matrices`` at the captured batch. Else all rows share one.
     """
 
     name: str
@@ -208,15 +207,19 @@ REDUCTIONS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Program:
-    """What a kernel computes. ``domain`` is the shape that it iterates over; statistics are taken of ``result``."""
+    """What a kernel computes.
+
+    ``domain`` is the shape that it iterates over, in rows of ``cols`` elements. ``contraction`` is what it begins with,
+    ``moments_of`` the element value whose moments over the batch it ends with; both may be absent.
+    """
 
     domain: Tensor
     cols: int
     loads: tuple[Load, ...]
     steps: tuple[Map | Reduce, ...]
     stores: tuple[Store, ...]
-    result: str | None = None
-    product: Product | None = None
+    moments_of: str | None = None
+    contraction: Contraction | None = None
 
     @property
     def rows(self) -> int:
@@ -241,7 +244,7 @@ class _Builder:
     domain: tuple[int | BatchSize, ...]
     dims: int  # trailing dimensions that make up a row
     cols: int
-    two_sweeps: bool
+    two_passes: bool
     loads: list[Load] = field(default_factory=list)
     steps: list[Map | Reduce] = field(default_factory=list)
     levels: dict[str, str] = field(default_factory=dict)
@@ -274,7 +277,7 @@ class _Builder:
         op = OPS[node.op]
         self.prefix = node.name
         shape = node.type.sizes()
-        if op.kind == "map":
+        if op.kind is Kind.POINTWISE:
             at_row = shape != self.domain and shape in self.row_shapes
             if not at_row and shape != self.domain:
                 raise NotFusable(f"{node.name} has the shape {shape}, the kernel's domain is {self.domain}")
@@ -286,7 +289,7 @@ class _Builder:
             self.values[node.name] = self.map(map_expression(node, spelled), *names)
             if not at_row and self.levels[self.values[node.name]] == ROW:
                 raise NotFusable(f"{node.name} is the same along the row")
-        elif op.kind == "row":
+        elif op.kind is Kind.REDUCTION:
             source = node.inputs[0]
             if self.graph.type(source).sizes() != self.domain or node["dims"] != self.dims:
                 raise NotFusable(f"{node.name} reduces other dimensions than the kernel")
@@ -299,15 +302,15 @@ class _Builder:
             if self.levels[result] != expected:
                 raise NotFusable(f"{node.name} does not have the shape that it was lowered to")
         else:
-            raise NotFusable(f"{node.name} is no map and no row operator")
+            raise NotFusable(f"{node.name} is neither pointwise nor a reduction")
 
-    def product(self, node: Node) -> Product:
-        """A product of rows with a matrix, or a batch of them, and its bias as a map behind it."""
+    def contraction(self, node: Node) -> Contraction:
+        """A contraction of rows with a matrix, or a batch of them, and its bias as a map behind it."""
         self.prefix = node.name
         x, weight, *bias = node.inputs
         rows, matrix = self.graph.type(x), self.graph.type(weight)
         if len(rows.shape) < 2 or len(matrix.shape) < 2 or not rows.numel or not matrix.numel:
-            raise NotFusable(f"{node.name} is no product of rows with a matrix")
+            raise NotFusable(f"{node.name} is no contraction of rows with a matrix")
         if any(rows.multiples[1:]) or any(matrix.multiples[1:]):
             raise NotFusable(f"an operand of {node.name} follows the batch in another dimension than the first")
         batched = len(matrix.shape) > 2
@@ -315,7 +318,7 @@ class _Builder:
             raise NotFusable(f"{node.name} has other matrices than batches of rows")
         if not batched and matrix.batched:
             raise NotFusable(f"{node.name} has a matrix that follows the batch")
-        found = Product(
+        found = Contraction(
             self._unique(f"{node.name}_sum"),
             x,
             weight,
@@ -363,49 +366,49 @@ class _Builder:
 
 
 def lower(
-    graph: OpGraph, names: Sequence[str], outputs: Sequence[str], *, two_sweeps: bool = False
+    graph: OpGraph, names: Sequence[str], outputs: Sequence[str], *, two_passes: bool = False
 ) -> Program:
     """The program of these nodes, which stores ``outputs``. Raises :class:`NotFusable` where they make no kernel.
 
-    ``two_sweeps`` takes softmax's maximum and sum in two sweeps over the row instead of one online.
+    ``two_passes`` takes softmax's maximum and sum in two passes over the row instead of one online.
     """
     nodes = [graph.node(n) for n in names]
-    statistics = [n for n in nodes if OPS[n.op].kind == "column"]
-    rows = [n for n in nodes if OPS[n.op].kind == "row"]
-    products = [n for n in nodes if OPS[n.op].kind == "anchor"]
-    if products and (rows or len(products) > 1 or nodes[0] is not products[0]):
-        raise NotFusable("a product begins a kernel, and maps or statistics alone follow it")
-    if statistics and (rows or len(statistics) > 1 or nodes[-1] is not statistics[0]):
-        raise NotFusable("statistics over the batch end a kernel and stand alone in it")
-    if rows:
-        domain, dims = graph.type(rows[0].inputs[0]), rows[0]["dims"]
-    elif statistics:
-        domain, dims = graph.type(statistics[0].inputs[0]), 1
-    elif products:
-        domain, dims = products[0].type, 1
+    moments = [n for n in nodes if OPS[n.op].kind is Kind.MOMENTS]
+    reductions = [n for n in nodes if OPS[n.op].kind is Kind.REDUCTION]
+    contractions = [n for n in nodes if OPS[n.op].kind is Kind.CONTRACTION]
+    if contractions and (reductions or len(contractions) > 1 or nodes[0] is not contractions[0]):
+        raise NotFusable("a contraction begins a kernel; pointwise operators or moments alone follow it")
+    if moments and (reductions or len(moments) > 1 or nodes[-1] is not moments[0]):
+        raise NotFusable("moments over the batch end a kernel and stand alone in it")
+    if reductions:
+        domain, dims = graph.type(reductions[0].inputs[0]), reductions[0]["dims"]
+    elif moments:
+        domain, dims = graph.type(moments[0].inputs[0]), 1
+    elif contractions:
+        domain, dims = contractions[0].type, 1
     else:
         domain = max((n.type for n in nodes), key=lambda t: t.numel)
         dims = max(len(domain.shape) - 1, min(len(domain.shape), 1) if not domain.batched else 0)
-    if any(domain.multiples[1:]) or (rows and any(domain.multiples[len(domain.shape) - dims :])):
+    if any(domain.multiples[1:]) or (reductions and any(domain.multiples[len(domain.shape) - dims :])):
         raise NotFusable("a dimension that follows the batch is not the first")
     cols = 1
     for size in domain.shape[len(domain.shape) - dims :]:
         cols *= size
     if domain.numel == 0:
         raise NotFusable("the tensors are empty")
-    builder = _Builder(graph, domain.sizes(), dims, cols, two_sweeps)
-    product = builder.product(products[0]) if products else None
-    if product and statistics and product.group is not None:
-        raise NotFusable("statistics over the batch are not taken of a batch of products")
+    builder = _Builder(graph, domain.sizes(), dims, cols, two_passes)
+    contraction = builder.contraction(contractions[0]) if contractions else None
+    if contraction and moments and contraction.group is not None:
+        raise NotFusable("no kernel takes moments over the batch of a batched contraction")
     for node in nodes:
-        if OPS[node.op].kind not in ("column", "anchor"):
+        if OPS[node.op].kind not in (Kind.MOMENTS, Kind.CONTRACTION):
             builder.node(node)
-    result = None
-    if statistics:
-        result = builder.operand(statistics[0].inputs[0], domain.sizes(), False)
+    moments_of = None
+    if moments:
+        moments_of = builder.operand(moments[0].inputs[0], domain.sizes(), False)
     stores = tuple(Store(o, builder.values[o], builder.levels[builder.values[o]]) for o in outputs if o in builder.values)
-    if product and not stores:
-        raise NotFusable("a product stores its sums, or what becomes of them")
+    if contraction and not stores:
+        raise NotFusable("a contraction stores its sums, or values computed from them")
     for store in stores:
         if graph.type(store.tensor).dtype != "float32":
             raise NotFusable(f"{store.tensor} is of type {graph.type(store.tensor).dtype}")
@@ -413,7 +416,7 @@ def lower(
     for store in stores:
         if store.level == ROW and not _depends(store.arg, reduced, builder.steps):
             raise NotFusable(f"{store.tensor} is a row value that needs no reduction")
-    return Program(domain, cols, tuple(builder.loads), tuple(builder.steps), stores, result, product)
+    return Program(domain, cols, tuple(builder.loads), tuple(builder.steps), stores, moments_of, contraction)
 
 
 def _depends(name: str, on: set[str], steps: Sequence[Map | Reduce]) -> bool:

@@ -1,15 +1,9 @@
-"""The table of operators: what kgen knows of each, one entry an operator.
+"""The table of operators: one entry for each operator that kgen knows, of one of the kinds in :class:`Kind`.
 
-    map         elementwise, with broadcasting           a C expression over its operands
-    row         reduces along the trailing dimensions    a lowering into maps and reductions of a row
-    batch_norm  statistics over the batch                taken apart by a rewrite before it can be fused
-    anchor      a product (and a bias), or a batch       a library call or a kernel; rewrites fold into its weights
-    identity    returns its first operand                dropped by a rewrite
-
-What is not in the table stays a library call. Expressions are C over float32 with ``{0}``, ``{1}``, ... for operands
-and ``{name}`` for attributes; functions in capitals (``EXP``, ``ERF``, ...) are spelled by the device: ``expf`` in CUDA,
-``vec::exp`` on the CPU. They are free of branches, so that compilers can vectorise them, and let NaN through as PyTorch
-does.
+An operator without an entry stays a library call. Expressions are C over float32: ``{0}``, ``{1}``, ... stand for
+operands, ``{name}`` for attributes. The device spells functions in capitals (``EXP``, ``ERF``, ...): ``expf`` in CUDA,
+``vec::exp`` on the CPU. Expressions have no branches, so that compilers can vectorise them. They return NaN where
+PyTorch does.
 """
 
 from __future__ import annotations
@@ -17,9 +11,25 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass, field
+from enum import StrEnum, auto
 from typing import Any, Callable, Mapping, Protocol
 
 from kgen.compiler.graph import Node, Operand, Ref, Tensor, refs
+
+
+class Kind(StrEnum):
+    """What an operator does with its operands, which decides how it is lowered."""
+
+    POINTWISE = auto()  #: elementwise, with broadcasting; a C expression over its operands
+    REDUCTION = auto()  #: reduces the trailing dimensions; lowers into maps and reductions of a row
+    MOMENTS = auto()  #: mean and variance over the batch; a kernel ends with it, no library call computes it
+    CONTRACTION = auto()  #: a matrix product, with a bias or batched; rewrites fold scales into its weights
+    BATCH_NORM = auto()  #: a rewrite takes it apart before it can be fused
+    IDENTITY = auto()  #: returns its first operand; a rewrite drops it
+
+
+#: Kinds that :func:`kgen.compiler.loops.lower` takes.
+LOWERED = frozenset({Kind.POINTWISE, Kind.REDUCTION, Kind.MOMENTS, Kind.CONTRACTION})
 
 
 @dataclass(frozen=True)
@@ -40,9 +50,9 @@ class Captured:
 
 
 class Lowering(Protocol):
-    """What a row operator is lowered with; values are opaque handles of elements or of rows."""
+    """What a reduction is lowered with; values are opaque handles of elements or of rows."""
 
-    two_sweeps: bool
+    two_passes: bool
     cols: int
 
     def map(self, expression: str, *values: Any, name: str = "") -> Any: ...
@@ -60,7 +70,7 @@ class Op:
     """
 
     name: str
-    kind: str
+    kind: Kind
     targets: tuple[str, ...] = ()
     operands: tuple[str, ...] = ("self",)
     attrs: tuple[str, ...] = ()
@@ -158,8 +168,8 @@ def _float_tensors(call: Captured) -> bool:
     )
 
 
-def _map(name: str, targets: str, expression: str, **more: Any) -> Op:
-    return Op(name, "map", tuple(f"aten.{t}" for t in targets.split()), expression=expression, **more)
+def _pointwise(name: str, targets: str, expression: str, **more: Any) -> Op:
+    return Op(name, Kind.POINTWISE, tuple(f"aten.{t}" for t in targets.split()), expression=expression, **more)
 
 
 def _clamp_attrs(call: Captured) -> dict[str, Any] | None:
@@ -172,67 +182,67 @@ def _clamp_attrs(call: Captured) -> dict[str, Any] | None:
 _ALPHA = {"operands": ("self", "other"), "attrs": ("alpha",), "accept": _scalar("alpha")}
 _BINARY = {"operands": ("self", "other")}
 
-MAPS = (
-    _map("add", "add.Tensor add.Scalar", "{0} + {1}", read=lambda c: {"alpha": c.arguments.get("alpha", 1)},
+POINTWISE = (
+    _pointwise("add", "add.Tensor add.Scalar", "{0} + {1}", read=lambda c: {"alpha": c.arguments.get("alpha", 1)},
          accept=lambda c: c.arguments.get("alpha", 1) == 1, **_BINARY),
-    _map("add_scaled", "", "{0} + {alpha} * {1}", **_ALPHA),
-    _map("sub", "sub.Tensor sub.Scalar", "{0} - {1}", accept=lambda c: c.arguments.get("alpha", 1) == 1, **_BINARY),
-    _map("rsub", "rsub.Tensor rsub.Scalar", "{1} - {0}", accept=lambda c: c.arguments.get("alpha", 1) == 1, **_BINARY),
-    _map("mul", "mul.Tensor mul.Scalar multiply.Tensor multiply.Scalar", "{0} * {1}", **_BINARY),
-    _map("div", "div.Tensor div.Scalar divide.Tensor divide.Scalar true_divide.Tensor", "{0} / {1}", **_BINARY),
-    _map("neg", "neg.default", "-{0}"),
-    _map("abs", "abs.default", "ABS({0})"),
-    _map("reciprocal", "reciprocal.default", "1.0f / {0}"),
-    _map("square", "square.default", "{0} * {0}"),
-    _map("sqrt", "sqrt.default", "SQRT({0})"),
-    _map("rsqrt", "rsqrt.default", "1.0f / SQRT({0})"),
-    _map("exp", "exp.default", "EXP({0})", flops=8),
-    _map("expm1", "expm1.default", "EXPM1({0})", flops=10),
-    _map("log", "log.default", "LOG({0})", flops=8),
-    _map("log1p", "log1p.default", "LOG1P({0})", flops=10),
-    _map("sin", "sin.default", "SIN({0})", flops=15),
-    _map("cos", "cos.default", "COS({0})", flops=15),
-    _map("erf", "erf.default", "ERF({0})", flops=20),
-    _map("tanh", "tanh.default", "TANH({0})", flops=12),
-    _map("pow_scalar", "pow.Tensor_Scalar", "POW({0}, {1})", operands=("self", "exponent"), flops=20),
-    _map("maximum", "maximum.default max.other", "nan_max({0}, {1})", **_BINARY),
-    _map("minimum", "minimum.default min.other", "nan_min({0}, {1})", **_BINARY),
-    _map("relu", "relu.default relu_.default", "positive({0})"),
-    _map("relu6", "relu6.default", "clamp_to({0}, 0.0f, 6.0f)"),
-    _map("clamp", "clamp.default hardtanh.default clamp_.default hardtanh_.default", "clamp_to({0}, {min}, {max})",
+    _pointwise("add_scaled", "", "{0} + {alpha} * {1}", **_ALPHA),
+    _pointwise("sub", "sub.Tensor sub.Scalar", "{0} - {1}", accept=lambda c: c.arguments.get("alpha", 1) == 1, **_BINARY),
+    _pointwise("rsub", "rsub.Tensor rsub.Scalar", "{1} - {0}", accept=lambda c: c.arguments.get("alpha", 1) == 1, **_BINARY),
+    _pointwise("mul", "mul.Tensor mul.Scalar multiply.Tensor multiply.Scalar", "{0} * {1}", **_BINARY),
+    _pointwise("div", "div.Tensor div.Scalar divide.Tensor divide.Scalar true_divide.Tensor", "{0} / {1}", **_BINARY),
+    _pointwise("neg", "neg.default", "-{0}"),
+    _pointwise("abs", "abs.default", "ABS({0})"),
+    _pointwise("reciprocal", "reciprocal.default", "1.0f / {0}"),
+    _pointwise("square", "square.default", "{0} * {0}"),
+    _pointwise("sqrt", "sqrt.default", "SQRT({0})"),
+    _pointwise("rsqrt", "rsqrt.default", "1.0f / SQRT({0})"),
+    _pointwise("exp", "exp.default", "EXP({0})", flops=8),
+    _pointwise("expm1", "expm1.default", "EXPM1({0})", flops=10),
+    _pointwise("log", "log.default", "LOG({0})", flops=8),
+    _pointwise("log1p", "log1p.default", "LOG1P({0})", flops=10),
+    _pointwise("sin", "sin.default", "SIN({0})", flops=15),
+    _pointwise("cos", "cos.default", "COS({0})", flops=15),
+    _pointwise("erf", "erf.default", "ERF({0})", flops=20),
+    _pointwise("tanh", "tanh.default", "TANH({0})", flops=12),
+    _pointwise("pow_scalar", "pow.Tensor_Scalar", "POW({0}, {1})", operands=("self", "exponent"), flops=20),
+    _pointwise("maximum", "maximum.default max.other", "nan_max({0}, {1})", **_BINARY),
+    _pointwise("minimum", "minimum.default min.other", "nan_min({0}, {1})", **_BINARY),
+    _pointwise("relu", "relu.default relu_.default", "positive({0})"),
+    _pointwise("relu6", "relu6.default", "clamp_to({0}, 0.0f, 6.0f)"),
+    _pointwise("clamp", "clamp.default hardtanh.default clamp_.default hardtanh_.default", "clamp_to({0}, {min}, {max})",
          read=_clamp_attrs),
-    _map("clamp_min", "clamp_min.default", "{0} < {min} ? {min} : {0}", attrs=("min",), accept=_scalar("min")),
-    _map("clamp_max", "clamp_max.default", "{0} > {max} ? {max} : {0}", attrs=("max",), accept=_scalar("max")),
-    _map("leaky_relu", "leaky_relu.default leaky_relu_.default", "{0} > 0.0f ? {0} : {0} * {negative_slope}",
+    _pointwise("clamp_min", "clamp_min.default", "{0} < {min} ? {min} : {0}", attrs=("min",), accept=_scalar("min")),
+    _pointwise("clamp_max", "clamp_max.default", "{0} > {max} ? {max} : {0}", attrs=("max",), accept=_scalar("max")),
+    _pointwise("leaky_relu", "leaky_relu.default leaky_relu_.default", "{0} > 0.0f ? {0} : {0} * {negative_slope}",
          attrs=("negative_slope",), accept=_scalar("negative_slope")),
-    _map("threshold", "threshold.default", "{0} <= {threshold} ? {value} : {0}", attrs=("threshold", "value"),
+    _pointwise("threshold", "threshold.default", "{0} <= {threshold} ? {value} : {0}", attrs=("threshold", "value"),
          accept=_scalar("threshold", "value")),
-    _map("gelu", "gelu.default", "apply_gelu({0})", accept=lambda c: c.arguments.get("approximate") == "none", flops=25),
-    _map("gelu_tanh", "", "apply_gelu_tanh({0})", flops=20),
-    _map("sigmoid", "sigmoid.default", "apply_sigmoid({0})", flops=10),
-    _map("silu", "silu.default silu_.default", "apply_silu({0})", flops=10),
-    _map("mish", "mish.default", "apply_mish({0})", flops=15),
-    _map("softplus", "softplus.default", "apply_softplus({0}, {beta}, {threshold})", attrs=("beta", "threshold"),
+    _pointwise("gelu", "gelu.default", "apply_gelu({0})", accept=lambda c: c.arguments.get("approximate") == "none", flops=25),
+    _pointwise("gelu_tanh", "", "apply_gelu_tanh({0})", flops=20),
+    _pointwise("sigmoid", "sigmoid.default", "apply_sigmoid({0})", flops=10),
+    _pointwise("silu", "silu.default silu_.default", "apply_silu({0})", flops=10),
+    _pointwise("mish", "mish.default", "apply_mish({0})", flops=15),
+    _pointwise("softplus", "softplus.default", "apply_softplus({0}, {beta}, {threshold})", attrs=("beta", "threshold"),
          accept=_scalar("beta", "threshold"), flops=18),
-    _map("elu", "elu.default elu_.default", "apply_elu({0}, {alpha}, {scale}, {input_scale})",
+    _pointwise("elu", "elu.default elu_.default", "apply_elu({0}, {alpha}, {scale}, {input_scale})",
          attrs=("alpha", "scale", "input_scale"), flops=12),
-    _map("selu", "selu.default",
+    _pointwise("selu", "selu.default",
          "apply_elu({0}, 1.6732632423543772f, 1.0507009873554805f, 1.0f)", flops=12),
-    _map("hardswish", "hardswish.default hardswish_.default", "apply_hardswish({0})", flops=5),
-    _map("hardsigmoid", "hardsigmoid.default", "apply_hardsigmoid({0})", flops=4),
-    _map("log_sigmoid", "log_sigmoid.default", "apply_logsigmoid({0})", flops=20),
-    _map("lerp_affine", "", "{0} * {1} + {2}", flops=2),
-    _map("normalise", "", "({0} - {1}) * {2}", flops=2),
-    _map("normalise_affine", "", "({0} - {1}) * {2} + {3}", flops=3),
+    _pointwise("hardswish", "hardswish.default hardswish_.default", "apply_hardswish({0})", flops=5),
+    _pointwise("hardsigmoid", "hardsigmoid.default", "apply_hardsigmoid({0})", flops=4),
+    _pointwise("log_sigmoid", "log_sigmoid.default", "apply_logsigmoid({0})", flops=20),
+    _pointwise("lerp_affine", "", "{0} * {1} + {2}", flops=2),
+    _pointwise("normalise", "", "({0} - {1}) * {2}", flops=2),
+    _pointwise("normalise_affine", "", "({0} - {1}) * {2} + {3}", flops=3),
 )  # fmt: skip
 
 
-# Row operators: each lowers itself into maps over elements, reductions along the row, and maps over rows.
+# Reductions: each lowers itself into maps over elements, reductions along the row, and maps over rows.
 
 
 def _stable_sum(b: Lowering, x: Any) -> tuple[Any, Any]:
-    """The row's maximum and the sum of exponentials below it, in one online sweep or in two."""
-    if b.two_sweeps:
+    """The row's maximum and the sum of exponentials below it, in one online pass or in two."""
+    if b.two_passes:
         m = b.reduce("max_finite", x)
         e = b.map("EXP({0} - {1})", x, b.map("finite_max({0})", m, name="shift"), name="exp")
         return m, (e, b.reduce("sum", e))
@@ -258,7 +268,7 @@ def _logsumexp(b: Lowering, node: Node, x: Any) -> Any:
     return b.map("finite_max({0}) + LOG({1})", m, s)
 
 
-def _reduction(kind: str, after: str = "{0}", before: str = "{0}") -> Callable[..., Any]:
+def _reduce(kind: str, after: str = "{0}", before: str = "{0}") -> Callable[..., Any]:
     def lower(b: Lowering, node: Node, x: Any) -> Any:
         r = b.reduce(kind, x if before == "{0}" else b.map(before, x, name="term"))
         return r if after == "{0}" else b.map(after.replace("{cols}", c_float(b.cols)), r)
@@ -321,23 +331,23 @@ def _affine_in_order(call: Captured) -> bool:
     return call.arguments.get("bias") is None or call.arguments.get("weight") is not None
 
 
-def _row(name: str, targets: str, lower: Callable[..., Any], read: Any = _trailing, **more: Any) -> Op:
-    return Op(name, "row", tuple(f"aten.{t}" for t in targets.split()), lower=lower, read=read, **more)
+def _reduction(name: str, targets: str, lower: Callable[..., Any], read: Any = _trailing, **more: Any) -> Op:
+    return Op(name, Kind.REDUCTION, tuple(f"aten.{t}" for t in targets.split()), lower=lower, read=read, **more)
 
 
-ROWS = (
-    _row("softmax", "softmax.int _softmax.default", _softmax, _last_dim, accept=_no_dtype, flops=10),
-    _row("log_softmax", "log_softmax.int _log_softmax.default", _log_softmax, _last_dim, accept=_no_dtype, flops=10),
-    _row("logsumexp", "logsumexp.default", _logsumexp, flops=10),
-    _row("sum", "sum.dim_IntList", _reduction("sum"), accept=_no_dtype),
-    _row("mean", "mean.dim", _reduction("sum", "{0} / {cols}"), accept=_no_dtype),
-    _row("amax", "amax.default", _reduction("max")),
-    _row("amin", "amin.default", _reduction("min")),
-    _row("norm", "linalg_vector_norm.default", _reduction("sum", "SQRT({0})", "{0} * {0}"),
+REDUCTIONS = (
+    _reduction("softmax", "softmax.int _softmax.default", _softmax, _last_dim, accept=_no_dtype, flops=10),
+    _reduction("log_softmax", "log_softmax.int _log_softmax.default", _log_softmax, _last_dim, accept=_no_dtype, flops=10),
+    _reduction("logsumexp", "logsumexp.default", _logsumexp, flops=10),
+    _reduction("sum", "sum.dim_IntList", _reduce("sum"), accept=_no_dtype),
+    _reduction("mean", "mean.dim", _reduce("sum", "{0} / {cols}"), accept=_no_dtype),
+    _reduction("amax", "amax.default", _reduce("max")),
+    _reduction("amin", "amin.default", _reduce("min")),
+    _reduction("norm", "linalg_vector_norm.default", _reduce("sum", "SQRT({0})", "{0} * {0}"),
          accept=lambda c: c.arguments.get("ord", 2) == 2 and _no_dtype(c)),
-    _row("layer_norm", "layer_norm.default", _layer_norm, _normalized, operands=("input", "weight", "bias"),
+    _reduction("layer_norm", "layer_norm.default", _layer_norm, _normalized, operands=("input", "weight", "bias"),
          accept=_affine_in_order, flops=8),
-    _row("rms_norm", "rms_norm.default", _rms_norm, _normalized, operands=("input", "weight"), flops=6),
+    _reduction("rms_norm", "rms_norm.default", _rms_norm, _normalized, operands=("input", "weight"), flops=6),
 )  # fmt: skip
 
 
@@ -360,28 +370,28 @@ def _batch_norm_call(attrs: Mapping[str, Any]) -> str:
 
 
 OTHERS = (
-    Op("linear", "anchor", ("aten.linear.default",), ("input", "weight", "bias")),
-    Op("addmm", "anchor", ("aten.addmm.default",), ("mat1", "mat2", "self"),
+    Op("linear", Kind.CONTRACTION, ("aten.linear.default",), ("input", "weight", "bias")),
+    Op("addmm", Kind.CONTRACTION, ("aten.addmm.default",), ("mat1", "mat2", "self"),
        accept=lambda c: c.arguments.get("beta", 1) == 1 and c.arguments.get("alpha", 1) == 1),
-    Op("mm", "anchor", ("aten.mm.default",), ("self", "mat2")),
-    Op("matmul", "anchor", ("aten.matmul.default",), ("self", "other")),
-    Op("bmm", "anchor", ("aten.bmm.default",), ("self", "mat2")),
-    Op("batch_norm", "batch_norm", ("aten.batch_norm.default",),
+    Op("mm", Kind.CONTRACTION, ("aten.mm.default",), ("self", "mat2")),
+    Op("matmul", Kind.CONTRACTION, ("aten.matmul.default",), ("self", "other")),
+    Op("bmm", Kind.CONTRACTION, ("aten.bmm.default",), ("self", "mat2")),
+    Op("batch_norm", Kind.BATCH_NORM, ("aten.batch_norm.default",),
        ("input", "weight", "bias", "running_mean", "running_var"), read=_batch_norm_attrs, library=_batch_norm_call),
-    Op("identity", "identity", ("aten.alias.default", "aten.detach.default", "aten.detach_.default", "aten.lift_fresh_copy.default"), ("self",)),
-    Op("dropout", "identity", ("aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default"),
+    Op("identity", Kind.IDENTITY, ("aten.alias.default", "aten.detach.default", "aten.detach_.default", "aten.lift_fresh_copy.default"), ("self",)),
+    Op("dropout", Kind.IDENTITY, ("aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default"),
        ("input",), accept=lambda c: not c.arguments["train"] or c.arguments["p"] == 0.0),
-    Op("clone", "identity", ("aten.clone.default",), ("self",), accept=lambda c: c.arguments.get("memory_format") is None),
-    Op("contiguous", "identity", ("aten.contiguous.default",), ("self",),
+    Op("clone", Kind.IDENTITY, ("aten.clone.default",), ("self",), accept=lambda c: c.arguments.get("memory_format") is None),
+    Op("contiguous", Kind.IDENTITY, ("aten.contiguous.default",), ("self",),
        accept=lambda c: c.arguments.get("memory_format") is None),
-    Op("view", "identity", ("aten.view.default", "aten.reshape.default", "aten.flatten.using_ints", "aten.squeeze.dim",
+    Op("view", Kind.IDENTITY, ("aten.view.default", "aten.reshape.default", "aten.flatten.using_ints", "aten.squeeze.dim",
        "aten._unsafe_view.default", "aten.expand.default"), ("self",),
        accept=lambda c: c.type is not None and c.shape("self") == c.type.shape),
-    Op("batch_statistics", "column"),
+    Op("batch_statistics", Kind.MOMENTS),
 )  # fmt: skip
 
 #: Every operator that kgen knows, by name.
-OPS: dict[str, Op] = {op.name: op for op in (*MAPS, *ROWS, *OTHERS)}
+OPS: dict[str, Op] = {op.name: op for op in (*POINTWISE, *REDUCTIONS, *OTHERS)}
 
 _BY_TARGET: dict[str, Op] = {target: op for op in OPS.values() for target in op.targets}
 
@@ -423,11 +433,15 @@ def spell(call: str) -> str:
     return call
 
 
+#: Kinds whose entries compute in float32 alone; a call on another dtype stays a library call.
+_FLOAT32 = LOWERED | {Kind.BATCH_NORM}
+
+
 def _known(op: Op, call: Captured) -> Node | None:
     in_place = call.target.split(".")[1].endswith("_")
     if (call.effect and not in_place) or not op.accept(call):
         return None
-    if op.kind in ("map", "row", "batch_norm", "anchor") and not _float_tensors(call):
+    if op.kind in _FLOAT32 and not _float_tensors(call):
         return None
     if in_place and not isinstance(call.arguments["self"], Ref):
         return None
@@ -456,7 +470,7 @@ def _known(op: Op, call: Captured) -> Node | None:
         source = source.replace(f"{{{number}}}", f"\0{operands.index(name)}\1")
     source = source.replace("\0", "{").replace("\1", "}")
     source = op.library(attrs) if op.library else spell(source)
-    effect = op.kind == "batch_norm" and attrs["training"] and "running_mean" in attrs["roles"]
+    effect = op.kind is Kind.BATCH_NORM and attrs["training"] and "running_mean" in attrs["roles"]
     return Node(call.name, op.name, tuple(operands), call.type, source, tuple(attrs.items()), effect)
 
 
@@ -481,7 +495,7 @@ def c_float(value: float | int | None) -> str:
 
 
 def map_expression(node: Node, operands: list[str]) -> str:
-    """The C expression of a map node over the spelled ``operands``; attributes and numbers become literals."""
+    """The C expression of a pointwise node over the spelled ``operands``; attributes and numbers become literals."""
     attrs: dict[str, str] = {}
     for key, value in node.attrs:
         if key == "min" and value is None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Callable
 
 from kgen.compiler.graph import Derived, Node, OpGraph, Tensor
-from kgen.compiler.operators import OPS
+from kgen.compiler.operators import OPS, Kind
 
 Rewrite = Callable[[OpGraph], OpGraph]
 
@@ -44,7 +44,7 @@ def drop_identity(graph: OpGraph) -> OpGraph:
         source = node.inputs[0] if node.inputs else None
         if not isinstance(source, str) or (node.op == "clone" and name in graph.returns):
             continue
-        if OPS.get(node.op, OPS["add"]).kind == "identity" or _factor(node) == (source, 1):
+        if OPS.get(node.op, OPS["add"]).kind is Kind.IDENTITY or _factor(node) == (source, 1):
             graph = graph.without(name, source)
     return graph
 

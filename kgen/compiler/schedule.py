@@ -8,10 +8,10 @@ from kgen.compiler.loops import ELEMENT, ROW, Load, Map, Program, Reduce, Store
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """One sweep over the row: what it reads, computes, keeps, stores and reduces, and the row values made after it.
+class Pass:
+    """One pass over the row: what it reads, computes, keeps, stores and reduces, and the row values made after it.
 
-    ``held`` are element values kept by an earlier sweep and used here; ``keeps`` are those that this sweep leaves to a
+    ``held`` are element values kept by an earlier pass and used here; ``keeps`` are those that this pass leaves to a
     later one.
     """
 
@@ -28,28 +28,28 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A program as sweeps, with the row values that are there before the first."""
+    """A program as passes, with the row values that are there before the first."""
 
     row_loads: tuple[Load, ...]
     row_maps: tuple[Map, ...]
-    sweeps: tuple[Sweep, ...]
+    passes: tuple[Pass, ...]
 
     @property
     def kept(self) -> int:
-        """The most element values kept between two sweeps, for each column."""
+        """The most element values kept between two passes, for each column."""
         live = 0
-        for n in range(len(self.sweeps) - 1):
-            names = {k for s in self.sweeps[: n + 1] for k in s.keeps}
-            later = {h for s in self.sweeps[n + 1 :] for h in s.held}
+        for n in range(len(self.passes) - 1):
+            names = {k for s in self.passes[: n + 1] for k in s.keeps}
+            later = {h for s in self.passes[n + 1 :] for h in s.held}
             live = max(live, len(names & later))
         return live
 
 
 def schedule(program: Program, *, keep: bool) -> Schedule:
-    """The program's sweeps; with ``keep``, element values stay between them, else they are read and computed again."""
-    ready: dict[str, int] = {load.name: 0 for load in program.loads}  # sweep in which a value is there
-    if program.product:
-        ready[program.product.name] = 0
+    """The program's passes; with ``keep``, element values stay between them, else they are read and computed again."""
+    ready: dict[str, int] = {load.name: 0 for load in program.loads}  # pass in which a value is there
+    if program.contraction:
+        ready[program.contraction.name] = 0
     for step in program.steps:
         if isinstance(step, Reduce):
             ready.update(dict.fromkeys(step.names, ready[step.arg] + 1))
@@ -64,17 +64,17 @@ def schedule(program: Program, *, keep: bool) -> Schedule:
     count = 1 + max(
         [ready[r.arg] for r in program.reductions]
         + [ready[s.arg] for s in program.stores if s.level == ELEMENT]
-        + ([ready[program.result]] if program.result else []),
+        + ([ready[program.moments_of]] if program.moments_of else []),
         default=0,
     )
-    wanted: list[set[str]] = [set() for _ in range(count)]  # element values that each sweep must have
+    wanted: list[set[str]] = [set() for _ in range(count)]  # element values that each pass must have
     for r in program.reductions:
         wanted[ready[r.arg]].add(r.arg)
     for s in program.stores:
         if s.level == ELEMENT:
             wanted[ready[s.arg]].add(s.arg)
-    if program.result:
-        wanted[ready[program.result]].add(program.result)
+    if program.moments_of:
+        wanted[ready[program.moments_of]].add(program.moments_of)
 
     closures: list[set[str]] = []
     held: list[set[str]] = []
@@ -97,11 +97,11 @@ def schedule(program: Program, *, keep: bool) -> Schedule:
         closures.append(computed)
         held.append(carried)
 
-    sweeps = []
+    passes = []
     for number in range(count):
         keeps = {k for k in closures[number] if any(k in h for h in held[number + 1 :])}
-        sweeps.append(
-            Sweep(
+        passes.append(
+            Pass(
                 number,
                 tuple(n for n in by_name if n in held[number]),
                 tuple(x for x in program.loads if x.name in closures[number]),
@@ -114,9 +114,9 @@ def schedule(program: Program, *, keep: bool) -> Schedule:
             )
         )
     before = tuple(s for s in program.steps if isinstance(s, Map) and s.level == ROW and ready[s.name] == 0)
-    return Schedule(tuple(x for x in program.loads if x.level == ROW), before, tuple(sweeps))
+    return Schedule(tuple(x for x in program.loads if x.level == ROW), before, tuple(passes))
 
 
 def _first(name: str, closures: list[set[str]]) -> int | None:
-    """The first sweep that computed the value, if one did."""
+    """The first pass that computed the value, if one did."""
     return next((n for n, names in enumerate(closures) if name in names), None)

@@ -13,6 +13,8 @@ from kgen import roofline
 from kgen.report.rows import Described, described
 from kgen.report.sections import Section
 from kgen.roofline import Arithmetic, Basis, Roofline
+from kgen.store.results import Trial
+from kgen.templates import arithmetic
 from kgen.views import text
 
 MOST_REACHED = 15  #: candidates that are shown: the leaders
@@ -55,7 +57,7 @@ def reached(section: Section, of: Basis) -> tuple[Reached, ...]:
     found = []
     for trial in section.right[:MOST_REACHED]:
         if trial.median_ms is not None:
-            line = roofline.of(of, trial.median_ms, Arithmetic.of(trial.params, accuracy))
+            line = roofline.of(of, trial.median_ms, _arithmetic(section, trial))
             found.append(_reached(described(trial, trial.error_ratio), line, intensity))
     for name, ms in sorted(section.baselines.items(), key=lambda item: item[1]):
         line = roofline.of(of, ms, Arithmetic.of_library(accuracy))
@@ -95,12 +97,18 @@ def _memory(intensity: float, copy: float) -> Roof:
     return Roof("memory", intensity, copy * intensity / 1e3, copy)
 
 
+def _arithmetic(section: Section, trial: Trial) -> Arithmetic:
+    """How a candidate's contractions are multiplied."""
+    best = section.best
+    return arithmetic(best.environment.device_type, trial.plan, trial.params, best.accuracy)
+
+
 def _peaks(section: Section, of: Basis) -> Iterable[tuple[str, float]]:
     """TFLOP/s of each arithmetic that a leader or PyTorch used, where the ceiling is known."""
     accuracy = section.best.accuracy
     used = [Arithmetic.of_library(accuracy)]
-    used += [Arithmetic.of(trial.params, accuracy) for trial in section.right[:MOST_REACHED]]
-    for arithmetic in dict.fromkeys(used) if of.work.flops else ():
-        peak = of.ceilings.tflops(arithmetic.type)
+    used += [_arithmetic(section, trial) for trial in section.right[:MOST_REACHED]]
+    for item in dict.fromkeys(used) if of.work.flops else ():
+        peak = of.ceilings.tflops(item.type)
         if peak:
-            yield str(arithmetic), peak / arithmetic.products
+            yield str(item), peak / item.products

@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-#: By the name of the axis. One that is not here is shown by its name alone.
-AXES = {
-    "band": "columns of tiles that neighbouring blocks share, for the L2 cache",
-    "block": "threads in a block",
-    "chunk": "rows that a thread takes at once",
-    "cluster": "blocks that share one part of the product",
-    "combine": "how parts of a sum are put together",
-    "index": "whether threads are laid out in tiles or along the whole tensor",
-    "items": "vectors that a thread handles",
-    "launch": "whether the kernel is launched while the one before it ends",
-    "lines": "rows that are summed before sums are put together",
-    "output": "whether the result is written over the library's",
-    "products": "products on tensor cores that make one in float32",
-    "reduction": "how threads reduce: shuffles in a warp, or a tree in shared memory",
-    "row": "whether a row is kept on chip or read again",
-    "row_per": "whether a block or a warp takes a row",
-    "rows": "rows that a block takes at once",
-    "softmax": "one sweep with a running maximum, or two",
-    "splits": "parts that a sum is split into, for more blocks",
-    "stages": "tiles that are loaded ahead",
-    "tile": "elements that are worked on at a time",
-    "variant": "generation of tensor cores",
-    "vec": "elements in one load or store",
-    "vector_bits": "width of the vectors that the compiler prefers",
-}
+from functools import lru_cache
+from typing import Mapping
+
+from kgen.templates import templates
+from kgen.templates.target import DEVICE_TYPES
+
+
+@lru_cache(maxsize=1)
+def _axes() -> Mapping[str, str]:
+    """What the parameters of every template mean, by the names of their axes."""
+    every = (template for device_type in DEVICE_TYPES for template in templates(device_type).values())
+    return {axis: meaning for template in every for axis, meaning in template.parameters.items()}
 
 
 def meaning(parameter: str) -> str:
-    """``k0.block`` as ``kernel 1: threads in a block``."""
+    """``k0.block`` as ``kernel 1: threads in a block``; a parameter of no template is shown by its name alone."""
     kernel, _, axis = parameter.rpartition(".")
     number = kernel.rpartition("k")[2]
     where = f"kernel {int(number) + 1}" if number.isdigit() else kernel
-    return ": ".join(part for part in (where, AXES.get(axis, axis)) if part)
+    return ": ".join(part for part in (where, _axes().get(axis, axis)) if part)

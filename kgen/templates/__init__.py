@@ -1,7 +1,8 @@
-"""Templates: families of kernels, each a Jinja2 file with its space of parameters beside it.
+"""Templates: each renders one schedule of loop programs for one kind of device.
 
-``cuda/inner_reduction/inner_reduction.cu.j2`` is the text of the family ``row`` in CUDA; ``cuda/row.py`` holds its ``TEMPLATE``: the axes and
-constraints, and what the text is rendered with. A new family is such a pair of files; nothing else knows of it.
+A template is a folder: ``cuda/NAME/`` holds its Jinja2 text and ``template.py``, whose ``TEMPLATE`` is the interface to
+everything else (:class:`Template`). A new schedule is a new folder. No module outside of the folder knows its name, its
+parameters or its constraints.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from pathlib import Path
 from typing import Any, Callable, Mapping
 
 from kgen.candidate import Params
+from kgen.compiler import plan_name
 from kgen.compiler.fusion import FusionPlan, Kernel
+from kgen.compiler.loops import Program
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Hardware
+from kgen.roofline import Arithmetic
 from kgen.templates.space import Space
 
 FOLDER = Path(__file__).parent
@@ -89,38 +93,66 @@ class Rendering:
         return tuple(dict.fromkeys((*(self.before.arguments if self.before else ()), *self.arguments)))
 
 
+def _no_lack(hardware: Hardware) -> str:
+    return ""
+
+
+def _library_arithmetic(params: Params) -> Arithmetic | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Template:
-    """One family of kernels for one kind of device.
+    """One schedule of loop programs for one kind of device: the interface of its folder.
 
-    ``lacks`` says in one line what a device of that kind lacks for it; empty where it lacks nothing.
+    ``name`` is the folder's name, which plans show. ``file`` is the Jinja2 text, below :data:`FOLDER`. ``parameters`` has
+    one line for each axis of its spaces: what the parameter means. Functions:
+
+    ``takes(program)``        whether a kernel of this schedule computes the program
+    ``space(task)``           the combinations of parameters for a task
+    ``render(task, params)``  the context of the text, and how its launcher is called
+    ``cost(task, params)``    the predicted time of one call, in microseconds
+    ``lacks(hardware)``       what a device of that kind lacks for it, in one line; empty where it lacks nothing
+    ``arithmetic(params)``    how its contractions are multiplied; ``None`` where it computes none
+
+    ``in_place`` and ``biased`` are those of :class:`kgen.compiler.template.Template`, which this class implements.
     """
 
-    family: str
+    name: str
     device_type: str
     file: str
+    takes: Callable[[Program], bool]
     space: Callable[[Task], Space]
     render: Callable[[Task, Params], Rendering]
-    lacks: Callable[[Hardware], str] = lambda hardware: ""
+    cost: Callable[[Task, Params], float]
+    parameters: Mapping[str, str]
+    lacks: Callable[[Hardware], str] = _no_lack
+    arithmetic: Callable[[Params], Arithmetic | None] = _library_arithmetic
+    in_place: bool = False
+    biased: bool = False
 
 
 @lru_cache(maxsize=None)
-def templates() -> Mapping[tuple[str, str], Template]:
-    """All templates by (family, device type), found by looking through the folders beside this file."""
-    found: dict[tuple[str, str], Template] = {}
-    for device_type in ("cuda", "cpu"):
-        package = importlib.import_module(f"kgen.templates.{device_type}")
-        for folder in pkgutil.iter_modules(package.__path__):
-            if folder.ispkg:
-                template = importlib.import_module(f"{package.__name__}.{folder.name}.template").TEMPLATE
-                found[template.family, template.device_type] = template
-    return found
-
-
-def families(hardware: Hardware) -> Mapping[str, str]:
-    """The families with kernels for this kind of device, each with what this device lacks for it, if anything."""
-    return {f: t.lacks(hardware) for (f, device_type), t in templates().items() if device_type == hardware.device_type}
+def templates(device_type: str) -> Mapping[str, Template]:
+    """The templates for one kind of device by their names, found by looking through the folders of its package."""
+    package = importlib.import_module(f"kgen.templates.{device_type}")
+    folders = sorted(module.name for module in pkgutil.iter_modules(package.__path__) if module.ispkg)
+    found = (importlib.import_module(f"{package.__name__}.{folder}.template").TEMPLATE for folder in folders)
+    return {template.name: template for template in found}
 
 
 def template_for(task: Task) -> Template:
-    return templates()[task.kernel.family, task.hardware.device_type]
+    """The template that renders a task."""
+    return templates(task.hardware.device_type)[task.kernel.schedule]
+
+
+def arithmetic(device_type: str, plan: str, params: Params, accuracy: Accuracy) -> Arithmetic:
+    """How a candidate's contractions are multiplied, by its plan's name and its parameters.
+
+    That of its own kernels where one has a contraction, else the library's for the accuracy class. Of several, the one
+    with the most products.
+    """
+    known = templates(device_type)
+    kernels = [(known.get(step.schedule), step.own(params)) for step in plan_name.read(plan)]
+    found = [a for template, own in kernels if template for a in [template.arithmetic(own)] if a]
+    return max(found, key=lambda a: a.products, default=Arithmetic.of_library(accuracy))

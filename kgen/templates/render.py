@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from kgen import __version__
 from kgen.candidate import Candidate, Params
+from kgen.compiler import plan_name
 from kgen.compiler.fusion import FusionPlan, Kernel
 from kgen.compiler.graph import BatchSize, OpGraph, Tensor, Weight
-from kgen.compiler.operators import OPS
 from kgen.errors import RenderError
 from kgen.hardware import Hardware
 from kgen.problem import Problem
 from kgen.templates import FOLDER, Argument, Rendering, Task, template_for
-from kgen.templates.cpu import common as cpu
 from kgen.templates.module_source import ModuleSource
 from kgen.templates.spelling import helpers
+from kgen.templates.target import target
 
 if TYPE_CHECKING:
     import jinja2
@@ -63,29 +63,16 @@ def kernel_text(task: Task, params: Params) -> tuple[str, Rendering]:
     return text.strip(), rendering
 
 
-#: CUDA's headers, each with the beginning of a name that needs it.
-_HEADERS = (("cstdint", "uint"), ("cuda.h", "CUtensorMap"), ("cuda_fp16.h", "__half"), ("cuda_runtime.h", ""))
-
-
 def translation_unit(texts: Sequence[str], device_type: str) -> str:
-    """Kernels as one file of C++ or CUDA, with the helpers that they call in front."""
+    """Kernels as one file for the device, with the helpers that they call in front."""
     body = "\n\n".join(texts)
-    found = helpers(body, device_type)
-    if device_type == "cuda":
-        used = [f"#include <{header}>" for header, name in _HEADERS if re.search(rf"\b{name}", found.kernels + body)]
-        parts = ["\n".join(["#include <cfloat>", "#include <cmath>", *used]), found.table, found.kernels, body]
-    else:
-        math = f"namespace vec {{\n\n{found.math.strip()}\n\n}}  // namespace vec" if found.math else ""
-        parts = ["#include <cfloat>\n#include <cmath>\n#include <cstdint>", math, found.table, found.kernels, body]
+    parts = [*target(device_type).headers(helpers(body, device_type), body), body]
     return "\n\n".join(p.strip() for p in parts if p.strip())
 
 
 def compiler_flags(hardware: Hardware, params: Sequence[Params], specific: bool = False) -> list[str]:
-    """Flags of the kernels' compiler, those of the architecture among them, with what it alone has if ``specific``."""
-    if hardware.device_type == "cpu":
-        return cpu.flags(params)
-    number = f"{hardware.capability}a" if specific else hardware.arch.removeprefix("sm_")
-    return ["-O3", f"-gencode=arch=compute_{number},code=sm_{number}", "-Xptxas=-v"]
+    """Flags of the kernels' compiler; ``specific`` allows features that the architecture alone has."""
+    return target(hardware.device_type).flags(hardware, params, specific)
 
 
 @lru_cache(maxsize=1)
@@ -106,7 +93,7 @@ class _File:
 
     def __init__(self, problem: Problem, ways: tuple[Way, ...], hardware: Hardware, both_modes: bool) -> None:
         self.problem, self.ways, self.hardware, self.both_modes = problem, ways, hardware, both_modes
-        self.device_type = hardware.device_type
+        self.device_type, self.target = hardware.device_type, target(hardware.device_type)
         self.kernels: list[tuple[str, Rendering]] = []  # name of the launcher, how it is called
         self.graph = ways[0].plan.graph
 
@@ -126,7 +113,7 @@ class _File:
             prepared += [p for p in [self._prepared(way, renderings)] if p["names"]]
         source = self._source(texts, all_params, way_lines, prepared)
         params = {k: v for way in self.ways for k, v in self._prefixed(way).items()}
-        plan = " / ".join(w.plan.name if len(self.ways) == 1 else f"{w.mode}: {w.plan.name}" for w in self.ways)
+        plan = plan_name.of_modes([(w.mode, w.plan.name) for w in self.ways])
         return Candidate(
             source=source,
             plan=plan,
@@ -175,14 +162,14 @@ class _File:
             "device_name": self.hardware.name,
             "imports": _imports(model, bool(texts), self._uses_functional(ways)),
             "kernel_source": kernel_source,
-            "source_constant": "CUDA_SOURCE" if self.device_type == "cuda" else "CPP_SOURCE",
-            "flags_constant": "CUDA_FLAGS" if self.device_type == "cuda" else "CFLAGS",
+            "source_constant": self.target.source_constant,
+            "flags_constant": self.target.flags_constant,
             "flags": _list(flags),
             "extension": f"kgen_{stem}_{digest}",
             "device_type": self.device_type,
             "counts": any(a.ctype != "float" for _, r in self.kernels for a in r.arguments),
             "functions": self._functions(),
-            "alignment": 16 if self.device_type == "cuda" else 4,
+            "alignment": self.target.alignment,
             "kernels": self._launchers(),
             "definitions": model.definitions,
             "bases": model.bases,
@@ -353,7 +340,7 @@ class _File:
         first = graph.inputs[0].name
         program = way.plan.program(kernel)
         rows = _rows(program.domain, program.cols)
-        if any(OPS[graph.node(n).op].kind == "column" for n in kernel.nodes):
+        if program.moments_of is not None:
             lines.append(f"if {rows} < 2:")
             lines.append('    raise ValueError("batch norm in train mode needs more than one value per channel")')
         overwritten: str | None = None

@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Callable, Mapping, Sequence
 
 from kgen.compiler.loops import Load, Map, Program
 from kgen.compiler.operators import FUNCTIONS, Function
-from kgen.compiler.schedule import Schedule, Sweep
+from kgen.compiler.schedule import Pass, Schedule
 from kgen.templates import FOLDER
-
-#: What stands for the capitals of an expression.
-PRIMITIVES: Mapping[str, Mapping[str, str]] = {
-    "cuda": {
-        "EXP": "expf", "EXPM1": "expm1f", "LOG": "logf", "LOG1P": "log1pf", "ERF": "erff", "TANH": "tanhf",
-        "SIN": "sinf", "COS": "cosf", "POW": "powf", "SQRT": "sqrtf", "ABS": "fabsf",
-    },
-    "cpu": {
-        "EXP": "vec::exp", "EXPM1": "vec::expm1", "LOG": "vec::log", "LOG1P": "vec::log1p", "ERF": "vec::erf",
-        "TANH": "vec::tanh", "SIN": "vec::sin", "COS": "vec::cos", "POW": "vec::pow", "SQRT": "std::sqrt",
-        "ABS": "std::fabs",
-    },
-}  # fmt: skip
-
-_QUALIFIER = {"cuda": "__device__ __forceinline__", "cpu": "__attribute__((always_inline)) inline"}
-
+from kgen.templates.target import Helpers, target
 
 def expression(text: str, device_type: str) -> str:
     """The expression with its capitals spelled for the device."""
-    table = PRIMITIVES[device_type]
+    table = target(device_type).primitives
     return re.sub(r"\b([A-Z][A-Z0-9]+)\(", lambda m: f"{table[m[1]]}(" if m[1] in table else m[0], text)
 
 
@@ -55,21 +39,8 @@ def pointer(tensor: str) -> str:
     return f"{tensor}_in"
 
 
-@dataclass(frozen=True)
-class Helpers:
-    """The functions that a kernel's text calls, each after those that it calls itself, as texts by where they stand.
-
-    ``math`` are files of the device's ``functions`` (on the CPU: the namespace ``vec``), ``table`` functions of
-    :data:`kgen.compiler.operators.FUNCTIONS`, ``kernels`` files of ``kernels``, which may call both.
-    """
-
-    math: str
-    table: str
-    kernels: str
-
-
 def helpers(text: str, device_type: str) -> Helpers:
-    """What ``text`` calls, directly or not."""
+    """The functions that ``text`` calls, directly or not."""
     folders = {kind: FOLDER / device_type / kind for kind in ("functions", "kernels")}
     files = {stem: body for folder in folders.values() for stem, body in _files(folder).items()}
     defines = {name: stem for folder in folders.values() for name, stem in _defined(folder).items()}
@@ -127,19 +98,19 @@ def function(f: Function, device_type: str) -> str:
     """A function of the table as C."""
     parameters = ", ".join(f"float {p}" for p in f.parameters)
     body = expression(f.body, device_type)
-    return f"// {f.comment}\n{_QUALIFIER[device_type]} float {f.name}({parameters}) {{\n    return {body};\n}}\n"
+    return f"// {f.comment}\n{target(device_type).qualifier} float {f.name}({parameters}) {{\n    return {body};\n}}\n"
 
 
-def describe(sweep: Sweep, stores: tuple[str, ...]) -> str:
-    """One line that says what a sweep does."""
+def describe(of: Pass, stores: tuple[str, ...]) -> str:
+    """One line that says what a pass does."""
     parts = []
-    if sweep.loads:
-        parts.append("load " + ", ".join(x.name for x in sweep.loads))
-    if sweep.held:
-        parts.append("take up " + ", ".join(sweep.held))
-    if sweep.keeps:
-        parts.append("keep " + ", ".join(sweep.keeps))
-    parts += [f"reduce to {', '.join(r.names)}" for r in sweep.reductions]
+    if of.loads:
+        parts.append("load " + ", ".join(x.name for x in of.loads))
+    if of.held:
+        parts.append("take up " + ", ".join(of.held))
+    if of.keeps:
+        parts.append("keep " + ", ".join(of.keeps))
+    parts += [f"reduce to {', '.join(r.names)}" for r in of.reductions]
     if stores:
         parts.append("store " + ", ".join(stores))
     return "; ".join(parts)

@@ -13,19 +13,17 @@ from typing import Iterator
 
 from kgen.candidate import Candidate, Params, ParamValue, Rejection
 from kgen.compiler.capture import Capture
+from kgen.compiler import plan_name
 from kgen.compiler.fusion import MOST_PLANS, FusionPlan, Kernel, plans
 from kgen.compiler.graph import OpGraph
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Hardware
 from kgen.problem import Problem
-from kgen.templates import Task, families, template_for
+from kgen.templates import Task, Template, template_for, templates
 from kgen.templates.render import Way, render
 from kgen.templates.space import Space
+from kgen.templates.target import target
 from kgen.tuning.search.points import KernelSpace, Option, Point, distinct_kernels
-
-#: The parameter that all kernels of a file share: the compiler has one preferred vector width.
-_FILE_AXIS = "vector_bits"
-
 
 @dataclass(frozen=True)
 class _Kernel:
@@ -45,9 +43,7 @@ class _Choice:
 
     @property
     def name(self) -> str:
-        if len(self.plans) == 1:
-            return self.plans[0][1].name
-        return " / ".join(f"{mode}: {plan.name}" for mode, plan in self.plans)
+        return plan_name.of_modes([(mode, plan.name) for mode, plan in self.plans])
 
     @property
     def spaces(self) -> tuple[Space, ...]:
@@ -87,13 +83,14 @@ class Design:
         Kernels with the same label and the same combinations are one :class:`KernelSpace` in all plans.
         """
         shared: dict[object, KernelSpace] = {}
+        common = target(self.hardware.device_type).shared_axis
         options = []
         for choice in self.choices:
             kernels = []
             for kernel in choice.kernels:
                 same = (kernel.label, tuple(tuple(params.items()) for params in kernel.allowed))
                 kernels.append(shared.setdefault(same, KernelSpace(kernel.label, kernel.allowed)))
-            options.append(Option(choice.name, tuple(kernels), common=_FILE_AXIS))
+            options.append(Option(choice.name, tuple(kernels), common=common))
         return tuple(options)
 
     @property
@@ -151,17 +148,22 @@ class Design:
         return {option.name: number for number, option in enumerate(self.options)}
 
     def _plans(self, graph: OpGraph) -> tuple[FusionPlan, ...]:
-        """The plans whose templates this device can run."""
-        return plans(graph, frozenset(f for f, lacks in families(self.hardware).items() if not lacks))
+        """The plans whose kernels the device can run."""
+        return plans(graph, [t for t in self._templates if not t.lacks(self.hardware)])
+
+    @cached_property
+    def _templates(self) -> tuple[Template, ...]:
+        """The templates for this kind of device."""
+        return tuple(templates(self.hardware.device_type).values())
 
     def _out_of_reach(self) -> list[Rejection]:
-        """The plans whose templates only other devices of this type can run."""
-        every, missing = families(self.hardware), {f: lacks for f, lacks in families(self.hardware).items() if lacks}
+        """The plans with kernels that only other devices of its kind can run."""
+        missing = {t.name: t.lacks(self.hardware) for t in self._templates if t.lacks(self.hardware)}
         found = {}
         for _, graph in self.capture.graphs if missing else ():
-            for plan in plans(graph, frozenset(every)):
-                for family in {k.family for k in plan.kernels} & set(missing):
-                    found[plan.name] = Rejection(plan.name, {}, "device", missing[family])
+            for plan in plans(graph, self._templates):
+                for schedule in {k.schedule for k in plan.kernels} & set(missing):
+                    found[plan.name] = Rejection(plan.name, {}, "device", missing[schedule])
         return list(found.values())
 
     def _choice(self, chosen: tuple[tuple[str, FusionPlan], ...]) -> _Choice:

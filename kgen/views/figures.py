@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kgen.evaluator.protocol import Accuracy
-from kgen.roofline import Arithmetic, Basis, Roofline, of
+from kgen.roofline import Basis, Roofline, of
 from kgen.store.results import CandidateDetail, Trial
+from kgen.templates import arithmetic
 
 
 def achieved(detail: CandidateDetail, trial: Trial, accuracy: Accuracy) -> Roofline | None:
@@ -12,4 +13,4 @@ def achieved(detail: CandidateDetail, trial: Trial, accuracy: Accuracy) -> Roofl
     basis = Basis.read(detail.rooflines.get(trial.sweep))
     if basis is None or trial.median_ms is None:
         return None
-    return of(basis, trial.median_ms, Arithmetic.of(trial.params, accuracy))
+    return of(basis, trial.median_ms, arithmetic(detail.device_type, trial.plan, trial.params, accuracy))

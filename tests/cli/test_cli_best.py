@@ -14,7 +14,7 @@ def test_best_as_json_is_one_object_with_what_was_measured(won: Filled) -> None:
         "problem": "made_up",
         "mode": "train",
         "candidate": candidate("winner").id,
-        "plan": "linear(library) + row[gelu]",
+        "plan": "linear(library) + inner_reduction[gelu]",
         "params": {"k0.block": 128},
         "rewrites": ["fold"],
         "status": "ok",
@@ -45,7 +45,7 @@ def test_best_of_all_as_json_is_a_list(won: Filled) -> None:
 def test_best_shows_plan_and_interval(won: Filled) -> None:
     answer = kgen("best", "made_up")
     assert answer.code == 0
-    assert "linear(library) + row[gelu]" in answer.out and "1.500x [1.400, 1.600]" in answer.out
+    assert "linear(library) + inner_reduction[gelu]" in answer.out and "1.500x [1.400, 1.600]" in answer.out
 
 
 def test_best_finds_a_problem_by_its_path(won: Filled) -> None:

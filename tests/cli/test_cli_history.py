@@ -44,7 +44,7 @@ def test_show_sweep_as_json_has_what_the_table_has(won: Filled) -> None:
 
 def test_show_candidate_tells_plan_errors_and_resources(won: Filled) -> None:
     out = kgen("show", candidate("winner").id[:10]).out
-    for fact in ("linear(library) + row[gelu]", "fold", "k0.block=128", "given", "registers", "1.500x [1.400, 1.600]"):
+    for fact in ("linear(library) + inner_reduction[gelu]", "fold", "k0.block=128", "given", "registers", "1.500x [1.400, 1.600]"):
         assert fact in out
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import pytest
 from models import NAMES, graph, made, reference, source
 
-from kgen.compiler.fusion import CHAINS, MOST_PLANS, FusionPlan, Kernel, Library, plans
-from kgen.compiler.operators import OPS
+from kgen.compiler.fusion import MOST_PLANS, FusionPlan, Kernel, Library, plans
+from kgen.compiler.operators import OPS, Kind
+from kgen.templates import Template, templates
 
-
-#: The families of a device that has kernels for products.
-ALL_FAMILIES = CHAINS | {"gemm"}
+#: Templates of a device with contractions of its own, and of one without.
+ALL = tuple(templates("cuda").values())
+CHAINS = tuple(templates("cpu").values())
 
 
 def planned(
     forward: str, init: str = "", inputs: str = "torch.randn(6, 20)", arguments: str = "x", mode: str = "eval",
-    families: frozenset[str] = CHAINS,
+    of: tuple[Template, ...] = CHAINS,
 ) -> tuple[FusionPlan, ...]:  # fmt: skip
-    return plans(graph(made(source(forward, inputs, init, arguments), mode)), families)
+    return plans(graph(made(source(forward, inputs, init, arguments), mode)), of)
 
 
 def names(found: tuple[FusionPlan, ...]) -> list[str]:
@@ -47,18 +48,18 @@ CASES = {
 
 @pytest.fixture(scope="module", params=[(c, f) for c in CASES for f in ("chains", "all")], ids="-".join)
 def chain(request: pytest.FixtureRequest) -> tuple[FusionPlan, ...]:
-    name, families = request.param
-    return planned(*CASES[name], ALL_FAMILIES if families == "all" else CHAINS)
+    name, of = request.param
+    return planned(*CASES[name], ALL if of == "all" else CHAINS)
 
 
 @pytest.fixture(scope="module", params=[(n, m) for n in NAMES for m in ("train", "eval")], ids="-".join)
 def known(request: pytest.FixtureRequest) -> tuple[FusionPlan, ...]:
-    return plans(graph(reference(*request.param)))
+    return plans(graph(reference(*request.param)), CHAINS)
 
 
 @pytest.fixture(scope="module", params=[(n, m) for n in NAMES for m in ("train", "eval")], ids="-".join)
 def with_products(request: pytest.FixtureRequest) -> tuple[FusionPlan, ...]:
-    return plans(graph(reference(*request.param)), ALL_FAMILIES)
+    return plans(graph(reference(*request.param)), ALL)
 
 
 # What holds for every plan
@@ -74,8 +75,8 @@ def assert_runs_in_order(plan: FusionPlan) -> None:
         else:
             program = plan.program(step)
             needs, makes = set(program.tensors), set(step.outputs)
-            needs |= {program.product.x, program.product.weight} if program.product else set()
-            extra = [plan.graph.node(n) for n in step.nodes if OPS[plan.graph.node(n).op].kind == "column"]
+            needs |= {program.contraction.x, program.contraction.weight} if program.contraction else set()
+            extra = [plan.graph.node(n) for n in step.nodes if OPS[plan.graph.node(n).op].kind is Kind.MOMENTS]
             needs |= {v for n in extra for v in n.inputs[1:]}
         assert needs <= there, (plan.name, step)
         assert not needs & gone, (plan.name, step)
@@ -141,9 +142,9 @@ def test_plans_with_the_fewest_steps_behind_the_product_come_first(known: tuple[
 
 
 def test_plans_of_gelu_and_softmax() -> None:
-    assert names(plans(graph(reference(NAMES[0], "eval")))) == [
-        "linear(library) + row[gelu, softmax]",
-        "linear(library) + map[gelu] + row[softmax]",
+    assert names(plans(graph(reference(NAMES[0], "eval")), CHAINS)) == [
+        "linear(library) + inner_reduction[gelu, softmax]",
+        "linear(library) + pointwise[gelu] + inner_reduction[softmax]",
         "linear(library) + gelu(library) + softmax(library)",
     ]
 
@@ -151,44 +152,44 @@ def test_plans_of_gelu_and_softmax() -> None:
 @pytest.mark.parametrize(
     ("name", "mode", "plan"),
     [
-        (NAMES[1], "eval", "linear(library) + row[softmax] after batchnorm_to_affine, merge_affine, fold_batchnorm_into_linear"),
-        (NAMES[1], "eval", "linear(library) + row[affine, softmax] after batchnorm_to_affine, merge_affine"),
-        (NAMES[1], "eval", "linear(library) + map[affine] + row[softmax] after batchnorm_to_affine, merge_affine"),
-        (NAMES[1], "train", "linear(library) + column[statistics] + row[normalise, mul, softmax]"),
-        (NAMES[2], "train", "linear(library) + row[mul, clamp, logsumexp, mish, mul] after merge_scalar_factors"),
-        (NAMES[3], "train", "linear(library) + column[mul, statistics] + map[mul, normalise]"),
-        (NAMES[3], "train", "linear(library) + column[statistics] + map[normalise] after pull_scale_into_linear"),
+        (NAMES[1], "eval", "linear(library) + inner_reduction[softmax] after batchnorm_to_affine, merge_affine, fold_batchnorm_into_linear"),
+        (NAMES[1], "eval", "linear(library) + inner_reduction[affine, softmax] after batchnorm_to_affine, merge_affine"),
+        (NAMES[1], "eval", "linear(library) + pointwise[affine] + inner_reduction[softmax] after batchnorm_to_affine, merge_affine"),
+        (NAMES[1], "train", "linear(library) + outer_reduction[statistics] + inner_reduction[normalise, mul, softmax]"),
+        (NAMES[2], "train", "linear(library) + inner_reduction[mul, clamp, logsumexp, mish, mul] after merge_scalar_factors"),
+        (NAMES[3], "train", "linear(library) + outer_reduction[mul, statistics] + pointwise[mul, normalise]"),
+        (NAMES[3], "train", "linear(library) + outer_reduction[statistics] + pointwise[normalise] after pull_scale_into_linear"),
         (NAMES[3], "eval", "linear(library) after batchnorm_to_affine, merge_affine, fold_batchnorm_into_linear"),
     ],
 )  # fmt: skip
 def test_plan_is_among_those_of(name: str, mode: str, plan: str) -> None:
-    assert plan in names(plans(graph(reference(name, mode))))
+    assert plan in names(plans(graph(reference(name, mode)), CHAINS))
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("mode", ["train", "eval"])
 def test_one_kernel_for_each_operator_is_among_the_plans(name: str, mode: str) -> None:
     found = graph(reference(name, mode))
-    known = [n for n in found.nodes if n.op in OPS and OPS[n.op].kind in ("map", "row")]
-    assert any(len(p.kernels) == len(known) and all(len(k.nodes) == 1 for k in p.kernels) for p in plans(found))
+    known = [n for n in found.nodes if n.op in OPS and OPS[n.op].kind in (Kind.POINTWISE, Kind.REDUCTION)]
+    assert any(len(p.kernels) == len(known) and all(len(k.nodes) == 1 for k in p.kernels) for p in plans(found, CHAINS))
 
 
 # Products of our own
 
 
 def test_plans_with_products_of_our_own() -> None:
-    assert names(plans(graph(reference(NAMES[0], "eval")), ALL_FAMILIES)) == [
-        "gemm[linear, gelu] + row[softmax]",
-        "gemm[linear] + row[gelu, softmax]",
-        "linear(library) + row[gelu, softmax]",
-        "linear(library) + map[gelu] + row[softmax]",
+    assert names(plans(graph(reference(NAMES[0], "eval")), ALL)) == [
+        "contraction[linear, gelu] + inner_reduction[softmax]",
+        "contraction[linear] + inner_reduction[gelu, softmax]",
+        "linear(library) + inner_reduction[gelu, softmax]",
+        "linear(library) + pointwise[gelu] + inner_reduction[softmax]",
         "linear(library) + gelu(library) + softmax(library)",
     ]
 
 
 def test_plans_without_products_of_our_own_remain(with_products: tuple[FusionPlan, ...]) -> None:
-    assert any(k.family == "gemm" for p in with_products for k in p.kernels)
-    assert any(p.kernels and all(k.family != "gemm" for k in p.kernels) for p in with_products)
+    assert any(k.schedule == "contraction" for p in with_products for k in p.kernels)
+    assert any(p.kernels and all(k.schedule != "contraction" for k in p.kernels) for p in with_products)
 
 
 def test_products_of_our_own_are_not_too_many(with_products: tuple[FusionPlan, ...]) -> None:
@@ -198,19 +199,19 @@ def test_products_of_our_own_are_not_too_many(with_products: tuple[FusionPlan, .
 @pytest.mark.parametrize(
     ("name", "mode", "plan"),
     [
-        (NAMES[1], "eval", "gemm[linear] + row[softmax] after batchnorm_to_affine, merge_affine, fold_batchnorm_into_linear"),
-        (NAMES[1], "train", "gemm[linear] + column[statistics] + row[normalise, mul, softmax]"),
-        (NAMES[1], "train", "gemm[linear, statistics] + row[normalise, mul, softmax]"),
-        (NAMES[2], "eval", "gemm[linear, mul, clamp] + row[logsumexp, mish, mul] after merge_scalar_factors"),
-        (NAMES[3], "train", "gemm[linear, mul] + column[statistics] + map[normalise]"),
-        (NAMES[3], "train", "gemm[linear] + column[mul, statistics] + map[mul, normalise]"),
-        (NAMES[3], "train", "gemm[linear, mul, statistics] + map[normalise]"),
-        (NAMES[3], "train", "gemm[linear, statistics] + map[normalise] after pull_scale_into_linear"),
-        (NAMES[3], "eval", "gemm[linear] after batchnorm_to_affine, merge_affine, fold_batchnorm_into_linear"),
+        (NAMES[1], "eval", "contraction[linear] + inner_reduction[softmax] after batchnorm_to_affine, merge_affine, fold_batchnorm_into_linear"),
+        (NAMES[1], "train", "contraction[linear] + outer_reduction[statistics] + inner_reduction[normalise, mul, softmax]"),
+        (NAMES[1], "train", "contraction[linear, statistics] + inner_reduction[normalise, mul, softmax]"),
+        (NAMES[2], "eval", "contraction[linear, mul, clamp] + inner_reduction[logsumexp, mish, mul] after merge_scalar_factors"),
+        (NAMES[3], "train", "contraction[linear, mul] + outer_reduction[statistics] + pointwise[normalise]"),
+        (NAMES[3], "train", "contraction[linear] + outer_reduction[mul, statistics] + pointwise[mul, normalise]"),
+        (NAMES[3], "train", "contraction[linear, mul, statistics] + pointwise[normalise]"),
+        (NAMES[3], "train", "contraction[linear, statistics] + pointwise[normalise] after pull_scale_into_linear"),
+        (NAMES[3], "eval", "contraction[linear] after batchnorm_to_affine, merge_affine, fold_batchnorm_into_linear"),
     ],
 )  # fmt: skip
 def test_plan_with_products_is_among_those_of(name: str, mode: str, plan: str) -> None:
-    assert plan in names(plans(graph(reference(name, mode)), ALL_FAMILIES))
+    assert plan in names(plans(graph(reference(name, mode)), ALL))
 
 
 WEIGHTS = """
@@ -222,14 +223,14 @@ self.u, self.v = nn.Parameter(torch.randn(1, 12, 20)), nn.Parameter(torch.randn(
 @pytest.mark.parametrize(
     ("forward", "plan"),
     [
-        ("return torch.matmul(x, self.w).relu()", "gemm[matmul, relu]"),
-        ("return torch.mm(x, self.w) + self.b", "gemm[mm, add]"),
-        ("return torch.addmm(self.b, x, self.w).sum(dim=1)", "gemm[addmm] + row[sum]"),
-        ("return (x @ self.w).relu().softmax(dim=1) @ self.w.t()", "gemm[matmul, relu] + row[softmax] + gemm[linear]"),
+        ("return torch.matmul(x, self.w).relu()", "contraction[matmul, relu]"),
+        ("return torch.mm(x, self.w) + self.b", "contraction[mm, add]"),
+        ("return torch.addmm(self.b, x, self.w).sum(dim=1)", "contraction[addmm] + inner_reduction[sum]"),
+        ("return (x @ self.w).relu().softmax(dim=1) @ self.w.t()", "contraction[matmul, relu] + inner_reduction[softmax] + contraction[linear]"),
     ],
 )  # fmt: skip
 def test_products_with_columns_of_a_weight_are_of_our_own(forward: str, plan: str) -> None:
-    assert names(planned(forward, WEIGHTS, IN, families=ALL_FAMILIES))[0] == plan
+    assert names(planned(forward, WEIGHTS, IN, of=ALL))[0] == plan
 
 
 @pytest.mark.parametrize(
@@ -244,48 +245,48 @@ def test_products_with_columns_of_a_weight_are_of_our_own(forward: str, plan: st
     ],
 )
 def test_other_products_stay_with_the_library(forward: str) -> None:
-    found = planned(forward, WEIGHTS, IN, families=ALL_FAMILIES)
-    assert found and all(k.family != "gemm" for p in found for k in p.kernels)
+    found = planned(forward, WEIGHTS, IN, of=ALL)
+    assert found and all(k.schedule != "contraction" for p in found for k in p.kernels)
 
 
 def test_products_after_one_another_are_all_of_our_own() -> None:
     init = "self.a = nn.Linear(12, 20)\nself.c = nn.Linear(20, 8)"
-    found = planned("return self.c(self.a(x).relu()).softmax(dim=1)", init, IN, families=ALL_FAMILIES)
-    assert names(found)[0] == "gemm[linear, relu] + gemm[linear] + row[softmax]"
+    found = planned("return self.c(self.a(x).relu()).softmax(dim=1)", init, IN, of=ALL)
+    assert names(found)[0] == "contraction[linear, relu] + contraction[linear] + inner_reduction[softmax]"
 
 
 def test_product_that_is_needed_again_is_stored_beside_its_maps() -> None:
-    found = planned("h = self.linear(x)\nreturn h.relu(), h", LINEAR, IN, families=ALL_FAMILIES)
+    found = planned("h = self.linear(x)\nreturn h.relu(), h", LINEAR, IN, of=ALL)
     assert found[0].kernels[0].outputs == ("linear", "relu")
 
 
 def test_product_stores_what_its_statistics_are_of() -> None:
     init = f"{LINEAR}\nself.norm = nn.BatchNorm1d(20)"
-    found = planned("return self.norm(self.linear(x) * 2.0)", init, IN, mode="train", families=ALL_FAMILIES)
-    (plan,) = [p for p in found if p.name == "gemm[linear, mul, statistics] + map[normalise]"]
+    found = planned("return self.norm(self.linear(x) * 2.0)", init, IN, mode="train", of=ALL)
+    (plan,) = [p for p in found if p.name == "contraction[linear, mul, statistics] + pointwise[normalise]"]
     assert [k.outputs for k in plan.kernels] == [("mul", "batch_norm_statistics"), ("batch_norm",)]
 
 
 def test_product_that_only_statistics_are_taken_of_is_stored_all_the_same() -> None:
     init = f"{LINEAR}\nself.norm = nn.BatchNorm1d(20)"
-    found = planned("self.norm(self.linear(x))\nreturn x * 2.0", init, IN, mode="train", families=ALL_FAMILIES)
-    assert all(p.program(k).stores for p in found for k in p.kernels if k.family == "gemm")
+    found = planned("self.norm(self.linear(x))\nreturn x * 2.0", init, IN, mode="train", of=ALL)
+    assert all(p.program(k).stores for p in found for k in p.kernels if k.schedule == "contraction")
 
 
 def test_product_takes_all_maps_of_a_long_chain_or_none() -> None:
     forward = "y = self.linear(x)\nfor _ in range(4):\n    y = (y * 1.5).tanh().relu() + 0.5\nreturn y.softmax(dim=1)"
-    found = planned(forward, LINEAR, IN, families=ALL_FAMILIES)
-    assert {len(k.nodes) for p in found for k in p.kernels if k.family == "gemm"} == {1, 17}
+    found = planned(forward, LINEAR, IN, of=ALL)
+    assert {len(k.nodes) for p in found for k in p.kernels if k.schedule == "contraction"} == {1, 17}
 
 
 def test_product_of_a_flattened_batch_is_of_our_own() -> None:
-    (first, *_) = planned("return self.linear(x).relu()", LINEAR, "torch.randn(6, 5, 12)", families=ALL_FAMILIES)
+    (first, *_) = planned("return self.linear(x).relu()", LINEAR, "torch.randn(6, 5, 12)", of=ALL)
     program = first.program(first.kernels[0])
-    assert first.name == "gemm[linear, relu]" and (program.rows, program.cols, program.product.k) == (30, 20, 12)
+    assert first.name == "contraction[linear, relu]" and (program.rows, program.cols, program.contraction.k) == (30, 20, 12)
 
 
 def test_bytes_of_a_product_are_its_operands_and_its_result() -> None:
-    found = planned("return self.linear(x)", LINEAR, IN, families=ALL_FAMILIES)
+    found = planned("return self.linear(x)", LINEAR, IN, of=ALL)
     assert found[0].bytes_moved(found[0].kernels[0]) == 4 * (6 * 12 + 12 * 20 + 20 + 6 * 20)
 
 
@@ -294,17 +295,17 @@ def test_bytes_of_a_product_are_its_operands_and_its_result() -> None:
 
 def test_library_call_in_the_middle_leaves_the_rest_fused() -> None:
     found = planned("v = torch.topk(x.relu() * 2.0, 3)[0]\nreturn (v + 1.0).softmax(dim=1)")
-    assert names(found)[0] == "map[relu, mul] + topk(library) + row[add, softmax]"
+    assert names(found)[0] == "pointwise[relu, mul] + topk(library) + inner_reduction[add, softmax]"
 
 
 def test_known_operator_that_makes_no_kernel_leaves_the_rest_fused() -> None:
     found = planned("y = (x * 2.0).tanh().t().relu()\nreturn (y.t() + 1.0).softmax(dim=1)")
-    assert names(found)[0] == "map[mul, tanh] + t(library) + relu(library) + t(library) + row[add, softmax]"
+    assert names(found)[0] == "pointwise[mul, tanh] + t(library) + relu(library) + t(library) + inner_reduction[add, softmax]"
 
 
 def test_batch_norm_over_another_dimension_leaves_the_rest_fused() -> None:
     init = "self.norm = nn.BatchNorm1d(6, affine=False, track_running_stats=False)"
-    assert "row[" in names(planned("return self.norm(x.t()).t().softmax(dim=1)", init))[0]
+    assert "inner_reduction[" in names(planned("return self.norm(x.t()).t().softmax(dim=1)", init))[0]
 
 
 def test_long_chain_is_one_kernel_first() -> None:
@@ -315,18 +316,18 @@ def test_long_chain_is_one_kernel_first() -> None:
 def test_value_that_two_kernels_need_is_computed_again_after_statistics() -> None:
     init = "self.s = nn.Parameter(torch.randn(20))\nself.norm = nn.BatchNorm1d(20)"
     found = planned("return self.norm(x * self.s)", init, mode="train")
-    (plan,) = [p for p in found if p.name == "column[mul, statistics] + map[mul, normalise]"]
+    (plan,) = [p for p in found if p.name == "outer_reduction[mul, statistics] + pointwise[mul, normalise]"]
     assert [k.outputs for k in plan.kernels] == [("batch_norm_statistics",), ("batch_norm",)]
 
 
 def test_value_that_is_returned_is_stored_even_where_statistics_use_it() -> None:
     init = f"{LINEAR}\nself.norm = nn.BatchNorm1d(20)"
     found = planned("h = self.linear(x) * 2.0\nreturn self.norm(h), h", init, IN, mode="train")
-    assert any("statistics" in n for n in names(found)) and not any("column[mul" in n for n in names(found))
+    assert any("statistics" in n for n in names(found)) and not any("outer_reduction[mul" in n for n in names(found))
 
 
 def test_views_are_left_out_of_the_name() -> None:
-    assert names(planned("return x.view(-1).relu()"))[0] == "map[relu]"
+    assert names(planned("return x.view(-1).relu()"))[0] == "pointwise[relu]"
 
 
 @pytest.mark.parametrize("operator", ["abs", "cos", "erf", "exp", "expm1", "log", "log1p", "sin", "sqrt", "tanh"])
@@ -393,7 +394,7 @@ def test_broadcast_operand_is_not_written_over() -> None:
 
 def test_earlier_kernels_result_is_written_over() -> None:
     found = planned("return x.relu().softmax(dim=1)")
-    (plan,) = [p for p in found if p.name == "map[relu] + row[softmax]"]
+    (plan,) = [p for p in found if p.name == "pointwise[relu] + inner_reduction[softmax]"]
     assert [k.overwrites for k in plan.kernels] == [None, "relu"]
 
 
@@ -401,5 +402,5 @@ def test_earlier_kernels_result_is_written_over() -> None:
 
 
 def test_bytes_of_a_fused_tail_are_one_read_and_one_write() -> None:
-    found = plans(graph(reference(NAMES[0], "eval")))
+    found = plans(graph(reference(NAMES[0], "eval")), CHAINS)
     assert found[0].bytes_moved(found[0].kernels[0]) == 2 * 4 * 6 * 20

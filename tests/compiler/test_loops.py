@@ -1,4 +1,4 @@
-"""Programs: where operands are read, what makes one kernel, and how sweeps over the row are scheduled."""
+"""Programs: where operands are read, what makes one kernel, and how passes over the row are scheduled."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def captured(forward: str, inputs: str = "torch.randn(6, 20)", init: str = "", a
 
 
 def program(
-    forward: str, inputs: str = "torch.randn(6, 20)", init: str = "", arguments: str = "x", *, two_sweeps: bool = False
+    forward: str, inputs: str = "torch.randn(6, 20)", init: str = "", arguments: str = "x", *, two_passes: bool = False
 ) -> Program:
     """All operators of the forward that are known as one kernel."""
     found = captured(forward, inputs, init, arguments)
-    return lower(found, [n.name for n in found.nodes if n.op in OPS], found.returns, two_sweeps=two_sweeps)
+    return lower(found, [n.name for n in found.nodes if n.op in OPS], found.returns, two_passes=two_passes)
 
 
 # Access: index expressions, evaluated, against torch's broadcasting
@@ -47,7 +47,7 @@ def broadcasts(domain: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Every shape that broadcasts to the domain: dimensions of one, and leading ones dropped."""
     found = {()}
     for drop in range(len(domain)):
-        found |= set(itertools.product(*({1, size} for size in domain[drop:])))
+        found |= set(itertools.contraction(*({1, size} for size in domain[drop:])))
     return sorted(found)
 
 
@@ -207,31 +207,31 @@ def test_numbers_are_literals_of_the_nearest_float(value: float, text: str) -> N
 
 
 def summary(found: Schedule) -> list[tuple[tuple[str, ...], ...]]:
-    """Of each sweep: what it loads, takes up, keeps, and reduces to."""
+    """Of each pass: what it loads, takes up, keeps, and reduces to."""
     return [
         (tuple(x.name for x in s.loads), s.held, s.keeps, tuple(n for r in s.reductions for n in r.names))
-        for s in found.sweeps
+        for s in found.passes
     ]
 
 
-def test_maps_are_one_sweep() -> None:
-    assert len(schedule(program("return torch.tanh(x) * 2.0"), keep=True).sweeps) == 1
+def test_maps_are_one_pass() -> None:
+    assert len(schedule(program("return torch.tanh(x) * 2.0"), keep=True).passes) == 1
 
 
-def test_online_softmax_is_two_sweeps() -> None:
+def test_online_softmax_is_two_passes() -> None:
     assert summary(schedule(program("return x.softmax(dim=1)"), keep=True)) == [
         (("x",), (), ("x",), ("softmax_max", "softmax_sum")),
         ((), ("x",), (), ()),
     ]
 
 
-def test_softmax_in_two_sweeps_before_the_last_is_three() -> None:
-    found = schedule(program("return x.softmax(dim=1)", two_sweeps=True), keep=True)
+def test_softmax_in_two_passes_before_the_last_is_three() -> None:
+    found = schedule(program("return x.softmax(dim=1)", two_passes=True), keep=True)
     assert [s[3] for s in summary(found)] == [("softmax_max",), ("softmax_sum",), ()]
 
 
 def test_exponentials_are_kept_instead_of_the_row_itself() -> None:
-    found = schedule(program("return x.softmax(dim=1)", two_sweeps=True), keep=True)
+    found = schedule(program("return x.softmax(dim=1)", two_passes=True), keep=True)
     assert summary(found)[2] == ((), ("softmax_exp",), (), ())
 
 
@@ -242,7 +242,7 @@ def test_computed_values_are_kept() -> None:
 
 def test_without_keeping_the_row_is_read_and_computed_again() -> None:
     found = schedule(program("return torch.tanh(x).softmax(dim=1)"), keep=False)
-    assert [([x.name for x in s.loads], [m.name for m in s.maps]) for s in found.sweeps] == [
+    assert [([x.name for x in s.loads], [m.name for m in s.maps]) for s in found.passes] == [
         (["x"], ["tanh"]),
         (["x"], ["tanh", "softmax"]),
     ]
@@ -253,10 +253,10 @@ def test_broadcast_operands_are_read_again_rather_than_kept() -> None:
         program("return (x * w).softmax(dim=1) * w", "torch.randn(6, 20), torch.randn(1, 20)", arguments="x, w"),
         keep=True,
     )
-    assert all("w" not in s.keeps for s in found.sweeps)
+    assert all("w" not in s.keeps for s in found.passes)
 
 
-def test_row_operands_are_read_before_the_sweeps() -> None:
+def test_row_operands_are_read_before_the_passes() -> None:
     found = schedule(program("return x * y", "torch.randn(6, 20), torch.randn(6, 1)", arguments="x, y"), keep=True)
     assert [load.name for load in found.row_loads] == ["y"]
 
@@ -278,7 +278,7 @@ def test_kept_values_are_counted(forward: str, kept: int) -> None:
 
 def test_layer_norm_sums_twice() -> None:
     found = schedule(program("return F.layer_norm(x, (20,))"), keep=True)
-    assert [len(s.reductions) for s in found.sweeps] == [1, 1, 0]
+    assert [len(s.reductions) for s in found.passes] == [1, 1, 0]
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -291,14 +291,14 @@ def test_layer_norm_sums_twice() -> None:
         "return (x - x.amax(dim=1, keepdim=True)).exp().mean(dim=1)",
     ],
 )
-@pytest.mark.parametrize("two_sweeps", [True, False])
-def test_every_value_is_there_before_it_is_used(forward: str, keep: bool, two_sweeps: bool) -> None:
-    found = program(forward, two_sweeps=two_sweeps)
+@pytest.mark.parametrize("two_passes", [True, False])
+def test_every_value_is_there_before_it_is_used(forward: str, keep: bool, two_passes: bool) -> None:
+    found = program(forward, two_passes=two_passes)
     plan = schedule(found, keep=keep)
     row_values = {x.name for x in plan.row_loads} | {m.name for m in plan.row_maps}
     kept: set[str] = set()
     stored: set[str] = set()
-    for s in plan.sweeps:
+    for s in plan.passes:
         assert set(s.held) <= kept
         elements = set(s.held) | {x.name for x in s.loads}
         for m in s.maps:

@@ -145,7 +145,7 @@ def text(name: str) -> tuple[LoadedProblem, Candidate]:
     forward, init, inputs, arguments = TEXTS[name]
     loaded = made(source(forward, inputs, init, arguments))
     found = plainest(design(loaded, gpu()), 1)[0]
-    assert "gemm[" in found.plan
+    assert "contraction[" in found.plan
     return loaded, found
 
 
@@ -161,7 +161,7 @@ def every_way(name: str) -> tuple[LoadedProblem, list[Candidate]]:
 def normalised(sizes: tuple[int, int, int]) -> tuple[LoadedProblem, list[Candidate]]:
     loaded = made(NORMALISED[sizes], "train")
     of = design(loaded, gpu())
-    number = next(n for n, o in enumerate(of.options) if o.name == "gemm[linear, mul, statistics] + map[normalise]")
+    number = next(n for n, o in enumerate(of.options) if o.name == "contraction[linear, mul, statistics] + pointwise[normalise]")
     (kernel, _), (space, _) = of.options[number].kernels, of.choices[number].spaces
     return loaded, [of.candidate(Point(number, (kernel.index(corner), 0))) for corner in space.corners()]
 

@@ -9,8 +9,8 @@ from samples import Filled, evaluation, make_final, timing
 from kgen.candidate import Candidate, ParamValue, Rejection
 from kgen.evaluator.protocol import Depth, Status
 
-FUSED = "linear(library) + row[gelu, softmax]"
-APART = "linear(library) + map[gelu] + row[softmax]"
+FUSED = "linear(library) + inner_reduction[gelu, softmax]"
+APART = "linear(library) + pointwise[gelu] + inner_reduction[softmax]"
 ROOFLINE = {
     "flops": 2e9,
     "nbytes": 1e7,

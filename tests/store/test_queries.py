@@ -449,5 +449,5 @@ def test_known_are_right_and_of_the_same_plan_environment_and_class(database: Da
     wrong.judge(candidate("wrong"), Status.WRONG_VALUES)
     Filled(database, environment=environment("another cpu")).judge(candidate("elsewhere"))
     Filled(database, accuracy=Accuracy.TF32).judge(candidate("less accurate"))
-    wrong.judge(Candidate("another plan", "map[gelu]", {"k0.block": 1}, "cpu"))
+    wrong.judge(Candidate("another plan", "pointwise[gelu]", {"k0.block": 1}, "cpu"))
     assert queries.known(database, wrong.start(), [PLAN], 3) == []

@@ -317,9 +317,9 @@ def made_new(name: str, mode: str, part: str, **sizes: str) -> tuple[LoadedProbl
     return loaded, constructed(loaded, loaded.model_class, training), constructed(loaded, file.ModelNew, training)
 
 
-FUSED = (NAMES[0], "eval", "row[gelu, softmax]")
+FUSED = (NAMES[0], "eval", "inner_reduction[gelu, softmax]")
 FOLDED = (NAMES[1], "eval", "fold_batchnorm_into_linear")
-TRAIN = (NAMES[1], "train", "column[")
+TRAIN = (NAMES[1], "train", "outer_reduction[")
 
 
 @pytest.fixture(params=[FUSED, FOLDED, TRAIN], ids=["fused", "folded", "train"])
@@ -659,10 +659,10 @@ def both(name: str, *, train: str, evaluation: str) -> tuple[LoadedProblem, Any,
 
 
 BOTH = {
-    "statistics, folded": (NAMES[1], "column[", "fold_batchnorm_into_linear"),
+    "statistics, folded": (NAMES[1], "outer_reduction[", "fold_batchnorm_into_linear"),
     "library, folded": (NAMES[1], "batch_norm(library)", "fold_batchnorm_into_linear"),
     "pulled, folded": (NAMES[3], "pull_scale_into_linear", "fold_batchnorm_into_linear"),
-    "statistics, affine": (NAMES[3], "column[mul", "map[affine]"),
+    "statistics, affine": (NAMES[3], "outer_reduction[mul", "pointwise[affine]"),
 }
 
 

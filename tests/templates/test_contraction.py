@@ -1,4 +1,4 @@
-"""The family ``gemm``: where it is offered, its space, its launcher's memory, and weights that are split once."""
+"""The schedule of contractions: where it is offered, its space, its launcher's memory, and weights that are split once."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ def own(of: Design) -> list[Params]:
 
 def test_cpu_has_no_products_of_its_own() -> None:
     for name in NAMES:
-        assert "gemm" not in "".join(o.name for o in design(reference(name, "eval"), cpu()).options)
+        assert "contraction" not in "".join(o.name for o in design(reference(name, "eval"), cpu()).options)
 
 
 @pytest.mark.parametrize("arch", ["sm_70", "sm_75"])
 def test_gpu_without_the_tensor_cores_has_no_products_of_its_own(arch: str) -> None:
     of = design(reference(NAMES[0], "eval"), for_arch(arch))
-    assert "gemm" not in "".join(o.name for o in of.options)
+    assert "contraction" not in "".join(o.name for o in of.options)
 
 
 def test_gpu_without_the_tensor_cores_says_what_it_lacks() -> None:
-    found = [r for r in design(reference(NAMES[0], "both"), for_arch("sm_75")).rejections() if "gemm" in r.plan]
-    assert "gemm[linear] + row[gelu, softmax]" in {r.plan for r in found}
+    found = [r for r in design(reference(NAMES[0], "both"), for_arch("sm_75")).rejections() if "contraction" in r.plan]
+    assert "contraction[linear] + inner_reduction[gelu, softmax]" in {r.plan for r in found}
     assert {r.reason for r in found} == {"products of its own need the tensor cores of sm_80 or later"}
 
 
@@ -81,14 +81,14 @@ def test_variants_are_those_of_the_architecture(arch: str, variants: set[str]) -
 @pytest.mark.parametrize("name", [NAMES[1], NAMES[3]])
 def test_pytorch_keeps_no_statistics_of_products_of_our_own(name: str) -> None:
     found = [o.name for o in design(reference(name, "train"), for_arch("sm_90")).options]
-    assert any("gemm[" in n for n in found) and any("batch_norm(library)" in n for n in found)
-    assert not any("gemm[" in n and "batch_norm(library)" in n for n in found)
+    assert any("contraction[" in n for n in found) and any("batch_norm(library)" in n for n in found)
+    assert not any("contraction[" in n and "batch_norm(library)" in n for n in found)
 
 
 def test_pytorch_keeps_statistics_that_cannot_be_our_own() -> None:
     text = source("return self.norm(self.linear(x))", "torch.randn(6, 20, 12)", f"{LINEAR}\nself.norm = nn.BatchNorm1d(20)")
     found = [o.name for o in design(made(text, "train"), for_arch("sm_90")).options]
-    assert "gemm[linear] + batch_norm(library)" in found
+    assert "contraction[linear] + batch_norm(library)" in found
 
 
 # The space
@@ -170,7 +170,7 @@ def test_whole_rows_take_one_launch_and_no_memory() -> None:
 def test_statistics_of_whole_rows_have_memory() -> None:
     text = source("return self.norm(self.linear(x))", "torch.randn(512, 512)", "self.linear, self.norm = nn.Linear(512, 512), nn.BatchNorm1d(512)")
     of = design(made(text, "train"), for_arch("sm_90"))
-    number = next(n for n, o in enumerate(of.options) if o.name.startswith("gemm[linear, statistics]"))
+    number = next(n for n, o in enumerate(of.options) if o.name.startswith("contraction[linear, statistics]"))
     kernel, *others = of.options[number].kernels
     params = next(p for p in kernel if p["variant"] == "whole")
     found = of.candidate(Point(number, (kernel.index(params), *(0 for _ in others)))).source
@@ -337,7 +337,7 @@ def test_bias_is_added_in_the_epilogue() -> None:
 )
 def test_operands_of_maps_are_read_as_they_broadcast(arguments: str, init: str, spelled: str) -> None:
     text = source(f"return self.linear(x) * {arguments}", "torch.randn(6, 12), torch.randn(6, 20)", f"{LINEAR}\n{init}", "x, y")
-    found = next(c for c in plainest(design(made(text), for_arch("sm_90"))) if "gemm[linear, mul]" in c.plan)
+    found = next(c for c in plainest(design(made(text), for_arch("sm_90"))) if "contraction[linear, mul]" in c.plan)
     assert spelled in found.source
 
 
@@ -720,4 +720,4 @@ def test_batches_are_left_to_kernels_of_our_own() -> None:
 )
 def test_products_of_other_shapes_are_left_to_the_library(forward: str, inputs: str) -> None:
     of = design(made(source(forward, inputs, "", "x, y")), for_arch("sm_90"))
-    assert not any("gemm" in option.name for option in of.options)
+    assert not any("contraction" in option.name for option in of.options)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
 from models import NAMES, design, made, plainest, reference, source
 
 from kgen.candidate import Candidate
-from kgen.compiler.fusion import CHAINS
 from kgen.errors import CaptureError, RenderError
 from kgen.hardware import Hardware, cpu, for_arch
-from kgen.templates import FOLDER, Task, templates
+from kgen.templates import FOLDER, Task, template_for, templates
 from kgen.templates.render import kernel_text
 from kgen.tuning.search import Point
 
@@ -113,7 +113,7 @@ def test_header_says_where_the_file_comes_from() -> None:
     text = rendered(NAMES[0], "eval", "cpu")[0].source
     header = ast.get_docstring(ast.parse(text))
     assert "linear_gelu_softmax(batch_size=64" in header and "linear -> gelu -> softmax" in header
-    assert "Plan: linear(library) + row[gelu, softmax]" in header and "k0.tile=" in header
+    assert "Plan: linear(library) + inner_reduction[gelu, softmax]" in header and "k0.tile=" in header
     assert "linear_gelu_softmax.py (train and eval mode)" in header
 
 
@@ -132,7 +132,7 @@ def test_both_modes_have_kernels_of_their_own(device: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_running_statistics_are_made_in_float64_and_rounded_once(device: str) -> None:
-    text = next(c.source for c in rendered(NAMES[3], "train", device) if "column[" in c.plan)
+    text = next(c.source for c in rendered(NAMES[3], "train", device) if "outer_reduction[" in c.plan)
     assert "static_cast<float>(0.9 * " in text and "0.9f" not in text
 
 
@@ -147,7 +147,7 @@ def test_folded_weights_are_no_control() -> None:
 
 
 def test_gpu_kernels_are_for_the_device_alone() -> None:
-    (found,) = [c for c in rendered(NAMES[0], "eval", "cuda") if c.plan == "linear(library) + row[gelu, softmax]"]
+    (found,) = [c for c in rendered(NAMES[0], "eval", "cuda") if c.plan == "linear(library) + inner_reduction[gelu, softmax]"]
     assert '"-gencode=arch=compute_90,code=sm_90"' in found.source
 
 
@@ -325,8 +325,34 @@ def test_result_of_the_library_is_made_dense() -> None:
 # Templates
 
 
-def test_every_family_of_chains_has_a_template_for_each_device() -> None:
-    assert {(f, d) for f in CHAINS for d in DEVICES} <= set(templates())
+@pytest.mark.parametrize("device", DEVICES)
+def test_template_is_named_as_its_folder(device: str) -> None:
+    found = templates(device)
+    assert {"pointwise", "inner_reduction", "outer_reduction"} <= found.keys()
+    assert all((FOLDER / device / name / "template.py").exists() and t.device_type == device for name, t in found.items())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_parameter_of_a_space_has_a_meaning(name: str, mode: str, device: str) -> None:
+    of = design(reference(name, mode), DEVICES[device])
+    for choice in of.choices:
+        ((_, plan),) = choice.plans
+        for kernel, space in zip(plan.kernels, choice.spaces):
+            assert {axis.name for axis in space.axes} <= templates(device)[kernel.schedule].parameters.keys()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_cost_is_the_time_of_a_call(device: str) -> None:
+    """It grows with the work, and is some microseconds to milliseconds."""
+    costs = []
+    for rows in ("64", "8192"):
+        of = design(reference(NAMES[0], "eval", batch_size=rows, out_features="8192"), DEVICES[device])
+        ((_, plan),) = of.choices[0].plans
+        tasks = [Task(plan, kernel, of.hardware) for kernel in plan.kernels]
+        costs.append([template_for(t).cost(t, next(s.allowed())) for t, s in zip(tasks, of.choices[0].spaces)])
+    assert all(0 < few < many < 1e6 for few, many in zip(*costs, strict=True))
 
 
 def test_no_template_has_a_refused_word() -> None:
@@ -339,12 +365,12 @@ def test_name_missing_from_a_context_is_an_error(monkeypatch: pytest.MonkeyPatch
     plan = of.choices[0].plans[0][1]
     task = Task(plan, plan.kernels[0], cpu())
     params = next(of.choices[0].spaces[0].allowed())
-    template = templates()["row", "cpu"]
+    template = templates("cpu")[plan.kernels[0].schedule]
     whole = template.render(task, params)
     short = type(whole)({k: v for k, v in whole.context.items() if k != "cols"}, whole.arguments)
     monkeypatch.setattr(
         "kgen.templates.render.template_for",
-        lambda task: type(template)("row", "cpu", template.file, template.space, lambda *_: short),
+        lambda task: replace(template, render=lambda *_: short),
     )
     with pytest.raises(RenderError, match="'cols' is undefined"):
         kernel_text(task, params)

@@ -19,7 +19,7 @@ from kgen.tuning.pipeline import Outcome, Pipeline, original
 
 
 def candidate(text: str) -> Candidate:
-    return Candidate(text, "row[gelu]", {}, "cuda", 1)
+    return Candidate(text, "inner_reduction[gelu]", {}, "cuda", 1)
 
 
 def some(count: int, right: bool = True) -> list[Candidate]:

@@ -19,12 +19,12 @@ def kernel(name: str, *sizes: int) -> KernelSpace:
     return KernelSpace(name, [dict(zip("abc", values)) for values in itertools.product(*(range(s) for s in sizes))])
 
 
-SHARED = kernel("row", 3)
+SHARED = kernel("inner_reduction", 3)
 OPTIONS = (
-    Option("one kernel", (kernel("map", 3, 2),)),
-    Option("two kernels", (kernel("column", 2, 2), SHARED)),
+    Option("one kernel", (kernel("pointwise", 3, 2),)),
+    Option("two kernels", (kernel("outer_reduction", 2, 2), SHARED)),
     Option("none", ()),
-    Option("shares a kernel", (kernel("gemm", 2), SHARED)),
+    Option("shares a kernel", (kernel("contraction", 2), SHARED)),
 )
 SIZE = 6 + 12 + 1 + 6
 
@@ -115,7 +115,7 @@ def test_last_points_of_a_large_option_are_found(name: str) -> None:
 
 @EVERY
 def test_option_without_combinations_is_left_out(name: str) -> None:
-    options = [Option("nothing allowed", (KernelSpace("row", ()),)), Option("none", ())]
+    options = [Option("nothing allowed", (KernelSpace("inner_reduction", ()),)), Option("none", ())]
     assert asked(STRATEGIES[name](options)) == [Point(1, ())]
 
 
@@ -203,7 +203,7 @@ def test_exhaustive_is_chosen_where_the_sum_fits_the_budget() -> None:
 # A parameter that all kernels of a file have in common -----------------------------------------------------------
 
 WIDE = [{"tile": t, "bits": b} for t in (1, 2, 4) for b in (512, 256)]
-FILE = Option("file", (KernelSpace("map", WIDE), KernelSpace("row", WIDE[:4]), kernel("gemm", 2)), common="bits")
+FILE = Option("file", (KernelSpace("pointwise", WIDE), KernelSpace("inner_reduction", WIDE[:4]), kernel("contraction", 2)), common="bits")
 
 
 def values_in_common(point: Point) -> set[int]:
@@ -217,7 +217,7 @@ def test_kernels_have_the_same_value_of_a_common_parameter(name: str) -> None:
 
 @EVERY
 def test_kernels_of_the_same_name_and_other_values_are_told_apart(name: str) -> None:
-    other = Option("other", (KernelSpace("map", [{"tile": 8, "bits": 256}, {"tile": 16, "bits": 512}]),), common="bits")
+    other = Option("other", (KernelSpace("pointwise", [{"tile": 8, "bits": 256}, {"tile": 16, "bits": 512}]),), common="bits")
     found = asked(STRATEGIES[name]([FILE, other]))
     assert len({point for point in found if point.option == 1}) == 2
 
@@ -274,7 +274,7 @@ def test_coordinate_asks_for_faster_options_more_often(slow: float | None) -> No
 
 @SEEDS
 def test_additive_finds_the_best_of_thousands_in_a_few_dozen(seed: int) -> None:
-    options = [Option(f"plan {n}", (kernel(f"row[{n}]", 4, 4, 4), kernel("map", 4, 4))) for n in range(3)]
+    options = [Option(f"plan {n}", (kernel(f"inner_reduction[{n}]", 4, 4, 4), kernel("pointwise", 4, 4))) for n in range(3)]
     times = product_of_parts(options, seed)
     found = asked(STRATEGIES["additive"](options, seed), most=60, times=times)
     assert len(times) == 3072
@@ -282,8 +282,8 @@ def test_additive_finds_the_best_of_thousands_in_a_few_dozen(seed: int) -> None:
 
 
 def test_additive_learns_of_a_kernel_in_every_plan_that_has_it() -> None:
-    row = kernel("row", 8)
-    options = [Option("a", (row,)), Option("b", (kernel("map", 2), row))]
+    row = kernel("inner_reduction", 8)
+    options = [Option("a", (row,)), Option("b", (kernel("pointwise", 2), row))]
     strategy = STRATEGIES["additive"](options)
     for index in range(8):
         strategy.tell(Point(0, (index,)), 1.0 if index == 5 else 9.0)

@@ -20,27 +20,27 @@ def drawn(plan: str, **params: int) -> list[tuple[str, str, str]]:
 
 
 def test_kernel_is_marked_on_each_of_its_operators() -> None:
-    assert drawn("linear(library) + row[gelu, mul, softmax]", k0__block=256) == [
+    assert drawn("linear(library) + inner_reduction[gelu, mul, softmax]", k0__block=256) == [
         ("linear", "", "library"),
-        ("gelu", "┐", "k0 row: block=256"),
+        ("gelu", "┐", "k0 inner_reduction: block=256"),
         ("mul", "│", ""),
         ("softmax", "┘", ""),
     ]
 
 
 def test_each_kernel_has_its_own_parameters() -> None:
-    assert drawn("map[gelu] + row[softmax] after fold_scale", k0__block=128, k1__block=256) == [
-        ("gelu", "─", "k0 map: block=128"),
-        ("softmax", "─", "k1 row: block=256"),
+    assert drawn("pointwise[gelu] + inner_reduction[softmax] after fold_scale", k0__block=128, k1__block=256) == [
+        ("gelu", "─", "k0 pointwise: block=128"),
+        ("softmax", "─", "k1 inner_reduction: block=256"),
     ]
 
 
 def test_plan_for_both_modes_is_drawn_mode_by_mode() -> None:
-    plan = "train: linear(library) + column[batch_norm] / eval: gemm[linear]"
+    plan = "train: linear(library) + outer_reduction[batch_norm] / eval: contraction[linear]"
     assert drawn(plan, train__k0__block=64, eval__k0__products=3) == [
         ("linear", "", "library in train mode"),
-        ("batch_norm", "─", "train.k0 column: block=64"),
-        ("linear", "─", "eval.k0 gemm: products=3"),
+        ("batch_norm", "─", "train.k0 outer_reduction: block=64"),
+        ("linear", "─", "eval.k0 contraction: products=3"),
     ]
 
 

@@ -1,23 +1,23 @@
-"""What the CPU families share: axes of the compiler, and the statements of a vectorised loop over columns."""
+"""What the CPU templates share: the statements of a vectorised loop over columns, and the time of moving bytes."""
 
 from __future__ import annotations
 
 from typing import Sequence
 
-from kgen.candidate import Params
 from kgen.compiler.loops import Load
-from kgen.hardware import Hardware
-from kgen.templates.space import Axis, Constraint
+from kgen.templates import Task
+from kgen.templates.space import Constraint
 from kgen.templates.spelling import element_index
 
-#: What every kernel of a file is compiled with. No flag here changes how NaN and infinities behave.
-FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp")
+BYTES_A_US = 15e3  # bytes a microsecond and thread, where no copy was measured; a copy on 2 shared cores: 11e3 to 35e3
+
+LAUNCH_US = 5.0  # microseconds to call a launcher and start its threads
 
 
-def vector_axis(hardware: Hardware) -> list[Axis]:
-    """Width of the vectors that the compiler prefers, where the CPU has a choice. One for the whole file."""
-    widths = tuple(sorted((b for b in hardware.vector_bits if b >= 256), reverse=True))
-    return [Axis("vector_bits", widths)] if len(widths) > 1 else []
+def memory_us(task: Task) -> float:
+    """The time that the task's bytes take at the rate of a copy, in microseconds."""
+    rate = 1e3 * (task.hardware.copy_gbytes_per_second or 0.0) or BYTES_A_US * max(task.hardware.threads, 1)
+    return LAUNCH_US + task.plan.bytes_moved(task.kernel) / rate
 
 
 def tile_in_row(cols: int, least: int) -> Constraint:
@@ -27,12 +27,6 @@ def tile_in_row(cols: int, least: int) -> Constraint:
         f"a tile this large holds a whole row of {cols} twice: a smaller one does the same",
         lambda p: int(p["tile"]) < 2 * cols or int(p["tile"]) == least,
     )
-
-
-def flags(params: Sequence[Params]) -> list[str]:
-    """Compiler flags of a file whose kernels have these parameters."""
-    widths = {p["vector_bits"] for p in params if "vector_bits" in p}
-    return [*FLAGS, *(f"-mprefer-vector-width={w}" for w in sorted(widths)[-1:])]
 
 
 def load_statements(loads: Sequence[Load], read_from: dict[str, str]) -> list[str]:

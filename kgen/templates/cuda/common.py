@@ -1,4 +1,4 @@
-"""What the CUDA families share: the statements that load and store vectors of elements."""
+"""What the CUDA templates share: the statements that load and store vectors of elements, and the time of moving bytes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,17 @@ from kgen.templates import Argument, Task
 from kgen.templates.arguments import batch_statistics, written
 from kgen.templates.space import Axis, Constraint
 from kgen.templates.spelling import element_index
+
+
+BYTES_A_US = 32e3  # bytes a microsecond and multiprocessor; H200; benchmarks/results/fused_tails.md
+
+LAUNCH_US = 3.5  # microseconds of a kernel beside moving its bytes; H200; benchmarks/results/fused_tails.md
+
+
+def memory_us(task: Task) -> float:
+    """The time of a kernel that moves the task's bytes at the rate of a copy, in microseconds."""
+    rate = 1e3 * (task.hardware.copy_gbytes_per_second or 0.0) or BYTES_A_US * task.hardware.multiprocessors
+    return LAUNCH_US + task.plan.bytes_moved(task.kernel) / rate
 
 
 def launch_axis(hardware: Hardware) -> list[Axis]:

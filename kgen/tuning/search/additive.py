@@ -12,7 +12,7 @@ from kgen.tuning.search.strategy import FAILED, Strategy
 
 # Ridge penalties, in observations. A larger one draws the term closer to zero.
 _PLAN = 0.1  # observations; a fusion plan
-_FAMILY = 1.0  # observations; a parameter's value in all kernels of one template
+_SCHEDULE = 1.0  # observations; a parameter's value in all kernels of one schedule
 _VALUE = 0.5  # observations; a parameter's value in one kernel
 _PAIR = 2.0  # observations; two values together in one kernel
 _COMBINATION = 2.0  # observations; one combination of a kernel
@@ -26,7 +26,7 @@ class Additive(Strategy):
     """Models the log of a point's time as a sum of terms.
 
     There is one term for the plan. For each kernel there are terms for its parameter values, for pairs of values, and
-    for the combination. A ridge regression fits the terms one after another. Kernels of one template share terms of
+    for the combination. A ridge regression fits the terms one after another. Kernels of one schedule share terms of
     parameter values. Plans share the terms of common kernels.
 
     The next point has the least expected time, less an optimism for terms with few observations.
@@ -57,9 +57,9 @@ class Additive(Strategy):
 
     def _terms(self, kernel: KernelSpace, index: int) -> list[int]:
         """The terms of one combination of a kernel."""
-        values, family = sorted(kernel[index].items()), kernel.name.partition("[")[0]
+        values, schedule = sorted(kernel[index].items()), kernel.name.partition("[")[0]
         terms = [self._term((kernel, index), _COMBINATION)]
-        terms += [self._term((family, value), _FAMILY) for value in values]
+        terms += [self._term((schedule, value), _SCHEDULE) for value in values]
         terms += [self._term((kernel, value), _VALUE) for value in values]
         return terms + [self._term((kernel, pair), _PAIR) for pair in combinations(values, 2)]
 

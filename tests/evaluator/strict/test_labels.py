@@ -282,7 +282,7 @@ def test_on_a_gpu_own_kernels_are_told_from_the_librarys(tmp_path):
         of = design(reference("linear_gelu_softmax", "eval", **sizes), evaluator.hardware)
         files = {c.plan: c for c in plainest(of)}
         shares = {}
-        for plan in ("linear(library) + row[gelu, softmax]", "linear(library) + gelu(library) + softmax(library)"):
+        for plan in ("linear(library) + inner_reduction[gelu, softmax]", "linear(library) + gelu(library) + softmax(library)"):
             candidate = replace(files[plan], origin="file")
             evaluation = evaluator.evaluate(candidate, evaluator.builder().build(candidate.source))
             assert evaluation.status is Status.OK, evaluation.reason

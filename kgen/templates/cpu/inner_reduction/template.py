@@ -1,17 +1,28 @@
-"""The family ``row`` on the CPU: maps, reductions along the row, maps; rows shared among threads, tiles vectorised."""
+"""Inner reductions on the CPU: maps, reductions along the row, maps; threads share the rows, tiles are vectorised."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from kgen.candidate import Params
-from kgen.compiler.loops import Reduce
-from kgen.compiler.schedule import Sweep, schedule
+from kgen.compiler.loops import Program, Reduce
+from kgen.compiler.schedule import Pass, schedule
 from kgen.templates import Argument, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary, written
 from kgen.templates.cpu import common
+from kgen.templates.cpu.target import vector_axis
 from kgen.templates.space import Axis, Constraint, Space
 from kgen.templates.spelling import describe, output_pointer, row_loads, statement, uses_online_softmax
+
+#: The axes of the spaces, and what each means.
+PARAMETERS = {
+    "tile": "elements that are worked on at a time",
+    "chunk": "rows that a thread takes at once",
+    "softmax": "one pass with a running maximum, or two",
+    "row": "whether a row is kept on chip or read again",
+    "vector_bits": "width of the vectors that the compiler prefers",
+    "output": "whether the result is written over an operand",
+}
 
 #: Bytes of kept rows that a thread may have on its stack.
 MOST_KEPT_BYTES = 256 << 10
@@ -21,19 +32,24 @@ MOST_KEPT_BYTES = 256 << 10
 MOST_TERMS = 512
 
 
+def takes(program: Program) -> bool:
+    """Programs with reductions along the row."""
+    return bool(program.reductions) and not (program.contraction or program.moments_of)
+
+
 def space(task: Task) -> Space:
     online = task.plan.program(task.kernel)
     cols, widest = online.cols, max(task.hardware.vector_bits, default=128)
     kept = {
-        how: schedule(task.plan.program(task.kernel, two_sweeps=how == "two_pass"), keep=True).kept
+        how: schedule(task.plan.program(task.kernel, two_passes=how == "two_pass"), keep=True).kept
         for how in ("online", "two_pass")
     }
     axes = [Axis("tile", (512, 256, 2048, 8192)), Axis("chunk", (1, 8, 32))]
     if uses_online_softmax(online):
         axes.append(Axis("softmax", ("two_pass", "online")))
-    if len(schedule(online, keep=True).sweeps) > 1:
+    if len(schedule(online, keep=True).passes) > 1:
         axes.append(Axis("row", ("buffer", "reread")))
-    axes += [*common.vector_axis(task.hardware), *output_axis(task)]
+    axes += [*vector_axis(task.hardware), *output_axis(task)]
     constraints = (
         common.tile_in_row(cols, least=256),
         Constraint(
@@ -57,7 +73,7 @@ def space(task: Task) -> Space:
 
 
 def render(task: Task, params: Params) -> Rendering:
-    program = task.plan.program(task.kernel, two_sweeps=params.get("softmax") == "two_pass")
+    program = task.plan.program(task.kernel, two_passes=params.get("softmax") == "two_pass")
     keep = params.get("row") == "buffer"
     plan = schedule(program, keep=keep)
     args = pointers(task, program, params)
@@ -71,25 +87,25 @@ def render(task: Task, params: Params) -> Rendering:
         "exact": program.cols % tile == 0,
         "keep": keep,
         "row_statements": row_loads(plan) + [statement(m, "cpu") for m in plan.row_maps],
-        "kept_values": list(dict.fromkeys(k for s in plan.sweeps for k in s.keeps)),
-        "sweeps": [_sweep(s, args, program.cols, tile) for s in plan.sweeps],
+        "kept_values": list(dict.fromkeys(k for s in plan.passes for k in s.keeps)),
+        "passes": [_one_pass(s, args, program.cols, tile) for s in plan.passes],
         **signature(args),
     }
     return Rendering(context, tuple(args))
 
 
-def _sweep(sweep: Sweep, args: list[Argument], cols: int, tile: int) -> dict[str, Any]:
-    body = common.load_statements(sweep.loads, sources(args))
-    body += [f"const float {name} = {name}_kept[col];" for name in sweep.held]
-    body += [statement(m, "cpu") for m in sweep.maps]
-    body += [f"{name}_kept[col] = {name};" for name in sweep.keeps]
-    body += [f"{written(s, args)}[row * {cols} + col] = {s.arg};" for s in sweep.stores]
-    reductions = [_Reduction(r, r.arg in (*sweep.keeps, *sweep.held), tile) for r in sweep.reductions]
+def _one_pass(of: Pass, args: list[Argument], cols: int, tile: int) -> dict[str, Any]:
+    body = common.load_statements(of.loads, sources(args))
+    body += [f"const float {name} = {name}_kept[col];" for name in of.held]
+    body += [statement(m, "cpu") for m in of.maps]
+    body += [f"{name}_kept[col] = {name};" for name in of.keeps]
+    body += [f"{written(s, args)}[row * {cols} + col] = {s.arg};" for s in of.stores]
+    reductions = [_Reduction(r, r.arg in (*of.keeps, *of.held), tile) for r in of.reductions]
     after = [line for r in reductions for line in r.after]
-    after += [statement(m, "cpu") for m in sweep.row_maps]
-    after += [f"{output_pointer(s.tensor)}[row] = {s.arg};" for s in sweep.row_stores]
+    after += [statement(m, "cpu") for m in of.row_maps]
+    after += [f"{output_pointer(s.tensor)}[row] = {s.arg};" for s in of.row_stores]
     return {
-        "comment": describe(sweep, tuple(s.tensor for s in (*sweep.stores, *sweep.row_stores))).capitalize() + ".",
+        "comment": describe(of, tuple(s.tensor for s in (*of.stores, *of.row_stores))).capitalize() + ".",
         "before": [line for r in reductions for line in r.before],
         "open": [line for r in reductions for line in r.open],
         "clauses": "".join(r.clause for r in reductions),
@@ -153,4 +169,19 @@ class _Reduction:
         self.close = [f"merge_tile({largest}, {total}, {largest}_tile, {tile_values}, end - begin);"]
 
 
-TEMPLATE = Template("row", "cpu", "cpu/inner_reduction/inner_reduction.cpp.j2", space, render)
+def cost(task: Task, params: Params) -> float:
+    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
+    return common.memory_us(task)
+
+
+TEMPLATE = Template(
+    name="inner_reduction",
+    device_type="cpu",
+    file="cpu/inner_reduction/inner_reduction.cpp.j2",
+    takes=takes,
+    space=space,
+    render=render,
+    cost=cost,
+    parameters=PARAMETERS,
+    in_place=True,
+)

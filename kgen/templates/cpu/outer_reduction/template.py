@@ -1,14 +1,29 @@
-"""The family ``column`` on the CPU: statistics over the batch for every column, behind maps."""
+"""Outer reductions on the CPU: the moments of every column over the batch, behind maps."""
 
 from __future__ import annotations
 
 from kgen.candidate import Params
+from kgen.compiler.loops import Program
 from kgen.compiler.schedule import schedule
 from kgen.templates import Argument, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, batch_statistics, declared, signature, sources, summary
 from kgen.templates.cpu import common
+from kgen.templates.cpu.target import vector_axis
 from kgen.templates.space import Axis, Constraint, Space
 from kgen.templates.spelling import row_loads, statement
+
+#: The axes of the spaces, and what each means.
+PARAMETERS = {
+    "tile": "elements that are worked on at a time",
+    "lines": "rows that are summed before sums are put together",
+    "combine": "how partial sums are put together",
+    "vector_bits": "width of the vectors that the compiler prefers",
+}
+
+
+def takes(program: Program) -> bool:
+    """Programs that end with moments over the batch and store nothing else."""
+    return program.moments_of is not None and not (program.contraction or program.stores)
 
 
 def space(task: Task) -> Space:
@@ -17,7 +32,7 @@ def space(task: Task) -> Space:
         Axis("tile", (256, 128, 512, 1024)),
         Axis("lines", (128, 32, 512)),
         Axis("combine", ("tiles", "two_stage")),
-        *common.vector_axis(task.hardware),
+        *vector_axis(task.hardware),
     )
     constraints = (
         common.tile_in_row(program.cols, least=128),
@@ -33,14 +48,14 @@ def space(task: Task) -> Space:
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
     plan = schedule(program, keep=True)
-    (sweep,) = plan.sweeps
+    (only,) = plan.passes
     statistics, extra = batch_statistics(task)
     args = pointers(task, program, params)
     tile, lines, cols = min(int(params["tile"]), program.cols), int(params["lines"]), program.cols
     two_stage = params["combine"] == "two_stage"
     size = f"-(-rows // {lines}) * {2 * cols}"
     workspace = [Argument("workspace", "workspace", size=size)] if two_stage else []
-    body = common.load_statements(sweep.loads, sources(args)) + [statement(m, "cpu") for m in sweep.maps]
+    body = common.load_statements(only.loads, sources(args)) + [statement(m, "cpu") for m in only.maps]
     context = {
         "name": task.kernel.name,
         "summary": summary(task),
@@ -50,7 +65,7 @@ def render(task: Task, params: Params) -> Rendering:
         "combine": params["combine"],
         "row_statements": row_loads(plan) + [statement(m, "cpu") for m in plan.row_maps],
         "body": body,
-        "result": program.result,
+        "result": program.moments_of,
         "load_parameters": "".join(f", {declared(a)}" for a in args),
         "load_arguments": "".join(f", {a.name}" for a in args),
         "finish_parameters": "".join(f", {declared(a)}" for a in extra if a.ctype == "float"),
@@ -61,4 +76,18 @@ def render(task: Task, params: Params) -> Rendering:
     return Rendering(context, (*args, *extra, *workspace))
 
 
-TEMPLATE = Template("column", "cpu", "cpu/outer_reduction/outer_reduction.cpp.j2", space, render)
+def cost(task: Task, params: Params) -> float:
+    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
+    return common.memory_us(task)
+
+
+TEMPLATE = Template(
+    name="outer_reduction",
+    device_type="cpu",
+    file="cpu/outer_reduction/outer_reduction.cpp.j2",
+    takes=takes,
+    space=space,
+    render=render,
+    cost=cost,
+    parameters=PARAMETERS,
+)

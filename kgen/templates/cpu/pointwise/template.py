@@ -1,21 +1,35 @@
-"""The family ``map`` on the CPU: any run of elementwise operators in one vectorised sweep over memory."""
+"""Pointwise programs on the CPU: any run of elementwise operators in one vectorised pass over memory."""
 
 from __future__ import annotations
 
 from kgen.candidate import Params
+from kgen.compiler.loops import Program
 from kgen.compiler.schedule import schedule
 from kgen.templates import Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary, written
 from kgen.templates.cpu import common
+from kgen.templates.cpu.target import vector_axis
 from kgen.templates.space import Axis, Space
 from kgen.templates.spelling import row_loads, statement
+
+#: The axes of the spaces, and what each means.
+PARAMETERS = {
+    "tile": "elements that are worked on at a time",
+    "vector_bits": "width of the vectors that the compiler prefers",
+    "output": "whether the result is written over an operand",
+}
+
+
+def takes(program: Program) -> bool:
+    """Programs of maps alone."""
+    return not (program.contraction or program.moments_of or program.reductions)
 
 
 def space(task: Task) -> Space:
     cols = task.plan.program(task.kernel).cols
     axes = (
         Axis("tile", (2048, 512, 8192, 32768)),
-        *common.vector_axis(task.hardware),
+        *vector_axis(task.hardware),
         *output_axis(task),
     )
     constraint = common.tile_in_row(cols, least=512)
@@ -25,12 +39,12 @@ def space(task: Task) -> Space:
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
     plan = schedule(program, keep=True)
-    (sweep,) = plan.sweeps
+    (only,) = plan.passes
     args = pointers(task, program, params)
     tile = min(int(params["tile"]), program.cols)
-    body = common.load_statements(sweep.loads, sources(args))
-    body += [statement(m, "cpu") for m in sweep.maps]
-    body += [f"{written(s, args)}[row * {program.cols} + col] = {s.arg};" for s in sweep.stores]
+    body = common.load_statements(only.loads, sources(args))
+    body += [statement(m, "cpu") for m in only.maps]
+    body += [f"{written(s, args)}[row * {program.cols} + col] = {s.arg};" for s in only.stores]
     context = {
         "name": task.kernel.name,
         "summary": summary(task),
@@ -44,4 +58,19 @@ def render(task: Task, params: Params) -> Rendering:
     return Rendering(context, tuple(args))
 
 
-TEMPLATE = Template("map", "cpu", "cpu/pointwise/pointwise.cpp.j2", space, render)
+def cost(task: Task, params: Params) -> float:
+    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
+    return common.memory_us(task)
+
+
+TEMPLATE = Template(
+    name="pointwise",
+    device_type="cpu",
+    file="cpu/pointwise/pointwise.cpp.j2",
+    takes=takes,
+    space=space,
+    render=render,
+    cost=cost,
+    parameters=PARAMETERS,
+    in_place=True,
+)

@@ -1,4 +1,4 @@
-"""The space of the family ``gemm`` in CUDA: tiles of each variant, about how long they take, and what rules them out."""
+"""The space of contractions in CUDA: the tiles of each variant, the time that they take, and what rules them out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kgen.candidate import Params, ParamValue
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Hardware
+from kgen.roofline import Arithmetic
 from kgen.templates import Task
 from kgen.templates.space import Axis, Constraint, Space
 
@@ -186,6 +187,16 @@ def space(task: Task) -> Space:
     return Space(first, (*constraints, _slow(product, constraints, (first, *others))), tuple(others))
 
 
+def cost(task: Task, params: Params) -> float:
+    """Microseconds, within a quarter on an H200 (:meth:`_Shape.microseconds`)."""
+    return _Shape.of(task).microseconds(params)
+
+
+def arithmetic(params: Params) -> Arithmetic:
+    """One or three products of float16 terms."""
+    return Arithmetic("float16", int(params["products"]))
+
+
 def _axes(
     variant: str, products: tuple[int, ...], intervals: tuple[int, ...], stages: tuple[int, ...],
     clusters: tuple[int, ...], multicast: tuple[int, ...], splits: tuple[int, ...] = (1, 2, 4, 8, 16),
@@ -237,7 +248,7 @@ class _Shape:
     @classmethod
     def of(cls, task: Task) -> _Shape:
         program = task.plan.program(task.kernel)
-        product = program.product
+        product = program.contraction
         rows, grouped = product.group or program.rows, product.group is not None
         weight = task.plan.graph.is_weight(product.weight)
         return cls(rows, program.cols, product.k, product.matrices, grouped, weight, task.hardware)

@@ -1,4 +1,4 @@
-"""The family ``gemm`` in CUDA: a product to float32 accuracy on tensor cores, with maps in its epilogue.
+"""Contractions in CUDA: matrix products to float32 accuracy on tensor cores, with maps in their epilogue.
 
 Four variants share everything but the product itself: ``sm90`` (TMA and wgmma, which sm_90 alone has), ``sm80``
 (cp.async and mma.sync, from sm_80 on), ``whole`` (the same, in one launch for small products: blocks split whole rows
@@ -11,14 +11,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kgen.candidate import Params
-from kgen.compiler.loops import ELEMENT, Load, Product, Program
-from kgen.compiler.operators import OPS
+from kgen.compiler.loops import ELEMENT, Contraction, Load, Program
+from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.schedule import schedule
 from kgen.templates import Argument, Before, Filled, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, signature, sources, summary
 from kgen.templates.cuda import common
-from kgen.templates.cuda.contraction.space import lacks, partials_of, pitch_of, planes_of, space, sums_pitch, tile_of
+from kgen.templates.cuda.contraction.space import arithmetic, cost, lacks, partials_of, pitch_of, planes_of, space, sums_pitch, tile_of
 from kgen.templates.spelling import element_index, output_pointer, pointer, row_loads, statement
+
+#: The axes of the spaces, and what each means.
+PARAMETERS = {
+    "variant": "generation of tensor cores",
+    "products": "products on tensor cores that make one in float32",
+    "interval": "terms that tensor cores add up before their sums are added in float32",
+    "tile": "elements that are worked on at a time",
+    "splits": "parts that a sum is split into, for more blocks",
+    "cluster": "blocks that share one part of the contraction",
+    "multicast": "blocks that a tile of the right operand is loaded for at once",
+    "stages": "tiles that are loaded ahead",
+    "band": "columns of tiles that neighbouring blocks share, for the L2 cache",
+}
 
 #: Of the splitting kernel: the longest row that so many threads with so many groups of eight columns each hold. Longer
 #: rows are read twice.
@@ -34,13 +47,18 @@ _STRIP_COLS = 32
 _AT_ONCE = ((16, 1), (8, 3), (4, 7))
 
 
+def takes(program: Program) -> bool:
+    """Programs that begin with a contraction: maps follow it, and moments over the batch may end it."""
+    return program.contraction is not None
+
+
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
-    product, planes, library = program.product, planes_of(params), params["variant"] == "library"
+    product, planes, library = program.contraction, planes_of(params), params["variant"] == "library"
     n, k, pitch = program.cols, product.k, pitch_of(product.k, params)
     tile = None if library else tile_of(params)
     operands = _Operands.of(task, program, params)
-    statistics, finishing = common.finishing(task) if program.result else ({}, [])
+    statistics, finishing = common.finishing(task) if program.moments_of else ({}, [])
     args = operands.arguments(pointers(task, program, params), split_before=library)
     elementwise = [a for a in args if a.role == "out" or (a.role == "in" and a.tensor in program.tensors)]
     before = _before(task, program, params, operands) if library else None
@@ -76,8 +94,8 @@ def render(task: Task, params: Params) -> Rendering:
         "split": _split(k, pitch, planes),
         "members": [f"{'const ' if a.role == 'in' else ''}float* {a.name}" for a in elementwise],
         "member_names": [a.name for a in elementwise],
-        "moments": program.result is not None,
-        "result": program.result,
+        "moments": program.moments_of is not None,
+        "result": program.moments_of,
         "statistics_parameters": signature(finishing, early=True)["parameters"],
         "statistics_arguments": signature(finishing)["arguments"],
         "cols": n,
@@ -94,7 +112,7 @@ def render(task: Task, params: Params) -> Rendering:
 
 def _before(task: Task, program: Program, params: Params, operands: _Operands) -> Before:
     """What the variant ``library`` does before its sums are finished: splits the operands, and has their parts multiplied."""
-    product, n, planes = program.product, program.cols, planes_of(params)
+    product, n, planes = program.contraction, program.cols, planes_of(params)
     pitch = pitch_of(product.k, params)
     row, behind = pitch * planes // 2, "" if operands.parts else f" + {n * pitch * planes // 2}"
     w = task.plan.graph.fresh(operands.parts.name) if operands.parts else f"workspace[{{rows}} * {row} :]"
@@ -108,7 +126,7 @@ def _before(task: Task, program: Program, params: Params, operands: _Operands) -
     return Before(f"{task.kernel.name}_split", arguments, call, "cuda/contraction/multiply_parts.py.j2")
 
 
-def _formula(product: Product, n: int) -> str:
+def _formula(product: Contraction, n: int) -> str:
     """What is computed, in words of matrices."""
     if product.group is None:
         return f"y[rows, {n}] = x[rows, {product.k}] . w[{n}, {product.k}]^T"
@@ -119,7 +137,7 @@ def _formula(product: Product, n: int) -> str:
 def _words(task: Task) -> list[str]:
     """What becomes of a sum, word by word."""
     anchor, *rest = task.kernel.nodes
-    maps = [n for n in rest if OPS[task.plan.graph.node(n).op].kind == "map"]
+    maps = [n for n in rest if OPS[task.plan.graph.node(n).op].kind is Kind.POINTWISE]
     return [*(["bias added"] if len(task.plan.graph.node(anchor).inputs) > 2 else []), *maps]
 
 
@@ -139,14 +157,14 @@ class _Operands:
 
     @classmethod
     def of(cls, task: Task, program: Program, params: Params) -> _Operands:
-        product, n, planes = program.product, program.cols, planes_of(params)
+        product, n, planes = program.contraction, program.cols, planes_of(params)
         pitch = pitch_of(product.k, params)
         row = pitch * planes // 2  # float32 elements that a row's parts take
         x, right = Argument(pointer(product.x), "in", product.x), Argument(pointer(product.weight), "in", product.weight)
         turned = "{}.mT" if product.transposed else "{}"
         size = f"rows * {row + 1 + partials_of(params) * sums_pitch(n)}"
         moments = f"(rows + 15) // 16 * {2 * sums_pitch(n)}"
-        size += f" + {moments}" if program.result else ""
+        size += f" + {moments}" if program.moments_of else ""
         if not task.plan.graph.is_weight(product.weight):
             w_rows = n if product.group is None else f"rows // {product.group} * {n}"
             size += f" + {w_rows} * {row + 1} + 3"
@@ -159,7 +177,7 @@ class _Operands:
         name += f"_{pitch}" if params["variant"] == "library" else ""  # kernels of a file may share the parts of a weight
         parts = Argument(name, "prepared", product.weight, str(w_rows * row + w_rows), filled=filled)
         if params["variant"] == "whole":
-            workspace = Argument("workspace", "workspace", size=moments) if program.result else None
+            workspace = Argument("workspace", "workspace", size=moments) if program.moments_of else None
             return cls(x, right, parts, workspace, product.transposed)
         return cls(x, right, parts, Argument("workspace", "workspace", size=size), product.transposed)
 
@@ -183,16 +201,16 @@ def _split(k: int, pitch: int, planes: int) -> str:
 def _epilogue(program: Program, args: list[Argument]) -> dict[str, object]:
     """What the text of the epilogue is rendered with: it finishes pairs of columns, aligned where ``n`` is even."""
     plan, read_from = schedule(program, keep=True), sources(args)
-    (sweep,) = plan.sweeps
+    (only,) = plan.passes
     vec = 2 if program.cols % 2 == 0 else 1
-    columns = [x for x in sweep.loads if x.level == ELEMENT and "row" not in element_index(x)]
-    outer, inner = common.load_statements([x for x in sweep.loads if x not in columns], vec, read_from)
+    columns = [x for x in only.loads if x.level == ELEMENT and "row" not in element_index(x)]
+    outer, inner = common.load_statements([x for x in only.loads if x not in columns], vec, read_from)
     taken = [f"const float {x.name} = {x.name}_columns[group][j];" for x in columns]
-    maps = [statement(m, "cuda") for m in sweep.maps]
-    store_outer, store_inner, close = common.store_statements(sweep.stores, vec, program.cols, args)
+    maps = [statement(m, "cuda") for m in only.maps]
+    store_outer, store_inner, close = common.store_statements(only.stores, vec, program.cols, args)
     return {
         "vec": vec,
-        "at_once": next((groups for groups, most in _AT_ONCE if len(columns) <= most), 2 if program.result is None else 4),
+        "at_once": next((groups for groups, most in _AT_ONCE if len(columns) <= most), 2 if program.moments_of is None else 4),
         "columns": [x.name for x in columns],
         "column_addresses": [f"{read_from[x.tensor]} + {x.access.index('row', 'col')}" for x in columns],
         "column_loads": [line for x in columns for line in _column_load(x, vec, read_from[x.tensor])],
@@ -216,4 +234,16 @@ def _column_load(load: Load, vec: int, source: str) -> list[str]:
     return [*lines, f"{target}[0] = {values[0]}, {target}[1] = {values[1]};"]
 
 
-TEMPLATE = Template("gemm", "cuda", "cuda/contraction/contraction.cu.j2", space, render, lacks)
+TEMPLATE = Template(
+    name="contraction",
+    device_type="cuda",
+    file="cuda/contraction/contraction.cu.j2",
+    takes=takes,
+    space=space,
+    render=render,
+    cost=cost,
+    parameters=PARAMETERS,
+    lacks=lacks,
+    arithmetic=arithmetic,
+    biased=True,  # tensor cores truncate where they add
+)

@@ -1,4 +1,4 @@
-"""The family ``row`` in CUDA: maps, reductions along the row, maps; a block or a warp for each row."""
+"""Inner reductions in CUDA: maps, reductions along the row, maps; a block or a warp for each row."""
 
 from __future__ import annotations
 
@@ -8,12 +8,25 @@ from typing import Any, Sequence
 
 from kgen.candidate import Params
 from kgen.compiler.loops import ROW, Load, Map, Program, Reduce
-from kgen.compiler.schedule import Schedule, Sweep, schedule
+from kgen.compiler.schedule import Pass, Schedule, schedule
 from kgen.templates import Argument, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary
 from kgen.templates.cuda import common
 from kgen.templates.space import Axis, Constraint, Space
 from kgen.templates.spelling import block, describe, output_pointer, spell, uses_online_softmax
+
+#: The axes of the spaces, and what each means.
+PARAMETERS = {
+    "block": "threads in a block",
+    "row_per": "whether a block or a warp takes a row",
+    "reduction": "how threads reduce: shuffles in a warp, or a tree in shared memory",
+    "vec": "elements in one load or store",
+    "rows": "rows that a block takes at once",
+    "softmax": "one pass with a running maximum, or two",
+    "row": "whether a row is kept on chip or read again",
+    "output": "whether the result is written over an operand",
+    "launch": "whether the kernel is launched while the one before it ends",
+}
 
 #: Registers that a thread may spend on the kept row before occupancy falls too far.
 MOST_KEPT = 64
@@ -29,13 +42,18 @@ def _steps(params: Params, cols: int) -> int:
     return -(-cols // (_lanes(params) * int(params["vec"])))
 
 
+def takes(program: Program) -> bool:
+    """Programs with reductions along the row."""
+    return bool(program.reductions) and not (program.contraction or program.moments_of)
+
+
 def space(task: Task) -> Space:
     online = task.plan.program(task.kernel)
     cols, kept = online.cols, {}
     for softmax in ("online", "two_pass"):
-        program = task.plan.program(task.kernel, two_sweeps=softmax == "two_pass")
+        program = task.plan.program(task.kernel, two_passes=softmax == "two_pass")
         kept[softmax] = schedule(program, keep=True).kept
-    sweeps = len(schedule(online, keep=True).sweeps)
+    passes = len(schedule(online, keep=True).passes)
     axes = [
         Axis("block", (512, 256, 1024, 128)),
         Axis("row_per", ("block", "warp")),
@@ -45,7 +63,7 @@ def space(task: Task) -> Space:
     ]
     if uses_online_softmax(online):
         axes.append(Axis("softmax", ("two_pass", "online")))
-    if sweeps > 1:
+    if passes > 1:
         axes.append(Axis("row", ("registers", "reread")))
     axes += [*output_axis(task), *common.launch_axis(task.hardware)]
 
@@ -102,7 +120,7 @@ def space(task: Task) -> Space:
 
 
 def render(task: Task, params: Params) -> Rendering:
-    program = task.plan.program(task.kernel, two_sweeps=params.get("softmax") == "two_pass")
+    program = task.plan.program(task.kernel, two_passes=params.get("softmax") == "two_pass")
     plan = schedule(program, keep=params.get("row") == "registers")
     args = pointers(task, program, params)
     emitter = _Emitter(program, plan, params, args)
@@ -117,8 +135,8 @@ def render(task: Task, params: Params) -> Rendering:
         "vec": emitter.vec,
         "steps": emitter.steps,
         "row_statements": emitter.row_values([(x.name, _row_load(x, emitter)) for x in plan.row_loads], plan.row_maps),
-        "kept_values": list(dict.fromkeys(k for s in plan.sweeps for k in s.keeps)),
-        "sweeps": [emitter.sweep(s) for s in plan.sweeps],
+        "kept_values": list(dict.fromkeys(k for s in plan.passes for k in s.keeps)),
+        "passes": [emitter.one_pass(s) for s in plan.passes],
         **signature(args, params.get("launch") == "early"),
     }
     return Rendering(context, tuple(args))
@@ -134,7 +152,7 @@ def _follows_row(load: Load) -> bool:
 
 
 class _Emitter:
-    """Spells the sweeps of one kernel. With several rows to a block, a row value is an array with one for each."""
+    """Spells the passes of one kernel. With several rows to a block, a row value is an array with one for each."""
 
     def __init__(self, program: Program, plan: Schedule, params: Params, args: list[Argument]) -> None:
         self.program, self.arguments = program, args
@@ -149,18 +167,18 @@ class _Emitter:
         self.row_level |= {s.name for s in program.steps if isinstance(s, Map) and s.level == ROW}
         self.sites = 0
 
-    def sweep(self, sweep: Sweep) -> dict[str, Any]:
-        """The lines of one sweep, and a comment that says what it does."""
-        reductions = [self._reduction(r, r.arg in (*sweep.keeps, *sweep.held)) for r in sweep.reductions]
+    def one_pass(self, of: Pass) -> dict[str, Any]:
+        """The lines of one pass, and a comment that says what it does."""
+        reductions = [self._reduction(r, r.arg in (*of.keeps, *of.held)) for r in of.reductions]
         lines = [line for r in reductions for line in r.before]
-        lines += self._columns(sweep, reductions)
+        lines += self._columns(of, reductions)
         lines += [line for r in reductions for line in r.after]
-        lines += self.row_values([], sweep.row_maps)
-        stores = [f"{output_pointer(s.tensor)}[row] = {self._at(s.arg)};" for s in sweep.row_stores]
+        lines += self.row_values([], of.row_maps)
+        stores = [f"{output_pointer(s.tensor)}[row] = {self._at(s.arg)};" for s in of.row_stores]
         if stores:
             lines += block("if (lane == 0)", self._each_row(stores, guard=True))
-        stored = tuple(s.tensor for s in (*sweep.stores, *sweep.row_stores))
-        return {"comment": describe(sweep, stored).capitalize() + ".", "lines": lines}
+        stored = tuple(s.tensor for s in (*of.stores, *of.row_stores))
+        return {"comment": describe(of, stored).capitalize() + ".", "lines": lines}
 
     def row_values(self, loads: list[tuple[str, str]], maps: Sequence[Map]) -> list[str]:
         """Values of the whole row, from memory or from other values of the row."""
@@ -189,19 +207,19 @@ class _Emitter:
         used = head if guard or any("row " in x or "[row]" in x for x in lines) else []
         return ["#pragma unroll", *block(f"for (int r = 0; r < {self.rows}; ++r)", [*used, *lines])]
 
-    def _columns(self, sweep: Sweep, reductions: list[_Lines]) -> list[str]:
+    def _columns(self, of: Pass, reductions: list[_Lines]) -> list[str]:
         """The loop over the columns of a thread."""
         shared, own = [], []
-        for load in sweep.loads:
+        for load in of.loads:
             (own if _follows_row(load) else shared).append(load)
         outer, inner = common.load_statements(shared, self.vec, self.sources)
         row_outer, row_inner = common.load_statements(own, self.vec, self.sources)
         inner += row_inner
-        inner += [f"const float {name} = {self._kept(name)};" for name in sweep.held]
-        inner += [f"const float {m.name} = {spell(m, 'cuda', self._at)};" for m in sweep.maps]
-        inner += [f"{self._kept(name)} = {name};" for name in sweep.keeps]
+        inner += [f"const float {name} = {self._kept(name)};" for name in of.held]
+        inner += [f"const float {m.name} = {spell(m, 'cuda', self._at)};" for m in of.maps]
+        inner += [f"{self._kept(name)} = {name};" for name in of.keeps]
         inner += [line for r in reductions for line in r.inner]
-        gather, store_inner, store = common.store_statements(sweep.stores, self.vec, self.program.cols, self.arguments)
+        gather, store_inner, store = common.store_statements(of.stores, self.vec, self.program.cols, self.arguments)
         if not (inner or outer or row_outer):
             return []
         if self.vec > 1:
@@ -278,4 +296,19 @@ class _Lines:
     after: list[str]
 
 
-TEMPLATE = Template("row", "cuda", "cuda/inner_reduction/inner_reduction.cu.j2", space, render)
+def cost(task: Task, params: Params) -> float:
+    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
+    return common.memory_us(task)
+
+
+TEMPLATE = Template(
+    name="inner_reduction",
+    device_type="cuda",
+    file="cuda/inner_reduction/inner_reduction.cu.j2",
+    takes=takes,
+    space=space,
+    render=render,
+    cost=cost,
+    parameters=PARAMETERS,
+    in_place=True,
+)

@@ -1,14 +1,29 @@
-"""The family ``column`` in CUDA: statistics over the batch for every column, behind maps."""
+"""Outer reductions in CUDA: the moments of every column over the batch, behind maps."""
 
 from __future__ import annotations
 
 from kgen.candidate import Params
+from kgen.compiler.loops import Program
 from kgen.compiler.schedule import schedule
 from kgen.templates import Argument, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, signature, sources, summary
 from kgen.templates.cuda import common
 from kgen.templates.space import Axis, Constraint, Space
 from kgen.templates.spelling import row_loads, statement
+
+#: The axes of the spaces, and what each means.
+PARAMETERS = {
+    "block": "threads in a block",
+    "combine": "how partial sums are put together",
+    "vec": "elements in one load or store",
+    "splits": "parts that a sum is split into, for more blocks",
+    "launch": "whether the kernel is launched while the one before it ends",
+}
+
+
+def takes(program: Program) -> bool:
+    """Programs that end with moments over the batch and store nothing else."""
+    return program.moments_of is not None and not (program.contraction or program.stores)
 
 
 def space(task: Task) -> Space:
@@ -60,7 +75,7 @@ def space(task: Task) -> Space:
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
     plan = schedule(program, keep=True)
-    (sweep,) = plan.sweeps
+    (only,) = plan.passes
     statistics, extra = common.finishing(task)
     vec, threads, splits = int(params["vec"]), int(params["block"]), int(params["splits"])
     combine = str(params["combine"])
@@ -68,10 +83,10 @@ def render(task: Task, params: Params) -> Rendering:
     counters = 2 * cols if combine == "atomics" else 3 * cols * splits
     arguments = pointers(task, program, params)
     workspace = [] if combine == "one_block" else [Argument("workspace", "workspace", size=str(counters + groups))]
-    outer, inner = common.load_statements(sweep.loads, vec, sources(arguments))
-    maps = [statement(m, "cuda") for m in sweep.maps]
+    outer, inner = common.load_statements(only.loads, vec, sources(arguments))
+    maps = [statement(m, "cuda") for m in only.maps]
     # One column alone, as the thread that finishes it reads it.
-    _, single = common.load_statements(sweep.loads, 1, sources(arguments))
+    _, single = common.load_statements(only.loads, 1, sources(arguments))
     context = {
         "name": task.kernel.name,
         "summary": summary(task),
@@ -85,7 +100,7 @@ def render(task: Task, params: Params) -> Rendering:
         "counters": counters,
         "cleared_from": 0 if combine == "atomics" else counters,
         "cleared": counters + groups if combine == "atomics" else groups,
-        "result": program.result,
+        "result": program.moments_of,
         "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
         "outer": outer,
         "inner": inner + maps,
@@ -97,4 +112,18 @@ def render(task: Task, params: Params) -> Rendering:
     return Rendering(context, (*arguments, *extra, *workspace))
 
 
-TEMPLATE = Template("column", "cuda", "cuda/outer_reduction/outer_reduction.cu.j2", space, render)
+def cost(task: Task, params: Params) -> float:
+    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
+    return common.memory_us(task)
+
+
+TEMPLATE = Template(
+    name="outer_reduction",
+    device_type="cuda",
+    file="cuda/outer_reduction/outer_reduction.cu.j2",
+    takes=takes,
+    space=space,
+    render=render,
+    cost=cost,
+    parameters=PARAMETERS,
+)

@@ -1,14 +1,30 @@
-"""The family ``map`` in CUDA: any run of elementwise operators in one sweep over memory, vectorised."""
+"""Pointwise programs in CUDA: any run of elementwise operators in one pass over memory, vectorised."""
 
 from __future__ import annotations
 
 from kgen.candidate import Params
+from kgen.compiler.loops import Program
 from kgen.compiler.schedule import schedule
 from kgen.templates import Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary
 from kgen.templates.cuda import common
 from kgen.templates.space import Axis, Constraint, Space
 from kgen.templates.spelling import row_loads, statement
+
+#: The axes of the spaces, and what each means.
+PARAMETERS = {
+    "block": "threads in a block",
+    "vec": "elements in one load or store",
+    "items": "vectors that a thread handles",
+    "index": "whether threads are laid out in tiles or along the whole tensor",
+    "output": "whether the result is written over an operand",
+    "launch": "whether the kernel is launched while the one before it ends",
+}
+
+
+def takes(program: Program) -> bool:
+    """Programs of maps alone."""
+    return not (program.contraction or program.moments_of or program.reductions)
 
 
 def space(task: Task) -> Space:
@@ -44,12 +60,12 @@ def space(task: Task) -> Space:
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
     plan = schedule(program, keep=True)
-    (sweep,) = plan.sweeps
+    (only,) = plan.passes
     arguments = pointers(task, program, params)
     vec, threads, items = int(params["vec"]), int(params["block"]), int(params["items"])
-    outer, inner = common.load_statements(sweep.loads, vec, sources(arguments))
-    inner += [statement(m, "cuda") for m in sweep.maps]
-    store_outer, store_inner, close = common.store_statements(sweep.stores, vec, program.cols, arguments)
+    outer, inner = common.load_statements(only.loads, vec, sources(arguments))
+    inner += [statement(m, "cuda") for m in only.maps]
+    store_outer, store_inner, close = common.store_statements(only.stores, vec, program.cols, arguments)
     tile = threads * vec * items
     context = {
         "name": task.kernel.name,
@@ -71,4 +87,19 @@ def render(task: Task, params: Params) -> Rendering:
     return Rendering(context, tuple(arguments))
 
 
-TEMPLATE = Template("map", "cuda", "cuda/pointwise/pointwise.cu.j2", space, render)
+def cost(task: Task, params: Params) -> float:
+    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
+    return common.memory_us(task)
+
+
+TEMPLATE = Template(
+    name="pointwise",
+    device_type="cuda",
+    file="cuda/pointwise/pointwise.cu.j2",
+    takes=takes,
+    space=space,
+    render=render,
+    cost=cost,
+    parameters=PARAMETERS,
+    in_place=True,
+)

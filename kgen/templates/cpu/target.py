@@ -1,0 +1,49 @@
+"""How a file for the CPU is written, and the axis of the compiler that its kernels share."""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+from kgen.candidate import Params
+from kgen.hardware import Hardware
+from kgen.templates.space import Axis
+from kgen.templates.target import Helpers, Target
+
+#: What every kernel of a file is compiled with. No flag here changes how NaN and infinities behave.
+FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp")
+
+#: Width of the vectors that the compiler prefers; one for the whole file.
+_VECTOR_BITS = "vector_bits"
+
+
+def vector_axis(hardware: Hardware) -> list[Axis]:
+    """The preferred vector widths, where the CPU has a choice."""
+    widths = tuple(sorted((b for b in hardware.vector_bits if b >= 256), reverse=True))
+    return [Axis(_VECTOR_BITS, widths)] if len(widths) > 1 else []
+
+
+def headers(helpers: Helpers, body: str) -> Sequence[str]:
+    math = f"namespace vec {{\n\n{helpers.math.strip()}\n\n}}  // namespace vec" if helpers.math else ""
+    return "#include <cfloat>\n#include <cmath>\n#include <cstdint>", math, helpers.table, helpers.kernels
+
+
+def flags(hardware: Hardware, params: Sequence[Params], specific: bool) -> list[str]:
+    widths = {p[_VECTOR_BITS] for p in params if _VECTOR_BITS in p}
+    return [*FLAGS, *(f"-mprefer-vector-width={w}" for w in sorted(widths)[-1:])]
+
+
+TARGET = Target(
+    device_type="cpu",
+    primitives={
+        "EXP": "vec::exp", "EXPM1": "vec::expm1", "LOG": "vec::log", "LOG1P": "vec::log1p", "ERF": "vec::erf",
+        "TANH": "vec::tanh", "SIN": "vec::sin", "COS": "vec::cos", "POW": "vec::pow", "SQRT": "std::sqrt",
+        "ABS": "std::fabs",
+    },
+    qualifier="__attribute__((always_inline)) inline",
+    source_constant="CPP_SOURCE",
+    flags_constant="CFLAGS",
+    alignment=4,
+    headers=headers,
+    flags=flags,
+    shared_axis=_VECTOR_BITS,
+)  # fmt: skip

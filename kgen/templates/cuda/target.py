@@ -1,0 +1,38 @@
+"""How a file for CUDA is written."""
+
+from __future__ import annotations
+
+import re
+from typing import Sequence
+
+from kgen.candidate import Params
+from kgen.hardware import Hardware
+from kgen.templates.target import Helpers, Target
+
+#: Headers, each with the beginning of a name that needs it.
+_HEADERS = (("cstdint", "uint"), ("cuda.h", "CUtensorMap"), ("cuda_fp16.h", "__half"), ("cuda_runtime.h", ""))
+
+
+def headers(helpers: Helpers, body: str) -> Sequence[str]:
+    used = [f"#include <{header}>" for header, name in _HEADERS if re.search(rf"\b{name}", helpers.kernels + body)]
+    return "\n".join(["#include <cfloat>", "#include <cmath>", *used]), helpers.table, helpers.kernels
+
+
+def flags(hardware: Hardware, params: Sequence[Params], specific: bool) -> list[str]:
+    number = f"{hardware.capability}a" if specific else hardware.arch.removeprefix("sm_")
+    return ["-O3", f"-gencode=arch=compute_{number},code=sm_{number}", "-Xptxas=-v"]
+
+
+TARGET = Target(
+    device_type="cuda",
+    primitives={
+        "EXP": "expf", "EXPM1": "expm1f", "LOG": "logf", "LOG1P": "log1pf", "ERF": "erff", "TANH": "tanhf",
+        "SIN": "sinf", "COS": "cosf", "POW": "powf", "SQRT": "sqrtf", "ABS": "fabsf",
+    },
+    qualifier="__device__ __forceinline__",
+    source_constant="CUDA_SOURCE",
+    flags_constant="CUDA_FLAGS",
+    alignment=16,
+    headers=headers,
+    flags=flags,
+)  # fmt: skip

@@ -1,0 +1,57 @@
+"""Targets: how a file for one kind of device is written, beyond the texts of its kernels."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Callable, Mapping, Sequence
+
+from kgen.candidate import Params
+from kgen.hardware import Hardware
+
+DEVICE_TYPES = ("cuda", "cpu")
+
+
+@dataclass(frozen=True)
+class Helpers:
+    """The functions that kernels call, each after those that it calls itself, as texts by where they stand.
+
+    ``math`` are files of the device's ``functions``, ``table`` functions of :data:`kgen.compiler.operators.FUNCTIONS`,
+    ``kernels`` files of the device's ``kernels``, which may call both.
+    """
+
+    math: str
+    table: str
+    kernels: str
+
+
+@dataclass(frozen=True)
+class Target:
+    """One kind of device.
+
+    ``primitives`` spells the capitals of an expression, ``qualifier`` stands before a helper function. A file has its
+    kernels and their compiler's flags in constants of these names. Vector loads need pointers of ``alignment`` bytes.
+    ``shared_axis`` is the parameter that all kernels of a file have in common; empty where there is none. Functions:
+
+    ``headers(helpers, body)``               what comes before the kernels: includes and the helpers that they call
+    ``flags(hardware, params, specific)``    the compiler's flags for kernels with these parameters; with ``specific``,
+                                             the architecture's own features are allowed, which later ones lack
+    """
+
+    device_type: str
+    primitives: Mapping[str, str]
+    qualifier: str
+    source_constant: str
+    flags_constant: str
+    alignment: int
+    headers: Callable[[Helpers, str], Sequence[str]]
+    flags: Callable[[Hardware, Sequence[Params], bool], list[str]]
+    shared_axis: str = ""
+
+
+@lru_cache(maxsize=None)
+def target(device_type: str) -> Target:
+    """The target for one kind of device; its package has it in ``target.py``."""
+    found: Target = importlib.import_module(f"kgen.templates.{device_type}.target").TARGET
+    return found
