@@ -1,7 +1,7 @@
 """The charts, in Vega-Lite, without their data: each takes the rows of :mod:`kgen.report.rows` that its fields name.
 
-Colours are variables of the page's style sheet. A chart is as wide as the page lets it; what differs between two
-drawings of one chart is a parameter of it (``params``), which the page's script sets.
+Colours are variables of the page's style sheet. A chart fills the width of its place on the page. The page's script
+sets the parameters (``params``) of a chart, which differ between two drawings of it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ Spec = dict[str, Any]
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  #: names the language; nothing is loaded from there
 
 _PLANS = [f"var(--plan-{number})" for number in range(1, 9)]
-_INK, _MUTED, _BEST, _LIMIT, _BAD = (f"var(--{name})" for name in ("ink", "muted", "best", "limit", "bad"))
+_INK, _MUTED, _BEST, _LIMIT, _BAD, _SLOW = (
+    f"var(--{name})" for name in ("ink", "muted", "best", "limit", "bad", "slow")
+)
 
-#: How every chart looks: fonts, axes and legends.
+#: The look of every chart: fonts, axes and legends.
 CONFIG: Spec = {
     "background": None,
     "font": "system-ui, sans-serif",
@@ -51,7 +53,7 @@ CONFIG: Spec = {
 
 _SPEEDUP = "Speedup over the fastest PyTorch baseline (×)"
 
-#: What hovering over a candidate shows, by the field of its row.
+#: The tooltip of a candidate: titles by the field of its row.
 _CANDIDATE = {
     "candidate": "candidate",
     "plan": "plan",
@@ -61,7 +63,7 @@ _CANDIDATE = {
     "relative": "error",
     "judged": "judged",
 }
-_POINT = {**_CANDIDATE, "near": "drawn for"}  #: where points that lie together are drawn as one
+_POINT = {**_CANDIDATE, "near": "drawn for"}  #: in charts that draw near points as one
 
 
 def _tooltip(fields: Mapping[str, str]) -> list[Spec]:
@@ -69,13 +71,31 @@ def _tooltip(fields: Mapping[str, str]) -> list[Spec]:
 
 
 def _figure(field: str, title: str, **scale: Any) -> Spec:
-    """A number along an axis that does not have to begin at zero."""
+    """A number along an axis that need not begin at zero."""
     return {
         "field": field,
         "type": "quantitative",
         "title": title,
         "scale": {"zero": False, "nice": False, **scale},
         "axis": {"tickCount": 8},
+    }
+
+
+#: Ticks at about eight whole numbers: steps of 1, 2 or 5 times a power of ten. Vega's own may be fractions.
+_PART = "(span(domain('x')) / 8)"
+_POWER = f"pow(10, floor(log({_PART}) / LN10))"
+_STEP = f"max(1, {_POWER} * ({_PART} <= {_POWER} ? 1 : {_PART} <= 2 * {_POWER} ? 2 : {_PART} <= 5 * {_POWER} ? 5 : 10))"
+_WHOLE = f"sequence(ceil(domain('x')[0] / {_STEP}) * {_STEP}, domain('x')[1], {_STEP})"
+
+
+def _count(field: str, title: str, **scale: Any) -> Spec:
+    """A whole number along the x axis, with ticks at whole numbers."""
+    return {
+        "field": field,
+        "type": "quantitative",
+        "title": title,
+        "scale": {"nice": False, **scale},
+        "axis": {"values": {"expr": _WHOLE}, "format": ",d"},
     }
 
 
@@ -90,13 +110,18 @@ def _logarithm(field: str, title: str, **scale: Any) -> Spec:
     }
 
 
-def _line_at_one(channel: str) -> Spec:
-    """The fastest baseline: a speedup of 1."""
-    return {
-        "mark": {"type": "rule", "strokeDash": [2, 3]},
-        "data": {"values": [{"one": 1}]},
-        "encoding": {channel: {"field": "one", "type": "quantitative"}},
-    }
+def _beside_one(channel: str) -> list[Spec]:
+    """The fastest baseline: a line at a speedup of 1, on whose shaded side candidates are slower than PyTorch."""
+    one, end = {"datum": 1, "type": "quantitative"}, {"value": 0} if channel == "x" else {"value": "height"}
+    data = {"values": [{}]}
+    return [
+        {
+            "mark": {"type": "rect", "color": _SLOW, "opacity": 0.07, "tooltip": None},
+            "data": data,
+            "encoding": {channel: one, f"{channel}2": end},
+        },
+        {"mark": {"type": "rule", "strokeDash": [2, 3]}, "data": data, "encoding": {channel: one}},
+    ]
 
 
 #: One plan has one colour in every chart of a section: ``plans`` names them in their order. Baselines have none.
@@ -118,7 +143,7 @@ def _error() -> Spec:
         "params": [_PLANS_PARAM],
         "data": {"name": "points"},
         "layer": [
-            _line_at_one("x"),
+            *_beside_one("x"),
             {
                 "data": {"name": "limits"},
                 "mark": {"type": "rule", "color": _LIMIT, "strokeDash": [6, 3]},
@@ -153,16 +178,16 @@ def _error() -> Spec:
 
 
 def _progress() -> Spec:
-    """Best so far over each sweep; fields of ``Point`` and ``Step``."""
+    """The best screening so far over each sweep; fields of ``Point`` and ``Step``."""
     return {
         "height": 320,
         "layer": [
-            _line_at_one("y"),
+            *_beside_one("y"),
             {
                 "data": {"name": "tried"},
                 "mark": {"type": "point", "filled": True, "size": 16, "opacity": 0.35, "color": _MUTED},
                 "encoding": {
-                    "x": _figure("number", "Candidates tried"),
+                    "x": _count("number", "Candidates tried", zero=False, padding=8),
                     "y": _figure("speedup", _SPEEDUP, padding=12),
                     "tooltip": _tooltip(_POINT),
                 },
@@ -171,7 +196,7 @@ def _progress() -> Spec:
                 "data": {"name": "steps"},
                 "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2.5},
                 "encoding": {
-                    "x": _figure("number", "Candidates tried"),
+                    "x": _count("number", "Candidates tried", zero=False, padding=8),
                     "y": _figure("speedup", _SPEEDUP),
                     "color": {"field": "sweep", "type": "nominal", "title": "Sweep", "sort": None},
                 },
@@ -181,7 +206,7 @@ def _progress() -> Spec:
                 "transform": [{"filter": "datum.improves"}],
                 "mark": {"type": "point", "filled": True, "size": 50},
                 "encoding": {
-                    "x": _figure("number", "Candidates tried"),
+                    "x": _count("number", "Candidates tried", zero=False, padding=8),
                     "y": _figure("speedup", _SPEEDUP),
                     "color": {"field": "sweep", "type": "nominal", "sort": None},
                     "tooltip": _tooltip(_POINT),
@@ -192,8 +217,10 @@ def _progress() -> Spec:
 
 
 def _groups(above: bool) -> Spec:
-    """Groups of candidates, such as those with one value of a parameter; fields of ``GroupRow``. Their names stand
-    beside the bars or, being long, ``above`` them."""
+    """Groups of candidates, such as those with one value of a parameter; fields of ``GroupRow``.
+
+    Names stand beside the bars; long names stand ``above`` them.
+    """
     fields = {"name": "group", "count": "candidates", "middle": "median speedup", "best": "best speedup"}
     axis = None if above else {"labelLimit": 200}
     shared = {
@@ -207,7 +234,7 @@ def _groups(above: bool) -> Spec:
         "params": [{"name": "low", "value": 0}, {"name": "high", "value": 2}],
         "data": {"name": "groups"},
         "layer": [
-            _line_at_one("x"),
+            *_beside_one("x"),
             {
                 "mark": {"type": "bar", "height": 12, "cornerRadius": 3, "opacity": 0.4, "color": _PLANS[0]},
                 "encoding": {**shared, "x": _figure("low", "Speedup (×)", **scale), "x2": {"field": "high"}},
@@ -226,7 +253,7 @@ def _groups(above: bool) -> Spec:
 
 
 def _heat() -> Spec:
-    """Two parameters together; fields of ``CellRow``. The script names the axes."""
+    """Two parameters together; fields of ``CellRow``. The page's script names the axes."""
     fields = {"x": "across", "y": "down", "count": "candidates", "figures": "best speedup"}
     dark = {"test": "datum.speedup < middle", "value": "white"}
     return {
@@ -298,7 +325,7 @@ def _roofline() -> Spec:
 
 
 def _bandwidth() -> Spec:
-    """Achieved bytes per second of problems without products; fields of ``Roof`` and ``Reached``."""
+    """Achieved bytes per second of problems without contractions; fields of ``Roof`` and ``Reached``."""
     rate = _figure("gbytes", "Achieved (GB/s)", zero=True)
     tooltip = _tooltip({**_CANDIDATE, "rate": "achieved"})
     return {
@@ -325,13 +352,13 @@ def _bandwidth() -> Spec:
 
 
 def _counts() -> Spec:
-    """How many candidates, by kind; fields of ``Count``."""
+    """The number of candidates or combinations by kind; fields of ``Count``."""
     return {
         "height": {"step": 26},
         "data": {"name": "counts"},
         "encoding": {
             "y": {"field": "kind", "type": "nominal", "sort": None, "title": None},
-            "x": {"field": "count", "type": "quantitative", "title": "Candidates", "axis": {"tickMinStep": 1}},
+            "x": _count("count", "Number", zero=True, padding=12),
             "tooltip": _tooltip({"kind": "kind", "count": "candidates", "example": "for example", "reason": "reason"}),
         },
         "layer": [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kgen.report.sections import Section
-from kgen.store.results import Trial
+from kgen.store.results import Trial, side
 from kgen.views import text
 
 
@@ -35,9 +35,8 @@ class Leader:
 
     @property
     def side(self) -> str:
-        """``fast`` where the whole interval lies above 1, ``slow`` where it lies below 1, else ``even``."""
-        low, high = (self.speedup if end is None else end for end in (self.low, self.high))
-        return "fast" if low > 1 else "slow" if high < 1 else "even"
+        """``fast``, ``slow`` or ``even``, as :func:`kgen.store.results.side` says."""
+        return side(self.speedup, self.low, self.high)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ const options = {
   tooltip: { theme: "custom", disableDefaultStyle: true },
 };
 
-// One chart in `element`: `params` sets its parameters, `axes` names its axes, `lines` is how many lines it has.
+// Draws one chart in `element`: `params` sets its parameters, `axes` names its axes, `lines` counts its lines.
 async function draw(element, name, datasets, { params = {}, axes = {}, lines = 1 } = {}) {
   const spec = structuredClone(page.charts[name]);
   spec.height = (spec.height.step ?? spec.height) * lines;
@@ -15,24 +15,24 @@ async function draw(element, name, datasets, { params = {}, axes = {}, lines = 1
   for (const param of spec.params ?? []) param.value = params[param.name];
   for (const [channel, title] of Object.entries(axes)) spec.encoding[channel].title = title;
   (await views.get(element))?.finalize();
-  await new Promise((done) => setTimeout(done)); // lets the browser show what is drawn, and answer, in between
+  await new Promise((done) => setTimeout(done)); // lets the browser paint and answer in between
   const drawn = window.vegaEmbed(element, spec, options);
   views.set(element, drawn);
   await drawn;
 }
 const views = new WeakMap();
 
-// Rows name candidates; what these are is given to each row once, before anything is drawn. A baseline is PyTorch.
+// Rows name candidates; each row gets the description of its candidate before anything is drawn. A baseline is PyTorch.
 function describe(value, candidates) {
   if (value === null || typeof value !== "object") return;
   if ("candidate" in value) Object.assign(value, candidates[value.candidate] ?? { plan: "PyTorch", params: "-" });
   for (const inner of Object.values(value)) describe(inner, candidates);
 }
 
-// The range of speedups of some groups, with room on both sides, for charts that are read beside each other.
+// The range of speedups of some groups and the line at 1, with room on both sides: one range for charts side by side.
 function range(groups) {
-  const low = Math.min(...groups.map((group) => group.low));
-  const high = Math.max(...groups.map((group) => group.best));
+  const low = Math.min(1, ...groups.map((group) => group.low));
+  const high = Math.max(1, ...groups.map((group) => group.best));
   const room = 0.03 * (high - low) || 0.01;
   return { low: low - room, high: high + room };
 }
@@ -73,7 +73,7 @@ async function drawHeat(element, plan, first, second) {
   await draw(element, "heat", { cells }, { params: { middle }, axes, lines: new Set(cells.map((cell) => cell.y)).size });
 }
 
-// The part of a section where plan and parameters are chosen.
+// The part of a section with the choices of plan and parameters.
 async function drawChoices(box, plans) {
   const [plan, first, second] = ["plan", "first", "second"].map((name) => box.querySelector(`[data-choose=${name}]`));
   const [multiples, heat] = ["parameters", "heat"].map((name) => box.querySelector(`[data-figure=${name}]`));
@@ -88,7 +88,7 @@ async function drawChoices(box, plans) {
     if (names.length > 1) await drawPair();
     else heat.replaceChildren(node("p", "This plan has one parameter only."));
   };
-  // A parameter is not paired with itself: the two change places.
+  // A parameter is never paired with itself: the two change places.
   const swap = (changed, other) => {
     if (changed.value === other.value) other.value = changed.dataset.before;
     for (const select of [first, second]) select.dataset.before = select.value;
@@ -109,7 +109,7 @@ function drawCounts(element, counts) {
   return draw(element, "counts", { counts }, { lines: counts.length });
 }
 
-// The figures of a section: what each draws, from which rows.
+// The figures of a section by name, each with the rows that it draws.
 const figures = {
   error: (element, data) => {
     const { points, limits, beyond } = data;
@@ -123,7 +123,7 @@ const figures = {
   rejections: (element, data) => drawCounts(element, data.rejections),
 };
 
-// A click on a heading sorts by its column: numbers the largest first, then the other way round.
+// A click on a heading sorts by its column: first the largest number, or the first word. Another click reverses it.
 function sortable(table) {
   const body = table.tBodies[0];
   const heads = [...table.tHead.rows[0].cells];
@@ -155,13 +155,13 @@ async function drawPart(part) {
   if (choices) await drawChoices(choices, data.parameters);
 }
 
-// How many pixels a part is scrolled away.
+// The distance of a part from the window in pixels; 0 where it is visible.
 function distance(part) {
   const { top, bottom } = part.getBoundingClientRect();
   return Math.max(top - window.innerHeight, -bottom, 0);
 }
 
-// One part after another, what the reader looks at first.
+// Draws the visible part first, then the nearest one.
 async function drawParts() {
   const waiting = [...document.querySelectorAll("[data-part]")];
   while (waiting.length) {

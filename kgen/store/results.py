@@ -15,6 +15,17 @@ if TYPE_CHECKING:
     from kgen.statistics import Interval
 
 
+def side(speedup: float | None, low: float | None, high: float | None) -> str:
+    """``fast`` where the whole interval lies above 1, ``slow`` where it lies below 1, else ``even``.
+
+    Without an interval the speedup itself counts. ``unknown`` without a speedup.
+    """
+    low, high = (speedup if end is None else end for end in (low, high))
+    if low is None or high is None:
+        return "unknown"
+    return "fast" if low > 1 else "slow" if high < 1 else "even"
+
+
 @dataclass(frozen=True)
 class ProblemRow:
     """A problem of the database. ``default_mode``: its mode is the one that its constructor leaves it in.
@@ -88,6 +99,11 @@ class Trial:
             return None
         beside = self.median_ms * speedup.mid
         return Interval(beside / speedup.high, self.median_ms, beside / speedup.low)
+
+    @property
+    def side(self) -> str:
+        """``fast``, ``slow``, ``even`` or ``unknown`` (:func:`side`)."""
+        return side(self.speedup, self.speedup_low, self.speedup_high)
 
     @property
     def too_busy(self) -> bool:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from histories import APART, History
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from kgen.report import page, sections
+from kgen.report import effects, page, sections
 from kgen.store import Database
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -47,7 +48,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def file(reported: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     written = tmp_path_factory.mktemp("page") / "report.html"
-    with Database.open(str(reported)) as database:
+    with Database.open(str(reported)) as database, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(effects, "RANKED_FROM", 4)  # so that both plans show their parameters
         written.write_text(page.render(sections.collect(database), "kgen.db"), encoding="utf-8")
     return written
 
@@ -125,6 +127,63 @@ def test_hovering_over_a_point_shows_its_candidate_beside_it(browser: Browser, f
     opened.page.mouse.move(0, 0)
     expect(tooltip).to_have_count(0)
     opened.page.context.close()
+
+
+def test_intervals_are_visible_on_a_phone_without_scrolling(browser: Browser, file: Path) -> None:
+    opened = open_page(browser, file, "phone")
+    for cell in opened.page.locator("#part-0 td.interval").all():
+        bounds = cell.bounding_box()
+        assert bounds and bounds["x"] >= 0 and bounds["x"] + bounds["width"] <= SIZES["phone"][0]
+    opened.page.context.close()
+
+
+def test_fast_and_slow_leaders_differ_in_colour_and_sign(shown: Opened) -> None:
+    looks = {}
+    for side in ("fast", "slow"):
+        cell = shown.page.locator(f"#part-0 tr.{side}:not(.baseline) .speed").first
+        style = "cell => [getComputedStyle(cell).color, getComputedStyle(cell, '::before').content]"
+        looks[side] = cell.evaluate(style)
+    assert looks["fast"][0] != looks["slow"][0]
+    assert (looks["fast"][1], looks["slow"][1]) == ('"▲"', '"▼"')
+
+
+@pytest.mark.parametrize("name", ["progress", "failures", "rejections"])
+def test_ticks_of_a_count_are_whole_numbers_each_once(shown: Opened, name: str) -> None:
+    axis = shown.page.locator(f"{shown.figure(name)} svg [aria-label^='X-axis']")
+    labels = [int(label) for label in axis.locator(".role-axis-label text").all_text_contents()]
+    assert len(labels) >= 2 and labels == sorted(set(labels))
+
+
+@pytest.fixture(scope="module")
+def slow(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    """The page of a problem whose candidates are all much slower than PyTorch."""
+    folder = tmp_path_factory.mktemp("slow")
+    with Database.open(str(folder / "kgen.db")) as database:
+        history = History(database)
+        for place in range(10):
+            history.add(0.2 + place / 100, block=place % 2, number=place)
+        history.add(0.3, APART)
+        history.make_final(history.add(0.35, text="best"), 0.3, 0.35, 0.4)
+        history.add_baselines(3.0)
+        text = page.render(sections.collect(database), "kgen.db")
+    (folder / "report.html").write_text(text, encoding="utf-8")
+    found = open_page(browser, folder / "report.html")
+    yield found
+    found.page.context.close()
+
+
+@pytest.mark.parametrize("name", ["error", "progress", "plans", "parameters"])
+def test_axes_hold_the_line_of_the_fastest_baseline(slow: Opened, name: str) -> None:
+    for chart in slow.page.locator(f"{slow.figure(name)} svg").all():
+        frame = chart.locator(".root > g > path.background").first.bounding_box()
+        line = chart.locator(".mark-rule.role-mark line").first.bounding_box()
+        assert frame and line
+        assert frame["x"] - 1 <= line["x"] <= frame["x"] + frame["width"] + 1
+        assert frame["y"] - 1 <= line["y"] <= frame["y"] + frame["height"] + 1
+
+
+def test_page_says_that_the_best_is_slower(slow: Opened) -> None:
+    expect(slow.page.locator(".tile.first.slow")).to_contain_text("slower than compile")
 
 
 def column(opened: Opened, number: int) -> list[float]:
