@@ -139,7 +139,7 @@ def read_problem(
     _parse(path, source)
     source, values = _override(path, source, overrides or {})
     tree = _parse(path, source)
-    defined = {node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    defined = {node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))} | set(_constants(tree))
     defined |= {
         alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }

@@ -30,6 +30,14 @@ class Code:
 
 
 @dataclass(frozen=True)
+class Literal:
+    """A tensor without dimensions that forward makes from numbers; ``text`` is Python source that makes it."""
+
+    value: int | float
+    text: str
+
+
+@dataclass(frozen=True)
 class Tensor:
     """The type of a value: ``shape`` at the captured batch; ``multiples[i]`` is m where dimension i is m * batch, else 0."""
 
@@ -88,6 +96,15 @@ class Weight:
 
 
 @dataclass(frozen=True)
+class Constant:
+    """A tensor that forward makes from numbers alone; ``text`` is Python source that makes it on the CPU."""
+
+    name: str
+    type: Tensor
+    text: str
+
+
+@dataclass(frozen=True)
 class Derived:
     """A tensor computed from weights, kept between calls and made again when one of them changes.
 
@@ -109,7 +126,8 @@ class Node:
     """One operator.
 
     ``op`` is its name in :data:`kgen.compiler.operators.OPS`, or the ATen name of an operator that is not in the table.
-    ``call`` is the library way of computing it as Python source, with ``{0}``, ``{1}``, ... for ``inputs``.
+    ``call`` is the library way of computing it as Python source, with ``{0}``, ``{1}``, ... for ``inputs`` and
+    ``{device}`` for the device of forward's inputs.
     ``effect`` marks a node that is run for what it changes (a buffer), so it is never dropped or moved across others.
     """
 
@@ -137,6 +155,7 @@ class OpGraph:
     ``output`` is Python source of what forward returns, with ``{name}`` for values; ``returns`` names those values.
     ``batch`` is the batch size captured; ``batch_input`` is the input whose first dimension follows it (``None``: every
     size is fixed). ``guards`` lists arguments that are no tensors, as Python source, with the value that they had.
+    ``signature`` is the text of forward's parameters.
     """
 
     inputs: tuple[Input, ...]
@@ -148,6 +167,8 @@ class OpGraph:
     batch: int | None = None
     batch_input: str | None = None
     guards: tuple[tuple[str, Any], ...] = ()
+    constants: tuple[Constant, ...] = ()
+    signature: str = ""
 
     def type(self, name: str) -> Tensor:
         """The type of the value called ``name``."""
@@ -173,7 +194,7 @@ class OpGraph:
     def _types(self) -> dict[str, Tensor]:
         cached = self.__dict__.get("_type_table")
         if cached is None:
-            cached = {v.name: v.type for v in (*self.inputs, *self.weights, *self.derived)}
+            cached = {v.name: v.type for v in (*self.inputs, *self.weights, *self.constants, *self.derived)}
             cached |= {n.name: n.type for n in self.nodes if n.type is not None}
             object.__setattr__(self, "_type_table", cached)
         return cached
@@ -214,7 +235,7 @@ class OpGraph:
         return name
 
     def pruned(self) -> OpGraph:
-        """The graph without nodes, derived and weights that nothing uses any more."""
+        """The graph without nodes, derived weights, weights and constants that nothing uses any more."""
         needed = set(self.returns)
         nodes: list[Node] = []
         for n in reversed(self.nodes):
@@ -227,7 +248,10 @@ class OpGraph:
                 derived.append(d)
                 needed.update(d.sources)
         weights = tuple(w for w in self.weights if w.name in needed)
-        return replace(self, nodes=tuple(reversed(nodes)), derived=tuple(reversed(derived)), weights=weights)
+        constants = tuple(c for c in self.constants if c.name in needed)
+        return replace(
+            self, nodes=tuple(reversed(nodes)), derived=tuple(reversed(derived)), weights=weights, constants=constants
+        )
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import Any, Callable, Mapping, Protocol
 
-from kgen.compiler.graph import Node, Operand, Ref, Tensor, refs
+from kgen.compiler.graph import Literal, Node, Operand, Ref, Tensor, refs
 
 
 class Kind(StrEnum):
@@ -452,6 +452,8 @@ def _known(op: Op, call: Captured) -> Node | None:
             continue
         if isinstance(value, Ref):
             operands.append(value.name)
+        elif isinstance(value, Literal):
+            operands.append(value.value)
         elif isinstance(value, (int, float)):
             operands.append(value)
         else:

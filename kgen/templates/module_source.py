@@ -6,7 +6,7 @@ import ast
 import re
 import symtable
 import textwrap
-from typing import Sequence
+from functools import cached_property
 
 from kgen import syntax
 from kgen.errors import CaptureError
@@ -20,44 +20,55 @@ class ModuleSource:
         self.source = problem.source
         self.tree = syntax.parse(self.source)
         self.lines = self.source.splitlines()
-        (self.model,) = [n for n in self.tree.body if isinstance(n, ast.ClassDef) and n.name == "Model"] or [None]
-        if self.model is None:
-            raise CaptureError(f"{problem.path}: class Model is imported: its source must be in the problem's file")
-        self.forward = next((n for n in self.model.body if isinstance(n, ast.FunctionDef) and n.name == "forward"), None)
-        if self.forward is None:
-            raise CaptureError(f"{problem.path}: class Model inherits its forward: it must define it")
-        self.path = problem.path
-        kept = self._kept_methods()
-        self.class_body = [self._text(n, "    ") for n in self.model.body if self._is_kept(n, kept)]
-        self.bases = ", ".join(ast.unparse(b) for b in self.model.bases) or "nn.Module"
         self.scopes = {t.get_name(): t for t in symtable.symtable(self.source, "problem", "exec").get_children()}
-        needed = self._globals(self.scopes["Model"], kept)
-        for base in (*self.model.bases, *self.model.decorator_list):
-            needed |= _names(base)
+        self.model = self._class("Model")
+        self.class_body: list[str] = []
+        if self.model is not None:
+            kept = self._kept_methods()
+            self.class_body = [self._text(n, "    ") for n in self.model.body if self._is_kept(n, kept)]
+            self.bases = ", ".join(ast.unparse(b) for b in self.model.bases) or "nn.Module"
+            needed = self._globals(self.scopes["Model"], kept)
+            for base in (*self.model.bases, *self.model.decorator_list):
+                needed |= _names(base)
+        else:
+            self.bases = self._made_elsewhere(problem)
+            needed = _names(ast.parse(self.bases))
         self.definitions, self.imports = self._outside(needed)
 
-    def forward_signature(self, sources: Sequence[str]) -> str:
-        """Parameters of ``forward`` as the problem has them; ``sources`` are what is read from them."""
-        arguments = self.forward.args
-        names = {a.arg for a in self._parameters()}
-        if arguments.vararg or arguments.kwarg or not set(sources) <= names:
-            raise CaptureError(
-                f"{self.path}: forward must name each of its tensors: *args, **kwargs and lists of tensors are not taken over"
-            )
-        for a in self._parameters():
-            a.annotation = None
+    @cached_property
+    def signature(self) -> str | None:
+        """Parameters of ``forward`` as the file has them, without annotations; ``None`` where it inherits them from elsewhere."""
+        forward = self._forward("Model", frozenset())
+        if forward is None:
+            return None
+        arguments = forward.args
+        every = [*arguments.posonlyargs, *arguments.args, arguments.vararg, *arguments.kwonlyargs, arguments.kwarg]
+        for a in every:
+            if a is not None:
+                a.annotation = None
+        every[0].arg = "self"
         return ast.unparse(arguments)
 
-    def options(self, sources: Sequence[str]) -> list[tuple[str, str]]:
-        """Arguments of ``forward`` that get_inputs() leaves out, with their defaults as source."""
-        arguments = self.forward.args
-        positional = [*arguments.posonlyargs, *arguments.args]
-        pairs = [*zip(reversed(positional), reversed(arguments.defaults)), *zip(arguments.kwonlyargs, arguments.kw_defaults)]
-        return [(a.arg, ast.unparse(default)) for a, default in pairs if default is not None and a.arg not in sources]
+    def _forward(self, name: str, seen: frozenset[str]) -> ast.FunctionDef | None:
+        """The definition of ``forward`` that a class of the file has or inherits from another of the file."""
+        found = self._class(name)
+        if found is None or name in seen:
+            return None
+        own = next((n for n in found.body if isinstance(n, ast.FunctionDef) and n.name == "forward"), None)
+        bases = (self._forward(b.id, seen | {name}) for b in found.bases if isinstance(b, ast.Name))
+        return own or next((f for f in bases if f is not None), None)
 
-    def _parameters(self) -> list[ast.arg]:
-        arguments = self.forward.args
-        return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs][1:]
+    def _class(self, name: str) -> ast.ClassDef | None:
+        return next((n for n in reversed(self.tree.body) if isinstance(n, ast.ClassDef) and n.name == name), None)
+
+    def _made_elsewhere(self, problem: Problem) -> str:
+        """Python source of the class that the file calls ``Model`` without defining it."""
+        for node in reversed(self.tree.body):
+            if isinstance(node, ast.ImportFrom) and any((a.asname or a.name) == "Model" for a in node.names):
+                return "Model"
+            if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "Model" for t in node.targets):
+                return ast.unparse(node.value)
+        raise CaptureError(f"{problem.path}: Model is not a class: define it with `class Model(nn.Module)`")
 
     def _kept_methods(self) -> set[str]:
         """Methods that constructing the model calls, directly or not, and those of Python's own protocols."""

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import keyword
 import re
 import textwrap
 from dataclasses import dataclass
-from functools import lru_cache
-from string import Formatter
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from kgen import __version__
 from kgen.candidate import Candidate, Params
 from kgen.compiler import plan_name
 from kgen.compiler.fusion import FusionPlan, Kernel
-from kgen.compiler.graph import BatchSize, OpGraph, Tensor, Weight
+from kgen.compiler.graph import BatchSize, OpGraph, Tensor
 from kgen.errors import RenderError
 from kgen.hardware import Hardware
 from kgen.problem import Problem
 from kgen.templates import FOLDER, Argument, Rendering, Task, template_for
+from kgen.templates.forward import Forward, python_name, tuple_source, weight_source
 from kgen.templates.module_source import ModuleSource
 from kgen.templates.spelling import helpers
 from kgen.templates.target import target
@@ -96,6 +95,7 @@ class _File:
         self.device_type, self.target = hardware.device_type, target(hardware.device_type)
         self.kernels: list[tuple[str, Rendering]] = []  # name of the launcher, how it is called
         self.graph = ways[0].plan.graph
+        self.model = ModuleSource(problem)
 
     def candidate(self) -> Candidate:
         texts, way_lines, all_params, prepared = [], [], [], []
@@ -145,12 +145,11 @@ class _File:
         flags = compiler_flags(self.hardware, params, any(r.specific for _, r in self.kernels))
         digest = hashlib.sha256("\0".join([kernel_source, *flags]).encode()).hexdigest()[:16]
         stem = re.sub(r"\W", "_", self.problem.name)[:40]
-        model = ModuleSource(self.problem)
+        model = self.model
         graph = self.graph
-        inputs = [i.name for i in graph.inputs]
-        sources = [*(i.source for i in graph.inputs), *(source for source, _ in graph.guards)]
-        packed, packed_names = _packed(graph)
-        options = [self._unused_option(*o) for o in model.options(sources)]
+        forward = Forward(graph, model)
+        packed, packed_names = forward.packed
+        checks = forward.checks()
         context = {
             "title": self.problem.title,
             "chain": " -> ".join(_chain(graph)),
@@ -160,7 +159,7 @@ class _File:
             "problem": f"{self.problem.name}.py",
             "modes": "train and eval mode" if self.both_modes or len(self.ways) > 1 else f"{self.ways[0].mode} mode",
             "device_name": self.hardware.name,
-            "imports": _imports(model, bool(texts), self._uses_functional(ways)),
+            "imports": _imports(model, bool(texts), self._uses_functional(ways), bool(self.constants)),
             "kernel_source": kernel_source,
             "source_constant": self.target.source_constant,
             "flags_constant": self.target.flags_constant,
@@ -174,16 +173,11 @@ class _File:
             "definitions": model.definitions,
             "bases": model.bases,
             "class_body": model.class_body,
-            "forward_signature": model.forward_signature(sources),
+            "forward": forward,
+            "checks": checks,
+            "expects": any(line.startswith("expect(") for line in checks),
             "one_mode": None if self.both_modes or len(self.ways) > 1 else self.ways[0].mode,
-            "guards": [
-                f'if {n} != {v!r}: raise ValueError(f"{n} is {{{n}!r}}: this file was made for {v!r}")'
-                for n, v in graph.guards
-            ] + options,
-            "checks": self._checks(),
-            "first": inputs[0] if inputs else None,
-            "device_of": self._device_of(),
-            "inputs": inputs,
+            "constants": [_wrapped_literal(f"{name} = {text}") for text, name in self.constants.items()],
             "ways": ways,
             "packed": packed,
             "packed_names": _targets(packed_names),
@@ -209,54 +203,17 @@ class _File:
         files = dict.fromkeys(r.before.function for _, r in self.kernels if r.before)
         return [_environment().get_template(file).render().strip() for file in files]
 
-    @staticmethod
-    def _unused_option(name: str, default: str) -> str:
-        """Refuse a value for an argument of forward that the problem leaves at its default."""
-        differs = "is not" if default in ("None", "True", "False") else "!="
-        return f'if {name} {differs} {default}: raise ValueError("this file was made for {name} at its default")'
-
     def _plan(self, way: Way) -> str:
         return way.plan.name if len(self.ways) == 1 else f"{way.mode}: {way.plan.name}"
 
     def _uses_functional(self, ways: list[dict[str, Any]]) -> bool:
         return any("F." in line for way in ways for line in way["lines"])
 
-    def _checks(self) -> list[str]:
-        graph, lines = self.graph, []
-        for value in graph.inputs:
-            first = value.name == graph.batch_input
-            sizes = [
-                "None" if first and d == 0 and isinstance(s, BatchSize) else str(s)
-                for d, s in enumerate(value.type.sizes())
-            ]
-            lines.append(f'check("{value.name}", {value.name}, {_tuple(sizes)}, torch.{value.type.dtype})')
-            if first:
-                multiple = value.type.multiples[0]
-                if multiple != 1:
-                    message = f"{value.name} has {{{value.name}.shape[0]}} rows, not a multiple of {multiple}"
-                    lines.append(f'if {value.name}.shape[0] % {multiple}: raise ValueError(f"{message}")')
-                lines.append(self._batch(value.name, multiple))
-            if value is not graph.inputs[0]:
-                first_name = graph.inputs[0].name
-                message = f"{value.name} is on {{{value.name}.device}}, {first_name} on {{{first_name}.device}}"
-                lines.append(f'if {value.name}.device != {first_name}.device: raise ValueError(f"{message}")')
-        needs_batch = any("batch_size" in line for line in lines[2:])
-        return lines if needs_batch else [line for line in lines if not line.startswith("batch_size")]
-
-    @staticmethod
-    def _batch(name: str, multiple: int) -> str:
-        return f"batch_size = {name}.shape[0]" + (f" // {multiple}" if multiple != 1 else "")
-
-    def _device_of(self) -> str | None:
-        """A parameter whose device the inputs' must be."""
-        weights = [w for w in self.graph.weights if not w.buffer] or list(self.graph.weights)
-        return self._weight(weights[0]) if weights else None
-
-    def _weight(self, weight: Weight) -> str:
-        parts = weight.path.split(".")
-        if all(p.isidentifier() and not keyword.iskeyword(p) for p in parts):
-            return f"self.{weight.path}"
-        return f'self.get_{"buffer" if weight.buffer else "parameter"}("{weight.path}")'
+    @cached_property
+    def constants(self) -> dict[str, str]:
+        """The names of the constants of every way in the file, by the source that makes them."""
+        texts = dict.fromkeys(c.text for w in self.ways for c in w.plan.graph.constants)
+        return {text: f"CONSTANT_{at + 1}" if len(texts) > 1 else "CONSTANT" for at, text in enumerate(texts)}
 
     # Derived weights, and what is prepared from weights
 
@@ -269,7 +226,7 @@ class _File:
         graph = way.plan.graph
         made = [d.name for d in graph.derived]
         filled = self._filled(way, renderings)
-        spelled = {w.name: self._weight(w) for w in graph.weights} | {d: d for d in made}
+        spelled = {w.name: weight_source(w) for w in graph.weights} | {d: d for d in made}
         used = [s for d in graph.derived for s in d.sources] + [a.tensor for a in filled.values()]
         lines = [f"{d.name} = {d.expression.format(*(spelled[s] for s in d.sources))}" for d in graph.derived]
         for name, a in filled.items():
@@ -304,23 +261,27 @@ class _File:
 
     def _body(self, way: Way, renderings: Mapping[str, Rendering]) -> list[str]:
         graph, lines = way.plan.graph, []
+        forward = Forward(graph, self.model)
         if graph.batch_input is not None:
             source = next(i for i in graph.inputs if i.name == graph.batch_input)
-            lines.append(self._batch(source.name, source.type.multiples[0]))
+            lines.append(forward.batch_size(python_name(source.name), source))
         derived = self._used_derived(way)
         kept = [*derived, *self._filled(way, renderings)]
         if kept:
             lines.append(f"{_targets(kept)} = self.{self._prefixed_name(way, 'weights')}()")
-        spelled = {w.name: self._weight(w) for w in graph.weights}
-        spelled |= {i.name: i.name for i in graph.inputs} | {d: d for d in derived}
+        spelled = {w.name: weight_source(w) for w in graph.weights}
+        spelled |= {i.name: python_name(i.name) for i in graph.inputs} | {d: d for d in derived}
+        device = f"{python_name(graph.inputs[0].name)}.device"
+        for constant in graph.constants:
+            spelled[constant.name] = constant.name
+            lines.append(f"{constant.name} = on_device({self.constants[constant.text]}, {device})")
         for step in way.plan.steps:
             if isinstance(step, Kernel):
                 lines += self._launch(way, step, renderings[step.name], spelled)
             else:
                 node = graph.node(step.node)
-                call = node.call.format(*(spelled[v] for v in node.values))
-                call = call.replace("_device", f"{graph.inputs[0].name}.device")
-                local = _python_name(node.name)
+                call = node.call.format(*(spelled[v] for v in node.values), device=device)
+                local = python_name(node.name)
                 spelled[node.name] = local
                 used = graph.users(node.name) or node.name in graph.returns
                 lines.append(f"{local} = {call}" if used else call)
@@ -329,7 +290,7 @@ class _File:
                     lines += self._moved_on([spelled[v] for v in states])
         names = [spelled[r] for r in graph.returns]
         single = graph.output == f"{{{graph.returns[0]}}}"
-        lines.append(f"return {names[0]}" if single else f"return {_tuple(names)}")
+        lines.append(f"return {names[0]}" if single else f"return {tuple_source(names)}")
         if not any("batch_size" in line for line in lines[1:]):
             lines = [line for line in lines if not line.startswith("batch_size =")]
         return lines
@@ -337,7 +298,7 @@ class _File:
     def _launch(self, way: Way, kernel: Kernel, rendering: Rendering, spelled: dict[str, str]) -> list[str]:
         graph, lines = way.plan.graph, []
         given: dict[Argument, str] = {}
-        first = graph.inputs[0].name
+        first = python_name(graph.inputs[0].name)
         program = way.plan.program(kernel)
         rows = _rows(program.domain, program.cols)
         if program.moments_of is not None:
@@ -348,11 +309,11 @@ class _File:
             if a.role in ("in", "state"):
                 given[a] = self._operand(way, a, spelled)
             elif a.role == "inout":
-                overwritten = _python_name(next(s.tensor for s in program.stores if s.level == "element"))
+                overwritten = python_name(next(s.tensor for s in program.stores if s.level == "element"))
                 lines.append(f"{overwritten} = {self._operand(way, a, spelled)}  # written over")
                 given[a] = overwritten
             elif a.role == "out":
-                local = _python_name(a.tensor)
+                local = python_name(a.tensor)
                 lines.append(f"{local} = {first}.new_empty({_sizes(graph.type(a.tensor))})")
                 spelled[a.tensor] = given[a] = local
             elif a.role == "prepared":
@@ -399,12 +360,12 @@ def _require_python(text: str, problem: Problem) -> None:
         ) from error
 
 
-def _imports(model: ModuleSource, kernels: bool, functional: bool) -> list[str]:
+def _imports(model: ModuleSource, kernels: bool, functional: bool, constants: bool) -> list[str]:
     """Import lines: the standard library's, then torch's, those of the problem among them."""
     lines = ["import torch", "import torch.nn as nn"]
     lines += ["import torch.nn.functional as F"] if functional else []
     lines += ["from torch.utils.cpp_extension import load_inline"] if kernels else []
-    standard = ["import ctypes"] if kernels else []
+    standard = [*(["import ctypes"] if kernels else []), *(["import functools"] if constants else [])]
     for line in model.imports:
         module = line.split()[1]
         (lines if module.split(".")[0] == "torch" else standard).append(line)
@@ -434,25 +395,8 @@ def _rows(domain: Tensor, cols: int) -> str:
     return str(BatchSize(multiple * fixed))
 
 
-def _packed(graph: OpGraph) -> tuple[str | None, list[str]]:
-    """What forward returns as Python source, and the names of the values in it, one for each; ``None`` for one tensor."""
-    if graph.output == f"{{{graph.returns[0]}}}":
-        return None, []
-    names = [
-        name if name not in graph.returns[:at] else f"{name}_{at + 1}"
-        for at, name in enumerate(_python_name(r) for r in graph.returns)
-    ]
-    rest = iter(names)
-    parts = Formatter().parse(graph.output)
-    return "".join(text + (next(rest) if field is not None else "") for text, field, _, _ in parts), names
-
-
 def _sizes(tensor: Tensor) -> str:
-    return _tuple([str(s) for s in tensor.sizes()])
-
-
-def _tuple(parts: Sequence[str]) -> str:
-    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+    return tuple_source([str(s) for s in tensor.sizes()])
 
 
 def _targets(names: Sequence[str]) -> str:
@@ -463,8 +407,9 @@ def _list(items: Sequence[str]) -> str:
     return "[" + ", ".join(f'"{i}"' for i in items) + "]"
 
 
-def _python_name(name: str) -> str:
-    return f"{name}_value" if keyword.iskeyword(name) or name in ("self", "torch", "nn", "F", "launch", "dense") else name
+def _wrapped_literal(text: str) -> str:
+    """A literal over as many lines as it needs; it may be broken wherever a blank stands in its brackets."""
+    return "\n".join(textwrap.wrap(text, 110, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False))
 
 
 def _wrapped(head: str, parts: Sequence[str]) -> list[str]:

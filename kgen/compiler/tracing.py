@@ -1,0 +1,326 @@
+"""Tracing: a problem's forward as programs of ``torch.export``, with no contents in any tensor.
+
+    get_inputs(), Model(...)    run on fake tensors, which have a shape and a dtype and no memory
+    export                      one program at the problem's sizes, others with another first size of inputs
+
+Where ``Model(...)`` or ``forward`` reads values that a fake tensor does not have, the model is made with real weights.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import logging
+import math
+import re
+import traceback
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Iterable, Iterator
+
+from kgen.errors import CaptureError, ProblemError
+
+if TYPE_CHECKING:
+    import torch
+
+    from kgen.problem import LoadedProblem
+
+#: dtypes that neither kgen's kernels nor its evaluator take; integers and booleans may stand beside float32.
+_OTHER_FLOATING = {"float64", "float16", "bfloat16", "complex32", "complex64", "complex128"}
+
+#: Entries of a module's ``__dict__`` that hold its parts.
+_MODULE_TABLES = {"_parameters", "_buffers", "_modules"}
+
+#: Names of torch's errors for a program that depends on values, and not on shapes alone.
+_DATA_DEPENDENT = {
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
+    "GuardOnDataDependentSymNode",
+    "PendingUnbackedSymbolNotFound",
+    "UnsupportedFakeTensorException",
+}
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A forward as ``torch.export`` sees it at the problem's own sizes.
+
+    ``sources`` are Python source that reads each leaf of the arguments from forward's parameters, in the order of the
+    program's placeholders. ``lengths`` are Python source of the containers' lengths, with their values. ``signature`` is
+    the text of forward's parameters.
+    """
+
+    loaded: "LoadedProblem"
+    module: "torch.nn.Module"
+    program: Any
+    sources: tuple[str, ...]
+    lengths: tuple[tuple[str, int], ...]
+    signature: str
+    _inputs: tuple[Any, ...] = field(repr=False)
+
+    def resized(self) -> Iterator[tuple[int, Any]]:
+        """Programs in which inputs of one first size have another, the likeliest batch first, with that size.
+
+        The other size is twice the size and one more. Sizes at which the forward cannot be exported are left out.
+        """
+        import torch.utils._pytree as pytree
+
+        leaves, spec = pytree.tree_flatten(self._inputs)
+        for chosen in _likely_batches(leaves):
+            size = int(leaves[chosen[0]].shape[0])
+            others = [_with_first_size(x, 2 * size + 1) if at in chosen else x for at, x in enumerate(leaves)]
+            try:
+                yield size, _export(self.loaded, self.module, pytree.tree_unflatten(others, spec))
+            except CaptureError:
+                continue
+
+
+def trace(loaded: "LoadedProblem", mode: str, *, real: bool = False) -> Trace:
+    """Trace the problem's forward in ``train`` or ``eval`` mode; on ``real`` weights instead of fake ones.
+
+    Raises :class:`CaptureError`, one line that names the statement, where the forward cannot be exported or holds another
+    floating dtype than float32, and :class:`kgen.errors.ProblemError` where the problem's own functions raise.
+    """
+    inputs = _fake_inputs(loaded)
+    module = loaded.model() if real else _fake_model(loaded)
+    _check_dtypes(loaded.problem.path, "Model", [*module.parameters(), *module.buffers()])
+    module.train(mode == "train")
+    program = _export(loaded, module, inputs)
+    sources, lengths = _argument_sources(module, inputs)
+    return Trace(loaded, module, program, sources, lengths, _signature(module), inputs)
+
+
+def functional(loaded: "LoadedProblem", program: Any) -> Any:
+    """The program without writes in place and without regions of its own: each write makes a new value."""
+    try:
+        with _quiet():
+            return program.run_decompositions({})
+    except Exception as error:
+        raise _failure(loaded, error) from error
+
+
+def failure(loaded: "LoadedProblem", reason: str, line: int | None = None) -> CaptureError:
+    """The error of a forward that cannot be captured, as one line with the statement of that line of the problem's file."""
+    path, statement = loaded.problem.path, ""
+    if line is not None:
+        statement = f" at `{linecache.getline(_filename(loaded), line).strip()}`"
+        path = f"{path}:{line}"
+    return CaptureError(f"{path}: forward cannot be captured{statement}: {reason}")
+
+
+def line_of(loaded: "LoadedProblem", stack: str | None) -> int | None:
+    """The last line of the problem's file in a stack as a program's node has it."""
+    lines = re.findall(rf'File "{re.escape(_filename(loaded))}", line (\d+)', stack or "")
+    return int(lines[-1]) if lines else None
+
+
+def _filename(loaded: "LoadedProblem") -> str:
+    """What the problem's text was compiled as."""
+    return f"<{loaded.problem.path}>"
+
+
+def _fake_inputs(loaded: "LoadedProblem") -> tuple[Any, ...]:
+    """The arguments of forward as fake tensors on the CPU. ``get_inputs()`` runs on real ones where it reads values."""
+    import torch
+    import torch.utils._pytree as pytree
+
+    fake = _fake_mode()
+    try:
+        with fake:
+            found = loaded.inputs()
+    except ProblemError:
+        found = loaded.inputs()
+    tensors = [x for x in pytree.tree_leaves(found) if isinstance(x, torch.Tensor)]
+    _check_dtypes(loaded.problem.path, "get_inputs()", tensors)
+    with fake:
+        return tuple(pytree.tree_map_only(torch.Tensor, _empty_like, found))
+
+
+def _empty_like(tensor: "torch.Tensor") -> "torch.Tensor":
+    """A fake tensor of the same sizes and strides on the CPU; to be called under a fake mode."""
+    import torch
+
+    return torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device="cpu")
+
+
+def _fake_model(loaded: "LoadedProblem") -> "torch.nn.Module":
+    """The model with fake weights on the CPU. It is constructed on ``meta``, where deep copies work too."""
+    import torch
+
+    with torch.device("meta"):
+        model = loaded.model()
+    try:
+        with _fake_mode():
+            _make_fake(model)
+    except Exception as error:  # scripted and lazy modules hold their tensors in ways of their own
+        raise _failure(loaded, error) from error
+    return model
+
+
+def _make_fake(model: "torch.nn.Module") -> None:
+    """Put a fake tensor in the place of each tensor that the modules hold, the same one for the same tensor."""
+    import torch
+    import torch.utils._pytree as pytree
+
+    known: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # with the original, which keeps its id
+
+    def fake(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in known:
+            empty = _empty_like(tensor)
+            is_parameter = isinstance(tensor, torch.nn.Parameter)
+            known[id(tensor)] = (torch.nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty, tensor)
+        return known[id(tensor)][0]
+
+    for module in model.modules():
+        for tensors in (module._parameters, module._buffers):
+            tensors.update({name: fake(x) for name, x in tensors.items() if x is not None})
+        for name, value in list(vars(module).items()):
+            if name not in _MODULE_TABLES and isinstance(value, (torch.Tensor, list, tuple, dict)):
+                vars(module)[name] = pytree.tree_map_only(torch.Tensor, fake, value)
+
+
+def _fake_mode() -> Any:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def _check_dtypes(path: str, where: str, tensors: Iterable["torch.Tensor"]) -> None:
+    for tensor in tensors:
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if dtype in _OTHER_FLOATING:
+            raise CaptureError(f"{path}: {where} holds {dtype}: kgen takes float32 only for now (and integers)")
+
+
+def _likely_batches(leaves: list[Any]) -> list[tuple[int, ...]]:
+    """Sets of inputs whose first sizes may be the batch: those like the first input's, the first alone, the others."""
+    import torch
+
+    sizes = {at: x.shape[0] for at, x in enumerate(leaves) if isinstance(x, torch.Tensor) and x.dim()}
+    alike: dict[int, list[int]] = {}
+    for at, size in sizes.items():
+        alike.setdefault(size, []).append(at)
+    groups = [tuple(group) for group in alike.values()]
+    return list(dict.fromkeys([*groups[:1], *(group[:1] for group in groups[:1]), *groups[1:]]))
+
+
+def _with_first_size(tensor: "torch.Tensor", size: int) -> "torch.Tensor":
+    return tensor.new_empty((size, *tensor.shape[1:]))
+
+
+def _export(loaded: "LoadedProblem", module: "torch.nn.Module", inputs: tuple[Any, ...]) -> Any:
+    import torch
+
+    try:
+        with _quiet():
+            return torch.export.export(module, inputs, strict=False)
+    except (Exception, SystemExit) as error:
+        raise _failure(loaded, error) from error
+
+
+class _quiet:
+    """No warnings and no log lines of torch.export: its errors say enough."""
+
+    def __enter__(self) -> None:
+        self._warnings = warnings.catch_warnings()
+        self._warnings.__enter__()
+        warnings.simplefilter("ignore")
+        self._logger = logging.getLogger("torch.export")
+        self._level = self._logger.level
+        self._logger.setLevel(logging.CRITICAL)
+
+    def __exit__(self, *raised: Any) -> None:
+        self._logger.setLevel(self._level)
+        self._warnings.__exit__(*raised)
+
+
+def _failure(loaded: "LoadedProblem", error: BaseException) -> CaptureError:
+    """What export raised as one line: the statement of the problem's file that raised it, and why."""
+    chain = list(_chain(error))
+    stack = [f for e in reversed(chain) for f in traceback.extract_tb(e.__traceback__)]
+    lines = [f.lineno for f in stack if f.filename == _filename(loaded)]
+    if any(type(e).__name__ in _DATA_DEPENDENT for e in chain):
+        reason = "it depends on the values of a tensor"
+    else:
+        text = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
+        reason = f"{type(error).__name__}: {text[:240]}"
+    return failure(loaded, reason, lines[-1] if lines else None)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and those that it was raised from or while handling."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _argument_sources(
+    module: "torch.nn.Module", inputs: tuple[Any, ...]
+) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:
+    """What reads each leaf of ``inputs`` from forward's parameters, and the length of each container among them."""
+    import torch.utils._pytree as pytree
+
+    tops: list[str] = []
+    lengths: list[tuple[str, int]] = []
+    for parameter in inspect.signature(module.forward).parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            rest = len(inputs) - len(tops)
+            lengths.append((f"len({parameter.name})", rest))
+            tops += [f"{parameter.name}[{at}]" for at in range(rest)]
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            lengths.append((f"len({parameter.name})", 0))
+        elif parameter.kind is not parameter.KEYWORD_ONLY:
+            tops.append(parameter.name)
+    sources: list[str] = []
+    for top, value in zip(tops, inputs):
+        paths = [path for path, _ in pytree.tree_flatten_with_path(value)[0]]
+        sources += [top + _keys(path) for path in paths]
+        for path, container in _containers(value, ()):
+            lengths.append((f"len({top}{_keys(path)})", len(container)))
+    return tuple(sources), tuple(lengths)
+
+
+def _keys(path: tuple[Any, ...]) -> str:
+    """Python source that follows a path of pytree keys: ``[0]['mask'].value``."""
+    return "".join(f".{key.name}" if hasattr(key, "name") else str(key) for key in path)
+
+
+def _containers(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The lists, tuples and dicts in an argument, with their paths."""
+    import torch.utils._pytree as pytree
+
+    if type(value) in (list, tuple):
+        yield path, value
+        inner = [(pytree.SequenceKey(at), x) for at, x in enumerate(value)]
+    elif isinstance(value, dict):
+        yield path, value
+        inner = [(pytree.MappingKey(key), x) for key, x in value.items()]
+    else:
+        return
+    for key, x in inner:
+        yield from _containers(x, (*path, key))
+
+
+def _signature(module: "torch.nn.Module") -> str:
+    """The text of forward's parameters: ``self, x, *, scale=2.0``. A default that is no literal reads ``...``."""
+    found = []
+    for parameter in inspect.signature(module.forward).parameters.values():
+        default = parameter.default
+        if default is not parameter.empty and not _is_literal(default):
+            default = ...
+        found.append(parameter.replace(annotation=parameter.empty, default=default))
+    first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY if _positional_only(found) else _EITHER)
+    return str(inspect.Signature([first, *found]))[1:-1].replace("=Ellipsis", "=...")
+
+
+_EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
+def _positional_only(parameters: list[inspect.Parameter]) -> bool:
+    return any(p.kind is p.POSITIONAL_ONLY for p in parameters)
+
+
+def _is_literal(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_literal, value))
+    return value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value))
