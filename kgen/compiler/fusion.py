@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import Iterator, Sequence
+from typing import Callable, Iterator, Sequence
 
 from kgen.compiler import plan_name
 from kgen.compiler.graph import Node, OpGraph
@@ -100,10 +100,20 @@ class FusionPlan:
         return sum(self.graph.type(name).nbytes for name in names)
 
 
-def plans(graph: OpGraph, templates: Sequence[Template]) -> tuple[FusionPlan, ...]:
-    """All plans for a graph: for each of its rewritten variants, each way to cut its runs. The control comes last.
+#: Puts plans and the control in the order to try them, :data:`MOST_PLANS` at most.
+Order = Callable[[Sequence[FusionPlan], FusionPlan], Sequence[FusionPlan]]
 
-    ``templates`` are those that the device can run. Plans with the fewest steps besides contractions come first.
+
+def control_last(found: Sequence[FusionPlan], control: FusionPlan) -> Sequence[FusionPlan]:
+    """The first plans as they are, then the control."""
+    return (*found[: MOST_PLANS - 1], control)
+
+
+def plans(graph: OpGraph, templates: Sequence[Template], order: Order = control_last) -> tuple[FusionPlan, ...]:
+    """All plans for a graph: for each of its rewritten variants, each way to cut its runs; and the control.
+
+    ``templates`` are those that the device can run. ``order`` takes the plans with the fewest steps besides
+    contractions first; by default it keeps that order.
     """
     found: dict[tuple, FusionPlan] = {}
     everything = variants(graph)
@@ -113,9 +123,7 @@ def plans(graph: OpGraph, templates: Sequence[Template]) -> tuple[FusionPlan, ..
         usable = tuple(t for t in templates if not (unbiased_only and t.biased))
         for plan in _Cutter(variant, usable).plans():
             found.setdefault((plan.graph, plan.steps), plan)
-    control = _control(Variant((), graph))
-    fused = sorted(found.values(), key=_steps_besides_contractions)
-    return (*fused[: MOST_PLANS - 1], control)
+    return tuple(order(sorted(found.values(), key=_steps_besides_contractions), _control(Variant((), graph))))
 
 
 def _steps_besides_contractions(plan: FusionPlan) -> int:
