@@ -166,6 +166,7 @@ class _Cutter:
     variant: Variant
     templates: tuple[Template, ...]
     _known: dict[tuple[str, ...], _Taken | None] = field(default_factory=dict)
+    _programs: dict[tuple[tuple[str, ...], tuple[str, ...], bool], Program | None] = field(default_factory=dict)
 
     @property
     def graph(self) -> OpGraph:
@@ -210,11 +211,14 @@ class _Cutter:
                 return _Taken(template, outputs)
         return None
 
-    def _lowered(self, names: Sequence[str], outputs: Sequence[str]) -> Program | None:
-        try:
-            return lower(self.graph, names, outputs)
-        except NotFusable:
-            return None
+    def _lowered(self, names: Sequence[str], outputs: Sequence[str], *, two_passes: bool = False) -> Program | None:
+        key = tuple(names), tuple(outputs), two_passes
+        if key not in self._programs:
+            try:
+                self._programs[key] = lower(self.graph, names, outputs, two_passes=two_passes)
+            except NotFusable:
+                self._programs[key] = None
+        return self._programs[key]
 
     def _template(self, program: Program) -> Template | None:
         return next((template for template in self.templates if template.takes(program)), None)
@@ -291,6 +295,10 @@ class _Cutter:
             stored.update(taken.outputs)
         if any(r in fusable and r not in stored for r in graph.returns):
             return None
+        needed = [frozenset(graph.returns)]  # values that the steps behind each one read, the last step first
+        for number in range(len(pieces) - 1, 0, -1):
+            needed.append(needed[-1] | _reads(pieces[number], kernels.get(number), graph))
+        needed.reverse()
         steps: list[Step] = []
         names: set[str] = set()
         for number, piece in enumerate(pieces):
@@ -304,9 +312,10 @@ class _Cutter:
             template = self._template(program) if program else None
             if template is None:
                 return None
-            later = {v for n in range(number + 1, len(pieces)) for v in _reads(pieces[n], kernels.get(n), graph)}
-            needed = later | set(graph.returns)
-            over = _overwrites(graph, nodes, outputs, libraries, needed) if template.in_place else None
+            over = None
+            if template.in_place:
+                both = (program, self._lowered(nodes, outputs, two_passes=True))
+                over = _overwrites(graph, both, libraries, needed[number])
             name = _kernel_name(graph, [n.name for n in piece], names)
             steps.append(Kernel(name, template.name, tuple(nodes), outputs, over))
         return tuple(steps)
@@ -394,10 +403,12 @@ def _pulled(graph: OpGraph, node: Node, stored: set[str], have: list[str]) -> li
 
 
 def _overwrites(
-    graph: OpGraph, nodes: Sequence[str], outputs: Sequence[str], libraries: set[str], needed: set[str]
+    graph: OpGraph, programs: Sequence[Program], libraries: set[str], needed: frozenset[str]
 ) -> str | None:
-    """An operand that the kernel's one full-size output may be written over, since nothing needs it afterwards."""
-    programs = [lower(graph, nodes, outputs, two_passes=two_passes) for two_passes in (False, True)]
+    """An operand that the kernel's one full-size output may be written over, since nothing needs it afterwards.
+
+    ``programs`` are the kernel's, with softmax in one pass and in two.
+    """
     program = programs[0]
     stores = [s for s in program.stores if s.level == "element"]
     if len(stores) != 1:

@@ -130,7 +130,9 @@ class Predictor:
             MATMUL: "tf32" if accuracy is Accuracy.TF32 else "float32",
             CONVOLUTION: "float32" if accuracy in (Accuracy.FP32, Accuracy.KERNELBENCH) else "tf32",
         }
-        self._known: dict[int, tuple[FusionPlan, float]] = {}  # by identity: plans are large to hash
+        # Plans and graphs are known by identity, because hashing them takes long; each stands beside its figures.
+        self._known: dict[int, tuple[FusionPlan, float]] = {}
+        self._costs: dict[tuple[int, tuple[str, ...], tuple[str, ...]], tuple[OpGraph, Cost]] = {}
 
     def prediction(self, plan: FusionPlan) -> Prediction:
         """The plan's steps with their times."""
@@ -157,7 +159,10 @@ class Predictor:
     def _step(self, plan: FusionPlan, step: Kernel | Library) -> StepTime:
         if isinstance(step, Library):
             return self._library(plan.graph, step)
-        cost = kernel_cost(plan, step, self._row_bytes, self._products(MATMUL))
+        key = id(plan.graph), step.nodes, step.outputs
+        if key not in self._costs:
+            self._costs[key] = plan.graph, kernel_cost(plan, step, self._row_bytes, self._products(MATMUL))
+        _, cost = self._costs[key]
         return self._time(step, cost, self._copy_ms(cost.nbytes), self._kernel_ms(cost))
 
     def _library(self, graph: OpGraph, step: Library) -> StepTime:
