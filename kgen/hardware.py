@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Callable
 
@@ -71,6 +71,20 @@ class Hardware:
         return int(found[1]) if found else 0
 
 
+#: TFLOP/s of the library's matmuls in float32, TF32 and float16, 1024x8192x8192 on random data. These devices were
+#: measured at length, so a probe does not measure them again.
+_MATMUL_TFLOPS = {"NVIDIA H200": (51.0, 413.0, 774.0)}
+
+_COPY_SHARE = 0.88  # of the datasheet's memory rate; an H200 reaches it, others are assumed to
+_MATMUL_SHARE = 0.78  # of the datasheet's rate in matmuls; an H200 reaches 0.76 to 0.83, others are assumed to
+
+
+def _datasheet(copy: float, float32: float, tf32: float | None, float16: float) -> Ceilings:
+    """The ceilings that a model is assumed to reach, from its datasheet's GB/s and dense TFLOP/s."""
+    share = _MATMUL_SHARE
+    return Ceilings(copy * _COPY_SHARE, float32 * share, None if tf32 is None else tf32 * share, float16 * share)
+
+
 @dataclass(frozen=True)
 class _Example:
     """A common model of one compute capability, used where there is no GPU to ask."""
@@ -81,19 +95,20 @@ class _Example:
     multiprocessors: int
     l2_mbytes: int
     global_gbytes: int
+    ceilings: Ceilings
 
 
 #: Shared memory is a property of the compute capability; the other figures are those of the named model.
 #: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
 _EXAMPLES = {
-    "sm_70": _Example("V100", 96, 96, 80, 6, 16),
-    "sm_75": _Example("T4", 64, 64, 40, 4, 16),
-    "sm_80": _Example("A100", 163, 164, 108, 40, 40),
-    "sm_86": _Example("A10", 99, 100, 72, 6, 24),
-    "sm_89": _Example("L4", 99, 100, 58, 48, 24),
-    "sm_90": _Example("H100", 227, 228, 132, 50, 80),
-    "sm_100": _Example("B200", 227, 228, 148, 126, 180),
-    "sm_120": _Example("RTX 5090", 99, 100, 170, 96, 32),
+    "sm_70": _Example("V100", 96, 96, 80, 6, 16, _datasheet(900, 15.7, None, 125)),
+    "sm_75": _Example("T4", 64, 64, 40, 4, 16, _datasheet(320, 8.1, None, 65)),
+    "sm_80": _Example("A100", 163, 164, 108, 40, 40, _datasheet(1555, 19.5, 156, 312)),
+    "sm_86": _Example("A10", 99, 100, 72, 6, 24, _datasheet(600, 31.2, 62.5, 125)),
+    "sm_89": _Example("L4", 99, 100, 58, 48, 24, _datasheet(300, 30.3, 60, 121)),
+    "sm_90": _Example("H200", 227, 228, 132, 50, 141, Ceilings(4230.0, *_MATMUL_TFLOPS["NVIDIA H200"])),
+    "sm_100": _Example("B200", 227, 228, 148, 126, 180, _datasheet(8000, 75, 1125, 2250)),
+    "sm_120": _Example("RTX 5090", 99, 100, 170, 96, 32, _datasheet(1792, 104.8, 104.8, 209.5)),
 }
 
 # These limits are equal for every compute capability in the table.
@@ -105,17 +120,16 @@ _REGISTERS_PER_THREAD = 255  # registers of 32 bits
 #: CPU flags of /proc/cpuinfo (``flags`` on x86, ``Features`` on ARM), each with its name and vector width in bits.
 _VECTOR_FLAGS = (("avx512f", "avx512", 512), ("avx2", "avx2", 256), ("sse2", "sse2", 128), ("asimd", "neon", 128))
 
+_CPU_GBYTES_PER_CORE = 8.0  # GB/s read and written by one of few cores; assumed, order of server CPUs
+_CPU_TERAFLOPS_PER_LANE = 0.0057  # TFLOP/s of a core and float32 lane; 2 cores with AVX-512: 0.18 in a linear layer
+
 _COPY_BYTES = 512 << 20  # bytes; far beyond any L2
 _MATMUL_SIZE = 4096  # rows and columns of square matrices; fills any GPU
 _REPEATS = 20  # runs, of which the fastest counts
 
-#: TFLOP/s of the library's matmuls in float32, TF32 and float16, 1024x8192x8192 on random data. These devices were
-#: measured at length, so a probe does not measure them again.
-_MATMUL_TFLOPS = {"NVIDIA H200": (51.0, 413.0, 774.0)}
-
 
 def for_arch(arch: str) -> Hardware:
-    """Limits of a compute capability such as ``sm_90`` or ``sm_90a``; sizes and counts are those of a common model.
+    """Limits of a compute capability such as ``sm_90`` or ``sm_90a``; sizes, counts and rates are those of a common model.
 
     For rendering and compiling without such a GPU. Raises :class:`DeviceError` for an unknown compute capability.
     """
@@ -135,10 +149,27 @@ def for_arch(arch: str) -> Hardware:
         multiprocessors=example.multiprocessors,
         l2_bytes=example.l2_mbytes << 20,
         global_bytes=example.global_gbytes << 30,
-        copy_gbytes_per_second=None,
         threads=0,
         vector_bits=(),
+        **asdict(example.ceilings),
     )
+
+
+def expected_ceilings(hardware: Hardware) -> Ceilings:
+    """The ceilings of a device; a ceiling that was not measured is assumed.
+
+    A GPU's are those of the nearest older architecture in the table. A CPU's follow from its cores and vectors. It has
+    no tensor cores, so TF32 and float16 are as fast as float32.
+    """
+    if hardware.device_type == "cpu":
+        lanes = max(hardware.vector_bits, default=128) / 32
+        float32 = hardware.threads * lanes * _CPU_TERAFLOPS_PER_LANE
+        assumed = Ceilings(hardware.threads * _CPU_GBYTES_PER_CORE, float32, float32, float32)
+    else:
+        older = [arch for arch in _EXAMPLES if int(arch.removeprefix("sm_")) <= hardware.capability]
+        assumed = _EXAMPLES[older[-1] if older else next(iter(_EXAMPLES))].ceilings
+    measured = {name: value for name, value in asdict(hardware.ceilings).items() if value is not None}
+    return replace(assumed, **measured)
 
 
 def cpu() -> Hardware:

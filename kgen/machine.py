@@ -33,6 +33,16 @@ def resolve_device(asked: str | None = None) -> str:
     return device
 
 
+def gpu_arch() -> str | None:
+    """The compute capability of this machine's first GPU, such as ``sm_90``; ``None`` without a GPU."""
+    if resolve_device() == "cpu":
+        return None
+    import torch
+
+    major, minor = torch.cuda.get_device_capability()
+    return f"sm_{major}{minor}"
+
+
 def _named(asked: str) -> str:
     """``asked`` itself. Raises :class:`DeviceError` where it cannot be the name of a device."""
     if not re.fullmatch(r"cpu|cuda(:\d+)?", asked):

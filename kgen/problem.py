@@ -15,13 +15,15 @@ import traceback
 import types
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Mapping, TypeVar
 
 from kgen import syntax
 from kgen.errors import OverrideError, ProblemError
 
 if TYPE_CHECKING:
     import torch
+
+Made = TypeVar("Made")
 
 MODES = ("train", "eval", "both")
 
@@ -96,6 +98,25 @@ class LoadedProblem:
         """A model, constructed on torch's current default device, in the mode that its constructor leaves it in."""
         arguments = self.init_inputs()
         return _call(self.problem, "Model(...)", lambda: self.model_class(*arguments))
+
+
+@dataclass(frozen=True)
+class OnMeta(LoadedProblem):
+    """A problem whose inputs have no values, so that their sizes cost nothing; inputs that need values keep them."""
+
+    def inputs(self) -> list:
+        return without_values(super().inputs)
+
+
+def without_values(make: Callable[[], Made]) -> Made:
+    """``make()`` on the meta device, or as it is where the problem's functions need values."""
+    import torch
+
+    try:
+        with torch.device("meta"):
+            return make()
+    except ProblemError:
+        return make()
 
 
 def problem_files() -> dict[str, Path]:

@@ -10,12 +10,11 @@ counted as operations: maps and reductions are bound by memory on every device.
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass
 from typing import Any, Mapping
 
-from kgen.compiler.graph import Node, OpGraph
-from kgen.compiler.operators import OPS, Kind
+from kgen.compiler.contractions import flops
+from kgen.compiler.graph import OpGraph
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Ceilings
 
@@ -35,7 +34,7 @@ class Work:
         changed = {v for n in graph.nodes if n.effect for v in n.values if graph.is_weight(v)}
         buffers = sum(w.type.nbytes for w in graph.weights if w.buffer and w.name in changed)
         written = sum(graph.type(name).nbytes for name in dict.fromkeys(graph.returns))
-        return cls(sum(_flops(graph, n) for n in graph.nodes), read + buffers + written)
+        return cls(sum(flops(graph, n) for n in graph.nodes), read + buffers + written)
 
 
 @dataclass(frozen=True)
@@ -130,22 +129,3 @@ def of(basis: Basis, ms: float, arithmetic: Arithmetic) -> Roofline:
 
 def _share(fraction: float | None) -> str:
     return "no ceiling known for" if fraction is None else f"{fraction:.0%} of"
-
-
-#: Convolutions, which are library calls: their weights are (channels out, channels in of a group, *kernel).
-_CONVOLUTION = re.compile(r"aten\.conv[123]d\.default")
-
-
-def _flops(graph: OpGraph, node: Node) -> int:
-    """Operations of a product: two for each element that a sum is made of. 0 for other operators."""
-    return 2 * node.type.numel * _terms(graph, node) if node.type else 0
-
-
-def _terms(graph: OpGraph, node: Node) -> int:
-    """Products that one element of the node's value is the sum of."""
-    if node.op in OPS and OPS[node.op].kind is Kind.CONTRACTION:
-        return graph.type(node.values[0]).shape[-1]
-    if _CONVOLUTION.fullmatch(node.op):
-        weight = graph.type(node.values[1])
-        return weight.numel // weight.shape[0]
-    return 0

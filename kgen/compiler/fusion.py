@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import Iterator, Sequence
+from typing import Callable, Iterator, Sequence
 
 from kgen.compiler import plan_name
 from kgen.compiler.graph import Node, OpGraph
@@ -100,10 +100,20 @@ class FusionPlan:
         return sum(self.graph.type(name).nbytes for name in names)
 
 
-def plans(graph: OpGraph, templates: Sequence[Template]) -> tuple[FusionPlan, ...]:
-    """All plans for a graph: for each of its rewritten variants, each way to cut its runs. The control comes last.
+#: Puts plans and the control in the order to try them, :data:`MOST_PLANS` at most.
+Order = Callable[[Sequence[FusionPlan], FusionPlan], Sequence[FusionPlan]]
 
-    ``templates`` are those that the device can run. Plans with the fewest steps besides contractions come first.
+
+def control_last(found: Sequence[FusionPlan], control: FusionPlan) -> Sequence[FusionPlan]:
+    """The first plans as they are, then the control."""
+    return (*found[: MOST_PLANS - 1], control)
+
+
+def plans(graph: OpGraph, templates: Sequence[Template], order: Order = control_last) -> tuple[FusionPlan, ...]:
+    """All plans for a graph: for each of its rewritten variants, each way to cut its runs; and the control.
+
+    ``templates`` are those that the device can run. ``order`` takes the plans with the fewest steps besides
+    contractions first; by default it keeps that order.
     """
     found: dict[tuple, FusionPlan] = {}
     everything = variants(graph)
@@ -113,9 +123,7 @@ def plans(graph: OpGraph, templates: Sequence[Template]) -> tuple[FusionPlan, ..
         usable = tuple(t for t in templates if not (unbiased_only and t.biased))
         for plan in _Cutter(variant, usable).plans():
             found.setdefault((plan.graph, plan.steps), plan)
-    control = _control(Variant((), graph))
-    fused = sorted(found.values(), key=_steps_besides_contractions)
-    return (*fused[: MOST_PLANS - 1], control)
+    return tuple(order(sorted(found.values(), key=_steps_besides_contractions), _control(Variant((), graph))))
 
 
 def _steps_besides_contractions(plan: FusionPlan) -> int:
@@ -158,6 +166,7 @@ class _Cutter:
     variant: Variant
     templates: tuple[Template, ...]
     _known: dict[tuple[str, ...], _Taken | None] = field(default_factory=dict)
+    _programs: dict[tuple[tuple[str, ...], tuple[str, ...], bool], Program | None] = field(default_factory=dict)
 
     @property
     def graph(self) -> OpGraph:
@@ -202,11 +211,14 @@ class _Cutter:
                 return _Taken(template, outputs)
         return None
 
-    def _lowered(self, names: Sequence[str], outputs: Sequence[str]) -> Program | None:
-        try:
-            return lower(self.graph, names, outputs)
-        except NotFusable:
-            return None
+    def _lowered(self, names: Sequence[str], outputs: Sequence[str], *, two_passes: bool = False) -> Program | None:
+        key = tuple(names), tuple(outputs), two_passes
+        if key not in self._programs:
+            try:
+                self._programs[key] = lower(self.graph, names, outputs, two_passes=two_passes)
+            except NotFusable:
+                self._programs[key] = None
+        return self._programs[key]
 
     def _template(self, program: Program) -> Template | None:
         return next((template for template in self.templates if template.takes(program)), None)
@@ -283,6 +295,10 @@ class _Cutter:
             stored.update(taken.outputs)
         if any(r in fusable and r not in stored for r in graph.returns):
             return None
+        needed = [frozenset(graph.returns)]  # values that the steps behind each one read, the last step first
+        for number in range(len(pieces) - 1, 0, -1):
+            needed.append(needed[-1] | _reads(pieces[number], kernels.get(number), graph))
+        needed.reverse()
         steps: list[Step] = []
         names: set[str] = set()
         for number, piece in enumerate(pieces):
@@ -296,9 +312,10 @@ class _Cutter:
             template = self._template(program) if program else None
             if template is None:
                 return None
-            later = {v for n in range(number + 1, len(pieces)) for v in _reads(pieces[n], kernels.get(n), graph)}
-            needed = later | set(graph.returns)
-            over = _overwrites(graph, nodes, outputs, libraries, needed) if template.in_place else None
+            over = None
+            if template.in_place:
+                both = (program, self._lowered(nodes, outputs, two_passes=True))
+                over = _overwrites(graph, both, libraries, needed[number])
             name = _kernel_name(graph, [n.name for n in piece], names)
             steps.append(Kernel(name, template.name, tuple(nodes), outputs, over))
         return tuple(steps)
@@ -386,10 +403,12 @@ def _pulled(graph: OpGraph, node: Node, stored: set[str], have: list[str]) -> li
 
 
 def _overwrites(
-    graph: OpGraph, nodes: Sequence[str], outputs: Sequence[str], libraries: set[str], needed: set[str]
+    graph: OpGraph, programs: Sequence[Program], libraries: set[str], needed: frozenset[str]
 ) -> str | None:
-    """An operand that the kernel's one full-size output may be written over, since nothing needs it afterwards."""
-    programs = [lower(graph, nodes, outputs, two_passes=two_passes) for two_passes in (False, True)]
+    """An operand that the kernel's one full-size output may be written over, since nothing needs it afterwards.
+
+    ``programs`` are the kernel's, with softmax in one pass and in two.
+    """
     program = programs[0]
     stores = [s for s in program.stores if s.level == "element"]
     if len(stores) != 1:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Iterable, Union
 
 
@@ -142,7 +143,7 @@ class Node:
     def __getitem__(self, key: str) -> Any:
         return dict(self.attrs)[key]
 
-    @property
+    @cached_property
     def values(self) -> tuple[str, ...]:
         """Names of the values among the operands."""
         return tuple(i for i in self.inputs if isinstance(i, str))
@@ -178,18 +179,31 @@ class OpGraph:
         return found
 
     def node(self, name: str) -> Node:
-        return next(n for n in self.nodes if n.name == name)
+        return self._by_name[name]
 
     def producer(self, name: Operand) -> Node | None:
         """The node that makes the value, or ``None`` for inputs, weights and numbers."""
-        return next((n for n in self.nodes if n.name == name), None)
+        return self._by_name.get(name)
 
     def users(self, name: str) -> tuple[Node, ...]:
-        return tuple(n for n in self.nodes if name in n.inputs)
+        return self._by_operand.get(name, ())
 
     def is_weight(self, name: Operand) -> bool:
         """Whether the value is a weight or derived from weights alone."""
         return any(w.name == name for w in self.weights) or any(d.name == name for d in self.derived)
+
+    @cached_property
+    def _by_name(self) -> dict[Operand, Node]:
+        return {n.name: n for n in self.nodes}
+
+    @cached_property
+    def _by_operand(self) -> dict[str, tuple[Node, ...]]:
+        """The nodes that read each value, in order."""
+        found: dict[str, list[Node]] = {}
+        for n in self.nodes:
+            for value in dict.fromkeys(n.values):
+                found.setdefault(value, []).append(n)
+        return {value: tuple(nodes) for value, nodes in found.items()}
 
     def _types(self) -> dict[str, Tensor]:
         cached = self.__dict__.get("_type_table")

@@ -5,24 +5,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
+import logging
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import Iterator
 
 from kgen.candidate import Candidate, Params, ParamValue, Rejection
-from kgen.compiler.capture import Capture
+from kgen.compiler.capture import Capture, capture
 from kgen.compiler import plan_name
-from kgen.compiler.fusion import MOST_PLANS, FusionPlan, Kernel, plans
+from kgen.compiler.fusion import FusionPlan, Kernel, plans
 from kgen.compiler.graph import OpGraph
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Hardware
-from kgen.problem import Problem
+from kgen.problem import LoadedProblem, Problem
 from kgen.templates import Task, Template, template_for, templates
 from kgen.templates.render import Way, render
 from kgen.templates.space import Space
 from kgen.templates.target import target
+from kgen.tuning.prediction import WORTH, Predictor, in_order
 from kgen.tuning.search.points import KernelSpace, Option, Point, distinct_kernels
 
 @dataclass(frozen=True)
@@ -57,12 +61,17 @@ class _Choice:
 
 
 class Design:
-    """All candidates of one problem on one device, for one class of accuracy."""
+    """All candidates of one problem on one device, for one class of accuracy.
+
+    Plans come in the order of their predicted times. The control comes before the plans that are predicted to be
+    slower.
+    """
 
     def __init__(
         self, problem: Problem, capture: Capture, hardware: Hardware, accuracy: Accuracy = Accuracy.FP32
     ) -> None:
         self.problem, self.capture, self.hardware, self.accuracy = problem, capture, hardware, accuracy
+        self.predictor = Predictor(hardware, accuracy)
         self._known_kernels: dict[int, tuple[_Kernel, ...]] = {}
 
     @cached_property
@@ -71,10 +80,11 @@ class Design:
         if len(graphs) == 1 or self.capture.same:
             return tuple(self._choice(((graphs[0][0], plan),)) for plan in self._plans(graphs[0][1]))
         (first, a), (second, b) = graphs
-        pairs = itertools.product(enumerate(self._plans(a)), enumerate(self._plans(b)))
-        ordered = sorted(pairs, key=lambda pair: (pair[0][0] + pair[1][0], pair[0][0]))
-        picked = [*ordered[: MOST_PLANS - 1], ordered[-1]]
-        return tuple(self._choice(((first, x[1]), (second, y[1]))) for x, y in picked)
+        pairs = list(itertools.product(self._plans(a), self._plans(b)))
+        control = next(pair for pair in pairs if pair[0].control and pair[1].control)
+        others = [pair for pair in pairs if pair is not control]
+        ordered = in_order(others, control, lambda pair: sum(map(self.predictor.ms, pair)))
+        return tuple(self._choice(((first, x), (second, y))) for x, y in ordered)
 
     @cached_property
     def options(self) -> tuple[Option, ...]:
@@ -92,6 +102,13 @@ class Design:
                 kernels.append(shared.setdefault(same, KernelSpace(kernel.label, kernel.allowed)))
             options.append(Option(choice.name, tuple(kernels), common=common))
         return tuple(options)
+
+    @cached_property
+    def promising(self) -> bool:
+        """Whether a plan is predicted to beat the control."""
+        times = [sum(self.predictor.ms(plan) for _, plan in choice.plans) for choice in self.choices]
+        controls = [all(plan.control for _, plan in choice.plans) for choice in self.choices]
+        return min(times) < WORTH * times[controls.index(True)]
 
     @property
     def combinations(self) -> int:
@@ -148,8 +165,8 @@ class Design:
         return {option.name: number for number, option in enumerate(self.options)}
 
     def _plans(self, graph: OpGraph) -> tuple[FusionPlan, ...]:
-        """The plans whose kernels the device can run."""
-        return plans(graph, [t for t in self._templates if not t.lacks(self.hardware)])
+        """The plans whose kernels the device can run, in the order to try them."""
+        return plans(graph, [t for t in self._templates if not t.lacks(self.hardware)], self.predictor.order)
 
     @cached_property
     def _templates(self) -> tuple[Template, ...]:
@@ -179,6 +196,17 @@ class Design:
         task = Task(plan, kernel, self.hardware, self.accuracy)
         space = template_for(task).space(task)
         return _Kernel(kernel.label(plan.graph), space, tuple(space.allowed()))
+
+
+def captured(loaded: LoadedProblem) -> Capture:
+    """The problem's graphs. The output and logs of torch's export are dropped, because its error says enough."""
+    logged = logging.root.manager.disable
+    logging.disable()
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            return capture(loaded)
+    finally:
+        logging.disable(logged)
 
 
 def _ruled_out(plan: str, space: Space, prefix: str) -> Iterator[Rejection]:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import io
-import logging
 import os
 import time
 from collections import Counter
@@ -23,20 +21,20 @@ from typing import Callable, Iterator, Sequence
 
 from kgen import events, paths, roofline, statistics
 from kgen.candidate import SHORT, Candidate
-from kgen.compiler.capture import Capture, capture
 from kgen.errors import CaptureError, DatabaseBusyError, DatabaseError, DiskError, InputError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool, SourceBuilder
 from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Health, Phase, Status, Timing
 from kgen.machine import find_own_tools, keep_bytecode, resolve_devices
-from kgen.problem import LoadedProblem, Problem, load
+from kgen.problem import Problem, load
 from kgen.statistics import Interval, median_ms, ratio_interval
 from kgen.store import Database, queries
-from kgen.tuning.design import Design
+from kgen.tuning.design import Design, captured
 from kgen.tuning.pipeline import Outcome, Pipeline, original
 from kgen.tuning.search import STRATEGIES, Point, Search, chosen
 
 DEFAULT_BUDGET = {"cuda": 96, "cpu": 40}  # candidates by device type; limit where no budget is given
+HOPELESS_TRIES = 2  # candidates of each plan on average; limit where no plan is predicted to beat the library
 #: Builds at once per candidate in judgement, by device type. Candidates that share a GPU take longer each.
 BUILDS_AHEAD = {"cuda": 1, "cpu": 3}
 KNOWN_PART = 0.125  # share of the budget; limit of warm-start points
@@ -124,17 +122,6 @@ def run(
         return _Sweep(request, database, devices, design, on_event, started).run()
 
 
-def captured(loaded: LoadedProblem) -> Capture:
-    """The problem's graphs. The output and logs of torch's export are dropped, because its error says enough."""
-    logged = logging.root.manager.disable
-    logging.disable()
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            return capture(loaded)
-    finally:
-        logging.disable(logged)
-
-
 def promising(database: Database, sweep: str, design: Design, most: int) -> list[Point]:
     """At most ``most`` warm-start points: the fastest stored candidates of any problem and size with the same plans.
 
@@ -180,7 +167,10 @@ class _Sweep:
     @property
     def budget(self) -> int:
         asked = self.request.strategy and STRATEGIES[self.request.strategy].most(self.design.options)
-        return self.request.budget or asked or DEFAULT_BUDGET[self.design.hardware.device_type]
+        if self.request.budget or asked:
+            return self.request.budget or asked
+        most = DEFAULT_BUDGET[self.design.hardware.device_type]
+        return most if self.design.promising else min(most, HOPELESS_TRIES * len(self.design.options))
 
     @cached_property
     def strategy(self) -> str:

@@ -22,6 +22,7 @@ from kgen.store.results import (
     Trial,
 )
 from kgen.views import text
+from kgen.views.layout import SPEEDUP, grid, print_facts
 
 if TYPE_CHECKING:
     from kgen.cli.doctor import Check
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from kgen.store.exchange import Imported
     from kgen.store.pruning import Pruned
 
-_SPEEDUP = "speedup"  #: heading of the only figure that may wrap; its interval goes below it
 #: The words for a verdict on a file, before the name of a baseline.
 _COMPARED = {
     "faster": "faster than",
@@ -443,32 +443,3 @@ def problem_title(problem: ProblemRow) -> str:
 
 def _ms(value: float | None) -> str:
     return text.milliseconds(value).removesuffix(" ms")
-
-
-def print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
-    """Names and values in two columns."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in facts:
-        table.add_row(name, value)
-    console.print(table)
-
-
-def grid(*columns: str) -> Table:
-    """A table with these headings; one that begins with ``> `` is aligned to the right.
-
-    On a narrow terminal texts and intervals wrap; headings, ids and single figures do not.
-    """
-    table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
-    for column in columns:
-        heading = column.removeprefix("> ")
-        right = heading != column
-        table.add_column(
-            heading,
-            justify="right" if right else "left",
-            no_wrap=heading in ("sweep", "candidate") or (right and heading != _SPEEDUP),
-            min_width=len(heading),
-            overflow="fold",
-        )
-    return table

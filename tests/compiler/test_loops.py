@@ -47,7 +47,7 @@ def broadcasts(domain: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Every shape that broadcasts to the domain: dimensions of one, and leading ones dropped."""
     found = {()}
     for drop in range(len(domain)):
-        found |= set(itertools.contraction(*({1, size} for size in domain[drop:])))
+        found |= set(itertools.product(*({1, size} for size in domain[drop:])))
     return sorted(found)
 
 

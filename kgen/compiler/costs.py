@@ -1,0 +1,108 @@
+"""Costs: the bytes that one step of a plan moves, and its operations. Times follow in :mod:`kgen.tuning.prediction`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from kgen.compiler.contractions import flops
+from kgen.compiler.fusion import FusionPlan, Kernel
+from kgen.compiler.graph import Node, OpGraph
+from kgen.compiler.operators import OPS, Kind
+from kgen.compiler.schedule import schedule
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Work of one step.
+
+    ``nbytes`` are moved through memory, ``flops`` are operations of contractions as they are written. ``products`` is
+    the number of tensor-core products that stand for one contraction of a kernel; 0 where PyTorch computes it.
+    ``blocks`` bounds the blocks that work side by side, ``None`` where there are as many as a device takes.
+    """
+
+    nbytes: int
+    flops: int = 0
+    products: int = 0
+    blocks: int | None = None
+
+
+#: ATen operators whose result is another view of their operand's memory, or one of several results.
+VIEWS = frozenset(
+    f"aten.{name}"
+    for name in (
+        "view.default", "_unsafe_view.default", "reshape.default", "flatten.using_ints", "unflatten.int", "permute.default",
+        "transpose.int", "t.default", "mT.default", "numpy_T.default", "movedim.int", "swapaxes.default", "swapdims.default",
+        "expand.default", "expand_as.default", "view_as.default", "squeeze.default", "squeeze.dim", "squeeze.dims",
+        "unsqueeze.default", "select.int", "slice.Tensor", "narrow.default", "split.Tensor", "split_with_sizes.default",
+        "chunk.default", "broadcast_tensors.default", "broadcast_to.default", "unbind.int", "unfold.default", "diagonal.default", "alias.default", "detach.default", "real.default",
+    )
+) | {"_operator.getitem"}  # fmt: skip
+
+#: Operators that read as many elements of their first operand as they give, not all.
+_GATHERS = frozenset(
+    f"aten.{name}" for name in ("embedding.default", "index.Tensor", "index_select.default", "gather.default")
+)
+
+
+#: Operators of which PyTorch gives each row to one block.
+_BLOCK_A_ROW = frozenset(("softmax", "log_softmax", "layer_norm", "rms_norm"))
+
+
+def is_view(node: Node) -> bool:
+    """Whether the node moves nothing: its result shares its operand's memory."""
+    return node.op in VIEWS or (node.op in OPS and OPS[node.op].kind is Kind.IDENTITY)
+
+
+def library_cost(graph: OpGraph, node: Node) -> Cost:
+    """What a library call moves at least: each operand and each result once; a view moves nothing."""
+    if is_view(node):
+        return Cost(0)
+    written = _result_bytes(graph, node)
+    operands = list(dict.fromkeys(node.values))
+    read = sum(_memory_bytes(graph, name) for name in operands)
+    if node.op in _GATHERS:
+        read = min(read, written + sum(_memory_bytes(graph, name) for name in operands[1:]))
+    blocks = None
+    if node.op in _BLOCK_A_ROW:
+        blocks = math.prod(node.type.shape[: len(node.type.shape) - node["dims"]])
+    return Cost(read + written, flops(graph, node), blocks=blocks)
+
+
+def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int) -> Cost:
+    """What a kernel moves: each tensor once, and again for each later pass over a row that a block cannot keep.
+
+    ``row_bytes`` is how much of a row one block can keep on chip, ``products`` how many tensor-core products make one
+    contraction.
+    """
+    program = plan.program(kernel)
+    nbytes = plan.bytes_moved(kernel)
+    operations = sum(flops(plan.graph, plan.graph.node(name)) for name in kernel.nodes)
+    if program.contraction:
+        return Cost(nbytes, operations, products)
+    if not program.reductions:
+        return Cost(nbytes, operations)
+    kept = schedule(program, keep=True)
+    if 4 * kept.kept * program.cols > row_bytes:
+        loads = [load for later in schedule(program, keep=False).passes[1:] for load in later.loads]
+        nbytes += sum(plan.graph.type(load.tensor).nbytes for load in loads)
+    return Cost(nbytes, operations, blocks=program.rows)
+
+
+def _result_bytes(graph: OpGraph, node: Node) -> int:
+    """Bytes of a node's results. Those of several are the ones that are used; of an effect, what it changes."""
+    if node.type is not None:
+        return node.type.nbytes
+    return sum(user.type.nbytes for user in graph.users(node.name) if user.op == "_operator.getitem" and user.type)
+
+
+def _memory_bytes(graph: OpGraph, name: str) -> int:
+    """Bytes of memory that a value reaches: an expanded view has no more than what it is a view of."""
+    producer = graph.producer(name)
+    if producer is None:
+        return graph.type(name).nbytes
+    if producer.type is None:
+        return _result_bytes(graph, producer)
+    if producer.op in ("aten.expand.default", "aten.expand_as.default"):
+        return min(producer.type.nbytes, _memory_bytes(graph, producer.values[0]))
+    return producer.type.nbytes

@@ -1,0 +1,67 @@
+"""Reasons: why a node of a plan is a library call, in one line."""
+
+from __future__ import annotations
+
+from typing import Mapping
+
+from kgen.compiler.graph import Node, OpGraph, Tensor
+from kgen.compiler.loops import NotFusable, lower
+from kgen.compiler.operators import OPS, Kind, Op
+
+_BY_TARGET: Mapping[str, Op] = {target: op for op in OPS.values() for target in op.targets}
+
+#: Why no kernel takes a call of an operator that some kernel computes, by the kind of the operator.
+_REFUSED = {
+    Kind.POINTWISE: "its arguments are not the tensors and numbers that our kernel takes",
+    Kind.REDUCTION: "it reduces dimensions that are not trailing",
+    Kind.BATCH_NORM: "its momentum is no number",
+    Kind.CONTRACTION: "it scales its terms",
+    Kind.IDENTITY: "it copies or drops elements, or changes the shape",
+}
+
+
+def why_library(graph: OpGraph, node: Node, *, own: bool, lacks: str = "") -> str:
+    """Why the node is left to the library.
+
+    ``own`` says that other plans have a kernel of it, ``lacks`` what the device lacks for further kernels.
+    """
+    op = OPS.get(node.op)
+    if op is None:
+        return _refused(graph, node)
+    if op.kind is Kind.IDENTITY:
+        return "it returns its operand"
+    if op.kind is Kind.BATCH_NORM:
+        return "it takes moments over other dimensions than the batch"
+    if own:
+        return "plans with a kernel of it are predicted to be no faster"
+    try:
+        lower(graph, (node.name,), (node.name,))
+    except NotFusable as error:
+        return str(error)
+    return lacks or "this kind of device has no kernel for it"
+
+
+def aten_name(node: Node) -> str:
+    """The node's operator as ATen names it; of several that kgen counts as one, the first."""
+    op = OPS.get(node.op)
+    return op.targets[0] if op and op.targets else node.op
+
+
+def _refused(graph: OpGraph, node: Node) -> str:
+    """Of an operator that has no entry in the table of operators, or whose entry refuses the call."""
+    op = _BY_TARGET.get(node.op)
+    if op is None:
+        return f"no kernel of ours computes {node.op.removesuffix('.default')}"
+    types = [node.type, *(_type(graph, name) for name in node.values)]
+    other = sorted({found.dtype for found in types if found and found.dtype != "float32"})
+    if other:
+        return f"our kernels are for float32, it has {' and '.join(other)}"
+    if "dtype=" in node.call:
+        return "it converts to another dtype"
+    return _REFUSED[op.kind]
+
+
+def _type(graph: OpGraph, name: str) -> Tensor | None:
+    """The type of a value; ``None`` for several results at once."""
+    producer = graph.producer(name)
+    return producer.type if producer else graph.type(name)

@@ -1,0 +1,227 @@
+"""Predictions: the time that the limits of a device allow for each step of a plan, and so for plans and the control.
+
+    step -> Cost (bytes, operations) -> max(bytes / copy rate, operations / rate of the arithmetic) + launch
+
+A library call reaches a share of these rates that depends on its class of operators: :data:`LIBRARY_CLASSES`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Callable, Sequence, TypeVar
+
+from kgen.compiler.contractions import CONTRACTIONS, CONVOLUTION, MATMUL, is_depthwise, kernel_size
+from kgen.compiler.costs import Cost, is_view, kernel_cost, library_cost
+from kgen.compiler.fusion import MOST_PLANS, FusionPlan, Kernel, Library
+from kgen.compiler.graph import Node, OpGraph
+from kgen.evaluator.protocol import Accuracy
+from kgen.hardware import Hardware, expected_ceilings
+from kgen.roofline import Work
+
+#: ms; start and end of one launch, by kind of device; a small torch operator on an H200, and an OpenMP loop.
+LAUNCH_MS = {"cuda": 0.0125, "cpu": 0.01}
+
+#: Predicted times that are nearer to each other than this share are ties: within the noise of a prediction.
+WORTH = 0.98
+
+
+@dataclass(frozen=True)
+class LibraryClass:
+    """How near PyTorch's kernels for some operators come to the limits of a GPU.
+
+    ``copy`` is the share of the copy rate at which operands and results move, each once; ``arithmetic`` the share of
+    the rate of contractions. ``operators`` are ATen names without their overload. Shares are medians of eager PyTorch
+    on an H200; on the CPU all count as 1, since none was measured.
+    """
+
+    name: str
+    copy: float
+    arithmetic: float
+    reason: str
+    operators: tuple[str, ...] = ()
+
+
+def _class(name: str, copy: float, arithmetic: float, reason: str, operators: str = "") -> LibraryClass:
+    return LibraryClass(name, copy, arithmetic, reason, tuple(operators.split()))
+
+
+ONE_PASS = _class("one pass", 1.0, 1.0, "reads its operands and writes its result once, at the rate of a copy")
+_DEPTHWISE = _class("depthwise convolution", 0.16, 1.0, "0.5 to 0.85 TB/s: each output reads its window again")
+_CHANNELS_ALONE = _class("convolution, 1x1", 0.88, 0.30, "a matmul over the channels: reads and writes once")
+_CONVOLUTIONS = {
+    1: _class("convolution, 1-d", 0.30, 0.25, "56 to 98 TFLOP/s in TF32; converts layouts before and behind"),
+    2: _class("convolution, 2-d", 0.30, 0.30, "92 to 198 TFLOP/s in TF32; converts layouts before and behind"),
+    3: _class("convolution, 3-d", 0.15, 0.10, "7 to 105 TFLOP/s in TF32: the fewer channels, the slower"),
+}
+
+#: Operators that stand in no class count as :data:`ONE_PASS`.
+LIBRARY_CLASSES = (
+    _class("reduction", 0.98, 1.0, "reads its operand once", "sum mean amax amin prod linalg_vector_norm norm all any"),
+    _class("extremum", 0.75, 1.0, "carries an index along", "max min argmax argmin"),
+    _class("softmax", 0.5, 1.0, "reads long rows twice and more", "softmax _softmax log_softmax _log_softmax softmin"),
+    _class("several passes", 0.3, 1.0, "is made of several operators inside", 
+           "logsumexp var std var_mean std_mean triplet_margin_loss cosine_embedding_loss cosine_similarity "
+           "pairwise_distance"),
+    _class("norm", 0.4, 1.0, "reads its operand twice", "layer_norm native_layer_norm group_norm instance_norm rms_norm"),
+    _class("batch norm", 0.25, 1.0, "reads its operand for moments, then again", "batch_norm native_batch_norm"),
+    _class("scan", 0.45, 1.0, "reads and writes partial results", "cumsum cumprod logcumsumexp cummax cummin"),
+    _class("pooling", 0.13, 1.0, "one thread an output; max pooling writes indices too",
+           "max_pool1d max_pool2d max_pool3d max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool3d "
+           "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d "
+           "adaptive_max_pool3d"),
+    _class("reversal", 0.7, 1.0, "reads against the order of memory", "flip roll rot90"),
+    _class("loss", 0.5, 1.0, "writes terms before it reduces them",
+           "smooth_l1_loss huber_loss mse_loss l1_loss binary_cross_entropy binary_cross_entropy_with_logits kl_div "
+           "cross_entropy_loss nll_loss hinge_embedding_loss margin_ranking_loss"),
+    _class("copy across", 0.7, 1.0, "reads or writes across the order of memory", "clone contiguous cat stack repeat pad"),
+)  # fmt: skip
+
+_CLASS_OF = {operator: found for found in LIBRARY_CLASSES for operator in found.operators}
+
+
+def library_class(graph: OpGraph, node: Node) -> LibraryClass:
+    """The class of a node that is left to the library."""
+    contraction = CONTRACTIONS.get(node.op)
+    if contraction and contraction.kind == CONVOLUTION and ".conv" in node.op:
+        if is_depthwise(graph, node):
+            return _DEPTHWISE
+        window = kernel_size(graph, node)
+        return _CHANNELS_ALONE if math.prod(window) == 1 else _CONVOLUTIONS[len(window)]
+    base = node.op.removeprefix("aten.").split(".")[0].rstrip("_")
+    return _CLASS_OF.get(base, ONE_PASS)
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """The predicted time of one step of a plan; ``bound`` is ``memory``, ``arithmetic``, or ``none`` for a view."""
+
+    step: Kernel | Library
+    cost: Cost
+    ms: float
+    bound: str
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A plan with its predicted time, step by step."""
+
+    plan: FusionPlan
+    steps: tuple[StepTime, ...]
+
+    @property
+    def ms(self) -> float:
+        """Milliseconds, to the nanosecond: finer differences are those of rounding."""
+        return round(sum(step.ms for step in self.steps), 6)
+
+
+class Predictor:
+    """Predicts times on one device, in milliseconds.
+
+    ``accuracy`` says in which arithmetic PyTorch contracts; by default as PyTorch's own flags have it: TF32 in
+    convolutions, float32 in matmuls.
+    """
+
+    def __init__(self, hardware: Hardware, accuracy: Accuracy | None = None) -> None:
+        self.hardware = hardware
+        self.ceilings = expected_ceilings(hardware)
+        self.launch_ms = LAUNCH_MS[hardware.device_type]
+        self.types = {
+            MATMUL: "tf32" if accuracy is Accuracy.TF32 else "float32",
+            CONVOLUTION: "float32" if accuracy in (Accuracy.FP32, Accuracy.KERNELBENCH) else "tf32",
+        }
+        # Plans and graphs are known by identity, because hashing them takes long; each stands beside its figures.
+        self._known: dict[int, tuple[FusionPlan, float]] = {}
+        self._costs: dict[tuple[int, tuple[str, ...], tuple[str, ...]], tuple[OpGraph, Cost]] = {}
+
+    def prediction(self, plan: FusionPlan) -> Prediction:
+        """The plan's steps with their times."""
+        return Prediction(plan, tuple(self._step(plan, step) for step in plan.steps))
+
+    def ms(self, plan: FusionPlan) -> float:
+        """The plan's predicted time."""
+        if id(plan) not in self._known:
+            self._known[id(plan)] = plan, self.prediction(plan).ms
+        return self._known[id(plan)][1]
+
+    def order(self, found: Sequence[FusionPlan], control: FusionPlan) -> list[FusionPlan]:
+        """Plans in the order to try them: :data:`kgen.compiler.fusion.Order`."""
+        return in_order(found, control, self.ms)
+
+    def limit_ms(self, graph: OpGraph) -> float:
+        """The least time that the device allows: its bytes once, or its operations, whichever takes longer.
+
+        Operations count in the fastest arithmetic that is as accurate as PyTorch's. Launches do not count.
+        """
+        operations = sum(self._least_ms(graph, node) for node in graph.nodes)
+        return max(self._copy_ms(Work.of(graph).nbytes), operations)
+
+    def _step(self, plan: FusionPlan, step: Kernel | Library) -> StepTime:
+        if isinstance(step, Library):
+            return self._library(plan.graph, step)
+        key = id(plan.graph), step.nodes, step.outputs
+        if key not in self._costs:
+            self._costs[key] = plan.graph, kernel_cost(plan, step, self._row_bytes, self._products(MATMUL))
+        _, cost = self._costs[key]
+        return self._time(step, cost, self._copy_ms(cost.nbytes), self._kernel_ms(cost))
+
+    def _library(self, graph: OpGraph, step: Library) -> StepTime:
+        node = graph.node(step.node)
+        cost = library_cost(graph, node)
+        if is_view(node):
+            return StepTime(step, cost, 0.0, "none")
+        found = library_class(graph, node) if self.hardware.device_type == "cuda" else ONE_PASS
+        contraction = CONTRACTIONS.get(node.op)
+        type_ = self.types[contraction.kind] if contraction else "float32"
+        arithmetic_ms = cost.flops / self._rate(type_) / found.arithmetic
+        return self._time(step, cost, self._copy_ms(cost.nbytes) / found.copy, arithmetic_ms)
+
+    def _time(self, step: Kernel | Library, cost: Cost, memory_ms: float, arithmetic_ms: float) -> StepTime:
+        if cost.blocks is not None:
+            memory_ms /= min(1.0, cost.blocks / self.hardware.multiprocessors)
+        bound = "arithmetic" if arithmetic_ms > memory_ms else "memory"
+        return StepTime(step, cost, max(memory_ms, arithmetic_ms) + self.launch_ms, bound)
+
+    def _kernel_ms(self, cost: Cost) -> float:
+        if not cost.products:
+            return cost.flops / self._rate("float32")
+        return cost.flops * cost.products / self._rate("float16")
+
+    def _least_ms(self, graph: OpGraph, node: Node) -> float:
+        """Milliseconds of a contraction's operations, in float32 or in tensor-core products, whichever is faster."""
+        contraction = CONTRACTIONS.get(node.op)
+        if contraction is None:
+            return 0.0
+        operations = contraction.flops(graph, node)
+        products = self._products(contraction.kind)
+        return min(operations / self._rate("float32"), operations * products / self._rate("float16"))
+
+    def _products(self, kind: str) -> int:
+        """Products of float16 that are as accurate as PyTorch: three stand for float32, one for TF32."""
+        return 1 if self.types[kind] == "tf32" else 3
+
+    def _copy_ms(self, nbytes: int) -> float:
+        return nbytes / self.ceilings.copy_gbytes_per_second / 1e6
+
+    def _rate(self, type_: str) -> float:
+        """Operations a millisecond; devices without TF32 compute in float32."""
+        return (self.ceilings.tflops(type_) or self.ceilings.float32_tflops) * 1e9
+
+    @property
+    def _row_bytes(self) -> int:
+        """Bytes of a row that a block can keep: the registers of a multiprocessor, or a core's level-2 cache."""
+        return 2 * self.hardware.registers_per_multiprocessor or self.hardware.l2_bytes
+
+
+Plan = TypeVar("Plan")
+
+
+def in_order(found: Sequence[Plan], control: Plan, ms: Callable[[Plan], float]) -> list[Plan]:
+    """The fastest of these plans by prediction, in the order to try them; ties keep their order.
+
+    The control comes behind plans that may beat it and in front of those that are predicted to be slower. There are
+    :data:`kgen.compiler.fusion.MOST_PLANS` at most.
+    """
+    ranked = sorted(found, key=ms)[: MOST_PLANS - 1]
+    before = sum(WORTH * ms(plan) <= ms(control) for plan in ranked)
+    return [*ranked[:before], control, *ranked[before:]]

@@ -1,0 +1,77 @@
+"""Costs: what library calls and kernels move."""
+
+from __future__ import annotations
+
+import pytest
+from models import graph, made, source
+
+from kgen.compiler.costs import Cost, is_view, kernel_cost, library_cost
+from kgen.compiler.fusion import FusionPlan, plans
+from kgen.compiler.graph import OpGraph
+from kgen.templates import templates
+
+ROW_BYTES = 128 << 10
+
+
+def captured(forward: str, inputs: str = "torch.randn(6, 12)", init: str = "", arguments: str = "x", mode: str = "eval") -> OpGraph:
+    return graph(made(source(forward, inputs, init, arguments), mode))
+
+
+def costs(found: OpGraph) -> list[Cost]:
+    return [library_cost(found, node) for node in found.nodes]
+
+
+def fused(found: OpGraph) -> FusionPlan:
+    return plans(found, tuple(templates("cuda").values()))[0]
+
+
+def test_library_call_moves_operands_and_result_once() -> None:
+    assert costs(captured("return x + x.relu()")) == [Cost(4 * 72 * 2), Cost(4 * 72 * 3)]
+
+
+def test_operand_that_stands_twice_is_read_once() -> None:
+    assert costs(captured("return x * x")) == [Cost(4 * 72 * 2)]
+
+
+@pytest.mark.parametrize(
+    "forward", ["return x.t()", "return x.view(12, 6)", "return x[2:]", "return x.unsqueeze(0)", "return x.expand(3, 6, 12)"]
+)
+def test_view_moves_nothing(forward: str) -> None:
+    found = captured(forward)
+    assert [is_view(node) for node in found.nodes] == [True] * len(found.nodes)
+    assert sum(cost.nbytes for cost in costs(found)) == 0
+
+
+def test_expanded_view_is_read_as_far_as_it_has_memory() -> None:
+    *_, multiplied = costs(captured("return x * y.expand(6, 12)", "torch.randn(6, 12), torch.randn(1, 12)", "", "x, y"))
+    assert multiplied.nbytes == 4 * (72 + 12 + 72)
+
+
+def test_results_of_several_are_those_that_are_used() -> None:
+    found = captured("return x.max(1)[0]")
+    assert costs(found)[0].nbytes == 4 * (72 + 6)
+
+
+def test_embedding_reads_the_rows_that_it_gives() -> None:
+    found = captured("return self.table(x)", "torch.zeros(5, dtype=torch.int64)", "self.table = nn.Embedding(1000, 8)")
+    assert costs(found)[0].nbytes == 4 * 5 * 8 * 2 + 8 * 5
+
+
+def test_row_is_shared_by_one_block_of_the_library() -> None:
+    assert costs(captured("return torch.softmax(x, -1)"))[0].blocks == 6
+
+
+def test_kernel_moves_each_tensor_once() -> None:
+    plan = fused(captured("return torch.softmax(x.relu(), -1)"))
+    assert kernel_cost(plan, plan.kernels[0], ROW_BYTES, 3) == Cost(4 * 72 * 2, blocks=6)
+
+
+def test_kernel_reads_rows_again_that_no_block_can_keep() -> None:
+    plan = fused(captured("return torch.softmax(x, -1)"))
+    assert kernel_cost(plan, plan.kernels[0], row_bytes=16, products=3).nbytes == 4 * 72 * 3
+
+
+def test_kernel_of_a_product_counts_its_tensor_core_products() -> None:
+    found = captured("return self.linear(x).relu()", init="self.linear = nn.Linear(12, 20)")
+    plan = fused(found)
+    assert kernel_cost(plan, plan.kernels[0], ROW_BYTES, 3) == Cost(4 * (72 + 240 + 20 + 120), 2 * 6 * 12 * 20, 3)

@@ -1,0 +1,52 @@
+"""Reasons: why an operator is a library call."""
+
+from __future__ import annotations
+
+import pytest
+from models import graph, made, source
+
+from kgen.compiler.reasons import aten_name, why_library
+
+
+def why(forward: str, inputs: str = "torch.randn(6, 12)", init: str = "", arguments: str = "x", **more: object) -> str:
+    """Of the last operator."""
+    found = graph(made(source(forward, inputs, init, arguments), "train"))
+    return why_library(found, found.nodes[-1], **{"own": False, **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "expected"),
+    [
+        ("return torch.cumsum(x, 1)", "torch.randn(6, 12)", "no kernel of ours computes aten.cumsum"),
+        ("return x.sum(0)", "torch.randn(6, 12)", "it reduces dimensions that are not trailing"),
+        ("return torch.softmax(x, 0)", "torch.randn(6, 12)", "it reduces dimensions that are not trailing"),
+        ("return x.sum(1, dtype=torch.float64)", "torch.randn(6, 12)", "our kernels are for float32, it has float64"),
+        ("return x.sum(1)", "torch.zeros(6, 12, dtype=torch.int64)", "our kernels are for float32, it has int64"),
+        ("return x.sum(1, dtype=torch.float32)", "torch.randn(6, 12)", "it converts to another dtype"),
+        ("return torch.clamp(x, 2.0, 1.0)", "torch.randn(6, 12)",
+         "its arguments are not the tensors and numbers that our kernel takes"),
+        ("return F.batch_norm(x, None, None, training=True)", "torch.randn(2, 3, 4, 4)",
+         "it takes moments over other dimensions than the batch"),
+        ("return F.conv2d(x, x)", "torch.randn(3, 3, 4, 4)", "no kernel of ours computes aten.conv2d"),
+        ("return x.sum(1)", "torch.randn(0, 12)", "the tensors are empty"),
+    ],
+)  # fmt: skip
+def test_reason_names_what_keeps_kernels_off(forward: str, inputs: str, expected: str) -> None:
+    assert why(forward, inputs) == expected
+
+
+@pytest.mark.parametrize(
+    ("lacks", "expected"),
+    [("it needs tensor cores", "it needs tensor cores"), ("", "this kind of device has no kernel for it")],
+)
+def test_reason_is_what_the_device_lacks(lacks: str, expected: str) -> None:
+    assert why("return x @ self.w", init="self.w = nn.Parameter(torch.randn(12, 3))", lacks=lacks) == expected
+
+
+def test_operator_that_other_plans_have_a_kernel_of_is_left_by_choice() -> None:
+    assert why("return x.relu()", own=True) == "plans with a kernel of it are predicted to be no faster"
+
+
+def test_operator_is_named_as_aten_names_it() -> None:
+    found = graph(made(source("return torch.cumsum(x.relu() @ self.w, 1)", init="self.w = nn.Parameter(torch.randn(20, 3))")))
+    assert [aten_name(node) for node in found.nodes] == ["aten.relu.default", "aten.matmul.default", "aten.cumsum.default"]
