@@ -22,7 +22,7 @@ from kgen.store.results import (
     Trial,
 )
 from kgen.views import text
-from kgen.views.layout import SPEEDUP, grid, print_facts
+from kgen.views.layout import grid, print_facts
 
 if TYPE_CHECKING:
     from kgen.cli.doctor import Check
