@@ -15,8 +15,16 @@ _START = """# Command line
 
 Written by `docs/make_cli.py` from `kgen --help`; a test fails when it is out of date.
 
-Exit codes: 0 done; 1 the answer is no success (no right candidate, a file that is not right, nothing beats PyTorch);
-2 something given is wrong, said in one line; 70 a bug in kgen; 130 Ctrl-C.
+Exit codes: 0 done; 1 the work ran and the answer is no (nothing beats PyTorch, no right candidate, a file that is not
+right); 2 the input is wrong, and one line says why; 70 a bug in kgen; 130 Ctrl-C.
+
+## Shell completion
+
+One line in the start-up file of your shell completes commands and options:
+
+- bash, `~/.bashrc`: `eval "$(_KGEN_COMPLETE=bash_source kgen)"`
+- zsh, `~/.zshrc`: `eval "$(_KGEN_COMPLETE=zsh_source kgen)"`
+- fish, `~/.config/fish/completions/kgen.fish`: `_KGEN_COMPLETE=fish_source kgen | source`
 """
 
 

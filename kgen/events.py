@@ -1,7 +1,9 @@
-"""What a sweep, or the evaluation of one file, tells whoever watches it: one plain dataclass for each kind of news.
+"""The events of a sweep, or of the evaluation of one file: one plain dataclass for each kind.
 
-    sweep   Started, Measured for each device, Built and Evaluated ..., Finals, Finished; a Notice at any time
-    eval    Opened, Step ..., Judged; a Notice at any time
+    sweep   Step ..., Started, Measured for each device, Built and Evaluated ..., Finals, Finished
+    eval    Step ..., Opened, Step ..., Judged
+
+A Notice may come at any time. Events may come from any thread.
 """
 
 from __future__ import annotations
@@ -16,11 +18,18 @@ from kgen.statistics import Interval, verdict
 
 
 @dataclass(frozen=True)
-class Started:
-    """A sweep begins, or goes on: how large its space is and how much of it was found done.
+class Step:
+    """The phase that begins now, in a few words: ``compiling the max-autotune baseline``."""
 
-    ``device`` names all of its devices; the search ends after ``budget`` candidates, or after ``seconds`` if they are
-    given.
+    text: str
+
+
+@dataclass(frozen=True)
+class Started:
+    """A sweep begins or continues.
+
+    ``device`` names all of its devices. ``found_done`` counts the candidates that an earlier process of this sweep
+    judged. The search ends after ``budget`` candidates, or after ``seconds`` where they are given.
     """
 
     sweep: str
@@ -40,7 +49,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Notice:
-    """One line for people: a warning, or why something waits."""
+    """One line for people: a warning, or the reason of a wait."""
 
     text: str
 
@@ -55,7 +64,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Built:
-    """The build of one candidate ended; ``cached`` if it was found done."""
+    """The build of one candidate ended. ``cached``: it existed already."""
 
     candidate: str
     ok: bool
@@ -67,7 +76,7 @@ class Built:
 class Evaluated:
     """One candidate was judged, or its evaluation was ``taken_over`` from an earlier sweep.
 
-    ``median_ms`` and ``speedup`` (over the fastest baseline on ``device``, with its interval) are from its screening.
+    ``median_ms`` and ``speedup`` (over the fastest baseline on ``device``, with its interval) come from its screening.
     """
 
     number: int
@@ -81,17 +90,17 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Finals:
-    """The leaders are about to be timed again, interleaved with each other and with the baselines."""
+    """The final timing of the leaders begins, interleaved with each other and with the baselines."""
 
     candidates: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Leader:
-    """One row of the table at a sweep's end: a finalist or a baseline.
+    """One row of the table at a sweep's end: a candidate or a baseline (``candidate`` is ``None``).
 
-    ``speedup`` is over the fastest baseline; its interval is known of those that were timed interleaved. ``tie`` marks
-    those that cannot be told from the best.
+    ``median_ms`` and ``speedup`` (over the fastest baseline) come from the same samples. Rows that were timed
+    interleaved have an interval. ``tie`` marks candidates within the interval of the best.
     """
 
     candidate: str | None
@@ -105,10 +114,17 @@ class Leader:
     tie: bool
     control: bool
 
+    @property
+    def too_busy(self) -> bool:
+        """Whether the machine was too busy to tell this row from the fastest baseline."""
+        if self.speedup is None or self.speedup_low is None or self.speedup_high is None:
+            return False
+        return Interval(self.speedup_low, self.speedup, self.speedup_high).cannot_tell
+
 
 @dataclass(frozen=True)
 class Finished:
-    """A sweep ended. ``state`` is ``finished``, ``interrupted`` or ``failed``; counts are evaluations by status."""
+    """A sweep ended. ``state`` is ``finished``, ``interrupted`` or ``failed``; ``counts`` are evaluations by status."""
 
     sweep: str
     state: str
@@ -121,9 +137,9 @@ class Finished:
 
 @dataclass(frozen=True)
 class Opened:
-    """One file is about to be judged: on which problem, where, and at which class of accuracy.
+    """The evaluation of one file begins: its problem, device and class of accuracy.
 
-    ``sweep`` is what the database has it as: a sweep of one candidate, of kind ``eval``.
+    ``sweep`` is its id in the database, where it is a sweep of one candidate, of kind ``eval``.
     """
 
     sweep: str
@@ -138,18 +154,11 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class Step:
-    """What the evaluation of one file does now, in a few words."""
-
-    text: str
-
-
-@dataclass(frozen=True)
 class Judged:
-    """What one file came to.
+    """The result of one file.
 
-    Only a right one has a ``timing``, taken beside the baselines: their medians are in milliseconds, and ``speedup`` is
-    over ``baseline``, the fastest of them.
+    Only a right file has a ``timing``, taken beside the baselines. The baselines' times and ``median_ms`` are in
+    milliseconds, and ``speedup`` is over ``baseline``, the fastest of them; all come from the same samples.
     """
 
     opened: Opened
@@ -163,16 +172,16 @@ class Judged:
 
     @property
     def ok(self) -> bool:
-        """Whether it is right on every regime, and its timing is believed."""
+        """Whether the file is right on every input distribution, and its timing is believed."""
         return self.evaluation.status is Status.OK
 
     @property
     def verdict(self) -> str | None:
-        """What the speedup's interval says: ``faster``, ``slower``, ``same`` or ``cannot tell``."""
+        """The verdict on the speedup: ``faster``, ``slower``, ``same`` or ``cannot tell``."""
         return verdict(self.speedup) if self.speedup else None
 
 
-Event = Started | Notice | Measured | Built | Evaluated | Finals | Finished | Opened | Step | Judged
+Event = Step | Started | Notice | Measured | Built | Evaluated | Finals | Finished | Opened | Judged
 
-#: Who is told.
+#: Receives each event.
 Listener = Callable[[Event], None]

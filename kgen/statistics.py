@@ -1,8 +1,8 @@
 """Medians, intervals and verdicts, derived from raw samples. Standard library only.
 
-Samples within a burst are not independent, so bursts are the unit: a subject's time is the median of its bursts'
-medians, and intervals come from resampling whole bursts (percentile bootstrap; Efron and Tibshirani, "An Introduction
-to the Bootstrap", 1993, chapter 13).
+Samples of one burst depend on each other, so bursts are the unit. The time of a subject is the median of the medians
+of its bursts. Intervals come from resampling whole bursts: a percentile bootstrap (Efron and Tibshirani, "An
+Introduction to the Bootstrap", 1993, chapter 13).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Callable, Iterable, Sequence
 
 from kgen.evaluator.protocol import Timing
 
-#: Two processes that run the same code differ by up to this share of their time, however often one measures.
+#: Share of a time; two processes with the same code differ by up to this; benchmarks/results/timing.md
 RESOLUTION = 0.01
 
 Bursts = Sequence[Sequence[float]]
@@ -23,7 +23,7 @@ Bursts = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval with the estimate in it."""
+    """A confidence interval around its estimate."""
 
     low: float
     mid: float
@@ -31,13 +31,30 @@ class Interval:
 
     @property
     def width(self) -> float:
-        """Width relative to the estimate."""
+        """The width as a multiple of the estimate."""
         return (self.high - self.low) / self.mid if self.mid else float("inf")
+
+    @property
+    def cannot_tell(self) -> bool:
+        """Whether a speedup with this interval is neither faster, slower nor the same: the machine was too busy."""
+        return self.low <= 1.0 <= self.high and verdict(self) == "cannot tell"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A subject beside a reference: its time in milliseconds and its speedup over the reference.
+
+    Both come from the same samples: ``ms * speedup.mid`` is the time of the reference.
+    """
+
+    timing: Timing
+    ms: float
+    speedup: Interval
 
 
 @dataclass(frozen=True)
 class Rank:
-    """One place in a ranking; ``tie`` marks those that cannot be told from the fastest."""
+    """One place in a ranking. ``tie`` marks subjects within the interval of the fastest one."""
 
     timing: Timing
     tie: bool
@@ -50,7 +67,7 @@ def burst_medians(timing: Timing | Bursts) -> list[float]:
 
 
 def median_ms(timing: Timing | Bursts) -> float:
-    """The median of the bursts' medians, in milliseconds. Raises ``ValueError`` where there is no sample."""
+    """The median of the bursts' medians, in milliseconds. Raises ``ValueError`` for a timing without samples."""
     medians = burst_medians(timing)
     if not medians:
         raise ValueError("no samples")
@@ -62,10 +79,10 @@ def ratio_interval(
 ) -> Interval:
     """The ratio of two subjects' times, with its bootstrap interval over bursts.
 
-    Bursts of one session were interleaved, so each round gives one ratio, and the median of these is taken: what
-    slows the machine for longer than a round slows both. (Where a third of the bursts is disturbed, its interval is
-    half as wide as that of the ratio of medians.) Subjects of unlike sessions are compared by their medians. Raises
-    ``ValueError`` where one has no sample.
+    Bursts of one session are interleaved: each round gives one ratio, and the estimate is the median of these. A slow
+    phase of the machine that outlasts a round slows both subjects and cancels. (With a third of the bursts disturbed,
+    this interval is half as wide as that of the ratio of medians.) Subjects of different sessions are compared by their
+    medians. Raises ``ValueError`` for a timing without samples.
     """
     above, below = burst_medians(numerator), burst_medians(denominator)
     if not above or not below:
@@ -86,13 +103,22 @@ def ratio_interval(
     return Interval(min(ratios[cut], mid), mid, max(ratios[-1 - cut], mid))
 
 
+def standing(reference: Timing, timing: Timing) -> Standing:
+    """The time and the speedup of ``timing`` beside ``reference``, both from one estimate: the ratio of their times.
+
+    Raises ``ValueError`` for a timing without samples.
+    """
+    speedup = ratio_interval(reference, timing)
+    return Standing(timing, median_ms(reference) / speedup.mid, speedup)
+
+
 def median_interval(
     timing: Timing | Bursts, *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> Interval:
     """A subject's time in milliseconds, with its bootstrap interval over bursts.
 
-    It holds for the session alone: what slowed the machine for all of it is in it. Raises ``ValueError`` where there is
-    no sample.
+    The interval describes this session alone, and includes a slow phase of the machine. Raises ``ValueError`` for a
+    timing without samples.
     """
     medians = burst_medians(timing)
     if not medians:
@@ -105,8 +131,11 @@ def median_interval(
 
 
 def quotient(above: Interval, below: Interval) -> Interval:
-    """The quotient of two estimates that were made apart: errors of independent factors add in quadrature where factors
-    are added, on a logarithmic scale (the delta method; Casella and Berger, "Statistical Inference", 2002, 5.5.4)."""
+    """The quotient of two independent estimates.
+
+    Their errors add in quadrature on a logarithmic scale (the delta method; Casella and Berger, "Statistical
+    Inference", 2002, 5.5.4).
+    """
     mid = above.mid / below.mid
     down = math.hypot(math.log(above.mid / above.low), math.log(below.high / below.mid))
     up = math.hypot(math.log(above.high / above.mid), math.log(below.mid / below.low))
@@ -114,11 +143,11 @@ def quotient(above: Interval, below: Interval) -> Interval:
 
 
 def explained(groups: Iterable[Sequence[float]]) -> float:
-    """How much of the spread of all values it explains which group each is in, between 0 and 1.
+    """The share of the spread of all values that their groups explain, between 0 and 1.
 
-    The unbiased correlation ratio (Kelley, "An Unbiased Correlation Ratio Measure", 1935): the variance between groups
-    over the whole variance, less what as many groups of this size would explain by chance. 0 where no two values share
-    a group, which says nothing.
+    This is the unbiased correlation ratio (Kelley, "An Unbiased Correlation Ratio Measure", 1935): the variance
+    between groups over the whole variance, less the share that as many random groups explain. The result is 0 where no
+    two values share a group.
     """
     filled = [group for group in groups if group]
     count = sum(map(len, filled))
@@ -133,7 +162,7 @@ def explained(groups: Iterable[Sequence[float]]) -> float:
 
 
 def verdict(interval: Interval, resolution: float = RESOLUTION) -> str:
-    """What a speedup's interval says: ``faster``, ``slower``, ``same`` (within the resolution) or ``cannot tell``."""
+    """The verdict on a speedup: ``faster``, ``slower``, ``same`` (within the resolution) or ``cannot tell``."""
     if interval.low > 1 + resolution:
         return "faster"
     if interval.high < 1 - resolution:
@@ -143,19 +172,27 @@ def verdict(interval: Interval, resolution: float = RESOLUTION) -> str:
     return "cannot tell"
 
 
+def fastest(timings: Sequence[Timing]) -> Timing:
+    """The fastest of ``timings``, head to head: the one whose worst ratio to a rival is the best.
+
+    A subject that beats every rival is always the fastest. Raises ``ValueError`` for no timings.
+    """
+    order = sorted(timings, key=median_ms)
+    return min(order, key=lambda timing: max(_ratio(timing, rival) for rival in order))
+
+
 def leaders(timings: Sequence[Timing], tie_break: Callable[[Timing], tuple] | None = None) -> list[Rank]:
     """``timings`` from the best to the slowest.
 
-    The fastest is the one that comes off best against its strongest rival, head to head: it beats every other, if one
-    does. Those that cannot be told from it are tied with it, and come first in the order of ``tie_break`` (by subject,
-    if it is not given); the others follow by their medians.
+    Subjects within the interval of the :func:`fastest` are tied with it. They come first, in the order of
+    ``tie_break`` (default: by subject). The others follow by their medians.
     """
     if not timings:
         return []
+    first = fastest(timings)
     order = sorted(timings, key=median_ms)
-    fastest = min(order, key=lambda timing: max(_ratio(timing, rival) for rival in order))
     key = tie_break or (lambda timing: (timing.subject,))
-    tied = [t for t in order if t is fastest or verdict(ratio_interval(fastest, t)) != "slower"]
+    tied = [t for t in order if t is first or verdict(ratio_interval(first, t)) != "slower"]
     rest = [t for t in order if t not in tied]
     return [*(Rank(t, len(tied) > 1) for t in sorted(tied, key=key)), *(Rank(t, False) for t in rest)]
 

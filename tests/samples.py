@@ -123,6 +123,7 @@ def make_final(
         speedup_low=low,
         speedup_high=high,
         baselines={"eager": 4.0, "compile": 3.0},
+        baseline="compile",
         error_ratio=0.5,
         tie=tie,
     )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Verify again, and write to FILE."
 )
+@click.option("--any", "any_right", is_flag=True, help="With -o: write the best candidate even if it is not faster.")
 @listing_options("device", "since", "before")
 def best(
     problem: str | None,
@@ -31,13 +32,14 @@ def best(
     mode: str | None,
     accuracy: str | None,
     output: Path | None,
+    any_right: bool,
     listing: Listing,
 ) -> int:
-    """Show the best candidate of each problem, or of PROBLEM, on the device swept last.
+    """Show the best candidate of each problem, or of PROBLEM, on the device of its latest sweep.
 
     Speedups are over the fastest baseline, with their interval. With -o the winner is verified again in a fresh
-    process and written to FILE, with what was measured in FILE.json beside it. Files that `kgen eval` judged are left
-    out. Exit code 1: nothing beats PyTorch.
+    process and written to FILE, and its figures to FILE.json. Files that `kgen eval` judged are left out. Exit code 1:
+    nothing beats PyTorch, and --any is not given.
     """
     from kgen.cli import lookup
     from kgen.evaluator.protocol import Accuracy
@@ -45,6 +47,8 @@ def best(
 
     if problem is None and (overrides or mode or output):
         raise click.UsageError("-D, --mode and -o need a PROBLEM", click.get_current_context())
+    if any_right and output is None:
+        raise click.UsageError("--any needs -o FILE", click.get_current_context())
     with open_database(listing.db) as database:
         chosen = None if problem is None else [lookup.find(database, problem, overrides, mode).id]
         wanted = Accuracy(accuracy) if accuracy else None
@@ -55,7 +59,10 @@ def best(
             given = [*([f"--accuracy {accuracy}"] if accuracy else []), *listing.given]
             filters = " ".join(["", "with", *given] if given else [])
             raise NotFoundError(f"{problem} was never swept{filters}, into {database.name}: `kgen sweep` does it")
-        return _show_best(database, rows[0], output, listing)
+        code = _show_best(database, rows[0], listing)
+        if output and rows[0].trial and (code == 0 or any_right):
+            return _export(database, rows[0], output, listing)
+        return code
 
 
 def _show_bests(rows: Sequence[BestRow], listing: Listing) -> int:
@@ -68,7 +75,7 @@ def _show_bests(rows: Sequence[BestRow], listing: Listing) -> int:
     return 0 if any(row.beats_baseline for row in rows) else NO_SUCCESS
 
 
-def _show_best(database: Database, row: BestRow, output: Path | None, listing: Listing) -> int:
+def _show_best(database: Database, row: BestRow, listing: Listing) -> int:
     from kgen.paths import write_candidate
     from kgen.store import queries
     from kgen.views import plain, tables
@@ -76,21 +83,28 @@ def _show_best(database: Database, row: BestRow, output: Path | None, listing: L
     file = write_candidate(row.trial.candidate, queries.source(database, row.trial.candidate)) if row.trial else None
     found = plain.best(row, file)
     listing.answer(found, lambda console: tables.best(console, row, file), rows=[found])
-    if not row.beats_baseline:
-        return say(_why_not_better(row), NO_SUCCESS)
-    if output:
-        from kgen.tuning.export import export
+    return 0 if row.beats_baseline else say(_why_not_better(row), NO_SUCCESS)
 
-        export(database, row, queries.problem(database, row.problem.id), output)
-        click.echo(f"verified again and written: {output}, with its figures in {output}.json", err=listing.as_json or listing.as_csv)
+
+def _export(database: Database, row: BestRow, output: Path, listing: Listing) -> int:
+    """Verify the candidate again and write it; says so where it is not faster. Returns the exit code."""
+    from kgen.store import queries
+    from kgen.tuning.export import export
+
+    export(database, row, queries.problem(database, row.problem.id), output)
+    caution = "" if row.beats_baseline else "; it is right, but not proven faster than PyTorch"
+    line = f"verified again and written: {output}, with its figures in {output}.json{caution}"
+    click.echo(line, err=listing.as_json or listing.as_csv)
     return 0
 
 
 def _why_not_better(row: BestRow) -> str:
-    """Why a best is no success."""
+    """The reason why a best candidate is no winner."""
     title = f"{row.problem.title}, {row.problem.mode} mode"
     if row.trial is None:
         return f"{title}: no candidate with a kernel of its own was right; `kgen show {row.sweep}` says why"
     if not row.trial.final:
         return f"{title}: only screened so far: run `kgen sweep` to its end to time the leaders beside PyTorch"
+    if row.trial.too_busy:
+        return f"{title}: the machine was too busy to tell whether anything beats PyTorch ({row.trial.baseline})"
     return f"{title}: nothing beats PyTorch ({row.trial.baseline})"

@@ -1,4 +1,4 @@
-"""What this machine has of what kgen needs: one function for each check, each with its remedy."""
+"""Checks of this machine: one function for each part that kgen uses, each with its remedy."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from kgen.paths import db_url, home
 
 @dataclass(frozen=True)
 class Check:
-    """One finding: what was looked for, whether it is there, what was found, and how to get it where it is missing.
+    """One finding: the part, whether it is there, details, and how to get a missing one.
 
-    ``needed`` is false for what only some uses need.
+    ``needed`` is false for a part that only some uses need.
     """
 
     name: str
@@ -31,8 +31,24 @@ class Check:
     remedy: str = ""
 
 
+@dataclass(frozen=True)
+class Extra:
+    """An optional part of kgen: its name in ``pip install 'kgen[name]'``, its package, and its use."""
+
+    name: str
+    package: str
+    use: str
+
+
+EXTRAS = (
+    Extra("optuna", "optuna", "for `kgen sweep --strategy tpe`"),
+    Extra("browse", "datasette", "for `kgen browse`"),
+    Extra("postgresql", "psycopg", "for databases on a PostgreSQL server"),
+)
+
+
 def run(db: str | None = None) -> list[Check]:
-    """All checks, in the order in which a sweep would meet them."""
+    """All checks, in the order in which a sweep would meet the parts; the extras come last."""
     checks: tuple[Callable[[], Check], ...] = (
         check_python,
         check_torch,
@@ -44,7 +60,7 @@ def run(db: str | None = None) -> list[Check]:
         check_home,
         lambda: check_database(db),
     )
-    return [check() for check in checks]
+    return [*(check() for check in checks), *map(check_extra, EXTRAS)]
 
 
 def check_python() -> Check:
@@ -56,12 +72,12 @@ def check_python() -> Check:
 
 
 def check_torch() -> Check:
-    """PyTorch: the reference, and what candidates run in."""
+    """PyTorch: the reference, and the library that candidates run in."""
     return _check_package("torch", "pip install torch")
 
 
 def check_ninja() -> Check:
-    """Ninja, through which a candidate's own ``load_inline`` builds."""
+    """Ninja: ``load_inline`` builds candidates with it."""
     return _check_package("ninja", "pip install ninja")
 
 
@@ -74,11 +90,11 @@ def check_host_compiler() -> Check:
 
 
 def check_cuda_device() -> Check:
-    """A GPU that PyTorch can use; without one, sweeps run on the CPU."""
+    """A GPU that PyTorch can use. Without one, sweeps run on the CPU."""
     try:
         import torch
     except ImportError:
-        return Check("CUDA device", False, False, "cannot be asked without torch", "pip install torch")
+        return Check("CUDA device", False, False, "unknown without torch", "pip install torch")
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
         return Check("CUDA device", True, False, ", ".join(names))
@@ -98,7 +114,7 @@ def check_nvcc() -> Check:
 
 
 def check_isolation() -> Check:
-    """Namespaces, which keep a candidate's process away from the one that judges it."""
+    """Linux namespaces, which isolate the process of a candidate from its evaluator."""
     command = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "true"]
     remedy = "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1); without, candidates are less isolated"
     if not shutil.which("unshare"):
@@ -122,7 +138,7 @@ def check_home() -> Check:
 
 
 def check_database(url: str | None = None) -> Check:
-    """The database, where there is one already."""
+    """The database, if it exists."""
     from kgen.errors import NotFoundError
     from kgen.store import Database
     from kgen.store.connections import shown
@@ -136,6 +152,15 @@ def check_database(url: str | None = None) -> Check:
         return Check("database", False, True, str(error), "name another with --db or KGEN_DB")
 
 
+def check_extra(extra: Extra) -> Check:
+    """An optional part of kgen."""
+    name, remedy = f"kgen[{extra.name}]", f"pip install 'kgen[{extra.name}]'"
+    try:
+        return Check(name, True, False, f"{extra.package} {metadata.version(extra.package)}, {extra.use}", remedy)
+    except metadata.PackageNotFoundError:
+        return Check(name, False, False, f"not installed; {extra.use}", remedy)
+
+
 def _check_package(name: str, remedy: str) -> Check:
     try:
         return Check(name, True, True, metadata.version(name))
@@ -144,7 +169,7 @@ def _check_package(name: str, remedy: str) -> Check:
 
 
 def _version(path: str) -> str:
-    """What ``path --version`` says of its version, and the path: nvcc names its release some lines down."""
+    """The version line of ``path --version``, and the path. nvcc prints its release on a later line."""
     answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout.splitlines()
     line = next((line for line in answer if "release" in line), answer[0] if answer else "no version")
     return f"{line.strip()} at {path}"

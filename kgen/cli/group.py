@@ -96,12 +96,19 @@ def _usage(error: click.ClickException) -> str:
     return f"{message} (see `{context.command_path} --help`)" if context else message
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,  # a bare `kgen` prints the help as an answer, not as an error
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(kgen.__version__, prog_name="kgen")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Turn a PyTorch module into a faster one that is proven right.
 
     kgen fuses a module's operators, renders kernels, checks each against float64, times it beside PyTorch, and keeps
-    everything that was measured. `kgen sweep PROBLEM` tries, `kgen best PROBLEM -o FILE` takes the winner along,
-    `kgen eval PROBLEM FILE` judges what somebody else wrote.
+    every measurement. `kgen sweep PROBLEM` searches, `kgen best PROBLEM -o FILE` writes the winner to a file,
+    `kgen eval PROBLEM FILE` judges a file that somebody else wrote.
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import Mapping
 
 import click
 
@@ -13,15 +15,15 @@ from kgen.cli.options import open_database
 
 @main.command()
 @click.argument("problem", required=False)
-@click.option("--failed", is_flag=True, help="Drop only what failed in these sweeps, so that it may be tried again.")
+@click.option("--failed", is_flag=True, help="Drop only the failed candidates, so that they may be tried again.")
 @click.option("--even-best", is_flag=True, help="Drop sweeps that have the best of their problem, too.")
-@click.option("--yes", is_flag=True, help="Drop it; else only show what would be dropped.")
+@click.option("--yes", is_flag=True, help="Drop it; without this, only show it.")
 @listing_options(*SWEEPS)
 def prune(problem: str | None, failed: bool, even_best: bool, yes: bool, listing: Listing) -> None:
-    """Drop sweeps and what belongs to nothing else, or the candidates that failed in them.
+    """Drop sweeps and all that belongs to them alone, or their failed candidates.
 
-    Say which: those of PROBLEM, by --device, --status, --since and --before, or --failed for all of them. Nothing is
-    dropped without --yes. Sweeps that run are never dropped; those with the best of their problem are kept.
+    Select sweeps by PROBLEM, --device, --status, --since and --before, or --failed for all of them. Nothing is dropped
+    without --yes. A running sweep is never dropped. A sweep with the best of its problem is kept.
     """
     from kgen import paths
     from kgen.cli import lookup
@@ -32,7 +34,9 @@ def prune(problem: str | None, failed: bool, even_best: bool, yes: bool, listing
         raise click.UsageError("say what to drop: PROBLEM, a filter or --failed", click.get_current_context())
     with open_database(listing.db) as database:
         name = lookup.problem_name(problem) if problem else None
-        found = pruning.prune(database, name=name, among=listing.among, failed=failed, even_best=even_best, really=yes)
+        found = pruning.prune(
+            database, name=name, among=listing.among, failed=failed, even_best=even_best, really=yes
+        )
     if yes:
         paths.remove_files(found.candidates, found.logs)
     listing.answer(
@@ -51,8 +55,8 @@ def prune(problem: str | None, failed: bool, even_best: bool, yes: bool, listing
 def export_history(problem: str | None, output: Path | None, listing: Listing) -> None:
     """Write histories as JSON Lines, for `kgen import`.
 
-    All of the database, or the sweeps of PROBLEM and of the filters, with everything that they name. What the lines
-    hold is described in docs/history-format.md.
+    The whole database, or the sweeps of PROBLEM and of the filters, with all rows that they name. The page
+    docs/history-format.md describes the lines. The number of rows is printed to stderr.
     """
     from kgen import paths
     from kgen.cli import lookup
@@ -60,14 +64,23 @@ def export_history(problem: str | None, output: Path | None, listing: Listing) -
 
     if output:
         paths.check_writable(output)
+    counts: Counter[str] = Counter()
     with open_database(listing.db) as database:
         name = lookup.problem_name(problem) if problem else None
-        lines = (f"{line}\n" for line in exchange.export(database, name=name, among=listing.among))
+        lines = (f"{line}\n" for line in exchange.export(database, name=name, among=listing.among, counts=counts))
         if output:
             paths.write_whole(output, lines)
         else:
             for line in lines:
                 click.echo(line, nl=False)
+    tell(f"wrote {_counted(counts)}, to {output or 'stdout'}")
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    """The size of a history in words."""
+    named = {"sweep": "sweeps", "candidate": "candidates", "evaluation": "evaluations"}
+    parts = [f"{counts.get(table, 0)} {words}" for table, words in named.items()]
+    return ", ".join([*parts, f"{sum(counts.values())} rows in all"])
 
 
 @main.command("import")
@@ -75,10 +88,10 @@ def export_history(problem: str | None, output: Path | None, listing: Listing) -
 @db_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def import_history(path: Path, db: str | None, as_json: bool) -> None:
-    """Bring histories from FILE, or from all .json and .jsonl files in DIR, into the database.
+    """Read histories from FILE, or from all .json and .jsonl files in DIR, into the database.
 
-    They come from `kgen export-history`. What is there already stays, so that importing twice changes nothing. Where
-    one line is damaged, nothing at all is imported.
+    `kgen export-history` writes such files. Existing rows stay, so that a second import changes nothing. One damaged
+    line stops the whole import, and nothing is written.
     """
     from kgen.store import Database, exchange
     from kgen.views import plain, tables

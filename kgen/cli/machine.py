@@ -13,7 +13,7 @@ from kgen.cli.listing import Listing, listing_options
 def problems(listing: Listing) -> None:
     """List the known problems with their sizes.
 
-    These are named without a path: those in ./problems, then those that come with kgen.
+    Commands take these by name, without a path: the files in ./problems, then those that come with kgen.
     """
     from kgen.problem import problem_files, sizes
     from kgen.views import plain, tables
@@ -27,9 +27,9 @@ def problems(listing: Listing) -> None:
 @main.command()
 @listing_options()
 def doctor(listing: Listing) -> int:
-    """Check what this machine has and lacks.
+    """Check this machine for the parts that kgen uses, its optional extras included.
 
-    What is missing is listed with how to get it. Exit code 1: something is missing that kgen cannot do without.
+    Each missing part is listed with the way to get it. Exit code 1: a part is missing that every sweep needs.
     """
     from kgen.cli import doctor as checks
     from kgen.views import plain, tables

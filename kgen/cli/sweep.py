@@ -32,17 +32,17 @@ STRATEGIES = ("exhaustive", "random", "coordinate", "additive", "tpe")
     "seconds",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Try candidates until the leaders can be timed and all be done after SECONDS; one is tried in any case.",
+    help="End the sweep, final timing included, after about SECONDS; at least one candidate is tried.",
 )
 @click.option(
     "--strategy",
     type=click.Choice(STRATEGIES),
-    help="Which candidates to try.  [default: exhaustive if the budget allows, else additive]",
+    help="How candidates are chosen.  [default: exhaustive if the budget allows, else additive]",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of what the strategy draws at random.")
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Compile N candidates at once.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the strategy's random choices.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Compile N candidates in parallel.")
 @click.option(
-    "--fresh", is_flag=True, help="Start over: neither go on with an earlier sweep, nor take over its results."
+    "--fresh", is_flag=True, help="Start over: do not continue an earlier sweep or reuse its results."
 )
 @db_option
 @click.option("--json", "as_json", is_flag=True, help="Print each event as one line of JSON.")
@@ -66,15 +66,17 @@ def sweep(
 ) -> int:
     """Try fusion plans and parameters for PROBLEM.
 
-    PROBLEM is a file, or the name of a known one. What each candidate came to is kept.
+    PROBLEM is a file, or the name of a known problem. Every result is kept in the database.
 
-    The same command goes on where it was, after Ctrl-C or a kill. Exit code 1: no candidate was right.
+    After Ctrl-C or a kill, the same command continues the sweep. Exit code 1: nothing beats PyTorch, or no candidate
+    was right.
 
-    --device also takes several GPUs that are alike, such as cuda:0,cuda:1, or cuda:all: candidates are shared among
+    --device also takes several GPUs of one model, such as cuda:0,cuda:1, or cuda:all. The candidates are shared among
     them, and the leaders are timed again on the first.
 
     \b
     With --json each line is one object; "event" is one of
+      step       text
       started    sweep, problem, mode, device, environment, accuracy, plans, combinations, budget, found_done
       notice     text
       measured   baselines (name to ms), device
@@ -112,7 +114,7 @@ def sweep(
 
 
 def _sweep_ended(tally: Tally, problem: Problem, reference: str, db: str | None, as_json: bool) -> int:
-    """Show what a sweep came to, and say what to do next; the exit code."""
+    """Print the result of a sweep and the next command; returns the exit code."""
     from kgen.store import queries
     from kgen.views import tables
     from kgen.views.console import console
@@ -128,13 +130,15 @@ def _sweep_ended(tally: Tally, problem: Problem, reference: str, db: str | None,
         return say("interrupted; the same command goes on from here", INTERRUPTED)
     if not dict(finished.counts).get("ok"):
         return say(_why_none(detail.failures), NO_SUCCESS)
+    if not finished.beats_baseline:
+        return say(f"{_why_no_winner(finished)}; more: kgen show {finished.sweep}", NO_SUCCESS)
     if not as_json:
-        click.echo(_next_command(problem, reference, db, finished))
+        click.echo(f"write the winner to a file: {_export_command(problem, reference, db)}")
     return 0
 
 
 def _why_none(failed: Sequence[Failures]) -> str:
-    """Why no candidate of a sweep was right: what happened to most of them."""
+    """The reason why no candidate of a sweep was right: the most frequent failure."""
     if not failed:
         return "no candidate was right: none was tried"
     most, tried = failed[0], sum(group.count for group in failed)
@@ -142,14 +146,23 @@ def _why_none(failed: Sequence[Failures]) -> str:
     return f"no candidate was right: {most.count} of {tried} ended as {most.status}, {example}"
 
 
-def _next_command(problem: Problem, reference: str, db: str | None, finished: Finished) -> str:
-    """What to type next."""
+def _why_no_winner(finished: Finished) -> str:
+    """The reason why a sweep with right candidates has no winner."""
+    best = next((row for row in finished.leaders if row.candidate and row.candidate == finished.best), None)
+    if best is None:
+        return "nothing beats PyTorch here: no candidate with a kernel of its own was right"
+    if best.too_busy:
+        figures = f"{best.speedup:.3g}x, between {best.speedup_low:.3g}x and {best.speedup_high:.3g}x"
+        return f"the machine was too busy to tell whether anything beats PyTorch here ({figures})"
+    return "nothing beats PyTorch here"
+
+
+def _export_command(problem: Problem, reference: str, db: str | None) -> str:
+    """The command that writes the winner to a file."""
     from kgen.store.connections import shown
 
-    if not finished.beats_baseline:
-        return f"nothing beats PyTorch here; more: kgen show {finished.sweep}"
     words = ["kgen", "best", reference]
     words += [word for name, value in problem.overrides for word in ("-D", f"{name}={value!r}")]
     words += ["--mode", problem.asked_mode] if problem.asked_mode else []
     words += ["--db", db if "://" not in db else shown(db)] if db else []
-    return f"take the winner along: {shlex.join([*words, '-o', f'{problem.name}_fast.py'])}"
+    return shlex.join([*words, "-o", f"{problem.name}_fast.py"])

@@ -60,6 +60,9 @@ _NO_LIMIT = 1 << 62
 #: and end in half the time. What kgen renders needs one, as it has one stream; files from outside may have several.
 _ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 _COMPILER = "torch._dynamo"  #: takes a second to load: baselines and files from outside may use it, kgen's files do not
+#: The steps of preparing the baselines that take long.
+_PREPARING = {"compile": "compiling the torch.compile baseline",
+              "compile-max-autotune": "compiling the max-autotune baseline"}
 LeftOut = Callable[[str, Failure], None]  #: told the id of a finalist that failed, and why
 _PRINTED_WALLS: set[str] = set()
 
@@ -77,7 +80,8 @@ class Evaluator:
     """Judges candidates of ``problem`` on ``device`` (``cpu``, ``cuda`` or ``cuda:N``) in one class of accuracy.
 
     A context manager: entering starts the server and the oracle, leaving ends every process. Everything is written
-    below ``home``. ``notice`` is called with one line for people, from any thread. After entering, ``problem`` has its
+    below ``home``. ``notice`` is called with one line for people, and ``step`` with the phase that begins, from any
+    thread. After entering, ``problem`` has its
     mode settled, ``environment`` says where candidates are judged, ``hardware`` what the device can hold, and
     ``at_once`` how many threads may call :meth:`evaluate`; :meth:`finals` is for one thread.
 
@@ -88,6 +92,7 @@ class Evaluator:
     def __init__(
         self, problem: Problem, *, device: str, accuracy: Accuracy, home: Path, limits: Limits = Limits(),
         baselines: Sequence[str] = BASELINES, notice: Callable[[str], None] | None = None, cache: str = "cold",
+        step: Callable[[str], None] | None = None,
     ) -> None:
         if accuracy is Accuracy.TF32 and device == "cpu":
             raise DeviceError("the class tf32 is for CUDA devices: the CPU has no TF32")
@@ -101,6 +106,7 @@ class Evaluator:
         self.at_once = 1
         self._baseline_names = tuple(baselines)
         self._notice = notice or (lambda text: None)
+        self._step = step or (lambda text: None)
         self._cuda = device != "cpu"
         self._shared = self._cuda  # whether tensors cross processes in device memory
         self._cold = cache == "cold"
@@ -320,7 +326,9 @@ class Evaluator:
     def _time_baselines(self) -> tuple[Timing, ...]:
         session = uuid.uuid4().hex
         timings = []
-        for runner in self._prepared():
+        prepared = self._prepared()
+        self._step("timing the baselines")
+        for runner in prepared:
             with self._lock.timing():
                 runner.worker.enter(Phase.TIME, self.limits.time_seconds)
                 before = self._conditions()
@@ -420,6 +428,7 @@ class Evaluator:
                 with self._lock.working():
                     if self._oracle is None:
                         return
+                    self._step(_PREPARING.get(name, f"preparing the {name} baseline"))
                     runner = self._prepare_baseline(name)
                     self._runners[name] = runner
             except (Failure, EvaluatorError) as error:

@@ -1,4 +1,4 @@
-"""The rows of the roofline: what the device can reach, and what the leaders and PyTorch did.
+"""The rows of the roofline: the ceilings of the device, and the rates of the leaders and of PyTorch.
 
 After Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", 2009. Work and ceilings are
 those of :mod:`kgen.roofline`.
@@ -15,14 +15,16 @@ from kgen.report.sections import Section
 from kgen.roofline import Arithmetic, Basis, Roofline
 from kgen.views import text
 
-MOST_REACHED = 15  #: candidates that are shown: the leaders
-_MARGIN = 8.0  #: how far the ceilings are drawn beside the problem and the last corner
+MOST_REACHED = 15  #: candidates; limit of those that are shown, the leaders
+_MARGIN = 8.0  #: factor; how far the ceilings extend beyond the problem and the last corner
 
 
 @dataclass(frozen=True)
 class Roof:
-    """A point of a ceiling: operations for each byte moved, and what the device can reach there. One point of each
-    has its name, as ``level`` or as ``sloped``, whichever it is."""
+    """A point of a ceiling: operations per byte moved, and the rate that the device can reach there.
+
+    One point of each ceiling has its name: as ``level`` for arithmetic, as ``sloped`` for memory.
+    """
 
     type: str
     intensity: float
@@ -34,7 +36,7 @@ class Roof:
 
 @dataclass(frozen=True)
 class Reached(Described):
-    """What a candidate or a baseline reached, beside the ceiling of its arithmetic."""
+    """The rate of a candidate or a baseline, beside the ceiling of its arithmetic."""
 
     rate: str
     intensity: float
@@ -43,7 +45,7 @@ class Reached(Described):
 
 
 def basis(section: Section) -> Basis | None:
-    """Work and ceilings as the latest sweep kept them; ``None`` where none did."""
+    """Work and ceilings from the latest sweep that stored them; ``None`` where none did."""
     found = (Basis.read(row.arguments.get("roofline")) for row in section.compared)
     return next((item for item in found if item), None)
 
@@ -54,9 +56,9 @@ def reached(section: Section, of: Basis) -> tuple[Reached, ...]:
     intensity = of.work.flops / of.work.nbytes
     found = []
     for trial in section.right[:MOST_REACHED]:
-        if trial.median_ms is not None:
-            line = roofline.of(of, trial.median_ms, Arithmetic.of(trial.params, accuracy))
-            found.append(_reached(described(trial, trial.error_ratio), line, intensity))
+        if (ms := section.ms(trial)) is not None:
+            line = roofline.of(of, ms, Arithmetic.of(trial.params, accuracy))
+            found.append(_reached(described(section, trial, trial.error_ratio), line, intensity))
     for name, ms in sorted(section.baselines.items(), key=lambda item: item[1]):
         line = roofline.of(of, ms, Arithmetic.of_library(accuracy))
         beside = Described(name, text.MISSING, text.milliseconds(ms), text.error_ratio(1.0), "a baseline")
@@ -69,7 +71,7 @@ def _reached(item: Described, line: Roofline, intensity: float) -> Reached:
 
 
 def roofs(section: Section, of: Basis) -> tuple[Roof, ...]:
-    """The ceilings that are known: a sloped line for memory, and a level line for each arithmetic that was used."""
+    """The known ceilings: a sloped line for memory, and a level line for each arithmetic in use."""
     copy = of.ceilings.copy_gbytes_per_second
     peaks = dict(_peaks(section, of))
     knees = [1e3 * peak / copy for peak in peaks.values() if copy]
@@ -96,7 +98,7 @@ def _memory(intensity: float, copy: float) -> Roof:
 
 
 def _peaks(section: Section, of: Basis) -> Iterable[tuple[str, float]]:
-    """TFLOP/s of each arithmetic that a leader or PyTorch used, where the ceiling is known."""
+    """TFLOP/s of each arithmetic that a leader or PyTorch uses, where the ceiling is known."""
     accuracy = section.best.accuracy
     used = [Arithmetic.of_library(accuracy)]
     used += [Arithmetic.of(trial.params, accuracy) for trial in section.right[:MOST_REACHED]]

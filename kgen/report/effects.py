@@ -1,6 +1,7 @@
-"""Which parameter matters how much: the candidates of each plan grouped by the values of one parameter, and of two.
+"""The effect of each parameter: the candidates of one plan grouped by the values of one parameter, and of two.
 
-Groups are made within one plan, since a parameter such as ``k0.block`` belongs to another kernel in another plan.
+Groups are made within one plan, because ``k0.block`` belongs to another kernel in another plan. All figures come from
+the screening, which treats every candidate alike.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from kgen.candidate import ParamValue
 from kgen.statistics import explained
 from kgen.store.results import Trial
 
-MOST_PLANS = 8  #: that a page shows the parameters of: those with the fastest candidates
-MOST_PARAMETERS = 12  #: of a plan: those that matter most
+MOST_PLANS = 8  #: plans; limit of those whose parameters are shown, those with the fastest candidates
+MOST_PARAMETERS = 12  #: parameters of a plan; limit of those that are shown, the strongest
+RANKED_FROM = 10  #: right candidates of a plan; with fewer, chance decides which parameter seems to matter
 
 
 @dataclass(frozen=True)
 class Group:
-    """The right candidates that have something in common. Speedups are over the fastest baseline."""
+    """Right candidates with a common value. Speedups are over the fastest baseline, from the screening."""
 
     name: str
     count: int
@@ -32,18 +34,18 @@ class Group:
 
     @classmethod
     def of(cls, name: str, trials: Sequence[Trial]) -> Group:
-        """The group of ``trials``, of which there is at least one, all of them timed."""
-        ordered = sorted(trials, key=speedup)
+        """The group of ``trials``: at least one, all of them timed."""
+        ordered = sorted(trials, key=screened)
         low, middle, high = (ordered[round(share * (len(ordered) - 1))] for share in (0.25, 0.5, 0.75))
-        return cls(name, len(ordered), speedup(low), speedup(middle), speedup(high), ordered[-1])
+        return cls(name, len(ordered), screened(low), screened(middle), screened(high), ordered[-1])
 
 
 @dataclass(frozen=True)
 class Parameter:
     """One parameter of a plan, with a group for each of its values.
 
-    ``share`` is how much of the spread of the times it explains by itself, between 0 and 1
-    (:func:`kgen.statistics.explained`, of the logarithms of the speedups).
+    ``share`` is the part of the spread of the times that the parameter alone explains, between 0 and 1
+    (:func:`kgen.statistics.explained` of the logarithms of the speedups).
     """
 
     name: str
@@ -53,7 +55,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Cell:
-    """The candidates with one value of each of two parameters, given as places among the parameters' groups."""
+    """The candidates with one value of each of two parameters; values are places among the parameters' groups."""
 
     first: int
     second: int
@@ -63,31 +65,38 @@ class Cell:
 
 @dataclass(frozen=True)
 class Plan:
-    """One fusion plan: its candidates all together, its parameters, the most telling first, and each pair of them."""
+    """One fusion plan: all of its candidates, its parameters, the strongest first, and each pair of them."""
 
     whole: Group
     parameters: tuple[Parameter, ...]
     pairs: Mapping[tuple[int, int], tuple[Cell, ...]]
 
 
-def speedup(trial: Trial) -> float:
-    """The speedup of a timed candidate."""
-    assert trial.speedup is not None
-    return trial.speedup
+def screened(trial: Trial) -> float:
+    """The speedup of a timed candidate in its screening. Its only speedup counts where that is not known."""
+    found = trial.speedup if trial.screened_speedup is None else trial.screened_speedup
+    assert found is not None
+    return found
 
 
 def plans(trials: Iterable[Trial], best: Trial | None) -> tuple[Plan, ...]:
-    """The plans of right and timed candidates: that of the ``best``, then those with the fastest candidates."""
+    """The plans of right and timed candidates: that of the ``best``, then those with the fastest candidates.
+
+    A plan with fewer than :data:`RANKED_FROM` candidates has no parameters.
+    """
     by_plan: dict[str, list[Trial]] = {}
     for trial in trials:
         by_plan.setdefault(trial.plan, []).append(trial)
     first = best.plan if best else None
-    ordered = sorted(by_plan, key=lambda name: (name != first, -max(map(speedup, by_plan[name]))))
+    ordered = sorted(by_plan, key=lambda name: (name != first, -max(map(screened, by_plan[name]))))
     return tuple(_plan(name, by_plan[name]) for name in ordered[:MOST_PLANS])
 
 
 def _plan(name: str, trials: Sequence[Trial]) -> Plan:
-    ordered = sorted(trials, key=speedup)
+    ordered = sorted(trials, key=screened)
+    whole = Group.of(name, ordered)
+    if len(ordered) < RANKED_FROM:
+        return Plan(whole, (), {})
     names = dict.fromkeys(name for trial in ordered for name in trial.params)
     columns = {name: [trial.params.get(name) for trial in ordered] for name in names}
     parameters = [_parameter(name, column, ordered) for name, column in columns.items() if len(set(column)) > 1]
@@ -95,7 +104,7 @@ def _plan(name: str, trials: Sequence[Trial]) -> Plan:
     kept = tuple(parameters[:MOST_PARAMETERS])
     coded = [_codes(parameter, columns[parameter.name]) for parameter in kept]
     pairs = {(a, b): _cells(coded[a], coded[b], ordered) for a, b in combinations(range(len(kept)), 2)}
-    return Plan(Group.of(name, ordered), kept, pairs)
+    return Plan(whole, kept, pairs)
 
 
 def _parameter(name: str, column: Sequence[ParamValue | None], trials: Sequence[Trial]) -> Parameter:
@@ -103,7 +112,7 @@ def _parameter(name: str, column: Sequence[ParamValue | None], trials: Sequence[
     for value, trial in zip(column, trials, strict=True):
         by_value.setdefault(value, []).append(trial)
     ordered = sorted(by_value, key=_place)
-    share = explained([math.log(speedup(trial)) for trial in group] for group in by_value.values())
+    share = explained([math.log(screened(trial)) for trial in group] for group in by_value.values())
     return Parameter(name, share, tuple(Group.of(_text(v), by_value[v]) for v in ordered))
 
 
@@ -124,7 +133,7 @@ def _codes(parameter: Parameter, column: Sequence[ParamValue | None]) -> list[in
 
 
 def _cells(first: Sequence[int], second: Sequence[int], ordered: Sequence[Trial]) -> tuple[Cell, ...]:
-    """One cell for each pair of values that occurs; of equal keys a dict keeps the last, which is the fastest."""
+    """One cell for each pair of values that occurs. Of equal keys a dict keeps the last one, the fastest."""
     keys = list(zip(first, second, strict=True))
     counts, fastest = Counter(keys), dict(zip(keys, ordered, strict=True))
     return tuple(Cell(*key, count, fastest[key]) for key, count in counts.items())

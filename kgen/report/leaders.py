@@ -1,4 +1,4 @@
-"""The table of leaders: the fastest candidates among the baselines, and where their intervals are drawn."""
+"""The table of leaders: the fastest candidates among the baselines, and the places of their intervals."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kgen.views import text
 
 @dataclass(frozen=True)
 class Leader:
-    """A candidate, or a baseline whose ``plan`` is ``None``; ``mark`` says what is special about it.
+    """A candidate, or a baseline (``plan`` is ``None``), with a ``mark`` for a special one.
 
-    ``speedup`` is over the fastest baseline; ``low`` and ``high`` are the ends of its 95% interval, which candidates
-    that were only screened have not.
+    ``speedup`` is over the fastest baseline. ``low`` and ``high`` are the ends of its 95% interval; screened candidates
+    have none. ``ms`` follows from the speedup.
     """
 
     name: str
@@ -33,26 +33,31 @@ class Leader:
         """The speedup with its interval in words."""
         return text.speedup(self.speedup, self.low, self.high)
 
+    @property
+    def side(self) -> str:
+        """``fast`` where the whole interval lies above 1, ``slow`` where it lies below 1, else ``even``."""
+        low, high = (self.speedup if end is None else end for end in (self.low, self.high))
+        return "fast" if low > 1 else "slow" if high < 1 else "even"
+
 
 @dataclass(frozen=True)
 class Scale:
-    """The column that intervals are drawn in, from ``low`` to ``high``."""
+    """The column of the drawn intervals, from ``low`` to ``high``."""
 
     low: float
     high: float
 
     def percent(self, speedup: float) -> float:
-        """Where a speedup lies, in percent of the column's width."""
+        """The place of a speedup, in percent of the column's width."""
         return round(100 * (speedup - self.low) / (self.high - self.low), 2)
 
 
 def leaders(section: Section, most: int) -> tuple[Leader, ...]:
-    """The leading candidates, ``most`` of them, and all baselines: the best, then finalists by their speedup, then
-    those only screened."""
+    """The first ``most`` candidates and all baselines: the best, then finalists by speedup, then screened ones."""
     found = [leader for trial in section.right[:most] if (leader := _candidate(trial, section)) is not None]
-    fastest = min(section.baselines.values(), default=0.0)
     for name, ms in section.baselines.items():
-        found.append(Leader(name, "baseline", None, "", None, ms, fastest / ms, None, None, 1.0))
+        speedup = section.baselines[section.reference] / ms if section.reference else 1.0
+        found.append(Leader(name, "baseline", None, "", None, ms, speedup, None, None, 1.0))
     return tuple(sorted(found, key=lambda row: (row.mark != "best", row.mark == "screened", -row.speedup)))
 
 
@@ -64,7 +69,8 @@ def scale(rows: tuple[Leader, ...]) -> Scale:
 
 
 def _candidate(trial: Trial, section: Section) -> Leader | None:
-    if trial.median_ms is None or trial.speedup is None:
+    ms = section.ms(trial)
+    if ms is None or trial.speedup is None:
         return None
     return Leader(
         name=text.short(trial.candidate),
@@ -72,7 +78,7 @@ def _candidate(trial: Trial, section: Section) -> Leader | None:
         plan=trial.plan,
         params=text.params(trial.params),
         kernels=trial.kernels,
-        ms=trial.median_ms,
+        ms=ms,
         speedup=trial.speedup,
         low=trial.speedup_low,
         high=trial.speedup_high,
@@ -81,12 +87,13 @@ def _candidate(trial: Trial, section: Section) -> Leader | None:
 
 
 def _mark(trial: Trial, section: Section) -> str:
-    """What a reader has to know of it first."""
+    """The most important fact about a candidate in one or two words."""
     best = section.best.trial
     marks = (
         ("best", best is not None and trial.candidate == best.candidate),
         ("control", trial.control),
         ("screened", not trial.final),
         ("as fast", trial.candidate in section.tied),
+        ("too busy to tell", trial.too_busy),
     )
     return next((mark for mark, holds in marks if holds), "")

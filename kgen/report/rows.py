@@ -1,4 +1,4 @@
-"""The rows of each chart, made of a section: one dataclass for each kind of row, its fields named as in the charts."""
+"""The rows of each chart, made from a section: one dataclass for each kind of row, with the field names of the charts."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Iterable, Sequence
 
 from kgen.evaluator.protocol import KERNELBENCH_TOLERANCE, RMS_FACTOR, Accuracy
-from kgen.report.effects import Cell, Group, Parameter, Plan, speedup
+from kgen.report.effects import Cell, Group, Parameter, Plan, screened
 from kgen.report.sections import Section, fastest_first
 from kgen.report.thinning import thin
 from kgen.report.words import meaning
 from kgen.store.results import Failures, Rejections, SweepRow, Trial
 from kgen.views import text
 
-BEYOND = 30.0  #: a limit of so many times the largest error is told in words: as a line it would flatten the rest
+BEYOND = 30.0  #: times the largest error; a limit above it is told in words, as a line would flatten the rest
 
 
 @dataclass(frozen=True)
 class Named:
-    """What a candidate is, once for all rows that name it: the page's script gives it to each of them."""
+    """The description of a candidate, once for all rows that name it; the page's script adds it to each row."""
 
     plan: str
     params: str
@@ -27,7 +27,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Described:
-    """What became of a candidate, or of a baseline, in words: what hovering over it shows beside what it is."""
+    """The result of a candidate or a baseline in words, for its tooltip."""
 
     candidate: str
     figures: str
@@ -38,7 +38,7 @@ class Described:
 
 @dataclass(frozen=True)
 class Point(Described):
-    """A right candidate. ``error`` is over PyTorch's own in float32; ``near`` tells of others that it is drawn for."""
+    """A right candidate. ``error`` is over PyTorch's own in float32; ``near`` counts the others drawn as this point."""
 
     near: str
     accuracy: Accuracy
@@ -51,8 +51,10 @@ class Point(Described):
 
 @dataclass(frozen=True)
 class Step(Point):
-    """A candidate that ``improves``: it was faster than all before it in its sweep. The last row of a sweep repeats
-    the best at the number of the last candidate, so that the line goes on to there."""
+    """A candidate that ``improves``: its screening was faster than all before it in its sweep.
+
+    The last row of a sweep repeats the best at the number of the last candidate, where the line ends.
+    """
 
     sweep: str
     improves: bool
@@ -60,7 +62,7 @@ class Step(Point):
 
 @dataclass(frozen=True)
 class Limit:
-    """The error that a class of accuracy allows, or that PyTorch makes, over PyTorch's own in float32."""
+    """The error that a class of accuracy allows, or PyTorch's own one, over PyTorch's own in float32."""
 
     label: str
     error: float
@@ -68,14 +70,14 @@ class Limit:
 
 @dataclass(frozen=True)
 class Beyond:
-    """Limits that lie far beyond the chart, in words."""
+    """A limit far beyond the chart, in words."""
 
     label: str
 
 
 @dataclass(frozen=True)
 class GroupRow:
-    """Candidates that have something in common: quartiles of their speedups, and the fastest of them."""
+    """Candidates with a common value: quartiles of their speedups, and the fastest of them."""
 
     name: str
     count: int
@@ -88,7 +90,7 @@ class GroupRow:
 
 @dataclass(frozen=True)
 class ParameterRows:
-    """A parameter with its values. ``share`` is how much of the spread it explains by itself."""
+    """A parameter with its values. ``share`` is the part of the spread that it alone explains."""
 
     name: str
     meaning: str
@@ -98,7 +100,7 @@ class ParameterRows:
 
 @dataclass(frozen=True)
 class CellRow:
-    """One value of each of two parameters: how many candidates, and the fastest of them."""
+    """One value of each of two parameters: the number of candidates, and the fastest of them."""
 
     x: str
     y: str
@@ -110,7 +112,7 @@ class CellRow:
 
 @dataclass(frozen=True)
 class PairRows:
-    """Two parameters, named by their places, with a cell for each pair of values that occurs."""
+    """Two parameters, given by their places, with a cell for each pair of values that occurs."""
 
     first: int
     second: int
@@ -119,7 +121,7 @@ class PairRows:
 
 @dataclass(frozen=True)
 class PlanRows:
-    """One plan with its parameters, the most telling first, and each pair of them."""
+    """One plan with its parameters, the strongest first, and each pair of them."""
 
     name: str
     count: int
@@ -129,7 +131,7 @@ class PlanRows:
 
 @dataclass(frozen=True)
 class Count:
-    """How many there were of one kind, with an example."""
+    """The number of candidates or combinations of one kind, with an example."""
 
     kind: str
     count: int
@@ -138,7 +140,7 @@ class Count:
 
 
 def named(section: Section, shown: Iterable[str]) -> dict[str, Named]:
-    """What the candidates are that rows name by the beginning of their id."""
+    """The descriptions of candidates that rows name by the beginning of their id."""
     every = {text.short(trial.candidate): trial for of in (section.trials, *section.others.values()) for trial in of}
     wanted = dict.fromkeys(name for name in shown if name in every)
     return {name: Named(every[name].plan, text.params(every[name].params)) for name in wanted}
@@ -157,50 +159,49 @@ def points(section: Section, cells: int) -> tuple[Point, ...]:
         unit = _unit(section, accuracy)
         known = [(trial, trial.error_ratio * unit) for trial in trials if trial.error_ratio and unit]
         known.sort(key=lambda item: not _is_best(section, item[0]))
-        thinned = thin(known, cells, lambda item: speedup(item[0]), lambda item: math.log(item[1]))
+        thinned = thin(known, cells, lambda item: item[0].speedup or 0.0, lambda item: math.log(item[1]))
         found += [_point(section, trial, accuracy, count) for (trial, _), count in thinned]
     return tuple(found)
 
 
 def limits(section: Section, shown: Sequence[Point]) -> tuple[tuple[Limit, ...], tuple[Beyond, ...]]:
-    """What each class allows: as a line or, where that lies far beyond every error shown, in words.
+    """The limit of each class: as a line, or in words where it lies far beyond every error shown.
 
-    That of a class in which nothing was judged here is not known, but for ``kernelbench``, whose allowance is the same
-    everywhere.
+    The limit of a class is known where a candidate was judged in it. That of ``kernelbench`` is always known.
     """
-    anchor = _anchor(section)
-    if not anchor or not shown:
+    reference = _reference_error(section)
+    if not reference or not shown:
         return (), ()
     found = [Limit("PyTorch's own error", 1.0)]
     for accuracy, rms in section.eager_rms.items():
         if accuracy is not Accuracy.KERNELBENCH:
-            found.append(Limit(f"most that {accuracy} allows", RMS_FACTOR * rms / anchor))
-    found.append(Limit("most that kernelbench allows", KERNELBENCH_TOLERANCE / anchor))
+            found.append(Limit(f"most that {accuracy} allows", RMS_FACTOR * rms / reference))
+    found.append(Limit("most that kernelbench allows", KERNELBENCH_TOLERANCE / reference))
     highest = BEYOND * max(RMS_FACTOR, *(point.error or 0.0 for point in shown))
     far = [f"↑ {limit.label}: {limit.error:.2g} × PyTorch's" for limit in found if limit.error > highest]
     return tuple(limit for limit in found if limit.error <= highest), tuple(map(Beyond, far))
 
 
-def _anchor(section: Section) -> float | None:
+def _reference_error(section: Section) -> float | None:
     """PyTorch's own error in float32, or in the section's own class where float32 was never judged."""
     return section.eager_rms.get(Accuracy.FP32) or section.eager_rms.get(section.best.accuracy)
 
 
 def _unit(section: Section, accuracy: Accuracy) -> float | None:
-    """What an error ratio of this class is multiplied by to be over the anchor; ``None`` where one is not known."""
-    anchor, own = _anchor(section), section.eager_rms.get(accuracy)
-    return own / anchor if anchor and own else None
+    """The factor from error ratios of this class to those over the reference error; ``None`` where one is unknown."""
+    reference, own = _reference_error(section), section.eager_rms.get(accuracy)
+    return own / reference if reference and own else None
 
 
 def _point(section: Section, trial: Trial, accuracy: Accuracy, stands_for: int = 1) -> Point:
     unit = _unit(section, accuracy)
     error = trial.error_ratio * unit if trial.error_ratio and unit else None
     return Point(
-        **vars(described(trial, error)),
+        **vars(described(section, trial, error)),
         near=f"itself and {stands_for - 1} near it" if stands_for > 1 else "itself",
         accuracy=accuracy,
         number=trial.number,
-        speedup=speedup(trial),
+        speedup=trial.speedup or 0.0,
         error=error,
         final=trial.final,
         best=_is_best(section, trial),
@@ -211,13 +212,13 @@ def _is_best(section: Section, trial: Trial) -> bool:
     return section.best.trial is not None and trial.candidate == section.best.trial.candidate
 
 
-def described(trial: Trial, error: float | None) -> Described:
+def described(section: Section, trial: Trial, error: float | None) -> Described:
     """A timed candidate in words."""
-    how = "a finalist" if trial.final else "screened only"
+    how = "a finalist" if trial.final else "screened"
     return Described(
         candidate=text.short(trial.candidate),
         figures=text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high),
-        time=text.milliseconds(trial.median_ms),
+        time=text.milliseconds(section.ms(trial)),
         relative=text.error_ratio(error),
         judged=f"{how}, number {trial.number} of sweep {text.short(trial.sweep)}",
     )
@@ -227,23 +228,32 @@ def described(trial: Trial, error: float | None) -> Described:
 
 
 def tried(section: Section, lines: int, cells: int) -> tuple[Point, ...]:
-    """The right candidates of the latest sweeps, of which ``lines`` are drawn, thinned out."""
+    """The screenings of the latest ``lines`` sweeps, thinned out."""
     latest = {row.id for row in section.compared[:lines]}
-    shown = [trial for trial in section.trials if trial.sweep in latest]
-    thinned = thin(shown, cells, lambda trial: trial.number, speedup)
+    shown = [trial for trial in _screenings(section) if trial.sweep in latest]
+    thinned = thin(shown, cells, lambda trial: trial.number, screened)
     return tuple(_point(section, trial, section.best.accuracy, count) for trial, count in thinned)
 
 
 def steps(section: Section, lines: int) -> tuple[Step, ...]:
-    """The best so far of each of the latest sweeps, of which ``lines`` are drawn."""
+    """The best screening so far in each of the latest ``lines`` sweeps."""
     return tuple(step for sweep in section.compared[:lines] for step in _steps(section, sweep))
+
+
+def _screenings(section: Section) -> list[Trial]:
+    """The candidates with the figures of their screening alone, which compare with each other."""
+    return [
+        replace(trial, speedup=trial.screened_speedup, speedup_low=None, speedup_high=None, final=False)
+        for trial in section.trials
+        if trial.screened_speedup is not None
+    ]
 
 
 def _steps(section: Section, sweep: SweepRow) -> list[Step]:
     name = f"{text.short(sweep.id)}, {text.moment(sweep.started_at)}"
     found: list[Step] = []
-    for trial in section.trials:
-        if trial.sweep == sweep.id and (not found or speedup(trial) > found[-1].speedup):
+    for trial in _screenings(section):
+        if trial.sweep == sweep.id and (not found or screened(trial) > found[-1].speedup):
             found.append(Step(**vars(_point(section, trial, sweep.accuracy)), sweep=name, improves=True))
     return [*found, *(replace(step, number=sweep.tried, improves=False) for step in found[-1:])]
 
@@ -252,14 +262,14 @@ def _steps(section: Section, sweep: SweepRow) -> list[Step]:
 
 
 def group(item: Group) -> GroupRow:
-    """A group with the fastest of its candidates in words."""
+    """A group with its fastest candidate, by id."""
     return GroupRow(
         name=item.name,
         count=item.count,
         low=item.low,
         middle=item.middle,
         high=item.high,
-        best=speedup(item.best),
+        best=screened(item.best),
         candidate=text.short(item.best.candidate),
     )
 
@@ -286,8 +296,8 @@ def _cell(first: Parameter, second: Parameter, cell: Cell) -> CellRow:
         x=first.groups[cell.first].name,
         y=second.groups[cell.second].name,
         count=cell.count,
-        speedup=speedup(best),
-        figures=text.speedup(best.speedup, best.speedup_low, best.speedup_high),
+        speedup=screened(best),
+        figures=text.speedup(screened(best)),
         candidate=text.short(best.candidate),
     )
 

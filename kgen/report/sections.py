@@ -1,4 +1,4 @@
-"""What a report tells of one problem, read from the database: plain dataclasses, no chart in sight."""
+"""The data of a report on one problem, read from the database: plain dataclasses, without charts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from kgen.store.selection import Selection
 class Section:
     """One problem in one environment.
 
-    ``trials`` are the right and timed candidates of the sweeps of one class of accuracy, which ``best`` names, each
-    sweep in the order judged; ``others`` are those of the other classes in the same environment. ``sweeps`` come the
-    latest first and are of all classes there; ``elsewhere`` counts the sweeps of each other environment.
-    ``baselines`` are medians in milliseconds of the sweep that the best candidate comes from. ``eager_rms`` is
-    PyTorch's root mean square error against float64 in each class on the problem's own inputs. ``source`` is the best
-    candidate's.
+    ``trials`` are the right and timed candidates of the sweeps in the accuracy class of ``best``, each sweep in the
+    order judged. ``others`` are those of the other classes in the same environment. ``sweeps`` are all sweeps there,
+    the latest first, and ``elsewhere`` counts the sweeps of each other environment. ``baselines`` are times in
+    milliseconds, from the sweep of the best candidate. ``eager_rms`` is PyTorch's root mean square error against
+    float64 in each class, on the problem's own inputs. ``source`` is the text of the best candidate.
     """
 
     best: BestRow
@@ -39,28 +38,46 @@ class Section:
 
     @property
     def problem(self) -> ProblemRow:
-        """The problem that it is about."""
+        """The problem of the section."""
         return self.best.problem
 
     @cached_property
     def tied(self) -> frozenset[str]:
-        """The finalists that cannot be told from the fastest, by id."""
+        """The ids of the finalists within the interval of the fastest one."""
         return frozenset(trial.candidate for trial in queries.tied([t for t in self.right if t.final]))
 
     @property
     def compared(self) -> tuple[SweepRow, ...]:
-        """The sweeps that ``trials`` are of, the latest first."""
+        """The sweeps of ``trials``, the latest first."""
         return tuple(row for row in self.sweeps if row.accuracy is self.best.accuracy)
 
     @cached_property
     def right(self) -> tuple[Trial, ...]:
-        """Each of ``trials`` once, as the latest sweep has it: finalists first, then the fastest."""
+        """Each of ``trials`` once, from its latest sweep: finalists first, then the fastest."""
         return fastest_first(self.trials, [row.id for row in self.compared])
+
+    @property
+    def reference(self) -> str | None:
+        """The name of the fastest baseline; ``None`` where none was timed."""
+        named = self.best.trial.baseline if self.best.trial else None
+        return named if named in self.baselines else min(self.baselines, key=self.baselines.__getitem__, default=None)
+
+    def ms(self, trial: Trial) -> float | None:
+        """The time of a candidate in milliseconds, beside the baselines of this section.
+
+        The time follows from the speedup, because sweeps on a machine that was slower at the time have slower
+        baselines too. ``None`` for a candidate that was not timed.
+        """
+        if self.reference is None or not trial.speedup:
+            return trial.median_ms
+        return self.baselines[self.reference] / trial.speedup
 
 
 def fastest_first(trials: Iterable[Trial], sweeps: Sequence[str]) -> tuple[Trial, ...]:
-    """Timed candidates, each once: as a finalist, else as the first of ``sweeps`` has it. Finalists come first, then
-    the fastest."""
+    """Each timed candidate once: finalists first, then the fastest.
+
+    The result as a finalist counts, else that of the first of ``sweeps``.
+    """
     place = {sweep: number for number, sweep in enumerate(sweeps)}
     chosen: dict[str, Trial] = {}
     for trial in sorted(trials, key=lambda t: (not t.final, place[t.sweep])):
@@ -75,15 +92,15 @@ def collect(
     accuracy: Accuracy | None = None,
     device: str | None = None,
 ) -> list[Section]:
-    """A section for each problem (of those given), the most recently swept first.
+    """A section for each problem, or for the given ones, the most recently swept first.
 
-    Environment and class of accuracy are chosen as by :func:`kgen.store.queries.best`. Raises
-    :class:`NotFoundError` where nothing was swept so.
+    Environment and accuracy class are chosen as by :func:`kgen.store.queries.best`. Raises :class:`NotFoundError`
+    where no sweep fits.
     """
     bests = queries.best(database, problem_ids=problem_ids, accuracy=accuracy, among=Selection(device=device))
     if not bests:
         asked = "".join([f" at accuracy {accuracy}" if accuracy else "", f" on {device}" if device else ""])
-        raise NotFoundError(f"nothing was swept{asked} into {database.name}; `kgen history` lists what was")
+        raise NotFoundError(f"nothing was swept{asked} into {database.name}; `kgen history` lists the sweeps")
     return [_section(database, best) for best in bests]
 
 
@@ -95,14 +112,14 @@ def _section(database: Database, best: BestRow) -> Section:
     compared = by_class.pop(best.accuracy)
     trials = tuple(queries.timed(database, compared))
     others = {of: tuple(queries.timed(database, ids)) for of, ids in by_class.items() if ids}
-    measured = queries.baselines(database, [best.sweep])
+    final = best.trial.baselines if best.trial and best.trial.final else {}
     return Section(
         best=best,
         trials=trials,
         others=others,
         sweeps=here,
         elsewhere=Counter(row.environment for row in of_problem if row.environment != best.environment),
-        baselines=(best.trial.baselines if best.trial else {}) or measured.get(best.sweep, {}),
+        baselines=final or queries.baselines(database, [best.sweep]).get(best.sweep, {}),
         eager_rms=_eager_rms(database, best, {best.accuracy: trials, **others}),
         failures=queries.failures(database, [row for row in here if row.accuracy is best.accuracy]),
         rejections=queries.rejections(database, compared),
@@ -111,7 +128,7 @@ def _section(database: Database, best: BestRow) -> Section:
 
 
 def _eager_rms(database: Database, best: BestRow, trials: Mapping[Accuracy, Sequence[Trial]]) -> dict[Accuracy, float]:
-    """PyTorch's own error in each class, as the evaluation of one right candidate has it."""
+    """PyTorch's own error in each class, from the evaluation of one right candidate."""
     found = {}
     for accuracy, of_class in trials.items():
         for judgement in queries.candidate(database, of_class[0].candidate).judgements if of_class else ():

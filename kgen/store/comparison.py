@@ -142,8 +142,11 @@ def _compare(
     environment: Environment | None,
     eager: _Eager,
 ) -> Comparison:
-    """One comparison: ``ratio`` above 1 means that ``b`` is the faster one. In unlike environments times are compared
-    as they are: how much faster one of them is, is the question."""
+    """One comparison. A ``ratio`` above 1 means that ``b`` is faster.
+
+    The time of ``b`` is that of ``a`` over the ratio, so that all three figures come from the same samples. Between two
+    environments (``environment`` is ``None``) times are compared without eager beside them.
+    """
     beside = (eager.of(a), eager.of(b)) if environment and a.timing.subject != _EAGER else (None, None)
     if a.session == b.session:
         how, ratio = INTERLEAVED, ratio_interval(a.timing, b.timing)
@@ -152,7 +155,9 @@ def _compare(
         ratio = quotient(ratio_interval(a.timing, beside[0]), ratio_interval(b.timing, beside[1]))
     else:
         how, ratio = APART, ratio_interval(a.timing, b.timing)
-    return Comparison(problem, accuracy, environment, what, _side(a), _side(b), ratio, _verdict(a, b, ratio), how)
+    first = median_ms(a.timing)
+    sides = _side(a, first), _side(b, first / ratio.mid)
+    return Comparison(problem, accuracy, environment, what, *sides, ratio, _verdict(a, b, ratio), how)
 
 
 def _verdict(a: _Taken, b: _Taken, ratio: Interval) -> str:
@@ -160,8 +165,8 @@ def _verdict(a: _Taken, b: _Taken, ratio: Interval) -> str:
     return "same" if a.timing == b.timing else verdict(ratio)
 
 
-def _side(taken: _Taken) -> Compared:
-    return Compared(taken.timing.subject, taken.sweep, median_ms(taken.timing))
+def _side(taken: _Taken, ms: float) -> Compared:
+    return Compared(taken.timing.subject, taken.sweep, ms)
 
 
 class _Eager:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
-from sqlalchemy import Connection, Table, func, insert, select, update
+from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 import kgen
 from kgen.candidate import Candidate, Rejection
@@ -178,6 +178,13 @@ class Database:
         with self.connections.write() as connection:
             connection.execute(update(models.Sweep).where(models.Sweep.id == sweep).values(changes))
 
+    def drop_sweep(self, sweep: str) -> None:
+        """Delete a sweep that has judged no candidate."""
+        with self.connections.write() as connection:
+            for table in (models.Rejection, models.Timing):
+                connection.execute(delete(table).where(table.sweep_id == sweep))
+            connection.execute(delete(models.Sweep).where(models.Sweep.id == sweep))
+
     def add_rejections(self, sweep: str, rejections: Sequence[Rejection]) -> None:
         """Keep combinations that were ruled out; those that the sweep has already are left as they are."""
         ruled_out = [
@@ -252,10 +259,11 @@ class Database:
         speedup_low: float,
         speedup_high: float,
         baselines: Mapping[str, float],
+        baseline: str,
         error_ratio: float | None,
         tie: bool,
     ) -> None:
-        """Keep a finalist's figures: its median and the baselines' in milliseconds, its speedup over the fastest one.
+        """Store the figures of a finalist: its time and the baselines' in milliseconds, its speedup over ``baseline``.
 
         Raises :class:`NotFoundError` for a candidate that the sweep has not evaluated.
         """
@@ -265,7 +273,7 @@ class Database:
             "speedup": speedup,
             "speedup_low": speedup_low,
             "speedup_high": speedup_high,
-            "baseline": min(baselines, key=baselines.__getitem__, default=None),
+            "baseline": baseline,
             "baselines": {name: float(value) for name, value in baselines.items()},
             "error_ratio": error_ratio,
             "tie": tie,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -44,16 +45,21 @@ Row = Mapping[str, Any]
 # Out -----------------------------------------------------------------------------------------------------------
 
 
-def export(database: Database, *, name: str | None = None, among: Selection) -> Iterator[str]:
-    """The lines of a history, each without its end: of all sweeps, or of those selected with all that they name."""
+def export(
+    database: Database, *, name: str | None = None, among: Selection, counts: Counter[str] | None = None
+) -> Iterator[str]:
+    """The lines of a history, each without its end: of all sweeps, or of the selected ones with all that they name.
+
+    ``counts`` is increased by the rows of each table.
+    """
+    counts = Counter() if counts is None else counts
     with database.connections.read() as connection:
         yield codec.dumps({"kgen_history": FORMAT, "kgen": kgen.__version__, "exported_at": _text(rows.now())})
-        count = 0
         for table, query in _exported(connection, name, among):
             for row in connection.execute(query, execution_options={"yield_per": _BATCH}):
                 yield _line(table, {key: _out(value) for key, value in row._mapping.items()})
-                count += 1
-        yield codec.dumps({"end": count})
+                counts[table] += 1
+        yield codec.dumps({"end": counts.total()})
 
 
 def _exported(connection: Connection, name: str | None, among: Selection) -> Iterator[tuple[str, Select[Any]]]:

@@ -58,7 +58,7 @@ def prune(
     selected = [row for row in queries.sweeps(database, name=name, among=among) if row.state != "running"]
     best = set() if failed or even_best else _with_the_best(database)
     kept = tuple(row for row in selected if row.id in best)
-    doomed = tuple(row for row in selected if row.id not in best)
+    doomed = tuple(row for row in selected if row.id not in best and (row.failed or not failed))
     work = _Work()
     try:
         with database.connections.write() as connection:

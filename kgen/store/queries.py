@@ -128,7 +128,7 @@ def _to_trial(row: Row[Any]) -> Trial:
         final=row.final,
         tie=row.tie,
         chosen=row.chosen,
-        median_ms=row.median_ms,
+        median_ms=_consistent_ms(row),
         speedup=row.speedup,
         speedup_low=row.speedup_low,
         speedup_high=row.speedup_high,
@@ -138,8 +138,17 @@ def _to_trial(row: Row[Any]) -> Trial:
     )
 
 
+def _consistent_ms(row: Row[Any]) -> float | None:
+    """The time of a trial in milliseconds, from the same samples as its speedup.
+
+    Older databases hold another estimate of a finalist's time: the median of its own samples.
+    """
+    beside = (row.baselines or {}).get(row.baseline)
+    return beside / row.speedup if row.final and beside and row.speedup else row.median_ms
+
+
 def _fastest_screened(connection: Connection, sweeps: Iterable[str]) -> dict[str, Trial]:
-    """Of each sweep the fastest of those that were never finalists and are no controls, beside its baselines."""
+    """The fastest screened candidate of each sweep that is no finalist and no control, beside its fastest baseline."""
     screened, candidate = aliased(models.Trial), aliased(models.Candidate)
     fastest = (
         select(screened.candidate_id)
@@ -157,15 +166,21 @@ def _fastest_screened(connection: Connection, sweeps: Iterable[str]) -> dict[str
 
 
 def _beside(trial: Trial, baselines: Mapping[str, float]) -> Trial:
+    """A screened trial beside the fastest baseline of its screening, whose time its own figures tell.
+
+    A sweep that continued has screened its baselines again since, and maybe on a busier machine.
+    """
     fastest = min(baselines, key=baselines.__getitem__, default=None)
-    return replace(trial, baselines=baselines, baseline=fastest)
+    if fastest is None or not (trial.median_ms and trial.speedup):
+        return trial
+    return replace(trial, baselines={fastest: trial.median_ms * trial.speedup}, baseline=fastest)
 
 
 def _baselines(connection: Connection, sweeps: Iterable[str]) -> dict[str, dict[str, float]]:
-    """The baselines' latest medians in each sweep, in milliseconds."""
+    """The latest medians of the baselines' screening in each sweep, in milliseconds."""
     table = models.Timing
     query = select(table.sweep_id, table.subject, table.median_ms).order_by(table.created_at)
-    query = query.where(table.subject.in_(BASELINES), table.median_ms.is_not(None))
+    query = query.where(table.subject.in_(BASELINES), table.median_ms.is_not(None), table.depth == Depth.SCREEN.value)
     found: dict[str, dict[str, float]] = {}
     for row in _in_chunks(connection, query, table.sweep_id, sweeps):
         found.setdefault(row.sweep_id, {})[row.subject] = row.median_ms
@@ -357,12 +372,12 @@ def sweep(database: Database, sweep_id: str, leaders: int | None = None) -> Swee
         fastest = _right().where(of_sweep).order_by(None)
         fastest = fastest.order_by(models.Trial.final.desc(), models.Trial.speedup.desc()).limit(leaders)
         trials = tuple(_to_trial(row) for row in connection.execute(fastest))
-        measured = _baselines(connection, [sweep_id]).get(sweep_id, {})
         source = select(models.Problem.source).where(models.Problem.id == row.problem.id)
         return SweepDetail(
             row=row,
             sizes=sizes(connection.execute(source).scalar_one()),
-            baselines=next((trial.baselines for trial in trials if trial.baselines), measured),
+            baselines=next((trial.baselines for trial in trials if trial.final), {}),
+            screened_baselines=_baselines(connection, [sweep_id]).get(sweep_id, {}),
             leaders=trials,
             failures=_failures(connection, sweep_id),
             rejections=_rejections(connection, [sweep_id]),
@@ -471,15 +486,26 @@ def of_status(database: Database, sweep_id: str, status: Status, limit: int | No
 
 
 def timed(database: Database, sweeps: Iterable[str]) -> list[Trial]:
-    """The right and timed candidates of these sweeps, sweep by sweep in the order judged."""
-    table = models.Trial
+    """The right and timed candidates of these sweeps with their screening, sweep by sweep in the order judged."""
+    table, evaluation = models.Trial, models.Evaluation
     query = _right().order_by(None).order_by(table.sweep_id, table.number)
+    query = query.join(evaluation, evaluation.id == table.evaluation_id)
+    query = query.add_columns(evaluation.median_ms.label("screened_ms"))
     with database.connections.read() as connection:
-        return [_to_trial(row) for row in _in_chunks(connection, query, table.sweep_id, sweeps)]
+        found = list(_in_chunks(connection, query, table.sweep_id, sweeps))
+        measured = _baselines(connection, {row.sweep_id for row in found})
+    return [replace(_to_trial(row), screened_speedup=_screened(row, measured.get(row.sweep_id, {}))) for row in found]
+
+
+def _screened(row: Row[Any], baselines: Mapping[str, float]) -> float | None:
+    """The speedup of a trial's screening over the fastest baseline; the final timing of a leader replaced it."""
+    if not row.final:
+        return row.speedup
+    return min(baselines.values()) / row.screened_ms if baselines and row.screened_ms else None
 
 
 def baselines(database: Database, sweeps: Iterable[str]) -> dict[str, dict[str, float]]:
-    """The baselines' latest medians in each of these sweeps that timed any, in milliseconds."""
+    """The latest medians of the baselines' screening in each of these sweeps, in milliseconds."""
     with database.connections.read() as connection:
         return _baselines(connection, sweeps)
 

@@ -39,11 +39,12 @@ class ProblemRow:
 
 @dataclass(frozen=True)
 class Trial:
-    """A candidate of one sweep (or of one ``kgen eval``: ``kind``), and its figures against that sweep's baselines.
+    """A candidate of one sweep (or of one ``kgen eval``: ``kind``), with its figures against that sweep's baselines.
 
-    ``final`` results were timed interleaved with the baselines and have an interval; the others were only screened.
-    ``tie`` marks a finalist that cannot be told from the sweep's fastest, and ``chosen`` the one that the sweep named
-    as its best. ``speedup`` is over ``baseline``, the fastest of ``baselines``, whose medians are in milliseconds.
+    ``final`` results were timed interleaved with the baselines and have an interval. The others were only screened.
+    ``tie`` marks finalists within the interval of the sweep's fastest, and ``chosen`` the sweep's best. ``speedup`` is
+    over ``baseline``, the fastest of ``baselines``. ``median_ms`` and ``baselines`` are in milliseconds, and come from
+    the same samples as the speedup. ``screened_speedup`` is that of the screening, where it was asked for.
     """
 
     sweep: str
@@ -67,6 +68,31 @@ class Trial:
     baseline: str | None
     baselines: Mapping[str, float]
     error_ratio: float | None
+    screened_speedup: float | None = None
+
+    @property
+    def interval(self) -> Interval | None:
+        """The speedup with its interval; ``None`` for a candidate that was only screened."""
+        from kgen.statistics import Interval  # takes longer to import than most listings take
+
+        if self.speedup is None or self.speedup_low is None or self.speedup_high is None:
+            return None
+        return Interval(self.speedup_low, self.speedup, self.speedup_high)
+
+    @property
+    def interval_ms(self) -> Interval | None:
+        """The time with its interval, in milliseconds, beside the baseline; ``None`` for a screened candidate."""
+        from kgen.statistics import Interval
+
+        if self.median_ms is None or (speedup := self.interval) is None:
+            return None
+        beside = self.median_ms * speedup.mid
+        return Interval(beside / speedup.high, self.median_ms, beside / speedup.low)
+
+    @property
+    def too_busy(self) -> bool:
+        """Whether the machine was too busy to tell this candidate from the fastest baseline."""
+        return self.interval is not None and self.interval.cannot_tell
 
 
 @dataclass(frozen=True)
@@ -125,8 +151,13 @@ class SweepRow:
 
     @property
     def duplicates(self) -> int:
-        """How many of them compiled to what another one had compiled to."""
+        """How many of them have the same binary as another one."""
         return self.counts.get(Status.DUPLICATE, 0)
+
+    @property
+    def failed(self) -> int:
+        """How many of them failed."""
+        return self.tried - self.right - self.duplicates
 
 
 @dataclass(frozen=True)
@@ -150,12 +181,16 @@ class Rejections:
 
 @dataclass(frozen=True)
 class SweepDetail:
-    """One sweep in full. ``sizes`` are the problem's constants; ``taken_over`` counts evaluations that an earlier sweep
-    had made."""
+    """One sweep in full.
+
+    ``sizes`` are the problem's constants. ``baselines`` are the times of the finals, and ``screened_baselines`` those
+    of the screening, in milliseconds. ``taken_over`` counts evaluations of an earlier sweep.
+    """
 
     row: SweepRow
     sizes: Mapping[str, Any]
     baselines: Mapping[str, float]
+    screened_baselines: Mapping[str, float]
     leaders: tuple[Trial, ...]
     failures: tuple[Failures, ...]
     rejections: tuple[Rejections, ...]

@@ -8,7 +8,9 @@ It is stored as a sweep of one candidate, of kind ``eval``. The file is judged a
 
 from __future__ import annotations
 
+import ast
 import time
+import warnings
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Mapping
@@ -21,7 +23,7 @@ from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Phase, Status, Timing
 from kgen.machine import find_own_tools, keep_bytecode, resolve_device
 from kgen.problem import Problem
-from kgen.statistics import median_ms, ratio_interval
+from kgen.statistics import fastest, median_ms, standing
 from kgen.store import Database
 
 #: Seconds of the timing beside the baselines, where none are given.
@@ -64,6 +66,18 @@ def read_source(file: Path) -> str:
     return source
 
 
+def syntax_error(file: str, source: str) -> str | None:
+    """The syntax error of a file in one line, with the file's own name; ``None`` where Python can parse it."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # a strange escape is a warning, and no error
+            ast.parse(source, file)
+    except SyntaxError as error:
+        return f"{file}, line {error.lineno}: {type(error).__name__}: {error.msg}"
+    except (ValueError, RecursionError, MemoryError):
+        return None  # the evaluator judges what this parser cannot read
+    return None
+
+
 def run(request: EvalRequest, on_event: events.Listener) -> events.Judged:
     """Judge the file, time it beside the baselines if it is right, and keep what it came to.
 
@@ -78,6 +92,7 @@ def run(request: EvalRequest, on_event: events.Listener) -> events.Judged:
     find_own_tools()
     keep_bytecode(paths.bytecode())
     device = resolve_device(request.device)
+    on_event(events.Step("starting the evaluator"))
     with (
         Database.open(request.db, notice=notice) as database,
         Evaluator(
@@ -88,6 +103,7 @@ def run(request: EvalRequest, on_event: events.Listener) -> events.Judged:
             baselines=request.baselines,
             notice=notice,
             cache=request.cache,
+            step=lambda text: on_event(events.Step(text)),
         ) as evaluator,
     ):
         return _Eval(request, database, evaluator, device, on_event, started).run()
@@ -162,6 +178,9 @@ class _Eval:
 
     def _judge(self, opened: events.Opened) -> events.Judged:
         """Build, validate and screen the file; where it is right, time it beside the baselines."""
+        if reason := syntax_error(self.request.file, self.request.source):
+            evaluation = Evaluation(self.candidate.id, Status.LOAD_ERROR, reason, self.request.accuracy, Phase.LOAD)
+            return events.Judged(opened, self._keep(evaluation), evaluation)
         self._step("building")
         build = self.evaluator.builder().build(self.candidate.source)
         self._step("loading, validating, preparing the baselines, timing alone")
@@ -203,24 +222,26 @@ class _Eval:
 
     def _timed(self, judged: events.Judged, baselines: Mapping[str, Timing]) -> events.Judged:
         """The verdict with its figures over the fastest baseline, which are kept."""
-        assert judged.timing and judged.median_ms
+        assert judged.timing
         if not baselines:
             return judged
-        medians = {name: median_ms(timing) for name, timing in baselines.items()}
-        fastest = min(medians, key=medians.__getitem__)
-        speedup = ratio_interval(baselines[fastest], judged.timing)
+        reference = fastest(list(baselines.values()))
+        own = standing(reference, judged.timing)
+        beside = {name: standing(reference, timing).ms for name, timing in baselines.items()}
         self.database.set_result(
             self.sweep,
             self.candidate.id,
-            median_ms=judged.median_ms,
-            speedup=speedup.mid,
-            speedup_low=speedup.low,
-            speedup_high=speedup.high,
-            baselines=medians,
+            median_ms=own.ms,
+            speedup=own.speedup.mid,
+            speedup_low=own.speedup.low,
+            speedup_high=own.speedup.high,
+            baselines=beside,
+            baseline=reference.subject,
             error_ratio=judged.evaluation.error_ratio,
             tie=False,
         )
-        return replace(judged, baselines=tuple(medians.items()), baseline=fastest, speedup=speedup)
+        figures = {"median_ms": own.ms, "speedup": own.speedup}
+        return replace(judged, baselines=tuple(beside.items()), baseline=reference.subject, **figures)
 
     def _fail(self, candidate: str, failure: Failure) -> None:
         self.failure = failure

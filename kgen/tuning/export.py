@@ -73,6 +73,7 @@ def export(database: Database, best: BestRow, problem: Problem, file: Path) -> E
         "speedup_low": best.trial.speedup_low,
         "speedup_high": best.trial.speedup_high,
         "baselines": dict(best.trial.baselines),
+        "beats_baseline": best.beats_baseline,
         "error_ratio": best.trial.error_ratio,
         "environment": asdict(best.environment),
         "verified_in": asdict(where),

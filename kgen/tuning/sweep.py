@@ -24,7 +24,7 @@ from typing import Callable, Iterator, Sequence
 from kgen import events, paths, roofline, statistics
 from kgen.candidate import SHORT, Candidate
 from kgen.compiler.capture import Capture, capture
-from kgen.errors import CaptureError, DatabaseBusyError, DatabaseError, DiskError
+from kgen.errors import CaptureError, DatabaseBusyError, DatabaseError, DiskError, InputError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool, SourceBuilder
 from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Health, Phase, Status, Timing
@@ -75,8 +75,8 @@ class SweepRequest:
     db: str | None = None
 
 
-def open_devices(request: SweepRequest, notice: Callable[[str], None]) -> DevicePool:
-    """An evaluator for each device that is asked for."""
+def open_devices(request: SweepRequest, on_event: events.Listener) -> DevicePool:
+    """An evaluator for each device that is asked for; its notices and steps become events."""
     return DevicePool(
         [
             Evaluator(
@@ -85,7 +85,8 @@ def open_devices(request: SweepRequest, notice: Callable[[str], None]) -> Device
                 accuracy=request.accuracy,
                 home=paths.home(),
                 baselines=request.baselines,
-                notice=notice,
+                notice=lambda text: on_event(events.Notice(text)),
+                step=lambda text: on_event(events.Step(text)),
             )
             for device in resolve_devices(request.device)
         ]
@@ -95,7 +96,7 @@ def open_devices(request: SweepRequest, notice: Callable[[str], None]) -> Device
 def run(
     request: SweepRequest,
     on_event: events.Listener,
-    open_devices: Callable[[SweepRequest, Callable[[str], None]], DevicePool] = open_devices,
+    open_devices: Callable[[SweepRequest, events.Listener], DevicePool] = open_devices,
 ) -> events.Finished:
     """Run a sweep to its end, its budget, or an interrupt.
 
@@ -111,7 +112,8 @@ def run(
         STRATEGIES[request.strategy].require()
     find_own_tools()
     keep_bytecode(paths.bytecode())
-    with Database.open(request.db, notice=notice) as database, open_devices(request, notice) as devices:
+    on_event(events.Step("starting the evaluator, capturing the graph"))
+    with Database.open(request.db, notice=notice) as database, open_devices(request, on_event) as devices:
         loaded = load(request.problem)
         try:
             graphs = captured(loaded)  # while the devices get ready
@@ -206,9 +208,9 @@ class _Sweep:
             return self._finish("interrupted", self._screened())
         except DatabaseBusyError:
             raise  # it stays as a sweep whose process has ended: the same command goes on with it
-        except Exception:
+        except Exception as error:
             with contextlib.suppress(DatabaseError, DiskError):
-                self.database.finish_sweep(self.sweep, "failed", time.monotonic() - self.started, None)
+                self._fail(error)
             raise
         finally:
             pipeline.close()
@@ -224,6 +226,13 @@ class _Sweep:
         )
         self.on_event(finished)
         return finished
+
+    def _fail(self, error: Exception) -> None:
+        """End the sweep as failed. A refused problem leaves no sweep behind."""
+        if isinstance(error, InputError) and not self.number and not self.judged:
+            self.database.drop_sweep(self.sweep)
+        else:
+            self.database.finish_sweep(self.sweep, "failed", time.monotonic() - self.started, None)
 
     def _open(self) -> None:
         """Begin the sweep in the database, or take up one that was cut off."""
@@ -439,7 +448,7 @@ class _Sweep:
         if not baselines or not candidates:
             return self._screened()
         leaders = _ranked(candidates, baselines, by_id)
-        medians = {t.subject: median_ms(t) for t in baselines}
+        beside = {leader.name: leader.median_ms for leader in leaders if leader.candidate is None}
         for leader in leaders:
             if leader.candidate:
                 self.database.set_result(
@@ -449,7 +458,8 @@ class _Sweep:
                     speedup=leader.speedup,
                     speedup_low=leader.speedup_low,
                     speedup_high=leader.speedup_high,
-                    baselines=medians,
+                    baselines=beside,
+                    baseline=next(iter(beside)),
                     error_ratio=leader.error_ratio,
                     tie=leader.tie,
                 )
@@ -492,14 +502,14 @@ def _ranked(
         candidate = by_id[timing.subject].candidate
         return candidate.kernels, candidate.source_lines, candidate.id
 
-    fastest = min(baselines, key=median_ms)
+    fastest = statistics.fastest(baselines)
     rows = []
     for rank in statistics.leaders(candidates, tie_break):
-        interval = ratio_interval(fastest, rank.timing)
-        rows.append(_leader(by_id[rank.timing.subject], median_ms(rank.timing), interval.mid, interval, rank.tie))
-    for timing in sorted(baselines, key=median_ms):
-        interval = ratio_interval(fastest, timing)
-        rows.append(_baseline(timing.subject, median_ms(timing), interval.mid, interval))
+        found = statistics.standing(fastest, rank.timing)
+        rows.append(_leader(by_id[rank.timing.subject], found.ms, found.speedup.mid, found.speedup, rank.tie))
+    standings = [statistics.standing(fastest, timing) for timing in baselines]
+    for found in sorted(standings, key=lambda found: (found.timing is not fastest, found.ms)):
+        rows.append(_baseline(found.timing.subject, found.ms, found.speedup.mid, found.speedup))
     return tuple(rows)
 
 

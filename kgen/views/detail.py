@@ -113,8 +113,7 @@ def _trial(detail: CandidateDetail, trial: Trial, accuracy: Accuracy) -> list[tu
     """A candidate's figures in one sweep, and how near they come to what the device can do."""
     if trial.speedup is None:
         return [(f"{trial.kind} {trial.sweep}", "not timed")]
-    final = detail.finals.get(trial.sweep)
-    time = text.interval(median_interval(final)) if final else text.milliseconds(trial.median_ms)
+    time = text.interval(trial.interval_ms) if trial.interval_ms else text.milliseconds(trial.median_ms)
     speedup = text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high)
     result = f"{time}, {speedup} over {trial.baseline or 'the fastest baseline'}"
     facts = [(f"{trial.kind} {trial.sweep}", result if trial.final else f"{result}; only screened")]

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 from kgen import events
-from kgen.cli.doctor import Check
 from kgen.evaluator.protocol import Accuracy, Environment, Timing
 from kgen.store.results import (
     BestRow,
@@ -28,6 +27,7 @@ from kgen.store.results import (
 )
 
 if TYPE_CHECKING:
+    from kgen.cli.doctor import Check
     from kgen.report.effects import Group, Plan
     from kgen.store.pruning import Pruned
 
@@ -115,6 +115,7 @@ def sweep_detail(detail: SweepDetail, plans: Sequence[Plan]) -> dict[str, Any]:
         "sizes": detail.sizes,
         "taken_over": detail.taken_over,
         "baselines": detail.baselines,
+        "screened_baselines": detail.screened_baselines,
         "leaders": [_trial(item) for item in detail.leaders],
         "failures": [asdict(failure) for failure in detail.failures],
         "rejections": [asdict(rejection) for rejection in detail.rejections],
@@ -284,7 +285,7 @@ def _environment(environment: Environment) -> dict[str, Any]:
 
 
 def _trial(trial: Trial) -> dict[str, Any]:
-    return asdict(trial)
+    return {name: value for name, value in asdict(trial).items() if name != "screened_speedup"}
 
 
 def _timing(timing: Timing) -> dict[str, Any]:
@@ -315,15 +316,13 @@ def _judgement(detail: CandidateDetail, judgement: Judgement) -> dict[str, Any]:
 
 
 def _result(detail: CandidateDetail, item: Trial, accuracy: Accuracy) -> dict[str, Any]:
-    """A candidate's figures in one sweep, with what is derived from its samples and the device's ceilings."""
-    # What these need takes longer to import than most commands take.
-    from kgen.statistics import median_interval
-    from kgen.views import figures
+    """A candidate's figures in one sweep, with figures derived from its samples and the device's ceilings."""
+    from kgen.views import figures  # takes longer to import than most commands take
 
     final, achieved = detail.finals.get(item.sweep), figures.achieved(detail, item, accuracy)
     return {
         **_trial(item),
-        "median_interval": final and asdict(median_interval(final)),
+        "median_interval": item.interval_ms and asdict(item.interval_ms),
         "achieved": achieved and {**asdict(achieved), "fraction": achieved.fraction, "bound": achieved.bound},
         "timing": final and _timing(final),
     }

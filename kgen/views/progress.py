@@ -1,40 +1,46 @@
-"""A sweep, or the evaluation of one file, as it runs: live on a terminal, plain lines elsewhere, or JSON."""
+"""A sweep, or the evaluation of one file, while it runs: a live line on a terminal, plain lines elsewhere, or JSON."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from contextlib import AbstractContextManager
 from typing import Callable
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kgen import events
 from kgen.evaluator.protocol import Status
 from kgen.views import plain, text
 
-_PLAIN_SECONDS = 5.0  #: between two lines where the output is no terminal
+_SEARCHING = "trying candidates"
 
 
 class Tally:
-    """What a sweep has brought so far: fed with its events, read by whoever shows them."""
+    """The results of a sweep so far, gathered from its events."""
 
     def __init__(self) -> None:
         self.started: events.Started | None = None
         self.finished: events.Finished | None = None
+        self.phase = "starting"
         self.counts: Counter[Status] = Counter()
-        self.best: events.Evaluated | None = None
+        self.best: events.Evaluated | None = None  #: by screening; final timing never changes it
         self.built = 0
         self._judged = 0
         self._began_at = time.monotonic()
-        self._first_at = 0.0  #: when the first one was judged, which waits for all that is set up once
+        self._first_at = 0.0  #: when the first candidate was judged, after the set-up
 
     def add(self, event: events.Event) -> None:
         """Take in one event."""
-        if isinstance(event, events.Started):
+        if isinstance(event, events.Step):
+            self.phase = event.text
+        elif isinstance(event, events.Started):
             self.started = event
+        elif isinstance(event, events.Measured):
+            self.phase = _SEARCHING
+        elif isinstance(event, events.Finals):
+            self.phase = f"timing {_leaders(len(event.candidates))} again, interleaved with the baselines"
         elif isinstance(event, events.Finished):
             self.finished = event
         elif isinstance(event, events.Built):
@@ -53,13 +59,16 @@ class Tally:
 
     @property
     def done(self) -> int:
-        """Candidates judged, those found done among them."""
+        """Candidates judged, with those of an earlier process of the sweep."""
         return self._judged + (self.started.found_done if self.started else 0)
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the rest of the budget takes at the rate since the first candidate, if the time that the sweep was
-        given is not up before."""
+        """Seconds until the search ends, or ``None`` before the second candidate.
+
+        The rate since the first candidate tells how long the rest of the budget takes. The time limit may end it
+        before.
+        """
         if not self.started or self._judged < 2:
             return None
         rate = (time.monotonic() - self._first_at) / (self._judged - 1)
@@ -70,22 +79,22 @@ class Tally:
 
     @property
     def line(self) -> str:
-        """Built, right, failed by kind, best so far with the interval of its screening, time left."""
+        """The phase, the numbers built, right and failed by kind, the best screening, and the time left."""
         failed = {status: n for status, n in self.counts.most_common() if status not in (Status.OK, Status.DUPLICATE)}
         kinds = ", ".join(f"{status} {number}" for status, number in failed.items())
-        parts = [f"built {self.built}", f"right {self.counts[Status.OK]}"]
+        parts = [self.phase, f"built {self.built}", f"right {self.counts[Status.OK]}"]
         parts += [f"duplicate {self.counts[Status.DUPLICATE]}"] if self.counts[Status.DUPLICATE] else []
         parts += [f"failed {sum(failed.values())} ({kinds})"] if failed else []
         if self.best and (speedup := self.best.speedup):
             figures = f"{text.speedup(speedup.mid, speedup.low, speedup.high)}, {text.milliseconds(self.best.median_ms)}"
-            parts.append(f"best {figures}, {self.best.candidate.plan}")
+            parts.append(f"best screened {figures}, {self.best.candidate.plan}")
         if self.seconds_left:
             parts.append(f"{text.duration(self.seconds_left)} left")
         return "  ".join(parts)
 
 
 class Watch(AbstractContextManager["Watch"]):
-    """What events are told to: keeps a sweep's tally, and shows nothing."""
+    """A listener that keeps the tally of a sweep, and shows nothing."""
 
     def __init__(self) -> None:
         self.tally = Tally()
@@ -96,10 +105,10 @@ class Watch(AbstractContextManager["Watch"]):
         self.show(event)
 
     def show(self, event: events.Event) -> None:
-        """Tell people of an event that the tally holds already."""
+        """Show an event that the tally has already."""
 
     def __exit__(self, *exception: object) -> None:
-        """Nothing is held."""
+        """Release nothing."""
 
 
 class JsonLines(Watch):
@@ -114,14 +123,12 @@ class JsonLines(Watch):
 
 
 class Live(Watch):
-    """Shows a live line on a terminal, or a plain one every few seconds."""
+    """Overwrites one line on a terminal; prints one line for each change elsewhere."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
         self._console = console
-        self._task: TaskID | None = None
         self._bar = Progress(
-            TextColumn("{task.description}"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -130,18 +137,15 @@ class Live(Watch):
             transient=True,
             disable=not console.is_terminal,
         )
-        self._ended = threading.Event()
-        self._ticker = threading.Thread(target=self._tick, name="kgen-progress", daemon=True)
+        self._task = self._bar.add_task("sweep", total=None, line=self.tally.phase)
+        self._printed: object = None  #: the state that the last plain line showed
 
     def __enter__(self) -> Live:
         self._bar.start()
-        if self._bar.disable:
-            self._ticker.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._bar.stop()
-        self._ended.set()
 
     def show(self, event: events.Event) -> None:
         if isinstance(event, events.Started):
@@ -151,12 +155,8 @@ class Live(Watch):
         elif isinstance(event, events.Measured):
             where = f" on {event.device}" if self.tally.started and self.tally.started.device != event.device else ""
             self._console.print(f"baselines{where}: {text.baselines(dict(event.baselines))}")
-        elif isinstance(event, (events.Built, events.Evaluated)):
+        if not isinstance(event, events.Finished):
             self._went_on()
-        elif isinstance(event, events.Finals):
-            self._finals(event)
-        elif isinstance(event, events.Finished):
-            self._ended.set()
 
     def _started(self, event: events.Started) -> None:
         self._console.print(f"{event.problem}, {event.mode} mode, accuracy {event.accuracy}")
@@ -164,28 +164,20 @@ class Live(Watch):
         space = f"{event.plans} plans, {event.combinations} combinations, {event.rejected} more ruled out"
         self._console.print(f"sweep {event.sweep}: {space}; trying {event.budget}, into {event.db}")
         if event.found_done:
-            self._console.print(f"going on: {event.found_done} found done")
-        self._task = self._bar.add_task("sweep", total=event.budget, completed=event.found_done, line="")
+            self._console.print(f"continuing: {event.found_done} were done before")
 
     def _went_on(self) -> None:
-        if self._task is not None:
-            self._bar.update(self._task, completed=self.tally.done, line=self.tally.line)
-
-    def _finals(self, event: events.Finals) -> None:
-        if self._bar.disable:
-            self._print_line()
-        self._console.print(f"timing {len(event.candidates)} leaders again, interleaved with the baselines")
-        self._ended.set()  # nothing changes from here on
-
-    def _tick(self) -> None:
-        """Print where the sweep is every few seconds, also while nothing comes of it."""
-        while not self._ended.wait(_PLAIN_SECONDS):
-            if self.tally.started is not None:
-                self._print_line()
-
-    def _print_line(self) -> None:
-        budget = self.tally.started.budget if self.tally.started else 0
-        self._console.print(f"{self.tally.done}/{budget}  {self.tally.line}", soft_wrap=True)
+        """Show the present state: on the live line, or as one more line where it changed."""
+        tally = self.tally
+        if not self._bar.disable:
+            total = tally.started.budget if tally.started else None
+            self._bar.update(self._task, total=total, completed=tally.done, line=tally.line)
+            return
+        state = (tally.phase, tally.done)
+        if state != self._printed:
+            self._printed = state
+            of = f"{tally.done}/{tally.started.budget}  {tally.line}" if tally.started else tally.phase
+            self._console.print(of, soft_wrap=True)
 
 
 class Notices(Watch):
@@ -201,7 +193,7 @@ class Notices(Watch):
 
 
 class Steps(Watch):
-    """Shows what the evaluation of one file does: with a spinner on a terminal, one line for each step elsewhere."""
+    """Shows the steps of the evaluation of one file: beside a spinner on a terminal, one line for each elsewhere."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -229,3 +221,7 @@ class Steps(Watch):
         self._spinner.update(what)
         if not self._console.is_terminal:
             self._console.print(what)
+
+
+def _leaders(number: int) -> str:
+    return "the leader" if number == 1 else f"{number} leaders"

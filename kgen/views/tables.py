@@ -1,4 +1,4 @@
-"""What the listing commands print for people."""
+"""The tables that commands print for people."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
-from kgen.cli.doctor import Check
 from kgen.evaluator.protocol import RegimeErrors
 from kgen.events import Finished, Judged, Leader
 from kgen.store.results import (
@@ -24,22 +24,26 @@ from kgen.store.results import (
 from kgen.views import text
 
 if TYPE_CHECKING:
+    from kgen.cli.doctor import Check
     from kgen.report.effects import Plan
     from kgen.store.exchange import Imported
     from kgen.store.pruning import Pruned
 
-_SPEEDUP = "speedup"  #: heading of the one figure that may wrap: its interval goes below it
-#: What a verdict on a speedup says of the file, before the name of a baseline.
+_SPEEDUP = "speedup"  #: heading of the only figure that may wrap; its interval goes below it
+#: The words for a verdict on a file, before the name of a baseline.
 _COMPARED = {
     "faster": "faster than",
     "slower": "slower than",
     "same": "as fast as",
-    "cannot tell": "not to be told from",
+    "cannot tell": "too close to tell from",
 }
-#: Verdicts that need other words behind "B is".
-_VERDICTS = {"same": "the same", "cannot tell": "not to be told"}
-_TELLING = 0.005  #: share of the spread below which a parameter is not worth a line
-_TIE = "="  #: beside each of those that cannot be told from the best
+#: Verdicts that need other words after "B is".
+_VERDICTS = {"same": "the same", "cannot tell": "too close to tell"}
+_TELLING = 0.005  #: share of the spread; a parameter below it gets no line
+_TIE = "="  #: mark of candidates within the interval of the best
+_BUSY = "busy"  #: mark of candidates that the machine was too busy to tell from the fastest baseline
+_ANY_WIDTH = 1 << 20  #: columns; to measure a table as wide as it would like to be
+_TOO_BUSY = f"{_BUSY}: the machine was too busy to tell this candidate from the fastest baseline"
 
 
 def best(console: Console, row: BestRow, file: Path | None) -> None:
@@ -57,7 +61,7 @@ def best(console: Console, row: BestRow, file: Path | None) -> None:
         ("time", _result(trial)),
         ("baselines", text.baselines(trial.baselines)),
         ("error", f"{text.error_ratio(trial.error_ratio)} PyTorch's own, at accuracy {row.accuracy}"),
-        ("ties", f"{row.ties} more that cannot be told from it" if row.ties else "none"),
+        ("ties", f"{row.ties} more within its interval" if row.ties else "none"),
         ("sweep", row.sweep),
     ]
     print_facts(console, facts + ([("source", str(file))] if file else []))
@@ -70,20 +74,23 @@ def bests(console: Console, rows: Sequence[BestRow]) -> None:
         trial = row.trial
         start = (problem_title(row.problem), row.environment.device, str(row.accuracy))
         if trial is None:
-            table.add_row(*start, *[text.MISSING] * 4, "no candidate of its own kernels was right")
+            table.add_row(*start, *[text.MISSING] * 4, "no candidate with a kernel of its own was right")
             continue
         figures = text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high)
-        worth = "" if row.beats_baseline else " (not faster)" if trial.final else " (screened)"
+        worth = "" if row.beats_baseline else " (screened)" if not trial.final else _not_faster(trial)
         error = text.error_ratio(trial.error_ratio)
         table.add_row(*start, text.short(trial.candidate), _ms(trial.median_ms), figures + worth, error, trial.plan)
     console.print(table)
 
 
+def _not_faster(trial: Trial) -> str:
+    return " (too busy to tell)" if trial.too_busy else " (not faster)"
+
+
 def sweeps(console: Console, rows: Sequence[SweepRow]) -> None:
-    """A listing of sweeps, and of files that were judged on their own."""
+    """A listing of sweeps, and of single files that were judged."""
     table = grid("sweep", "kind", "when", "problem", "device", "class", "> right", "> speedup", "> took", "state")
     for row in rows:
-        found = row.best
         table.add_row(
             text.short(row.id),
             row.kind,
@@ -92,30 +99,38 @@ def sweeps(console: Console, rows: Sequence[SweepRow]) -> None:
             row.device,
             str(row.accuracy),
             f"{row.right}/{row.tried}",
-            text.speedup(found.speedup, found.speedup_low, found.speedup_high) if found else text.MISSING,
+            _sweep_speedup(row.best),
             text.duration(row.seconds),
             _state(row),
         )
     console.print(table)
 
 
+def _sweep_speedup(best: Trial | None) -> str:
+    """The speedup of a sweep's best; a screening is marked, because finals do not compare with it."""
+    if best is None:
+        return text.MISSING
+    figures = text.speedup(best.speedup, best.speedup_low, best.speedup_high)
+    return figures if best.final else f"{figures} (screened)"
+
+
 def _subject(row: SweepRow) -> str:
-    """The problem that was swept; before it the name of the file, where one was judged on its own."""
+    """The problem that was swept, after the name of the file where a single file was judged."""
     is_file = row.kind == "eval"
     title = problem_title(row.problem)
     return f"{Path(row.arguments['file']).name} on {title}" if is_file else title
 
 
 def _state(row: SweepRow) -> str:
-    """How a sweep ended; of one file that was judged, its status."""
+    """The state of a sweep; the status of a single file."""
     is_judged = row.kind == "eval" and row.state == "finished"
     return ", ".join(row.counts) if is_judged else row.state
 
 
 def sweep(console: Console, detail: SweepDetail, plans: Sequence[Plan]) -> None:
-    """One sweep in full, with what the parameters of each plan did."""
+    """One sweep in full, with the effects of the parameters of each plan."""
     row = detail.row
-    facts = (
+    facts = [
         (row.kind, f"{row.id}, {row.state}, begun {text.moment(row.started_at)}, took {text.duration(row.seconds)}"),
         ("problem", problem_title(row.problem)),
         ("sizes", text.params(detail.sizes)),
@@ -123,19 +138,17 @@ def sweep(console: Console, detail: SweepDetail, plans: Sequence[Plan]) -> None:
         ("environment", row.environment.id),
         ("class", f"accuracy {row.accuracy}"),
         ("file", row.arguments["file"]) if row.kind == "eval" else ("coverage", _coverage(detail)),
-        ("baselines", text.baselines(detail.baselines)),
-    )
+    ]
     print_facts(console, facts)
     _warn_of_gate(console, row.problem.passed_by)
-    if detail.leaders:
-        console.print(leaders(detail.leaders))
+    _leaders(console, detail)
     _effects(console, plans)
     failures(console, detail.failures)
     _rejections(console, detail.rejections)
 
 
 def _effects(console: Console, plans: Sequence[Plan]) -> None:
-    """Which parameter mattered how much: for each plan those that explain anything, the most telling first."""
+    """The effect of each parameter, by plan: those that explain any of the spread, the strongest first."""
     table = grid("plan", "> right", "parameter", "> explains", "median speedup by value")
     for plan in plans:
         for place, parameter in enumerate(item for item in plan.parameters if item.share >= _TELLING):
@@ -148,7 +161,7 @@ def _effects(console: Console, plans: Sequence[Plan]) -> None:
 
 
 def _coverage(detail: SweepDetail) -> str:
-    """How much of the space was tried, and what became of the rest."""
+    """The numbers of combinations timed, failed and left out."""
     row = detail.row
     rejected = sum(rejection.count for rejection in detail.rejections)
     failed = sum(failure.count for failure in detail.failures)
@@ -160,15 +173,29 @@ def _coverage(detail: SweepDetail) -> str:
     return ", ".join(parts)
 
 
+def _leaders(console: Console, detail: SweepDetail) -> None:
+    """The leaders of a sweep: finalists and screened candidates, each beside the baselines of the same timing."""
+    final = [trial for trial in detail.leaders if trial.final]
+    screened = [trial for trial in detail.leaders if not trial.final]
+    if final:
+        print_facts(console, [("baselines", text.baselines(detail.baselines))])
+        console.print(leaders(final))
+        _explain(console, any(trial.too_busy for trial in final))
+    if screened:
+        print_facts(console, [("screened beside", text.baselines(detail.screened_baselines))])
+        console.print(leaders(screened))
+
+
 def leaders(trials: Iterable[Trial]) -> Table:
-    """Right candidates with their figures; ``=`` marks those that cannot be told from the best."""
+    """Right candidates with their figures and marks."""
     table = grid("candidate", "> ms", "> speedup", "", "> error", "plan", "params")
     for trial in trials:
+        marks = _marks((_TIE, trial.tie), (_BUSY, trial.too_busy), ("control", trial.control))
         table.add_row(
             text.short(trial.candidate),
             _ms(trial.median_ms),
             text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high),
-            _marks((_TIE, trial.tie), ("control", trial.control), ("screened", not trial.final)),
+            marks,
             text.error_ratio(trial.error_ratio),
             trial.plan,
             text.params(trial.params),
@@ -177,15 +204,21 @@ def leaders(trials: Iterable[Trial]) -> Table:
 
 
 def sweep_ended(console: Console, finished: Finished, detail: SweepDetail) -> None:
-    """What a sweep came to: its finalists beside the baselines, and what went wrong."""
+    """The result of a sweep: its leaders beside the baselines, and its failures."""
     console.print(f"{finished.state} after {text.duration(finished.seconds)}: {_coverage(detail)}")
     if finished.leaders:
         console.print(_finalists(finished))
+        _explain(console, any(_is_busy(row) for row in finished.leaders))
     failures(console, detail.failures)
 
 
+def _explain(console: Console, busy: bool) -> None:
+    if busy:
+        console.print(_TOO_BUSY, style="yellow")
+
+
 def _finalists(finished: Finished) -> Table:
-    """The finalists of a sweep beside the baselines, the fastest first. The best is the simplest of those tied."""
+    """The leaders of a sweep beside the baselines, the fastest first. Among ties, the best is the simplest one."""
     table = grid("candidate", "> ms", "> speedup", "", "> error", "plan", "params")
     for row in sorted(finished.leaders, key=lambda row: row.median_ms):
         figures = text.speedup(row.speedup, row.speedup_low, row.speedup_high)
@@ -196,21 +229,26 @@ def _finalists(finished: Finished) -> Table:
 
 
 def _leader_marks(row: Leader, best: bool) -> str:
-    return _marks((_TIE, row.tie), ("best", best), ("control", row.control))
+    return _marks((_TIE, row.tie), ("best", best), (_BUSY, _is_busy(row)), ("control", row.control))
+
+
+def _is_busy(row: Leader) -> bool:
+    return row.candidate is not None and row.too_busy
 
 
 def trials(console: Console, found: Sequence[Trial], reasons: Mapping[str, str]) -> None:
-    """Candidates of one sweep in the order judged, with what became of each."""
-    table = grid("> no", "candidate", "status", "> ms", "> speedup", "plan", "params", "reason")
+    """Candidates of one sweep in the order judged, each with its status and reason."""
+    table = grid("> no", "candidate", "status", "> ms", "> speedup", "", "plan", "params", "reason")
     for trial in found:
         figures = text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high)
-        what = (text.short(trial.candidate), str(trial.status), _ms(trial.median_ms), figures)
+        marks = _marks(("final", trial.final), (_BUSY, trial.too_busy))
+        what = (text.short(trial.candidate), str(trial.status), _ms(trial.median_ms), figures, marks)
         table.add_row(str(trial.number), *what, trial.plan, text.params(trial.params), reasons[trial.candidate])
     console.print(table)
 
 
 def comparisons(console: Console, a: str, b: str, found: Sequence[Comparison]) -> None:
-    """What was measured of both sides, and how the second one did: a table for each problem and machine."""
+    """The times of both sides and the verdict on B: a table for each problem and machine."""
     print_facts(console, [("A", a), ("B", b)])
     of_place: dict[tuple[str, str], list[Comparison]] = {}
     for item in found:
@@ -238,7 +276,7 @@ def _compared(items: Sequence[Comparison]) -> Table:
 
 
 def pruned(console: Console, found: Pruned, really: bool, limit: int) -> None:
-    """What was dropped, or would be; of the sweeps as many as ``limit``."""
+    """The sweeps and rows that were dropped, or would be; at most ``limit`` sweeps are listed."""
     listed = {
         "sweeps, with all of them": found.sweeps,
         "failed candidates of": found.of_failed,
@@ -256,25 +294,31 @@ def pruned(console: Console, found: Pruned, really: bool, limit: int) -> None:
 
 
 def imported(console: Console, found: Imported) -> None:
-    """What an import came to."""
+    """The number of rows that an import read and wrote, by table."""
     table = grid("table", "> rows read", "> new or renewed")
     for name, count in found.read.items():
         table.add_row(name, str(count), str(found.written[name]))
     console.print(table)
 
 
-def answer(console: Console, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """The answer to a question in SQL."""
+def answer(console: Console, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """The answer to a question in SQL: a table, or one block for each row where the table is too wide."""
+    shown = [[text.MISSING if value is None else str(value) for value in row] for row in rows]
     table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(text.MISSING if value is None else str(value) for value in row))
-    console.print(table)
+    for row in shown:
+        table.add_row(*row)
+    if not shown or Measurement.get(console, console.options.update(max_width=_ANY_WIDTH), table).maximum <= console.width:
+        console.print(table)
+        return
+    for number, row in enumerate(shown, 1):
+        console.print(f"row {number}", style="bold")
+        print_facts(console, zip(columns, row, strict=True))
 
 
 def failures(console: Console, groups: Sequence[Failures]) -> None:
-    """What went wrong, by kind, with an example of each."""
+    """The failures by status, each with an example."""
     if not groups:
         return
     table = grid("> failed", "status", "for example", "reason")
@@ -284,7 +328,7 @@ def failures(console: Console, groups: Sequence[Failures]) -> None:
 
 
 def judged(console: Console, item: Judged) -> None:
-    """What one file came to: the verdict first, then what it stands on."""
+    """The result of one file: the verdict first, then its figures."""
     opened, evaluation = item.opened, item.evaluation
     console.print(_verdict(item), style="bold green" if item.ok else "bold red")
     _warn_of_gate(console, opened.health.passed_by)
@@ -301,13 +345,14 @@ def judged(console: Console, item: Judged) -> None:
 
 
 def _verdict(item: Judged) -> str:
-    """The status, and what it means, in one line."""
+    """The status and the verdict on the speedup, in one line."""
     if not item.ok:
         return f"{item.evaluation.status}: {item.evaluation.reason}"
     if item.speedup is None or item.verdict is None:
         return f"{item.evaluation.status}: right"
     figures = text.speedup(item.speedup.mid, item.speedup.low, item.speedup.high)
-    return f"{item.evaluation.status}: right, and {_COMPARED[item.verdict]} {item.baseline}: {figures}"
+    busy = "; the machine was too busy to tell" if item.speedup.cannot_tell else ""
+    return f"{item.evaluation.status}: right, and {_COMPARED[item.verdict]} {item.baseline}: {figures}{busy}"
 
 
 def _timed(item: Judged) -> list[tuple[str, str]]:
@@ -333,7 +378,7 @@ def source(console: Console, source: str) -> None:
 
 
 def problem_files(console: Console, files: Mapping[str, Path], sizes: Mapping[str, Mapping[str, Any]]) -> None:
-    """The problems that a bare name finds, with their sizes."""
+    """The known problems with their sizes and files."""
     table = grid("problem", "sizes", "file")
     for name, path in files.items():
         table.add_row(name, " ".join(f"{key}={value!r}" for key, value in sizes[name].items()), str(path))
@@ -341,7 +386,7 @@ def problem_files(console: Console, files: Mapping[str, Path], sizes: Mapping[st
 
 
 def checks(console: Console, found: Sequence[Check]) -> None:
-    """What ``kgen doctor`` found, with a remedy for what is missing."""
+    """The findings of ``kgen doctor``, with a remedy for each missing part."""
     table = grid("", "what", "found", "how to get it")
     for item in found:
         mark = "ok" if item.ok else "MISSING" if item.needed else "none"
@@ -350,22 +395,23 @@ def checks(console: Console, found: Sequence[Check]) -> None:
 
 
 def _result(trial: Trial) -> str:
-    """A candidate's figures in one sweep."""
+    """A candidate's figures in one sweep, in one line."""
     if trial.speedup is None:
         return "not timed"
     figures = text.speedup(trial.speedup, trial.speedup_low, trial.speedup_high)
     result = f"{text.milliseconds(trial.median_ms)}, {figures} over {trial.baseline or 'the fastest baseline'}"
-    return result if trial.final else f"{result}; only screened"
+    note = "" if trial.final else "; only screened"
+    return result + ("; the machine was too busy to tell" if trial.too_busy else note)
 
 
 def _marks(*marks: tuple[str, bool]) -> str:
-    """Those marks that hold."""
+    """The marks whose condition holds."""
     return " ".join(mark for mark, holds in marks if holds)
 
 
 def errors(errors: Iterable[RegimeErrors]) -> Table:
     """Error figures against float64, the candidate's beside PyTorch's."""
-    table = grid("regime", "output", "> rms", "> PyTorch's", "> maximum", "> PyTorch's", "> ratio", "> used", "note")
+    table = grid("distribution", "output", "> rms", "> PyTorch's", "> maximum", "> PyTorch's", "> ratio", "> used", "note")
     for error in errors:
         figures = (error.rms, error.eager_rms, error.maximum, error.eager_maximum, error.ratio, error.used)
         note = error.note or ("" if error.ok else "fails")
@@ -386,7 +432,7 @@ def _warn_of_gate(console: Console, passed_by: Sequence[str]) -> None:
     if passed_by:
         passed = ", ".join(passed_by)
         console.print(
-            f"beware: this problem's gate is passed by {passed}; a result on it proves little", style="yellow"
+            f"beware: {passed} would pass as right on this problem; a result on it proves little", style="yellow"
         )
 
 
@@ -412,7 +458,7 @@ def print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
 def grid(*columns: str) -> Table:
     """A table with these headings; one that begins with ``> `` is aligned to the right.
 
-    On a narrow terminal texts and intervals go over several lines, but no heading, id or plain figure does.
+    On a narrow terminal texts and intervals wrap; headings, ids and single figures do not.
     """
     table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
     for column in columns:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from pathlib import Path
 
+import pytest
 from samples import SOURCE, Filled, candidate, problem
 from typed import kgen
 
@@ -72,10 +75,25 @@ def test_best_prefers_the_mode_that_was_not_asked_for(filled: Filled) -> None:
 
 
 def test_best_that_does_not_beat_pytorch_says_so_with_exit_code_1(filled: Filled) -> None:
-    filled.finish(candidate(), 0.9, 1.0, 1.1)
+    filled.finish(candidate(), 0.99, 1.0, 1.01)
     answer = kgen("best", "made_up", "--json")
     assert (answer.code, answer.json["beats_baseline"]) == (1, False)
     assert "nothing beats PyTorch" in answer.err
+
+
+def test_best_says_where_the_machine_was_too_busy_to_tell(filled: Filled) -> None:
+    filled.finish(candidate(), 0.7, 1.1, 1.6)
+    answer = kgen("best", "made_up")
+    assert (answer.code, "too busy to tell whether anything beats PyTorch" in answer.err) == (1, True)
+    assert "the machine was too busy to tell" in answer.out
+    assert "(too busy to tell)" in kgen("best").out
+
+
+def test_time_and_baselines_of_an_older_database_agree_with_the_speedup(won: Filled) -> None:
+    with won.database.connections.write() as connection:
+        connection.exec_driver_sql("UPDATE trial SET median_ms = 5.72 WHERE final")
+    found = kgen("best", "made_up", "--json").json
+    assert found["median_ms"] == found["baselines"][found["baseline"]] / found["speedup"]
 
 
 def test_best_of_controls_alone_says_so_with_exit_code_1(filled: Filled) -> None:
@@ -95,3 +113,30 @@ def test_nothing_is_written_where_nothing_beats_pytorch(filled: Filled, folder: 
     filled.finish(candidate(), 0.9, 1.0, 1.1)
     assert kgen("best", "made_up", "-o", "fast.py").code == 1
     assert not (folder / "fast.py").exists()
+
+
+@pytest.fixture
+def exported(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Replaces the verification of an export; the files that it was asked for."""
+    files: list[Path] = []
+    module = types.ModuleType("kgen.tuning.export")
+    vars(module).update(export=lambda database, row, problem, file: files.append(file))
+    monkeypatch.setitem(sys.modules, "kgen.tuning.export", module)
+    return files
+
+
+def test_any_writes_a_candidate_that_is_not_faster_and_says_so(filled: Filled, exported: list[Path]) -> None:
+    filled.finish(candidate(), 0.8, 0.9, 0.95)
+    answer = kgen("best", "made_up", "-o", "fast.py", "--any")
+    assert (answer.code, exported) == (0, [Path("fast.py")])
+    assert "right, but not proven faster than PyTorch" in answer.out
+
+
+def test_any_adds_nothing_to_a_winner(won: Filled, exported: list[Path]) -> None:
+    answer = kgen("best", "made_up", "-o", "fast.py", "--any")
+    assert (answer.code, exported, "not proven" in answer.out) == (0, [Path("fast.py")], False)
+
+
+def test_any_without_a_right_candidate_writes_nothing(filled: Filled, exported: list[Path]) -> None:
+    filled.finish(candidate("control", control=True), 1.4, 1.5, 1.6)
+    assert (kgen("best", "made_up", "-o", "fast.py", "--any").code, exported) == (1, [])

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 from samples import Filled
+from typed import kgen
 
 from kgen.cli import main
 
@@ -24,6 +25,25 @@ def test_command_and_each_of_its_options_has_help(name: str) -> None:
     command = main.commands[name]
     assert command.help
     assert [option.name for option in command.params if isinstance(option, click.Option) and not option.help] == []
+
+
+def test_bare_command_prints_its_help_as_an_answer() -> None:
+    bare, asked = kgen(), kgen("--help")
+    assert (bare.code, bare.err, bare.out) == (0, "", asked.out)
+
+
+@pytest.mark.parametrize("name", main.commands)
+def test_command_is_on_the_page_of_the_command_line(name: str) -> None:
+    assert f"\n## `kgen {name}`\n" in (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("shell", "word"), [("bash", "1"), ("zsh", "1"), ("fish", "sw")])
+def test_shell_completion_is_described_and_works(shell: str, word: str) -> None:
+    assert f"_KGEN_COMPLETE={shell}_source" in (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    environment = _environment() | {"_KGEN_COMPLETE": f"{shell}_complete", "COMP_WORDS": "kgen sw", "COMP_CWORD": word}
+    command = [sys.executable, "-c", "from kgen.cli import main; main(prog_name='kgen')"]
+    answer = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert "sweep" in answer.stdout
 
 
 @pytest.mark.parametrize("name", LISTING)

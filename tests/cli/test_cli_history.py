@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from samples import Filled, candidate
+from samples import Filled, candidate, timing
 from typed import kgen
 
 from kgen.views.detail import LOG_WIDTH
@@ -107,12 +107,31 @@ def test_show_candidate_tells_how_near_the_ceilings_it_comes(filled: Filled) -> 
 
 
 def test_show_sweep_tells_which_parameter_mattered_how_much(filled: Filled) -> None:
-    for place, (block, speedup) in enumerate(((128, 1.0), (128, 1.1), (256, 2.0), (256, 2.2))):
-        filled.judge(candidate(f"number {place}", block=block), speedup=speedup)
+    for place in range(10):
+        block = 256 if place % 2 else 128
+        filled.judge(candidate(f"number {place}", block=block), speedup=block / 128 + place / 100)
     [plan] = kgen("show", filled.sweep, "--json").json["plans"]
     [parameter] = plan["parameters"]
-    assert (plan["right"], parameter["name"], parameter["share"] > 0.9) == (4, "k0.block", True)
-    assert re.search(r"k0.block +9\d%  256: 2x of 2, 128: 1x of 2", kgen("show", filled.sweep).out)
+    assert (plan["right"], parameter["name"], parameter["share"] > 0.9) == (10, "k0.block", True)
+    assert re.search(r"k0.block +\d+%  256: 2.05x of 5, 128: 1.04x of 5", kgen("show", filled.sweep).out)
+
+
+def test_show_sweep_keeps_finals_and_screenings_apart_each_beside_its_own_baselines(filled: Filled) -> None:
+    filled.judge(candidate("screened"), speedup=1.014, ms=5.72)
+    filled.finish(candidate("final"), 1.4, 1.5, 1.6)
+    timings = [timing("eager", (9.0,)), timing("compile", (5.8,))]
+    filled.database.add_timings(filled.sweep, filled.environment.id, filled.accuracy, timings)
+    found = kgen("show", filled.sweep, "--json").json
+    assert found["baselines"] == {"eager": 4.0, "compile": 3.0}
+    assert found["screened_baselines"] == {"eager": 9.0, "compile": 5.8}
+    out = kgen("show", filled.sweep).out
+    finals, screened = out.index("baselines  eager 4 ms, compile 3 ms"), out.index("screened beside  eager 9 ms, compile 5.8 ms")
+    assert finals < out.index("1.500x") < screened < out.index("1.01x")
+
+
+def test_history_marks_a_best_that_was_only_screened(filled: Filled) -> None:
+    filled.judge(candidate(), speedup=2.0)
+    assert "2x (screened)" in kgen("history").out
 
 
 def test_show_lists_the_candidates_of_a_status(won: Filled) -> None:
@@ -155,6 +174,15 @@ def test_sql_answers_with_names(won: Filled) -> None:
     assert kgen("sql", query, "--json").json == [{"state": "finished", "sweeps": 1}]
     assert kgen("sql", query, "--csv").out == "state,sweeps\nfinished,1\n"
     assert kgen("sql", query).out.split() == ["state", "sweeps", "finished", "1"]
+
+
+def test_sql_prints_a_row_that_is_too_wide_name_by_name(won: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = "SELECT id, plan, params FROM candidate ORDER BY id LIMIT 1"
+    monkeypatch.setenv("COLUMNS", "200")
+    assert kgen("sql", query).out.splitlines()[0].split() == ["id", "plan", "params"]
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = kgen("sql", query).out.splitlines()
+    assert [line.split()[0] for line in lines] == ["row", "id", "plan", "params"]
 
 
 def test_sql_has_the_schema_at_hand() -> None:

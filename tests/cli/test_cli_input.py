@@ -29,6 +29,7 @@ from kgen import paths
         (["no_such_command"], "No such command"),
         (["best", "no_such"], "no problem 'no_such'"),
         (["best", "-o", "file.py"], "need a PROBLEM"),
+        (["best", "made_up", "--any"], "--any needs -o FILE"),
         (["best", "made_up", "--mode", "eval"], "never swept"),
         (["best", "made_up", "-D", "batch_size=16"], "never swept"),
         (["best", "made_up", "--device", "cuda"], "never swept with --device cuda"),

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from samples import Filled
 from typed import kgen
+
+from kgen.cli import doctor
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_problems_are_listed_with_their_sizes(filled: Filled) -> None:
@@ -27,3 +33,15 @@ def test_doctor_names_a_folder_that_cannot_be_written(monkeypatch: pytest.Monkey
     monkeypatch.setenv("KGEN_HOME", str(folder / "file" / "runs"))
     [home] = [check for check in kgen("doctor", "--json").json if check["name"] == "runs"]
     assert (home["ok"], "KGEN_HOME" in home["remedy"]) == (False, True)
+
+
+def test_doctor_lists_each_extra_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor.metadata, "version", missing)
+    found = {check["name"]: check for check in kgen("doctor", "--json").json}
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]) - {"test"}
+    assert {name for name in found if name.startswith("kgen[")} == {f"kgen[{extra}]" for extra in extras}
+    assert all(found[f"kgen[{extra}]"]["remedy"] == f"pip install 'kgen[{extra}]'" for extra in extras)
+    assert not any(found[f"kgen[{extra}]"]["needed"] for extra in extras)

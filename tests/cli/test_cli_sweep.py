@@ -42,12 +42,14 @@ def conductor(monkeypatch: pytest.MonkeyPatch, won: Filled) -> list[Request]:
     return conduct(monkeypatch, won, "finished")
 
 
-def conduct(monkeypatch: pytest.MonkeyPatch, filled: Filled, state: str) -> list[Request]:
+def conduct(
+    monkeypatch: pytest.MonkeyPatch, filled: Filled, state: str, told: Iterator[events.Event] | None = None
+) -> list[Request]:
     requests: list[Request] = []
 
     def run(request: Request, tell: Callable[[events.Event], None]) -> None:
         requests.append(request)
-        for event in news(filled, state):
+        for event in told or news(filled, state):
             tell(event)
 
     module = types.ModuleType("kgen.tuning.sweep")
@@ -130,3 +132,37 @@ def test_interrupted_sweep_shows_the_table_so_far_with_exit_code_130(
     conduct(monkeypatch, won, "interrupted")
     answer = kgen("sweep", "made_up")
     assert (answer.code, "1.500x" in answer.out) == (130, True)
+
+
+def lose(filled: Filled, low: float, mid: float, high: float) -> Iterator[events.Event]:
+    """The events of a finished sweep whose best has this speedup, which does not beat PyTorch."""
+    best = candidate("loser")
+    filled.finish(best, low, mid, high)
+    leader = events.Leader(best.id, "row[gelu]", "", 3.0 / mid, mid, low, high, 0.5, False, False)
+    yield events.Finished(filled.sweep, "finished", 61.0, (("ok", 1),), (leader,), best.id, False)
+
+
+@pytest.mark.parametrize(
+    ("interval", "message"),
+    [
+        ((0.85, 0.9, 0.95), "nothing beats PyTorch here; more: kgen show"),
+        ((0.77, 1.19, 1.64), "the machine was too busy to tell whether anything beats PyTorch here (1.19x, between"),
+    ],
+)
+def test_sweep_without_a_winner_says_so_with_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, filled: Filled, interval: tuple[float, float, float], message: str
+) -> None:
+    conduct(monkeypatch, filled, "finished", lose(filled, *interval))
+    answer = kgen("sweep", "made_up")
+    assert (answer.code, answer.err.count("\n"), message in answer.err) == (1, 1, True)
+    assert ("busy: the machine was too busy" in answer.out) == ("busy" in message)
+
+
+def test_sweep_with_nothing_but_the_control_right_says_so_with_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, filled: Filled
+) -> None:
+    filled.judge(candidate("control", control=True))
+    ended = events.Finished(filled.sweep, "finished", 61.0, (("ok", 1),), (), None, False)
+    conduct(monkeypatch, filled, "finished", iter([ended]))
+    answer = kgen("sweep", "made_up", "--json")
+    assert (answer.code, "no candidate with a kernel of its own was right" in answer.err) == (1, True)

@@ -62,6 +62,11 @@ class History(Filled):
         )
         return of
 
+    def add_baselines(self, compile_ms: float, depth: Depth = Depth.SCREEN) -> None:
+        """Add timings of the baselines to the sweep."""
+        timings = [timing("eager", (4.0,), depth=depth), timing("compile", (compile_ms,), depth=depth)]
+        self.database.add_timings(self.sweep, self.environment.id, self.accuracy, timings)
+
     def make_final(self, of: Candidate, low: float, speedup: float, high: float, tie: bool = False) -> None:
         make_final(self.database, self.sweep, of, low, speedup, high, tie)
 
@@ -83,7 +88,7 @@ def fill(history: History) -> None:
     history.make_final(best, 1.25, 1.3, 1.35)
     history.make_final(history.add(1.2, block=512, vec=2, text="second"), 1.15, 1.2, 1.22)
     history.make_final(history.add(0.9, APART, block=256, text="third"), 0.85, 0.9, 0.95)
-    baselines = [timing("eager", (4.0,), depth=Depth.FINAL), timing("compile", (3.0,), depth=Depth.FINAL)]
-    history.database.add_timings(history.sweep, history.environment.id, history.accuracy, baselines)
+    history.add_baselines(3.0)
+    history.add_baselines(3.0, Depth.FINAL)
     history.database.add_rejections(history.sweep, [Rejection(FUSED, {"k0.vec": 8}, "aligned", "rows are too short")])
     history.database.finish_sweep(history.sweep, "finished", 12.0, best.id)

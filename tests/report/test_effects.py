@@ -10,6 +10,12 @@ from kgen.report.effects import Parameter, Plan
 from kgen.store.results import Trial
 
 
+@pytest.fixture(autouse=True)
+def ranked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks the parameters of any number of candidates."""
+    monkeypatch.setattr(effects, "RANKED_FROM", 1)
+
+
 def trials(history: History) -> tuple[Trial, ...]:
     [section] = sections.collect(history.database)
     return section.right
@@ -44,6 +50,22 @@ def test_parameters_are_in_the_order_of_their_share(history: History) -> None:
     for speedup, block, vec in ((1.0, 128, 1), (1.1, 128, 2), (2.0, 256, 1), (2.1, 256, 2)):
         history.add(speedup, block=block, vec=vec)
     assert [item.name for item in only_plan(history).parameters] == ["k0.block", "k0.vec"]
+
+
+def test_parameters_are_ranked_from_ten_candidates_on(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    for place in range(9):
+        history.add(1.0 + place, block=place % 2)
+    assert only_plan(history).parameters == ()
+    history.add(0.5, block=3)
+    assert [item.name for item in only_plan(history).parameters] == ["k0.block"]
+
+
+def test_groups_are_made_of_screenings_also_where_a_candidate_was_timed_again(history: History) -> None:
+    history.make_final(history.add(1.2, block=128), 1.9, 2.0, 2.1)
+    history.add(1.1, block=256)
+    history.add_baselines(3.0)
+    assert [group.middle for group in parameter(history, "k0.block").groups] == [1.2, 1.1]
 
 
 def test_parameter_with_one_value_is_left_out(history: History) -> None:

@@ -220,6 +220,7 @@ def test_result_of_a_candidate_not_judged_is_refused(filled: Filled) -> None:
             speedup_low=1.0,
             speedup_high=1.0,
             baselines={},
+            baseline="eager",
             error_ratio=None,
             tie=False,
         )

@@ -16,7 +16,7 @@ from running import PROBLEM, Home
 from kgen import events, paths
 from kgen.candidate import Candidate
 from kgen.compiler.capture import Capture
-from kgen.errors import DatabaseBusyError, DeviceError, EvaluatorError
+from kgen.errors import DatabaseBusyError, DeviceError, EvaluatorError, ProblemError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool
 from kgen.evaluator.protocol import Accuracy, BuildReport, Depth, Evaluation, Status
@@ -144,6 +144,16 @@ def test_failure_of_the_evaluator_ends_the_sweep_as_failed_with_all_that_was_jud
     assert home.ask("SELECT count(*) FROM trial")[0][0] >= 1
 
 
+def test_problem_that_is_refused_leaves_no_sweep_behind(home: Home) -> None:
+    class Refusing(CheapJudge):
+        def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation:
+            raise ProblemError("forward raised")
+
+    with pytest.raises(ProblemError):
+        conduct([Refusing(PROBLEM_READ)], Told())
+    assert home.ask("SELECT count(*) FROM sweep") == [(0,)]
+
+
 def test_database_that_stays_locked_ends_the_sweep_after_one_notice_and_the_same_command_goes_on(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,11 +193,9 @@ class Wide(Evaluator):
 
 
 def test_one_evaluator_judges_several_candidates_at_once(tmp_path: Path) -> None:
-    def open_devices(request: sweep.SweepRequest, notice: Callable[[str], None]) -> DevicePool:
+    def open_devices(request: sweep.SweepRequest, on_event: events.Listener) -> DevicePool:
         home, baselines = paths.home(), request.baselines
-        return DevicePool(
-            [Wide(request.problem, device="cpu", accuracy=Accuracy.FP32, home=home, baselines=baselines, notice=notice)]
-        )
+        return DevicePool([Wide(request.problem, device="cpu", accuracy=Accuracy.FP32, home=home, baselines=baselines)])
 
     told = Told()
     request = sweep.SweepRequest(PROBLEM_READ, device="cpu", budget=2, seconds=12.0, baselines=("eager",))

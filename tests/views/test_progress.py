@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from io import StringIO
 
 import pytest
@@ -60,20 +59,42 @@ def test_line_has_built_right_failed_by_kind_and_the_best_with_its_interval() ->
     news = [events.Built("a", True, False, 0.7)] * 3
     for event in (started(), *news, judged(), judged(speedup=Interval(1.9, 2.0, 2.1)), judged(Status.CRASHED, None)):
         tally.add(event)
-    assert tally.line.startswith("built 3  right 2  failed 1 (crashed 1)  best 2.000x [1.900, 2.100], 2 ms, linear")
+    found = "starting  built 3  right 2  failed 1 (crashed 1)  best screened 2.000x [1.900, 2.100], 2 ms, linear"
+    assert tally.line.startswith(found)
 
 
-def test_plain_line_comes_every_few_seconds_also_while_nothing_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_PLAIN_SECONDS", 0.01)
+def test_line_names_the_phase() -> None:
+    tally = progress.Tally()
+    phases = []
+    baseline = "compiling the max-autotune baseline"
+    for event in (events.Step(baseline), events.Measured((("eager", 1.0),), "cpu"), events.Finals(("a", "b"))):
+        tally.add(event)
+        phases.append(tally.line.partition("  ")[0])
+    assert phases == [baseline, "trying candidates", "timing 2 leaders again, interleaved with the baselines"]
+
+
+def test_plain_output_has_one_line_for_each_change() -> None:
     console = Console(file=StringIO(), width=200)
     with progress.Live(console) as live:
+        for event in (events.Step("a phase"), events.Step("a phase"), started(), events.Built("a", True, False, 0.7)):
+            live(event)
+        live(events.Built("b", True, False, 0.7))
+        live(judged())
+    lines = [line for line in shown(console).splitlines() if "phase" in line]
+    assert [line.partition("  best")[0] for line in lines] == [
+        "a phase",
+        "1/5  a phase  built 0  right 0",
+        "2/5  a phase  built 2  right 1",
+    ]
+
+
+def test_terminal_shows_one_line_that_is_overwritten() -> None:
+    console = Console(file=StringIO(), width=200, force_terminal=True, force_interactive=True)
+    with progress.Live(console) as live:
+        live(events.Step("a phase"))
         live(started())
-        live(events.Built("a", True, False, 0.7))
-        while shown(console).count("1/5  built 1") < 2:
-            time.sleep(0.01)
-        live(events.Finals(("a",)))
-        at_finals = shown(console)
-    assert at_finals.endswith("timing 1 leaders again, interleaved with the baselines\n")
+    assert shown(console).count("\n1/5") == 0  # no plain line
+    assert shown(console).endswith("\x1b[2K") or "\x1b[1A" in shown(console)
 
 
 def shown(console: Console) -> str:
