@@ -4,7 +4,7 @@ Each module of this package holds one group of commands. Importing it here adds 
 what it needs inside its function, so that the others start at once.
 """
 
-from kgen.cli import best, eval_file, history, housekeeping, machine, report, sweep
+from kgen.cli import best, eval_file, history, housekeeping, machine, report, scores, sweep
 from kgen.cli.group import main
 
-__all__ = ["best", "eval_file", "history", "housekeeping", "machine", "main", "report", "sweep"]
+__all__ = ["best", "eval_file", "history", "housekeeping", "machine", "main", "report", "scores", "sweep"]

@@ -61,17 +61,16 @@ def add(database: Database, attempt: Attempt) -> None:
         connection.execute(insert(models.Attempt), row)
 
 
-def withdraw(database: Database, sweep: str) -> None:
-    """Drop a sweep in which nothing was judged; one in which something was ends as ``failed``."""
-    table, trial = models.Sweep, models.Trial
+def withdraw(database: Database, sweep: str) -> bool:
+    """Drop a sweep in which nothing was judged. Returns whether it was dropped."""
+    trial, table = models.Trial, models.Sweep
     with database.connections.write() as connection:
         if connection.execute(select(exists().where(trial.sweep_id == sweep))).scalar():
-            values = {"state": "failed", "ended_at": rows.now()}
-            connection.execute(table.__table__.update().where(table.id == sweep).values(values))
-            return
+            return False
         for owned in (models.Timing, models.Rejection):
             connection.execute(delete(owned).where(owned.sweep_id == sweep))
         connection.execute(delete(table).where(table.id == sweep))
+    return True
 
 
 def conditions(name: str | None, among: Selection) -> list[ColumnElement[bool]]:

@@ -16,19 +16,22 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection, select
 
+from kgen.candidate import SHORT
 from kgen.evaluator.protocol import Accuracy, Depth, Status, Timing
 from kgen.problem_set import Member
+from kgen.statistics import Interval, ratio_interval
 from kgen.store import attempts, models, queries, rows
 from kgen.store.attempts import StoredAttempt
 from kgen.store.queries import chunks
 from kgen.store.results import BestRow, ProblemRow, Trial
 from kgen.store.selection import EVERY, Selection, state
 from kgen.store.database import Database
-from kgen.candidate import SHORT
-from kgen.statistics import Interval, ratio_interval
 
 #: The thresholds of ``fast_p`` that KernelBench's tables have.
 THRESHOLDS = (0.0, 1.0, 1.5, 2.0)
+
+#: The classes that a class may be stored as: without convolutions, and on the CPU, ``pytorch`` is ``fp32``.
+_STORED_AS = {"pytorch": ("pytorch", "fp32")}
 
 #: Resamples for the interval of the speedup over eager: its ends are shown with three digits.
 _RESAMPLES = 500
@@ -99,6 +102,11 @@ class Summary:
     def correct(self) -> float:
         """The share of the problems that are right."""
         return self.right / self.problems if self.problems else 0.0
+
+
+def stored_as(accuracy: Accuracy) -> tuple[str, ...]:
+    """The classes of accuracy that results asked for in this class may be stored in, the first of them first."""
+    return _STORED_AS.get(accuracy.value, (accuracy.value,))
 
 
 def summary(scores: Sequence[Score]) -> Summary:
@@ -185,7 +193,7 @@ def _in_mode(known: Sequence[ProblemRow], mode: str | None) -> ProblemRow | None
 
 
 def _fits(attempt: StoredAttempt, mode: str | None, accuracy: Accuracy | None) -> bool:
-    return attempt.mode in (None, mode) and accuracy in (None, attempt.accuracy)
+    return attempt.mode in (None, mode) and (accuracy is None or attempt.accuracy in stored_as(accuracy))
 
 
 # What they came to ---------------------------------------------------------------------------------------------
@@ -194,11 +202,7 @@ def _fits(attempt: StoredAttempt, mode: str | None, accuracy: Accuracy | None) -
 def _scores(
     database: Database, subjects: Sequence[_Subject], accuracy: Accuracy | None, among: Selection
 ) -> tuple[Score, ...]:
-    ids = [subject.row.id for subject in subjects if subject.row]
-    bests: dict[str, BestRow] = {}
-    for chunk in chunks(ids):
-        found = queries.best(database, problem_ids=chunk, accuracy=accuracy, among=among)
-        bests |= {best.problem.id: best for best in found}
+    bests = _bests(database, [subject.row.id for subject in subjects if subject.row], accuracy, among)
     finals = [best.trial for best in bests.values() if best.trial and best.trial.final]
     undecided = [best for best in bests.values() if not (best.trial and best.trial.final)]
     with database.connections.read() as connection:
@@ -214,6 +218,18 @@ def _scores(
             sweeps = swept.get(subject.row.id, ()) if subject.row else ()
             scores.append(_unproven(database, subject, best, sweeps, right))
     return tuple(scores)
+
+
+def _bests(
+    database: Database, ids: Sequence[str], accuracy: Accuracy | None, among: Selection
+) -> dict[str, BestRow]:
+    """The best of each of these problems that was swept, by problem."""
+    found: dict[str, BestRow] = {}
+    for stored in map(Accuracy, stored_as(accuracy)) if accuracy else (None,):
+        for chunk in chunks([name for name in ids if name not in found]):
+            bests = queries.best(database, problem_ids=chunk, accuracy=stored, among=among)
+            found |= {best.problem.id: best for best in bests}
+    return found
 
 
 def _proven(subject: _Subject, best: BestRow, trial: Trial, over_eager: Interval | None) -> Score:

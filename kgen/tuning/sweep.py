@@ -16,10 +16,11 @@ import os
 import time
 from collections import Counter
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from typing import Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 from kgen import events, paths, roofline, statistics
 from kgen.candidate import SHORT, Candidate
@@ -32,6 +33,7 @@ from kgen.machine import find_own_tools, keep_bytecode, resolve_devices
 from kgen.problem import LoadedProblem, Problem, load
 from kgen.statistics import Interval, median_ms, ratio_interval
 from kgen.store import Database, queries
+from kgen.tuning import attempts
 from kgen.tuning.design import Design
 from kgen.tuning.pipeline import Pipeline, Verdict, twin
 from kgen.tuning.search import STRATEGIES, Point, Search, chosen
@@ -113,7 +115,11 @@ def run(
     find_own_tools()
     keep_bytecode(paths.bytecode())
     on_event(events.Step("starting the evaluator, capturing the graph"))
-    with Database.open(request.db, notice=notice) as database, open_devices(request, on_event) as devices:
+    with (
+        Database.open(request.db, notice=notice) as database,
+        _recorded(database, request),
+        open_devices(request, on_event) as devices,
+    ):
         loaded = load(request.problem)
         try:
             graphs = captured(loaded)  # while the devices get ready
@@ -126,6 +132,26 @@ def run(
             graphs = captured(replace(loaded, problem=problem))
         design = Design(problem, graphs, devices.first.hardware, request.accuracy)
         return _Sweep(request, database, devices, design, on_event, started).run()
+
+
+def arguments(request: SweepRequest, device: str, strategy: str | None) -> dict[str, Any]:
+    """What a sweep is stored with: the same arguments go on with it. ``device`` names all devices."""
+    return {
+        "device": device,
+        "budget": request.budget,
+        "seconds": request.seconds,
+        "jobs": request.jobs,
+        "strategy": strategy,
+        "seed": request.seed,
+        "baselines": request.baselines,
+    }
+
+
+def _recorded(database: Database, request: SweepRequest) -> AbstractContextManager[None]:
+    """Keeps in the database why a problem was refused, or why kgen failed on it."""
+    device = attempts.device_names(request.device)
+    asked = arguments(request, device, request.strategy)
+    return attempts.recorded(database, request.problem, request.accuracy, device, asked)
 
 
 def captured(loaded: LoadedProblem) -> Capture:
@@ -239,18 +265,10 @@ class _Sweep:
         environment = self.devices.first.environment
         self.database.add_problem(self.problem)
         self.database.add_environment(environment)
-        arguments = {
-            "device": self.device,
-            "budget": self.request.budget,
-            "seconds": self.request.seconds,
-            "jobs": self.request.jobs,
-            "strategy": self.strategy,
-            "seed": self.request.seed,
-            "baselines": self.request.baselines,
-        }
+        asked = arguments(self.request, self.device, self.strategy)
         found = None
         if not self.request.fresh:
-            found = self.database.unfinished_sweep(self.problem.id, environment.id, self.request.accuracy, arguments)
+            found = self.database.unfinished_sweep(self.problem.id, environment.id, self.request.accuracy, asked)
         if found:
             self.database.reopen_sweep(found)
             self.sweep = found
@@ -261,7 +279,7 @@ class _Sweep:
                 environment=environment,
                 accuracy=self.request.accuracy,
                 device=self.device,
-                arguments=arguments,
+                arguments=asked,
                 combinations=self.design.combinations,
                 budget=self.budget,
                 roofline=self._basis().plain(),
