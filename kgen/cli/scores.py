@@ -9,7 +9,7 @@ import click
 
 from kgen.cli.group import main
 from kgen.cli.listing import Listing, listing_options
-from kgen.cli.options import ACCURACIES, open_store, problem_options
+from kgen.cli.options import ACCURACIES, open_database, problem_options
 from kgen.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def scores(
     if not problems and (overrides or mode):
         raise click.UsageError("-D and --mode need a PROBLEM", click.get_current_context())
     wanted = Accuracy(accuracy) if accuracy else None
-    with open_store(listing.db) as database:
+    with open_database(listing.db) as database:
         found = _found(database, problems, overrides, mode, wanted, listing)
     total = scoring.summary(found)
     shown = found[: listing.limit]

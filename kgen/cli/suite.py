@@ -7,7 +7,7 @@ from typing import Any, Callable, Sequence
 import click
 
 from kgen.cli.group import INTERRUPTED, NO_SUCCESS, say
-from kgen.cli.options import open_store
+from kgen.cli.options import open_database
 from kgen.problem_set import Member
 
 
@@ -41,6 +41,6 @@ def _show(members: Sequence[Member], ask: Callable[..., Any], db: str | None) ->
 
     request = ask(problem=next(member.problem for member in members if member.problem))
     among = Selection(device=device_names(request.device))
-    with open_store(db) as database:
+    with open_database(db) as database:
         found = scores.of_files(database, members, accuracy=request.accuracy, among=among)
     score_table.show(console(), found, scores.summary(found))
