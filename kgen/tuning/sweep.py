@@ -12,6 +12,7 @@ import contextlib
 import heapq
 import io
 import logging
+import math
 import os
 import time
 from collections import Counter
@@ -28,7 +29,7 @@ from kgen.compiler.capture import Capture, capture
 from kgen.errors import CaptureError, DatabaseBusyError, DatabaseError, DiskError, InputError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool, SourceBuilder
-from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Health, Phase, Status, Timing
+from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Health, Limits, Status, Timing
 from kgen.machine import find_own_tools, keep_bytecode, resolve_devices
 from kgen.problem import LoadedProblem, Problem, load
 from kgen.statistics import Interval, median_ms, ratio_interval
@@ -37,6 +38,7 @@ from kgen.tuning import attempts
 from kgen.tuning.design import Design
 from kgen.tuning.pipeline import Pipeline, Verdict, twin
 from kgen.tuning.search import STRATEGIES, Point, Search, chosen
+from kgen.tuning.time_budget import COMPILE_PART, TimeBudget
 
 #: How many candidates are tried where no budget is given.
 DEFAULT_BUDGET = {"cuda": 96, "cpu": 40}
@@ -47,9 +49,8 @@ KNOWN_PART, KNOWN_OF_EACH = 0.125, 3
 #: How many of the fastest are timed again, and how far behind the fastest one of them may be.
 FINALISTS = 5
 FINALIST_MARGIN = 1.10
-#: Seconds of the finals, and which part of the time that a sweep is given they take at most.
+#: Seconds of the finals, unless the time that a sweep is given is short.
 FINAL_SECONDS = {"cuda": 20.0, "cpu": 12.0}
-FINAL_PART = 0.25
 #: For the interval of a screening, which is shown and decides nothing.
 _SCREENING_RESAMPLES = 400
 
@@ -77,8 +78,10 @@ class SweepRequest:
     db: str | None = None
 
 
-def open_devices(request: SweepRequest, on_event: events.Listener) -> DevicePool:
-    """An evaluator for each device that is asked for; its notices and steps become events."""
+def open_devices(request: SweepRequest, on_event: events.Listener, started: float) -> DevicePool:
+    """An evaluator for each device that is asked for; its notices and steps become events. ``started`` is when the sweep
+    began, on the monotonic clock."""
+    until = started + COMPILE_PART * request.seconds if request.seconds else math.inf
     return DevicePool(
         [
             Evaluator(
@@ -89,6 +92,7 @@ def open_devices(request: SweepRequest, on_event: events.Listener) -> DevicePool
                 baselines=request.baselines,
                 notice=lambda text: on_event(events.Notice(text)),
                 step=lambda text: on_event(events.Step(text)),
+                limits=Limits(compile_until=until),
             )
             for device in resolve_devices(request.device)
         ]
@@ -98,7 +102,7 @@ def open_devices(request: SweepRequest, on_event: events.Listener) -> DevicePool
 def run(
     request: SweepRequest,
     on_event: events.Listener,
-    open_devices: Callable[[SweepRequest, events.Listener], DevicePool] = open_devices,
+    open_devices: Callable[[SweepRequest, events.Listener, float], DevicePool] = open_devices,
 ) -> events.Finished:
     """Run a sweep to its end, its budget, or an interrupt.
 
@@ -118,7 +122,7 @@ def run(
     with (
         Database.open(request.db, notice=notice) as database,
         _recorded(database, request),
-        open_devices(request, on_event) as devices,
+        open_devices(request, on_event, started) as devices,
     ):
         loaded = load(request.problem)
         try:
@@ -194,7 +198,6 @@ class _Sweep:
     sweep: str = ""
     number: int = 0
     counts: Counter = field(default_factory=Counter)
-    least: dict[str, float] = field(default_factory=dict)  # seconds of judging by phase, without what is done once
     right: list[_Right] = field(default_factory=list)  # the fastest of them
     milliseconds: dict[str, float] = field(default_factory=dict)  # of the right, by the beginnings of their ids
     judged: dict[str, Evaluation] = field(default_factory=dict)  # found done in this sweep before
@@ -209,6 +212,12 @@ class _Sweep:
     def budget(self) -> int:
         asked = self.request.strategy and STRATEGIES[self.request.strategy].most(self.design.options)
         return self.request.budget or asked or DEFAULT_BUDGET[self.design.hardware.device_type]
+
+    @cached_property
+    def time_budget(self) -> TimeBudget:
+        """The time that is given for all of it."""
+        final_seconds = FINAL_SECONDS[self.design.hardware.device_type]
+        return TimeBudget(self.request.seconds, self.started, final_seconds, self.devices.first.at_once)
 
     @cached_property
     def strategy(self) -> str:
@@ -334,7 +343,7 @@ class _Sweep:
         points: dict[str, Point] = {}  # of every candidate that is on its way
         seen: set[str] = set()
         while True:
-            if self._out_of_time():
+            if self.time_budget.is_over(len(self._finalists()) + 1):
                 pipeline.give_up()
             else:
                 for point, candidate in self._asked(search, seen):
@@ -377,7 +386,7 @@ class _Sweep:
         self.number += 1
         self.counts[evaluation.status] += 1
         if not verdict.found:
-            self.least |= {phase: min(s, self.least.get(phase, s)) for phase, s in evaluation.seconds}
+            self.time_budget.judged(evaluation.seconds)
         if right is not None:
             self.right = _fastest([*self.right, right])
             self.milliseconds[candidate.id[:SHORT]] = right.ms
@@ -420,27 +429,6 @@ class _Sweep:
         self.database.add_timings(self.sweep, environment.id, self.request.accuracy, timings)
         self.on_event(events.Measured(tuple((t.subject, median_ms(t)) for t in timings), device))
 
-    @property
-    def _final_seconds(self) -> float:
-        """How long the finals take."""
-        seconds = FINAL_SECONDS[self.design.hardware.device_type]
-        return min(seconds, FINAL_PART * self.request.seconds) if self.request.seconds else seconds
-
-    @property
-    def _ending_seconds(self) -> float:
-        """How long it takes to end: what is on its way on a device is judged, timings in turn; then the leaders are loaded
-        again, and timed."""
-        if self.number < 2:  # the first one waited for what is done once
-            return self._final_seconds
-        times = {Phase.LOAD: 1 + FINALISTS, Phase.VALIDATE: 1, Phase.TIME: self.devices.first.at_once}
-        return self._final_seconds + sum(n * self.least.get(phase, 0.0) for phase, n in times.items())
-
-    def _out_of_time(self) -> bool:
-        """Whether it is time for the finals."""
-        if self.request.seconds is None or not self.number:
-            return False
-        return time.monotonic() - self.started >= self.request.seconds - self._ending_seconds
-
     def _notice(self, text: str) -> None:
         self.on_event(events.Notice(text))
 
@@ -458,7 +446,7 @@ class _Sweep:
             return self._screened()
         self.on_event(events.Finals(tuple(r.candidate.id for r in finalists)))
         entries = [(r.candidate, builder.build(r.candidate.source)) for r in finalists]
-        timings = self.devices.first.finals(entries, seconds=self._final_seconds)
+        timings = self.devices.first.finals(entries, seconds=self.time_budget.finals(len(entries)))
         self.database.add_timings(self.sweep, self.devices.first.environment.id, self.request.accuracy, timings)
         by_id = {r.candidate.id: r for r in finalists}
         baselines = [t for t in timings if t.subject not in by_id]
