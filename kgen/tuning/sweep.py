@@ -437,7 +437,9 @@ class _Sweep:
     def _finalists(self) -> list[_Right]:
         """The fastest candidates with work of their own, by their screening."""
         ranked = sorted((r for r in self.right if not r.candidate.control), key=lambda r: r.ms)
-        return [r for r in ranked[:FINALISTS] if r.ms <= FINALIST_MARGIN * ranked[0].ms]
+        close = [r for r in ranked[:FINALISTS] if r.ms <= FINALIST_MARGIN * ranked[0].ms]
+        beside = [median_ms(timing) for timing in self.baselines.get(self.devices.first.device, ())]
+        return close[: self.time_budget.finalists([r.ms for r in close], beside)]
 
     def _finals(self, builder: SourceBuilder) -> tuple[events.Leader, ...]:
         """Time the leaders again on the first device, interleaved with the baselines, and keep what each came to."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Iterable
+from typing import Iterable, Sequence
 
 from kgen.evaluator.protocol import Phase
 
@@ -19,6 +19,8 @@ FINAL_PART = 0.25
 COMPILE_PART = 0.5
 #: Finals are never planned to be shorter: fewer seconds do not order candidates.
 LEAST_FINAL_SECONDS = 2.0
+#: Calls of each subject in the shortest finals: 20 rounds with one sample, behind a call that is none.
+FINAL_CALLS = 40
 
 
 @dataclass
@@ -50,6 +52,14 @@ class TimeBudget:
             return self.final_seconds
         left = self.left - self._usual(Phase.LOAD) * finalists
         return max(min(self._planned, left), min(self._planned, LEAST_FINAL_SECONDS))
+
+    def finalists(self, candidates_ms: Sequence[float], baselines_ms: Sequence[float]) -> int:
+        """How many of the candidates, the fastest first, can be timed beside the baselines in finals: at least one."""
+        if self.seconds is None:
+            return len(candidates_ms)
+        room = 1e3 * self._planned / FINAL_CALLS - sum(baselines_ms)
+        fitting = (sum(candidates_ms[: n + 1]) <= room for n in range(len(candidates_ms)))
+        return max(1, sum(fitting))
 
     @property
     def left(self) -> float:

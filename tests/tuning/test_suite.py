@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -261,4 +261,32 @@ def test_problem_in_another_mode_is_another_one(home: Home, folder: Path) -> Non
     other = Bench()
     other.run(read_set([str(folder)], mode="eval"))
     assert other.tried[0] == "1_one"
-    assert replace(read_set([str(folder)], mode="eval")[0].problem).asked_mode == "eval"
+
+
+# From end to end -------------------------------------------------------------------------------------------------
+
+TINY = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, dim=-1)
+
+def get_inputs():
+    return [torch.rand(8, 64)]
+"""
+
+
+def test_suite_of_two_tiny_problems_ends_in_verdicts_beside_one_that_is_refused(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    for name, text in (("one", TINY), ("two", TINY.replace("softmax", "log_softmax"))):
+        (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "three.py").write_text(TINY.replace("torch.softmax", "torch.no_such_function"))
+    files = ("one.py", "three.py", "two.py")
+    ended = home.kgen("sweep", *files, "--device", "cpu", "--baselines", "eager", "--budget", "2", "--time", "10")
+    assert (ended.code, ended.err) == (1, "kgen: 1 of 3 were refused or failed: three\n")
+    found = {row["problem"]: row for row in home.kgen("scores", *files, "--json").json["problems"]}
+    assert found["three"]["verdict"] == "refused" and "no_such_function" in found["three"]["reason"]
+    assert all(found[name]["verdict"] in ("faster", "same", "slower") for name in ("one", "two"))
+    assert home.strays() == []
