@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Iterable, Mapping
 
-from sqlalchemy import ColumnElement, delete, exists, insert, select, true
+from sqlalchemy import ColumnElement, insert, select, true
 
 import kgen
 from kgen.problem import Problem
@@ -59,18 +59,6 @@ def add(database: Database, attempt: Attempt) -> None:
     row = {**described, **json, "id": rows.new_id(), "kgen": kgen.__version__, "created_at": rows.now()}
     with database.connections.write() as connection:
         connection.execute(insert(models.Attempt), row)
-
-
-def withdraw(database: Database, sweep: str) -> bool:
-    """Drop a sweep in which nothing was judged. Returns whether it was dropped."""
-    trial, table = models.Trial, models.Sweep
-    with database.connections.write() as connection:
-        if connection.execute(select(exists().where(trial.sweep_id == sweep))).scalar():
-            return False
-        for owned in (models.Timing, models.Rejection):
-            connection.execute(delete(owned).where(owned.sweep_id == sweep))
-        connection.execute(delete(table).where(table.id == sweep))
-    return True
 
 
 def conditions(name: str | None, among: Selection) -> list[ColumnElement[bool]]:

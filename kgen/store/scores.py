@@ -341,7 +341,7 @@ def _right(database: Database, swept: Mapping[str, Sequence[_Swept]]) -> dict[st
 
 
 def _over_eager(connection: Connection, finals: Sequence[Trial]) -> dict[tuple[str, str], Interval | None]:
-    """The speedup over eager of each finalist, from the samples of its finals; from the medians where those are gone."""
+    """The speedup over eager of each finalist, by sweep and candidate."""
     wanted = {trial.sweep: {trial.candidate, "eager"} for trial in finals if trial.baseline != "eager"}
     table = models.Timing
     query = select(table.__table__).where(table.depth == Depth.FINAL.value).order_by(table.created_at)
@@ -354,12 +354,16 @@ def _over_eager(connection: Connection, finals: Sequence[Trial]) -> dict[tuple[s
     found: dict[tuple[str, str], Interval | None] = {}
     for trial in finals:
         eager, own = timings.get((trial.sweep, "eager")), timings.get((trial.sweep, trial.candidate))
-        if eager and own and any(eager.bursts) and any(own.bursts):
-            interval: Interval | None = ratio_interval(eager, own, resamples=_RESAMPLES)
-        elif "eager" in trial.baselines and trial.median_ms:
-            mid = trial.baselines["eager"] / trial.median_ms
-            interval = Interval(mid, mid, mid)
-        else:
-            interval = None
-        found[trial.sweep, trial.candidate] = interval
+        found[trial.sweep, trial.candidate] = _beside_eager(trial, eager, own)
     return found
+
+
+def _beside_eager(trial: Trial, eager: Timing | None, own: Timing | None) -> Interval | None:
+    """A finalist's speedup over eager: of the times that are shown, with the interval of their samples."""
+    if "eager" not in trial.baselines or not trial.median_ms:
+        return None
+    mid = trial.baselines["eager"] / trial.median_ms
+    if not (eager and own and any(eager.bursts) and any(own.bursts)):
+        return Interval(mid, mid, mid)
+    ratio = ratio_interval(eager, own, resamples=_RESAMPLES)
+    return Interval(mid * ratio.low / ratio.mid, mid, mid * ratio.high / ratio.mid)

@@ -44,16 +44,17 @@ class SuiteLive(Watch):
             self._suite_started(event)
         elif isinstance(event, events.ProblemStarted):
             self._problem_started(event)
-        elif isinstance(event, events.Started):
-            self._bar.update(self._tasks[1], total=event.budget, completed=event.found_done)
-        elif isinstance(event, (events.Built, events.Evaluated)):
-            self._bar.update(self._tasks[1], completed=self.tally.done, line=self.tally.line)
-        elif isinstance(event, events.Finals):
-            self._bar.update(self._tasks[1], line=f"timing {len(event.candidates)} leaders beside the baselines")
         elif isinstance(event, events.Notice):
             self._console.print(event.text, style="yellow")
         elif isinstance(event, events.ProblemEnded):
             self._problem_ended(event)
+        elif not isinstance(event, events.SuiteFinished):
+            self._went_on()
+
+    def _went_on(self) -> None:
+        """Show the state of the problem's sweep."""
+        total = self.tally.started.budget if self.tally.started else None
+        self._bar.update(self._tasks[1], total=total, completed=self.tally.done, line=self.tally.line)
 
     @property
     def _tasks(self) -> tuple[TaskID, TaskID]:
@@ -73,7 +74,7 @@ class SuiteLive(Watch):
 
     def _problem_started(self, event: events.ProblemStarted) -> None:
         self.tally = Tally()
-        self._bar.reset(self._tasks[1], total=None, description=event.problem, line="starting")
+        self._bar.reset(self._tasks[1], total=None, description=event.problem, line=self.tally.phase)
 
     def _problem_ended(self, event: events.ProblemEnded) -> None:
         self._verdicts[event.verdict] += 1

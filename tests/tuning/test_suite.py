@@ -284,7 +284,7 @@ def test_suite_of_two_tiny_problems_ends_in_verdicts_beside_one_that_is_refused(
         (tmp_path / f"{name}.py").write_text(text)
     (tmp_path / "three.py").write_text(TINY.replace("torch.softmax", "torch.no_such_function"))
     files = ("one.py", "three.py", "two.py")
-    ended = home.kgen("sweep", *files, "--device", "cpu", "--baselines", "eager", "--budget", "2", "--time", "10")
+    ended = home.kgen("sweep", *files, "--device", "cpu", "--baselines", "eager", "--budget", "1", "--time", "10")
     assert (ended.code, ended.err) == (1, "kgen: 1 of 3 were refused or failed: three\n")
     found = {row["problem"]: row for row in home.kgen("scores", *files, "--json").json["problems"]}
     assert found["three"]["verdict"] == "refused" and "no_such_function" in found["three"]["reason"]
