@@ -76,12 +76,12 @@ def _found(
     from kgen.store import scores as scoring
 
     if not problems:
-        found = scoring.of_store(database, accuracy=accuracy, among=listing.among)
+        found = scoring.of_database(database, accuracy=accuracy, among=listing.among)
         if not found:
             raise NotFoundError(f"nothing was swept so, into {database.name}: `kgen sweep PROBLEM` does it")
         return found
     if len(problems) == 1 and not overrides and mode is None and not Path(problems[0]).exists():
-        found = scoring.of_store(database, name=problems[0], accuracy=accuracy, among=listing.among)
+        found = scoring.of_database(database, name=problems[0], accuracy=accuracy, among=listing.among)
         if found:
             return found
     members = read_set(problems, overrides, mode)

@@ -167,10 +167,10 @@ def of_files(
     return _scores(database, subjects, accuracy, among)
 
 
-def of_store(
+def of_database(
     database: Database, *, name: str | None = None, accuracy: Accuracy | None = None, among: Selection = EVERY
 ) -> tuple[Score, ...]:
-    """The scores of all problems of the store that were swept or tried, or of those with this name, the latest first."""
+    """The scores of all problems of the database that were swept or tried, or of those with this name, the latest first."""
     tried = attempts.latest(database, among=among)
     subjects = []
     for row in queries.problems(database, name=name):

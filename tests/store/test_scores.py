@@ -30,7 +30,7 @@ def url(tmp_path: Path, newest: Path) -> str:
 
 
 def only(database: Database, **asked: Any) -> Score:
-    [score] = scores.of_store(database, **asked)
+    [score] = scores.of_database(database, **asked)
     return score
 
 
@@ -163,7 +163,7 @@ def test_file_counts_with_its_present_text(filled: Filled, tmp_path: Path) -> No
 def test_results_of_one_class_of_accuracy_are_shown(filled: Filled) -> None:
     filled.finish(OWN, 1.2, 1.3, 1.4)
     end(filled)
-    assert scores.of_store(filled.database, accuracy=Accuracy.TF32) == ()
+    assert scores.of_database(filled.database, accuracy=Accuracy.TF32) == ()
     other = Filled(filled.database, accuracy=Accuracy.TF32)
     other.finish(candidate("tf32"), 0.7, 0.8, 0.9)
     end(other)
