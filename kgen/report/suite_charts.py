@@ -6,8 +6,9 @@ from typing import Any, Mapping
 
 from kgen.report.charts import SCHEMA, Spec
 
-#: One colour for each verdict: a class of speed is told at a glance.
-_VERDICTS = {"faster": "var(--best)", "same": "var(--muted)", "slower": "var(--bad)"}
+#: Colour and shape of each verdict, so that fast and slow are told apart at a glance, also without colours.
+_COLOURS = {"faster": "var(--plan-3)", "same": "var(--muted)", "slower": "var(--bad)"}
+_SHAPES = {"faster": "triangle-up", "same": "circle", "slower": "triangle-down"}
 
 _TOOLTIP = {
     "problem": "problem",
@@ -22,12 +23,7 @@ _TOOLTIP = {
 def _problems() -> Spec:
     """The speedup of each problem with its interval, beside its roofline; fields of ``Scored``."""
     problem = {"field": "problem", "type": "nominal", "sort": None, "title": None}
-    colour = {
-        "field": "verdict",
-        "type": "nominal",
-        "title": "Over the fastest baseline",
-        "scale": {"domain": list(_VERDICTS), "range": list(_VERDICTS.values())},
-    }
+    colour, shape = _by_verdict(_COLOURS), _by_verdict(_SHAPES)
     tooltip = [{"field": field, "title": title, "type": "nominal"} for field, title in _TOOLTIP.items()]
     return {
         "height": {"step": 20},
@@ -47,10 +43,26 @@ def _problems() -> Spec:
                 "encoding": {"y": problem, "x": _speedup("low"), "x2": {"field": "high"}, "color": colour},
             },
             {
-                "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
-                "encoding": {"y": problem, "x": _speedup("speedup"), "color": colour, "tooltip": tooltip},
+                "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
+                "encoding": {
+                    "y": problem,
+                    "x": _speedup("speedup"),
+                    "color": colour,
+                    "shape": shape,
+                    "tooltip": tooltip,
+                },
             },
         ],
+    }
+
+
+def _by_verdict(looks: Mapping[str, str]) -> Spec:
+    """One look for each verdict."""
+    return {
+        "field": "verdict",
+        "type": "nominal",
+        "title": "Over the fastest baseline",
+        "scale": {"domain": list(looks), "range": list(looks.values())},
     }
 
 
@@ -66,7 +78,13 @@ def _speedup(field: str) -> Spec:
 
 def _fast() -> Spec:
     """The curve of ``fast_p``, with KernelBench's thresholds marked; fields of ``Fast``."""
-    p: Spec = {"field": "p", "type": "quantitative", "title": "p: speedup over eager (×)", "scale": {"nice": False}}
+    p: Spec = {
+        "field": "p",
+        "type": "quantitative",
+        "title": "p: speedup over eager (×)",
+        "scale": {"nice": False},
+        "axis": {"tickCount": 8},
+    }
     share: Spec = {
         "field": "share",
         "type": "quantitative",
