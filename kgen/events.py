@@ -184,9 +184,9 @@ class Judged:
 
 @dataclass(frozen=True)
 class SuiteStarted:
-    """A suite of so many ``problems`` begins, or goes on: ``ended`` of them ended under the same command before.
+    """A suite begins, or continues: ``ended`` of its ``problems`` ended under the same command before.
 
-    ``seconds`` is what each problem is given.
+    ``seconds`` is the limit of each problem.
     """
 
     problems: int
@@ -240,7 +240,7 @@ class SuiteFinished:
     troubled: tuple[str, ...]
 
 
-#: What a suite tells beside the events of its sweeps.
+#: The events of a suite, around those of its sweeps.
 SuiteEvent = SuiteStarted | ProblemStarted | ProblemEnded | SuiteFinished
 
 Event = Step | Started | Notice | Measured | Built | Evaluated | Finals | Finished | Opened | Judged | SuiteEvent

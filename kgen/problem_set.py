@@ -1,7 +1,7 @@
 """Several problems on a command line: files, known names and folders, read in one order, each file once.
 
-Nothing is executed: reading a problem parses its text. A file in a folder that is no problem stays in the set with the
-reason, so that one bad file does not end a suite.
+Nothing is executed: reading a problem parses its text. An unreadable file stays in the set with the reason: one bad
+file does not end a suite.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def read_set(
     """The problems that files, known names and folders name, in the order given; those of a folder by their numbers.
 
     A folder's problems are its ``.py`` files that do not begin with ``_``. ``overrides`` and ``mode`` hold for each.
-    Raises :class:`ProblemError`, one line, for a folder without problems, for a file that appears twice, for a name
-    that is unknown, and where no file at all could be read.
+    Raises :class:`ProblemError` for a folder without problems, a file that appears twice, an unknown name, and a set
+    without any readable file.
     """
     paths = [path for reference in references for path in _paths(reference)]
     seen: dict[Path, Path] = {}
@@ -92,7 +92,7 @@ def _member(path: Path, overrides: Mapping[str, str] | None, mode: str | None) -
 
 
 def _bytes(path: Path) -> bytes:
-    """What is in the file, or its path where that cannot be read."""
+    """The content of the file, or its path if the file cannot be read."""
     try:
         return path.read_bytes()
     except OSError:

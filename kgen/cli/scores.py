@@ -1,4 +1,4 @@
-"""``kgen scores``: what problems came to, each and together."""
+"""``kgen scores``: the results of problems, each and together."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def scores(
     accuracy: str | None,
     listing: Listing,
 ) -> None:
-    """Show what each problem came to, and all of them together.
+    """Show the result of each problem, and of all of them together.
 
-    PROBLEM is a file, or a name that is known or in the database; DIR means all .py files in it. By default it is
-    every problem that was swept or tried. The verdict is one of: faster, same, slower (the speedup's interval lies above
-    1, holds 1, lies below 1), none right, refused, failed, not swept.
+    PROBLEM is a file, a known name, or a name in the database. DIR means all .py files in it. The default is every
+    problem in the database.
 
-    Speedups are those of the best right candidate with a kernel of its own. fast_p is KernelBench's: the share of all
-    problems that are right and more than p times as fast as eager.
+    The verdict is faster, same or slower if the interval of the speedup lies above 1, holds 1 or lies below 1. Else it
+    is none right, refused, failed or not swept. The speedup is that of the best right candidate with a kernel of its
+    own. fast_p, as in KernelBench, is the share of all problems that are right and more than p times as fast as eager.
 
     \b
     With --json the object has

@@ -37,7 +37,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Fast:
-    """A point of the curve: the ``share`` of all problems that are right and more than ``p`` times as fast as eager."""
+    """A point of the curve: ``share`` of all problems are right and more than ``p`` times as fast as eager."""
 
     p: float
     share: float
@@ -46,7 +46,7 @@ class Fast:
 
 @dataclass(frozen=True)
 class Suite:
-    """What the charts of a suite show, and the figures in words beside them."""
+    """The rows of a suite's charts, and the summary beside them."""
 
     scored: tuple[Scored, ...]
     curve: tuple[Fast, ...]
@@ -87,7 +87,7 @@ def _scored(score: Score, section: Section | None) -> Scored:
 
 
 def _roof(score: Score, section: Section | None) -> float | None:
-    """How many times as fast as eager a run at the device's limits is, by the arithmetic of the best candidate."""
+    """The speedup over eager of a run at the device's limits, with the arithmetic of the best candidate."""
     basis = ceilings.basis(section) if section else None
     eager = score.baselines.get("eager")
     if section is None or basis is None or not eager:

@@ -1,4 +1,4 @@
-"""Attempts at problems that came to no sweep: refused, or failed. Written by sweeps and suites, read by scores."""
+"""Attempts at problems without a finished sweep: refused or failed. Sweeps and suites write them, scores read them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kgen.store.queries import chunks
 from kgen.store.selection import STATES, Selection
 from kgen.store.database import Database
 
-#: What an attempt may come to.
+#: The outcomes of an attempt.
 REFUSED, FAILED = "refused", "failed"
 OUTCOMES = (REFUSED, FAILED)
 
@@ -62,8 +62,7 @@ def add(database: Database, attempt: Attempt) -> None:
 
 
 def conditions(name: str | None, among: Selection) -> list[ColumnElement[bool]]:
-    """What holds of the attempts at problems with this name that are selected. A status of sweeps or candidates selects
-    none, unless it is ``failed``."""
+    """The conditions on attempts at problems with this name. Of all statuses, only ``failed`` selects attempts."""
     table = models.Attempt
     found: list[ColumnElement[bool]] = [true()]
     if name is not None:

@@ -1,9 +1,9 @@
-"""Scores: what each problem came to, and what a set of problems came to together.
+"""Scores: the result of each problem, and the results of a set of problems together.
 
     subjects (files, or all of the database) + bests + attempts -> Score for each problem -> Summary
 
-``fast_p`` is KernelBench's: the share of all problems that are right and have a speedup over eager above ``p``
-(Ouyang et al., "KernelBench: Can LLMs Write Efficient GPU Kernels?", 2025, section 3.2).
+``fast_p`` is KernelBench's: the share of all problems that are right and more than ``p`` times as fast as eager. See
+Ouyang et al., "KernelBench: Can LLMs Write Efficient GPU Kernels?", 2025, section 3.2.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _RESAMPLES = 500
 
 
 class Verdict(StrEnum):
-    """What a problem came to. The first three are right."""
+    """The result of a problem. The first three are right."""
 
     #: The speedup's whole interval lies above 1.
     FASTER = "faster"
@@ -61,11 +61,11 @@ RIGHT = (Verdict.FASTER, Verdict.SAME, Verdict.SLOWER)
 
 @dataclass(frozen=True)
 class Score:
-    """What one problem came to in one environment, at one class of accuracy.
+    """The result of one problem in one environment and class of accuracy.
 
-    ``speedup`` is that of the best right candidate with a kernel of its own, over the fastest of ``baselines`` (medians
-    in milliseconds), with its 95% interval; ``over_eager`` that over eager alone. Both are ``None`` without such a
-    candidate: ``ms`` (the median), ``error_ratio`` and ``plan`` are then the control's, if that was right.
+    The figures are those of the best right candidate with a kernel of its own. ``speedup`` is over the fastest of
+    ``baselines`` (in milliseconds), and ``over_eager`` over eager, each with its 95% interval. Both are ``None`` without
+    such a candidate. Then ``ms``, ``error_ratio`` and ``plan`` are those of the control, if it is right.
     """
 
     problem: str
@@ -88,8 +88,11 @@ class Score:
 
 @dataclass(frozen=True)
 class Summary:
-    """What problems came to together. Shares are of all ``problems``; means are over the right ones, 1.0 for a problem
-    without a right kernel of its own. ``fast`` has ``fast_p`` by ``p``; ``geomean`` is over the fastest baseline."""
+    """The results of problems together.
+
+    Shares are of all ``problems``. Means are over the right problems; one without a right kernel of its own counts 1.0.
+    ``fast`` has ``fast_p`` by ``p``. ``geomean`` is over the fastest baseline.
+    """
 
     problems: int
     right: int
@@ -142,7 +145,7 @@ def _geometric_mean(values: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True)
 class _Subject:
-    """A problem whose score is asked for: its row in the database, if it has one, and the attempts at it."""
+    """A problem to score: its row in the database, if it has one, and the latest attempt at it."""
 
     title: str
     row: ProblemRow | None
@@ -170,7 +173,7 @@ def of_files(
 def of_database(
     database: Database, *, name: str | None = None, accuracy: Accuracy | None = None, among: Selection = EVERY
 ) -> tuple[Score, ...]:
-    """The scores of all problems of the database that were swept or tried, or of those with this name, the latest first."""
+    """The scores of all problems in the database, or of those with this name, the latest first."""
     tried = attempts.latest(database, among=among)
     subjects = []
     for row in queries.problems(database, name=name):
@@ -196,7 +199,7 @@ def _fits(attempt: StoredAttempt, mode: str | None, accuracy: Accuracy | None) -
     return attempt.mode in (None, mode) and (accuracy is None or attempt.accuracy in stored_as(accuracy))
 
 
-# What they came to ---------------------------------------------------------------------------------------------
+# Their results -------------------------------------------------------------------------------------------------
 
 
 def _scores(

@@ -1,4 +1,4 @@
-"""How problems have ended under one command: what a suite that goes on need not do again."""
+"""How problems ended under one command. A suite that continues leaves these out."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ class Ended:
     at: datetime
 
     def is_of(self, mode: str | None, environment: str | None, classes: Iterable[str], asked: Mapping[str, Any]) -> bool:
-        """Whether it ended so in this mode and environment (``None``: any), in one of these classes of accuracy, with
-        all these arguments."""
+        """Whether it ended in this mode, environment (``None``: any) and class of accuracy, with all these arguments."""
         same_place = environment is None or self.environment in (None, environment)
         same = all(self.arguments.get(name) == value for name, value in asked.items())
         return self.mode == mode and same_place and self.accuracy in classes and same

@@ -1,4 +1,4 @@
-"""What an error says of a problem that was to be swept: that it is refused, that kgen failed on it, or nothing."""
+"""The outcome of a sweep that raised an error: the problem is refused, or kgen failed on it."""
 
 from __future__ import annotations
 

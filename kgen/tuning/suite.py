@@ -2,8 +2,8 @@
 
     members -> [ended before under the same command?] -> sweep -> swept | refused | failed -> the next one
 
-A problem that fails does not end the suite. After an interrupt or a kill the same command goes on: problems that ended
-are left out, and a sweep that was cut off goes on. Once all have ended, it tries again those that were refused or failed.
+A problem that fails does not end the suite. After an interrupt or a kill, the same command continues it: problems
+that ended are left out. Once all have ended, the command tries the refused and the failed problems again.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class _Suite:
         return next((end.outcome for end in same), None)
 
     def _arguments(self) -> dict[str, Any]:
-        """What the command asks of each sweep, as sweeps store it. Which strategy is the default depends on the problem."""
+        """The arguments of each sweep, as the database has them. The default strategy depends on the problem."""
         asked = codec.plain(sweep.arguments(self.request, self.device, self.request.strategy))
         return {name: value for name, value in asked.items() if name != "strategy" or value is not None}
 
@@ -137,7 +137,7 @@ class _Suite:
         return outcome
 
     def _sweep(self, problem: Problem) -> tuple[str, str]:
-        """What a sweep of the problem came to, and why it came to none."""
+        """The outcome of a sweep of the problem, with the reason if it raised an error."""
         try:
             finished = self.run_sweep(self.ask(problem=problem), self._tell)
         except Exception as error:

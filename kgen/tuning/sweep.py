@@ -139,7 +139,7 @@ def run(
 
 
 def arguments(request: SweepRequest, device: str, strategy: str | None) -> dict[str, Any]:
-    """What a sweep is stored with: the same arguments go on with it. ``device`` names all devices."""
+    """The arguments that a sweep is stored with. Equal arguments continue it. ``device`` names all devices."""
     return {
         "device": device,
         "budget": request.budget,

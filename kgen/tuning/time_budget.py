@@ -1,4 +1,4 @@
-"""The time that a sweep is given: when its search ends, and how long its finals take.
+"""The time limit of a sweep: the end of its search, and the length of its finals.
 
     start, baselines are compiled | candidates | what is on its way ends | the leaders are loaded, and timed again
     |------------------------------------------ seconds ------------------------------------------------------|

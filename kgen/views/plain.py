@@ -231,7 +231,7 @@ def _speedup(value: Interval | None) -> dict[str, float | None]:
 
 
 def scores(items: Sequence[Score], total: Summary) -> dict[str, Any]:
-    """What problems came to, each and together: the answer of ``kgen scores``."""
+    """The results of problems, each and together: the answer of ``kgen scores``."""
     return {
         "problems": [score(item) for item in items],
         "summary": {
@@ -245,7 +245,7 @@ def scores(items: Sequence[Score], total: Summary) -> dict[str, Any]:
 
 
 def score(item: Score) -> dict[str, Any]:
-    """What one problem came to; what is not known is ``null``."""
+    """The result of one problem; unknown figures are ``null``."""
     return {
         "problem": item.problem,
         "verdict": item.verdict,

@@ -1,4 +1,4 @@
-"""Scores as people read them: a row for each problem, then what all of them came to together."""
+"""Scores as people read them: a row for each problem, then all of them together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_REASONS = 10  #: of failures by reason; the others are counted
 
 
 def show(console: Console, scores: Sequence[Score], total: Summary) -> None:
-    """The table of some problems, their summary, and what failed by reason."""
+    """The table of some problems, their failures by reason, and their summary."""
     classes = ", ".join(dict.fromkeys(score.accuracy for score in scores if score.accuracy)) or "none"
     console.print(f"class of accuracy: {classes}")
     table = grid("problem", "verdict", "> ms", "> speedup", "> over eager", "> error", "class", "plan or reason")
@@ -46,7 +46,7 @@ def _figures(speedup: Interval | None) -> str:
 
 
 def _facts(total: Summary) -> list[tuple[str, str]]:
-    """What the problems came to together."""
+    """The summary, by name."""
     fast = ", ".join(f"fast_{p:g} {share:.3f}" for p, share in total.fast.items())
     return [
         ("problems", f"{total.problems}: {headline(total)}"),
@@ -61,7 +61,7 @@ def _mean(value: float | None) -> str:
 
 
 def _reasons(console: Console, scores: Sequence[Score]) -> None:
-    """What failed, by reason, the most frequent first."""
+    """The problems that failed, by reason, the most frequent first."""
     troubled = (Verdict.NONE_RIGHT, Verdict.REFUSED, Verdict.FAILED)
     failed = [score for score in scores if score.verdict in troubled]
     groups = Counter((score.verdict, _kind(score)) for score in failed)

@@ -1,4 +1,4 @@
-"""A suite as it runs: on a terminal one live line for the suite and one for its problem, elsewhere one for each problem."""
+"""The progress of a suite: two live lines on a terminal (suite and problem), one line for each problem elsewhere."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class SuiteLive(Watch):
 
 
 def _ended(event: events.ProblemEnded) -> str:
-    """What a problem came to: ``faster, 1.520x [1.480, 1.550], 0.12 ms, after 31 s``."""
+    """The result of a problem: ``faster, 1.520x [1.480, 1.550], 0.12 ms, after 31 s``."""
     parts = [event.verdict]
     if event.speedup:
         parts.append(text.speedup(event.speedup.mid, event.speedup.low, event.speedup.high))

@@ -133,7 +133,7 @@ def test_override_holds_for_each_problem_that_has_the_constant(tmp_path: Path) -
     assert b.problem is None and "no such module-level constant" in b.reason
 
 
-# What ends a suite, and what does not ----------------------------------------------------------------------------
+# The end of a suite, and of its problems ----------------------------------------------------------------------------
 
 
 def test_problem_that_cannot_be_read_or_that_fails_does_not_end_the_suite(home: Home, folder: Path) -> None:

@@ -10,7 +10,7 @@ from kgen.problem import read_problem
 from kgen.tuning import sweep, time_budget
 from kgen.tuning.time_budget import TimeBudget
 
-#: What a candidate takes: 1 s to load, 2 s to validate, 3 s to time.
+#: The phases of a candidate: 1 s to load, 2 s to validate, 3 s to time.
 USUAL = ((Phase.BUILD, 9.0), (Phase.LOAD, 1.0), (Phase.VALIDATE, 2.0), (Phase.TIME, 3.0))
 
 
