@@ -232,7 +232,7 @@ class _Sweep:
     def run(self) -> events.Finished:
         jobs = self.request.jobs or max(1, len(os.sched_getaffinity(0)))
         builder = self.devices.first.builder()
-        pipeline = Pipeline(builder, self.devices, jobs, self._built)
+        pipeline = Pipeline(builder, self.devices, jobs, self._built, self.time_budget.is_late)
         self._open()
         try:
             self._begin()

@@ -46,6 +46,10 @@ class TimeBudget:
         on_their_way = self._usual(Phase.LOAD) + self._usual(Phase.VALIDATE) + self.at_once * self._usual(Phase.TIME)
         return self.left <= on_their_way + self._usual(Phase.LOAD) * finalists + self._planned
 
+    def is_late(self) -> bool:
+        """Whether only the time of the finals is left: too late to begin a candidate."""
+        return self.seconds is not None and self.left <= self._planned
+
     def finals(self, finalists: int) -> float:
         """How many seconds the finals of so many candidates take, which are loaded one after the other before."""
         if self.seconds is None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from judges import CheapBuilder, CheapJudge
 from running import PROBLEM
 
+from kgen.candidate import Candidate
+from kgen.evaluator.pool import DevicePool
 from kgen.evaluator.protocol import Phase
 from kgen.problem import read_problem
 from kgen.tuning import sweep, time_budget
+from kgen.tuning.pipeline import Pipeline
 from kgen.tuning.time_budget import TimeBudget
 
 #: The phases of a candidate: 1 s to load, 2 s to validate, 3 s to time.
@@ -61,6 +65,27 @@ def test_one_slow_candidate_does_not_end_the_search_early(clock: list[float]) ->
     allotted.judged([(Phase.VALIDATE, 60.0)])
     clock.append(20.0)
     assert not allotted.is_over(finalists=2)
+
+
+def test_candidate_is_begun_unless_only_the_time_of_the_finals_is_left(clock: list[float]) -> None:
+    clock.append(29.9)
+    assert not budget(40.0).is_late()
+    clock.append(30.1)
+    assert budget(40.0).is_late()
+    assert not budget(None).is_late()
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_late_pipeline_judges_one_candidate_and_begins_no_other(late: bool) -> None:
+    judge = CheapJudge(read_problem(PROBLEM), "cpu")
+    with DevicePool([judge]) as devices:
+        devices.wait()
+        pipeline = Pipeline(CheapBuilder(), devices, 1, is_late=lambda: late)
+        for number in range(3):
+            pipeline.put(Candidate(f"x = {number}", "plan", {}, "cpu", 1))
+        told = list(iter(pipeline.next, None))
+        pipeline.close()
+    assert len(told) == len(judge.evaluated) == (1 if late else 3)
 
 
 @pytest.mark.parametrize(("now", "seconds"), [(20.0, 10.0), (32.0, 7.0), (39.0, 2.0), (60.0, 2.0)])
