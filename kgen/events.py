@@ -2,6 +2,7 @@
 
     sweep   Step ..., Started, Measured for each device, Built and Evaluated ..., Finals, Finished
     eval    Step ..., Opened, Step ..., Judged
+    suite   SuiteStarted, then for each problem ProblemStarted, its sweep's and ProblemEnded; SuiteFinished
 
 A Notice may come at any time. Events may come from any thread.
 """
@@ -9,7 +10,7 @@ A Notice may come at any time. Events may come from any thread.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable
+from typing import Callable, Mapping
 
 from kgen.candidate import Candidate
 from kgen.evaluator.protocol import Environment, Evaluation, Health, Status, Timing
@@ -181,7 +182,68 @@ class Judged:
         return verdict(self.speedup) if self.speedup else None
 
 
-Event = Step | Started | Notice | Measured | Built | Evaluated | Finals | Finished | Opened | Judged
+@dataclass(frozen=True)
+class SuiteStarted:
+    """A suite begins, or continues: ``ended`` of its ``problems`` ended under the same command before.
+
+    ``seconds`` is the limit of each problem.
+    """
+
+    problems: int
+    ended: int
+    seconds: float | None
+    db: str
+
+
+@dataclass(frozen=True)
+class ProblemStarted:
+    """The ``number``-th problem of a suite begins."""
+
+    number: int
+    problems: int
+    problem: str
+    path: str
+
+
+@dataclass(frozen=True)
+class ProblemEnded:
+    """A problem of a suite ended: ``swept``, ``refused``, ``failed`` or ``interrupted``.
+
+    ``verdict`` is as in :mod:`kgen.store.scores`; ``ms`` and ``speedup`` (over the fastest baseline) are the best's.
+    """
+
+    number: int
+    problems: int
+    problem: str
+    path: str
+    outcome: str
+    verdict: str
+    ms: float | None
+    speedup: Interval | None
+    reason: str
+    seconds: float
+    sweep: str | None
+
+
+@dataclass(frozen=True)
+class SuiteFinished:
+    """A suite ended: ``finished`` or ``interrupted``.
+
+    ``counts`` are its problems by outcome, those of earlier runs among them; ``left`` were not reached. ``troubled``
+    names those that were refused or failed.
+    """
+
+    state: str
+    seconds: float
+    problems: int
+    counts: Mapping[str, int]
+    troubled: tuple[str, ...]
+
+
+#: The events of a suite, around those of its sweeps.
+SuiteEvent = SuiteStarted | ProblemStarted | ProblemEnded | SuiteFinished
+
+Event = Step | Started | Notice | Measured | Built | Evaluated | Finals | Finished | Opened | Judged | SuiteEvent
 
 #: Receives each event.
 Listener = Callable[[Event], None]

@@ -4,7 +4,9 @@ Each module of this package holds one group of commands. Importing it here adds 
 what it needs inside its function, so that the others start at once.
 """
 
-from kgen.cli import best, eval_file, history, housekeeping, machine, plan, report, sweep
+from kgen.cli import best, eval_file, history, housekeeping, machine, plan, report, scores, sweep
 from kgen.cli.group import main
 
-__all__ = ["best", "eval_file", "history", "housekeeping", "machine", "main", "plan", "report", "sweep"]
+__all__ = [
+    "best", "eval_file", "history", "housekeeping", "machine", "main", "plan", "report", "scores", "sweep"
+]  # fmt: skip

@@ -46,6 +46,8 @@ def report(
     from kgen.cli import lookup
     from kgen.evaluator.protocol import Accuracy
     from kgen.report import page, sections
+    from kgen.store import scores
+    from kgen.store.selection import Selection
 
     if problem is None and (overrides or mode):
         raise click.UsageError("-D and --mode need a PROBLEM", click.get_current_context())
@@ -54,7 +56,10 @@ def report(
     with open_database(db) as database:
         chosen = None if problem is None else [lookup.find(database, problem, overrides, mode).id]
         wanted = Accuracy(accuracy) if accuracy else None
-        text = page.render(sections.collect(database, problem_ids=chosen, accuracy=wanted, device=device), database.name)
+        found = sections.collect(database, problem_ids=chosen, accuracy=wanted, device=device)
+        among = Selection(device=device)
+        together = scores.of_database(database, accuracy=wanted, among=among) if problem is None else ()
+        text = page.render(found, database.name, together)
     paths.write_whole(output, text)
     click.echo(f"written: {output} ({len(text.encode()) / 1e6:.1f} MB)")
 

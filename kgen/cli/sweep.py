@@ -1,8 +1,9 @@
-"""``kgen sweep``: one run of the loop over one problem."""
+"""``kgen sweep``: one run of the loop over one problem, or over each problem of a suite."""
 
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from typing import TYPE_CHECKING, Mapping, Sequence
 
 import click
@@ -23,7 +24,7 @@ STRATEGIES = ("exhaustive", "random", "coordinate", "additive", "tpe")
 
 
 @main.command()
-@click.argument("problem")
+@click.argument("problems", metavar="PROBLEM|DIR...", nargs=-1, required=True)
 @problem_options
 @judging_options
 @click.option("--budget", type=click.IntRange(min=1), metavar="N", help="Try at most N candidates.")
@@ -48,7 +49,7 @@ STRATEGIES = ("exhaustive", "random", "coordinate", "additive", "tpe")
 @click.option("--json", "as_json", is_flag=True, help="Print each event as one line of JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the table at the end only.")
 def sweep(
-    problem: str,
+    problems: tuple[str, ...],
     overrides: Mapping[str, str],
     mode: str | None,
     device: str | None,
@@ -68,8 +69,11 @@ def sweep(
 
     PROBLEM is a file, or the name of a known problem. Every result is kept in the database.
 
-    After Ctrl-C or a kill, the same command continues the sweep. Exit code 1: nothing beats PyTorch, or no candidate
-    was right.
+    Several problems, or the .py files of a folder, are a suite. kgen sweeps them one after the other, each with --budget
+    and --time of its own. A refused or failed problem does not end the suite. `kgen scores` shows all results.
+
+    After Ctrl-C or a kill, the same command continues. Exit code 1: nothing beats PyTorch, or no candidate was right. A
+    suite ends with 0 if all its problems have verdicts, and with 1 if some were refused or failed.
 
     --device also takes several GPUs of one model, such as cuda:0,cuda:1, or cuda:all. The candidates are shared among
     them, and the leaders are timed again on the first.
@@ -84,18 +88,29 @@ def sweep(
       evaluated  number, candidate, plan, params, status, reason, error_ratio, median_ms, speedup, device, ...
       finals     candidates
       finished   sweep, state, seconds, counts, leaders, best, beats_baseline
+    and of a suite, around those of each sweep,
+      suite_started    problems, ended (under the same command before), seconds (for each problem), db
+      problem_started  number, problems, problem, path
+      problem_ended    number, problems, problem, path, outcome, verdict, ms, speedup, reason, seconds, sweep, ...
+      suite_finished   state, seconds, problems, counts, troubled (refused or failed)
     """
+    from kgen import problem_set
     from kgen.evaluator.protocol import Accuracy
     from kgen.problem import read_problem
 
-    asked = read_problem(problem, overrides, mode)  # before anything that takes time to import
+    # Bad input is told before anything that takes time to import.
+    suite = problem_set.is_set(problems)
+    if suite:
+        members = problem_set.read_set(problems, overrides, mode)
+    else:
+        asked = read_problem(problems[0], overrides, mode)
 
     from kgen.tuning.sweep import SweepRequest, run
     from kgen.views import progress
     from kgen.views.console import console
 
-    request = SweepRequest(
-        problem=asked,
+    ask = partial(
+        SweepRequest,
         device=device,
         accuracy=Accuracy(accuracy),
         budget=budget,
@@ -107,10 +122,14 @@ def sweep(
         fresh=fresh,
         db=db,
     )
+    if suite:
+        from kgen.cli.suite import run_suite
+
+        return run_suite(members, ask, db=db, as_json=as_json, quiet=quiet)
     watch = progress.JsonLines(click.echo) if as_json else progress.Watch() if quiet else progress.Live(console())
     with watch:
-        run(request, watch)
-    return _sweep_ended(watch.tally, asked, problem, db, as_json)
+        run(ask(problem=asked), watch)
+    return _sweep_ended(watch.tally, asked, problems[0], db, as_json)
 
 
 def _sweep_ended(tally: Tally, problem: Problem, reference: str, db: str | None, as_json: bool) -> int:

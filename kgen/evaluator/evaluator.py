@@ -445,8 +445,7 @@ class Evaluator:
         try:
             _await_ready(child, self.home / "logs" / f"baseline-{name}.log")
             child.watch(_NO_LIMIT)  # for what it does while nothing is asked of it
-            worker.enter(Phase.LOAD, self.limits.compile_seconds if self._cuda else min(
-                self.limits.compile_seconds, _CPU_COMPILE_SECONDS))
+            worker.enter(Phase.LOAD, self._compile_seconds(name))
             self._load(worker, {"baseline": name, "problem": self._problem_fields()})
             return self._ready(name, worker)
         except BaseException:
@@ -455,6 +454,18 @@ class Evaluator:
             raise
         finally:
             self._starting = None
+
+    def _compile_seconds(self, name: str) -> float:
+        """How long a baseline may take to get ready. Raises :class:`Failure` where no time is left to compile it."""
+        seconds = self.limits.compile_seconds
+        if not self._cuda:
+            seconds = min(seconds, _CPU_COMPILE_SECONDS)
+        if name == "eager":  # is not compiled, and always compared with
+            return seconds
+        left = self.limits.compile_until - time.monotonic()
+        if left <= 0:
+            raise Failure(Status.TIMEOUT, "the time for compiling baselines is over", Phase.LOAD)
+        return min(seconds, left)
 
     def _start_worker(self, options: dict[str, Any], log: Path, environment: dict[str, str]) -> WorkerClient:
         """A worker behind its walls, ready for a candidate. Where no process starts behind them (a GPU's driver may

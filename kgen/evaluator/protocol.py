@@ -11,6 +11,7 @@ Medians, intervals and ratios are derived from raw samples by :mod:`kgen.statist
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -203,6 +204,7 @@ class Limits:
     validate_seconds: float = 60.0
     time_seconds: float = 60.0
     compile_seconds: float = 180.0  #: for each baseline's torch.compile; one that takes longer is left out
+    compile_until: float = math.inf  #: on the monotonic clock; a baseline that is not compiled by then is left out
     build_bytes: int = 8 << 30  #: of memory, for each compiler
     host_bytes: int = 16 << 30
     scratch_bytes: int = 1 << 30  #: for each of the folders that it may write to

@@ -155,6 +155,15 @@ async function drawPart(part) {
   if (choices) await drawChoices(choices, data.parameters);
 }
 
+// All problems together: a line for each of them, and the curve of fast_p.
+async function drawSuite() {
+  const { scored, curve, marked } = page.suite ?? {};
+  for (const figure of document.querySelectorAll("[data-suite] figure")) {
+    const [datasets, lines] = { problems: [{ scored }, scored.length], fast: [{ curve, marked }, 1] }[figure.dataset.figure];
+    await draw(figure.querySelector(".chart"), figure.dataset.figure, datasets, { lines });
+  }
+}
+
 // The distance of a part from the window in pixels; 0 where it is visible.
 function distance(part) {
   const { top, bottom } = part.getBoundingClientRect();
@@ -163,6 +172,7 @@ function distance(part) {
 
 // Draws the visible part first, then the nearest one.
 async function drawParts() {
+  await drawSuite();
   const waiting = [...document.querySelectorAll("[data-part]")];
   while (waiting.length) {
     waiting.sort((a, b) => distance(a) - distance(b));

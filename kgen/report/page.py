@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Iterator, Mapping, Sequence
 
 import kgen
-from kgen.report import ceilings, charts, effects, highlight, library, rows, leaders as table
+from kgen.report import ceilings, charts, effects, highlight, library, rows, suite, suite_charts, leaders as table
 from kgen.report.ceilings import Reached, Roof
 from kgen.report.leaders import Leader, Scale
 from kgen.report.sections import Section
+from kgen.store.scores import Score
 from kgen.views import text
 
 if TYPE_CHECKING:
     import jinja2
 
 _FOLDER = Path(__file__).parent
+
+_SUITE_ROWS = ("scored", "curve", "marked")  #: what the charts of all problems together are given
 
 
 @dataclass(frozen=True)
@@ -112,14 +115,24 @@ class Part:
         return cls(section, detail, Data.of(section, detail), leaders, table.scale(leaders), source)
 
 
-def render(sections: Sequence[Section], database: str) -> str:
-    """The whole page; ``database`` names where it comes from. Loads nothing when it is opened, and needs no server."""
+def render(sections: Sequence[Section], database: str, scores: Sequence[Score] = ()) -> str:
+    """The whole page; ``database`` names where it comes from. Loads nothing when it is opened, and needs no server.
+
+    ``scores`` of several problems are drawn together.
+    """
+    together = suite.of(scores, sections) if len(scores) > 1 else None
     detail = FULL if len(sections) <= MOST_IN_FULL else BRIEF
     parts = [Part.of(section, detail) for section in sections]
     template = _environment().get_template("page.html.j2")
     return template.render(
         parts=parts,
-        page={"charts": charts.CHARTS, "config": charts.CONFIG, "sections": [asdict(part.data) for part in parts]},
+        suite=together,
+        page={
+            "charts": {**charts.CHARTS, **suite_charts.CHARTS},
+            "config": charts.CONFIG,
+            "sections": [asdict(part.data) for part in parts],
+            "suite": together and {name: list(map(asdict, getattr(together, name))) for name in _SUITE_ROWS},
+        },
         library=library.javascript(),
         styles=highlight.styles(),
         database=database,

@@ -23,7 +23,7 @@ import kgen
 from kgen.errors import InputError
 from kgen.evaluator.protocol import Accuracy, Depth, Environment, Phase, Status
 from kgen.problem import Problem
-from kgen.store import codec, models, rows, selection
+from kgen.store import attempts, codec, models, rows, selection
 from kgen.store.database import Database, insertion
 from kgen.store.selection import Selection
 
@@ -79,6 +79,7 @@ def _exported(connection: Connection, name: str | None, among: Selection) -> Ite
         "evaluation": models.Evaluation.id.in_(evaluations),
         "rejection": models.Rejection.sweep_id.in_(chosen),
         "trial": models.Trial.sweep_id.in_(chosen),
+        "attempt": and_(*attempts.conditions(name, among)),
         "timing": or_(models.Timing.sweep_id.in_(chosen), models.Timing.evaluation_id.in_(evaluations)),
     }
     for table in _TABLES.values():
@@ -322,6 +323,11 @@ def _check_timing(row: Row) -> None:
             float(sample)
 
 
+def _check_attempt(row: Row) -> None:
+    if row["outcome"] not in attempts.OUTCOMES:
+        raise ValueError(f"{row['outcome']!r} is no outcome of an attempt")
+
+
 _CHECKS: Mapping[str, Callable[[Row], None]] = {
     "problem": _check_problem,
     "environment": _check_environment,
@@ -330,6 +336,7 @@ _CHECKS: Mapping[str, Callable[[Row], None]] = {
     "evaluation": _check_evaluation,
     "trial": _check_trial,
     "timing": _check_timing,
+    "attempt": _check_attempt,
 }
 
 

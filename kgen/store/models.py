@@ -5,10 +5,11 @@
     environment           ├── trial ──── evaluation ──── timing
                           └── timing (finals, baselines)
     candidate ── source
+    attempt
 
 A *trial* is one candidate in one sweep: it names the evaluation that judged it, which another sweep may have made, and
 keeps what it came to against this sweep's baselines. A sweep of kind ``eval`` is one file judged by ``kgen eval``: a
-sweep of one candidate, stored like any other. Wide columns come last in their tables, so that SQLite reads a
+sweep of one candidate, stored like any other. An *attempt* is a problem that came to no sweep, and why. Wide columns come last in their tables, so that SQLite reads a
 listing without touching their overflow pages. ``docs/schema.md`` explains each column.
 """
 
@@ -236,3 +237,25 @@ class Timing(Base):
     created_at: Mapped[datetime]
     bursts: Mapped[list[Any]]
     conditions: Mapped[dict[str, Any]] = mapped_column(server_default="{}")
+
+
+class Attempt(Base):
+    """A problem that was refused, or that failed while it was swept: how it was asked for, and why it came to nothing."""
+
+    __tablename__ = "attempt"
+    __table_args__ = (Index(None, "source_hash", "created_at"),)
+
+    id: Mapped[str] = mapped_column(String(16), primary_key=True)
+    name: Mapped[str]
+    path: Mapped[str]
+    source_hash: Mapped[str] = mapped_column(String(64))
+    mode: Mapped[str | None] = mapped_column(String(8))
+    accuracy: Mapped[str] = mapped_column(String(16))
+    device: Mapped[str]
+    outcome: Mapped[str] = mapped_column(String(8))
+    seconds: Mapped[float]
+    kgen: Mapped[str]
+    created_at: Mapped[datetime]
+    reason: Mapped[str] = mapped_column(Text)
+    overrides: Mapped[dict[str, Any]]
+    arguments: Mapped[dict[str, Any]]

@@ -13,7 +13,7 @@ from typing import Any, Iterable, Sequence
 from sqlalchemy import ColumnElement, Connection, CursorResult, Delete, Update, delete, exists, select, update
 
 from kgen.evaluator.protocol import Status
-from kgen.store import models, queries
+from kgen.store import attempts, models, queries
 from kgen.store.database import Database
 from kgen.store.results import SweepRow
 from kgen.store.selection import Selection
@@ -63,6 +63,7 @@ def prune(
     try:
         with database.connections.write() as connection:
             (work.drop_failed if failed else work.drop_sweeps)(connection, [row.id for row in doomed])
+            work.drop_attempts(connection, attempts.conditions(name, among))
             work.drop_unused(connection)
             if not really:
                 raise _Undone
@@ -110,6 +111,10 @@ class _Work:
         """The trials of what failed in these sweeps."""
         table = models.Trial
         self._delete_in(connection, table, table.sweep_id, sweeps, table.status.not_in(queries.NO_FAILURES))
+
+    def drop_attempts(self, connection: Connection, which: Sequence[ColumnElement[bool]]) -> None:
+        """Attempts at problems that came to no sweep: the problems may be tried again."""
+        self._run(connection, models.Attempt, delete(models.Attempt).where(*which))
 
     def drop_unused(self, connection: Connection) -> None:
         """Evaluations that judge nothing any more, then candidates, problems and environments that nothing names."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 #: All revisions in order; ``migrations/versions`` has a file for each. Kept here, too, to know them without Alembic.
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 HEAD = REVISIONS[-1]
 
 #: Where the revision is recorded; a name of our own, so that another program's database is told from kgen's.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import itertools
+import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +25,10 @@ from kgen.evaluator.pool import DevicePool, Judge, Judged, SourceBuilder
 from kgen.evaluator.protocol import BuildReport, Evaluation, Status, Timing
 
 _SAME_AS = "the same machine code as "  # prefix of the reason of a duplicate
+
+
+class _Late(Exception):
+    """A candidate was not begun, because the time is up."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +69,14 @@ class Pipeline:
         devices: DevicePool,
         jobs: int,
         on_built: Callable[[Candidate, BuildReport], None] = lambda candidate, build: None,
+        is_late: Callable[[], bool] = lambda: False,
     ) -> None:
         self._devices = devices
         self._builder = builder
         self._builds = ThreadPoolExecutor(jobs, thread_name_prefix="kgen-build")
         self._on_built = on_built
+        self._is_late = is_late  # asked in a device's thread: whether no candidate is to begin any more
+        self._any_judged = threading.Event()
         self._ended: SimpleQueue[_Item] = SimpleQueue()  # items whose future is done
         self._building: set[_Item] = set()
         self._judging: set[_Item] = set()
@@ -110,7 +118,8 @@ class Pipeline:
                 self._built(item, item.future.result())
             elif item in self._judging:
                 self._judging.remove(item)
-                self._judged(item, item.future.result())
+                if not isinstance(item.future.exception(), _Late):
+                    self._judged(item, item.future.result())
         return self._done.popleft() if self._done else None
 
     def give_up(self) -> None:
@@ -148,7 +157,18 @@ class Pipeline:
 
     def _judge(self, item: _Item) -> None:
         self._judging.add(item)
-        self._follow(item, self._devices.submit(lambda judge: _evaluated(item, judge), item.place))
+        self._follow(item, self._devices.submit(lambda judge: self._evaluated(item, judge), item.place))
+
+    def _evaluated(self, item: _Item, judge: Judge) -> Evaluation:
+        """The evaluation of a candidate, in a device's thread. Raises :class:`_Late` if it is too late to begin one."""
+        if item.known is not None:
+            return item.known
+        if self._any_judged.is_set() and self._is_late():
+            raise _Late
+        assert item.build is not None
+        evaluation = judge.evaluate(item.candidate, item.build)
+        self._any_judged.set()
+        return evaluation
 
     def _judged(self, item: _Item, judged: Judged) -> None:
         found, evaluation = item.known is not None, judged.evaluation
@@ -159,13 +179,6 @@ class Pipeline:
             self._right[item.fingerprint] = item.candidate.id
         for other in self._held.pop(item.fingerprint):
             self._judge_once(other)
-
-
-def _evaluated(item: _Item, judge: Judge) -> Evaluation:
-    if item.known is not None:
-        return item.known
-    assert item.build is not None
-    return judge.evaluate(item.candidate, item.build)
 
 
 def _duplicate(item: _Item, original: str, judge: Judge) -> Evaluation:

@@ -10,28 +10,32 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import math
 import os
 import time
 from collections import Counter
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from typing import Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 from kgen import events, paths, roofline, statistics
 from kgen.candidate import SHORT, Candidate
 from kgen.errors import CaptureError, DatabaseBusyError, DatabaseError, DiskError, InputError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool, SourceBuilder
-from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Health, Phase, Status, Timing
+from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Health, Limits, Status, Timing
 from kgen.machine import find_own_tools, keep_bytecode, resolve_devices
 from kgen.problem import Problem, load
 from kgen.statistics import Interval, median_ms, ratio_interval
 from kgen.store import Database, queries
+from kgen.tuning import attempts
 from kgen.tuning.design import Design, captured
 from kgen.tuning.pipeline import Outcome, Pipeline, original
 from kgen.tuning.search import STRATEGIES, Point, Search, chosen
+from kgen.tuning.time_budget import COMPILE_PART, TimeBudget
 
 DEFAULT_BUDGET = {"cuda": 96, "cpu": 40}  # candidates by device type; limit where no budget is given
 HOPELESS_TRIES = 2  # candidates of each plan on average; limit where no plan is predicted to beat the library
@@ -42,7 +46,6 @@ KNOWN_OF_EACH = 3  # warm-start points; limit per problem and plan
 FINALISTS = 5  # candidates; limit of those that are timed again
 FINALIST_MARGIN = 1.10  # times the fastest screening; limit for a finalist
 FINAL_SECONDS = {"cuda": 20.0, "cpu": 12.0}  # seconds by device type; duration of the finals
-FINAL_PART = 0.25  # share of the sweep's time; limit of the finals
 _SCREENING_RESAMPLES = 400  # bootstrap resamples; the interval of a screening is shown and decides nothing
 
 
@@ -69,8 +72,12 @@ class SweepRequest:
     db: str | None = None
 
 
-def open_devices(request: SweepRequest, on_event: events.Listener) -> DevicePool:
-    """An evaluator for each device of the request; its notices and steps become events."""
+def open_devices(request: SweepRequest, on_event: events.Listener, started: float) -> DevicePool:
+    """An evaluator for each device of the request; its notices and steps become events.
+
+    ``started`` is the start of the sweep, on the monotonic clock.
+    """
+    until = started + COMPILE_PART * request.seconds if request.seconds else math.inf
     return DevicePool(
         [
             Evaluator(
@@ -81,6 +88,7 @@ def open_devices(request: SweepRequest, on_event: events.Listener) -> DevicePool
                 baselines=request.baselines,
                 notice=lambda text: on_event(events.Notice(text)),
                 step=lambda text: on_event(events.Step(text)),
+                limits=Limits(compile_until=until),
             )
             for device in resolve_devices(request.device)
         ]
@@ -90,7 +98,7 @@ def open_devices(request: SweepRequest, on_event: events.Listener) -> DevicePool
 def run(
     request: SweepRequest,
     on_event: events.Listener,
-    open_devices: Callable[[SweepRequest, events.Listener], DevicePool] = open_devices,
+    open_devices: Callable[[SweepRequest, events.Listener, float], DevicePool] = open_devices,
 ) -> events.Finished:
     """Run a sweep to its end, its budget, or an interrupt.
 
@@ -107,7 +115,11 @@ def run(
     find_own_tools()
     keep_bytecode(paths.bytecode())
     on_event(events.Step("starting the evaluator, capturing the graph"))
-    with Database.open(request.db, notice=notice) as database, open_devices(request, on_event) as devices:
+    with (
+        Database.open(request.db, notice=notice) as database,
+        _recorded(database, request),
+        open_devices(request, on_event, started) as devices,
+    ):
         loaded = load(request.problem)
         try:
             graphs = captured(loaded)  # while the devices get ready
@@ -120,6 +132,26 @@ def run(
             graphs = captured(replace(loaded, problem=problem))
         design = Design(problem, graphs, devices.first.hardware, request.accuracy)
         return _Sweep(request, database, devices, design, on_event, started).run()
+
+
+def arguments(request: SweepRequest, device: str, strategy: str | None) -> dict[str, Any]:
+    """The arguments that a sweep is stored with. Equal arguments continue it. ``device`` names all devices."""
+    return {
+        "device": device,
+        "budget": request.budget,
+        "seconds": request.seconds,
+        "jobs": request.jobs,
+        "strategy": strategy,
+        "seed": request.seed,
+        "baselines": request.baselines,
+    }
+
+
+def _recorded(database: Database, request: SweepRequest) -> AbstractContextManager[None]:
+    """Keeps in the database why a problem was refused, or why kgen failed on it."""
+    device = attempts.device_names(request.device)
+    asked = arguments(request, device, request.strategy)
+    return attempts.recorded(database, request.problem, request.accuracy, device, asked)
 
 
 def promising(database: Database, sweep: str, design: Design, most: int) -> list[Point]:
@@ -153,7 +185,6 @@ class _Sweep:
     sweep: str = ""
     number: int = 0
     counts: Counter = field(default_factory=Counter)
-    least: dict[str, float] = field(default_factory=dict)  # least seconds of an evaluation by phase
     right: list[_Right] = field(default_factory=list)  # the fastest right candidates
     milliseconds: dict[str, float] = field(default_factory=dict)  # of right candidates, by the prefix of their ids
     judged: dict[str, Evaluation] = field(default_factory=dict)  # stored in this sweep before it continued
@@ -173,6 +204,12 @@ class _Sweep:
         return most if self.design.promising else min(most, HOPELESS_TRIES * len(self.design.options))
 
     @cached_property
+    def time_budget(self) -> TimeBudget:
+        """The time that is given for all of it."""
+        final_seconds = FINAL_SECONDS[self.design.hardware.device_type]
+        return TimeBudget(self.request.seconds, self.started, final_seconds, self.devices.first.at_once)
+
+    @cached_property
     def strategy(self) -> str:
         """The name of the requested strategy, or of the default one."""
         return self.request.strategy or chosen(self.design.options, self.budget)
@@ -185,7 +222,7 @@ class _Sweep:
     def run(self) -> events.Finished:
         jobs = self.request.jobs or max(1, len(os.sched_getaffinity(0)))
         builder = self.devices.first.builder()
-        pipeline = Pipeline(builder, self.devices, jobs, self._built)
+        pipeline = Pipeline(builder, self.devices, jobs, self._built, self.time_budget.is_late)
         self._open()
         try:
             self._begin()
@@ -227,18 +264,10 @@ class _Sweep:
         environment = self.devices.first.environment
         self.database.add_problem(self.problem)
         self.database.add_environment(environment)
-        arguments = {
-            "device": self.device,
-            "budget": self.request.budget,
-            "seconds": self.request.seconds,
-            "jobs": self.request.jobs,
-            "strategy": self.strategy,
-            "seed": self.request.seed,
-            "baselines": self.request.baselines,
-        }
+        asked = arguments(self.request, self.device, self.strategy)
         found = None
         if not self.request.fresh:
-            found = self.database.unfinished_sweep(self.problem.id, environment.id, self.request.accuracy, arguments)
+            found = self.database.unfinished_sweep(self.problem.id, environment.id, self.request.accuracy, asked)
         if found:
             self.database.reopen_sweep(found)
             self.sweep = found
@@ -249,7 +278,7 @@ class _Sweep:
                 environment=environment,
                 accuracy=self.request.accuracy,
                 device=self.device,
-                arguments=arguments,
+                arguments=asked,
                 combinations=self.design.combinations,
                 budget=self.budget,
                 roofline=self._basis().plain(),
@@ -304,7 +333,7 @@ class _Sweep:
         points: dict[str, Point] = {}  # of every candidate in flight
         seen: set[str] = set()
         while True:
-            if self._out_of_time():
+            if self.time_budget.is_over(len(self._finalists()) + 1):
                 pipeline.give_up()
             else:
                 for point, candidate in self._asked(search, seen):
@@ -346,7 +375,7 @@ class _Sweep:
         self.number += 1
         self.counts[evaluation.status] += 1
         if not outcome.found:
-            self.least |= {phase: min(s, self.least.get(phase, s)) for phase, s in evaluation.seconds}
+            self.time_budget.judged(evaluation.seconds)
         if right is not None:
             self.right = _fastest([*self.right, right])
             self.milliseconds[candidate.id[:SHORT]] = right.ms
@@ -389,29 +418,6 @@ class _Sweep:
         self.database.add_timings(self.sweep, environment.id, self.request.accuracy, timings)
         self.on_event(events.Measured(tuple((t.subject, median_ms(t)) for t in timings), device))
 
-    @property
-    def _final_seconds(self) -> float:
-        """The duration of the finals."""
-        seconds = FINAL_SECONDS[self.design.hardware.device_type]
-        return min(seconds, FINAL_PART * self.request.seconds) if self.request.seconds else seconds
-
-    @property
-    def _ending_seconds(self) -> float:
-        """The expected time from the last candidate to the end of the sweep.
-
-        Candidates in flight are judged, with timings in turn. The leaders are then loaded again and timed.
-        """
-        if self.number < 2:  # the first evaluation includes the set-up
-            return self._final_seconds
-        times = {Phase.LOAD: 1 + FINALISTS, Phase.VALIDATE: 1, Phase.TIME: self.devices.first.at_once}
-        return self._final_seconds + sum(n * self.least.get(phase, 0.0) for phase, n in times.items())
-
-    def _out_of_time(self) -> bool:
-        """Whether it is time for the finals."""
-        if self.request.seconds is None or not self.number:
-            return False
-        return time.monotonic() - self.started >= self.request.seconds - self._ending_seconds
-
     def _notice(self, text: str) -> None:
         self.on_event(events.Notice(text))
 
@@ -420,7 +426,9 @@ class _Sweep:
     def _finalists(self) -> list[_Right]:
         """The fastest candidates with a kernel of their own, by screening."""
         ranked = sorted((r for r in self.right if not r.candidate.control), key=lambda r: r.ms)
-        return [r for r in ranked[:FINALISTS] if r.ms <= FINALIST_MARGIN * ranked[0].ms]
+        close = [r for r in ranked[:FINALISTS] if r.ms <= FINALIST_MARGIN * ranked[0].ms]
+        beside = [median_ms(timing) for timing in self.baselines.get(self.devices.first.device, ())]
+        return close[: self.time_budget.finalists([r.ms for r in close], beside)]
 
     def _finals(self, builder: SourceBuilder) -> tuple[events.Leader, ...]:
         """Time the leaders on the first device, interleaved with the baselines, and store each result."""
@@ -429,7 +437,7 @@ class _Sweep:
             return self._screened()
         self.on_event(events.Finals(tuple(r.candidate.id for r in finalists)))
         entries = [(r.candidate, builder.build(r.candidate.source)) for r in finalists]
-        timings = self.devices.first.finals(entries, seconds=self._final_seconds)
+        timings = self.devices.first.finals(entries, seconds=self.time_budget.finals(len(entries)))
         self.database.add_timings(self.sweep, self.devices.first.environment.id, self.request.accuracy, timings)
         by_id = {r.candidate.id: r for r in finalists}
         baselines = [t for t in timings if t.subject not in by_id]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from csv import DictWriter
 from dataclasses import asdict
 from datetime import datetime
@@ -29,7 +30,9 @@ from kgen.store.results import (
 if TYPE_CHECKING:
     from kgen.cli.doctor import Check
     from kgen.report.effects import Group, Plan
+    from kgen.statistics import Interval
     from kgen.store.pruning import Pruned
+    from kgen.store.scores import Score, Summary
 
 
 def dumps(value: Any, indent: int | None = 2) -> str:
@@ -194,6 +197,8 @@ def check(item: Check) -> dict[str, Any]:
 
 def event(item: events.Event) -> dict[str, Any]:
     """One piece of news of a sweep: its kind, then its fields; a candidate without its source."""
+    if isinstance(item, events.SuiteEvent):
+        return _suite_event(item)
     kind = type(item).__name__.lower()
     if isinstance(item, events.Evaluated):
         return {"event": kind, **_evaluated(item)}
@@ -205,6 +210,54 @@ def event(item: events.Event) -> dict[str, Any]:
         leaders = [asdict(leader) for leader in item.leaders]
         return {"event": kind, **vars(item), "counts": dict(item.counts), "leaders": leaders}
     return {"event": kind, **vars(item)}
+
+
+def _suite_event(item: events.SuiteEvent) -> dict[str, Any]:
+    """One piece of news of a suite, named in words: ``problem_ended``."""
+    kind = re.sub(r"(?<!^)(?=[A-Z])", "_", type(item).__name__).lower()
+    fields = dict(vars(item))
+    if isinstance(item, events.ProblemEnded):
+        fields |= _speedup(item.speedup)
+    return {"event": kind, **fields}
+
+
+def _speedup(value: Interval | None) -> dict[str, float | None]:
+    """A speedup with the ends of its interval."""
+    return {
+        "speedup": value and value.mid,
+        "speedup_low": value and value.low,
+        "speedup_high": value and value.high,
+    }
+
+
+def scores(items: Sequence[Score], total: Summary) -> dict[str, Any]:
+    """The results of problems, each and together: the answer of ``kgen scores``."""
+    return {
+        "problems": [score(item) for item in items],
+        "summary": {
+            "problems": total.problems,
+            "right": total.right,
+            "fast_1": total.fast[1.0],
+            "geomean": total.geomean,
+            "geomean_over_eager": total.geomean_over_eager,
+        },
+    }
+
+
+def score(item: Score) -> dict[str, Any]:
+    """The result of one problem; unknown figures are ``null``."""
+    return {
+        "problem": item.problem,
+        "verdict": item.verdict,
+        "ms": item.ms,
+        **_speedup(item.speedup),
+        "over_eager": item.over_eager and item.over_eager.mid,
+        "baselines": item.baselines,
+        "error_ratio": item.error_ratio,
+        "accuracy": item.accuracy,
+        "plan": item.plan,
+        "reason": item.reason,
+    }
 
 
 def judged(item: events.Judged) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typed import kgen
 from kgen.cli import main
 
 ROOT = Path(__file__).parents[2]
-LISTING = ("best", "compare", "doctor", "history", "problems", "prune", "show", "sql")
+LISTING = ("best", "compare", "doctor", "history", "problems", "prune", "scores", "show", "sql")
 SELECTING = ("export-history", "history", "prune")
 
 

@@ -56,7 +56,8 @@ def copy_rows(newer: Database, url: str) -> None:
     """Fill the tables of an older database with what a newer one has in those columns."""
     older = connections.Connections(url)
     with newer.connections.read() as source, older.write() as target:
-        for table in models.Base.metadata.sorted_tables:
+        there = inspect(target).get_table_names()
+        for table in (table for table in models.Base.metadata.sorted_tables if table.name in there):
             columns = [table.c[column["name"]] for column in inspect(target).get_columns(table.name)]
             rows = [dict(row._mapping) for row in source.execute(select(*columns))]
             if rows:

@@ -193,7 +193,7 @@ class Wide(Evaluator):
 
 
 def test_one_evaluator_judges_several_candidates_at_once(tmp_path: Path) -> None:
-    def open_devices(request: sweep.SweepRequest, on_event: events.Listener) -> DevicePool:
+    def open_devices(request: sweep.SweepRequest, on_event: events.Listener, started: float) -> DevicePool:
         home, baselines = paths.home(), request.baselines
         return DevicePool([Wide(request.problem, device="cpu", accuracy=Accuracy.FP32, home=home, baselines=baselines)])
 

@@ -1,0 +1,78 @@
+"""The time limit of a sweep: the end of its search, and the length of its finals.
+
+    start, baselines are compiled | candidates | what is on its way ends | the leaders are loaded, and timed again
+    |------------------------------------------ seconds ------------------------------------------------------|
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Iterable, Sequence
+
+from kgen.evaluator.protocol import Phase
+
+#: Which part of the time finals take at most.
+FINAL_PART = 0.25
+#: Which part of the time may pass before every baseline is compiled: the others are left out.
+COMPILE_PART = 0.5
+#: Finals are never planned to be shorter: fewer seconds do not order candidates.
+LEAST_FINAL_SECONDS = 2.0
+#: Calls of each subject in the shortest finals: 20 rounds with one sample, behind a call that is none.
+FINAL_CALLS = 40
+
+
+@dataclass
+class TimeBudget:
+    """``seconds`` from ``started`` (by the monotonic clock), or no limit. ``final_seconds`` is what finals take without
+    one; ``at_once`` candidates are judged side by side, and timed in turns."""
+
+    seconds: float | None
+    started: float
+    final_seconds: float
+    at_once: int = 1
+    _spent: dict[str, list[float]] = field(default_factory=dict)  # seconds of judging, by phase
+
+    def judged(self, seconds: Iterable[tuple[str, float]]) -> None:
+        """Learn from a candidate how long each phase takes."""
+        for phase, spent in seconds:
+            self._spent.setdefault(phase, []).append(spent)
+
+    def is_over(self, finalists: int) -> bool:
+        """Whether it is time for the finals of so many candidates. Not before one is judged."""
+        if self.seconds is None or not self._spent:
+            return False
+        on_their_way = self._usual(Phase.LOAD) + self._usual(Phase.VALIDATE) + self.at_once * self._usual(Phase.TIME)
+        return self.left <= on_their_way + self._usual(Phase.LOAD) * finalists + self._planned
+
+    def is_late(self) -> bool:
+        """Whether only the time of the finals is left: too late to begin a candidate."""
+        return self.seconds is not None and self.left <= self._planned
+
+    def finals(self, finalists: int) -> float:
+        """How many seconds the finals of so many candidates take, which are loaded one after the other before."""
+        if self.seconds is None:
+            return self.final_seconds
+        left = self.left - self._usual(Phase.LOAD) * finalists
+        return max(min(self._planned, left), min(self._planned, LEAST_FINAL_SECONDS))
+
+    def finalists(self, candidates_ms: Sequence[float], baselines_ms: Sequence[float]) -> int:
+        """How many of the candidates, the fastest first, can be timed beside the baselines in finals: at least one."""
+        if self.seconds is None:
+            return len(candidates_ms)
+        room = 1e3 * self._planned / FINAL_CALLS - sum(baselines_ms)
+        fitting = (sum(candidates_ms[: n + 1]) <= room for n in range(len(candidates_ms)))
+        return max(1, sum(fitting))
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left; less than 0 where they are up."""
+        return (self.seconds or 0.0) - (time.monotonic() - self.started)
+
+    @property
+    def _planned(self) -> float:
+        return self.final_seconds if self.seconds is None else min(self.final_seconds, FINAL_PART * self.seconds)
+
+    def _usual(self, phase: Phase) -> float:
+        return median(self._spent.get(phase, (0.0,)))

@@ -1,0 +1,117 @@
+"""The time that a sweep is given: compiled baselines, the end of the search, and finals share it."""
+
+from __future__ import annotations
+
+import pytest
+from judges import CheapBuilder, CheapJudge
+from running import PROBLEM
+
+from kgen.candidate import Candidate
+from kgen.evaluator.pool import DevicePool
+from kgen.evaluator.protocol import Phase
+from kgen.problem import read_problem
+from kgen.tuning import sweep, time_budget
+from kgen.tuning.pipeline import Pipeline
+from kgen.tuning.time_budget import TimeBudget
+
+#: The phases of a candidate: 1 s to load, 2 s to validate, 3 s to time.
+USUAL = ((Phase.BUILD, 9.0), (Phase.LOAD, 1.0), (Phase.VALIDATE, 2.0), (Phase.TIME, 3.0))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The monotonic clock: its last entry is the time."""
+    times = [0.0]
+    monkeypatch.setattr(time_budget.time, "monotonic", lambda: times[-1])
+    return times
+
+
+def budget(seconds: float | None, at_once: int = 1) -> TimeBudget:
+    made = TimeBudget(seconds, 0.0, 12.0, at_once)
+    made.judged(USUAL)
+    return made
+
+
+def test_search_ends_when_what_is_on_its_way_the_loads_and_the_finals_fill_the_rest(clock: list[float]) -> None:
+    allotted = budget(40.0)  # 10 s of finals, 2 loads before them, and a candidate of 6 s on its way
+    clock.append(21.9)
+    assert not allotted.is_over(finalists=2)
+    clock.append(22.1)
+    assert allotted.is_over(finalists=2)
+
+
+def test_timings_of_candidates_that_are_judged_at_once_take_turns(clock: list[float]) -> None:
+    clock.append(10.0)
+    assert not budget(40.0, at_once=3).is_over(finalists=2)
+    clock.append(16.1)
+    assert budget(40.0, at_once=3).is_over(finalists=2)
+
+
+def test_search_does_not_end_before_one_candidate_is_judged(clock: list[float]) -> None:
+    clock.append(100.0)
+    assert not TimeBudget(40.0, 0.0, 12.0).is_over(finalists=1)
+    assert budget(40.0).is_over(finalists=1)
+
+
+def test_search_without_a_limit_never_ends_by_the_clock(clock: list[float]) -> None:
+    clock.append(1e6)
+    assert not budget(None).is_over(finalists=5)
+    assert budget(None).finals(5) == 12.0
+
+
+def test_one_slow_candidate_does_not_end_the_search_early(clock: list[float]) -> None:
+    allotted = budget(40.0)
+    allotted.judged(USUAL)
+    allotted.judged([(Phase.VALIDATE, 60.0)])
+    clock.append(20.0)
+    assert not allotted.is_over(finalists=2)
+
+
+def test_candidate_is_begun_unless_only_the_time_of_the_finals_is_left(clock: list[float]) -> None:
+    clock.append(29.9)
+    assert not budget(40.0).is_late()
+    clock.append(30.1)
+    assert budget(40.0).is_late()
+    assert not budget(None).is_late()
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_late_pipeline_judges_one_candidate_and_begins_no_other(late: bool) -> None:
+    judge = CheapJudge(read_problem(PROBLEM), "cpu")
+    with DevicePool([judge]) as devices:
+        devices.wait()
+        pipeline = Pipeline(CheapBuilder(), devices, 1, is_late=lambda: late)
+        for number in range(3):
+            pipeline.put(Candidate(f"x = {number}", "plan", {}, "cpu", 1))
+        told = list(iter(pipeline.next, None))
+        pipeline.close()
+    assert len(told) == len(judge.evaluated) == (1 if late else 3)
+
+
+@pytest.mark.parametrize(("now", "seconds"), [(20.0, 10.0), (32.0, 7.0), (39.0, 2.0), (60.0, 2.0)])
+def test_finals_take_what_is_left_within_bounds(clock: list[float], now: float, seconds: float) -> None:
+    clock.append(now)
+    assert budget(40.0).finals(finalists=1) == seconds
+
+
+def test_so_many_finalists_are_timed_as_the_time_allows() -> None:
+    slow = [50.0, 51.0, 52.0]
+    assert budget(40.0).finalists(slow, [100.0]) == 2  # 40 calls of each in 10 s: 250 ms for all of them
+    assert budget(40.0).finalists(slow, [900.0]) == 1
+    assert budget(None).finalists(slow, [900.0]) == 3
+
+
+def test_baselines_are_compiled_in_half_of_the_time() -> None:
+    request = sweep.SweepRequest(read_problem(PROBLEM), device="cpu", seconds=40.0)
+    [evaluator] = sweep.open_devices(request, print, 100.0).evaluators
+    assert evaluator.limits.compile_until == 120.0
+
+
+def test_evaluator_leaves_out_only_what_is_compiled() -> None:
+    from kgen.evaluator.correctness.validate import Failure
+
+    request = sweep.SweepRequest(read_problem(PROBLEM), device="cpu", seconds=1.0)
+    [evaluator] = sweep.open_devices(request, print, -100.0).evaluators
+    assert evaluator._compile_seconds("eager") > 0
+    with pytest.raises(Failure, match="the time for compiling baselines is over"):
+        evaluator._compile_seconds("compile")
