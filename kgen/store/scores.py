@@ -17,7 +17,7 @@ from typing import Any, Iterable, Mapping, Sequence
 from sqlalchemy import Connection, select
 
 from kgen.candidate import SHORT
-from kgen.evaluator.protocol import Accuracy, Depth, Status, Timing
+from kgen.evaluator.protocol import Accuracy, Depth, Timing
 from kgen.problem_set import Member
 from kgen.statistics import Interval, ratio_interval
 from kgen.store import attempts, models, queries, rows
