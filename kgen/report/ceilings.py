@@ -59,7 +59,7 @@ def reached(section: Section, of: Basis) -> tuple[Reached, ...]:
     found = []
     for trial in section.right[:MOST_REACHED]:
         if (ms := section.ms(trial)) is not None:
-            line = roofline.of(of, ms, _arithmetic(section, trial))
+            line = roofline.of(of, ms, arithmetic_of(section, trial))
             found.append(_reached(described(section, trial, trial.error_ratio), line, intensity))
     for name, ms in sorted(section.baselines.items(), key=lambda item: item[1]):
         line = roofline.of(of, ms, Arithmetic.of_library(accuracy))
@@ -99,7 +99,7 @@ def _memory(intensity: float, copy: float) -> Roof:
     return Roof("memory", intensity, copy * intensity / 1e3, copy)
 
 
-def _arithmetic(section: Section, trial: Trial) -> Arithmetic:
+def arithmetic_of(section: Section, trial: Trial) -> Arithmetic:
     """How a candidate's contractions are multiplied."""
     best = section.best
     return arithmetic(best.environment.device_type, trial.plan, trial.params, best.accuracy)
@@ -109,7 +109,7 @@ def _peaks(section: Section, of: Basis) -> Iterable[tuple[str, float]]:
     """TFLOP/s of each arithmetic that a leader or PyTorch uses, where the ceiling is known."""
     accuracy = section.best.accuracy
     used = [Arithmetic.of_library(accuracy)]
-    used += [_arithmetic(section, trial) for trial in section.right[:MOST_REACHED]]
+    used += [arithmetic_of(section, trial) for trial in section.right[:MOST_REACHED]]
     for item in dict.fromkeys(used) if of.work.flops else ():
         peak = of.ceilings.tflops(item.type)
         if peak:

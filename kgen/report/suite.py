@@ -93,7 +93,7 @@ def _roof(score: Score, section: Section | None) -> float | None:
     if section is None or basis is None or not eager:
         return None
     trial, accuracy = section.best.trial, section.best.accuracy
-    arithmetic = Arithmetic.of(trial.params, accuracy) if trial else Arithmetic.of_library(accuracy)
+    arithmetic = ceilings.arithmetic_of(section, trial) if trial else Arithmetic.of_library(accuracy)
     fraction = roofline.of(basis, eager, arithmetic).fraction
     return 1.0 / fraction if fraction else None
 
