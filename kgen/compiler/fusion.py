@@ -17,7 +17,7 @@ a later kernel that needs such a value computes it again from stored ones.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Callable, Iterator, Sequence
 
 from kgen.compiler import plan_name
@@ -35,7 +35,7 @@ MOST_PLANS = 24  # plans of a problem; those with the fewest steps come first
 _C_FUNCTIONS = frozenset("abs cos div erf exp expm1 log log1p pow sin sqrt tanh".split())
 
 #: Operators that are only bookkeeping or a view: they are run, and left out of a plan's name.
-_UNNAMED = {"aten.select.int", "aten.add_.Tensor", "_operator.getitem", "aten.view.default", "aten.reshape.default"}
+_UNNAMED = {"aten.add_.Tensor", "_operator.getitem"}
 
 #: Rewrites that every variant goes through: a plan's name leaves them out.
 _UNNAMED_REWRITES = {"drop_identity", "matmul_to_linear", "split_batchnorm"}
@@ -64,7 +64,7 @@ class Kernel:
 
     def label(self, graph: OpGraph) -> str:
         """The kernel as a plan's name has it: its schedule, and its operators in brackets."""
-        return plan_name.of_kernel(self.schedule, [_label(graph.node(n)) for n in self.nodes])
+        return plan_name.of_kernel(self.schedule, [_label(graph.node(n)) for n in self.nodes if not _is_view(graph.node(n))])
 
 
 Step = Library | Kernel
@@ -130,7 +130,7 @@ def _steps_besides_contractions(plan: FusionPlan) -> int:
     """Kernels and library calls without a contraction; views and bookkeeping do not count."""
     steps = (step.nodes if isinstance(step, Kernel) else (step.node,) for step in plan.steps)
     nodes = ([plan.graph.node(name) for name in names] for names in steps)
-    return sum(not any(n.op in _UNNAMED or _is_contraction(n) for n in step) for step in nodes)
+    return sum(not (any(map(_is_contraction, step)) or all(map(_is_unnamed, step))) for step in nodes)
 
 
 def _library_keeps_moments(graph: OpGraph) -> bool:
@@ -140,6 +140,14 @@ def _library_keeps_moments(graph: OpGraph) -> bool:
 
 def _is_contraction(node: Node) -> bool:
     return node.op in OPS and OPS[node.op].kind is Kind.CONTRACTION
+
+
+def _is_view(node: Node) -> bool:
+    return node.op in OPS and OPS[node.op].kind is Kind.VIEW
+
+
+def _is_unnamed(node: Node) -> bool:
+    return node.op in _UNNAMED or _is_view(node)
 
 
 def _is_pointwise(node: Node) -> bool:
@@ -153,9 +161,13 @@ def _control(variant: Variant) -> FusionPlan:
 
 @dataclass(frozen=True)
 class _Taken:
-    """A kernel of some nodes: the template that takes it, and the values that it stores."""
+    """A kernel of some nodes and the views between and before them.
+
+    ``template`` takes it, ``nodes`` has the views among them, ``outputs`` are the values that it stores.
+    """
 
     template: Template
+    nodes: tuple[str, ...]
     outputs: tuple[str, ...]
 
 
@@ -203,12 +215,11 @@ class _Cutter:
     def _find(self, names: tuple[str, ...]) -> _Taken | None:
         last = names[-1:]
         for outputs in dict.fromkeys((_used_outside(self.graph, names) or last, last)):
-            program = self._lowered(names, outputs)
-            if program is None:
-                return None
-            template = self._template(program)
-            if template is not None:
-                return _Taken(template, outputs)
+            for nodes in _with_views(self.graph, names):
+                program = self._lowered(nodes, outputs)
+                template = self._template(program) if program else None
+                if template is not None:
+                    return _Taken(template, nodes, outputs)
         return None
 
     def _lowered(self, names: Sequence[str], outputs: Sequence[str], *, two_passes: bool = False) -> Program | None:
@@ -225,11 +236,11 @@ class _Cutter:
 
     def _takes(self, piece: Sequence[Node]) -> bool:
         """Whether these nodes can be one kernel."""
-        return _connected(piece) and self._taken([n.name for n in piece]) is not None
+        return _connected(self.graph, piece) and self._taken([n.name for n in piece]) is not None
 
     def _fusable(self, node: Node) -> bool:
         """Whether the node can be a kernel of its own."""
-        return node.op in OPS and OPS[node.op].kind in LOWERED and self._takes((node,))
+        return node.op in OPS and OPS[node.op].kind in LOWERED and not _is_view(node) and self._takes((node,))
 
     def _cuts(self, run: list[Node]) -> Iterator[tuple[tuple[Node, ...], ...]]:
         """Ways to cut a run into kernels, each of which a template takes; the most fused first."""
@@ -280,20 +291,16 @@ class _Cutter:
         for run, cut in zip(runs, choice):
             pieces.extend(run if cut is None else cut)
         libraries = {n.name for n in graph.nodes if n.name not in fusable}
-        stored = set(libraries)
-        kernels: dict[int, tuple[list[str], tuple[str, ...]]] = {}
+        stored = {n.name for n in graph.nodes if n.name not in fusable and not _is_view(n)}
+        kernels: dict[int, _Taken] = {}
         for number, piece in enumerate(pieces):
             if isinstance(piece, Node):
                 continue
-            nodes = [n.name for n in piece]
-            taken = self._taken(nodes)
+            taken = self._taken([n.name for n in piece])
             assert taken is not None, "a cut has pieces that templates take"
-            # Values that an earlier kernel computed and did not store are computed again here.
-            for node in piece:
-                nodes = _pulled(graph, node, stored, nodes) + nodes
-            kernels[number] = (list(dict.fromkeys(nodes)), taken.outputs)
+            kernels[number] = self._complete(taken, stored)
             stored.update(taken.outputs)
-        if any(r in fusable and r not in stored for r in graph.returns):
+        if any(_root(graph, r) in fusable and _root(graph, r) not in stored for r in graph.returns):
             return None
         needed = [frozenset(graph.returns)]  # values that the steps behind each one read, the last step first
         for number in range(len(pieces) - 1, 0, -1):
@@ -303,22 +310,73 @@ class _Cutter:
         names: set[str] = set()
         for number, piece in enumerate(pieces):
             if isinstance(piece, Node):
-                if any(v not in stored and graph.producer(v) for v in piece.values):
+                roots = {_root(graph, v) for v in piece.values}
+                if any(root not in stored and graph.producer(root) for root in roots):
                     return None
+                steps += self._views_of(piece.values, steps)
                 steps.append(Library(piece.name))
                 continue
-            nodes, outputs = kernels[number]
-            program = self._lowered(nodes, outputs)
+            taken = kernels[number]
+            program = self._lowered(taken.nodes, taken.outputs)
             template = self._template(program) if program else None
             if template is None:
                 return None
+            read = program.tensors
+            if program.contraction:
+                read = (*read, program.contraction.x, program.contraction.weight)
+            steps += self._views_of(read, steps)
             over = None
             if template.in_place:
-                both = (program, self._lowered(nodes, outputs, two_passes=True))
+                both = (program, self._lowered(taken.nodes, taken.outputs, two_passes=True))
                 over = _overwrites(graph, both, libraries, needed[number])
             name = _kernel_name(graph, [n.name for n in piece], names)
-            steps.append(Kernel(name, template.name, tuple(nodes), outputs, over))
+            steps.append(Kernel(name, template.name, taken.nodes, taken.outputs, over))
+        steps += self._views_of(graph.returns, steps)
         return tuple(steps)
+
+    def _complete(self, taken: _Taken, stored: set[str]) -> _Taken:
+        """The kernel with the values that an earlier kernel computed and did not store: they are computed again."""
+        nodes = list(taken.nodes)
+        for name in taken.nodes:
+            nodes = _pulled(self.graph, self.graph.node(name), stored, nodes) + nodes
+        return replace(taken, nodes=tuple(dict.fromkeys(nodes)))
+
+    def _views_of(self, values: Sequence[str], steps: Sequence[Step]) -> list[Step]:
+        """The library's views that make these values, but for those among the steps."""
+        made = {step.node for step in steps if isinstance(step, Library)}
+        found: dict[str, Step] = {}
+        for value in values:
+            chain = []
+            while (node := self.graph.producer(value)) is not None and _is_view(node) and value not in made:
+                chain.append(value)
+                value = node.values[0]
+            found |= {name: Library(name) for name in reversed(chain)}
+        return list(found.values())
+
+
+def _root(graph: OpGraph, value: str) -> str:
+    """The value that this one is a view of; itself where it is none."""
+    while (node := graph.producer(value)) is not None and _is_view(node):
+        value = node.values[0]
+    return value
+
+
+def _with_views(graph: OpGraph, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The nodes with all the views that they read through, then with those of their own results alone."""
+    inside = set(names)
+    every: list[str] = []
+    inner: list[str] = []
+    for name in names:
+        for value in graph.node(name).values:
+            chain = []
+            while (node := graph.producer(value)) is not None and _is_view(node):
+                chain.append(value)
+                value = node.values[0]
+            every += chain
+            inner += chain if value in inside else []
+    yield tuple(dict.fromkeys((*every, *names)))
+    if len(set(inner)) < len(set(every)):
+        yield tuple(dict.fromkeys((*inner, *names)))
 
 
 def _runs(graph: OpGraph, fusable: frozenset[str]) -> list[list[Node]]:
@@ -333,24 +391,26 @@ def _runs(graph: OpGraph, fusable: frozenset[str]) -> list[list[Node]]:
 
 
 def _order(graph: OpGraph, fusable: frozenset[str]) -> list[Node]:
-    """The nodes with library calls as early as their operands allow, so that chains behind them stay in one piece.
+    """The nodes but views, with library calls as early as their operands allow: chains behind them stay in one piece.
 
     Nodes with effects keep their places among each other, and before and after the nodes that read what they change.
     """
-    touched = {value for n in graph.nodes if n.effect for value in n.values if graph.is_weight(value)}
-    ordered = [n for n in graph.nodes if n.effect or touched & set(n.values)]
+    nodes = [n for n in graph.nodes if not _is_view(n)]
+    read = {n.name: {_root(graph, v) for v in n.values} for n in nodes}
+    touched = {value for n in nodes if n.effect for value in n.values if graph.is_weight(value)}
+    ordered = [n for n in nodes if n.effect or touched & read[n.name]]
     before = {b.name: a.name for a, b in zip(ordered, ordered[1:])}
-    waiting = list(graph.nodes)
+    waiting = list(nodes)
     made: set[str] = set()
-    names = {n.name for n in graph.nodes}
+    names = {n.name for n in nodes}
     out: list[Node] = []
     while waiting:
         ready = [
             n for n in waiting
-            if all(v in made or v not in names for v in n.values) and before.get(n.name, n.name) in made | {n.name}
+            if all(v in made or v not in names for v in read[n.name]) and before.get(n.name, n.name) in made | {n.name}
         ]  # fmt: skip
         libraries = [n for n in ready if n.name not in fusable]
-        follows = [n for n in ready if out and out[-1].name in n.values]
+        follows = [n for n in ready if out and out[-1].name in read[n.name]]
         node = (libraries or follows or ready)[0]
         waiting.remove(node)
         made.add(node.name)
@@ -368,27 +428,32 @@ def _pieces(run: Sequence[Node], mask: Sequence[bool]) -> tuple[tuple[Node, ...]
     return tuple(tuple(p) for p in pieces)
 
 
-def _connected(piece: Sequence[Node]) -> bool:
-    """Whether every node but the first touches an earlier one, by reading it or by reading what it reads."""
-    seen = set(piece[0].values) | {piece[0].name}
-    for node in piece[1:]:
-        if not seen & set(node.values):
+def _connected(graph: OpGraph, piece: Sequence[Node]) -> bool:
+    """Whether every node but the first reads an earlier one, or a value that an earlier one reads; views do not count."""
+    seen: set[str] = set()
+    for node in piece:
+        read = {_root(graph, v) for v in node.values}
+        if seen and not seen & read:
             return False
-        seen |= set(node.values) | {node.name}
+        seen |= read | {node.name}
     return True
 
 
 def _used_outside(graph: OpGraph, names: Sequence[str]) -> tuple[str, ...]:
+    """The values that are returned, or that nodes outside read, directly or through views."""
     inside = set(names)
-    return tuple(
-        n for n in names if n in graph.returns or any(u.name not in inside for u in graph.users(n))
-    )
+
+    def leaves(name: str) -> bool:
+        users = graph.users(name)
+        return name in graph.returns or any(leaves(u.name) if _is_view(u) else u.name not in inside for u in users)
+
+    return tuple(n for n in names if leaves(n))
 
 
-def _reads(piece: tuple[Node, ...] | Node, kernel: tuple[list[str], tuple[str, ...]] | None, graph: OpGraph) -> set[str]:
-    if isinstance(piece, Node):
+def _reads(piece: tuple[Node, ...] | Node, kernel: _Taken | None, graph: OpGraph) -> set[str]:
+    if kernel is None:
         return set(piece.values)
-    return {v for name in kernel[0] for v in graph.node(name).values}
+    return {v for name in kernel.nodes for v in graph.node(name).values}
 
 
 def _pulled(graph: OpGraph, node: Node, stored: set[str], have: list[str]) -> list[str]:
@@ -396,7 +461,8 @@ def _pulled(graph: OpGraph, node: Node, stored: set[str], have: list[str]) -> li
     out: list[str] = []
     for value in node.values:
         producer = graph.producer(value)
-        if producer is not None and value not in stored and value not in have:
+        root = _root(graph, value)
+        if producer is not None and root not in stored and graph.producer(root) and value not in have:
             out.extend(_pulled(graph, producer, stored, have))
             out.append(value)
     return out
@@ -414,11 +480,11 @@ def _overwrites(
     if len(stores) != 1:
         return None
     for load in program.loads:
-        if not load.access.full or graph.type(load.tensor) != graph.type(stores[0].tensor):
+        if not program.reads_in_place(load, stores[0]) or graph.type(load.tensor) != graph.type(stores[0].tensor):
             continue
         aliases = _aliases(graph, load.tensor, libraries)
         fresh = graph.producer(load.tensor) is not None and not _may_be_view(graph, load.tensor, libraries)
-        read = {x.tensor for x in program.loads} - {load.tensor}
+        read = {x.tensor for x in program.loads if x is not load}
         if fresh and not aliases & (needed | read) and not any(_read_after_store(p, load.tensor) for p in programs):
             return load.tensor
     return None
@@ -426,7 +492,7 @@ def _overwrites(
 
 def _may_be_view(graph: OpGraph, name: str, libraries: set[str]) -> bool:
     """Whether a library call's result may share an operand's memory. Those of the table have a result of their own."""
-    return name in libraries and OPS.get(graph.node(name).op, OPS["identity"]).kind is Kind.IDENTITY
+    return name in libraries and OPS.get(graph.node(name).op, OPS["identity"]).kind in (Kind.IDENTITY, Kind.VIEW)
 
 
 def _aliases(graph: OpGraph, tensor: str, libraries: set[str]) -> set[str]:
@@ -472,6 +538,6 @@ def _name(variant: Variant, steps: Sequence[Step]) -> str:
     for step in steps:
         if isinstance(step, Kernel):
             parts.append(step.label(graph))
-        elif graph.node(step.node).op not in _UNNAMED:
+        elif not _is_unnamed(graph.node(step.node)):
             parts.append(plan_name.of_library(_label(graph.node(step.node))))
     return plan_name.of_plan(parts, [r for r in variant.rewrites if r not in _UNNAMED_REWRITES])

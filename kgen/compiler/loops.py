@@ -1,26 +1,32 @@
-"""Programs: what one kernel computes, as maps and reductions over the rows of a domain, in passes over the row.
+"""Loop programs: the loops of one kernel, as loads, pointwise maps, reductions and stores over axes.
 
-A program works on a domain of ``rows x cols``: ``rows`` follows the batch and is known at run time, ``cols`` is fixed.
-Each value is an *element* (one for each row and column) or a *row* value (one for each row). A reduction ends a pass
-over the row, since what follows it needs its result:
+    gelu + softmax of x[row, col]                        level
+    load    x        at row * 8192 + col                 element
+    map     gelu     = gelu(x)                           element
+    reduce  max, sum = online softmax of gelu over col   row
+    map     softmax  = exp(gelu - max) / sum             element
+    store   softmax  at row * 8192 + col
 
-    pass 0: load linear, gelu  ->  reduce softmax          (kept: gelu)
-    pass 1: exp(gelu - max) * factor  ->  store softmax
+A value is a function of axes. A reduction takes its axes away, so a later map may combine the result with values that
+still vary over them. Views are index expressions (:mod:`kgen.compiler.indices`) and cost nothing. A kernel runs over
+*rows*, the axes that no reduction takes away, and *columns*, those that reductions run over. Without a reduction the
+columns are all axes but the first.
 
-A program may begin with a contraction instead of loads: its sums are the first element value. A program may end with
-moments over the batch.
-
-:func:`lower` builds a program from nodes of a graph. :func:`kgen.compiler.schedule.schedule` divides it into passes,
-with element values kept from one pass to the next or read and computed again.
+:func:`lower` asks for each output at the indices of its axes. A node asks for its operands at the indices that it needs
+them at, down to tensors from outside, which are loaded. What is asked for twice is computed once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Sequence
+import math
+from dataclasses import dataclass, field, replace
+from typing import Callable, Iterable, Sequence
+
+import sympy
 
 from kgen.compiler.graph import BatchSize, Node, OpGraph, Operand, Tensor
-from kgen.compiler.operators import FUNCTIONS, OPS, Kind, c_float, map_expression
+from kgen.compiler.indices import Axes, Size, spell
+from kgen.compiler.operators import COMBINES, FUNCTIONS, OPS, Kind, c_float, map_expression
 
 ELEMENT, ROW = "element", "row"
 
@@ -28,12 +34,17 @@ ELEMENT, ROW = "element", "row"
 RESERVED = frozenset(
     "row rows col lane line step item j at begin end first last vector vectors tile count shift sum square mean squares "
     "N K PITCH GROUP GROUPS AT_ONCE sums finite group half both x_exponent w_exponent x_exponents w_exponents "
-    "inside from found moments difference deviation variance workspace stream stride next ahead own origin merges inverse merged total partial max min other piece "
+    "inside from found moments difference deviation variance workspace stream stride next ahead own origin merges inverse "
+    "merged total partial max min other piece "
     "asm auto bool break case catch char class const constexpr continue default delete do double else enum explicit "
     "export extern float for friend goto if inline int long mutable namespace new noexcept operator private protected "
     "public register return short signed sizeof static struct switch template this throw typedef typeid typename union "
     "unsigned using virtual void volatile while xor vec std".split()
 )
+
+#: Elements that a window may have: its loop is unrolled or short, and runs inside one thread.
+MOST_IN_WINDOW = 1024
+_INT_MAX = (1 << 31) - 1
 
 
 class NotFusable(Exception):
@@ -41,112 +52,109 @@ class NotFusable(Exception):
 
 
 @dataclass(frozen=True)
-class Term:
-    """One addend of an index: ``(flat / inner) % size * stride``.
+class Loop:
+    """One axis with its extent."""
 
-    ``top`` where no modulo is needed; of a dimension that follows the batch, ``size`` is its multiple.
-    """
-
-    inner: int
-    size: int
-    stride: int
-    top: bool
+    symbol: sympy.Symbol
+    extent: Size
 
 
 @dataclass(frozen=True)
-class Access:
-    """Where a contiguous tensor is read for each element of a domain of rows of ``cols``."""
+class Within:
+    """The condition ``0 <= index < size`` of a masked load."""
 
-    terms: tuple[Term, ...]
-    cols: int
+    index: sympy.Expr
+    size: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a contiguous tensor is read or written, by the row and the column of an element.
+
+    ``row_loops`` and ``col_loops`` are the axes that a row and a column number are made of, the innermost last.
+    ``mask`` lists the conditions under which the element is there.
+    """
+
+    offset: sympy.Expr
+    row_loops: tuple[Loop, ...]
+    col_loops: tuple[Loop, ...]
+    mask: tuple[Within, ...] = ()
+
+    def index(self, row: str = "row", col: str = "col") -> str:
+        """The offset as a C expression of ``row`` and ``col``."""
+        return spell(self.offset, self._names(row, col))
+
+    def condition(self, row: str = "row", col: str = "col") -> str:
+        """The mask as a C expression; empty where there is none."""
+        names = self._names(row, col)
+        parts = []
+        for within in self.mask:
+            text = spell(within.index, names)
+            parts += [f"{text} >= 0", f"{text} < {within.size}"]
+        return " && ".join(parts)
 
     @property
-    def level(self) -> str:
-        if self.cols == 1 and self.terms:
-            return ELEMENT
-        return ROW if all(t.inner % self.cols == 0 for t in self.terms) else ELEMENT
+    def symbols(self) -> frozenset[sympy.Symbol]:
+        """The axes that the place depends on."""
+        return frozenset().union(self.offset.free_symbols, *(w.index.free_symbols for w in self.mask))
 
     @property
     def full(self) -> bool:
-        """Whether it reads one element of its own for each element of the domain."""
-        return len(self.terms) == 1 and self.terms[0].top and self.terms[0].inner == 1 and self.terms[0].stride == 1
-
-    def index(self, row: str = "row", col: str = "col") -> str:
-        """The index as a C expression of ``row`` and ``col``."""
-        parts = [self._spell(t, row, col) for t in self.terms]
-        return " + ".join(p for p in parts if p != "0") or "0"
+        """Whether each element of the loops has an element of its own."""
+        return {loop.symbol for loop in (*self.row_loops, *self.col_loops)} <= self.offset.free_symbols
 
     def mode(self, width: int) -> str:
-        """How ``width`` elements along the row are read: ``vector``, ``splat`` (all the same) or ``gather``."""
+        """How ``width`` neighbouring columns are read: ``vector``, ``splat`` (all the same element) or ``gather``."""
         if width == 1:
             return "splat"
-        if all(t.inner % width == 0 for t in self.terms):
+        inner = self.col_loops[-1] if self.col_loops else None
+        if inner is None or not isinstance(inner.extent, int) or inner.extent % width:
+            return "gather" if self.symbols & {loop.symbol for loop in self.col_loops} else "splat"
+        rest = [t.as_coeff_Mul() for t in sympy.Add.make_args(self.offset) if inner.symbol not in t.free_symbols]
+        if inner.symbol not in self.symbols:
             return "splat"
-        low = self.terms[-1]
-        period = self.cols if low.top else low.size
-        rest = all(t.inner % width == 0 and t.stride % width == 0 for t in self.terms[:-1])
-        if low.inner == 1 and low.stride == 1 and period % width == 0 and rest:
-            return "vector"
-        return "gather"
+        if self.offset.coeff(inner.symbol) != 1 or any(inner.symbol in w.index.free_symbols for w in self.mask):
+            return "gather"
+        if (self.offset - inner.symbol).has(inner.symbol):
+            return "gather"
+        return "vector" if all(coefficient % width == 0 for coefficient, _ in rest) else "gather"
 
-    def _spell(self, t: Term, row: str, col: str) -> str:
-        if t.inner % self.cols == 0:
-            text, size = _divide(row, t.inner // self.cols), None if t.top else t.size
-        elif self.cols % (t.inner * t.size) == 0 and not t.top:
-            text, size = _divide(col, t.inner), None if t.inner * t.size == self.cols else t.size
-        elif t.top and t.inner == 1:
-            text, size = f"({row} * {self.cols} + {col})", None
-        else:
-            text, size = _divide(f"({row} * {self.cols} + {col})", t.inner), None if t.top else t.size
-        if size is not None:
-            text = f"{text} % {size}"
-        if t.stride != 1:
-            text = f"{text} * {t.stride}" if " " not in text or text.startswith("(") and text.endswith(")") else f"({text}) * {t.stride}"
-        if text.startswith("(") and text.endswith(")") and t.stride == 1:
-            text = text[1:-1]
-        return text
+    def _names(self, row: str, col: str) -> dict[sympy.Symbol, str]:
+        if self._wide():
+            col = f"static_cast<long long>({col.removeprefix('(').removesuffix(')')})"
+        return {**_digits(row, self.row_loops), **_digits(col, self.col_loops)}
+
+    def _wide(self) -> bool:
+        """Whether the offset that columns make up does not fit an ``int``."""
+        most = 0
+        for loop in self.col_loops:
+            if isinstance(loop.extent, int):
+                most += abs(int(self.offset.coeff(loop.symbol))) * (loop.extent - 1)
+        return most > _INT_MAX
 
 
-def _divide(text: str, by: int) -> str:
-    return text if by == 1 else f"{text} / {by}"
-
-
-def access(tensor: Tensor, domain: Sequence[int | BatchSize], cols: int) -> Access:
-    """How ``tensor``, contiguous, is read when broadcast to ``domain``, whose rows are of ``cols`` elements.
-
-    Only the first dimension may follow the batch; it counts as one even where the captured batch is 1.
-    """
-    rank = len(domain)
-    if len(tensor.shape) > rank:
-        raise NotFusable(f"an operand has more dimensions than the domain ({tensor.shape} against {tuple(domain)})")
-    shape = (1,) * (rank - len(tensor.shape)) + tensor.sizes()
-    terms: list[Term] = []
-    inner, stride = 1, 1
-    for d in range(rank - 1, -1, -1):
-        size = domain[d]
-        if shape[d] not in (1, size):
-            raise NotFusable(f"an operand of shape {tensor.shape} does not broadcast to {tuple(domain)}")
-        if shape[d] == size and size != 1:
-            last = terms[-1] if terms else None
-            if isinstance(size, BatchSize):
-                size = size.multiple
-            if last is not None and last.inner * last.size == inner and last.stride * last.size == stride:
-                terms[-1] = Term(last.inner, last.size * size, last.stride, d == 0)
-            else:
-                terms.append(Term(inner, size, stride, d == 0))
-            stride *= size
-        inner *= size if isinstance(size, int) else size.multiple
-    return Access(tuple(reversed(terms)), cols)
+def _digits(number: str, loops: Sequence[Loop]) -> dict[sympy.Symbol, str]:
+    """Each axis as a digit of the mixed radix number that counts them all."""
+    found, inner = {}, 1
+    for at, loop in reversed(list(enumerate(loops))):
+        text = number if inner == 1 else f"{number} / {inner}"
+        if at:
+            text = f"{text} % {loop.extent}"
+        found[loop.symbol] = text
+        inner *= loop.extent if isinstance(loop.extent, int) else 1
+    return found
 
 
 @dataclass(frozen=True)
 class Load:
-    """A tensor read for each element or row; ``tensor`` names the value in the graph."""
+    """A tensor read for each element or row. Without a ``tensor``, the offset itself is the value."""
 
     name: str
     tensor: str
-    access: Access
+    access: Place
     level: str
+    dtype: str = "float32"
+    fill: str = "0.0f"  #: in C; the value where the mask does not hold
 
 
 @dataclass(frozen=True)
@@ -157,11 +165,29 @@ class Map:
     expression: str
     args: tuple[str, ...]
     level: str
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True)
+class Window:
+    """``name``: the reduction of ``arg`` over a few elements around each element, in loops of one thread.
+
+    ``body`` computes ``arg`` within the loops; ``args`` are the values that it takes from outside them.
+    """
+
+    name: str
+    kind: str
+    arg: str
+    loops: tuple[Loop, ...]
+    body: tuple[Load | Map, ...]
+    args: tuple[str, ...]
+    level: str
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True)
 class Reduce:
-    """Row values from element values: ``kind`` is a key of :data:`REDUCTIONS`."""
+    """Row values from element values: ``kind`` is a key of :data:`kgen.compiler.operators.COMBINES`."""
 
     names: tuple[str, ...]
     kind: str
@@ -175,15 +201,17 @@ class Store:
     tensor: str
     arg: str
     level: str
+    access: Place
 
 
 @dataclass(frozen=True)
 class Contraction:
     """The sums that a program begins with: rows of ``x`` times rows of ``weight``, both of ``k`` elements.
 
-    ``name`` is the sums' name in the program. ``weight`` is the right operand: a weight of the module, or a value that
-    each call computes. With ``transposed``, its columns stand for its rows. In a batched contraction, each ``group`` rows
-    of ``x`` have a matrix of ``weight`` to themselves, of ``matrices`` at the captured batch. Else all rows share one.
+    ``name`` is the sums' name in the program. ``weight`` is the right operand, whatever it is: a weight of the module, or
+    a value that is another one in each call. With ``transposed``, its columns stand for its rows. In a batch of contractions,
+    each ``group`` rows of ``x`` have a matrix of ``weight`` to themselves, and it has ``matrices`` of them (at the captured
+    batch); else they all share one.
     """
 
     name: str
@@ -195,36 +223,24 @@ class Contraction:
     matrices: int = 1
 
 
-#: Reductions: the names of their results.
-REDUCTIONS: dict[str, tuple[str, ...]] = {
-    "sum": ("sum",),
-    "max": ("max",),
-    "min": ("min",),
-    "max_finite": ("max",),  # starts at the lowest float and ignores NaN: what softmax subtracts
-    "softmax": ("max", "sum"),  # the running maximum and the sum of exponentials below it
-}
-
-
 @dataclass(frozen=True)
 class Program:
-    """What a kernel computes.
+    """The loops of one kernel: ``row_size`` rows of ``cols`` columns. ``moments_of`` is the value
+    whose moments over the rows end the kernel.
 
-    ``domain`` is the shape that it iterates over, in rows of ``cols`` elements. ``contraction`` is what it begins with,
-    ``moments_of`` the element value whose moments over the batch it ends with; both may be absent.
+    ``rows`` counts rows at the captured batch.
     """
 
-    domain: Tensor
+    rows: int
     cols: int
+    row_size: Size
+    row_loops: tuple[Loop, ...]
+    col_loops: tuple[Loop, ...]
     loads: tuple[Load, ...]
-    steps: tuple[Map | Reduce, ...]
+    steps: tuple[Map | Window | Reduce, ...]
     stores: tuple[Store, ...]
     moments_of: str | None = None
     contraction: Contraction | None = None
-
-    @property
-    def rows(self) -> int:
-        """Rows at the captured batch."""
-        return self.domain.numel // max(self.cols, 1)
 
     @property
     def reductions(self) -> tuple[Reduce, ...]:
@@ -233,80 +249,146 @@ class Program:
     @property
     def tensors(self) -> tuple[str, ...]:
         """The tensors that are read, each once, in the order of the kernel's arguments."""
-        return tuple(dict.fromkeys(load.tensor for load in self.loads))
+        inner = [x for s in self.steps if isinstance(s, Window) for x in s.body if isinstance(x, Load)]
+        return tuple(dict.fromkeys(load.tensor for load in (*self.loads, *inner) if load.tensor))
+
+    def reads_in_place(self, load: Load, store: Store) -> bool:
+        """Whether each element is read exactly where the result is written."""
+        return load.access.offset == store.access.offset and not load.access.mask
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One value while the program is built, before rows and columns are known."""
+
+    kind: str  # load, map, reduce or window
+    text: str  # expression, tensor, or kind of reduction
+    args: tuple[str, ...]
+    varies: frozenset[sympy.Symbol]
+    offset: sympy.Expr = sympy.Integer(0)
+    mask: tuple[Within, ...] = ()
+    axes: tuple[sympy.Symbol, ...] = ()
+    dtype: str = "float32"
+    fill: str = "0.0f"
+    part: int = 0  # which result of a reduction
+
+
+Index = tuple[sympy.Expr, ...]
+#: A value as a function of an index of its node's input; see :class:`kgen.compiler.operators.Lowering`.
+Deferred = Callable[[Index], str]
+
+
+@dataclass
+class _Lowering:
+    """What one reduction is lowered with; implements :class:`kgen.compiler.operators.Lowering`."""
+
+    builder: _Builder
+    node: Node
+    dims: tuple[int, ...]
+    sizes: tuple[Size, ...]
+    two_passes: bool
+
+    @property
+    def cols(self) -> int:
+        count = math.prod(self.sizes[d] if isinstance(self.sizes[d], int) else 0 for d in self.dims)
+        if not count:
+            raise NotFusable(f"{self.node.name} reduces a dimension that follows the batch")
+        return count
+
+    def map(self, expression: str, *values: Deferred, name: str = "") -> Deferred:
+        stem = f"{self.node.name}_{name}" if name else self.node.name
+        return lambda index: self.builder.map(stem, expression, [v(index) for v in values])
+
+    def reduce(self, kind: str, value: Deferred) -> Deferred | tuple[Deferred, ...]:
+        def part(number: int) -> Deferred:
+            return lambda index: self.builder.reduce(
+                self.node.name, kind, value, self.builder.reduced_index(self.node, index, self.dims, self.sizes), self.dims
+            )[number]
+
+        parts = tuple(part(number) for number in range(len(COMBINES[kind])))
+        return parts if len(parts) > 1 else parts[0]
 
 
 @dataclass
 class _Builder:
-    """Lowers nodes one by one; implements :class:`kgen.compiler.operators.Lowering`."""
+    """Asks for values at indices, and keeps each as one step."""
 
     graph: OpGraph
-    domain: tuple[int | BatchSize, ...]
-    dims: int  # trailing dimensions that make up a row
-    cols: int
+    inside: frozenset[str]
+    axes: Axes
     two_passes: bool
-    loads: list[Load] = field(default_factory=list)
-    steps: list[Map | Reduce] = field(default_factory=list)
-    levels: dict[str, str] = field(default_factory=dict)
-    values: dict[str, str] = field(default_factory=dict)  # graph value -> name in the program
-    prefix: str = ""
-    final: str = ""
+    same: dict[str, sympy.Expr] = field(default_factory=dict)  # new axes of reductions that other axes stand for
+    steps: dict[str, _Step] = field(default_factory=dict)
+    known: dict[_Step, str] = field(default_factory=dict)
+    asked: dict[tuple[str, Index], str] = field(default_factory=dict)
+    mask: tuple[Within, ...] = ()
+    part: str = ""  # the view that takes a part of the tensor which is loaded next
+    contraction: Contraction | None = None
+    contraction_index: Index = ()
+    last: sympy.Expr = sympy.Integer(0)  # the index of the last dimension of a contraction, or of the value that moments are of
 
-    @property
-    def row_shapes(self) -> tuple[tuple[int | BatchSize, ...], tuple[int | BatchSize, ...]]:
-        """The shapes of a row value: reduced dimensions kept as 1, and dropped."""
-        lead = self.domain[: len(self.domain) - self.dims]
-        return lead + (1,) * self.dims, lead
+    # Values
 
-    def map(self, expression: str, *values: str, name: str = "") -> str:
-        level = ELEMENT if any(self.levels[v] == ELEMENT for v in values) else ROW
-        full = self._unique(f"{self.prefix}_{name}" if name else self.prefix)
-        self.steps.append(Map(full, expression, tuple(values), level))
-        self.levels[full] = level
-        return full
+    def value(self, name: Operand, index: Index) -> str:
+        """The step that holds the value at the index."""
+        key = (name, index, self.mask)
+        if key not in self.asked:
+            node = self.graph.node(name) if name in self.inside else None
+            self.asked[key] = self._load(name, index) if node is None else self._node(node, index)
+        return self.asked[key]
 
-    def reduce(self, kind: str, value: str) -> str | tuple[str, ...]:
-        if self.levels[value] != ELEMENT:
-            raise NotFusable("it reduces what is already reduced")
-        names = tuple(self._unique(f"{self.prefix}_{part}") for part in REDUCTIONS[kind])
-        self.steps.append(Reduce(names, kind, value))
-        self.levels.update(dict.fromkeys(names, ROW))
-        return names if len(names) > 1 else names[0]
+    def _node(self, node: Node, index: Index) -> str:
+        kind = OPS[node.op].kind
+        handler = {Kind.POINTWISE: self._map, Kind.REDUCTION: self._row, Kind.CONTRACTION: self._contraction, Kind.VIEW: self._view}.get(kind)
+        if handler is None:
+            raise NotFusable(f"{node.name} is no pointwise operator, reduction or view")
+        return handler(node, index)
 
-    def node(self, node: Node) -> None:
-        op = OPS[node.op]
-        self.prefix = node.name
-        shape = node.type.sizes()
-        if op.kind is Kind.POINTWISE:
-            at_row = shape != self.domain and shape in self.row_shapes
-            if not at_row and shape != self.domain:
-                raise NotFusable(f"{node.name} has the shape {shape}, the kernel's domain is {self.domain}")
-            operands = [self.operand(i, shape if at_row else self.domain, at_row) for i in node.inputs]
-            # Numbers become literals; what is left is numbered anew.
-            names = [o for o in operands if isinstance(o, str)]
-            numbers = iter(range(len(names)))
-            spelled = [f"{{{next(numbers)}}}" if isinstance(o, str) else c_float(o) for o in operands]
-            self.values[node.name] = self.map(map_expression(node, spelled), *names)
-            if not at_row and self.levels[self.values[node.name]] == ROW:
-                raise NotFusable(f"{node.name} is the same along the row")
-        elif op.kind is Kind.REDUCTION:
-            source = node.inputs[0]
-            if self.graph.type(source).sizes() != self.domain or node["dims"] != self.dims:
-                raise NotFusable(f"{node.name} reduces other dimensions than the kernel")
-            operands = [self.operand(i, self.domain, False) for i in node.inputs]
-            if self.levels[operands[0]] != ELEMENT:
-                raise NotFusable(f"{node.name} reduces what is the same along the row")
-            result = op.lower(self, node, *operands)
-            self.values[node.name] = result
-            expected = ROW if shape != self.domain else ELEMENT
-            if self.levels[result] != expected:
-                raise NotFusable(f"{node.name} does not have the shape that it was lowered to")
-        else:
-            raise NotFusable(f"{node.name} is neither pointwise nor a reduction")
+    def _load(self, name: str, index: Index) -> str:
+        tensor = self.graph.type(name)
+        if tensor.dtype != "float32":
+            raise NotFusable(f"{name} is of type {tensor.dtype}")
+        if any(tensor.multiples[1:]):
+            raise NotFusable(f"{name} follows the batch in another dimension than the first")
+        offset = self.axes.flat(index, tensor.sizes())
+        symbols = offset.free_symbols.union(*(w.index.free_symbols for w in self.mask))
+        return self._keep(self.part or name, _Step("load", name, (), frozenset(symbols), offset, self.mask, dtype=tensor.dtype))
 
-    def contraction(self, node: Node) -> Contraction:
+    def _map(self, node: Node, index: Index) -> str:
+        operands = [self.value(i, self.broadcast(i, node.type, index)) if isinstance(i, str) else i for i in node.inputs]
+        # Numbers become literals; what is left is numbered anew.
+        names = [o for o in operands if isinstance(o, str)]
+        numbers = iter(range(len(names)))
+        spelled = [f"{{{next(numbers)}}}" if isinstance(o, str) else c_float(o) for o in operands]
+        return self.map(node.name, map_expression(node, spelled), names)
+
+    def _view(self, node: Node, index: Index) -> str:
+        source = self.graph.type(node.inputs[0])
+        before, self.part = self.part, node.name if OPS[node.op].part else self.part
+        found = self.value(node.inputs[0], tuple(OPS[node.op].index(self.axes, source, node, index)))
+        self.part = before
+        return found
+
+    def _row(self, node: Node, index: Index) -> str:
+        source = self.graph.type(node.inputs[0])
+        rank = len(source.shape)
+        dims = tuple(sorted(d % rank for d in node["dims"]))
+        if len(node.type.shape) != rank:  # reduced dimensions are dropped: they stand as 0
+            rest = iter(index)
+            index = tuple(sympy.Integer(0) if d in dims else next(rest) for d in range(rank))
+        ctx = _Lowering(self, node, dims, source.sizes(), self.two_passes)
+
+        def operand(name: Operand) -> Deferred:
+            return lambda at: self.value(name, self.broadcast(name, source, at))
+
+        return OPS[node.op].lower(ctx, node, *map(operand, node.inputs))(index)
+
+    def _contraction(self, node: Node, index: Index) -> str:
         """A contraction of rows with a matrix, or a batch of them, and its bias as a map behind it."""
-        self.prefix = node.name
+        if self.contraction is not None and (self.contraction.name, self.contraction_index) != (f"{node.name}_sum", index):
+            raise NotFusable("a kernel has one contraction, read at one place")
+        if any(not isinstance(i, sympy.Symbol) and i != 0 for i in index):
+            raise NotFusable(f"the result of {node.name} is read through a view")
         x, weight, *bias = node.inputs
         rows, matrix = self.graph.type(x), self.graph.type(weight)
         if len(rows.shape) < 2 or len(matrix.shape) < 2 or not rows.numel or not matrix.numel:
@@ -318,8 +400,11 @@ class _Builder:
             raise NotFusable(f"{node.name} has other matrices than batches of rows")
         if not batched and matrix.batched:
             raise NotFusable(f"{node.name} has a matrix that follows the batch")
-        found = Contraction(
-            self._unique(f"{node.name}_sum"),
+        if any(name in self.inside for name in (x, weight)):
+            raise NotFusable(f"an operand of {node.name} is made in the same kernel")
+        self.contraction_index, self.last = index, index[-1]
+        self.contraction = Contraction(
+            f"{node.name}_sum",
             x,
             weight,
             rows.shape[-1],
@@ -327,98 +412,358 @@ class _Builder:
             group=rows.shape[-2] if batched else None,
             matrices=matrix.numel // (matrix.shape[-1] * matrix.shape[-2]),
         )
-        self.levels[found.name] = ELEMENT
-        self.values[node.name] = found.name
+        varies = frozenset().union(*(i.free_symbols for i in index))
+        found = self._keep(self.contraction.name, _Step("contraction", node.name, (), varies))
         for value in bias:
-            self.values[node.name] = self.map("{0} + {1}", found.name, self.operand(value, self.domain, False))
+            found = self.map(node.name, "{0} + {1}", [found, self.value(value, self.broadcast(value, node.type, index))])
         return found
 
-    def operand(self, value: Operand, shape: tuple[int | BatchSize, ...], at_row: bool) -> str | float:
-        """The operand's name in the program, loaded if it comes from outside."""
-        if not isinstance(value, str):
-            return value
-        if value in self.values:
-            name = self.values[value]
-            if self.levels[name] == ROW and not at_row and self.graph.type(value).sizes() != self.row_shapes[0]:
-                raise NotFusable(f"{value} broadcasts along another dimension than the row")
-            if self.levels[name] == ELEMENT and at_row:
-                raise NotFusable(f"{value} has columns where a row value is needed")
-            return name
-        tensor = self.graph.type(value)
-        if tensor.dtype != "float32":
-            raise NotFusable(f"{value} is of type {tensor.dtype}")
-        if any(tensor.multiples[1:]) or (tensor.batched and tensor.sizes()[0] != shape[0]):
-            raise NotFusable(f"{value} follows the batch in another dimension than the first")
-        found = access(tensor, shape, 1 if at_row else self.cols)
-        level = ROW if at_row else found.level
-        name = self._unique(value)
-        self.loads.append(Load(name, value, found, level))
-        self.levels[name] = level
-        self.values[value] = name
-        return name
+    # What lowerings are made of
 
-    def _unique(self, stem: str) -> str:
-        name, count = stem, 1
-        while name in self.levels or name in RESERVED or name in FUNCTIONS:
-            count += 1
-            name = f"{stem}_{count}"
-        return name
+    def map(self, stem: str, expression: str, args: Sequence[str], dtype: str = "float32") -> str:
+        """A pointwise map over values."""
+        varies = frozenset().union(*(self.steps[a].varies for a in args))
+        return self._keep(stem, _Step("map", expression, tuple(args), varies, dtype=dtype))
+
+    def reduced_index(self, node: Node, index: Index, dims: tuple[int, ...], sizes: tuple[Size, ...]) -> Index:
+        """The index with the reduced dimensions running: over the axes that they run over already, or over new ones."""
+        found = list(index)
+        others = frozenset().union(*(i.free_symbols for d, i in enumerate(index) if d not in dims))
+        for d in dims:
+            covered = self.axes.covers(index[d], sizes[d])
+            if covered is None or others & set(covered):
+                found[d] = self.new_axis(f"{node.inputs[0]}.{d}", sizes[d], others)
+        return tuple(found)
+
+    def new_axis(self, name: str, size: Size, others: frozenset[sympy.Symbol] = frozenset()) -> sympy.Expr:
+        """An index over so many elements: over axes that are known to read the same ones, or over a new one."""
+        known = self.same.get(name)
+        if known is not None and self.axes.covers(known, size) and not known.free_symbols & others:
+            return known
+        return self.axes.index(name, size)
+
+    def reduce(self, stem: str, kind: str, value: Deferred, index: Index, dims: tuple[int, ...]) -> tuple[str, ...]:
+        """The results of a reduction of the value over the axes that the index has in ``dims``."""
+        over = frozenset().union(*(index[d].free_symbols for d in dims))
+        arg = value(index)
+        step = _Step("reduce", kind, (arg,), self.steps[arg].varies - over, axes=tuple(sorted(over, key=str)))
+        if not over or not over <= self.steps[arg].varies:
+            raise NotFusable(f"{stem} reduces values that are the same along a reduced axis")
+        parts = COMBINES[kind]
+        names = tuple(self._keep(f"{stem}_{part}", replace(step, part=number)) for number, part in enumerate(parts))
+        return names
+
+    def broadcast(self, name: Operand, to: Tensor, index: Index) -> Index:
+        """The index at which an operand is read that is broadcast to a shape."""
+        if not isinstance(name, str):
+            return ()
+        sizes = self.graph.type(name).sizes()
+        behind = index[len(index) - len(sizes) :] if sizes else ()
+        if len(sizes) > len(index):
+            raise NotFusable(f"{name} has more dimensions than the result")
+        return tuple(sympy.Integer(0) if size == 1 else i for size, i in zip(sizes, behind))
+
+    def _keep(self, stem: str, step: _Step) -> str:
+        if step not in self.known:
+            name, count = stem, 1
+            while name in self.steps or name in RESERVED or name in FUNCTIONS:
+                count += 1
+                name = f"{stem}_{count}"
+            self.steps[name] = step
+            self.known[step] = name
+        return self.known[step]
 
 
-def lower(
-    graph: OpGraph, names: Sequence[str], outputs: Sequence[str], *, two_passes: bool = False
-) -> Program:
+@dataclass(frozen=True)
+class _Output:
+    """A tensor that is stored: the value, and the index that it is stored at."""
+
+    tensor: str
+    value: str
+    index: Index
+
+
+def lower(graph: OpGraph, names: Sequence[str], outputs: Sequence[str], *, two_passes: bool = False) -> Program:
     """The program of these nodes, which stores ``outputs``. Raises :class:`NotFusable` where they make no kernel.
 
     ``two_passes`` takes softmax's maximum and sum in two passes over the row instead of one online.
     """
+    splits: dict[str, tuple[int, ...]] = {}
+    same: dict[str, sympy.Expr] = {}
+    while True:
+        builder, found, moments_of = _build(graph, names, outputs, splits, same, two_passes)
+        wanted = builder.axes.wanted_splits(_indices(builder, found))
+        new = {name: inner for name, inner in wanted.items() if name not in splits}
+        alike = {} if new else {name: index for name, index in _alike(builder).items() if name not in same}
+        if not new and not alike:
+            return _Finished(builder, found, moments_of).program()
+        splits |= new
+        same |= alike
+
+
+def _alike(builder: _Builder) -> dict[str, sympy.Expr]:
+    """Axes along which a tensor is read as it is along older axes, by name, with the index of these.
+
+    A mean and what it is subtracted from then share their read of the row.
+    """
+    axes = builder.axes
+    age = {symbol: number for number, symbol in enumerate(axes.extents)}
+    loads = [s for s in builder.steps.values() if s.kind == "load"]
+    found: dict[str, sympy.Expr] = {}
+    for older in loads:
+        for newer in loads:
+            if newer.text == older.text and newer.mask == older.mask and newer.offset != older.offset:
+                for symbol, index in (_matched(axes, older.offset, newer.offset) or {}).items():
+                    if all(age[s] < age[symbol] for s in index.free_symbols):
+                        found.setdefault(symbol.name, index)
+    return found
+
+
+def _matched(axes: Axes, older: sympy.Expr, newer: sympy.Expr) -> dict[sympy.Symbol, sympy.Expr] | None:
+    """For each axis of the newer offset alone, the index of the older one that steps alike; ``None`` where there is none."""
+    found: dict[sympy.Symbol, sympy.Expr] = {}
+    shared = newer.free_symbols & older.free_symbols
+    rest = older - sum(older.coeff(s) * s for s in shared)
+    if newer.subs({s: 0 for s in newer.free_symbols - shared}) != older.subs({s: 0 for s in older.free_symbols - shared}):
+        return None
+    for symbol in newer.free_symbols - shared:
+        stride = newer.coeff(symbol)
+        if stride == 0:
+            return None
+        index = _along(axes, rest, int(stride), axes.extents[symbol])
+        if index is None or "#" in symbol.name:
+            return None
+        found[symbol] = index
+    return found
+
+
+def _along(axes: Axes, offset: sympy.Expr, stride: int, extent: Size) -> sympy.Expr | None:
+    """The index within ``offset`` that steps by ``stride`` over so many elements."""
+    terms = [t for t in sympy.Add.make_args(offset) if t.as_coeff_Mul()[0] % stride == 0]
+    for chosen in ([t for t in terms if t.as_coeff_Mul()[0] == stride], terms):
+        index = sympy.expand(sympy.Add(*chosen) / stride)
+        if axes.covers(index, extent):
+            return index
+    return None
+
+
+def _indices(builder: _Builder, outputs: Sequence[_Output]) -> Iterable[sympy.Expr]:
+    for step in builder.steps.values():
+        yield step.offset
+        yield from (w.index for w in step.mask)
+    for output in outputs:
+        yield from output.index
+
+
+def _build(
+    graph: OpGraph,
+    names: Sequence[str],
+    outputs: Sequence[str],
+    splits: dict[str, tuple[int, ...]],
+    same: dict[str, sympy.Expr],
+    two_passes: bool,
+) -> tuple[_Builder, list[_Output], str | None]:
+    """Every output, asked for at the indices of its axes; and the value that moments are taken of."""
     nodes = [graph.node(n) for n in names]
     moments = [n for n in nodes if OPS[n.op].kind is Kind.MOMENTS]
-    reductions = [n for n in nodes if OPS[n.op].kind is Kind.REDUCTION]
     contractions = [n for n in nodes if OPS[n.op].kind is Kind.CONTRACTION]
-    if contractions and (reductions or len(contractions) > 1 or nodes[0] is not contractions[0]):
-        raise NotFusable("a contraction begins a kernel; pointwise operators or moments alone follow it")
-    if moments and (reductions or len(moments) > 1 or nodes[-1] is not moments[0]):
-        raise NotFusable("moments over the batch end a kernel and stand alone in it")
-    if reductions:
-        domain, dims = graph.type(reductions[0].inputs[0]), reductions[0]["dims"]
-    elif moments:
-        domain, dims = graph.type(moments[0].inputs[0]), 1
-    elif contractions:
-        domain, dims = contractions[0].type, 1
-    else:
-        domain = max((n.type for n in nodes), key=lambda t: t.numel)
-        dims = max(len(domain.shape) - 1, min(len(domain.shape), 1) if not domain.batched else 0)
-    if any(domain.multiples[1:]) or (reductions and any(domain.multiples[len(domain.shape) - dims :])):
-        raise NotFusable("a dimension that follows the batch is not the first")
-    cols = 1
-    for size in domain.shape[len(domain.shape) - dims :]:
-        cols *= size
-    if domain.numel == 0:
+    if len(contractions) > 1 or len(moments) > 1:
+        raise NotFusable("a kernel has one contraction, and one result of moments over the batch")
+    if moments and any(moments[0].name in n.values for n in nodes):
+        raise NotFusable("moments over the batch end a kernel")
+    if any(graph.type(v).numel == 0 for n in nodes for v in (n.name, *n.values) if n.type is not None):
         raise NotFusable("the tensors are empty")
-    builder = _Builder(graph, domain.sizes(), dims, cols, two_passes)
-    contraction = builder.contraction(contractions[0]) if contractions else None
-    if contraction and moments and contraction.group is not None:
-        raise NotFusable("no kernel takes moments over the batch of a batched contraction")
-    for node in nodes:
-        if OPS[node.op].kind not in (Kind.MOMENTS, Kind.CONTRACTION):
-            builder.node(node)
+    builder = _Builder(graph, frozenset(names), Axes(splits), two_passes, same)
+    found: list[_Output] = []
     moments_of = None
     if moments:
-        moments_of = builder.operand(moments[0].inputs[0], domain.sizes(), False)
-    stores = tuple(Store(o, builder.values[o], builder.levels[builder.values[o]]) for o in outputs if o in builder.values)
-    if contraction and not stores:
+        source = moments[0].inputs[0]
+        index = _own_index(builder, graph.type(source))
+        moments_of, builder.last = builder.value(source, index), index[-1]
+    for name in sorted((o for o in outputs if OPS[graph.node(o).op].kind is not Kind.MOMENTS), key=lambda o: -graph.type(o).numel):
+        tensor = graph.type(name)
+        if tensor.dtype != "float32":
+            raise NotFusable(f"{name} is of type {tensor.dtype}")
+        if any(tensor.multiples[1:]):
+            raise NotFusable(f"{name} follows the batch in another dimension than the first")
+        index = _stored_index(builder, name, tensor)
+        found.append(_Output(name, builder.value(name, index), index))
+    if builder.contraction and not found and not moments:
         raise NotFusable("a contraction stores its sums, or values computed from them")
-    for store in stores:
-        if graph.type(store.tensor).dtype != "float32":
-            raise NotFusable(f"{store.tensor} is of type {graph.type(store.tensor).dtype}")
-    reduced = {name for step in builder.steps if isinstance(step, Reduce) for name in step.names}
-    for store in stores:
-        if store.level == ROW and not _depends(store.arg, reduced, builder.steps):
-            raise NotFusable(f"{store.tensor} is a row value that needs no reduction")
-    return Program(domain, cols, tuple(builder.loads), tuple(builder.steps), stores, moments_of, contraction)
+    return builder, found, moments_of
 
 
-def _depends(name: str, on: set[str], steps: Sequence[Map | Reduce]) -> bool:
-    maps = {s.name: s for s in steps if isinstance(s, Map)}
-    return name in on or (name in maps and any(_depends(a, on, steps) for a in maps[name].args))
+def _own_index(builder: _Builder, tensor: Tensor) -> Index:
+    """An index of axes of its own for each dimension; tensors of one shape share them."""
+    stem = "x".join(str(s) for s in tensor.sizes())
+    return tuple(builder.new_axis(f"{stem}.{d}", size) for d, size in enumerate(tensor.sizes()))
+
+
+def _stored_index(builder: _Builder, name: str, tensor: Tensor) -> Index:
+    """Where the tensor was asked for already, if that covers it; else axes of its own."""
+    for asked, index, mask in builder.asked:
+        if asked == name and not mask and all(
+            builder.axes.covers(i, size) is not None for i, size in zip(index, tensor.sizes())
+        ):
+            return index
+    return _own_index(builder, tensor)
+
+
+class _Finished:
+    """A built program: its axes as rows and columns, its steps in order."""
+
+    def __init__(self, builder: _Builder, outputs: Sequence[_Output], moments_of: str | None) -> None:
+        self.builder, self.outputs, self.moments_of = builder, outputs, moments_of
+        self.graph, self.extents = builder.graph, builder.axes.extents
+        self.needed = self._needed()
+        self.offsets = {o.tensor: builder.axes.flat(o.index, self.graph.type(o.tensor).sizes()) for o in outputs}
+        self.rows, self.cols = self._loops()
+
+    def program(self) -> Program:
+        loads, steps = [], []
+        reduced: dict[_Step, list[str]] = {}
+        for name, step in self.needed.items():
+            if step.kind == "load":
+                loads.append(Load(name, step.text, self._place(step), self._level(step.varies), step.dtype, step.fill))
+            elif step.kind == "map":
+                steps.append(Map(name, step.text, step.args, self._level(step.varies), step.dtype))
+            elif step.kind == "reduce":
+                whole = replace(step, part=0)
+                if whole not in reduced:
+                    parts = [self.builder.known[replace(whole, part=p)] for p in range(len(COMBINES[step.text]))]
+                    reduced[whole] = parts
+                    steps.append(Reduce(tuple(parts), step.text, step.args[0]))
+        stores = tuple(self._store(o) for o in self.outputs)
+        size: Size = 1
+        for loop in self.rows:
+            size = _times(size, loop.extent)
+        rows = size if isinstance(size, int) else size.multiple * (self.graph.batch or 1)
+        cols = math.prod(loop.extent for loop in self.cols)
+        return Program(
+            rows, cols, size, self.rows, self.cols, tuple(loads), tuple(steps), stores, self.moments_of, self.builder.contraction
+        )
+
+    def _needed(self) -> dict[str, _Step]:
+        """The steps that outputs depend on, in the order in which they were made."""
+        waiting = [o.value for o in self.outputs] + ([self.moments_of] if self.moments_of else [])
+        found: set[str] = set()
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting += self.builder.steps[name].args
+        return {name: step for name, step in self.builder.steps.items() if name in found}
+
+    def _level(self, varies: Iterable[sympy.Symbol]) -> str:
+        cols = {loop.symbol for loop in self.cols}
+        return ELEMENT if not cols or cols & set(varies) else ROW
+
+    def _place(self, step: _Step) -> Place:
+        return Place(self._merged(step.offset), self.rows, self.cols, step.mask)
+
+    def _store(self, output: _Output) -> Store:
+        offset = self._merged(self.offsets[output.tensor])
+        varies = self.builder.steps[output.value].varies
+        level = self._level(self.offsets[output.tensor].free_symbols)
+        if self._reduced and level == ROW and not self._depends(output.value):
+            raise NotFusable(f"{output.tensor} is a row value that needs no reduction")
+        if not varies <= offset.free_symbols | self._lost:
+            raise NotFusable(f"{output.tensor} varies over more axes than it is stored at")
+        return Store(output.tensor, output.value, level, Place(offset, self.rows, self.cols))
+
+    def _depends(self, name: str) -> bool:
+        """Whether a reduction leads to the value."""
+        step = self.needed[name]
+        return step.kind == "reduce" or any(self._depends(a) for a in step.args)
+
+    # Rows and columns
+
+    def _loops(self) -> tuple[tuple[Loop, ...], tuple[Loop, ...]]:
+        """The axes of rows and of columns, neighbours that run through memory as one joined."""
+        symbols = frozenset().union(*(s.varies for s in self.needed.values()), *(o.free_symbols for o in self.offsets.values()))
+        self._reduced = frozenset().union(*(s.axes for s in self.needed.values() if s.kind == "reduce"))
+        for name, step in self.needed.items():
+            if step.kind == "reduce" and frozenset(step.axes) != self._reduced:
+                raise NotFusable(f"{name} reduces other axes than another reduction of the kernel")
+            if step.kind == "reduce" and self._reduced and not symbols - self._reduced <= step.varies:
+                raise NotFusable(f"{name} would be computed again along other axes")
+        order = self._order()
+        if self._reduced:
+            if self.builder.contraction or self.moments_of:
+                raise NotFusable("a reduction along rows and a contraction, or moments over the batch, are two kernels")
+            rows = [s for s in order if s in symbols - self._reduced]
+            cols = [s for s in order if s in self._reduced]
+        else:
+            rows, cols = self._pointwise([s for s in order if s in symbols])
+        if any(not isinstance(self.extents[s], int) for s in cols):
+            raise NotFusable("a dimension that follows the batch is reduced")
+        self._lost: frozenset[sympy.Symbol] = frozenset()
+        self._names: dict[sympy.Symbol, sympy.Expr] = {}
+        return self._joined(rows), self._joined(cols)
+
+    def _pointwise(self, order: list[sympy.Symbol]) -> tuple[list[sympy.Symbol], list[sympy.Symbol]]:
+        """Rows and columns without a reduction: contractions and moments have one dimension of columns."""
+        if self.builder.contraction or self.moments_of:
+            cols = self.builder.last.free_symbols
+            return [s for s in order if s not in cols], [s for s in order if s in cols]
+        first = order and (len(order) > 1 or not isinstance(self.extents[order[0]], int))
+        return (order[:1], order[1:]) if first else ([], order)
+
+    def _order(self) -> list[sympy.Symbol]:
+        """All axes, those with the largest strides first: in what is stored, then in what is loaded."""
+        offsets = [*self.offsets.values()]
+        if self.moments_of and not offsets:
+            source = self.builder.steps[self.moments_of]
+            offsets += [s.offset for s in self.needed.values() if s.kind == "load" and s.varies >= source.varies]
+        offsets += sorted((s.offset for s in self.needed.values() if s.kind == "load"), key=lambda e: -len(e.free_symbols))
+        offsets += [self.builder.axes.flat(self.builder.contraction_index, self._contraction_sizes())] if self.builder.contraction else []
+        order: list[sympy.Symbol] = []
+        for offset in offsets:
+            strides = {s: abs(offset.coeff(s)) for s in offset.free_symbols}
+            order += [s for s in sorted(strides, key=lambda s: (-strides[s], s.name)) if s not in order]
+        return order
+
+    def _contraction_sizes(self) -> tuple[Size, ...]:
+        return next(n.type.sizes() for n in self.graph.nodes if f"{n.name}_sum" == self.builder.contraction.name)
+
+    def _joined(self, symbols: list[sympy.Symbol]) -> tuple[Loop, ...]:
+        """The axes as loops; an outer axis and an inner one are one loop where every index takes them as one number."""
+        loops: list[Loop] = []
+        for symbol in symbols:
+            loop = Loop(symbol, self.extents[symbol])
+            if loops and self._are_one(loops[-1], loop):
+                self._names[loops[-1].symbol] = sympy.Integer(0)
+                joined = _times(loops[-1].extent, loop.extent)
+                self._lost |= {loops[-1].symbol}
+                loop = Loop(symbol, joined)
+                loops.pop()
+            loops.append(loop)
+        return tuple(loops)
+
+    def _are_one(self, outer: Loop, inner: Loop) -> bool:
+        if not isinstance(inner.extent, int):
+            return False
+        for expression in self._expressions():
+            a, b = expression.coeff(outer.symbol), expression.coeff(inner.symbol)
+            rest = expression - a * outer.symbol - b * inner.symbol
+            if a != b * inner.extent or rest.has(outer.symbol) or rest.has(inner.symbol):
+                return False
+        return True
+
+    def _expressions(self) -> Iterable[sympy.Expr]:
+        for step in self.needed.values():
+            yield self._merged(step.offset)
+            yield from (self._merged(w.index) for w in step.mask)
+        for offset in self.offsets.values():
+            yield self._merged(offset)
+
+    def _merged(self, expression: sympy.Expr) -> sympy.Expr:
+        """The index with joined axes as one: the outer ones are gone, as their strides follow from the inner one's."""
+        return expression.subs(self._names) if self._names else expression
+
+
+def _times(a: Size, b: Size) -> Size:
+    if isinstance(a, int) and isinstance(b, int):
+        return a * b
+    multiple = (a if isinstance(a, int) else a.multiple) * (b if isinstance(b, int) else b.multiple)
+    return BatchSize(multiple)

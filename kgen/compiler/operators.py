@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import Any, Callable, Mapping, Protocol
 
+from kgen.compiler import views
 from kgen.compiler.graph import Literal, Node, Operand, Ref, Tensor, refs
 
 
@@ -21,7 +22,8 @@ class Kind(StrEnum):
     """What an operator does with its operands, which decides how it is lowered."""
 
     POINTWISE = auto()  #: elementwise, with broadcasting; a C expression over its operands
-    REDUCTION = auto()  #: reduces the trailing dimensions; lowers into maps and reductions of a row
+    REDUCTION = auto()  #: reduces some dimensions; lowers into maps and reductions
+    VIEW = auto()  #: moves no element: a function of indices
     MOMENTS = auto()  #: mean and variance over the batch; a kernel ends with it, no library call computes it
     CONTRACTION = auto()  #: a matrix product, with a bias or batched; rewrites fold scales into its weights
     BATCH_NORM = auto()  #: a rewrite takes it apart before it can be fused
@@ -29,7 +31,7 @@ class Kind(StrEnum):
 
 
 #: Kinds that :func:`kgen.compiler.loops.lower` takes.
-LOWERED = frozenset({Kind.POINTWISE, Kind.REDUCTION, Kind.MOMENTS, Kind.CONTRACTION})
+LOWERED = frozenset({Kind.POINTWISE, Kind.REDUCTION, Kind.VIEW, Kind.MOMENTS, Kind.CONTRACTION})
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,8 @@ class Op:
 
     ``targets`` are the ATen operators that it covers; ``operands`` the arguments that may be tensors, in the order of
     ``{0}``, ``{1}``; ``attrs`` the arguments kept as attributes. ``accept`` may refuse a call (it then stays a library
-    call). ``library`` spells the library call from the attributes, where it is not the captured one. ``flops`` is the
-    count for one element of the output.
+    call). ``library`` spells the library call from the attributes, where it is not the captured one. ``index`` is a view's
+    function of indices; the view takes a ``part`` of its operand, or all of it. ``flops`` is the count for one element of the output.
     """
 
     name: str
@@ -79,6 +81,8 @@ class Op:
     accept: Callable[[Captured], bool] = field(default=lambda call: True)
     read: Callable[[Captured], Mapping[str, Any]] | None = None
     library: Callable[[Mapping[str, Any]], str] | None = None
+    index: views.IndexFunction | None = None
+    part: bool = False
     flops: int = 1
 
 
@@ -90,6 +94,16 @@ class Function:
     parameters: tuple[str, ...]
     body: str
     comment: str
+
+
+#: How reductions combine values, with the names of their results.
+COMBINES: dict[str, tuple[str, ...]] = {
+    "sum": ("sum",),
+    "max": ("max",),
+    "min": ("min",),
+    "max_finite": ("max",),  # starts at the lowest float and ignores NaN: softmax subtracts it
+    "softmax": ("max", "sum"),  # the running maximum and the sum of exponentials below it
+}
 
 
 #: Functions that expressions call, by name. A body is one expression over its parameters.
@@ -297,20 +311,19 @@ def _rms_norm(b: Lowering, node: Node, x: Any, *weight: Any) -> Any:
     return b.map("{0} * {1}", y, weight[0]) if weight else y
 
 
-def _trailing(call: Captured) -> dict[str, Any] | None:
-    """How many trailing dimensions a reduction covers; ``None`` where it covers others."""
+def _reduced(call: Captured) -> dict[str, Any] | None:
+    """The dimensions that a reduction takes away; all of them where it names none."""
     rank = len(call.shape("self"))
-    dim = call.arguments.get("dim", ())
-    if dim is None or dim == ():
+    dim = call.arguments.get("dim")
+    dims = range(rank) if dim is None or dim == () else dim if isinstance(dim, tuple) else (dim,)
+    if not rank or not all(isinstance(d, int) for d in dims):
         return None
-    dims = {d % rank for d in (dim if isinstance(dim, tuple) else (dim,))} if rank else set()
-    if not dims or dims != set(range(rank - len(dims), rank)):
-        return None
-    return {"dims": len(dims), "keepdim": bool(call.arguments.get("keepdim", False))}
+    return {"dims": tuple(sorted({d % rank for d in dims})), "keepdim": bool(call.arguments.get("keepdim", False))}
 
 
-def _last_dim(call: Captured) -> dict[str, Any] | None:
-    found = _trailing(call)
+def _kept(call: Captured) -> dict[str, Any] | None:
+    """The dimensions that a reduction runs over, where its result has the operand's shape."""
+    found = _reduced(call)
     return {**found, "keepdim": True} if found else None
 
 
@@ -319,7 +332,8 @@ def _normalized(call: Captured) -> dict[str, Any] | None:
     shape = call.arguments.get("normalized_shape")
     if not isinstance(eps, float) or not isinstance(shape, tuple):
         return None
-    return {"dims": len(shape), "keepdim": True, "eps": eps}
+    rank = len(call.shape("input"))
+    return {"dims": tuple(range(rank - len(shape), rank)), "keepdim": True, "eps": eps}
 
 
 def _no_dtype(call: Captured) -> bool:
@@ -331,16 +345,16 @@ def _affine_in_order(call: Captured) -> bool:
     return call.arguments.get("bias") is None or call.arguments.get("weight") is not None
 
 
-def _reduction(name: str, targets: str, lower: Callable[..., Any], read: Any = _trailing, **more: Any) -> Op:
+def _reduction(name: str, targets: str, lower: Callable[..., Any], read: Any = _reduced, **more: Any) -> Op:
     return Op(name, Kind.REDUCTION, tuple(f"aten.{t}" for t in targets.split()), lower=lower, read=read, **more)
 
 
 REDUCTIONS = (
-    _reduction("softmax", "softmax.int _softmax.default", _softmax, _last_dim, accept=_no_dtype, flops=10),
-    _reduction("log_softmax", "log_softmax.int _log_softmax.default", _log_softmax, _last_dim, accept=_no_dtype, flops=10),
+    _reduction("softmax", "softmax.int _softmax.default", _softmax, _kept, accept=_no_dtype, flops=10),
+    _reduction("log_softmax", "log_softmax.int _log_softmax.default", _log_softmax, _kept, accept=_no_dtype, flops=10),
     _reduction("logsumexp", "logsumexp.default", _logsumexp, flops=10),
-    _reduction("sum", "sum.dim_IntList", _reduce("sum"), accept=_no_dtype),
-    _reduction("mean", "mean.dim", _reduce("sum", "{0} / {cols}"), accept=_no_dtype),
+    _reduction("sum", "sum.dim_IntList sum.default", _reduce("sum"), accept=_no_dtype),
+    _reduction("mean", "mean.dim mean.default", _reduce("sum", "{0} / {cols}"), accept=_no_dtype),
     _reduction("amax", "amax.default", _reduce("max")),
     _reduction("amin", "amin.default", _reduce("min")),
     _reduction("norm", "linalg_vector_norm.default", _reduce("sum", "SQRT({0})", "{0} * {0}"),
@@ -348,6 +362,63 @@ REDUCTIONS = (
     _reduction("layer_norm", "layer_norm.default", _layer_norm, _normalized, operands=("input", "weight", "bias"),
          accept=_affine_in_order, flops=8),
     _reduction("rms_norm", "rms_norm.default", _rms_norm, _normalized, operands=("input", "weight"), flops=6),
+)  # fmt: skip
+
+
+def _permuted(call: Captured) -> dict[str, Any] | None:
+    """The operand's dimension that each dimension of the result is."""
+    rank = len(call.shape("self"))
+    order = list(range(rank))
+    if "dims" in call.arguments:
+        order = [d % rank for d in call.arguments["dims"]]
+    elif rank > 1:
+        a, b = (call.arguments.get(name, default) for name, default in (("dim0", -2), ("dim1", -1)))
+        order[a % rank], order[b % rank] = order[b % rank], order[a % rank]
+    return {"dims": tuple(order)}
+
+
+def _multiples(call: Captured) -> tuple[int, ...]:
+    return call.types[call.arguments["self"].name].multiples
+
+
+def _sliced(call: Captured) -> dict[str, Any] | None:
+    """Where a slice starts, of a dimension that does not follow the batch."""
+    shape = call.shape("self")
+    if not shape:
+        return None
+    dim = call.arguments.get("dim", 0) % len(shape)
+    start, step = call.arguments.get("start") or 0, call.arguments.get("step", 1)
+    if not isinstance(start, int) or not isinstance(step, int) or _multiples(call)[dim]:
+        return None
+    return {"dim": dim, "start": min(start + shape[dim] if start < 0 else start, shape[dim]), "step": step}
+
+
+def _selected(call: Captured) -> dict[str, Any] | None:
+    shape, at = call.shape("self"), call.arguments["index"]
+    dim = call.arguments["dim"] % len(shape)
+    return {"dim": dim, "at": at % shape[dim]} if isinstance(at, int) and not _multiples(call)[dim] else None
+
+
+def _flipped(call: Captured) -> dict[str, Any] | None:
+    rank = len(call.shape("self"))
+    dims = tuple(sorted(d % rank for d in call.arguments["dims"]))
+    return None if any(_multiples(call)[d] for d in dims) else {"dims": dims}
+
+
+def _view(name: str, targets: str, index: views.IndexFunction, **more: Any) -> Op:
+    return Op(name, Kind.VIEW, tuple(f"aten.{t}" for t in targets.split()), index=index, **more)
+
+
+#: A rewrite drops those that return their operand as it is.
+VIEWS = (
+    _view("view", "view.default reshape.default _unsafe_view.default flatten.using_ints unflatten.int squeeze.default "
+          "squeeze.dim squeeze.dims unsqueeze.default", views.reshape),
+    _view("permute", "permute.default transpose.int t.default numpy_T.default mT.default swapaxes.default "
+          "swapdims.default", views.permute, read=_permuted),
+    _view("expand", "expand.default expand_as.default", views.expand),
+    _view("slice", "slice.Tensor", views.cut, read=_sliced, part=True),
+    _view("select", "select.int", views.select, read=_selected, part=True),
+    _view("flip", "flip.default", views.flip, read=_flipped),
 )  # fmt: skip
 
 
@@ -384,14 +455,11 @@ OTHERS = (
     Op("clone", Kind.IDENTITY, ("aten.clone.default",), ("self",), accept=lambda c: c.arguments.get("memory_format") is None),
     Op("contiguous", Kind.IDENTITY, ("aten.contiguous.default",), ("self",),
        accept=lambda c: c.arguments.get("memory_format") is None),
-    Op("view", Kind.IDENTITY, ("aten.view.default", "aten.reshape.default", "aten.flatten.using_ints", "aten.squeeze.dim",
-       "aten._unsafe_view.default", "aten.expand.default"), ("self",),
-       accept=lambda c: c.type is not None and c.shape("self") == c.type.shape),
     Op("batch_statistics", Kind.MOMENTS),
 )  # fmt: skip
 
 #: Every operator that kgen knows, by name.
-OPS: dict[str, Op] = {op.name: op for op in (*POINTWISE, *REDUCTIONS, *OTHERS)}
+OPS: dict[str, Op] = {op.name: op for op in (*POINTWISE, *REDUCTIONS, *VIEWS, *OTHERS)}
 
 _BY_TARGET: dict[str, Op] = {target: op for op in OPS.values() for target in op.targets}
 

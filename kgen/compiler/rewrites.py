@@ -44,9 +44,19 @@ def drop_identity(graph: OpGraph) -> OpGraph:
         source = node.inputs[0] if node.inputs else None
         if not isinstance(source, str) or (node.op == "clone" and name in graph.returns):
             continue
-        if OPS.get(node.op, OPS["add"]).kind is Kind.IDENTITY or _factor(node) == (source, 1):
+        if _is_identity(graph, node) or _factor(node) == (source, 1):
             graph = graph.without(name, source)
     return graph
+
+
+def _is_identity(graph: OpGraph, node: Node) -> bool:
+    """Whether the node returns its first operand as it is."""
+    op = OPS.get(node.op)
+    if op is None or op.kind is not Kind.VIEW:
+        return op is not None and op.kind is Kind.IDENTITY
+    if node.op == "permute":
+        return node["dims"] == tuple(range(len(node["dims"])))
+    return node.op in ("view", "expand") and node.type == graph.type(node.inputs[0])
 
 
 #: Operators that transpose a matrix, as they are called.
@@ -156,8 +166,8 @@ def split_batchnorm(graph: OpGraph) -> OpGraph:
             effect="running_mean" in roles,
         )
         vector = Tensor((channels,))
-        mean = Node(f"{node.name}_mean", "aten.select.int", (statistics.name,), vector, "{0}[0]")
-        scale = Node(f"{node.name}_scale", "aten.select.int", (statistics.name,), vector, "{0}[1]")
+        mean = Node(f"{node.name}_mean", "select", (statistics.name,), vector, "{0}[0]", (("dim", 0), ("at", 0)))
+        scale = Node(f"{node.name}_scale", "select", (statistics.name,), vector, "{0}[1]", (("dim", 0), ("at", 1)))
         inputs = (x, mean.name, scale.name, *((roles["bias"],) if "bias" in roles else ()))
         tail = " + {3}" if "bias" in roles else ""
         apply = Node(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kgen.compiler.loops import ELEMENT, ROW, Load, Map, Program, Reduce, Store
+from kgen.compiler.loops import ELEMENT, ROW, Load, Map, Program, Reduce, Store, Window
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Pass:
     number: int
     held: tuple[str, ...]
     loads: tuple[Load, ...]
-    maps: tuple[Map, ...]
+    maps: tuple[Map | Window, ...]
     keeps: tuple[str, ...]
     stores: tuple[Store, ...]
     reductions: tuple[Reduce, ...]
@@ -55,8 +55,8 @@ def schedule(program: Program, *, keep: bool) -> Schedule:
             ready.update(dict.fromkeys(step.names, ready[step.arg] + 1))
         else:
             ready[step.name] = max((ready[a] for a in step.args), default=0)
-    by_name: dict[str, Load | Map] = {load.name: load for load in program.loads}
-    by_name |= {s.name: s for s in program.steps if isinstance(s, Map)}
+    by_name: dict[str, Load | Map | Window] = {load.name: load for load in program.loads}
+    by_name |= {s.name: s for s in program.steps if not isinstance(s, Reduce)}
 
     def element(name: str) -> bool:
         return name in by_name and by_name[name].level == ELEMENT
@@ -87,12 +87,12 @@ def schedule(program: Program, *, keep: bool) -> Schedule:
             if name in computed or name in carried or not element(name):
                 continue
             value = by_name[name]
-            keepable = isinstance(value, Map) or value.access.full
+            keepable = not isinstance(value, Load) or value.access.full
             if keep and keepable and _first(name, closures) is not None:
                 carried.add(name)
                 continue
             computed.add(name)
-            if isinstance(value, Map):
+            if not isinstance(value, Load):
                 stack.extend(value.args)
         closures.append(computed)
         held.append(carried)
@@ -105,15 +105,15 @@ def schedule(program: Program, *, keep: bool) -> Schedule:
                 number,
                 tuple(n for n in by_name if n in held[number]),
                 tuple(x for x in program.loads if x.name in closures[number]),
-                tuple(s for s in program.steps if isinstance(s, Map) and s.name in closures[number]),
+                tuple(s for s in program.steps if not isinstance(s, Reduce) and s.name in closures[number]),
                 tuple(n for n in by_name if n in keeps),
                 tuple(s for s in program.stores if s.level == ELEMENT and ready[s.arg] == number),
                 tuple(r for r in program.reductions if ready[r.arg] == number),
-                tuple(s for s in program.steps if isinstance(s, Map) and s.level == ROW and ready[s.name] == number + 1),
+                tuple(s for s in program.steps if not isinstance(s, Reduce) and s.level == ROW and ready[s.name] == number + 1),
                 tuple(s for s in program.stores if s.level == ROW and ready[s.arg] == number + 1),
             )
         )
-    before = tuple(s for s in program.steps if isinstance(s, Map) and s.level == ROW and ready[s.name] == 0)
+    before = tuple(s for s in program.steps if not isinstance(s, Reduce) and s.level == ROW and ready[s.name] == 0)
     return Schedule(tuple(x for x in program.loads if x.level == ROW), before, tuple(passes))
 
 

@@ -13,7 +13,7 @@ from kgen import __version__
 from kgen.candidate import Candidate, Params
 from kgen.compiler import plan_name
 from kgen.compiler.fusion import FusionPlan, Kernel
-from kgen.compiler.graph import BatchSize, OpGraph, Tensor
+from kgen.compiler.graph import OpGraph, Tensor
 from kgen.errors import RenderError
 from kgen.hardware import Hardware
 from kgen.problem import Problem
@@ -300,7 +300,7 @@ class _File:
         given: dict[Argument, str] = {}
         first = python_name(graph.inputs[0].name)
         program = way.plan.program(kernel)
-        rows = _rows(program.domain, program.cols)
+        rows = str(program.row_size)
         if program.moments_of is not None:
             lines.append(f"if {rows} < 2:")
             lines.append('    raise ValueError("batch norm in train mode needs more than one value per channel")')
@@ -378,21 +378,6 @@ def _chain(graph: OpGraph) -> list[str]:
     return [n.op.split(".")[1] if "." in n.op else n.op for n in graph.nodes if not n.op.startswith("aten.add_")]
 
 
-def _rows(domain: Tensor, cols: int) -> str:
-    """Rows of a domain as Python source."""
-    fixed, multiple, left = 1, 0, cols
-    sizes = list(zip(domain.shape, domain.multiples))
-    while sizes and left > 1:
-        size, _ = sizes.pop()
-        left //= size
-    for size, m in sizes:
-        if m:
-            multiple = m
-        else:
-            fixed *= size
-    if not multiple:
-        return str(fixed)
-    return str(BatchSize(multiple * fixed))
 
 
 def _sizes(tensor: Tensor) -> str:

@@ -314,9 +314,6 @@ def test_other_floating_weights_are_refused(dtype: str) -> None:
     [
         "return torch.cumsum(x, dim=1)",
         "return torch.sort(x, dim=1)[0]",
-        "return x.t()",
-        "return torch.softmax(x, dim=0)",
-        "return torch.sum(x)",
         "return F.gelu(x.double())",
         "return torch.clamp(x, min=2.0, max=1.0)",
         "return x * (x > 0)",

@@ -60,7 +60,7 @@ def load_statements(loads: Sequence[Load], vec: int, read_from: dict[str, str]) 
 
 
 def store_statements(
-    stores: Sequence[Store], vec: int, cols: int, args: Sequence[Argument]
+    stores: Sequence[Store], vec: int, args: Sequence[Argument]
 ) -> tuple[list[str], list[str], list[str]]:
     """Statements that gather results, and those that store them after the loop over a vector's elements."""
     outer: list[str] = []
@@ -69,11 +69,13 @@ def store_statements(
     for store in stores:
         target = written(store, args)
         if vec == 1:
-            inner.append(f"{target}[row * {cols} + col] = {store.arg};")
-        else:
+            inner.append(f"{target}[{store.access.index()}] = {store.arg};")
+        elif store.access.mode(vec) == "vector":
             outer.append(f"Vector<{vec}> {store.tensor}_result;")
             inner.append(f"{store.tensor}_result.v[j] = {store.arg};")
-            close.append(f"store_vector<{vec}>({target} + row * {cols} + col, {store.tensor}_result);")
+            close.append(f"store_vector<{vec}>({target} + {store.access.index()}, {store.tensor}_result);")
+        else:
+            inner.append(f"{target}[{store.access.index('row', '(col + j)')}] = {store.arg};")
     return outer, inner, close
 
 

@@ -99,11 +99,11 @@ def _one_pass(of: Pass, args: list[Argument], cols: int, tile: int) -> dict[str,
     body += [f"const float {name} = {name}_kept[col];" for name in of.held]
     body += [statement(m, "cpu") for m in of.maps]
     body += [f"{name}_kept[col] = {name};" for name in of.keeps]
-    body += [f"{written(s, args)}[row * {cols} + col] = {s.arg};" for s in of.stores]
+    body += [f"{written(s, args)}[{s.access.index()}] = {s.arg};" for s in of.stores]
     reductions = [_Reduction(r, r.arg in (*of.keeps, *of.held), tile) for r in of.reductions]
     after = [line for r in reductions for line in r.after]
     after += [statement(m, "cpu") for m in of.row_maps]
-    after += [f"{output_pointer(s.tensor)}[row] = {s.arg};" for s in of.row_stores]
+    after += [f"{output_pointer(s.tensor)}[{s.access.index()}] = {s.arg};" for s in of.row_stores]
     return {
         "comment": describe(of, tuple(s.tensor for s in (*of.stores, *of.row_stores))).capitalize() + ".",
         "before": [line for r in reductions for line in r.before],

@@ -44,7 +44,7 @@ def render(task: Task, params: Params) -> Rendering:
     tile = min(int(params["tile"]), program.cols)
     body = common.load_statements(only.loads, sources(args))
     body += [statement(m, "cpu") for m in only.maps]
-    body += [f"{written(s, args)}[row * {program.cols} + col] = {s.arg};" for s in only.stores]
+    body += [f"{written(s, args)}[{s.access.index()}] = {s.arg};" for s in only.stores]
     context = {
         "name": task.kernel.name,
         "summary": summary(task),

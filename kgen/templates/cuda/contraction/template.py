@@ -207,7 +207,7 @@ def _epilogue(program: Program, args: list[Argument]) -> dict[str, object]:
     outer, inner = common.load_statements([x for x in only.loads if x not in columns], vec, read_from)
     taken = [f"const float {x.name} = {x.name}_columns[group][j];" for x in columns]
     maps = [statement(m, "cuda") for m in only.maps]
-    store_outer, store_inner, close = common.store_statements(only.stores, vec, program.cols, args)
+    store_outer, store_inner, close = common.store_statements(only.stores, vec, args)
     return {
         "vec": vec,
         "at_once": next((groups for groups, most in _AT_ONCE if len(columns) <= most), 2 if program.moments_of is None else 4),

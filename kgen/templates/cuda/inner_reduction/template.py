@@ -174,7 +174,7 @@ class _Emitter:
         lines += self._columns(of, reductions)
         lines += [line for r in reductions for line in r.after]
         lines += self.row_values([], of.row_maps)
-        stores = [f"{output_pointer(s.tensor)}[row] = {self._at(s.arg)};" for s in of.row_stores]
+        stores = [f"{output_pointer(s.tensor)}[{s.access.index()}] = {self._at(s.arg)};" for s in of.row_stores]
         if stores:
             lines += block("if (lane == 0)", self._each_row(stores, guard=True))
         stored = tuple(s.tensor for s in (*of.stores, *of.row_stores))
@@ -204,7 +204,7 @@ class _Emitter:
             head = ["const long long row = first_row + r;", "if (row >= rows) break;"]
         else:
             head = ["const long long row = first_row + r < rows ? first_row + r : rows - 1;"]
-        used = head if guard or any("row " in x or "[row]" in x for x in lines) else []
+        used = head if guard or any(re.search(r"\brow\b", x) for x in lines) else []
         return ["#pragma unroll", *block(f"for (int r = 0; r < {self.rows}; ++r)", [*used, *lines])]
 
     def _columns(self, of: Pass, reductions: list[_Lines]) -> list[str]:
@@ -219,7 +219,7 @@ class _Emitter:
         inner += [f"const float {m.name} = {spell(m, 'cuda', self._at)};" for m in of.maps]
         inner += [f"{self._kept(name)} = {name};" for name in of.keeps]
         inner += [line for r in reductions for line in r.inner]
-        gather, store_inner, store = common.store_statements(of.stores, self.vec, self.program.cols, self.arguments)
+        gather, store_inner, store = common.store_statements(of.stores, self.vec, self.arguments)
         if not (inner or outer or row_outer):
             return []
         if self.vec > 1:

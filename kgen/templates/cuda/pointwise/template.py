@@ -65,7 +65,7 @@ def render(task: Task, params: Params) -> Rendering:
     vec, threads, items = int(params["vec"]), int(params["block"]), int(params["items"])
     outer, inner = common.load_statements(only.loads, vec, sources(arguments))
     inner += [statement(m, "cuda") for m in only.maps]
-    store_outer, store_inner, close = common.store_statements(only.stores, vec, program.cols, arguments)
+    store_outer, store_inner, close = common.store_statements(only.stores, vec, arguments)
     tile = threads * vec * items
     context = {
         "name": task.kernel.name,

@@ -1,0 +1,206 @@
+"""Sweep KernelBench problems one at a time, as a user would, and record one row for each.
+
+    python benchmarks/kernelbench.py KernelBench/level1 KernelBench/level2 [--seconds 550] [--memory]
+
+A row that is recorded already is skipped, so the same command goes on where the last one ended (``--again`` repeats).
+Each row names the commit that it was measured at. ``--seconds`` bounds the whole run: no sweep begins after it.
+``--memory`` also measures device memory: the peak of all of kgen's processes, and that of eager alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import Any
+
+from _record import RESULTS, ROOT, Cell, conditions, record
+
+NAME = "kernelbench"
+TITLE = "KernelBench problems, one sweep each"
+SWEEP_SECONDS = 300  # s; a sweep that takes longer is killed and recorded as failed
+POLL_MS = 50  # ms between two readings of the device's memory
+
+_EAGER = """
+import runpy, sys, torch
+names = runpy.run_path(sys.argv[1])
+torch.manual_seed(0)
+with torch.device("cuda"):
+    model = names["Model"](*names.get("get_init_inputs", list)())
+    inputs = names["get_inputs"]()
+with torch.no_grad():
+    model(*inputs)
+torch.cuda.synchronize()
+"""
+
+
+class MemoryPeak:
+    """The most memory in use on the first device, in MiB, beyond what was in use at the start."""
+
+    def __init__(self) -> None:
+        self.mib = 0
+
+    @contextmanager
+    def measured(self) -> Iterator[MemoryPeak]:
+        """Poll the device until the block ends."""
+        command = ["nvidia-smi", "-i", "0", "--query-gpu=memory.used", "--format=csv,noheader,nounits", f"-lms={POLL_MS}"]
+        poller = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert poller.stdout is not None
+        idle = int(poller.stdout.readline())
+        reader = threading.Thread(target=self._read, args=(poller, idle), daemon=True)
+        reader.start()
+        try:
+            yield self
+        finally:
+            poller.terminate()
+            reader.join()
+
+    def _read(self, poller: subprocess.Popen[str], idle: int) -> None:
+        for line in poller.stdout or ():
+            self.mib = max(self.mib, int(line) - idle)
+
+
+def problem_files(paths: list[Path]) -> list[Path]:
+    """The problem files of folders and files, by level and number."""
+    found = [file for path in paths for file in (path.glob("*.py") if path.is_dir() else [path])]
+    return sorted(found, key=lambda file: (file.parent.name, int(re.match(r"\d*", file.stem)[0] or 0), file.stem))
+
+
+def sweep(file: Path, options: argparse.Namespace, commit: str) -> dict[str, Cell]:
+    """One sweep from nothing, as a row. A sweep that does not end is a row, too."""
+    words = ["sweep", str(file.resolve()), "--device", options.device, "--budget", str(options.budget)]
+    words += ["--baselines", options.baselines, "--json"]
+    words += [word for size in options.sizes for word in ("-D", size)]
+    with tempfile.TemporaryDirectory() as home:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "KGEN_HOME": home}
+        environment.pop("KGEN_DB", None)
+        started = time.monotonic()
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "kgen", *words], cwd=ROOT, env=environment, capture_output=True, text=True,
+                timeout=SWEEP_SECONDS,
+            )  # fmt: skip
+            code, out, err = done.returncode, done.stdout, done.stderr
+        except subprocess.TimeoutExpired as expired:
+            code, out, err = None, _text(expired.stdout), f"killed after {SWEEP_SECONDS} s"
+        seconds = time.monotonic() - started
+    events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    level = re.sub(r"\D", "", file.parent.name)
+    row: dict[str, Cell] = {"level": int(level) if level else None, "problem": file.stem}
+    return row | _verdict(events, code, err) | {"seconds": seconds, "exit": code, "commit": commit}
+
+
+def _text(output: str | bytes | None) -> str:
+    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
+
+
+def _verdict(events: list[Mapping[str, Any]], code: int | None, err: str) -> dict[str, Cell]:
+    """The figures of a sweep's events; empty cells where it did not end."""
+    finished = next((e for e in events if e["event"] == "finished"), None)
+    judged = [e for e in events if e["event"] == "evaluated"]
+    controls = [e["status"] for e in judged if e.get("control")]
+    statuses = [e["status"] for e in judged]
+    leaders = finished["leaders"] if finished else []
+    best = next((x for x in leaders if finished and x["candidate"] and x["candidate"] == finished["best"]), {})
+    baselines = {x["name"]: x["median_ms"] for x in leaders if x["candidate"] is None}
+    fails = sorted({s for s in statuses if s not in ("ok", "duplicate")})
+    return {
+        "verdict": _word(finished, best, controls, statuses),
+        "ms": best.get("median_ms"),
+        "speedup": best.get("speedup"),
+        "low": best.get("speedup_low"),
+        "high": best.get("speedup_high"),
+        "eager ms": baselines.get("eager"),
+        "compile ms": baselines.get("compile"),
+        "error / PyTorch's": best.get("error_ratio"),
+        "control": controls[0] if controls else None,
+        "right": statuses.count("ok"),
+        "tried": len(statuses),
+        "failed as": ", ".join(fails),
+        "plan": best.get("name"),
+        "reason": "" if finished else (err.strip().splitlines() or [""])[-1][:200],
+    }
+
+
+def _word(
+    finished: Mapping[str, Any] | None, best: Mapping[str, Any], controls: list[str], statuses: list[str]
+) -> str:
+    """The verdict in one word, as ``kgen scores`` has it."""
+    if finished is None:
+        return "failed"
+    if not best or best.get("speedup_low") is None:
+        return "same" if "ok" in controls else "slower" if "ok" in statuses else "none right"
+    low, high = best["speedup_low"], best["speedup_high"]
+    return "faster" if low > 1.0 else "slower" if high < 1.0 else "same"
+
+
+def memory(file: Path, options: argparse.Namespace, commit: str) -> dict[str, Cell]:
+    """A sweep's row with the peaks of device memory, in GiB."""
+    with MemoryPeak().measured() as eager:
+        subprocess.run([sys.executable, "-c", _EAGER, str(file)], check=False, capture_output=True)
+    with MemoryPeak().measured() as ours:
+        row = sweep(file, options, commit)
+    limit = 4 * eager.mib + 4096  # MiB: eager's own peak, three times that, and 4 GiB
+    peaks = {"eager GiB": eager.mib / 1024, "kgen GiB": ours.mib / 1024}
+    return row | peaks | {"within": "yes" if ours.mib <= limit else "no"}
+
+
+def recorded(name: str) -> list[dict[str, Cell]]:
+    """The rows of earlier runs."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+
+
+def summary(rows: list[dict[str, Cell]]) -> str:
+    """The counts and means that the table comes to."""
+    verdicts = [str(row["verdict"]) for row in rows]
+    counts = ", ".join(f"{verdicts.count(v)} {v}" for v in sorted(set(verdicts)))
+    speedups = [max(float(row["speedup"]), 1e-3) if row["speedup"] else 1.0 for row in rows if row["exit"] in (0, 1)]
+    seconds = [float(row["seconds"]) for row in rows]
+    mean = f"; geometric mean over the best baseline {geometric_mean(speedups):.2f}x" if speedups else ""
+    return (
+        f"{len(rows)} problems: {counts}{mean}; {median(seconds):.0f} s a problem in the median, {max(seconds):.0f} s at "
+        "most. One sweep at a time, from nothing, in the class of accuracy that is the default at its commit."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("paths", nargs="+", type=Path, help="problem files, or folders of them")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--budget", type=int, default=8)
+    parser.add_argument("--baselines", default="eager,compile")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no sweep after so many seconds")
+    parser.add_argument("--only", default="", help="regular expression over the problems' names")
+    parser.add_argument("--again", action="store_true", help="sweep recorded problems again")
+    parser.add_argument("--memory", action="store_true", help="measure device memory, too")
+    parser.add_argument("-D", dest="sizes", action="append", default=[], metavar="NAME=VALUE")
+    options = parser.parse_args()
+    name = NAME + ("_memory" if options.memory else "") + ("_cpu" if options.device == "cpu" else "")
+    started, commit = time.monotonic(), conditions().commit
+    rows = {(row["level"], row["problem"]): row for row in recorded(name)}
+    for file in problem_files(options.paths):
+        level = re.sub(r"\D", "", file.parent.name)
+        key = (int(level) if level else None, file.stem)
+        if not re.search(options.only, file.stem) or (key in rows and not options.again):
+            continue
+        if time.monotonic() - started > options.seconds:
+            break
+        rows[key] = (memory if options.memory else sweep)(file, options, commit)
+        print(json.dumps(rows[key]), file=sys.stderr, flush=True)
+        ordered = sorted(rows.values(), key=lambda r: (r["level"] or 0, int(re.match(r"\d*", str(r["problem"]))[0] or 0)))
+        record(name, TITLE, ordered, summary(ordered))
+
+
+if __name__ == "__main__":
+    main()
