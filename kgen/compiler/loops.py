@@ -252,6 +252,15 @@ class Program:
         inner = [x for s in self.steps if isinstance(s, Window) for x in s.body if isinstance(x, Load)]
         return tuple(dict.fromkeys(load.tensor for load in (*self.loads, *inner) if load.tensor))
 
+    @property
+    def strided(self) -> bool:
+        """Whether neighbouring rows lie side by side in what is read, and neighbouring columns do not."""
+        full = [load.access.offset for load in self.loads if load.access.full]
+        if not full or not self.row_loops or not self.col_loops:
+            return False
+        row, col = self.row_loops[-1].symbol, self.col_loops[-1].symbol
+        return all(offset.coeff(row) == 1 and offset.coeff(col) != 1 for offset in full)
+
     def reads_in_place(self, load: Load, store: Store) -> bool:
         """Whether each element is read exactly where the result is written."""
         return load.access.offset == store.access.offset and not load.access.mask

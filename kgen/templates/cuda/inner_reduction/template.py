@@ -18,7 +18,7 @@ from kgen.templates.spelling import block, describe, output_pointer, spell, uses
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
     "block": "threads in a block",
-    "row_per": "whether a block or a warp takes a row",
+    "row_per": "whether a block, a warp or a line of threads takes a row",
     "reduction": "how threads reduce: shuffles in a warp, or a tree in shared memory",
     "vec": "elements in one load or store",
     "rows": "rows that a block takes at once",
@@ -32,9 +32,12 @@ PARAMETERS = {
 MOST_KEPT = 64
 
 
+STRIP = 32  # neighbouring rows, each of one line of threads; a warp reads them in one transaction
+
+
 def _lanes(params: Params) -> int:
     """Threads that share a row."""
-    return 32 if params["row_per"] == "warp" else int(params["block"])
+    return {"warp": 32, "block": int(params["block"]), "line": int(params["block"]) // STRIP}[str(params["row_per"])]
 
 
 def _steps(params: Params, cols: int) -> int:
@@ -56,7 +59,7 @@ def space(task: Task) -> Space:
     passes = len(schedule(online, keep=True).passes)
     axes = [
         Axis("block", (512, 256, 1024, 128)),
-        Axis("row_per", ("block", "warp")),
+        Axis("row_per", ("line", "block", "warp") if online.strided else ("block", "warp")),
         Axis("reduction", ("warp_shuffle", "shared_tree")),
         Axis("vec", (4, 2, 1)),
         Axis("rows", (1, 2)),
@@ -76,13 +79,13 @@ def space(task: Task) -> Space:
         common.vector_width(cols),
         Constraint(
             "warp_reduction",
-            "a warp reduces by shuffles; a tree in shared memory is for whole blocks",
-            lambda p: p["row_per"] == "block" or p["reduction"] == "warp_shuffle",
+            "a warp reduces by shuffles, lines by a tree in shared memory; a block can do both",
+            lambda p: p["row_per"] == "block" or (p["reduction"] == "warp_shuffle") == (p["row_per"] == "warp"),
         ),
         Constraint(
             "idle_threads",
             f"half of the block or more would have no column of {cols}",
-            lambda p: p["row_per"] == "warp" or int(p["block"]) * int(p["vec"]) < 2 * max(cols, 32 * int(p["vec"])),
+            lambda p: p["row_per"] == "warp" or _lanes(p) * int(p["vec"]) < 2 * max(cols, 32 * int(p["vec"])),
         ),
         Constraint(
             "kept_registers",
@@ -96,8 +99,13 @@ def space(task: Task) -> Space:
         ),
         Constraint(
             "rows_of_warps",
-            "a warp takes one row; several rows at once are for whole blocks",
+            "a warp or a line takes one row; several rows at once are for whole blocks",
             lambda p: p["row_per"] == "block" or p["rows"] == 1,
+        ),
+        Constraint(
+            "vectors_of_lines",
+            "neighbouring columns of a line lie apart in memory: there is no vector of them",
+            lambda p: p["row_per"] != "line" or p["vec"] == 1,
         ),
         Constraint(
             "rows_for_all",
@@ -113,7 +121,7 @@ def space(task: Task) -> Space:
         Constraint(
             "rows_per_warp",
             f"a warp for a row of {cols} leaves most of the chip idle",
-            lambda p: p["row_per"] == "block" or cols <= 8192,
+            lambda p: p["row_per"] != "warp" or cols <= 8192,
         ),
     )
     return Space(tuple(axes), constraints)
@@ -132,6 +140,7 @@ def render(task: Task, params: Params) -> Rendering:
         "lanes": emitter.lanes,
         "rows": emitter.rows,
         "rows_per_block": int(params["block"]) // emitter.lanes * emitter.rows,
+        "strip": emitter.strip,
         "vec": emitter.vec,
         "steps": emitter.steps,
         "row_statements": emitter.row_values([(x.name, _row_load(x, emitter)) for x in plan.row_loads], plan.row_maps),
@@ -161,7 +170,8 @@ class _Emitter:
         self.steps = _steps(params, program.cols)
         self.exact = self.steps * self.lanes * self.vec == program.cols
         self.unroll = "#pragma unroll" if params.get("row") == "registers" or self.steps <= 8 else "#pragma unroll 4"
-        self.how = "shuffle" if params["reduction"] == "warp_shuffle" else "tree"
+        self.strip = params["row_per"] == "line"
+        self.how = "shuffle" if params["reduction"] == "warp_shuffle" else "lines" if self.strip else "tree"
         self.row_level = {x.name for x in plan.row_loads if _follows_row(x)}
         self.row_level |= {n for r in program.reductions for n in r.names}
         self.row_level |= {s.name for s in program.steps if isinstance(s, Map) and s.level == ROW}
@@ -176,7 +186,7 @@ class _Emitter:
         lines += self.row_values([], of.row_maps)
         stores = [f"{output_pointer(s.tensor)}[{s.access.index()}] = {self._at(s.arg)};" for s in of.row_stores]
         if stores:
-            lines += block("if (lane == 0)", self._each_row(stores, guard=True))
+            lines += block(f"if (lane == 0{' && inside' if self.strip else ''})", self._each_row(stores, guard=True))
         stored = tuple(s.tensor for s in (*of.stores, *of.row_stores))
         return {"comment": describe(of, stored).capitalize() + ".", "lines": lines}
 
@@ -227,7 +237,7 @@ class _Emitter:
         elif self.rows > 1:
             store = block("if (first_row + r < rows)", store_inner) if store_inner else []
         else:
-            inner += store_inner
+            inner += block("if (inside)", store_inner) if self.strip and store_inner else store_inner
         if self.rows > 1 and self.vec > 1 and store:
             store = block("if (first_row + r < rows)", store)
         rows = row_outer + [x for r in reductions for x in r.outer] + gather + inner
@@ -236,7 +246,8 @@ class _Emitter:
         if not self.exact:
             body = block(f"if (col < {self.program.cols})", body)
         if any(re.search(r"\bcol\b", line) for line in body):
-            body = [f"const int col = (step * {self.lanes} + lane){f' * {self.vec}' if self.vec > 1 else ''};", *body]
+            number = f"step * {self.lanes} + lane"
+            body = [f"const int col = {number if self.vec == 1 else f'({number}) * {self.vec}'};", *body]
         return [self.unroll, *block(f"for (int step = 0; step < {self.steps}; ++step)", body)]
 
     def _reduction(self, r: Reduce, kept: bool) -> _Lines:
