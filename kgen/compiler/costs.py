@@ -51,7 +51,7 @@ _BLOCK_A_ROW = frozenset(("softmax", "log_softmax", "layer_norm", "rms_norm"))
 
 def is_view(node: Node) -> bool:
     """Whether the node moves nothing: its result shares its operand's memory."""
-    return node.op in VIEWS or (node.op in OPS and OPS[node.op].kind is Kind.IDENTITY)
+    return node.op in VIEWS or (node.op in OPS and OPS[node.op].kind in (Kind.IDENTITY, Kind.VIEW))
 
 
 def library_cost(graph: OpGraph, node: Node) -> Cost:
@@ -65,7 +65,7 @@ def library_cost(graph: OpGraph, node: Node) -> Cost:
         read = min(read, written + sum(_memory_bytes(graph, name) for name in operands[1:]))
     blocks = None
     if node.op in _BLOCK_A_ROW:
-        blocks = math.prod(node.type.shape[: len(node.type.shape) - node["dims"]])
+        blocks = math.prod(size for d, size in enumerate(node.type.shape) if d not in node["dims"])
     return Cost(read + written, flops(graph, node), blocks=blocks)
 
 

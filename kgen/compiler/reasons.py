@@ -13,7 +13,8 @@ _BY_TARGET: Mapping[str, Op] = {target: op for op in OPS.values() for target in 
 #: Why no kernel takes a call of an operator that some kernel computes, by the kind of the operator.
 _REFUSED = {
     Kind.POINTWISE: "its arguments are not the tensors and numbers that our kernel takes",
-    Kind.REDUCTION: "it reduces dimensions that are not trailing",
+    Kind.REDUCTION: "it reduces no dimension, or one that follows the batch",
+    Kind.VIEW: "it takes a part that follows the batch",
     Kind.BATCH_NORM: "its momentum is no number",
     Kind.CONTRACTION: "it scales its terms",
     Kind.IDENTITY: "it copies or drops elements, or changes the shape",
@@ -30,6 +31,8 @@ def why_library(graph: OpGraph, node: Node, *, own: bool, lacks: str = "") -> st
         return _refused(graph, node)
     if op.kind is Kind.IDENTITY:
         return "it returns its operand"
+    if op.kind is Kind.VIEW:
+        return "it is a view of its operand"
     if op.kind is Kind.BATCH_NORM:
         return "it takes moments over other dimensions than the batch"
     if own:
