@@ -103,6 +103,6 @@ def _memory_bytes(graph: OpGraph, name: str) -> int:
         return graph.type(name).nbytes
     if producer.type is None:
         return _result_bytes(graph, producer)
-    if producer.op in ("aten.expand.default", "aten.expand_as.default"):
+    if producer.op == "expand":
         return min(producer.type.nbytes, _memory_bytes(graph, producer.values[0]))
     return producer.type.nbytes
