@@ -163,7 +163,7 @@ class Judged:
 
     @property
     def ok(self) -> bool:
-        """Whether it is right on every regime, and its timing is believed."""
+        """Whether it is right in every test case, and its timing has no anomaly."""
         return self.evaluation.status is Status.OK
 
     @property

@@ -1,7 +1,7 @@
 """Medians, intervals and verdicts, derived from raw samples. Standard library only.
 
-Samples within a burst are not independent, so bursts are the unit: a subject's time is the median of its bursts'
-medians, and intervals come from resampling whole bursts (percentile bootstrap; Efron and Tibshirani, "An Introduction
+Samples within a block are not independent, so blocks are the unit: a subject's time is the median of its blocks'
+medians, and intervals come from resampling whole blocks (percentile bootstrap; Efron and Tibshirani, "An Introduction
 to the Bootstrap", 1993, chapter 13).
 """
 
@@ -18,7 +18,7 @@ from kgen.evaluator.protocol import Timing
 #: Two processes that run the same code differ by up to this share of their time, however often one measures.
 RESOLUTION = 0.01
 
-Bursts = Sequence[Sequence[float]]
+Blocks = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,15 @@ class Rank:
     tie: bool
 
 
-def burst_medians(timing: Timing | Bursts) -> list[float]:
-    """The median of each burst, in milliseconds."""
-    bursts = timing.bursts if isinstance(timing, Timing) else timing
-    return [median(burst) for burst in bursts if burst]
+def block_medians(timing: Timing | Blocks) -> list[float]:
+    """The median of each block, in milliseconds."""
+    blocks = timing.blocks if isinstance(timing, Timing) else timing
+    return [median(block) for block in blocks if block]
 
 
-def median_ms(timing: Timing | Bursts) -> float:
-    """The median of the bursts' medians, in milliseconds. Raises ``ValueError`` where there is no sample."""
-    medians = burst_medians(timing)
+def median_ms(timing: Timing | Blocks) -> float:
+    """The median of the blocks' medians, in milliseconds. Raises ``ValueError`` where there is no sample."""
+    medians = block_medians(timing)
     if not medians:
         raise ValueError("no samples")
     return median(medians)
@@ -60,14 +60,14 @@ def median_ms(timing: Timing | Bursts) -> float:
 def ratio_interval(
     numerator: Timing, denominator: Timing, *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> Interval:
-    """The ratio of two subjects' times, with its bootstrap interval over bursts.
+    """The ratio of two subjects' times, with its bootstrap interval over blocks.
 
-    Bursts of one session were interleaved, so each round gives one ratio, and the median of these is taken: what
-    slows the machine for longer than a round slows both. (Where a third of the bursts is disturbed, its interval is
+    Blocks of one session were interleaved, so each round gives one ratio, and the median of these is taken: what
+    slows the machine for longer than a round slows both. (Where a third of the blocks is disturbed, its interval is
     half as wide as that of the ratio of medians.) Subjects of unlike sessions are compared by their medians. Raises
     ``ValueError`` where one has no sample.
     """
-    above, below = burst_medians(numerator), burst_medians(denominator)
+    above, below = block_medians(numerator), block_medians(denominator)
     if not above or not below:
         raise ValueError("no samples")
     generator = random.Random(seed)
@@ -87,14 +87,14 @@ def ratio_interval(
 
 
 def median_interval(
-    timing: Timing | Bursts, *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
+    timing: Timing | Blocks, *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> Interval:
-    """A subject's time in milliseconds, with its bootstrap interval over bursts.
+    """A subject's time in milliseconds, with its bootstrap interval over blocks.
 
     It holds for the session alone: what slowed the machine for all of it is in it. Raises ``ValueError`` where there is
     no sample.
     """
-    medians = burst_medians(timing)
+    medians = block_medians(timing)
     if not medians:
         raise ValueError("no samples")
     generator = random.Random(seed)

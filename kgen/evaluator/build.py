@@ -220,7 +220,7 @@ class Builder:
         return report
 
     def _options(self) -> dict[str, Any]:
-        return {"directory": str(self.directory), "walled": True, "build_bytes": self._limits.build_bytes,
+        return {"directory": str(self.directory), "sandboxed": True, "build_bytes": self._limits.build_bytes,
                 "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS}
 
     def _compile(self, extension: Extension, log: Path, held: int) -> tuple[bool, str, list[str]]:
@@ -248,15 +248,15 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     folder.mkdir(exist_ok=True)
     os.environ |= {"TORCH_EXTENSIONS_DIR": options["directory"], "TMPDIR": str(folder), "HOME": str(folder),
                    "MAX_JOBS": "2"}
-    # torch would otherwise ask the GPU, which it cannot behind walls; this is what it would find.
+    # torch would ask the GPU, which the sandbox does not show.
     os.environ.setdefault("TORCH_CUDA_ARCH_LIST", options["arch_list"])
     # Flags may have a compiler run anything and read any file.
-    sandbox.hold(sandbox.Hold(
+    sandbox.confine(sandbox.Confinement(
         writable=[folder], devices=[Path(os.devnull)], user=options["user"], mounts=options["mounts"],
         address_space=None, file_bytes=_FILE_BYTES, folder_bytes=None, processes=_PROCESSES))
     sandbox.limit_memory(options["build_bytes"])
     os.nice(options["niceness"])
-    # Loading a library runs its constructors: that is for a worker, behind its walls.
+    # Loading a library runs its constructors, which is a worker's task.
     cpp_extension._import_module_from_library = lambda *_: None
     cuda = {"cuda_sources": request["cuda_source"], "extra_cuda_cflags": list(request["cuda_flags"])}
     try:

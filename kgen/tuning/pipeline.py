@@ -21,7 +21,7 @@ from typing import Any, Callable
 
 from kgen import syntax
 from kgen.candidate import SHORT, Candidate
-from kgen.evaluator.pool import DevicePool, Judge, Judged, SourceBuilder
+from kgen.evaluator.pool import DeviceEvaluator, DevicePool, DeviceResult, SourceBuilder
 from kgen.evaluator.protocol import BuildReport, Evaluation, Status, Timing
 
 _SAME_AS = "the same machine code as "  #: what the reason of a duplicate begins with
@@ -148,7 +148,7 @@ class Pipeline:
         self._judging.add(item)
         self._follow(item, self._devices.submit(lambda judge: _evaluated(item, judge), item.place))
 
-    def _judged(self, item: _Item, judged: Judged) -> None:
+    def _judged(self, item: _Item, judged: DeviceResult) -> None:
         found, evaluation = item.known is not None, judged.evaluation
         self._done.append(Verdict(item.candidate, evaluation, judged.device, judged.baselines, found))
         if item.substance is None:
@@ -159,14 +159,14 @@ class Pipeline:
             self._judge_once(other)
 
 
-def _evaluated(item: _Item, judge: Judge) -> Evaluation:
+def _evaluated(item: _Item, judge: DeviceEvaluator) -> Evaluation:
     if item.known is not None:
         return item.known
     assert item.build is not None
     return judge.evaluate(item.candidate, item.build)
 
 
-def _duplicate(item: _Item, twin: str, judge: Judge) -> Evaluation:
+def _duplicate(item: _Item, twin: str, judge: DeviceEvaluator) -> Evaluation:
     reason = f"{_SAME_AS}{twin[:SHORT]}"
     return Evaluation(item.candidate.id, Status.DUPLICATE, reason, judge.accuracy, build=item.build)
 

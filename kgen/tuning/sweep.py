@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Callable, Iterator, Sequence
 
 from kgen import events, paths, roofline, statistics
-from kgen.candidate import SHORT, Candidate
+from kgen.candidate import SHORT, Candidate, Trust
 from kgen.compiler.capture import Capture, capture
 from kgen.errors import CaptureError, DiskError, StoreBusyError, StoreError
 from kgen.evaluator.evaluator import Evaluator
@@ -86,6 +86,7 @@ def open_devices(request: SweepRequest, notice: Callable[[str], None]) -> Device
                 home=paths.home(),
                 baselines=request.baselines,
                 notice=notice,
+                trust=Trust.OWN,
             )
             for device in resolve_devices(request.device)
         ]

@@ -3,7 +3,7 @@
 import pytest
 from lending import Lender
 
-from kgen.candidate import Candidate
+from kgen.candidate import Candidate, Trust
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import Accuracy, Limits
 from kgen.problem import read_problem
@@ -54,7 +54,7 @@ def judge(evaluator, builder):
     """Build and evaluate a source; its evaluation."""
 
     def run(source):
-        candidate = Candidate(source, "by hand", {}, "cpu", origin="file")
+        candidate = Candidate(source, "by hand", {}, "cpu", origin=Trust.FOREIGN)
         return evaluator.evaluate(candidate, builder.build(source))
 
     return run

@@ -23,7 +23,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 import torch
 
-from kgen.evaluator.correctness.tolerance import TINY, Leaf, as_matrix, as_real
+from kgen.evaluator.correctness.tolerance import TINY, Expected, as_matrix, as_real
 from kgen.evaluator.protocol import Accuracy
 
 RUNS = 16  #: of the candidate
@@ -109,7 +109,7 @@ class TwoValues:
     low: torch.Tensor
     high: torch.Tensor
     known: torch.Tensor  # where both are
-    gate: Leaf
+    gate: Expected
 
     @classmethod
     def of(
@@ -129,10 +129,10 @@ class TwoValues:
             low, high = low.clamp(max=0.0), high.clamp(min=0.0)
             known = low != high
         larger = torch.where(high.abs() > low.abs(), high, low)
-        draft = cls(low, high, known, Leaf("", larger, None))
+        draft = cls(low, high, known, Expected("", larger, None))
         errors = torch.stack([draft._off(x) for x in eager])
         error = errors.gather(0, errors.abs().argmax(0, keepdim=True))[0]  # of what was dropped, eager has none
-        return replace(draft, gate=Leaf.within("", larger, larger + error, []))
+        return replace(draft, gate=Expected.within("", larger, larger + error, []))
 
     def judge(self, value: torch.Tensor, accuracy: Accuracy) -> dict[str, Any]:
         return self.gate.judge(self.gate.exact + self._off(value), accuracy)
@@ -158,7 +158,7 @@ class Spread:
     unlike: bool  # whether no two runs of the reference are alike, nor could be by chance
 
     @classmethod
-    def of(cls, exact: Sequence[torch.Tensor], eager: Sequence[torch.Tensor], leaf: Leaf) -> Spread | None:
+    def of(cls, exact: Sequence[torch.Tensor], eager: Sequence[torch.Tensor], leaf: Expected) -> Spread | None:
         """From runs in float64 and runs in float32, each under a seed of its own and :func:`sampled`; ``None`` where
         nothing is random."""
         values = torch.stack([x.double() for x in exact])
@@ -265,7 +265,7 @@ def sampled(value: torch.Tensor) -> torch.Tensor:
 
 
 def spreads(
-    exact: Sequence[Sequence[torch.Tensor]], eager: Sequence[Sequence[torch.Tensor]], leaves: Sequence[Leaf]
+    exact: Sequence[Sequence[torch.Tensor]], eager: Sequence[Sequence[torch.Tensor]], leaves: Sequence[Expected]
 ) -> list[Spread | None]:
     """The spread of each of ``leaves``, from the sampled tensors of each run in the same order."""
     return [
@@ -274,7 +274,7 @@ def spreads(
     ]
 
 
-def judge_run(spread: Spread | None, leaf: Leaf, value: torch.Tensor, accuracy: Accuracy) -> dict[str, Any]:
+def judge_run(spread: Spread | None, leaf: Expected, value: torch.Tensor, accuracy: Accuracy) -> dict[str, Any]:
     """One run of a candidate with random numbers of its own: the fields of ``RegimeErrors`` but two."""
     if spread is None:
         return leaf.judge(value, accuracy)
@@ -286,7 +286,7 @@ def judge_run(spread: Spread | None, leaf: Leaf, value: torch.Tensor, accuracy: 
 
 
 def judge_runs(
-    spread: Spread, leaf: Leaf, values: Sequence[torch.Tensor], accuracy: Accuracy
+    spread: Spread, leaf: Expected, values: Sequence[torch.Tensor], accuracy: Accuracy
 ) -> tuple[dict[str, Any], bool]:
     """Many runs, the first under the seed of ``leaf``: the row that says most, and whether the candidate draws the
     reference's own numbers."""

@@ -184,7 +184,7 @@ def _finite(x: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass
-class Leaf:
+class Expected:
     """What is expected of one tensor: its float64 value, and what error is allowed where."""
 
     name: str
@@ -208,7 +208,7 @@ class Leaf:
     rounded: torch.Tensor | None = None  # of integers: where rounding decides, as where two maxima are all but equal
 
     @classmethod
-    def exactly(cls, name: str, value: torch.Tensor, others: Sequence[torch.Tensor] = ()) -> "Leaf":
+    def exactly(cls, name: str, value: torch.Tensor, others: Sequence[torch.Tensor] = ()) -> "Expected":
         """A tensor of integers or truth values, which must be equal, but where one of ``others`` is not: the runs in
         float64, with and without rounding. Where that is over half of a row, the rest of it may differ too: some of many
         equal elements are in one place in all of a few orders that are drawn."""
@@ -223,7 +223,7 @@ class Leaf:
     def within(
         cls, name: str, exact: torch.Tensor, eager: torch.Tensor, noisy: Sequence[torch.Tensor],
         typical: Typical = Typical(),
-    ) -> "Leaf":
+    ) -> "Expected":
         """A floating or complex tensor: ``exact`` in float64, ``eager`` as PyTorch gives it, ``noisy`` a few runs in
         float64 with a float32 rounding behind each operator.
 
@@ -273,18 +273,18 @@ class Leaf:
             leaf.allowed = replace(leaf.allowed, rms=torch.maximum(leaf.allowed.rms, leaf.allowed.rows.max()))
         return leaf
 
-    def again(self, eager: torch.Tensor, *, lines: bool = False) -> "Leaf":
+    def again(self, eager: torch.Tensor, *, lines: bool = False) -> "Expected":
         """What is expected of the same tensor for other inputs like these, where only ``eager`` in float32 is known.
 
         Eager's own error has the size that it has here, and lies in a comparison with it too; rows and columns are judged
         only with ``lines``, and without, differences are taken as they are: a screening does this often.
         """
         if not is_inexact(eager):
-            return Leaf.exactly(self.name, eager)
+            return Expected.exactly(self.name, eager)
         eager = as_real(eager)
         size = _whole(eager)
         finite = bool(torch.isfinite(size.maximum))
-        leaf = Leaf(self.name, eager, None, lines=False)
+        leaf = Expected(self.name, eager, None, lines=False)
         if not finite:
             leaf.eager, leaf.free = eager, _places(~torch.isfinite(eager))
         if self.anchor is None or self.allowed is None:
@@ -303,7 +303,7 @@ class Leaf:
             leaf.lines = True
         return leaf
 
-    def no_looser(self, other: "Leaf") -> "Leaf":
+    def no_looser(self, other: "Expected") -> "Expected":
         """The same, allowed no more than :data:`MOST_TIMED`, or what ``other`` is if that is more."""
         if self.allowed is None or other.allowed is None:
             return self

@@ -296,7 +296,8 @@ _OPERATORS = (
 )
 #: What the harness uses to look at an output, and to tell a time.
 _NEAREST = frozenset({
-    "the harness", "builtins", "torch", "torch.Tensor", "kgen.evaluator.runtime.arena", "kgen.evaluator.worker"})
+    "the harness", "builtins", "torch", "torch.Tensor", "kgen.evaluator.runtime.arena", "kgen.evaluator.worker",
+    "kgen.evaluator.strict.subject"})
 _ABSENT = object()
 _Names = tuple[str, Mapping[str, Any], tuple[tuple[str, Any], ...]]
 
@@ -613,7 +614,9 @@ def install(folders: Sequence[str], device: str, send: Callable[..., int], harne
     real = _own_names()
     own = vars(harness)
     methods = [(name, _ABSENT) for kind in type(harness).__mro__ for name in vars(kind)]
-    table = [*_names(), *real, ("the harness", own, (("tell", own["tell"]), *methods))]
+    handlers = own["handlers"]
+    table = [*_names(), *real, ("the harness", own, (("tell", own["tell"]), ("handlers", handlers), *methods)),
+             ("the harness's handlers", handlers, tuple(handlers.items()))]
     names, nearest = (_replacements(of, note, operators=()) for of in (table, _nearest(table)))
     _put_decoys()
     compare = _replacements([*table, *_own_names()], note, operators=_OPERATORS)
