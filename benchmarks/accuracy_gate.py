@@ -4,7 +4,7 @@
 
 Each subject replaces the matrix product of each problem, or a sum of all elements, by another way to compute it. Honest
 ones sum in another order, in pieces, or more exactly; dishonest ones lose accuracy on the way. Figures are the largest
-share of an allowance that was used in any regime: below 1 passes. Runs on the CPU, at reduced sizes: the gate compares
+share of a tolerance that was used in any test case: below 1 passes. Runs on the CPU, at reduced sizes: the gate compares
 errors, not times.
 """
 
@@ -136,9 +136,9 @@ def main() -> None:
                     rows.append({
                         "problem": problem.name, "mode": str(evaluator.problem.mode), "subject": subject,
                         "kind": "honest" if honest else "dishonest", "status": str(found.status),
-                        "allowance used": round(worst.used, 2), "regime": worst.case})
+                        "allowance used": round(worst.used, 2), "test case": worst.case})
     record("accuracy_gate", "Margins of the accuracy gate", rows,
-           "The largest share of an allowance that each subject used in any regime up to the first that failed.")
+           "The largest share of an allowance that each subject used in any test case up to the first that failed.")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from _record import Cell, record
 
 from kgen.evaluator.correctness import moments
-from kgen.evaluator.correctness.tolerance import Leaf
+from kgen.evaluator.correctness.tolerance import Expected
 from kgen.evaluator.protocol import Accuracy
 
 ROWS, INNER, COLUMNS = 64, 96, 64
@@ -98,7 +98,7 @@ class Reference:
     """A problem with the reference's own runs."""
 
     problem: Problem
-    leaf: Leaf
+    leaf: Expected
     many: moments.Spread
     few: moments.Spread
 
@@ -110,7 +110,7 @@ def reference(name: str, p: float, seed: int) -> Reference:
     def run(dtype: torch.dtype, number: int) -> torch.Tensor:
         return problem.run(masked, p, torch.Generator().manual_seed(1000 * seed + number), dtype)
 
-    leaf = Leaf.within("output", run(torch.float64, 0), run(torch.float32, 0), [])
+    leaf = Expected.within("output", run(torch.float64, 0), run(torch.float32, 0), [])
 
     def spread(runs: moments.Runs) -> moments.Spread:
         exact = [moments.sampled(run(torch.float64, 1 + number)) for number in range(runs.exact)]

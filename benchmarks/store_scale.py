@@ -48,7 +48,7 @@ from kgen.store.selection import Selection
 PROBLEMS = 20
 FINALISTS = 5
 REJECTED = 50  #: combinations ruled out in each sweep
-REGIMES = 20  #: error figures of an evaluation
+CASES = 20  #: error figures of an evaluation
 SOURCE_LINES = 150
 BURSTS, SAMPLES = 8, 20  #: of a screening; finals have four times the bursts
 
@@ -172,7 +172,7 @@ def made_up_candidate(sweep: int, place: int) -> Candidate:
 
 def made_up_evaluation(status: Status) -> Evaluation:
     error = CaseErrors("as given", "output", 1.2e-8, 3.4e-7, 1.1e-8, 3.3e-7, 1.09, 0.54, True)
-    errors = tuple(replace(error, regime=f"regime {number}") for number in range(REGIMES))
+    errors = tuple(replace(error, case=f"case {number}") for number in range(CASES))
     build = BuildReport(True, False, 0.75, False, "builds/1", "", "", "", (KernelResources("row", 32, 1024, 0),))
     reason = "row 3 is off" if status is not Status.OK else ""
     return Evaluation("", status, reason, Accuracy.FP32, None, errors, build, log="runs/logs/1.log")
@@ -310,7 +310,7 @@ def main() -> None:
         page_bytes = (Path(temporary) / "report.html").stat().st_size
         stored = f", {os.path.getsize(url) / 1e9:.1f} GB" if kind == "SQLite" else ""
     notes = (
-        f"{count} evaluations in {kind}{stored}, with sources, error figures of {REGIMES} regimes and raw samples, in "
+        f"{count} evaluations in {kind}{stored}, with sources, error figures of {CASES} test cases and raw samples, in "
         f"sweeps of {asked.candidates} over {PROBLEMS} problems. Medians of {asked.repeats}, after a first one: of the "
         f"questions to an open store, and of whole processes of the command line; one that only imports the libraries took "
         f"{alone:.2f} s, while {os.getloadavg()[0]:.1f} processes wanted a core. The report has {page_bytes / 1e6:.1f} MB "

@@ -37,7 +37,7 @@ from kgen.problem import Problem, read_problem
 from kgen.tuning import sweep
 
 NAME = "linear_gelu_softmax"
-REGIMES, BURSTS, CALLS = 18, 5, 20
+CASES, BURSTS, CALLS = 18, 5, 20
 GOAL_MB = 1000
 
 
@@ -76,7 +76,7 @@ class Judge:
 
     def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation:
         errors = tuple(
-            CaseErrors(f"regime {number}", "output", 1e-6, 1e-5, 1e-6, 1e-5, 1.0, 0.5, True) for number in range(REGIMES)
+            CaseErrors(f"case {number}", "output", 1e-6, 1e-5, 1e-6, 1e-5, 1.0, 0.5, True) for number in range(CASES)
         )
         timing = self._timing(candidate.id, 1 + int(candidate.id[:4], 16) / 65536, Depth.SCREEN)
         return Evaluation(candidate.id, Status.OK, "", self.accuracy, errors=errors, build=build, timing=timing)

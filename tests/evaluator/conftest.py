@@ -61,8 +61,8 @@ def judge(evaluator, builder):
 
 
 @pytest.fixture
-def walls(judge, notices):
-    """Skips a test where the system does not allow every wall."""
+def sandboxed(judge, notices):
+    """Skips a test where the system does not allow all of the sandbox."""
     judge("x = 1")
     missing = [text for text in notices if "not allow" in text]
     if missing:

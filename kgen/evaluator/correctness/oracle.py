@@ -52,7 +52,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt
 
 
 @dataclass
-class TestCase:
+class Case:
     """One distribution in one mode: inputs, and the expected output and buffers."""
 
     distribution: Distribution
@@ -98,7 +98,7 @@ class Oracle:
         self.distributions = tuple(d for d in every if strict or d.own)
         generator = random.Random(f"seeds for workers {secret}")
         self._seeds = [generator.getrandbits(48) for _ in self.distributions]  # as large as those of timed calls
-        self._cases: dict[tuple[str, str, str], TestCase] = {}
+        self._cases: dict[tuple[str, str, str], Case] = {}
         self._arenas: dict[tuple[str, str, str], tuple[Arena | DeviceArena, Node]] = {}
         self._known_typical: dict[tuple[str, str, str], Typical] = {}
         self._known_columns: dict[tuple[str, str, str], list[Expected]] = {}
@@ -179,7 +179,7 @@ class Oracle:
         kept = [d for d in self.distributions if not d.shape_only or (self.batch_free and d.batch < rows)]
         return [(distribution.name, mode) for distribution in kept for mode in self.modes]
 
-    def case(self, name: str, mode: str, weights: str) -> TestCase:
+    def case(self, name: str, mode: str, weights: str) -> Case:
         """The test case of a distribution and a mode, under weights drawn anew or as constructed."""
         key = (name, mode, weights)
         if key not in self._cases:
@@ -187,7 +187,7 @@ class Oracle:
             self._cases[key] = self._make_case(distribution, mode, weights)
         return self._cases[key]
 
-    def _make_case(self, distribution: Distribution, mode: str, weights: str) -> TestCase:
+    def _make_case(self, distribution: Distribution, mode: str, weights: str) -> Case:
         number, batch = self.distributions.index(distribution), distribution.batch
         rows = {FULL: None, REDUCED: REDUCED_ROWS[self.device.partition(":")[0]]}.get(batch, batch)
         if rows is not None and self.batch_free and rows < (batch_size(self._given) or 0):
@@ -197,7 +197,7 @@ class Oracle:
             inputs = self._get_inputs(number + 10)
         state = self.state(distribution, weights)
         inputs = change_inputs(inputs, distribution.values, self._secret + number, state.values())
-        case = TestCase(distribution, mode, self._seeds[number], inputs, [])
+        case = Case(distribution, mode, self._seeds[number], inputs, [])
         try:
             eager = self.reference.eager(inputs, state, mode, case.rng)
             case.outputs, case.end = describe(list(eager))
@@ -257,7 +257,7 @@ class Oracle:
             return found(MORE_NOISY_RUNS)
         return first
 
-    def _excuse(self, case: TestCase, state: State) -> None:
+    def _excuse(self, case: Case, state: State) -> None:
         """Find elements where more than one result is right.
 
         Finite inputs: a NaN that smaller inputs do not give may be anything, since the order of operations decides.
@@ -356,7 +356,7 @@ class Oracle:
         rows = self.judge(expected, values)
         if not all(row["ok"] for row in rows):
             found = self._expect(inputs, state, mode, rng, run, Typical(), noise=True)
-            full = TestCase(case.distribution, mode, rng, inputs, found)
+            full = Case(case.distribution, mode, rng, inputs, found)
             self._excuse(full, state)
             expected = [e.no_looser(other) for e, other in zip(full.expected, expected)]
             rows = self.judge(expected, values)
@@ -371,7 +371,7 @@ class Oracle:
                 row |= {"ok": False, "note": "zeros are in the same places as in another call, and PyTorch's in others"}
         return rows
 
-    def _with_columns(self, case: TestCase, weights: str) -> list[Expected]:
+    def _with_columns(self, case: Case, weights: str) -> list[Expected]:
         """The expected values of ``case``, with noisy runs where columns need them."""
         key = (case.distribution.name, case.mode, weights)
         if key not in self._known_columns:
@@ -389,7 +389,7 @@ class Oracle:
         return {**state, **moved_buffers(
             {name: state[name] for name in names & set(state)}, key, mode, self.counters)}
 
-    def judge_run(self, case: TestCase, weights: str, values: list[torch.Tensor]) -> list[dict[str, Any]]:
+    def judge_run(self, case: Case, weights: str, values: list[torch.Tensor]) -> list[dict[str, Any]]:
         """Figures of each tensor in one run of a candidate with random numbers of its own."""
         return self._judge_run(self._spread(case, weights, moments.FEW), case.expected, values)
 
@@ -401,13 +401,13 @@ class Oracle:
             for spread, e, value in zip(found, expected, values)
         ]
 
-    def draw(self, subject: str, case: TestCase, weights: str, values: list[torch.Tensor]) -> None:
+    def draw(self, subject: str, case: Case, weights: str, values: list[torch.Tensor]) -> None:
         """Keep a run of a subject, to be judged with others; the first has the case's own seed."""
         runs = self._draws.setdefault(subject, [[] for _ in case.expected])
         for kept, spread, e, value in zip(runs, self._spread(case, weights, moments.MANY), case.expected, values):
             kept.append(e.judge(value, self.accuracy) if spread is None else moments.sampled(value))
 
-    def judge_draws(self, subject: str, case: TestCase, weights: str) -> tuple[list[dict[str, Any]], bool]:
+    def judge_draws(self, subject: str, case: Case, weights: str) -> tuple[list[dict[str, Any]], bool]:
         """Figures of each tensor over all kept runs, and whether their random numbers are PyTorch's."""
         rows, same = [], False
         found = self._spread(case, weights, moments.MANY)
@@ -420,7 +420,7 @@ class Oracle:
             rows.append(row | {"output": e.name})
         return rows, same
 
-    def _spread(self, case: TestCase, weights: str, runs: moments.Runs) -> list[moments.Spread | None]:
+    def _spread(self, case: Case, weights: str, runs: moments.Runs) -> list[moments.Spread | None]:
         at = (case.distribution.name, case.mode, weights, runs.exact)
         if at not in self._spreads:
             state = self.state(case.distribution, weights)

@@ -7,7 +7,7 @@ import torch
 
 from kgen.candidate import Candidate
 from kgen.evaluator.correctness import moments
-from kgen.evaluator.correctness.tolerance import Leaf
+from kgen.evaluator.correctness.tolerance import Expected
 from kgen.evaluator.correctness.validate import OWN_NUMBERS
 from kgen.evaluator.protocol import Accuracy, Status
 from kgen.problem import read_problem
@@ -43,7 +43,7 @@ def made(request):
     head, tail = _problem(request.param)
     eager = [_reference(head, tail, seed, torch.float32) for seed in range(100, 132)]
     exact = [_reference(head, tail, seed, torch.float64) for seed in range(16)]
-    leaf = Leaf.within("output", _reference(head, tail, 7, torch.float64), _reference(head, tail, 7, torch.float32),
+    leaf = Expected.within("output", _reference(head, tail, 7, torch.float64), _reference(head, tail, 7, torch.float32),
                        [])
     few = moments.Spread.of(exact[:4], eager[:12], leaf)
     return head, tail, moments.Spread.of(exact, eager, leaf), few, leaf
@@ -89,7 +89,7 @@ def test_values_that_are_kept_are_held_to_the_accuracy_class():
     head, tail = _problem("softmax")
     exact = [_reference(head, tail, seed, torch.float64) for seed in range(16)]
     eager = [_reference(head, tail, seed, torch.float32) for seed in range(100, 132)]
-    leaf = Leaf.within("output", exact[0], _reference(head, tail, 0, torch.float32), [])
+    leaf = Expected.within("output", exact[0], _reference(head, tail, 0, torch.float32), [])
     spread = moments.Spread.of(exact, eager, leaf)
     generator = torch.Generator().manual_seed(5)
     runs = [_masked(head, generator).bfloat16().float() for _ in range(moments.RUNS)]
@@ -114,7 +114,7 @@ def test_one_run_of_other_numbers_passes_and_another_rows_values_fail(made):
 
 def test_what_is_not_random_has_no_spread():
     x = torch.randn(32, 16, dtype=torch.float64)
-    leaf = Leaf.within("output", x, x.float(), [])
+    leaf = Expected.within("output", x, x.float(), [])
     assert moments.Spread.of([x] * 4, [x.float()] * 12, leaf) is None
 
 
