@@ -24,6 +24,7 @@ from kgen.evaluator.correctness.tolerance import Expected
 from kgen.evaluator.protocol import Accuracy
 
 ROWS, INNER, COLUMNS = 64, 96, 64
+RUNS = 16  #: of each candidate
 
 Drop = Callable[[torch.Tensor, float, torch.Generator], torch.Tensor]
 
@@ -126,7 +127,7 @@ def trial(name: str, p: float, drop: Drop, seed: int) -> tuple[bool, float, bool
     """Whether 16 runs pass, the share of the bound that they use, and whether the first run passes alone."""
     known = reference(name, p, seed)
     generator = torch.Generator().manual_seed(1000 * seed + 500)
-    runs = [known.problem.run(drop, p, generator, torch.float32) for _ in range(moments.RUNS)]
+    runs = [known.problem.run(drop, p, generator, torch.float32) for _ in range(RUNS)]
     row, _ = moments.judge_runs(known.many, known.leaf, runs, Accuracy.FP32)
     alone = moments.judge_run(known.few, known.leaf, runs[0], Accuracy.FP32)
     return row["ok"], row["used"], alone["ok"]

@@ -13,6 +13,7 @@ from kgen.evaluator.protocol import Accuracy, Status
 from kgen.problem import read_problem
 
 P = 0.2
+RUNS = 16  #: of the candidate
 
 # ---- without processes -----------------------------------------------------------------------------------------
 
@@ -52,7 +53,7 @@ def made(request):
 def _verdict(made, drop, seed=1000):
     head, tail, many, _, leaf = made
     generator = torch.Generator().manual_seed(seed)
-    runs = [tail(drop(head, generator).float(), torch.float32) for _ in range(moments.RUNS)]
+    runs = [tail(drop(head, generator).float(), torch.float32) for _ in range(RUNS)]
     return moments.judge_runs(many, leaf, runs, Accuracy.FP32)
 
 
@@ -92,14 +93,14 @@ def test_values_that_are_kept_are_held_to_the_accuracy_class():
     leaf = Expected.within("output", exact[0], _reference(head, tail, 0, torch.float32), [])
     spread = moments.Spread.of(exact, eager, leaf)
     generator = torch.Generator().manual_seed(5)
-    runs = [_masked(head, generator).bfloat16().float() for _ in range(moments.RUNS)]
+    runs = [_masked(head, generator).bfloat16().float() for _ in range(RUNS)]
     row, _ = moments.judge_runs(spread, leaf, runs, Accuracy.FP32)
     assert not row["ok"] and "kept" in row["note"]
 
 
 def test_pytorchs_own_numbers_are_recognised(made):
     head, tail, many, _, leaf = made
-    runs = [_reference(head, tail, 7 + number, torch.float32) * 1.01 for number in range(moments.RUNS)]
+    runs = [_reference(head, tail, 7 + number, torch.float32) * 1.01 for number in range(RUNS)]
     _, same = moments.judge_runs(many, leaf, runs, Accuracy.FP32)
     assert same
 
