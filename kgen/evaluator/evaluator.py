@@ -706,8 +706,8 @@ class _Evaluating:
         native = has_native_code(self._candidate.source)
         self._labels += profile_labels(found, native=native, cuda=self._evaluator._cuda)
 
-    def _check_output(self, reply: Mapping[str, Any], mode: str, key: int, values: str, columns: bool) -> None:
-        """Judge the output of a timed call, with ``columns`` its columns too. Raises :class:`Failure`."""
+    def _check_output(self, reply: Mapping[str, Any], mode: str, key: int, values: str) -> None:
+        """Judge the output of a timed call. Raises :class:`Failure`."""
         evaluator = self._evaluator
         oracle, cases = evaluator._running()
         weights = "drawn" if self._matched else "constructed"
@@ -721,7 +721,7 @@ class _Evaluating:
         with self._step("check output"):
             rows, _ = oracle.ask("judge", subject=self._worker.subject, key=key, case=name, mode=mode, weights=weights,
                                  outputs=expected if self._matched else expected["items"][0], shift=0,
-                                 own_numbers=own_numbers, columns=columns)
+                                 own_numbers=own_numbers)
         for row in rows["rows"]:
             if not row["ok"]:
                 found = CaseErrors(case="timed call", **row)

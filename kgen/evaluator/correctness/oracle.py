@@ -35,10 +35,6 @@ from kgen.problem import Problem, load, resolve_mode
 POOL_BYTES = 1 << 30  #: bytes; of all input sets for timed calls
 POOL_SETS = 4
 NOISY_RUNS = 3  #: float64 runs with float32 rounding, for each test case
-#: Where more than this share of rows (or columns) have one error that all their elements share, more runs are taken: of
-#: three, none may show how large that error is. Large outputs keep three, for their time and memory.
-MORE_NOISY_RUNS, _SHARED_LINES = 6, 0.05
-_FEW_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 26}  #: of an output that gets more runs, at most
 _FILLS = (0.0, 1e30, -2e30)  #: replace NaN and infinities, to see which results depend on them
 _SMALLER = 2.0**-20  #: factor of inputs, to see which NaN come from their size
 _VANISHING = torch.finfo(torch.float32).tiny  #: a factor that may be zero in float32
@@ -101,7 +97,6 @@ class Oracle:
         self._cases: dict[tuple[str, str, str], Case] = {}
         self._arenas: dict[tuple[str, str, str], tuple[Arena | DeviceArena, Node]] = {}
         self._known_typical: dict[tuple[str, str, str], Typical] = {}
-        self._known_columns: dict[tuple[str, str, str], list[Expected]] = {}
         self._pool: list[list[Any]] = []
         self.pool_arena: tuple[Arena | DeviceArena, Node] | None = None
         self._outputs_of: dict[str, Arena | DeviceArena] = {}
@@ -243,19 +238,10 @@ class Oracle:
     ) -> list[Expected]:
         eager, eager_buffers = eager_run
         exact, exact_buffers = self.reference.exact(inputs, state, mode, rng)
-        noisy: list[tuple[Any, dict[str, torch.Tensor]]] = []
-
-        def found(runs: int) -> list[Expected]:
-            noisy.extend(self.reference.exact(inputs, state, mode, rng, noise=True) for _ in range(runs))
-            outputs, buffers = [output for output, _ in noisy], [after for _, after in noisy]
-            return [*_expected("output", exact, eager, outputs, typical),
-                    *_expected(_STATE, exact_buffers, eager_buffers, buffers, typical)]
-
-        first = found(NOISY_RUNS if noise else 0)
-        few = sum(e.exact.numel() for e in first) <= _FEW_ELEMENTS[self.device.partition(":")[0]]
-        if few and any(e.shared > _SHARED_LINES for e in first):
-            return found(MORE_NOISY_RUNS)
-        return first
+        noisy = [self.reference.exact(inputs, state, mode, rng, noise=True) for _ in range(NOISY_RUNS if noise else 0)]
+        outputs, buffers = [output for output, _ in noisy], [after for _, after in noisy]
+        return [*_expected("output", exact, eager, outputs, typical),
+                *_expected(_STATE, exact_buffers, eager_buffers, buffers, typical)]
 
     def _excuse(self, case: Case, state: State) -> None:
         """Find elements where more than one result is right.
@@ -336,13 +322,13 @@ class Oracle:
 
     def judge_timed(
         self, key: int, name: str, mode: str, weights: str, values: list[torch.Tensor], *, own_numbers: bool,
-        columns: bool, subject: str = "",
+        subject: str = "",
     ) -> list[dict[str, Any]]:
         """Error figures of the timed call with ``key`` and the values of the distribution ``name``, which has all rows.
 
         PyTorch's own output is expected, since it is as fast as the call; its error in that test case sets the
-        tolerance. A refused output is judged again in full, against float64 on the call's own inputs. ``columns`` are
-        judged if asked for. With ``own_numbers``, other random numbers are right too.
+        tolerance. A refused output is judged again in full, against float64 on the call's own inputs. With
+        ``own_numbers``, other random numbers are right too.
         """
         inputs = map_tensors(self.pool()[0], torch.empty_like)
         case = self.case(name, mode, weights)
@@ -351,8 +337,7 @@ class Oracle:
         rng = seed_of(key)
         run = self.reference.eager(inputs, state, mode, rng)
         eager = _tensor_leaves(run)
-        known = self._with_columns(case, weights) if columns else case.expected
-        expected = [e.again(value, lines=columns) for e, value in zip(known, eager)]
+        expected = [e.again(value) for e, value in zip(case.expected, eager)]
         rows = self.judge(expected, values)
         if not all(row["ok"] for row in rows):
             found = self._expect(inputs, state, mode, rng, run, Typical(), noise=True)
@@ -370,18 +355,6 @@ class Oracle:
             if row["ok"] and before is not None and moments.is_repeated(before, zeros):
                 row |= {"ok": False, "note": "zeros are in the same places as in another call, and PyTorch's in others"}
         return rows
-
-    def _with_columns(self, case: Case, weights: str) -> list[Expected]:
-        """The expected values of ``case``, with noisy runs where columns need them."""
-        key = (case.distribution.name, case.mode, weights)
-        if key not in self._known_columns:
-            found = case.expected
-            if any(e.lacks_columns for e in found):
-                state = self.state(case.distribution, weights)
-                eager = self.reference.eager(case.inputs, state, case.mode, case.rng)
-                found = self._expect(case.inputs, state, case.mode, case.rng, eager, Typical(), noise=True)
-            self._known_columns[key] = found
-        return self._known_columns[key]
 
     def _timed_state(self, weights: str, key: int, mode: str) -> State:
         """The state dict of the timed call with ``key``."""
@@ -655,7 +628,7 @@ def _judge(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dic
     if "key" in request:
         return {"rows": oracle.judge_timed(
             request["key"], request["case"], mode, weights, values, own_numbers=own_numbers,
-            columns=request["columns"], subject=request["subject"])}, []
+            subject=request["subject"])}, []
     case = oracle.case(request["case"], mode, weights)
     rows = oracle.judge(case.expected, values)
     if own_numbers and not all(row["ok"] for row in rows):

@@ -97,7 +97,7 @@ class StrictRunner(Runner):
 
     def call(
         self, generator: random.Random, how: str = "event", *, checked: bool = False, watched: bool = False,
-        values: str = "given", columns: bool = False,
+        values: str = "given",
     ) -> float:
         """One call in each mode, bracketed by events or by synchronisations (``how``: ``event`` or ``sync``).
 
@@ -116,7 +116,7 @@ class StrictRunner(Runner):
             if watched and not self.cuda and family is not None:  # work left on a GPU is waited for
                 seen.append(settle(family))
             if checked:
-                self._fetch(mode, key, values, columns)
+                self._fetch(mode, key, values)
         if seen:
             self.settles.append(max(ms for ms, _ in seen))
             self.wakeups.append(max(wakeups for _, wakeups in seen))
@@ -165,17 +165,17 @@ class StrictRunner(Runner):
         self.hide_launches(reply.get("exposed") is True)
         return claimed / 1e6, (taken - sleep_ns) / 1e6
 
-    def _fetch(self, mode: str, key: int, values: str, columns: bool) -> None:
+    def _fetch(self, mode: str, key: int, values: str) -> None:
         started = time.perf_counter_ns()
         reply = self.worker.ask("fetch")
         self.fetches.append((time.perf_counter_ns() - started) / 1e6)
         raise_if_failed(reply, Phase.TIME)
         _raise_if_touched(reply)
         if self.check is not None:
-            self.check(reply, mode, key, values, columns)
+            self.check(reply, mode, key, values)
 
     def strict_block(
-        self, calls: int, generator: random.Random, checked: int = -1, *, watched: bool = False, columns: bool = False,
+        self, calls: int, generator: random.Random, checked: int = -1, *, watched: bool = False,
         checked_synced: bool = False,
     ) -> bool:
         """Add a block of ``calls`` samples; on a GPU synchronised calls are drawn between them.
@@ -190,7 +190,7 @@ class StrictRunner(Runner):
                 checked_synced = False
             else:
                 now = len(samples) == checked
-                samples.append(self.call(generator, checked=now, watched=now and watched, columns=columns))
+                samples.append(self.call(generator, checked=now, watched=now and watched))
         self.blocks.append(tuple(samples))
         return checked_synced
 
@@ -208,7 +208,7 @@ class StrictRunner(Runner):
             if number in (tried, again):
                 self.try_other_values(generator, 1 if number == tried else None)
             checked = calls - 1 if last else -1 if number == synced else generator.randrange(calls)
-            owed = self.strict_block(calls, generator, checked, watched=number == watched, columns=last,
+            owed = self.strict_block(calls, generator, checked, watched=number == watched,
                                      checked_synced=owed or number == synced)
         if again == blocks:
             self.try_other_values(generator)
@@ -218,7 +218,7 @@ class StrictRunner(Runner):
         if thorough or generator.random() < CHECK_SHARE:
             self.try_other_values(generator)
         self.warm_up(generator)
-        self.strict_block(calls, generator, checked, watched=thorough, columns=thorough, checked_synced=checked >= 0)
+        self.strict_block(calls, generator, checked, watched=thorough, checked_synced=checked >= 0)
 
     def forget(self) -> None:
         super().forget()

@@ -47,8 +47,8 @@ class Runner:
     sleep_ns: int = 0  #: nanoseconds of work queued in front of a sample
     doublings: int = 0  #: of ``sleep_ns``
     cold: bool = True  #: whether the cache is flushed before each call
-    #: Judges a fetched output by its mode, key and values; the flag asks for columns too.
-    check: Callable[[Mapping[str, Any], str, int, str, bool], None] | None = None
+    #: Judges a fetched output by its mode, key and values.
+    check: Callable[[Mapping[str, Any], str, int, str], None] | None = None
     blocks: list[tuple[float, ...]] = field(default_factory=list)
 
     @property
@@ -65,14 +65,14 @@ class Runner:
         """One call that is no sample. Raises :class:`Failure`."""
         self._calls([generator.getrandbits(48)], self.modes)
 
-    def block(self, calls: int, generator: random.Random, *, checked: bool = False, columns: bool = False) -> None:
-        """Add a block of ``calls`` samples. ``checked`` judges the last output, with ``columns`` its columns too.
+    def block(self, calls: int, generator: random.Random, *, checked: bool = False) -> None:
+        """Add a block of ``calls`` samples; ``checked`` judges the last output.
 
         Raises :class:`Failure` when a call fails, or claims more time than the parent's clock allows.
         """
-        self.blocks.append(self._samples(calls, generator, checked, columns))
+        self.blocks.append(self._samples(calls, generator, checked))
 
-    def _samples(self, calls: int, generator: random.Random, checked: bool, columns: bool) -> tuple[float, ...]:
+    def _samples(self, calls: int, generator: random.Random, checked: bool) -> tuple[float, ...]:
         keys = [generator.getrandbits(48) for _ in range(calls)]
         if not checked:
             return tuple(self._calls(keys, self.modes))
@@ -81,7 +81,7 @@ class Runner:
         total = 0.0
         for mode in self.modes:
             total += self._calls([last], [mode])[0]
-            self._check_output(mode, last, columns)
+            self._check_output(mode, last)
         return (*samples, total)
 
     def _calls(self, keys: Sequence[int], modes: Sequence[str]) -> list[float]:
@@ -108,28 +108,28 @@ class Runner:
             self.doublings += 1
             self.sleep_ns = min(2 * self.sleep_ns, MOST_SLEEP_NS)
 
-    def _check_output(self, mode: str, key: int, columns: bool) -> None:
+    def _check_output(self, mode: str, key: int) -> None:
         reply = self.worker.ask("fetch")
         raise_if_failed(reply, Phase.TIME)
         if reply.get("mutated"):
             raise Failure(Status.MUTATED_INPUT, f"in a timed call: it wrote into {reply['mutated']}", Phase.TIME)
         if self.check is not None:
-            self.check(reply, mode, key, "given", columns)
+            self.check(reply, mode, key, "given")
 
     def screen(self, generator: random.Random, blocks: int = SCREEN_BLOCKS) -> None:
         """Time the subject alone and briefly. The last output of a drawn block and of the last one are checked."""
         calls = calls_per_block(self.steady_ms, "cuda" if self.cuda else "cpu")
         drawn, last = generator.randrange(blocks), blocks - 1
         for number in range(blocks):
-            self.block(calls, generator, checked=number in (drawn, last), columns=number == last)
+            self.block(calls, generator, checked=number in (drawn, last))
         odd = self.oddest()
         if odd is not None:
-            self.blocks[odd] = self._samples(calls, generator, False, False)
+            self.blocks[odd] = self._samples(calls, generator, False)
 
     def turn(self, calls: int, generator: random.Random, *, thorough: bool) -> None:
         """One block of finals, after a call that is no sample: another subject left the clocks and caches."""
         self.warm_up(generator)
-        self.block(calls, generator, checked=thorough or generator.random() < CHECK_SHARE, columns=thorough)
+        self.block(calls, generator, checked=thorough or generator.random() < CHECK_SHARE)
 
     def oddest(self) -> int | None:
         """The number of the block whose median is farthest from that of all, if it is odd; else ``None``."""

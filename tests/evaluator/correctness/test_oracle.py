@@ -49,7 +49,7 @@ def output(of: Oracle, values: str = "given") -> torch.Tensor:
 
 
 def ok(of: Oracle, value: torch.Tensor, name: str = DISTRIBUTIONS[0].name) -> bool:
-    (row,) = of.judge_timed(KEY, name, "eval", "drawn", [value], own_numbers=False, columns=False)
+    (row,) = of.judge_timed(KEY, name, "eval", "drawn", [value], own_numbers=False)
     return row["ok"]
 
 

@@ -58,26 +58,6 @@ def test_a_row_whose_elements_share_one_error_is_allowed_what_such_errors_scatte
         assert not expected.judge(wrong.float(), Accuracy.FP32)["ok"]
 
 
-@pytest.mark.parametrize("lines", ["rows", "columns"])
-def test_one_line_of_many_may_have_hardly_any_of_its_one_error_in_all_runs_that_anchor_it(lines):
-    draw = torch.Generator().manual_seed(6)
-    exact = torch.randn(800, 64, dtype=torch.float64, generator=draw)
-    direction = torch.randn(800, 64, dtype=torch.float64, generator=draw)
-
-    def run(error_of_one: float) -> torch.Tensor:
-        sizes = 1e-5 * torch.randint(2, (800, 1), generator=draw).mul(2).sub(1).double()
-        sizes[7] *= error_of_one
-        sizes[300:] *= 1e-4  # as where a softmax has decided
-        found = exact + sizes * direction
-        return found if lines == "rows" else found.mT
-
-    right = exact if lines == "rows" else exact.mT
-    expected = Expected.within("output", right, run(0.03).float(), [run(0.03) for _ in range(3)])
-    assert expected.shared > 0.3
-    assert expected.judge(run(1.0).float(), Accuracy.FP32)["used"] < 0.5
-    assert expected.judge(run(9.0).float(), Accuracy.FP32)["used"] > 1
-
-
 def test_how_much_errors_scatter_from_row_to_row_tells_how_many_a_row_has():
     draw = torch.Generator().manual_seed(7)
     exact = torch.rand(400, 256, dtype=torch.float64, generator=draw) + 0.5
@@ -119,24 +99,7 @@ def test_rows_that_are_all_the_same_are_judged_like_one_of_them():
         return expected.judge((exact * (1 + epsilons * EPSILON)).float(), Accuracy.FP32)["used"]
 
     assert used(2.7, rows=1) < 0.8 < 1 < used(2.7, rows=2)
-    assert used(12, rows=1) > 1
-
-
-def test_a_row_whose_one_large_element_is_all_of_its_error_may_have_nineteen_times_pytorchs():
-    """As in attention that adds up 250 values one by one: those behind a large one are rounded as it is."""
-    draw = torch.Generator().manual_seed(2)
-    exact = torch.full((4000, 32), 1e-6, dtype=torch.float64)
-    exact[:, 5] = 1 + torch.rand(4000, dtype=torch.float64, generator=draw)
-    exact[7] *= 0.01  # or the largest error of all would be this row's
-    eager = (exact * (1 + 1e-6 * torch.randint(2, (4000, 1), generator=draw).mul(2).sub(1))).float()
-    expected = Expected.within("output", exact, eager, [eager.double()])
-
-    def used(times: float) -> float:
-        value = eager.clone()
-        value[7] = exact[7] * (1 + times * 1e-6)
-        return expected.judge(value, Accuracy.FP32)["used"]
-
-    assert used(19) < 0.8 < 1 < used(60)
+    assert used(30, rows=1) > 1
 
 
 def test_a_small_column_of_zeros_is_refused():
@@ -288,4 +251,29 @@ def test_what_may_be_anything_is_not_judged():
     value[3] = float("nan")
     assert expected.judge(value, Accuracy.FP32)["ok"]
     value[4, 0] = float("nan")
+    assert not expected.judge(value, Accuracy.FP32)["ok"]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_line_may_have_many_times_pytorchs_error_but_not_that_of_half_precision(axis):
+    """Where the elements of a line share one error, PyTorch may miss it by luck in one of thousands."""
+    exact = torch.rand(2000, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(2)) + 0.5
+    expected = Expected.within("output", exact, noisy(exact, 1, 1), [noisy(exact, 1, 2).double()])
+
+    def used(error):
+        value = exact.float()
+        line = value.narrow(axis, 7, 1)
+        line.copy_(exact.narrow(axis, 7, 1) * (1 + error))
+        return expected.judge(value, Accuracy.FP32)
+
+    assert used(60 * EPSILON)["used"] < 8 and not used(2.0**-11)["ok"]
+
+
+def test_a_line_of_zeros_shows_beside_lines_that_are_much_larger():
+    exact = torch.rand(200, 64, dtype=torch.float64) + 0.5
+    exact[7] *= 1e-9
+    expected = Expected.within("output", exact, exact.float(), [noisy(exact, 1, 2).double()])
+    value = exact.float()
+    assert expected.judge(value, Accuracy.FP32)["ok"]
+    value[7] = 0
     assert not expected.judge(value, Accuracy.FP32)["ok"]

@@ -110,7 +110,7 @@ def test_a_screening_checks_an_output_of_every_block_and_the_last():
 def test_a_screening_has_a_checked_call_with_other_values_and_later_one_of_each_kind_that_are_no_samples():
     def values(seed, known):
         subject, checked = runner(), []
-        subject.values, subject.check = known, lambda reply, mode, key, values, columns: checked.append(values)
+        subject.values, subject.check = known, lambda reply, mode, key, values: checked.append(values)
         subject.screen(random.Random(seed))
         arms = [request["values"] for do, request in subject.worker.requests if do == "prepare_call"]
         assert sum(map(len, subject.blocks)) == 50 and checked.count("given") == 5
@@ -123,13 +123,6 @@ def test_a_screening_has_a_checked_call_with_other_values_and_later_one_of_each_
     found = [values(seed, ["scaled", "non-finite"]) for seed in range(20)]
     assert len(set(map(tuple, found))) > 6 and any(places[-1] == 52 for places in found)
     assert values(0, []) == []
-
-
-def test_a_screening_checks_columns_at_its_end():
-    subject, checked = runner(), []
-    subject.values, subject.check = [], lambda reply, mode, key, values, columns: checked.append(columns)
-    subject.screen(random.Random(0))
-    assert checked == [False] * 4 + [True]
 
 
 def test_a_screening_on_a_gpu_checks_a_synchronised_call():

@@ -57,21 +57,21 @@ def test_a_screening_has_its_blocks_and_fresh_keys():
     assert len(set(keys(subject))) == len(keys(subject)) == 50
 
 
-def test_a_screening_checks_the_output_of_a_drawn_block_and_the_last_one_with_its_columns():
+def test_a_screening_checks_the_output_of_a_drawn_block_and_of_the_last_one():
     drawn = set()
     for seed in range(20):
         subject, checked = runner(), []
-        subject.check = lambda reply, mode, key, values, columns: checked.append((len(subject.blocks), columns))
+        subject.check = lambda reply, mode, key, values: checked.append(len(subject.blocks))
         subject.screen(random.Random(seed))
-        assert checked[-1] == (4, True) and len(checked) <= 2
-        drawn |= {number for number, _ in checked}
+        assert checked[-1] == 4 and len(checked) <= 2
+        drawn |= set(checked)
     assert drawn == set(range(5))
 
 
 def test_the_checked_call_is_the_last_of_its_block():
     subject = runner(modes=("train", "eval"), claim=lambda: 5)
     seen = []
-    subject.check = lambda reply, mode, key, values, columns: seen.append((mode, key))
+    subject.check = lambda reply, mode, key, values: seen.append((mode, key))
     subject.block(3, random.Random(0), checked=True)
     assert [mode for mode, _ in seen] == ["train", "eval"] and {key for _, key in seen} == {keys(subject)[-1]}
     assert subject.blocks == [(5e-6, 5e-6, 1e-5)]
