@@ -136,9 +136,9 @@ def main() -> None:
                     rows.append({
                         "problem": problem.name, "mode": str(evaluator.problem.mode), "subject": subject,
                         "kind": "honest" if honest else "dishonest", "status": str(found.status),
-                        "allowance used": round(worst.used, 2), "regime": worst.regime})
+                        "allowance used": round(worst.used, 2), "test case": worst.case})
     record("accuracy_gate", "Margins of the accuracy gate", rows,
-           "The largest share of an allowance that each subject used in any regime up to the first that failed.")
+           "The largest share of an allowance that each subject used in any test case up to the first that failed.")
 
 
 if __name__ == "__main__":

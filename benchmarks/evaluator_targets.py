@@ -18,6 +18,7 @@ import itertools
 import multiprocessing
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from dataclasses import replace
@@ -27,7 +28,7 @@ from statistics import median
 from _record import record
 from reference_problems import CASES
 
-from kgen.candidate import Candidate
+from kgen.candidate import Candidate, Trust
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import Accuracy, Status, Timing
 from kgen.machine import find_own_tools
@@ -63,11 +64,12 @@ _WAITS = {
 }
 
 
-def open_evaluator(case: str, device: str, home: Path) -> Evaluator:
+def open_evaluator(case: str, device: str, home: Path, trust: Trust = Trust.OWN) -> Evaluator:
     swept = CASES[case]
     sizes = CPU_SIZES if device == "cpu" else swept.sizes
     problem = read_problem(swept.problem, {name: str(size) for name, size in sizes.items()}, swept.mode)
-    return Evaluator(problem, device=device, accuracy=swept.accuracy, home=home, baselines=("eager",), notice=print)
+    return Evaluator(problem, device=device, accuracy=swept.accuracy, home=home, baselines=("eager",), notice=print,
+                     trust=trust)
 
 
 def candidates(evaluator: Evaluator, count: int) -> list[Candidate]:
@@ -85,7 +87,7 @@ def copies(candidate: Candidate, ms: float) -> list[Candidate]:
     line = _WAITS[candidate.device_type].format(cycles=int(ns * GHZ), ns=int(ns))
     slowed = candidate.source + _SLOWED.format(line=line)
     return [
-        replace(candidate, source=source)
+        replace(candidate, source=source, origin=Trust.FOREIGN)
         for source in (f"{candidate.source}# one\n", f"{candidate.source}# two\n", slowed)
     ]
 
@@ -157,29 +159,37 @@ def resolution(device: str, runs: int, seconds: float, parallel: int, home: Path
     record(f"timing_resolution_{device}", "Resolution of timings", rows, notes)
 
 
-def cost(device: str, count: int, cases: list[str], home: Path) -> None:
+def cost(device: str, count: int, cases: list[str], home: Path, trust: Trust) -> None:
     rows = []
     for case in cases:
-        with open_evaluator(case, device, home) as evaluator:
+        steps: defaultdict[str, list[float]] = defaultdict(list)
+        with open_evaluator(case, device, home, trust) as evaluator:
             builder = evaluator.builder()
-            files = candidates(evaluator, count)
+            files = [replace(candidate, origin=trust) for candidate in candidates(evaluator, count)]
             with ThreadPoolExecutor() as pool:
                 entries = list(zip(files, pool.map(lambda c: builder.build(c.source), files)))
-            found = []
+            evaluator.baselines()
+            evaluator.on_step = lambda step, seconds: steps[step].append(seconds)
+            found, whole = [], []
             for entry in entries:
+                started = time.monotonic()
                 judged = evaluator.evaluate(*entry)
-                print(case, judged.status, judged.reason, dict(judged.seconds), flush=True)
+                whole.append(time.monotonic() - started)
+                print(case, judged.status, judged.reason, dict(judged.seconds), f"{whole[-1]:.3f} s", flush=True)
                 if judged.status is Status.OK:
                     found.append({str(phase): seconds for phase, seconds in judged.seconds})
         later = found[1:] or found
-        row: dict[str, str | int | float] = {"problem": case, "candidates": len(later)}
+        row: dict[str, str | int | float] = {"problem": case, "trust": trust, "candidates": len(later)}
         for phase in ("load", "validate", "time"):
             row[f"{phase} s"] = median(seconds[phase] for seconds in later)
-        row["all s"] = median(sum(seconds[p] for p in ("load", "validate", "time")) for seconds in later)
-        row["first one's gate s"] = found[0]["validate"]
+        row["all s"] = median(whole[1:] or whole)
+        row["first one's validation s"] = found[0]["validate"]
+        row |= {f"{step} s": median(seconds[len(seconds) // len(entries) :] or seconds) for step, seconds in steps.items()}
         rows.append(row)
     notes = (
-        "Medians over right candidates, built already, without the first, which waits for the oracle's float64 runs."
+        "Medians over right candidates, built already, without the first, which waits for the oracle's float64 runs. "
+        "`all s` is the whole call by the parent's clock. The columns behind it break it down: start of a worker, its "
+        "load, validation, preparation for timing, sample blocks (one `check output` within them, each), their check."
     )
     record(f"evaluation_cost_{device}", "Cost of judging one candidate at screening depth", rows, notes)
 
@@ -191,13 +201,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="of interleaved timing in each run")
     parser.add_argument("--parallel", type=int, default=4, help="runs beside each other")
     parser.add_argument("--candidates", type=int, default=6, help="judged for each problem to see what it costs")
+    parser.add_argument("--foreign", action="store_true", help="judge the candidates of the cost as foreign ones")
     parser.add_argument("--case", action="append", choices=CASES, help="problems for the cost (default: all of fp32)")
     arguments = parser.parse_args()
     find_own_tools()
     with tempfile.TemporaryDirectory() as folder:
         if arguments.candidates:
             cases = arguments.case or [name for name, case in CASES.items() if case.accuracy is Accuracy.FP32]
-            cost(arguments.device, arguments.candidates, cases, Path(folder))
+            trust = Trust.FOREIGN if arguments.foreign else Trust.OWN
+            cost(arguments.device, arguments.candidates, cases, Path(folder), trust)
         if arguments.runs:
             resolution(arguments.device, arguments.runs, arguments.seconds, arguments.parallel, Path(folder))
 

@@ -20,10 +20,11 @@ import torch.nn.functional as F
 from _record import Cell, record
 
 from kgen.evaluator.correctness import moments
-from kgen.evaluator.correctness.tolerance import Leaf
+from kgen.evaluator.correctness.tolerance import Expected
 from kgen.evaluator.protocol import Accuracy
 
 ROWS, INNER, COLUMNS = 64, 96, 64
+RUNS = 16  #: of each candidate
 
 Drop = Callable[[torch.Tensor, float, torch.Generator], torch.Tensor]
 
@@ -99,7 +100,7 @@ class Reference:
     """A problem with the runs of the reference."""
 
     problem: Problem
-    leaf: Leaf
+    leaf: Expected
     many: moments.Spread
     few: moments.Spread
 
@@ -112,7 +113,7 @@ def reference(name: str, p: float, seed: int) -> Reference:
     def run(dtype: torch.dtype, number: int) -> torch.Tensor:
         return problem.run(masked, p, torch.Generator().manual_seed(1000 * seed + number), dtype)
 
-    leaf = Leaf.within("output", run(torch.float64, 0), run(torch.float32, 0), [])
+    leaf = Expected.within("output", run(torch.float64, 0), run(torch.float32, 0), [])
 
     def spread(runs: moments.Runs) -> moments.Spread:
         exact = [moments.sampled(run(torch.float64, 1 + number)) for number in range(runs.exact)]
@@ -128,7 +129,7 @@ def trial(name: str, p: float, drop: Drop, seed: int) -> tuple[bool, float, bool
     """Whether 16 runs pass, their used share of the bound, and whether the first run passes alone."""
     known = reference(name, p, seed)
     generator = torch.Generator().manual_seed(1000 * seed + 500)
-    runs = [known.problem.run(drop, p, generator, torch.float32) for _ in range(moments.RUNS)]
+    runs = [known.problem.run(drop, p, generator, torch.float32) for _ in range(RUNS)]
     row, _ = moments.judge_runs(known.many, known.leaf, runs, Accuracy.FP32)
     alone = moments.judge_run(known.few, known.leaf, runs[0], Accuracy.FP32)
     return row["ok"], row["used"], alone["ok"]

@@ -35,7 +35,7 @@ from kgen.evaluator.protocol import (
     Environment,
     Evaluation,
     KernelResources,
-    RegimeErrors,
+    CaseErrors,
     Status,
     Timing,
 )
@@ -170,8 +170,8 @@ def made_up_candidate(sweep: int, place: int) -> Candidate:
 
 
 def made_up_evaluation(status: Status) -> Evaluation:
-    error = RegimeErrors("as given", "output", 1.2e-8, 3.4e-7, 1.1e-8, 3.3e-7, 1.09, 0.54, True)
-    errors = tuple(replace(error, regime=f"regime {number}") for number in range(DISTRIBUTIONS))
+    error = CaseErrors("as given", "output", 1.2e-8, 3.4e-7, 1.1e-8, 3.3e-7, 1.09, 0.54, True)
+    errors = tuple(replace(error, case=f"case {number}") for number in range(DISTRIBUTIONS))
     build = BuildReport(True, False, 0.75, False, "builds/1", "", "", "", (KernelResources("row", 32, 1024, 0),))
     reason = "row 3 is off" if status is not Status.OK else ""
     return Evaluation("", status, reason, Accuracy.FP32, None, errors, build, log="runs/logs/1.log")

@@ -29,7 +29,7 @@ from kgen.evaluator.protocol import (
     Evaluation,
     Health,
     KernelResources,
-    RegimeErrors,
+    CaseErrors,
     Status,
     Timing,
 )
@@ -76,7 +76,7 @@ class InstantEvaluator:
 
     def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation:
         errors = tuple(
-            RegimeErrors(f"regime {number}", "output", 1e-6, 1e-5, 1e-6, 1e-5, 1.0, 0.5, True)
+            CaseErrors(f"case {number}", "output", 1e-6, 1e-5, 1e-6, 1e-5, 1.0, 0.5, True)
             for number in range(DISTRIBUTIONS)
         )
         timing = self._timing(candidate.id, 1 + int(candidate.id[:4], 16) / 65536, Depth.SCREEN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Mapping
 
 #: A value of one parameter: block size, reduction strategy, ...
@@ -15,13 +16,20 @@ Params = Mapping[str, ParamValue]
 SHORT = 12  #: how many characters of an identity people are shown
 
 
+class Trust(StrEnum):
+    """How far a candidate's text is trusted; it decides how strictly the evaluator judges it."""
+
+    OWN = "own"  #: kgen renders the same text again, byte for byte
+    FOREIGN = "foreign"  #: everything else: files of users, imported or proposed text
+
+
 @dataclass(frozen=True)
 class Candidate:
     """One rendered ``ModelNew``.
 
     ``id`` is the SHA-256 of ``source`` in hexadecimal, so that the same text is the same candidate everywhere.
     ``plan`` is the readable name of the fusion plan (:mod:`kgen.compiler.plan_name`);
-    ``origin`` is ``sweep`` for rendered files and ``file`` for files from outside;
+    ``origin`` is own where rendering gives this text, byte for byte, and foreign otherwise;
     ``control`` marks a candidate without a kernel of its own: shown, never exported as a speedup.
     ``kernels`` counts its own kernels: the first tie-break between equally fast candidates.
     """
@@ -32,7 +40,7 @@ class Candidate:
     device_type: str  # "cuda" or "cpu"
     kernels: int = 0
     control: bool = False
-    origin: str = "sweep"
+    origin: Trust = Trust.OWN
     rewrites: tuple[str, ...] = ()
 
     @property

@@ -173,7 +173,7 @@ class Judged:
 
     @property
     def ok(self) -> bool:
-        """Whether the file is right on every input distribution, and its timing is believed."""
+        """Whether the file is right in every test case."""
         return self.evaluation.status is Status.OK
 
     @property

@@ -1,7 +1,7 @@
 """Medians, intervals and verdicts, derived from raw samples. Standard library only.
 
-Samples of one burst depend on each other, so bursts are the unit. The time of a subject is the median of the medians
-of its bursts. Intervals come from resampling whole bursts: a percentile bootstrap (Efron and Tibshirani, "An
+Samples of one block depend on each other, so blocks are the unit. The time of a subject is the median of the medians
+of its blocks. Intervals come from resampling whole blocks: a percentile bootstrap (Efron and Tibshirani, "An
 Introduction to the Bootstrap", 1993, chapter 13).
 """
 
@@ -18,7 +18,7 @@ from kgen.evaluator.protocol import Timing
 #: Share of a time; two processes with the same code differ by up to this; benchmarks/results/timing.md
 RESOLUTION = 0.01
 
-Bursts = Sequence[Sequence[float]]
+Blocks = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,15 @@ class Rank:
     tie: bool
 
 
-def burst_medians(timing: Timing | Bursts) -> list[float]:
-    """The median of each burst, in milliseconds."""
-    bursts = timing.bursts if isinstance(timing, Timing) else timing
-    return [median(burst) for burst in bursts if burst]
+def block_medians(timing: Timing | Blocks) -> list[float]:
+    """The median of each block, in milliseconds."""
+    blocks = timing.blocks if isinstance(timing, Timing) else timing
+    return [median(block) for block in blocks if block]
 
 
-def median_ms(timing: Timing | Bursts) -> float:
-    """The median of the bursts' medians, in milliseconds. Raises ``ValueError`` for a timing without samples."""
-    medians = burst_medians(timing)
+def median_ms(timing: Timing | Blocks) -> float:
+    """The median of the blocks' medians, in milliseconds. Raises ``ValueError`` for a timing without samples."""
+    medians = block_medians(timing)
     if not medians:
         raise ValueError("no samples")
     return median(medians)
@@ -77,14 +77,14 @@ def median_ms(timing: Timing | Bursts) -> float:
 def ratio_interval(
     numerator: Timing, denominator: Timing, *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> Interval:
-    """The ratio of two subjects' times, with its bootstrap interval over bursts.
+    """The ratio of two subjects' times, with its bootstrap interval over blocks.
 
-    Bursts of one session are interleaved: each round gives one ratio, and the estimate is the median of these. A slow
-    phase of the machine that outlasts a round slows both subjects and cancels. (With a third of the bursts disturbed,
+    Blocks of one session are interleaved: each round gives one ratio, and the estimate is the median of these. A slow
+    phase of the machine that outlasts a round slows both subjects and cancels. (With a third of the blocks disturbed,
     this interval is half as wide as that of the ratio of medians.) Subjects of different sessions are compared by their
     medians. Raises ``ValueError`` for a timing without samples.
     """
-    above, below = burst_medians(numerator), burst_medians(denominator)
+    above, below = block_medians(numerator), block_medians(denominator)
     if not above or not below:
         raise ValueError("no samples")
     generator = random.Random(seed)
@@ -113,14 +113,14 @@ def standing(reference: Timing, timing: Timing) -> Standing:
 
 
 def median_interval(
-    timing: Timing | Bursts, *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
+    timing: Timing | Blocks, *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> Interval:
-    """A subject's time in milliseconds, with its bootstrap interval over bursts.
+    """A subject's time in milliseconds, with its bootstrap interval over blocks.
 
     The interval describes this session alone, and includes a slow phase of the machine. Raises ``ValueError`` for a
     timing without samples.
     """
-    medians = burst_medians(timing)
+    medians = block_medians(timing)
     if not medians:
         raise ValueError("no samples")
     generator = random.Random(seed)

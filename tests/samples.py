@@ -17,7 +17,7 @@ from kgen.evaluator.protocol import (
     Evaluation,
     KernelResources,
     Phase,
-    RegimeErrors,
+    CaseErrors,
     Status,
     Timing,
 )
@@ -56,7 +56,7 @@ def evaluation(
         reason=reason,
         accuracy=accuracy,
         phase=Phase.TIME,
-        errors=(RegimeErrors("given", "0", 1e-6, float("inf"), 2e-6, 1e-5, 0.5, 0.25, True, "a note"),),
+        errors=(CaseErrors("given", "0", 1e-6, float("inf"), 2e-6, 1e-5, 0.5, 0.25, True, "a note"),),
         build=BuildReport(True, False, 0.75, False, "builds/1", "abc", "", "logs/build.log", kernels),
         timing=timing(of.id) if status is Status.OK else None,
         labels=("library only",),

@@ -1,8 +1,8 @@
-"""Builds: candidates' kernels compiled ahead of their evaluation, kept by content, and found again by the file itself.
+"""Builds: candidates' kernels compiled ahead of their evaluation and kept by content.
 
-A candidate's file holds its kernel source and flags as literals; they are read here without running the file, and the
-same ``load_inline`` call that the file makes is made ahead of it, so that the file finds its library up to date. Files
-from outside, which may build in any way, are built when a worker loads them.
+A candidate's file holds its kernel source and flags as literals. They are read without running the file, and the file's
+own ``load_inline`` call is made ahead, so that the file finds its library up to date. Files that build in other ways
+are built when a worker loads them.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from kgen.evaluator.runtime.channel import Channel, ChannelTimeout
 from kgen.evaluator.runtime.locks import DeviceLock
 from kgen.evaluator.runtime.process import Child, ChildDied
 
-#: Sections of a library that decide what it does; names and paths are in others.
+#: Sections of a library with its code; names and paths are in others.
 _CODE_SECTIONS = (".text", ".rodata", ".nv_fatbin")
 _LITERALS = ("NAME", "CPP_SOURCE", "CUDA_SOURCE", "CFLAGS", "CUDA_FLAGS")
-#: What of the environment has compilers read other files, or do something else.
+#: Environment variables that change what compilers do.
 _ENVIRONMENT = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX",
                 "CUDA_HOME", "CUDA_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "TORCH_CUDA_ARCH_LIST")
 _LOCK_POLL_SECONDS = 0.02
 _FILE_BYTES, _PROCESSES = 4 << 30, 512  # limits of a build
-_NICENESS = 5  # of compilers that run beside timings, which then get a processor first
+_NICENESS = 5  # of compilers beside timings on a GPU
 _REASON_CHARACTERS = 300
 
 
 class Spawner(Protocol):
-    """What builds need of the fork server."""
+    """The fork server, as builds see it."""
 
     def spawn(self, kind: str, options: dict[str, Any], log: Path) -> Child: ...
 
@@ -64,12 +64,12 @@ class Extension:
 
     @property
     def content(self) -> str:
-        """SHA-256 of everything that the compilers are given."""
+        """SHA-256 of everything that the compilers get."""
         return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()
 
 
 def read_extension(source: str) -> Extension | None:
-    """The extension that ``source`` builds, by its module-level literals; ``None`` where it has none of its own."""
+    """The extension in ``source``'s module-level literals; ``None`` without one."""
     try:
         tree = syntax.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -112,14 +112,13 @@ def compiler_version(command: str) -> str:
 class Builder:
     """Builds candidates in processes of their own, each source once. Thread-safe.
 
-    A build is found again by what goes into it: sources and flags, the compilers and their versions, the C library's,
-    the architecture, what of the environment compilers heed, and the text of the headers that were included. (Of what
-    g++ takes for system headers the text is not compared: they come with the versions.) Its folder counts only with a
-    record beside it, which is written aside and renamed into place when the build has succeeded. Whoever builds or
-    looks holds a lock file, and so does the process that compiles, as long as it lives.
+    A build is found again by its inputs: sources and flags, versions of compilers and C library, the architecture, the
+    environment variables that compilers read, and the text of included headers (without g++'s system headers, which
+    belong to the versions). A folder counts only with a record beside it, which is renamed into place after success.
+    A lock file is held while a build is made or looked up, by the compiling process too.
 
-    ``lock`` is the device's lock; it is given on the CPU, where a build must not run during a timing. Whoever waits for
-    another's build when ``stop`` is set gets :class:`EvaluatorError`.
+    ``lock`` is the device's lock; it is given on the CPU, where builds must not run during timings. Threads that wait
+    for another build when ``stop`` is set get :class:`EvaluatorError`.
     """
 
     def __init__(
@@ -130,7 +129,7 @@ class Builder:
         self._limits = limits
         self._lock = lock
         self._stop = stop or threading.Event()
-        self._headers: dict[str, str] = {}  # what was read of each, by path
+        self._headers: dict[str, str] = {}  # hashes by path
         capability = re.fullmatch(r"sm_(\d+)(\d)\D?", arch)
         self._arch_list = f"{capability[1]}.{capability[2]}+PTX" if capability else ""
         self._logs = home / "logs" / "build"
@@ -146,10 +145,9 @@ class Builder:
             raise DiskError(f"{self.directory}: the folder for builds cannot be made: {error}") from error
 
     def build(self, source: str) -> BuildReport:
-        """Build what ``source`` holds, or find it built.
+        """Build the extension of ``source``, or find it built. The report tells its faults.
 
-        Never raises for what is wrong with ``source``: the report says so. Raises :class:`EvaluatorError` when the
-        server fails and :class:`DiskError` when the folder cannot be written.
+        Raises :class:`EvaluatorError` when the server fails and :class:`DiskError` when the folder cannot be written.
         """
         extension = read_extension(source)
         if extension is None:
@@ -163,7 +161,7 @@ class Builder:
             raise DiskError(f"{self.directory}: cannot be written: {error}") from error
 
     def _kept(self, extension: Extension, marker: Path) -> BuildReport | None:
-        """The report of an earlier build, if it ended and its library is still the same."""
+        """The report of an earlier build, if it succeeded and its library is unchanged."""
         try:
             record = json.loads(marker.read_text())
             if record.pop("content") != extension.content:
@@ -177,14 +175,14 @@ class Builder:
         return report if report.binary == self.binary(extension.name) else None
 
     def binary(self, name: str) -> str | None:
-        """The hash of the library ``name`` as it lies on disk now."""
+        """The hash of the library ``name`` on disk."""
         try:
             return binary_hash(self.directory / name / f"{name}.so")
         except (OSError, ValueError, struct.error):
             return None
 
     def _content(self, headers: Sequence[str]) -> str:
-        """SHA-256 of the headers' texts, each read once."""
+        """SHA-256 of the headers' texts; each is read once."""
         digest = hashlib.sha256()
         for path in headers:
             if path not in self._headers:
@@ -193,7 +191,7 @@ class Builder:
         return digest.hexdigest()
 
     def _build(self, extension: Extension, marker: Path, started: float, held: int) -> BuildReport:
-        """Compile ``extension``. What a killed build left, torch's own lock file above all, goes first."""
+        """Compile ``extension``, after removing what a killed build left (torch's lock file)."""
         folder = self.directory / extension.name
         shutil.rmtree(folder, ignore_errors=True)
         marker.unlink(missing_ok=True)
@@ -220,12 +218,12 @@ class Builder:
         return report
 
     def _options(self) -> dict[str, Any]:
-        return {"directory": str(self.directory), "walled": True, "build_bytes": self._limits.build_bytes,
+        return {"directory": str(self.directory), "sandboxed": True, "build_bytes": self._limits.build_bytes,
                 "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS}
 
     def _compile(self, extension: Extension, log: Path, held: int) -> tuple[bool, str, list[str]]:
-        """Run the compilers in a process of their own, which holds ``held``, too; whether they succeeded, what went
-        wrong, and the headers that they read."""
+        """Run the compilers in a process that holds ``held`` too. Returns success, the reason of a failure, and the
+        headers that were read."""
         deadline = time.monotonic() + self._limits.build_seconds
         with self._server.spawn("build", self._options(), log) as child:
             try:
@@ -238,25 +236,25 @@ class Builder:
 
 
 def main(channel: Channel, options: dict[str, Any]) -> None:
-    """The build process: make the candidate's own ``load_inline`` call, without loading what it builds."""
+    """The build process: make the candidate's ``load_inline`` call without loading the library."""
     from torch.utils import cpp_extension
 
     from kgen.evaluator.runtime import sandbox
 
-    request, _ = channel.receive()  # with the descriptor of the lock, which ends with this process
+    request, _ = channel.receive()  # with the lock's descriptor, which this process holds
     folder = Path(options["directory"], request["name"])
     folder.mkdir(exist_ok=True)
     os.environ |= {"TORCH_EXTENSIONS_DIR": options["directory"], "TMPDIR": str(folder), "HOME": str(folder),
                    "MAX_JOBS": "2"}
-    # torch would otherwise ask the GPU, which it cannot behind walls; this is what it would find.
+    # torch would ask the GPU, which the sandbox does not show.
     os.environ.setdefault("TORCH_CUDA_ARCH_LIST", options["arch_list"])
     # Flags may have a compiler run anything and read any file.
-    sandbox.hold(sandbox.Hold(
+    sandbox.confine(sandbox.Confinement(
         writable=[folder], devices=[Path(os.devnull)], user=options["user"], mounts=options["mounts"],
         address_space=None, file_bytes=_FILE_BYTES, folder_bytes=None, processes=_PROCESSES))
     sandbox.limit_memory(options["build_bytes"])
     os.nice(options["niceness"])
-    # Loading a library runs its constructors: that is for a worker, behind its walls.
+    # Loading a library runs its constructors, which is a worker's task.
     cpp_extension._import_module_from_library = lambda *_: None
     cuda = {"cuda_sources": request["cuda_source"], "extra_cuda_cflags": list(request["cuda_flags"])}
     try:
@@ -273,7 +271,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
 
 
 def _headers(folder: Path) -> list[str]:
-    """The files outside ``folder`` that ninja was told of as read for what it built there."""
+    """The files outside ``folder`` that ninja recorded as read."""
     listed = subprocess.run(["ninja", "-t", "deps"], cwd=folder, capture_output=True, text=True, check=True).stdout
     read = {str((folder / line.strip()).resolve()) for line in listed.splitlines() if line.startswith(" ")}
     return sorted(path for path in read if not Path(path).is_relative_to(folder.resolve()))
@@ -281,8 +279,7 @@ def _headers(folder: Path) -> list[str]:
 
 @contextmanager
 def _held(path: Path, stop: threading.Event) -> Iterator[int]:
-    """Hold the build lock at ``path``, whose descriptor this gives; another process that builds the same is waited
-    for, which ends in time or is killed."""
+    """Hold the build lock at ``path`` and yield its descriptor; waits for a process that builds the same."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while True:
@@ -315,7 +312,7 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 
 
 def parse_resources(log: str) -> tuple[KernelResources, ...]:
-    """What ``ptxas -v`` said of each kernel in a build's log; spills are bytes stored and loaded together."""
+    """The figures of ``ptxas -v`` for each kernel in a build's log; spills are bytes stored plus loaded."""
     found = []
     name, spills = "", 0
     for line in log.splitlines():
@@ -349,11 +346,8 @@ def _demangle(name: str) -> str:
 
 
 def binary_hash(path: Path) -> str:
-    """SHA-256 of the machine code in the 64-bit ELF library at ``path``: equal for sources that compile to the same.
-
-    Raises ``ValueError`` for a file that is no such library.
-    """
-    # nvcc puts a hash of the file's path and text into the names of an anonymous namespace.
+    """SHA-256 of the machine code in the 64-bit ELF library at ``path``. Raises ``ValueError`` for other files."""
+    # nvcc puts a hash of the file's path and text into names.
     data = re.sub(rb"_GLOBAL__N__[0-9a-f]{8}", b"_GLOBAL__N__00000000", path.read_bytes())
     if data[:5] != b"\x7fELF\x02":
         raise ValueError(f"{path}: no 64-bit ELF file")

@@ -1,6 +1,6 @@
 """The evaluator: judges candidates of one problem on one device. This is the parent; it never initialises CUDA.
 
-    with Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=Path("runs")) as evaluator:
+    with Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=Path("runs"), trust=Trust.OWN) as evaluator:
         builder = evaluator.builder()
         evaluation = evaluator.evaluate(candidate, builder.build(candidate.source))
 """
@@ -15,29 +15,32 @@ import shutil
 import threading
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from kgen.candidate import SHORT, Candidate
+from kgen.candidate import SHORT, Candidate, Trust
 from kgen.errors import DeviceError, EvaluatorError
-from kgen.evaluator.build import Builder, binary_hash, compiler_version, read_extension
+from kgen.evaluator.build import Builder, compiler_version, read_extension
+from kgen.evaluator.checks import Checks, Setting
 from kgen.evaluator.correctness.validate import (
     OWN_NUMBERS, Cases, Failure, OracleClient, WorkerClient, check_structure, explain, raise_if_failed, validate,
 )
 from kgen.evaluator.protocol import (
-    BASELINES, OTHER_VALUES, SCALED, Accuracy, BuildReport, Depth, Environment, Evaluation, Health, Limits, Phase,
-    RegimeErrors, Status, Timing,
+    BASELINES, Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, Health, Limits, Phase, Status, Timing,
 )
 from kgen.evaluator.runtime.channel import ChannelTimeout
 from kgen.evaluator.runtime.locks import DeviceLock
 from kgen.evaluator.runtime.process import Child, ChildDied, Server
-from kgen.evaluator.strict.labels import has_native_code, measured_labels, static_labels
+from kgen.evaluator.spares import SpareWorker, Started
+from kgen.evaluator.strict.labels import has_native_code, profile_labels
+from kgen.evaluator.strict.strict import Strict
+from kgen.evaluator.strict.timing_anomalies import StrictRunner, least_ms
 from kgen.evaluator.timing.conditions import Conditions, conditions, worse
-from kgen.evaluator.timing.measure import (
-    FINAL_BURSTS, SCREEN_BURSTS, Habits, Runner, believe, doubts, finals, least_ms, screen, sleep_ns,
-)
+from kgen.evaluator.timing.measure import FINAL_BLOCKS, SCREEN_BLOCKS, Runner, sleep_ns
 from kgen.hardware import Hardware
 from kgen.problem import Problem
 
@@ -47,52 +50,50 @@ _JOIN_SECONDS = 5.0
 _CPU_COMPILE_SECONDS = 60.0
 _LOG_BYTES = 1 << 20
 _PROFILE_SECONDS, _PROFILE_KEYS = 10.0, 32
-#: Candidates that a GPU judges at once where each gets memory for that many times its tensors: while one is timed, the
-#: others wait; but they start, are validated and are ended side by side.
-_AT_ONCE, _WORKING_SETS = 6, 4
-#: Candidates that start or end at once, on all GPUs together. The driver does both under one lock of the machine, for some five
-#: to ten in a second: of more at once, each takes longer, and its GPU waits for it.
-_STARTS = threading.BoundedSemaphore(_AT_ONCE)
-#: How a candidate may be held, the best way first: whether behind walls, whether as a user of its own, in words.
-_HOLDS = ((True, True, "as another user"), (True, False, "behind walls"), (False, False, "at all"))
 _NO_LIMIT = 1 << 62
-#: The driver makes a process's queues one by one, under a lock of the whole machine: with one instead of eight, contexts begin
-#: and end in half the time. What kgen renders needs one, as it has one stream; files from outside may have several.
-_ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
-_COMPILER = "torch._dynamo"  #: takes a second to load: baselines and files from outside may use it, kgen's files do not
 #: The steps of preparing the baselines that take long.
 _PREPARING = {"compile": "compiling the torch.compile baseline",
               "compile-max-autotune": "compiling the max-autotune baseline"}
-LeftOut = Callable[[str, Failure], None]  #: told the id of a finalist that failed, and why
-_PRINTED_WALLS: set[str] = set()
+#: Candidates that a GPU judges at once, if each gets memory for that many times its tensors. Timings take turns; starts,
+#: validations and ends go on side by side.
+_AT_ONCE, _WORKING_SETS = 6, 4
+#: Workers that start or end at once on all GPUs. The driver does both under one lock of the machine, 5 to 10 a second.
+_STARTS = threading.BoundedSemaphore(_AT_ONCE)
+CANDIDATE_FILE = "model_new.py"  #: in a worker's scratch folder
+_COMPILER = "torch._dynamo"  #: takes a second to load
+LeftOut = Callable[[str, Failure], None]  #: called with a finalist's id and its failure
+_NOTICED_MISSING: set[str] = set()
 
 
-def _worker_environment(scratch: Path, extensions: Path) -> dict[str, str]:
-    """Everything that torch and its compilers write goes below the worker's own scratch folder."""
+def _worker_environment(scratch: Path) -> dict[str, str]:
+    """Variables that send everything that torch and its compilers write below ``scratch``."""
     folders = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH", "TMPDIR", "HOME")
     return {name: str(scratch) for name in folders} | {
-        "TORCH_EXTENSIONS_DIR": str(extensions),
-        "USER": "kgen",  # the user that a worker runs as has no name
+        "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
+        "USER": "kgen",  # a worker's user may have no name
     }
 
 
 class Evaluator:
     """Judges candidates of ``problem`` on ``device`` (``cpu``, ``cuda`` or ``cuda:N``) in one class of accuracy.
 
-    A context manager: entering starts the server and the oracle, leaving ends every process. Everything is written
-    below ``home``. ``notice`` is called with one line for people, and ``step`` with the phase that begins, from any
-    thread. After entering, ``problem`` has its
-    mode settled, ``environment`` says where candidates are judged, ``hardware`` what the device can hold, and
-    ``at_once`` how many threads may call :meth:`evaluate`; :meth:`finals` is for one thread.
+    ``trust`` says how strictly: an evaluator for own candidates refuses foreign ones. A context manager: entering
+    starts the server and the oracle, leaving ends every process. Everything is written below ``home``. ``notice`` is
+    called with one line for people, and ``step`` with the phase that begins, from any
+    thread. ``profile`` measures the share of own kernels.
 
-    Entering raises :class:`ProblemError` where the problem itself is wrong, :class:`DeviceError` where the device is
-    not there, and :class:`EvaluatorError` where the evaluator's processes fail.
+    After entering, ``problem`` has its mode settled, ``environment`` says where candidates are judged, ``hardware``
+    what the device has, and ``at_once`` how many threads may call :meth:`evaluate`. :meth:`finals` is for one thread.
+
+    Entering raises :class:`ProblemError` when the problem is wrong, :class:`DeviceError` when the device is missing,
+    and :class:`EvaluatorError` when the evaluator's processes fail.
     """
 
     def __init__(
         self, problem: Problem, *, device: str, accuracy: Accuracy, home: Path, limits: Limits = Limits(),
         baselines: Sequence[str] = BASELINES, notice: Callable[[str], None] | None = None, cache: str = "cold",
         step: Callable[[str], None] | None = None,
+        trust: Trust = Trust.FOREIGN, profile: bool = False,
     ) -> None:
         if accuracy is Accuracy.TF32 and device == "cpu":
             raise DeviceError("the class tf32 is for CUDA devices: the CPU has no TF32")
@@ -101,9 +102,13 @@ class Evaluator:
         self.accuracy = Accuracy(accuracy)
         self.home = Path(home).resolve()
         self.limits = limits
+        self.trust = trust
         self.environment: Environment
         self.hardware: Hardware
         self.at_once = 1
+        self.on_step: Callable[[str, float], None] = lambda step, seconds: None  #: for benchmarks: seconds by step
+        self._checks: Checks = Checks() if trust is Trust.OWN else Strict()
+        self._with_profile = profile
         self._baseline_names = tuple(baselines)
         self._notice = notice or (lambda text: None)
         self._step = step or (lambda text: None)
@@ -118,33 +123,34 @@ class Evaluator:
             "TORCHINDUCTOR_CACHE_DIR": str(self.home / "cache" / "inductor"),
             "TRITON_CACHE_DIR": str(self.home / "cache" / "triton"),
             "TORCH_NO_COMPILER_WRAPPER": "1",
-            # torch otherwise asks CUDA itself whether it is there, and cannot be forked afterwards.
+            # Otherwise torch initialises CUDA to see whether it is there, and cannot be forked afterwards.
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-            # OpenBLAS, NumPy's, otherwise has its threads spin for 0.1 s once they have nothing to do, which looks as
-            # though a candidate went on with its work. Theirs is 2^20 ticks. (It is read when NumPy is imported.)
+            # OpenBLAS's idle threads otherwise spin for 0.1 s, which looks like work after a call. The unit is 2^20
+            # ticks; NumPy reads it when it is imported.
             "OPENBLAS_THREAD_TIMEOUT": "20",
-        }, [] if set(baselines) <= {"eager"} else [_COMPILER])
+        }, [*self._checks.modules, *([] if set(baselines) <= {"eager"} else [_COMPILER])])
         self._oracle: OracleClient | None = None
         self._cases: Cases | None = None
-        self._about: dict[str, Any] = {}  # what the oracle told of the device, and of the problem
-        self._opened: dict[str, Any] = {}
+        self._about: dict[str, Any] = {}  # the oracle's description of the device
+        self._opened: dict[str, Any] = {}  # and of the problem
         self._fds: list[int] = []
         self._pool_fd = -1
         self._closing = threading.Event()
         self._lifecycle = threading.RLock()
-        self._own_numbers: dict[str, bool] = {}  # whether a candidate's random numbers are its own
+        self._own_numbers: dict[str, bool] = {}  # by candidate: whether it draws its own random numbers
         self._life = 0  # how often the processes have ended
         self._lock = DeviceLock("cpu", self._notice, stop=self._closing)
-        self._alone: dict[str, str] = {}  # the environment in which a process sees this device and no other
+        self._alone: dict[str, str] = {}  # the environment in which a process sees this device alone
         self._runners: dict[str, Runner] = {}
         self._preparing: threading.Thread | None = None
         self._starting: Child | None = None  # the baseline that is being prepared
         self._baseline_timings: tuple[Timing, ...] = ()
         self._timing_baselines = threading.Lock()
-        self._eager: Habits | None = None  # what PyTorch's own calls take
         self._health: Health | None = None
-        self._held = 0  # how candidates are held: an index of _HOLDS
-        self._holds = False  # a worker has started so
+        self._level = 0  # the index of how workers are confined, in the checks' levels
+        self._confined = False  # whether a worker has started so
+        self._spare: SpareWorker | None = None
+        self._ends = ThreadPoolExecutor(2, thread_name_prefix="kgen-end")
 
     # ---- life ----------------------------------------------------------------------------------------------
 
@@ -156,7 +162,7 @@ class Evaluator:
         self.close()
 
     def start(self) -> None:
-        """Start the server and the oracle; what entering does."""
+        """Start the server and the oracle, as entering does."""
         try:
             self._server.start()
             self._alive()
@@ -165,34 +171,35 @@ class Evaluator:
             raise
 
     def close(self) -> None:
-        """End every process that the evaluator started; whoever waits for one gets :class:`EvaluatorError`."""
+        """End every process that the evaluator started. Threads that wait for one get :class:`EvaluatorError`."""
         self._closing.set()
         self._server.close()
         with self._lifecycle:
             self._stop()
+        self._ends.shutdown()
 
     def builder(self) -> Builder:
-        """A builder for this evaluator's device; on the CPU it does not build during a timing."""
+        """A builder for this evaluator's device; on the CPU it never builds during a timing."""
         device_type = "cuda" if self._cuda else "cpu"
         lock = None if self._cuda else DeviceLock(self._lock.key, stop=self._closing)
         return Builder(self.home, device_type, self.environment.arch, self._server, limits=self.limits, lock=lock,
                        stop=self._closing)
 
     def _alive(self) -> int:
-        """Start the processes where they do not run; how often they have ended before."""
+        """Start the processes unless they run. Returns how often they have ended before."""
         with self._lifecycle:
             if self._oracle is None:
                 self._start()
             return self._life
 
     def _end(self, life: int) -> None:
-        """End the processes, unless they have ended since that many ends."""
+        """End the processes unless another thread has ended them since ``life`` ends."""
         with self._lifecycle:
             if life == self._life:
                 self._stop()
 
     def _start(self) -> None:
-        """Start the oracle, and prepare the baselines beside whatever comes next."""
+        """Start the oracle, and prepare the baselines in a thread."""
         child = self._server.spawn("oracle", self._options() | {
             "problem": self._problem_fields(), "secret": self._secret, "construction": self._construction,
         }, self.home / "logs" / "oracle.log")
@@ -211,11 +218,13 @@ class Evaluator:
         self._pool_fd = fds[0]
         self.problem = replace(self.problem, mode=self._opened["mode"])
         self.at_once = self._fit() if self._cuda else 1
+        if self._checks.ahead:
+            self._spare = SpareWorker(self._start_worker, self._lock)
         self._preparing = threading.Thread(target=self._prepare_baselines, name="kgen-baselines", daemon=True)
         self._preparing.start()
 
     def _fit(self) -> int:
-        """How many candidates find enough memory on the device side by side."""
+        """How many candidates fit into the device's memory side by side."""
         tensors = self._opened["state_bytes"] + self._opened["pool"]["pool_bytes"] + 2 * self._opened["output_bytes"]
         shared = self.limits.device_share * self.hardware.global_bytes
         return max(1, min(_AT_ONCE, int(shared / (_WORKING_SETS * tensors))))
@@ -231,6 +240,9 @@ class Evaluator:
                     self._starting.terminate()
                 self._preparing.join(0.05)
             self._preparing = None
+        if self._spare is not None:
+            self._spare.close()
+            self._spare = None
         for runner in (*runners.values(), *self._runners.values()):
             runner.worker.close()
         self._runners = {}
@@ -250,11 +262,11 @@ class Evaluator:
                 "asked_mode": p.asked_mode or p.mode}
 
     def _options(self) -> dict[str, Any]:
-        return {"device": self.device, "accuracy": str(self.accuracy), "threads": self._threads, "walled": False,
-                "shared": self._shared}
+        return {"device": self.device, "accuracy": str(self.accuracy), "threads": self._threads,
+                "shared": self._shared, "strict": self._checks.strict}
 
     def _worker_options(self) -> dict[str, Any]:
-        """What candidates and baselines are told: to them, their device is the first."""
+        """Options of candidates and baselines, which see their device as the first."""
         return self._options() | ({"device": "cuda:0"} if self._alone else {})
 
     def _environment(self, found: dict[str, Any]) -> Environment:
@@ -266,11 +278,14 @@ class Evaluator:
     # ---- judging -------------------------------------------------------------------------------------------
 
     def evaluate(self, candidate: Candidate, build: BuildReport, *, depth: Depth = Depth.SCREEN) -> Evaluation:
-        """Validate ``candidate`` under every regime, then time it.
+        """Validate ``candidate`` on every input distribution, then time it.
 
-        Never raises for the candidate's fault. When the evaluator's own processes fail they are started again, and
-        the candidate is tried once more before its status is ``infra_error``.
+        Never raises for the candidate's fault. When the evaluator's own processes fail they are started again; a
+        second failure gives the status ``infra_error``. Raises ``ValueError`` for a foreign candidate where the
+        evaluator is for own ones.
         """
+        if candidate.origin is not Trust.OWN and self.trust is Trust.OWN:
+            raise ValueError("a foreign candidate needs an evaluator for foreign candidates")
         if not build.ok:
             status = Status.BUILD_TIMEOUT if build.timed_out else Status.BUILD_ERROR
             return Evaluation(candidate.id, status, build.reason, self.accuracy, Phase.BUILD, build=build,
@@ -279,7 +294,7 @@ class Evaluator:
             life = self._life
             try:
                 life = self._alive()
-                evaluation = _Judgement(self, candidate, build, depth).run()
+                evaluation = _Evaluating(self, candidate, build, depth).run()
                 if life == self._life:
                     return evaluation
                 reason = "its processes ended meanwhile"
@@ -289,15 +304,15 @@ class Evaluator:
         return Evaluation(candidate.id, Status.INFRA_ERROR, reason, self.accuracy, build=build)
 
     def health(self) -> Health:
-        """Whether the problem's gate can tell right from wrong."""
+        """Whether the problem's tolerance can tell right from wrong."""
         if self._health is None:
             try:
-                self._health = self._found_health()
-            except EvaluatorError:  # another thread may have ended the oracle, because of its candidate
-                self._health = self._found_health()
+                self._health = self._find_health()
+            except EvaluatorError:  # another thread may have ended the oracle because of its candidate
+                self._health = self._find_health()
         return self._health
 
-    def _found_health(self) -> Health:
+    def _find_health(self) -> Health:
         oracle = self._asked()
         with self._lock.working():
             reply, _ = oracle.ask("health")
@@ -308,7 +323,7 @@ class Evaluator:
         return self._running()[0]
 
     def _running(self) -> tuple[OracleClient, Cases]:
-        """The oracle and its cases. Raises :class:`EvaluatorError` where another thread has just ended them."""
+        """The oracle and its cases. Raises :class:`EvaluatorError` when another thread has just ended them."""
         oracle, cases = self._oracle, self._cases
         if oracle is None or cases is None:
             raise EvaluatorError("the evaluator's processes ended")
@@ -333,35 +348,34 @@ class Evaluator:
                 runner.worker.enter(Phase.TIME, self.limits.time_seconds)
                 before = self._conditions()
                 try:
-                    screen(runner, self._random)
+                    runner.screen(self._random)
                 except Failure as failure:
                     self._lose_baseline(runner, failure)
                     continue
                 under = worse(before, self._conditions())
             timings.append(runner.timing(Depth.SCREEN, session, under))
-            if runner.name == "eager":
-                self._eager = runner.habits()
+            self._checks.baseline_screened(runner)
         return tuple(timings)
 
     def finals(
         self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float,
         failed: LeftOut | None = None,
     ) -> tuple[Timing, ...]:
-        """Time ``candidates`` and all baselines in turns: at least 20 bursts each, for about ``seconds``.
+        """Time ``candidates`` and all baselines in turns: at least 20 blocks each, for about ``seconds``.
 
-        A candidate that fails on the way is left out; ``failed`` is told its id and why, or a notice says so.
+        A candidate that fails is left out; ``failed`` is called with its id and failure, or a notice says so.
         """
         left_out = failed or (lambda name, failure: self._notice(
             f"finalist {name[:SHORT]} is left out: {failure.reason}"))
         baselines = self._prepared()
-        judgements: list[_Judgement] = []
+        loaded: list[_Evaluating] = []
         try:
             finalists = []
             for candidate, build in candidates:
-                judgement = _Judgement(self, candidate, build, Depth.FINAL)
-                judgements.append(judgement)
+                evaluating = _Evaluating(self, candidate, build, Depth.FINAL)
+                loaded.append(evaluating)
                 try:
-                    finalists.append(judgement.runner())
+                    finalists.append(evaluating.runner())
                 except Failure as failure:
                     left_out(candidate.id, failure)
             for runner in (*finalists, *baselines):
@@ -369,36 +383,18 @@ class Evaluator:
             with self._lock.timing():
                 before = self._conditions()
                 lost = partial(self._failed_in_finals, left_out)
-                kept = finals([*finalists, *baselines], seconds, self._random, lost, self._doubted)
+                kept = self._checks.finals(finalists, baselines, seconds, self._setting(), lost, self._notice)
                 under = worse(before, self._conditions())
             session = uuid.uuid4().hex
-            return tuple(runner.timing(Depth.FINAL, session, under) for runner in self._believed(kept, left_out))
+            return tuple(runner.timing(Depth.FINAL, session, under) for runner in kept)
         finally:
-            for judgement in judgements:
-                judgement.close()
+            for evaluating in loaded:
+                evaluating.close()
 
-    def _doubted(self, runners: Sequence[Runner]) -> bool:
-        """Whether samples of one of the candidates cannot be believed."""
-        eager, floor_ms = _eager_habits(runners), self._floor_ms()
-        candidates = (runner for runner in runners if runner.name not in self._runners)
-        reason = next(filter(None, (doubts(runner, eager=eager, floor_ms=floor_ms) for runner in candidates)), "")
-        if reason:
-            self._notice(f"finals are timed once more: of a candidate, {reason}")
-        return bool(reason)
-
-    def _believed(self, runners: Sequence[Runner], left_out: LeftOut) -> list[Runner]:
-        """The baselines, and those candidates that can be believed: their samples, and that they kept to themselves."""
-        eager = _eager_habits(runners)
-        kept = []
-        for runner in runners:
-            try:
-                if runner.name not in self._runners:
-                    believe(runner, eager=eager, floor_ms=self._floor_ms())
-            except Failure as failure:
-                left_out(runner.name, failure)
-            else:
-                kept.append(runner)
-        return kept
+    def _setting(self) -> Setting:
+        moved = self._opened["pool"]["bytes"] + self._opened["output_bytes"]
+        floor_ms = least_ms(moved, self._about["copy_rate"], self.hardware.device_type)
+        return Setting(self._random, floor_ms, self._runners.get("eager"))
 
     def _conditions(self) -> Conditions:
         return conditions(self._lock.key, self._cold)
@@ -438,13 +434,13 @@ class Evaluator:
     def _prepare_baseline(self, name: str) -> Runner:
         folder = self.home / "scratch" / "baselines"
         folder.mkdir(parents=True, exist_ok=True)
-        child = self._server.spawn("baseline", self._worker_options() | {"scratch": str(folder)},
-                                   self.home / "logs" / f"baseline-{name}.log", self._alone)
+        log = self.home / "logs" / f"baseline-{name}.log"
+        child = self._server.spawn("baseline", self._worker_options() | {"scratch": str(folder)}, log, self._alone)
         worker = WorkerClient(child, uuid.uuid4().hex)
         self._starting = child
         try:
-            _await_ready(child, self.home / "logs" / f"baseline-{name}.log")
-            child.watch(_NO_LIMIT)  # for what it does while nothing is asked of it
+            _await_ready(child, log)
+            child.limit(_NO_LIMIT, _NO_LIMIT)  # to observe its threads
             worker.enter(Phase.LOAD, self._compile_seconds(name))
             self._load(worker, {"baseline": name, "problem": self._problem_fields()})
             return self._ready(name, worker)
@@ -467,28 +463,42 @@ class Evaluator:
             raise Failure(Status.TIMEOUT, "the time for compiling baselines is over", Phase.LOAD)
         return min(seconds, left)
 
-    def _start_worker(self, options: dict[str, Any], log: Path, environment: dict[str, str]) -> WorkerClient:
-        """A worker behind its walls, ready for a candidate. Where no process starts behind them (a GPU's driver may
-        refuse), candidates run with fewer, and that is said once."""
-        limits = self.limits
+    # ---- workers -------------------------------------------------------------------------------------------
+
+    def _start_worker(self, source: str = "", build: BuildReport | None = None) -> Started:
+        """Start a worker for the candidate of ``source``, or for one that is not known yet. Where none starts in the
+        sandbox (a GPU's driver may refuse), workers run with less of it, and a notice says so once."""
+        name = uuid.uuid4().hex
+        scratch = self.home / "scratch" / name
+        scratch.mkdir(parents=True)
+        (scratch / CANDIDATE_FILE).write_text(source, encoding="utf-8")
+        log = self.home / "logs" / "candidates" / f"worker-{name}.log"
+        limits, levels = self.limits, self._checks.levels
+        extension = read_extension(source) if source else None
+        own = self._checks.options(scratch, build, extension)
+        variables = self._checks.environment(build, extension)
         while True:
-            walled, own_user, words = _HOLDS[self._held]
-            child = self._server.spawn("candidate", self._worker_options() | options | {
-                "walled": walled, "own_user": own_user, "watched": True, "host_bytes": limits.host_bytes,
-                "scratch_bytes": limits.scratch_bytes, "device_share": limits.device_share / self.at_once,
-                "processes": limits.processes + 4 * self._threads}, log, environment | self._alone)
-            try:
-                self._warn_of_walls(_await_ready(child, log))
-            except EvaluatorError as error:
-                child.kill()
-                if self._holds or self._held + 1 == len(_HOLDS):
-                    raise
-                self._held += 1
-                self._notice(f"no process starts {words} here, so candidates run without: {error}")
-                continue
-            self._holds = True
-            child.watch(limits.host_bytes)
-            return WorkerClient(child, uuid.uuid4().hex)
+            level = levels[self._level]
+            with _STARTS:
+                child = self._server.spawn("candidate", self._worker_options() | own | dict(level.options) | {
+                    "scratch": str(scratch), "host_bytes": limits.host_bytes, "scratch_bytes": limits.scratch_bytes,
+                    "device_share": limits.device_share / self.at_once, "processes": self._most_processes(),
+                }, log, _worker_environment(scratch) | variables | self._alone)
+                try:
+                    self._notice_missing(_await_ready(child, log))
+                except EvaluatorError as error:
+                    child.kill()
+                    if self._confined or self._level + 1 == len(levels):
+                        raise
+                    self._level += 1
+                    self._notice(f"no process starts {level.missing} here, so candidates run without: {error}")
+                    continue
+            self._confined = True
+            child.limit(limits.host_bytes, self._most_processes())
+            return Started(WorkerClient(child, uuid.uuid4().hex), scratch, log)
+
+    def _most_processes(self) -> int:
+        return self.limits.processes + 4 * self._threads
 
     def _load(self, worker: WorkerClient, what: dict[str, Any]) -> dict[str, Any]:
         """Have a worker construct its module. Raises :class:`Failure`."""
@@ -512,7 +522,7 @@ class Evaluator:
         return reply
 
     def _ready(self, name: str, worker: WorkerClient) -> Runner:
-        """Have a worker get ready to be timed. Raises :class:`Failure`."""
+        """Prepare a worker for timing. Raises :class:`Failure`."""
         reply = worker.ask("prepare", [self._pool_fd], pool=self._opened["pool"]["pool"],
                            pool_bytes=self._opened["pool"]["pool_bytes"])
         raise_if_failed(reply, worker.phase)
@@ -520,64 +530,58 @@ class Evaluator:
             first, steady, launch = (int(reply[name]) for name in ("first_ns", "steady_ns", "launch_ns"))
         except (KeyError, TypeError, ValueError) as error:
             raise Failure(Status.SUSPICIOUS, "what it answers makes no sense", worker.phase) from error
-        return Runner(name, worker, self._cuda, self.problem.modes, first / 1e6, steady / 1e6,
-                      sleep_ns=sleep_ns(launch) if self._cuda else 0, cold=self._cold)
+        return self._checks.make_runner(
+            name, worker, self._cuda, self.problem.modes, first / 1e6, steady / 1e6,
+            sleep_ns=sleep_ns(launch) if self._cuda else 0, cold=self._cold)
 
     def _let_go(self, worker: WorkerClient) -> None:
-        """End a worker, and free what the oracle keeps for it."""
+        """End a worker, and free the oracle's memory for it."""
         with _STARTS:
             worker.close()
         if self._oracle is not None:
             try:
                 self._oracle.ask("forget", subject=worker.subject)
             except EvaluatorError as error:
-                self._notice(f"the oracle failed: {error}")
+                if not self._closing.is_set():
+                    self._notice(f"the oracle failed: {error}")
 
-    def _other_values(self, matched: bool) -> list[str]:
-        """The values, beside the problem's own, of which it is known what every mode makes of them in full. With other
-        random numbers, what is not finite comes to other places: nothing is known of that."""
+    def _other_values(self, matched: bool) -> dict[str, str]:
+        """Values of timed calls beside the problem's own, with their distribution, where every mode's result is known.
+        With other random numbers, non-finite elements are elsewhere: nothing is known of them."""
         _, cases = self._running()
 
-        def is_known(values: str, regime: str) -> bool:
-            modes = [mode for name, mode in self._opened["regimes"] if name == regime]
-            known = [cases.get(regime, mode, "drawn" if matched else "constructed") for mode in modes]
-            return bool(known) and not any(case.note or case.random and values != SCALED for case in known)
+        def is_known(values: str, name: str) -> bool:
+            modes = [mode for case, mode in self._opened["cases"] if case == name]
+            known = [cases.get(name, mode, "drawn" if matched else "constructed") for mode in modes]
+            return bool(known) and not any(case.note or case.random and values == "non-finite" for case in known)
 
-        return [values for values, regime in OTHER_VALUES.items() if is_known(values, regime)]
+        return {values: name for values, name in self._opened["timed"].items() if is_known(values, name)}
 
-    def _floor_ms(self) -> float:
-        moved = self._opened["pool"]["bytes"] + self._opened["output_bytes"]
-        return least_ms(moved, self._about["copy_rate"], self.hardware.device_type)
-
-    def _warn_of_walls(self, missing: Any) -> None:
-        for wall in missing if isinstance(missing, list) else []:
-            if wall not in _PRINTED_WALLS:
-                _PRINTED_WALLS.add(wall)
-                self._notice(f"this system does not allow {wall}: candidates run without")
+    def _notice_missing(self, missing: Any) -> None:
+        for part in missing if isinstance(missing, list) else []:
+            if part not in _NOTICED_MISSING:
+                _NOTICED_MISSING.add(part)
+                self._notice(f"this system does not allow {part}: candidates run without")
 
 
-def _eager_habits(runners: Sequence[Runner]) -> Habits | None:
-    """What PyTorch's own calls took in this session, where it was timed."""
-    return next((runner.habits() for runner in runners if runner.name == "eager"), None)
-
-
-class _Judgement:
+class _Evaluating:
     """One candidate on its way through the phases, with the process that holds it."""
 
     def __init__(self, evaluator: Evaluator, candidate: Candidate, build: BuildReport, depth: Depth) -> None:
         self._evaluator = evaluator
+        self._checks = evaluator._checks
         self._candidate = candidate
         self._build = build
+        self._extension = read_extension(candidate.source)
         self._depth = depth
-        self._worker: WorkerClient | None = None
+        self._started: Started | None = None
         self._matched = True
-        self._errors: list[RegimeErrors] = []
+        self._other_values: dict[str, str] = {}
+        self._errors: list[CaseErrors] = []
         self._labels: list[str] = []
         self._seconds: list[tuple[str, float]] = [(Phase.BUILD, build.seconds)] if build.seconds else []
         self._timing: Timing | None = None
-        name = uuid.uuid4().hex
-        self._scratch = evaluator.home / "scratch" / name
-        self._log = evaluator.home / "logs" / "candidates" / f"{candidate.id[:16]}-{name[:8]}.log"
+        self._log = evaluator.home / "logs" / "candidates" / f"{candidate.id[:16]}-{uuid.uuid4().hex[:8]}.log"
 
     def run(self) -> Evaluation:
         """All phases. Raises :class:`EvaluatorError` when the evaluator itself fails."""
@@ -585,183 +589,191 @@ class _Judgement:
         self._log.write_text("")
         evaluator = self._evaluator
         try:
-            with evaluator._lock.working():  # for both: a timing that waits has to wait for who is on the way to one
-                self._phase(Phase.LOAD, self._load)
-                self._phase(Phase.VALIDATE, self._validate)
+            with evaluator._lock.working():  # for both: a waiting timing waits for candidates on the way to one
+                with self._phase(Phase.LOAD):
+                    self._load()
+                with self._phase(Phase.VALIDATE):
+                    self._validate()
             evaluator.baselines()
             with evaluator._lock.timing():
-                self._phase(Phase.TIME, self._time)
+                with self._phase(Phase.TIME):
+                    self._time()
             result = self._evaluation(Status.OK, "", None)
         except Failure as failure:
             result = self._evaluation(failure.status, failure.reason, failure.phase)
         except BaseException:
             self.close()
             raise
-        with evaluator._lock.working():  # a context that ends is felt on its device
-            self.close()
+        if self._checks.ahead:
+            evaluator._ends.submit(self._end)
+        else:
+            self._end()
         self._finish_log(result)
         return result
 
-    def _phase(self, phase: Phase, step: Callable[[], None]) -> None:
+    @contextmanager
+    def _phase(self, phase: Phase) -> Iterator[None]:
         started = time.monotonic()
         try:
-            step()
+            yield
         finally:
             self._seconds.append((phase, time.monotonic() - started))
 
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        started = time.monotonic()
+        yield
+        self._evaluator.on_step(name, time.monotonic() - started)
+
     def _evaluation(self, status: Status, reason: str, phase: Phase | None) -> Evaluation:
         timing = self._timing if status in (Status.OK, Status.SUSPICIOUS) else None
-        labels = [*self._labels, *static_labels(
-            self._candidate.source, accuracy=self._evaluator.accuracy, plan=self._candidate.plan)]
+        labels = [*self._labels, *self._checks.labels(self._candidate)]
         return Evaluation(self._candidate.id, status, reason, self._evaluator.accuracy, phase, tuple(self._errors),
-                          self._build, timing, tuple(labels), tuple(self._seconds), str(self._log))
+                          self._build, timing, tuple(dict.fromkeys(labels)), tuple(self._seconds), str(self._log))
+
+    def _end(self) -> None:
+        try:
+            with self._evaluator._lock.working():  # a CUDA context that ends disturbs timings
+                self.close()
+        except EvaluatorError:  # the evaluator closes
+            self.close()
 
     def close(self) -> None:
-        if self._worker is not None:
-            self._evaluator._let_go(self._worker)
-            self._worker = None
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        started, self._started = self._started, None
+        if started is not None:
+            self._evaluator._let_go(started.worker)
+            shutil.rmtree(started.scratch, ignore_errors=True)
+
+    @property
+    def _worker(self) -> WorkerClient:
+        assert self._started is not None
+        return self._started.worker
 
     def _load(self) -> None:
-        """Start the worker and have it construct ``ModelNew``."""
-        evaluator = self._evaluator
-        self._scratch.mkdir(parents=True)
-        path = self._scratch / "model_new.py"
-        path.write_text(self._candidate.source, encoding="utf-8")
-        extension = read_extension(self._candidate.source)
-        built = extension is not None and self._build.binary is not None
-        extensions = Path(self._build.directory) if built else self._scratch / "extensions"
-        writable = [self._scratch, *([extensions / extension.name] if extension is not None and built else [])]
-        # It replaces functions of torch when it is loaded, so it must be there before anybody watches.
-        rendered = self._candidate.origin == "sweep"
-        modules = [] if rendered else [_COMPILER]
-        options = {"scratch": str(self._scratch), "writable": [str(folder) for folder in writable], "modules": modules}
-        environment = _worker_environment(self._scratch, extensions) | (_ONE_QUEUE if rendered else {})
-        with _STARTS:
-            self._worker = evaluator._start_worker(options, self._log, environment)
-        limits = evaluator.limits
-        self._worker.enter(Phase.LOAD, limits.load_seconds if built else limits.load_seconds + limits.build_seconds)
-        reply = evaluator._load(self._worker, {"path": str(path)})
-        self._worker.look_around()
+        """Start a worker, or take the spare one, and have it construct ``ModelNew``."""
+        evaluator, checks = self._evaluator, self._checks
+        with self._step("start"):
+            if evaluator._spare is not None:
+                self._started = evaluator._spare.take()
+                (self._started.scratch / CANDIDATE_FILE).write_text(self._candidate.source, encoding="utf-8")
+            else:
+                self._started = evaluator._start_worker(self._candidate.source, self._build)
+            self._started.log.replace(self._log)
+        with self._step("load"):
+            path = self._started.scratch / CANDIDATE_FILE
+            limits = evaluator.limits
+            built = self._extension is not None and self._build.binary is not None
+            self._worker.enter(Phase.LOAD, limits.load_seconds + (0.0 if built else limits.build_seconds))
+            libraries = checks.libraries(self._build, self._extension)
+            reply = evaluator._load(self._worker, {"path": str(path), "libraries": libraries})
+            checks.settled(self._worker)
         self._matched = reply.get("matched") is True
         if not self._matched:
             self._labels.append("kernelbench protocol")
 
     def _validate(self) -> None:
-        evaluator, worker = self._evaluator, self._worker
-        assert worker is not None
-        worker.enter(Phase.VALIDATE, evaluator.limits.validate_seconds)
-        regimes = [tuple(pair) for pair in evaluator._opened["regimes"]]
-        # On a CPU, the oracle and the worker would take each other's cores.
+        evaluator = self._evaluator
+        self._worker.enter(Phase.VALIDATE, evaluator.limits.validate_seconds)
+        names = [tuple(pair) for pair in evaluator._opened["cases"]]
+        # On a CPU, the oracle and the worker would compete for the cores.
         room = evaluator._opened["output_bytes"] if evaluator._cuda else 0
-        validate(worker, *evaluator._running(), regimes, self._matched, self._errors, self._labels, room)
+        with self._step("validate"):
+            validate(self._worker, *evaluator._running(), names, self._matched, self._errors, self._labels, room,
+                     self._checks.settled)
 
     def runner(self) -> Runner:
         """The candidate, loaded again and ready to be timed, for a session of finals. Raises :class:`Failure`."""
+        self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._evaluator._lock.working():  # another evaluator may be timing
             self._load()
             return self._runner()
 
     def _runner(self) -> Runner:
-        evaluator, worker = self._evaluator, self._worker
-        assert worker is not None
-        worker.enter(Phase.TIME, evaluator.limits.time_seconds)
-        runner = evaluator._ready(self._candidate.id, worker)
+        evaluator = self._evaluator
+        self._worker.enter(Phase.TIME, evaluator.limits.time_seconds)
+        with self._step("prepare"):
+            runner = evaluator._ready(self._candidate.id, self._worker)
         runner.check = self._check_output
-        runner.values = evaluator._other_values(self._matched)
+        if isinstance(runner, StrictRunner):
+            self._other_values = evaluator._other_values(self._matched)
+            runner.values = tuple(self._other_values)
         return runner
 
     def _time(self) -> None:
-        """Screen the candidate, and doubt what it says."""
+        """Screen the candidate and check its samples."""
         evaluator = self._evaluator
         runner, before = self._runner(), evaluator._conditions()
         try:
-            screen(runner, evaluator._random, SCREEN_BURSTS if self._depth is Depth.SCREEN else FINAL_BURSTS)
-            believe(runner, eager=evaluator._eager, floor_ms=evaluator._floor_ms(),
-                    beside=evaluator._runners.get("eager"), generator=evaluator._random)
+            with self._step("sample"):
+                runner.screen(evaluator._random, SCREEN_BLOCKS if self._depth is Depth.SCREEN else FINAL_BLOCKS)
+            with self._step("check samples"):
+                self._labels += self._checks.screened(runner, evaluator._setting(), self._build, self._extension)
         finally:
             under = worse(before, evaluator._conditions())
-            self._timing = runner.timing(self._depth, uuid.uuid4().hex, under) if runner.bursts else None
-        if reason := self._binary_changed():
-            raise Failure(Status.SUSPICIOUS, reason, Phase.TIME)
-        if self._candidate.origin != "sweep":
+            self._timing = runner.timing(self._depth, uuid.uuid4().hex, under) if runner.blocks else None
+        if evaluator._with_profile:
             self._profile()
 
     def _profile(self) -> None:
-        """Label what a right candidate's time and memory go into. That this fails is no fault of the candidate's."""
-        worker = self._worker
-        assert worker is not None
-        worker.enter(Phase.TIME, _PROFILE_SECONDS)
+        """Label the share of time in own kernels. A failure here is not the candidate's fault."""
+        self._worker.enter(Phase.TIME, _PROFILE_SECONDS)
         try:
-            found = worker.ask("profile", keys=[secrets.randbits(48) for _ in range(_PROFILE_KEYS)])
+            found = self._worker.ask("profile", keys=[secrets.randbits(48) for _ in range(_PROFILE_KEYS)])
             raise_if_failed(found, Phase.TIME)
         except Failure as failure:
             self._labels.append(f"not profiled: {failure.reason}")
             return
         native = has_native_code(self._candidate.source)
-        prepare_ms = self._timing.prepare_ms if self._timing is not None else None
-        self._labels += measured_labels(found, native=native, prepare_ms=prepare_ms, cuda=self._evaluator._cuda)
+        self._labels += profile_labels(found, native=native, cuda=self._evaluator._cuda)
 
-    def _binary_changed(self) -> str:
-        """Whether the library that was built is still the one that lies there."""
-        extension = read_extension(self._candidate.source)
-        if extension is None or self._build.binary is None:
-            return ""
-        library = Path(self._build.directory) / extension.name / f"{extension.name}.so"
-        try:
-            same = binary_hash(library) == self._build.binary
-        except (OSError, ValueError):
-            same = False
-        return "" if same else "its library changed while it ran"
-
-    def _check_output(self, reply: Mapping[str, Any], mode: str, key: int, values: str, lines: bool) -> None:
-        """Judge what a timed call returned, with ``lines`` its columns too. Raises :class:`Failure`."""
-        evaluator, worker = self._evaluator, self._worker
-        assert worker is not None
+    def _check_output(self, reply: Mapping[str, Any], mode: str, key: int, values: str) -> None:
+        """Judge the output of a timed call. Raises :class:`Failure`."""
+        evaluator = self._evaluator
         oracle, cases = evaluator._running()
         weights = "drawn" if self._matched else "constructed"
-        regime = OTHER_VALUES.get(values, evaluator._opened["regimes"][0][0])
-        expected = cases.get(regime, mode, weights).outputs
+        name = self._other_values.get(values, evaluator._opened["cases"][0][0])
+        expected = cases.get(name, mode, weights).outputs
         check_structure(expected, reply.get("output"), "in a timed call", self._matched, Phase.TIME)
         if self._errors:
             evaluator._own_numbers[self._candidate.id] = any(label.startswith(OWN_NUMBERS) for label in self._labels)
-        # In finals of a sweep that goes on, nothing is known of how it was validated.
+        # Finals of a resumed sweep do not know how the candidate was validated.
         own_numbers = evaluator._own_numbers.get(self._candidate.id, True)
-        rows, _ = oracle.ask("judge", subject=worker.subject, key=key, regime=regime, mode=mode, weights=weights,
-                                        outputs=expected if self._matched else expected["items"][0], shift=0,
-                                        own_numbers=own_numbers, lines=lines)
+        with self._step("check output"):
+            rows, _ = oracle.ask("judge", subject=self._worker.subject, key=key, case=name, mode=mode, weights=weights,
+                                 outputs=expected if self._matched else expected["items"][0], shift=0,
+                                 own_numbers=own_numbers)
         for row in rows["rows"]:
             if not row["ok"]:
-                found = RegimeErrors(regime="timed call", **row)
-                status = Status.WRONG_STATE if found.output.startswith("state ") else Status.SUSPICIOUS
+                found = CaseErrors(case="timed call", **row)
+                status = Status.WRONG_STATE if found.output.startswith("state ") else self._checks.wrong_when_timed
                 raise Failure(status, f"{found.output} is wrong in a timed call: {explain(found)}", Phase.TIME)
 
     def _finish_log(self, result: Evaluation) -> None:
-        """Cut the candidate's own output to size, and write below it what became of the candidate."""
+        """Cut the candidate's output to size, and append its error figures and its status."""
         with open(self._log, "r+b") as log:
             size = log.seek(0, os.SEEK_END)
             if size > _LOG_BYTES:
                 log.truncate(_LOG_BYTES)
                 log.seek(0, os.SEEK_END)
                 log.write(f"\n[cut off: the output had {size} bytes]\n".encode())
-            lines = [f"[{e.regime}] {e.output}: {'ok' if e.ok else 'WRONG'} {explain(e)}" for e in result.errors]
+            lines = [f"[{e.case}] {e.output}: {'ok' if e.ok else 'WRONG'} {explain(e)}" for e in result.errors]
             lines.append(f"[{result.status}] {result.reason}")
             log.write(("\n" + "\n".join(lines) + "\n").encode())
 
 
 def _await_ready(child: Child, log: Path) -> Any:
-    """Wait until a worker has its walls and its device; the walls that it could not put up.
+    """Wait until a worker is confined and has its device. Returns the missing parts of its sandbox.
 
-    Nothing of a candidate has run until then. Raises :class:`EvaluatorError`.
+    No code of a candidate has run until then. Raises :class:`EvaluatorError`.
     """
     try:
-        return child.ask({"do": "ready"}, deadline=time.monotonic() + _READY_SECONDS)[0]["missing_walls"]
+        return child.ask({"do": "ready"}, deadline=time.monotonic() + _READY_SECONDS)[0]["missing"]
     except (ChildDied, ChannelTimeout, KeyError) as error:
         raise EvaluatorError(f"a worker did not get ready ({error}); see {log}") from error
 
 
 def _driver() -> str:
-    """The version of the NVIDIA driver that is loaded."""
+    """The version of the loaded NVIDIA driver."""
     try:
         text = Path("/proc/driver/nvidia/version").read_text()
     except OSError:

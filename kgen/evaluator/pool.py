@@ -1,10 +1,10 @@
-"""The evaluators of a sweep: one for each device, started at once, with threads that have them judge.
+"""The evaluators of a sweep: one for each device, started at once, with threads that call them.
 
     with DevicePool([Evaluator(problem, device="cuda:0", ...), Evaluator(problem, device="cuda:1", ...)]) as devices:
         devices.wait()
-        judged = devices.submit(lambda evaluator: evaluator.evaluate(candidate, build)).result()
+        result = devices.submit(lambda evaluator: evaluator.evaluate(candidate, build)).result()
 
-Each device judges as many candidates at once as its evaluator says; timings on one device take turns all the same.
+Each evaluator judges ``at_once`` candidates side by side; timings on one device take turns.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from kgen.problem import Problem
 
 
 class SourceBuilder(Protocol):
-    """What builds candidates ahead of their evaluation; see :class:`kgen.evaluator.build.Builder`."""
+    """Builds candidates ahead of their evaluation; see :class:`kgen.evaluator.build.Builder`."""
 
     def build(self, source: str) -> BuildReport: ...
 
 
-class Judge(Protocol):
-    """What a sweep needs of the evaluator of one device; see :class:`kgen.evaluator.evaluator.Evaluator`."""
+class DeviceEvaluator(Protocol):
+    """The evaluator of one device, as a sweep sees it; see :class:`kgen.evaluator.evaluator.Evaluator`."""
 
     device: str
     accuracy: Accuracy
@@ -56,8 +56,8 @@ class Judge(Protocol):
 
 
 @dataclass(frozen=True)
-class Judged:
-    """An evaluation, the device that it was made on, and the baselines as they were timed there."""
+class DeviceResult:
+    """An evaluation, its device, and the baselines as they were timed there."""
 
     evaluation: Evaluation
     device: str
@@ -66,24 +66,24 @@ class Judged:
 
 @dataclass(order=True)
 class _Waiting:
-    """What waits for a device, in the order in which it is to have one."""
+    """Work that waits for a device; lower places go first."""
 
     place: tuple[int, int]
-    judge: Callable[[Judge], Evaluation] = field(compare=False)
-    future: Future[Judged] = field(compare=False, default_factory=Future)
+    work: Callable[[DeviceEvaluator], Evaluation] = field(compare=False)
+    future: Future[DeviceResult] = field(compare=False, default_factory=Future)
 
 
 class DevicePool:
-    """Judges on several devices that are alike. A context manager: leaving ends every process that was started.
+    """Evaluators of several equal devices. A context manager: leaving ends every process that was started.
 
-    Entering starts all evaluators and does not wait for them; :meth:`wait` does. Not before it may others be called.
+    Entering starts all evaluators without waiting; call :meth:`wait` before any other method.
     """
 
-    def __init__(self, evaluators: Sequence[Judge]) -> None:
+    def __init__(self, evaluators: Sequence[DeviceEvaluator]) -> None:
         self.evaluators = tuple(evaluators)
         self._starters = ThreadPoolExecutor(len(self.evaluators), thread_name_prefix="kgen-start")
         self._starting: list[Future[None]] = []
-        self._free: SimpleQueue[Judge] = SimpleQueue()
+        self._free: SimpleQueue[DeviceEvaluator] = SimpleQueue()
         self._waiting: PriorityQueue[_Waiting] = PriorityQueue()
         self._numbers = itertools.count()
         self._threads: ThreadPoolExecutor | None = None
@@ -93,7 +93,7 @@ class DevicePool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End every process and every thread; what is being judged is given up."""
+        """End every process and every thread; evaluations that run are given up."""
         for evaluator in self.evaluators:
             evaluator.close()
         for threads in filter(None, (self._starters, self._threads)):
@@ -102,8 +102,7 @@ class DevicePool:
     def wait(self) -> None:
         """Wait until all evaluators have started.
 
-        Raises what one of them raises, and :class:`DeviceError` where devices are unlike: what one takes says nothing
-        of the others.
+        Raises what one of them raises, and :class:`DeviceError` for different devices, whose times do not compare.
         """
         for starting in self._starting:
             starting.result()
@@ -112,16 +111,16 @@ class DevicePool:
             if evaluator.environment.id != first.id:
                 raise DeviceError(
                     f"{self.first.device} is {_described(first)}; {evaluator.device} is {_described(evaluator.environment)}: "
-                    "results of unlike devices are never compared; sweep on each of them alone"
+                    "results of different devices are never compared; sweep on each of them alone"
                 )
-        self._threads = ThreadPoolExecutor(self.at_once, thread_name_prefix="kgen-judge")
+        self._threads = ThreadPoolExecutor(self.at_once, thread_name_prefix="kgen-evaluate")
         for evaluator in self.evaluators:
             for _ in range(evaluator.at_once):
                 self._free.put(evaluator)
 
     @property
-    def first(self) -> Judge:
-        """The evaluator whose device builds are made for, and finals are timed on."""
+    def first(self) -> DeviceEvaluator:
+        """The evaluator whose device gets builds and finals."""
         return self.evaluators[0]
 
     @property
@@ -130,30 +129,29 @@ class DevicePool:
         return sum(evaluator.at_once for evaluator in self.evaluators)
 
     def health(self) -> Future[Health]:
-        """Whether the problem's gate can tell right from wrong, found out beside everything else."""
+        """Whether the problem's tolerance tells right from wrong, found out in a thread."""
         return self._starters.submit(self.first.health)
 
-    def submit(self, judge: Callable[[Judge], Evaluation], place: int = 0) -> Future[Judged]:
-        """Have ``judge`` called with the evaluator that is free next: those of the lowest ``place`` first, and among these
-        in the order submitted."""
+    def submit(self, work: Callable[[DeviceEvaluator], Evaluation], place: int = 0) -> Future[DeviceResult]:
+        """Call ``work`` with the evaluator that is free next. Lower ``place`` goes first, then the order submitted."""
         assert self._threads is not None
-        waiting = _Waiting((place, next(self._numbers)), judge)
+        waiting = _Waiting((place, next(self._numbers)), work)
         self._waiting.put(waiting)
-        self._threads.submit(self._judge_next)
+        self._threads.submit(self._work_next)
         return waiting.future
 
-    def _judge_next(self) -> None:
+    def _work_next(self) -> None:
         evaluator = self._free.get()
         try:
             waiting = self._waiting.get()
             if not waiting.future.set_running_or_notify_cancel():
                 return
             try:
-                judged = Judged(waiting.judge(evaluator), evaluator.device, evaluator.baselines())
+                result = DeviceResult(waiting.work(evaluator), evaluator.device, evaluator.baselines())
             except BaseException as error:
                 waiting.future.set_exception(error)
             else:
-                waiting.future.set_result(judged)
+                waiting.future.set_result(result)
         finally:
             self._free.put(evaluator)
 

@@ -1,12 +1,12 @@
-"""What the evaluator is asked, and what it answers: plain dataclasses, no torch.
+"""The evaluator's questions and answers: plain dataclasses, no torch.
 
     Evaluation
     ├── status, reason, phase    what became of the candidate
-    ├── errors                   error figures for each regime, against float64, beside eager's own
-    ├── build                    what the compiler said
+    ├── errors                   error figures of each test case, against float64, beside eager's own
+    ├── build                    the compiler's report
     └── timing                   raw samples, only where the status allows them
 
-Medians, intervals and ratios are derived from raw samples by :mod:`kgen.statistics`; they are never measured.
+Medians, intervals and ratios are derived from raw samples by :mod:`kgen.statistics`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from enum import StrEnum
 class Status(StrEnum):
     """What became of a candidate: a closed set. Only ``ok`` carries a timing."""
 
-    OK = "ok"  #: right on every regime, and timed
+    OK = "ok"  #: right in every test case, and timed
     DUPLICATE = "duplicate"  #: its binary is the same as another candidate's
     BUILD_ERROR = "build_error"  #: the compiler refused it
     BUILD_TIMEOUT = "build_timeout"  #: the compiler did not end in time
     LOAD_ERROR = "load_error"  #: the file or its constructor raised
     RUNTIME_ERROR = "runtime_error"  #: forward raised
-    CRASHED = "crashed"  #: the process died of a signal, or left early
+    CRASHED = "crashed"  #: the process died of a signal, or exited early
     TIMEOUT = "timeout"  #: a phase did not end in time
     OUT_OF_MEMORY = "out_of_memory"  #: host or device memory ran out
     WRONG_TYPE = "wrong_type"  #: another container, dtype or device than the reference's output
@@ -34,30 +34,25 @@ class Status(StrEnum):
     WRONG_STATE = "wrong_state"  #: buffers after the call differ from the reference's
     MUTATED_INPUT = "mutated_input"  #: it wrote into its inputs or parameters
     ALIASED_OUTPUT = "aliased_output"  #: its output shares memory with an input, an earlier output or itself
-    NONDETERMINISTIC = "nondeterministic"  #: two runs differ by more than the gate allows
-    SUSPICIOUS = "suspicious"  #: it interfered, or its timing cannot be believed; the reason says why
+    NONDETERMINISTIC = "nondeterministic"  #: two runs differ by more than the tolerance
+    SUSPICIOUS = "suspicious"  #: it interfered, or its timing has an anomaly; the reason says which
     INFRA_ERROR = "infra_error"  #: the evaluator failed, not the candidate; the only status tried again
 
 
 class Accuracy(StrEnum):
-    """Classes of accuracy: what right means."""
+    """Classes of accuracy: how right is defined."""
 
     FP32 = "fp32"  #: as accurate as PyTorch in IEEE float32, measured against float64
     TF32 = "tf32"  #: as accurate as PyTorch with TF32 allowed
     KERNELBENCH = "kernelbench"  #: 1e-4 absolute and relative, for comparison with others
 
 
-#: The regime that has as many rows as the problem, with other values; and these values, which some timed calls get too.
-ALL_ROWS, SCALED = "all rows scaled", "scaled"
-NON_FINITE_ROWS, NON_FINITE = "NaN and infinities", "non-finite"
-#: Other values than the problem's own that a timed call may be given, with the regime that has them.
-OTHER_VALUES = {SCALED: ALL_ROWS, NON_FINITE: NON_FINITE_ROWS}
-RMS_FACTOR, MAX_FACTOR = 2.0, 4.0  #: of PyTorch's own error, that ``fp32`` and ``tf32`` allow over a whole tensor
-KERNELBENCH_TOLERANCE = 1e-4
+RMS_FACTOR, MAX_FACTOR = 2.0, 4.0  #: times PyTorch's own error; allowed over a whole tensor in ``fp32`` and ``tf32``
+KERNELBENCH_TOLERANCE = 1e-4  #: absolute and relative
 
 
 class Phase(StrEnum):
-    """Where in its evaluation a candidate was."""
+    """A phase of an evaluation."""
 
     BUILD = "build"
     LOAD = "load"
@@ -77,16 +72,16 @@ BASELINES = ("eager", "compile", "compile-max-autotune")
 
 
 @dataclass(frozen=True)
-class RegimeErrors:
-    """Error figures of one output tensor under one value regime, all against the float64 reference.
+class CaseErrors:
+    """Error figures of one output tensor in one test case, all against the float64 reference.
 
-    ``rms`` and ``maximum`` are the candidate's, ``eager_rms`` and ``eager_maximum`` PyTorch's own.
-    ``ratio`` is the larger of the two over its anchor (1.0: as accurate as eager); ``used`` is the largest share of an
-    allowance that was used, over the whole output, its rows and its columns (above 1.0 fails). ``note`` says why a
-    regime was skipped, or what is wrong where no figure can say it.
+    ``rms`` and ``maximum`` are the candidate's errors, ``eager_rms`` and ``eager_maximum`` PyTorch's own. ``ratio`` is
+    the larger of the two over the reference error (1.0: as accurate as PyTorch). ``used`` is the largest share of a
+    tolerance that was used, over the whole output, its rows and its columns (above 1.0 fails). ``note`` says why the
+    case was skipped, or what is wrong where no figure says it.
     """
 
-    regime: str
+    case: str
     output: str
     rms: float | None
     maximum: float | None
@@ -100,7 +95,7 @@ class RegimeErrors:
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What the compiler told of one kernel."""
+    """The compiler's figures of one kernel."""
 
     name: str
     registers: int
@@ -110,10 +105,10 @@ class KernelResources:
 
 @dataclass(frozen=True)
 class BuildReport:
-    """What building one candidate's source brought.
+    """The result of building one candidate's source.
 
-    ``directory`` is the value of ``TORCH_EXTENSIONS_DIR`` under which the file's own ``load_inline`` finds the
-    library up to date; ``binary`` is the SHA-256 of the machine code, equal for candidates that compile to the same.
+    ``directory`` is the value of ``TORCH_EXTENSIONS_DIR`` under which the file's own ``load_inline`` finds its library.
+    ``binary`` is the SHA-256 of the machine code, equal for candidates that compile to the same.
     """
 
     ok: bool
@@ -131,47 +126,47 @@ class BuildReport:
 class Timing:
     """Raw samples of one subject, a candidate (by id) or a baseline (by name), in one timing session.
 
-    ``bursts`` holds milliseconds for each call, burst by burst in the order taken. Timings that share a ``session``
-    were taken interleaved on the same device under the same flags; only those may be compared closely.
+    ``blocks`` holds milliseconds for each call, sample block by sample block in the order taken. Timings of one
+    ``session`` were interleaved on the same device under the same flags; only those may be compared closely.
     """
 
     subject: str
     depth: Depth
     session: str
-    bursts: tuple[tuple[float, ...], ...]
-    prepare_ms: float | None = None  #: time of the first call's preparation of weights, where there is one
+    blocks: tuple[tuple[float, ...], ...]
+    prepare_ms: float | None = None  #: extra time of the first call after new weights
     conditions: tuple[tuple[str, str | float], ...] = ()  #: cache, clocks, temperature, throttling; by name
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What became of one candidate in one environment for one class of accuracy."""
+    """The result of one candidate in one environment for one class of accuracy."""
 
     candidate: str
     status: Status
     reason: str
     accuracy: Accuracy
     phase: Phase | None = None
-    errors: tuple[RegimeErrors, ...] = ()
+    errors: tuple[CaseErrors, ...] = ()
     build: BuildReport | None = None
     timing: Timing | None = None
     labels: tuple[str, ...] = ()
     seconds: tuple[tuple[str, float], ...] = ()  #: wall seconds by phase
-    log: str = ""  #: path of the log file with everything
+    log: str = ""  #: path of the log file
 
     @property
     def error_ratio(self) -> float | None:
         """Root mean square error over PyTorch's own, on the problem's own inputs: 1.0 is as accurate as PyTorch."""
         if not self.errors:
             return None
-        given = [e for e in self.errors if e.regime == self.errors[0].regime]
+        given = [e for e in self.errors if e.case == self.errors[0].case]
         ratios = [e.rms / e.eager_rms for e in given if e.rms is not None and e.eager_rms]
         return max(ratios) if ratios else None
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Where evaluations were made; timings from unlike environments are never compared.
+    """The place of evaluations. Timings from different environments are never compared.
 
     ``device`` is the model name of the GPU or CPU; ``arch`` is ``sm_90`` or the CPU's instruction sets in short.
     """
@@ -197,7 +192,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds that each phase may take before everything that the candidate started is killed; bytes it may use."""
+    """Limits of a candidate: seconds of each phase, bytes, processes. At a limit all its processes are killed."""
 
     build_seconds: float = 120.0
     load_seconds: float = 60.0
@@ -205,16 +200,16 @@ class Limits:
     time_seconds: float = 60.0
     compile_seconds: float = 180.0  #: for each baseline's torch.compile; one that takes longer is left out
     compile_until: float = math.inf  #: on the monotonic clock; a baseline that is not compiled by then is left out
-    build_bytes: int = 8 << 30  #: of memory, for each compiler
+    build_bytes: int = 8 << 30  #: memory of each compiler
     host_bytes: int = 16 << 30
-    scratch_bytes: int = 1 << 30  #: for each of the folders that it may write to
+    scratch_bytes: int = 1 << 30  #: of each folder that it may write to
     processes: int = 512  #: processes and threads, beside four threads for each CPU
-    device_share: float = 0.5  #: of a GPU's memory, through PyTorch's allocator, of all that are judged at once
+    device_share: float = 0.5  #: share of a GPU's memory, by PyTorch's allocator, for all candidates judged at once
 
 
 @dataclass(frozen=True)
 class Health:
-    """Whether a problem's gate can tell right from wrong: the trivial answers it lets through (none, if healthy)."""
+    """Whether a problem's tolerance tells right from wrong: the trivial answers that pass (none, if healthy)."""
 
     passed_by: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())

@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict
 from typing import Any, Mapping, Sequence, TypeVar
 
-from kgen.evaluator.protocol import BuildReport, KernelResources, RegimeErrors
+from kgen.evaluator.protocol import BuildReport, CaseErrors, KernelResources
 
 T = TypeVar("T")
 
@@ -42,14 +42,17 @@ def plain(value: Any) -> Any:
     return repr(value)
 
 
-def errors_to_json(errors: Sequence[RegimeErrors]) -> list[Any]:
-    """Error figures as a list of objects."""
-    return [plain(asdict(error)) for error in errors]
+def errors_to_json(errors: Sequence[CaseErrors]) -> list[Any]:
+    """Error figures as a list of objects. The test case is stored under its older name, ``regime``."""
+    return [{"regime" if name == "case" else name: plain(value) for name, value in asdict(error).items()} for error in errors]
 
 
-def errors_from_json(values: Sequence[Mapping[str, Any]]) -> tuple[RegimeErrors, ...]:
-    """What :func:`errors_to_json` was given."""
-    return tuple(_make(RegimeErrors, value, **{name: _number(value[name]) for name in _NUMBERS}) for value in values)
+def errors_from_json(values: Sequence[Mapping[str, Any]]) -> tuple[CaseErrors, ...]:
+    """The figures that :func:`errors_to_json` was given."""
+    return tuple(
+        _make(CaseErrors, {**value, "case": value["regime"]}, **{name: _number(value[name]) for name in _NUMBERS})
+        for value in values
+    )
 
 
 def build_to_json(build: BuildReport | None) -> dict[str, Any] | None:

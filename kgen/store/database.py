@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 import kgen
-from kgen.candidate import Candidate, Rejection
+from kgen.candidate import Candidate, Rejection, Trust
 from kgen.errors import DatabaseBusyError, NotFoundError
 from kgen.evaluator.protocol import Accuracy, Environment, Evaluation, Health, Phase, Status, Timing
 from kgen.paths import db_url
@@ -349,7 +349,7 @@ def _add_candidate(connection: Connection, candidate: Candidate) -> None:
     """Keep a candidate and its source. One that was a file from outside is described when a sweep renders it."""
     row = rows.from_candidate(candidate)
     _insert_new(connection, models.Candidate, [row])
-    if candidate.origin == "sweep":
+    if candidate.origin is Trust.OWN:
         table = models.Candidate
         from_outside = (table.id == candidate.id, table.origin != "sweep")
         described = {name: value for name, value in row.items() if name not in ("id", "created_at")}

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Row, Select, select
 
-from kgen.candidate import Candidate
+from kgen.candidate import Candidate, Trust
 from kgen.evaluator.protocol import Accuracy, Depth, Environment, Evaluation, Phase, Status, Timing
 from kgen.problem import Problem
 from kgen.store import codec, models
@@ -63,7 +63,7 @@ def from_candidate(candidate: Candidate) -> dict[str, Any]:
         "kernels": candidate.kernels,
         "source_lines": candidate.source_lines,
         "control": candidate.control,
-        "origin": candidate.origin,
+        "origin": "sweep" if candidate.origin is Trust.OWN else "file",  # the words of the stored column
         "created_at": now(),
         "params": codec.plain(candidate.params),
         "rewrites": list(candidate.rewrites),
@@ -97,10 +97,10 @@ def from_timing(timing: Timing) -> dict[str, Any]:
         "subject": timing.subject,
         "depth": timing.depth.value,
         "session": timing.session,
-        "median_ms": median_ms(timing) if any(timing.bursts) else None,
+        "median_ms": median_ms(timing) if any(timing.blocks) else None,
         "prepare_ms": timing.prepare_ms,
         "created_at": now(),
-        "bursts": codec.plain(timing.bursts),
+        "bursts": codec.plain(timing.blocks),  # the older name of sample blocks
         "conditions": codec.plain(dict(timing.conditions)),
     }
 
@@ -132,9 +132,9 @@ def to_evaluation(row: Row[Any]) -> StoredEvaluation:
 
 def to_timing(row: Row[Any]) -> Timing:
     """The timing of a row that has its columns."""
-    bursts = tuple(tuple(float(sample) for sample in burst) for burst in row.bursts)
+    blocks = tuple(tuple(float(sample) for sample in block) for block in row.bursts)
     conditions = tuple(row.conditions.items())
-    return Timing(row.subject, Depth(row.depth), row.session, bursts, row.prepare_ms, conditions)
+    return Timing(row.subject, Depth(row.depth), row.session, blocks, row.prepare_ms, conditions)
 
 
 def to_environment(row: Row[Any]) -> Environment:

@@ -366,7 +366,7 @@ def _beside_eager(trial: Trial, eager: Timing | None, own: Timing | None) -> Int
     if "eager" not in trial.baselines or not trial.median_ms:
         return None
     mid = trial.baselines["eager"] / trial.median_ms
-    if not (eager and own and any(eager.bursts) and any(own.bursts)):
+    if not (eager and own and any(eager.blocks) and any(own.blocks)):
         return Interval(mid, mid, mid)
     ratio = ratio_interval(eager, own, resamples=_RESAMPLES)
     return Interval(mid * ratio.low / ratio.mid, mid, mid * ratio.high / ratio.mid)

@@ -159,6 +159,11 @@ class Design:
             ways.append(Way(mode, plan, params))
         return render(self.problem, ways, self.hardware, both_modes=self.capture.same)
 
+    def renders(self, plan: str, params: Params, source: str) -> bool:
+        """Whether that plan with these parameters renders to ``source``, byte for byte."""
+        point = self.point(plan, params)
+        return point is not None and self.candidate(point).source == source
+
     @cached_property
     def _numbers(self) -> dict[str, int]:
         """The index of each option by its name."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Mapping
 
 from kgen import events, paths
-from kgen.candidate import Candidate
+from kgen.candidate import Candidate, Trust
 from kgen.errors import InputError
 from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.evaluator import Evaluator
@@ -48,6 +48,7 @@ class EvalRequest:
     baselines: tuple[str, ...] = BASELINES
     seconds: float | None = None
     cache: str = "cold"
+    profile: bool = False  #: label the share of time in own kernels
     db: str | None = None
 
 
@@ -104,6 +105,7 @@ def run(request: EvalRequest, on_event: events.Listener) -> events.Judged:
             notice=notice,
             cache=request.cache,
             step=lambda text: on_event(events.Step(text)),
+            profile=request.profile,
         ) as evaluator,
     ):
         return _Eval(request, database, evaluator, device, on_event, started).run()
@@ -123,7 +125,7 @@ class _Eval:
 
     def __post_init__(self) -> None:
         device_type = self.evaluator.hardware.device_type
-        self.candidate = Candidate(self.request.source, OUTSIDE, {}, device_type, origin="file")
+        self.candidate = Candidate(self.request.source, OUTSIDE, {}, device_type, origin=Trust.FOREIGN)
 
     def run(self) -> events.Judged:
         opened = self._open()

@@ -21,7 +21,7 @@ from typing import Any, Callable
 
 from kgen import syntax
 from kgen.candidate import SHORT, Candidate
-from kgen.evaluator.pool import DevicePool, Judge, Judged, SourceBuilder
+from kgen.evaluator.pool import DeviceEvaluator, DevicePool, DeviceResult, SourceBuilder
 from kgen.evaluator.protocol import BuildReport, Evaluation, Status, Timing
 
 _SAME_AS = "the same machine code as "  # prefix of the reason of a duplicate
@@ -159,7 +159,7 @@ class Pipeline:
         self._judging.add(item)
         self._follow(item, self._devices.submit(lambda judge: self._evaluated(item, judge), item.place))
 
-    def _evaluated(self, item: _Item, judge: Judge) -> Evaluation:
+    def _evaluated(self, item: _Item, judge: DeviceEvaluator) -> Evaluation:
         """The evaluation of a candidate, in a device's thread. Raises :class:`_Late` if it is too late to begin one."""
         if item.known is not None:
             return item.known
@@ -170,7 +170,7 @@ class Pipeline:
         self._any_judged.set()
         return evaluation
 
-    def _judged(self, item: _Item, judged: Judged) -> None:
+    def _judged(self, item: _Item, judged: DeviceResult) -> None:
         found, evaluation = item.known is not None, judged.evaluation
         self._done.append(Outcome(item.candidate, evaluation, judged.device, judged.baselines, found))
         if item.fingerprint is None:
@@ -181,7 +181,7 @@ class Pipeline:
             self._judge_once(other)
 
 
-def _duplicate(item: _Item, original: str, judge: Judge) -> Evaluation:
+def _duplicate(item: _Item, original: str, judge: DeviceEvaluator) -> Evaluation:
     reason = f"{_SAME_AS}{original[:SHORT]}"
     return Evaluation(item.candidate.id, Status.DUPLICATE, reason, judge.accuracy, build=item.build)
 

@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Any, Callable, Iterator, Sequence
 
 from kgen import events, paths, roofline, statistics
-from kgen.candidate import SHORT, Candidate
+from kgen.candidate import SHORT, Candidate, Trust
 from kgen.errors import CaptureError, DatabaseBusyError, DatabaseError, DiskError, InputError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool, SourceBuilder
@@ -89,6 +89,7 @@ def open_devices(request: SweepRequest, on_event: events.Listener, started: floa
                 notice=lambda text: on_event(events.Notice(text)),
                 step=lambda text: on_event(events.Step(text)),
                 limits=Limits(compile_until=until),
+                trust=Trust.OWN,
             )
             for device in resolve_devices(request.device)
         ]

@@ -106,7 +106,7 @@ def _kernels(kernels: Iterable[KernelResources], arch: str, threads: Mapping[str
 
 def _screening(judgement: Judgement) -> list[tuple[str, str]]:
     timing = judgement.evaluation.timing
-    return [("screened", text.interval(median_interval(timing)))] if timing and any(timing.bursts) else []
+    return [("screened", text.interval(median_interval(timing)))] if timing and any(timing.blocks) else []
 
 
 def _trial(detail: CandidateDetail, trial: Trial, accuracy: Accuracy) -> list[tuple[str, str]]:

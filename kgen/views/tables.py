@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from kgen.evaluator.protocol import RegimeErrors
+from kgen.evaluator.protocol import CaseErrors
 from kgen.events import Finished, Judged, Leader
 from kgen.store.results import (
     BestRow,
@@ -409,13 +409,13 @@ def _marks(*marks: tuple[str, bool]) -> str:
     return " ".join(mark for mark, holds in marks if holds)
 
 
-def errors(errors: Iterable[RegimeErrors]) -> Table:
+def errors(errors: Iterable[CaseErrors]) -> Table:
     """Error figures against float64, the candidate's beside PyTorch's."""
-    table = grid("distribution", "output", "> rms", "> PyTorch's", "> maximum", "> PyTorch's", "> ratio", "> used", "note")
+    table = grid("test case", "output", "> rms", "> PyTorch's", "> maximum", "> PyTorch's", "> ratio", "> used", "note")
     for error in errors:
         figures = (error.rms, error.eager_rms, error.maximum, error.eager_maximum, error.ratio, error.used)
         note = error.note or ("" if error.ok else "fails")
-        table.add_row(error.regime, error.output, *(text.figure(value) for value in figures), note)
+        table.add_row(error.case, error.output, *(text.figure(value) for value in figures), note)
     return table
 
 

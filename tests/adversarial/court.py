@@ -18,7 +18,7 @@ from cases import HERE, Case, Setting
 from lending import Lender
 
 import kgen
-from kgen.candidate import Candidate
+from kgen.candidate import Candidate, Trust
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import Accuracy, Evaluation, Limits
 from kgen.evaluator.runtime.sandbox import descendants
@@ -164,7 +164,7 @@ class Court:
     def _evaluate(self, source: str, seconds: float | None = None) -> Evaluation:
         """Build and evaluate ``source``, with shorter limits for everything but the build where asked."""
         assert self._evaluator is not None and self._setting is not None
-        candidate = Candidate(source, "adversarial", {}, self._setting.device, origin="file")
+        candidate = Candidate(source, "adversarial", {}, self._setting.device, origin=Trust.FOREIGN)
         build = self._evaluator.builder().build(source)
         if seconds is not None:
             self._evaluator.limits = replace(LIMITS, load_seconds=seconds, build_seconds=0.0, validate_seconds=seconds,

@@ -3,7 +3,7 @@
 import pytest
 from lending import Lender
 
-from kgen.candidate import Candidate
+from kgen.candidate import Candidate, Trust
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import Accuracy, Limits
 from kgen.problem import read_problem
@@ -54,15 +54,15 @@ def judge(evaluator, builder):
     """Build and evaluate a source; its evaluation."""
 
     def run(source):
-        candidate = Candidate(source, "by hand", {}, "cpu", origin="file")
+        candidate = Candidate(source, "by hand", {}, "cpu", origin=Trust.FOREIGN)
         return evaluator.evaluate(candidate, builder.build(source))
 
     return run
 
 
 @pytest.fixture
-def walls(judge, notices):
-    """Skips a test where the system does not allow every wall."""
+def sandboxed(judge, notices):
+    """Skips a test where the system does not allow all of the sandbox."""
     judge("x = 1")
     missing = [text for text in notices if "not allow" in text]
     if missing:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kgen.candidate import Candidate
+from kgen.candidate import Candidate, Trust
 from kgen.errors import DeviceError, ProblemError
 from kgen.evaluator.correctness.reference import Reference
 from kgen.evaluator.protocol import Accuracy, Status
@@ -117,7 +117,7 @@ def on(tmp_path, evaluator_of):
 
 
 def judged(evaluator, source):
-    return evaluator.evaluate(Candidate(source, "by hand", {}, "cpu"), evaluator.builder().build(source))
+    return evaluator.evaluate(Candidate(source, "by hand", {}, "cpu", origin=Trust.FOREIGN), evaluator.builder().build(source))
 
 
 def new(text):
@@ -198,7 +198,7 @@ def test_both_modes_are_judged_and_timed_together(on):
     with on(DROPOUT, mode="both") as evaluator:
         evaluation = judged(evaluator, new(DROPOUT))
         assert evaluation.status is Status.OK, evaluation.reason
-        assert {row.regime for row in evaluation.errors} >= {"as given (train)", "as given (eval)"}
+        assert {row.case for row in evaluation.errors} >= {"as given (train)", "as given (eval)"}
 
 
 def test_the_kernelbench_class_allows_a_tenth_of_a_thousandth(on):

@@ -1,18 +1,21 @@
-"""What a worker looks at of an output when its call ended, and what it calls and keeps around a timed call."""
+"""What a worker reads of an output when its call ends, and what it calls and keeps around a timed call."""
 
 import itertools
 import os
+import subprocess
+import sys
 
 import pytest
 import torch
 import torch.nn as nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kgen.evaluator.correctness.distributions import WEIGHTS
-from kgen.evaluator.protocol import OTHER_VALUES
+from kgen.evaluator import worker
+from kgen.evaluator.correctness.distributions import DISTRIBUTIONS, WEIGHTS
 from kgen.evaluator.runtime.arena import Arena, describe, tensors
+from kgen.evaluator.strict.subject import StrictSubject, _sampled
 from kgen.evaluator.strict.tampering import _OPERATORS
-from kgen.evaluator.worker import Subject, _sampled
+from kgen.evaluator.worker import Subject
 
 PAGE = 4096
 
@@ -82,9 +85,9 @@ class _Passes(nn.Module):
         return x.clone()
 
 
-@pytest.fixture
-def subject():
-    found = Subject({"device": "cpu", "shared": False})
+@pytest.fixture(params=[StrictSubject])
+def subject(request):
+    found = request.param({"device": "cpu", "shared": False})
     found.model = found.call_model = _Passes()
     found.modes, found.matched = ["train"], True
     found.base = found.weights = {name: x.clone() for name, x in found.model.state_dict().items()}
@@ -104,24 +107,24 @@ def prepared(subject):
 
 
 def call(subject, key, values="given"):
-    subject.arm({"watched": False, "key": key, "cold": True, "mode": "train", "values": values}, [])
-    reply = subject.go({"id": 1, "how": "event", "sleep_ns": 0}, [])
-    return reply, lambda: subject.fetch({"mode": "train"}, [])
+    subject.prepare_call({"watched": False, "key": key, "cold": True, "mode": "train", "values": values}, [])
+    reply = subject.run_call({"id": 1, "how": "event", "sleep_ns": 0}, [])
+    return reply, lambda: subject.fetch({}, [])
 
 
-def test_the_watch_knows_every_operator_that_the_harness_calls_around_a_timed_call(subject):
+def test_tamper_detection_knows_every_operator_around_a_timed_call(subject):
     with _Operators() as operators:
         prepared(subject)
-        for key, values in enumerate(("given", *OTHER_VALUES)):
+        for key, values in enumerate(("given", *(one.values for one in DISTRIBUTIONS if one.timed))):
             call(subject, key, values)[1]()
-        for change in (*WEIGHTS, "one"):
-            subject._set_weights(change, 1)
+        for change in WEIGHTS:
+            subject._set_weights(change)
     assert operators.seen <= set(_OPERATORS), operators.seen - set(_OPERATORS)
 
 
 def test_inputs_that_are_validated_lie_in_one_place(subject):
     def told(x, number):
-        guarded = subject._guarded(x, [], number)
+        guarded = subject._guarded(x, [], subject._place(x, number))
         return guarded.data_ptr(), guarded._version, guarded.equal(x)
 
     first, again, other, another = (told(torch.randn(shape), number) for shape, number in
@@ -146,10 +149,56 @@ def test_an_output_that_was_fetched_is_known_again_however_late(subject, ring):
 
 def test_outputs_that_were_fetched_are_let_go_where_they_are_large(subject, monkeypatch):
     prepared(subject)
-    monkeypatch.setattr("kgen.evaluator.worker._HELD_BYTES", 3 * 40 * 32 * 4)
+    monkeypatch.setattr("kgen.evaluator.strict.subject._HELD_BYTES", 3 * 40 * 32 * 4)
     for key in range(9):
         call(subject, key)[1]()
     assert len(subject.fetched) == 3
-    monkeypatch.setattr("kgen.evaluator.worker._HELD_BYTES", 0)
+    monkeypatch.setattr("kgen.evaluator.strict.subject._HELD_BYTES", 0)
     call(subject, 9)[1]()
     assert len(subject.fetched) == 1 and subject.fetched[0].output is subject.last
+
+
+@pytest.fixture
+def plainly(subject):
+    """The same subject, with the plain checks of own candidates."""
+    found = Subject({"device": "cpu", "shared": False})
+    for name in ("model", "call_model", "modes", "matched", "base", "weights", "output", "generators"):
+        setattr(found, name, getattr(subject, name))
+    return found
+
+
+def block(subject, *keys):
+    return subject.block({"keys": list(keys), "modes": ["train"], "sleep_ns": 0, "cold": True}, [])
+
+
+def test_a_block_has_a_sample_for_each_key_and_new_contents_for_each(plainly):
+    seen = []
+    plainly.model.forward = lambda x, *_: seen.append(x.clone()) or x.clone()
+    prepared(plainly)
+    seen.clear()
+    reply = block(plainly, 1, 2, 3)
+    assert len(reply["ns"]) == 3 and all(ns > 0 for ns in reply["ns"]) and not reply["alias"]
+    assert not any(torch.equal(a, b) for a, b in itertools.combinations(seen, 2))
+    assert plainly.fetch({}, [])["mutated"] == ""
+
+
+def test_a_block_tells_of_an_output_that_is_used_again(plainly):
+    kept = torch.empty(40, 32)
+    plainly.model.forward = lambda x, *_: kept.copy_(x)
+    prepared(plainly)
+    assert block(plainly, 1, 2)["alias"]
+
+
+def test_an_own_candidates_worker_loads_no_tamper_detection():
+    script = "import sys, kgen.evaluator.worker; print([m for m in sys.modules if 'evaluator.strict' in m])"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_a_built_library_is_taken_by_its_name(monkeypatch):
+    from torch.utils import cpp_extension
+
+    monkeypatch.setattr(cpp_extension, "load_inline", lambda name, *_, **__: f"built {name}")
+    worker._use_built({"known": "/builds/known.so"})
+    assert cpp_extension.load_inline(name="known", cpp_sources="") == "/builds/known.so"
+    assert cpp_extension.load_inline("other") == "built other"

@@ -222,7 +222,7 @@ def figures(judged: list[tuple[Candidate, Evaluation]]) -> str:
     lines = []
     for c, e in judged:
         worst = max((x for x in e.errors if x.used is not None), key=lambda x: x.used, default=None)
-        used = f"used {worst.used:.2f} of {worst.regime}" if worst else "no figures"
+        used = f"used {worst.used:.2f} of {worst.case}" if worst else "no figures"
         lines.append(f"{e.status} error x{e.error_ratio} {used} {dict(c.params)} {e.reason}")
     return "\n" + "\n".join(lines)
 

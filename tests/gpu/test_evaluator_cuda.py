@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from kgen.candidate import Candidate
+from kgen.candidate import Candidate, Trust
 from kgen.evaluator.protocol import Accuracy, Status
 from kgen.problem import read_problem
 
@@ -117,7 +117,7 @@ def judge(evaluator):
         name = "test_" + hashlib.sha256(f"{kernel}{body}".encode()).hexdigest()[:16]
         source = MODULE.format(name=name, kernel=kernel, body=body.replace("\n", "\n        "),
                                gencode=f"-gencode=arch=compute_{number},code=sm_{number}")
-        return evaluator.evaluate(Candidate(source, "by hand", {}, "cuda", origin="file"), builder.build(source))
+        return evaluator.evaluate(Candidate(source, "by hand", {}, "cuda", origin=Trust.FOREIGN), builder.build(source))
 
     return run
 
@@ -126,7 +126,7 @@ def test_an_honest_kernel_is_ok_and_its_resources_are_known(judge):
     evaluation = judge()
     assert evaluation.status is Status.OK, evaluation.reason
     assert evaluation.build.kernels[0].registers > 0
-    assert evaluation.timing.bursts
+    assert evaluation.timing.blocks
 
 
 def test_a_side_stream_that_is_joined_is_ok(judge):
@@ -156,7 +156,7 @@ def test_work_ahead_of_the_clock_gains_nothing(judge):
     for ahead in (True, False):
         evaluation = judge(body=AHEAD.format(ahead=ahead))
         assert evaluation.status is Status.OK, evaluation.reason
-        times[ahead] = median(sample for burst in evaluation.timing.bursts for sample in burst)
+        times[ahead] = median(sample for burst in evaluation.timing.blocks for sample in burst)
     assert times[True] > 0.7 * times[False]
 
 

@@ -8,7 +8,7 @@ import pytest
 from samples import Filled, candidate, environment, evaluation, problem, timing
 from sqlalchemy import select
 
-from kgen.candidate import Candidate, Rejection
+from kgen.candidate import Candidate, Rejection, Trust
 from kgen.errors import DatabaseBusyError, NotFoundError
 from kgen.evaluator.protocol import Accuracy, Depth, Evaluation, Health, Status
 from kgen.store import Database, holder, models, queries
@@ -67,7 +67,7 @@ def described(filled: Filled, *seen_as: Candidate) -> tuple[str, str, int]:
     return found.origin, found.plan, found.kernels
 
 
-OUTSIDE = Candidate(candidate().source, "outside", {}, "cpu", origin="file")
+OUTSIDE = Candidate(candidate().source, "outside", {}, "cpu", origin=Trust.FOREIGN)
 
 
 def test_file_from_outside_that_a_sweep_renders_later_is_described_by_the_sweep(filled: Filled) -> None:

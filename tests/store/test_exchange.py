@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from samples import Filled, candidate, problem
 
-from kgen.candidate import Candidate, Rejection
+from kgen.candidate import Candidate, Rejection, Trust
 from kgen.errors import InputError
 from kgen.evaluator.protocol import Accuracy, Phase, Status
 from kgen.store import Database, exchange, queries
@@ -159,7 +159,7 @@ def test_verdict_that_was_overturned_stays_so(full: Filled, other: Database, wri
 def test_file_from_outside_is_described_by_the_sweep_that_rendered_it(
     full: Filled, other: Database, write: Callable[..., Path]
 ) -> None:
-    Filled(other).judge(Candidate(WINNER.source, "outside", {}, "cpu", origin="file"))
+    Filled(other).judge(Candidate(WINNER.source, "outside", {}, "cpu", origin=Trust.FOREIGN))
     bring(other, write(lines(full.database)))
     assert queries.candidate(other, WINNER.id).plan == WINNER.plan
 

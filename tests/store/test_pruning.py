@@ -93,7 +93,7 @@ def test_evaluation_that_another_sweep_took_over_stays_with_its_samples(taken_ov
     full, second = taken_over
     prune(full.database, among=Selection(before=queries.sweep(full.database, second).row.started_at), really=True)
     [judged] = full.database.evaluated(second).values()
-    assert judged.timing and judged.timing.bursts
+    assert judged.timing and judged.timing.blocks
     assert queries.source(full.database, candidate("right").id) == "right"
     with full.database.connections.read() as connection:
         assert connection.execute(select(models.Timing.sweep_id)).scalars().all() == [second]

@@ -17,7 +17,7 @@ from running import Ended, Home, end
 from samples import SOURCE, environment, evaluation, timing
 
 from kgen import events
-from kgen.candidate import Candidate
+from kgen.candidate import Candidate, Trust
 from kgen.cli import main
 from kgen.errors import InputError
 from kgen.evaluator.correctness.validate import Failure
@@ -305,7 +305,7 @@ class Scripted:
         )
 
 
-CANDIDATE = Candidate("class ModelNew: ...\n", eval_file.OUTSIDE, {}, "cpu", origin="file")
+CANDIDATE = Candidate("class ModelNew: ...\n", eval_file.OUTSIDE, {}, "cpu", origin=Trust.FOREIGN)
 
 
 @pytest.fixture

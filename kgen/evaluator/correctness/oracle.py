@@ -1,6 +1,6 @@
-"""The oracle: the process that knows the seeds and the right answers, and measures errors against them.
+"""The oracle: the process that knows the seeds and the expected values, and measures errors against them.
 
-It answers the parent's requests one by one. Inputs leave it in memory files; expected values never do.
+It answers the parent's requests one by one. Inputs leave it in shared memory; expected values never do.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import torch
 from kgen.errors import DeviceError, KgenError, ProblemError
 from kgen.evaluator.correctness import moments
 from kgen.evaluator.correctness.distributions import (
-    FULL, KERNELBENCH_REGIMES, REDUCED, REDUCED_ROWS, REGIMES, STEPS, Regime, batch_size, change_inputs, change_weights,
-    drawn_batches, moved_buffers, pattern, recombine, seed_of, slice_batch,
+    DISTRIBUTIONS, FULL, KERNELBENCH_DISTRIBUTIONS, NON_FINITE, REDUCED, REDUCED_ROWS, Distribution, batch_size,
+    change_inputs, change_weights, drawn_batches, moved_buffers, recombine, seed_of, slice_batch,
 )
 from kgen.evaluator.correctness.reference import Reference, State, draw_weights, set_flags
-from kgen.evaluator.correctness.tolerance import Leaf, Typical, as_real
-from kgen.evaluator.protocol import NON_FINITE, Accuracy
+from kgen.evaluator.correctness.tolerance import Expected, Typical, as_real
+from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.arena import Arena, Node, describe, is_inexact, leaves, map_tensors, nodes, span, tensors
 from kgen.evaluator.runtime.channel import Channel
@@ -32,45 +32,45 @@ from kgen.hardware import probe
 from kgen.machine import resolve_device
 from kgen.problem import Problem, load, resolve_mode
 
-POOL_BYTES = 1 << 30  #: input sets for timed calls, all together
+POOL_BYTES = 1 << 30  #: bytes; of all input sets for timed calls
 POOL_SETS = 4
-NOISY_RUNS = 3
-#: Where a part of the rows, or columns, have one error that all their elements share, so many more: of three, none may
-#: tell how large it is in one of thousands. Larger outputs make do with three: runs take time, and memory.
-MORE_NOISY_RUNS, _SHARED_LINES = 6, 0.05
-_FEW_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 26}
-_FILLS = (0.0, 1e30, -2e30)  #: in place of NaN and infinities, to see what depends on them: so far apart, all does
-_SMALLER = 2.0**-20  #: times inputs, to see what is NaN because they are large
+NOISY_RUNS = 3  #: float64 runs with float32 rounding, for each test case
+_FILLS = (0.0, 1e30, -2e30)  #: replace NaN and infinities, to see which results depend on them
+_SMALLER = 2.0**-20  #: factor of inputs, to see which NaN come from their size
 _VANISHING = torch.finfo(torch.float32).tiny  #: a factor that may be zero in float32
-_COUNTED_BEFORE = 3  #: steps that a counter has counted when weights are drawn
-_STATE = "state "  #: what the names of buffers begin with
+_COUNTED_BEFORE = 3  #: steps that a counter has counted in drawn weights
+_STATE = "state "  #: prefix of the names of buffers
 _COPY_BYTES = 64 << 20
-#: What a cold cache means on the CPU: the last-level cache of a server is larger than any problem, and streaming
-#: through it takes longer than a call.
+#: Bytes; a cold cache on the CPU. A server's last-level cache is larger than any problem, and flushing it takes longer
+#: than a call.
 _CPU_CACHE_BYTES = 32 << 20
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt
 
 
 @dataclass
 class Case:
-    """One regime in one mode: inputs, and what is expected of the output and of the buffers after it."""
+    """One distribution in one mode: inputs, and the expected output and buffers."""
 
-    regime: Regime
+    distribution: Distribution
     mode: str
     rng: int
     inputs: list[Any]
-    leaves: list[Leaf]
-    outputs: Node | None = None  # what [output, buffers] looks like
+    expected: list[Expected]
+    outputs: Node | None = None  # structure of [output, buffers]
     end: int = 0  # the byte behind them
     note: str = ""  # why it is skipped
-    raises: bool = False  # the reference itself refuses these shapes
+    raises: bool = False  # whether the reference refuses these shapes
 
 
 class Oracle:
-    """The reference, its inputs and what it expects, for one problem on one device in one class of accuracy."""
+    """The reference, its inputs and its expected values, for one problem on one device in one class of accuracy.
+
+    ``strict`` adds the input distributions of foreign candidates.
+    """
 
     def __init__(
-        self, problem: Problem, device: str, accuracy: str, secret: int, construction: int, *, shared: bool
+        self, problem: Problem, device: str, accuracy: str, secret: int, construction: int, *, shared: bool,
+        strict: bool,
     ) -> None:
         self.accuracy = Accuracy(accuracy)
         self.device = device
@@ -87,27 +87,26 @@ class Oracle:
             "constructed": {k: v.detach().clone() for k, v in self.reference.single.state_dict().items()},
         }
         _refuse_others(loaded.problem.path, "get_init_inputs() gives", loaded.init_inputs())
-        self._given = self._get_inputs(0)  # in full; regimes with fewer rows take theirs of them: drawing takes long
+        self._given = self._get_inputs(0)  # reduced batches are slices of it: drawing takes long
         rows = batch_size(self._given)
-        self._regimes = KERNELBENCH_REGIMES if self.accuracy is Accuracy.KERNELBENCH else (
-            *REGIMES, *drawn_batches(secret, rows or 0))
-        generator = random.Random(f"what a worker may know {secret}")
-        self._numbers = [generator.getrandbits(48) for _ in self._regimes]  # seeds, as large as those of timed calls
-        self._turn = generator.getrandbits(40) * STEPS
+        every = KERNELBENCH_DISTRIBUTIONS if self.accuracy is Accuracy.KERNELBENCH else (
+            *DISTRIBUTIONS, *drawn_batches(secret, rows or 0))
+        self.distributions = tuple(d for d in every if strict or d.own)
+        generator = random.Random(f"seeds for workers {secret}")
+        self._seeds = [generator.getrandbits(48) for _ in self.distributions]  # as large as those of timed calls
         self._cases: dict[tuple[str, str, str], Case] = {}
         self._arenas: dict[tuple[str, str, str], tuple[Arena | DeviceArena, Node]] = {}
         self._known_typical: dict[tuple[str, str, str], Typical] = {}
-        self._known_columns: dict[tuple[str, str, str], list[Leaf]] = {}
         self._pool: list[list[Any]] = []
         self.pool_arena: tuple[Arena | DeviceArena, Node] | None = None
         self._outputs_of: dict[str, Arena | DeviceArena] = {}
         self.output_bytes = 0
-        self.views: dict[str, list[int]] = {}  # by mode: tensors of the output that share memory with an input or the state
+        self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory with an input or the state
         self.counters: list[str] = []  # buffers that count steps
         self.random: dict[str, bool] = {}  # by mode: whether other random numbers give other values
         self._spreads: dict[tuple[str, str, str, int], list[moments.Spread | None]] = {}
-        self._zeros: dict[tuple[str, str, str], list[torch.Tensor]] = {}  # of a subject's and PyTorch's last timed output
-        self._draws: dict[str, list[list[Any]]] = {}  # of a subject: for each tensor, what each run gave
+        self._zeros: dict[tuple[str, str, str], list[torch.Tensor]] = {}  # zeros in the last timed output: a subject's, PyTorch's
+        self._draws: dict[str, list[list[Any]]] = {}  # by subject: each tensor in each run
         for mode in self.modes:
             run, views = self.reference.eager_with_views(self._given, self._states["drawn"], mode, 0)
             if not all(bool(x.isfinite().all()) for x in _tensor_leaves(run)):  # as behind a root of a scale
@@ -125,8 +124,8 @@ class Oracle:
         return change_weights(draw_weights(self.loaded, self.device, self._secret, signs=signs), "drawn", ties=self.ties)
 
     def _find_counters(self, after: Mapping[str, torch.Tensor]) -> None:
-        """Take buffers of one integer that a forward changed, to what ``after`` says, for counters: when weights are
-        drawn, they have counted some steps already."""
+        """Find counters: buffers of one integer that a forward changed to ``after``. Drawn weights let them start
+        ahead."""
         before = self._states["drawn"]
         found = [name for name, value in after.items()
                  if not value.ndim and not is_inexact(value) and int(value) != int(before[name])]
@@ -137,11 +136,11 @@ class Oracle:
             for state in (moved, change_weights(moved, "rolled", counters=found)):
                 self.reference.eager(self._given, state, "train", 0)
         except Exception:
-            return  # what it counts has an end
+            return  # the counter has a limit
         self._states["drawn"], self.counters = moved, found
 
     def _is_random(self, mode: str, run: tuple[Any, Any]) -> bool:
-        """Whether the forward that gave ``run``, the last one, drew numbers, and gives other values with others."""
+        """Whether the latest forward, which gave ``run``, drew random numbers that change its values."""
         after = _generators(self.device)
         torch.manual_seed(0)
         if all(map(torch.equal, after, _generators(self.device))):
@@ -169,102 +168,89 @@ class Oracle:
         found = [leaf for _, leaf in leaves(output) if isinstance(leaf, torch.Tensor)]
         return all(leaf.ndim and leaf.shape[0] == fewer for leaf in found)
 
-    def regimes(self) -> list[tuple[str, str]]:
-        """Names of the regimes with their modes, in the order in which they are tried."""
+    def names(self) -> list[tuple[str, str]]:
+        """The test cases: distributions with their modes, in the order in which they are tried."""
         rows = batch_size(self._given) or 0
-        kept = [r for r in self._regimes if not r.shape_only or (self.batch_free and r.batch < rows)]
-        return [(regime.name, mode) for regime in kept for mode in self.modes]
+        kept = [d for d in self.distributions if not d.shape_only or (self.batch_free and d.batch < rows)]
+        return [(distribution.name, mode) for distribution in kept for mode in self.modes]
 
     def case(self, name: str, mode: str, weights: str) -> Case:
-        """The case of a regime and a mode, under weights drawn anew or as constructed."""
+        """The test case of a distribution and a mode, under weights drawn anew or as constructed."""
         key = (name, mode, weights)
         if key not in self._cases:
-            regime = next(regime for regime in self._regimes if regime.name == name)
-            self._cases[key] = self._make_case(regime, mode, weights)
+            distribution = next(d for d in self.distributions if d.name == name)
+            self._cases[key] = self._make_case(distribution, mode, weights)
         return self._cases[key]
 
-    def _make_case(self, regime: Regime, mode: str, weights: str) -> Case:
-        number, like = self._regimes.index(regime), pattern(regime, self._regimes)
-        rows = {FULL: None, REDUCED: REDUCED_ROWS[self.device.partition(":")[0]]}.get(like.batch, like.batch)
+    def _make_case(self, distribution: Distribution, mode: str, weights: str) -> Case:
+        number, batch = self.distributions.index(distribution), distribution.batch
+        rows = {FULL: None, REDUCED: REDUCED_ROWS[self.device.partition(":")[0]]}.get(batch, batch)
         if rows is not None and self.batch_free and rows < (batch_size(self._given) or 0):
             inputs = slice_batch(self._given, rows)
             inputs = map_tensors(inputs, lambda x: x.clone(memory_format=torch.preserve_format))
         else:
-            inputs = self._get_inputs(self._regimes.index(like) + 10)
-        state = self.state(regime, weights)
-        inputs = change_inputs(inputs, regime.values, self._secret + number, state.values())
-        case = Case(regime, mode, self._numbers[number], inputs, [])
+            inputs = self._get_inputs(number + 10)
+        state = self.state(distribution, weights)
+        inputs = change_inputs(inputs, distribution.values, self._secret + number, state.values())
+        case = Case(distribution, mode, self._seeds[number], inputs, [])
         try:
             eager = self.reference.eager(inputs, state, mode, case.rng)
             case.outputs, case.end = describe(list(eager))
         except Exception as error:
             case.note = f"the reference raises {type(error).__name__} here"
-            case.raises = regime.shape_only
+            case.raises = distribution.shape_only
             return case
         try:
-            case.leaves = self._expect(inputs, state, mode, case.rng, eager, self._typical(regime, mode, weights),
-                                       noise=(regime.values, regime.batch) != ("given", FULL) or self.device != "cpu"
-                                       or not all(map(is_inexact, tensors([eager[0]]))))
+            noise = (distribution.values, batch) != ("given", FULL) or self.device != "cpu" or not all(
+                map(is_inexact, tensors([eager[0]])))
+            typical = self._typical(distribution, mode, weights)
+            case.expected = self._expect(inputs, state, mode, case.rng, eager, typical, noise=noise)
             self._excuse(case, state)
-            for leaf in case.leaves:
+            for expected in case.expected:
                 # With other random numbers, other elements are not finite.
-                if self.random[mode] and leaf.free is not None and 2 * len(leaf.free) > leaf.exact.numel():
-                    leaf.skipped = "over half of PyTorch's own output is not finite"
+                if self.random[mode] and expected.free is not None and 2 * len(expected.free) > expected.exact.numel():
+                    expected.skipped = "over half of PyTorch's own output is not finite"
         except Exception as error:
-            if regime is REGIMES[0]:  # all others would be skipped too, and nothing judged
+            if number == 0:  # all others would be skipped too
                 where = f"{self.loaded.problem.path}: it does not run in float64, which candidates are measured against"
                 raise ProblemError(f"{where}: {type(error).__name__}: {' '.join(str(error).split()):.200}") from error
             case.note = f"the reference raises {type(error).__name__} in float64 here"
         return case
 
-    def state(self, regime: Regime, weights: str) -> State:
-        """The state dict in a regime."""
-        how, turn = self.change(regime)
-        return change_weights(self._states[weights], how if weights == "drawn" else "drawn", turn, self.counters, self.ties)
+    def state(self, distribution: Distribution, weights: str) -> State:
+        """The state dict of a distribution."""
+        how = distribution.weights if weights == "drawn" else "drawn"
+        return change_weights(self._states[weights], how, self.counters, self.ties)
 
-    def change(self, regime: Regime) -> tuple[str, int]:
-        """How a regime changes the weights, and the number by which :func:`change_weights` does."""
-        like = pattern(regime, self._regimes)
-        until = self._regimes[: self._regimes.index(like) + 1]
-        return like.weights, self._turn + sum(other.weights == like.weights for other in until)
-
-    def _typical(self, regime: Regime, mode: str, weights: str) -> Typical:
-        """Eager's error on the problem's own inputs, which anchors regimes that differ in shape only."""
-        if not regime.shape_only:
+    def _typical(self, distribution: Distribution, mode: str, weights: str) -> Typical:
+        """Eager's error on the problem's own inputs; part of the reference error where only the batch differs."""
+        if not distribution.shape_only:
             return Typical()
-        key = (regime.values, mode, weights)
+        key = (distribution.values, mode, weights)
         if key not in self._known_typical:
-            found = [leaf.typical for leaf in self.case(REGIMES[0].name, mode, weights).leaves]
+            found = [e.typical for e in self.case(self.distributions[0].name, mode, weights).expected]
             self._known_typical[key] = reduce(Typical.worst, found, Typical())
         return self._known_typical[key]
 
     def _expect(
         self, inputs: list[Any], state: State, mode: str, rng: int, eager_run: tuple[Any, Any], typical: Typical,
         *, noise: bool,
-    ) -> list[Leaf]:
+    ) -> list[Expected]:
         eager, eager_buffers = eager_run
         exact, exact_buffers = self.reference.exact(inputs, state, mode, rng)
-        noisy: list[tuple[Any, dict[str, torch.Tensor]]] = []
-
-        def found(runs: int) -> list[Leaf]:
-            noisy.extend(self.reference.exact(inputs, state, mode, rng, noise=True) for _ in range(runs))
-            outputs, buffers = [output for output, _ in noisy], [after for _, after in noisy]
-            return [*_expected("output", exact, eager, outputs, typical),
-                    *_expected(_STATE, exact_buffers, eager_buffers, buffers, typical)]
-
-        first = found(NOISY_RUNS if noise else 0)
-        few = sum(leaf.exact.numel() for leaf in first) <= _FEW_ELEMENTS[self.device.partition(":")[0]]
-        if few and any(leaf.shared > _SHARED_LINES for leaf in first):
-            return found(MORE_NOISY_RUNS)
-        return first
+        noisy = [self.reference.exact(inputs, state, mode, rng, noise=True) for _ in range(NOISY_RUNS if noise else 0)]
+        outputs, buffers = [output for output, _ in noisy], [after for _, after in noisy]
+        return [*_expected("output", exact, eager, outputs, typical),
+                *_expected(_STATE, exact_buffers, eager_buffers, buffers, typical)]
 
     def _excuse(self, case: Case, state: State) -> None:
-        """Where the regime's inputs are not finite: say of what is finite only because attention takes minus infinity for
-        a mask, that it may be NaN; and of what is not finite in PyTorch where it need not be: what is the same with any
-        number in place of the inputs that are not finite does not depend on them, but for a product with zero, as of a
-        weight that was masked; and where it depends on some, it may be what it is without such products. Of a product
-        with what vanishes in float32, as behind many factors, the order decides whether it is NaN or infinite. Where
-        they are finite: what is NaN because something became too large may be anything."""
+        """Find elements where more than one result is right.
+
+        Finite inputs: a NaN that smaller inputs do not give may be anything, since the order of operations decides.
+        Non-finite inputs: an element may be NaN where attention takes minus infinity for a mask; it may be finite where
+        it does not depend on the non-finite inputs, or only through a product with zero; and behind factors whose
+        product vanishes in float32, NaN and infinity are both right.
+        """
 
         def exact(inputs: Any, **how: bool) -> list[torch.Tensor]:
             return _tensor_leaves(self.reference.exact(inputs, state, case.mode, case.rng, **how))
@@ -272,40 +258,41 @@ class Oracle:
         def change(how: Callable[[torch.Tensor], torch.Tensor]) -> Any:
             return map_tensors(case.inputs, lambda x: how(x) if x.is_floating_point() else x)
 
-        if case.regime.values != NON_FINITE:
-            if any(leaf.has_nan for leaf in case.leaves):
-                for leaf, value in zip(case.leaves, exact(change(lambda x: x * _SMALLER))):
-                    leaf.waive(as_real(value))
+        if case.distribution.values != NON_FINITE:
+            if any(expected.has_nan for expected in case.expected):
+                for expected, value in zip(case.expected, exact(change(lambda x: x * _SMALLER))):
+                    expected.waive(as_real(value))
             return
         if self.reference.masks:
-            for leaf, value in zip(case.leaves, exact(case.inputs, bare=True)):
-                leaf.excuse(~torch.isfinite(as_real(value)))
+            for expected, value in zip(case.expected, exact(case.inputs, bare=True)):
+                expected.excuse(~torch.isfinite(as_real(value)))
         sparse = exact(case.inputs, sparse=True)
         runs = [exact(change(lambda x: x.nan_to_num(number, number, number))) for number in _FILLS]
-        for leaf, *found in zip(case.leaves, sparse, *runs):
+        for expected, *found in zip(case.expected, sparse, *runs):
             values = [as_real(value) for value in found]
-            if leaf.free is not None and all(value.shape == leaf.exact.shape for value in values):
-                without, first, *others = (value.double().reshape(-1)[leaf.free] for value in values)
-                leaf.otherwise = first.where(torch.stack([first == other for other in others]).all(0), without)
-                leaf.either = torch.stack([
+            if expected.free is not None and all(value.shape == expected.exact.shape for value in values):
+                without, first, *others = (value.double().reshape(-1)[expected.free] for value in values)
+                same = torch.stack([first == other for other in others]).all(0)
+                expected.otherwise = first.where(same, without)
+                expected.either = torch.stack([
                     (other - first).abs() <= abs(number) * _VANISHING for other, number in zip(others, _FILLS[1:])]).all(0)
 
     def inputs(self, name: str, mode: str, weights: str) -> tuple[Arena | DeviceArena, Node]:
-        """The memory with a case's inputs."""
+        """The memory with the inputs of a test case."""
         key = (name, mode, weights)
         if key not in self._arenas:
             self._arenas[key] = holding(self.case(*key).inputs, self.device, self.shared)
         return self._arenas[key]
 
     def output_memory(self, subject: str) -> Arena | DeviceArena:
-        """Fresh memory for what ``subject`` returns twice: nothing of another's output is in it."""
+        """Fresh memory for two outputs of ``subject``; it holds nothing of another subject."""
         size = 2 * self.output_bytes
         memory = DeviceArena.create(size, self.device) if self.shared else Arena.create(size)
         self._outputs_of[subject] = memory
         return memory
 
     def forget(self, subject: str) -> None:
-        """Let go of a subject's output memory, and of its runs."""
+        """Free a subject's output memory and its runs."""
         self._draws.pop(subject, None)
         self._zeros = {at: zeros for at, zeros in self._zeros.items() if at[0] != subject}
         memory = self._outputs_of.pop(subject, None)
@@ -313,23 +300,19 @@ class Oracle:
             memory.close()
 
     def read_outputs(self, subject: str, node: Node, shift: int) -> list[torch.Tensor]:
-        """The tensors that ``subject`` wrote ``shift`` bytes behind where ``node`` says, copied on the device, out of
-        its reach."""
+        """Copies of the tensors that ``subject`` wrote ``shift`` bytes behind the places in ``node``."""
         memory = self._outputs_of[subject]
         return [
             memory.read(leaf | {"offset": leaf["offset"] + shift}).to(self.device, copy=not self.shared)
             for leaf in nodes(node) if leaf["kind"] == "tensor"
         ]
 
-    def judge(self, expected: list[Leaf], values: list[torch.Tensor]) -> list[dict[str, Any]]:
+    def judge(self, expected: list[Expected], values: list[torch.Tensor]) -> list[dict[str, Any]]:
         """Error figures of each tensor of a candidate's output and buffers."""
-        return [
-            leaf.judge(value, self.accuracy) | {"output": leaf.name}
-            for leaf, value in zip(expected, values)
-        ]
+        return [e.judge(value, self.accuracy) | {"output": e.name} for e, value in zip(expected, values)]
 
     def pool(self) -> list[list[Any]]:
-        """Input sets on the device, which timed calls recombine."""
+        """The input sets on the device that timed calls mix."""
         if not self._pool:
             size = describe(self._given)[1]
             sets = max(2, min(POOL_SETS, POOL_BYTES // max(size, 1)))
@@ -338,54 +321,40 @@ class Oracle:
         return self._pool
 
     def judge_timed(
-        self, key: int, regime: str, mode: str, weights: str, values: list[torch.Tensor], *, own_numbers: bool,
-        lines: bool, subject: str = "",
+        self, key: int, name: str, mode: str, weights: str, values: list[torch.Tensor], *, own_numbers: bool,
+        subject: str = "",
     ) -> list[dict[str, Any]]:
-        """Error figures of the output of the timed call with ``key`` and the values of ``regime``, whose batch is the
-        problem's own, and of the buffers after it if they are given.
+        """Error figures of the timed call with ``key`` and the values of the distribution ``name``, which has all rows.
 
-        What is expected is PyTorch's own output, which takes no longer than the call itself; its error in that regime
-        says how far from it a right output may be. What is refused by that is judged in full, as in a regime of its own:
-        where a softmax all but decides, another call's errors say little. With ``lines``, columns are judged too. With
-        ``own_numbers``, what is not PyTorch's own may be of other random numbers.
+        PyTorch's own output is expected, since it is as fast as the call; its error in that test case sets the
+        tolerance. A refused output is judged again in full, against float64 on the call's own inputs. With
+        ``own_numbers``, other random numbers are right too.
         """
         inputs = map_tensors(self.pool()[0], torch.empty_like)
-        case = self.case(regime, mode, weights)
-        recombine(inputs, self.pool(), key, case.regime.values)
+        case = self.case(name, mode, weights)
+        recombine(inputs, self.pool(), key, case.distribution.values)
         state = self._timed_state(weights, key, mode)
         rng = seed_of(key)
         run = self.reference.eager(inputs, state, mode, rng)
         eager = _tensor_leaves(run)
-        known = self._with_columns(case, weights) if lines else case.leaves
-        expected = [leaf.again(value, lines=lines) for leaf, value in zip(known, eager)]
+        expected = [e.again(value) for e, value in zip(case.expected, eager)]
         rows = self.judge(expected, values)
-        if not all(row["ok"] for row in rows):  # by what holds for these inputs, which takes runs in float64
-            full = Case(case.regime, mode, rng, inputs, self._expect(inputs, state, mode, rng, run, Typical(), noise=True))
+        if not all(row["ok"] for row in rows):
+            found = self._expect(inputs, state, mode, rng, run, Typical(), noise=True)
+            full = Case(case.distribution, mode, rng, inputs, found)
             self._excuse(full, state)
-            expected = [leaf.no_looser(other) for leaf, other in zip(full.leaves, expected)]
+            expected = [e.no_looser(other) for e, other in zip(full.expected, expected)]
             rows = self.judge(expected, values)
         if not own_numbers or not self.random[mode] or all(row["ok"] for row in rows):
             return rows
-        rows = self._judge_run(self._runs(inputs, state, mode, case.leaves, moments.FEW), expected, values)
-        for row, leaf, value, its in zip(rows, expected, values, eager):
+        rows = self._judge_run(self._runs(inputs, state, mode, case.expected, moments.FEW), expected, values)
+        for row, e, value, its in zip(rows, expected, values, eager):
             zeros = [moments.sampled(x) == 0 for x in (value, its)]
-            before = self._zeros.get((subject, mode, leaf.name))
-            self._zeros[subject, mode, leaf.name] = zeros
+            before = self._zeros.get((subject, mode, e.name))
+            self._zeros[subject, mode, e.name] = zeros
             if row["ok"] and before is not None and moments.is_repeated(before, zeros):
                 row |= {"ok": False, "note": "zeros are in the same places as in another call, and PyTorch's in others"}
         return rows
-
-    def _with_columns(self, case: Case, weights: str) -> list[Leaf]:
-        """What is expected in ``case``, with noisy runs where without them columns would not be judged."""
-        key = (case.regime.name, case.mode, weights)
-        if key not in self._known_columns:
-            found = case.leaves
-            if any(leaf.lacks_columns for leaf in found):
-                state = self.state(case.regime, weights)
-                eager = self.reference.eager(case.inputs, state, case.mode, case.rng)
-                found = self._expect(case.inputs, state, case.mode, case.rng, eager, Typical(), noise=True)
-            self._known_columns[key] = found
-        return self._known_columns[key]
 
     def _timed_state(self, weights: str, key: int, mode: str) -> State:
         """The state dict of the timed call with ``key``."""
@@ -394,47 +363,47 @@ class Oracle:
             {name: state[name] for name in names & set(state)}, key, mode, self.counters)}
 
     def judge_run(self, case: Case, weights: str, values: list[torch.Tensor]) -> list[dict[str, Any]]:
-        """Figures of each tensor of one run of a candidate whose random numbers are its own."""
-        return self._judge_run(self._spread(case, weights, moments.FEW), case.leaves, values)
+        """Figures of each tensor in one run of a candidate with random numbers of its own."""
+        return self._judge_run(self._spread(case, weights, moments.FEW), case.expected, values)
 
     def _judge_run(
-        self, found: list[moments.Spread | None], expected: list[Leaf], values: list[torch.Tensor]
+        self, found: list[moments.Spread | None], expected: list[Expected], values: list[torch.Tensor]
     ) -> list[dict[str, Any]]:
         return [
-            moments.judge_run(spread, leaf, value, self.accuracy) | {"output": leaf.name}
-            for spread, leaf, value in zip(found, expected, values)
+            moments.judge_run(spread, e, value, self.accuracy) | {"output": e.name}
+            for spread, e, value in zip(found, expected, values)
         ]
 
     def draw(self, subject: str, case: Case, weights: str, values: list[torch.Tensor]) -> None:
-        """Take a run of a subject, to be judged with others; the first is under the case's own seed."""
-        runs = self._draws.setdefault(subject, [[] for _ in case.leaves])
-        for kept, spread, leaf, value in zip(runs, self._spread(case, weights, moments.MANY), case.leaves, values):
-            kept.append(leaf.judge(value, self.accuracy) if spread is None else moments.sampled(value))
+        """Keep a run of a subject, to be judged with others; the first has the case's own seed."""
+        runs = self._draws.setdefault(subject, [[] for _ in case.expected])
+        for kept, spread, e, value in zip(runs, self._spread(case, weights, moments.MANY), case.expected, values):
+            kept.append(e.judge(value, self.accuracy) if spread is None else moments.sampled(value))
 
     def judge_draws(self, subject: str, case: Case, weights: str) -> tuple[list[dict[str, Any]], bool]:
-        """Figures of each tensor over all runs that were taken, and whether their random numbers are PyTorch's."""
+        """Figures of each tensor over all kept runs, and whether their random numbers are PyTorch's."""
         rows, same = [], False
         found = self._spread(case, weights, moments.MANY)
-        for kept, spread, leaf in zip(self._draws.pop(subject), found, case.leaves):
+        for kept, spread, e in zip(self._draws.pop(subject), found, case.expected):
             if spread is None:
                 row = moments.worst_row(kept)
             else:
-                row, alike = moments.judge_runs(spread, leaf, kept, self.accuracy)
+                row, alike = moments.judge_runs(spread, e, kept, self.accuracy)
                 same |= alike
-            rows.append(row | {"output": leaf.name})
+            rows.append(row | {"output": e.name})
         return rows, same
 
     def _spread(self, case: Case, weights: str, runs: moments.Runs) -> list[moments.Spread | None]:
-        at = (case.regime.name, case.mode, weights, runs.exact)
+        at = (case.distribution.name, case.mode, weights, runs.exact)
         if at not in self._spreads:
-            state = self.state(case.regime, weights)
-            self._spreads[at] = self._runs(case.inputs, state, case.mode, case.leaves, runs)
+            state = self.state(case.distribution, weights)
+            self._spreads[at] = self._runs(case.inputs, state, case.mode, case.expected, runs)
         return self._spreads[at]
 
     def _runs(
-        self, inputs: list[Any], state: State, mode: str, expected: list[Leaf], runs: moments.Runs
+        self, inputs: list[Any], state: State, mode: str, expected: list[Expected], runs: moments.Runs
     ) -> list[moments.Spread | None]:
-        """What random values are like for these inputs, from runs under seeds that nobody else knows."""
+        """The spread of random values for these inputs, from runs under secret seeds."""
         def take(run: Any, numbers: range) -> list[list[torch.Tensor]]:
             every = [_tensor_leaves(run(inputs, state, mode, self._secret + number)) for number in numbers]
             return [[moments.sampled(x) for x in tensors] for tensors in every]
@@ -444,7 +413,7 @@ class Oracle:
         return moments.spreads(exact, eager, expected)
 
     def health(self) -> list[str]:
-        """The trivial answers that every regime's gate lets through."""
+        """The trivial answers that pass in every test case."""
         answers = {"zeros": torch.zeros_like, "the mean": _mean}
         passed = [name for name, answer in answers.items() if self._lets_through(answer)]
         if self._lets_through_other_seed():
@@ -455,56 +424,55 @@ class Oracle:
 
     def _lets_through(self, answer: Any) -> bool:
         asked = False
-        for name, mode in self.regimes():
-            for leaf in self._outputs(name, mode):
-                if leaf.eager is not None:
-                    continue  # NaN and infinities are asked for elsewhere: they tell trivial answers too easily
-                trivial = answer(leaf.exact)
+        for name, mode in self.names():
+            for expected in self._outputs(name, mode):
+                if expected.eager is not None:
+                    continue  # NaN and infinities refuse trivial answers too easily
+                trivial = answer(expected.exact)
                 asked = asked or trivial is not None
-                if trivial is not None and not leaf.judge(trivial, self.accuracy)["ok"]:
+                if trivial is not None and not expected.judge(trivial, self.accuracy)["ok"]:
                     return False
         return asked
 
     def _lets_through_other_seed(self) -> bool:
-        name = REGIMES[0].name
+        name = self.distributions[0].name
         for mode in self.modes:
             other, _ = self.reference.eager(self._get_inputs(77), self._states["drawn"], mode, 0)
-            for leaf, value in zip(self._outputs(name, mode), _tensor_leaves(other)):
-                if as_real(value).shape != leaf.exact.shape:
+            for expected, value in zip(self._outputs(name, mode), _tensor_leaves(other)):
+                if as_real(value).shape != expected.exact.shape:
                     where = self.loaded.problem.path
                     raise ProblemError(f"{where}: the shape of what the model returns depends on the values of its "
                                        "inputs, which kgen does not judge: pad it to a fixed size")
-                if not leaf.judge(value, self.accuracy)["ok"]:
+                if not expected.judge(value, self.accuracy)["ok"]:
                     return False
         return True
 
     def _lets_through_input(self) -> bool:
-        name = REGIMES[0].name
+        name = self.distributions[0].name
         for mode in self.modes:
             inputs = _tensor_leaves(self.case(name, mode, "drawn").inputs)
-            for leaf in self._outputs(name, mode):
-                same = [x for x in inputs if x.shape == leaf.exact.shape and x.is_floating_point()]
-                if not any(leaf.judge(x.to(self.device), self.accuracy)["ok"] for x in same):
+            for expected in self._outputs(name, mode):
+                same = [x for x in inputs if x.shape == expected.exact.shape and x.is_floating_point()]
+                if not any(expected.judge(x.to(self.device), self.accuracy)["ok"] for x in same):
                     return False
         return True
 
-    def _outputs(self, name: str, mode: str) -> list[Leaf]:
-        return [leaf for leaf in self.case(name, mode, "drawn").leaves if leaf.name.startswith("output")]
+    def _outputs(self, name: str, mode: str) -> list[Expected]:
+        return [e for e in self.case(name, mode, "drawn").expected if e.name.startswith("output")]
 
 
 def _mean(x: torch.Tensor) -> torch.Tensor | None:
-    """``x``'s mean in place of each element; ``None`` where that is no trivial answer: of one element it is the right
-    one, and of integers there is none."""
+    """The mean of ``x`` for each element; ``None`` where that is no trivial answer: for one element and for integers."""
     return torch.full_like(x, float(x.mean())) if x.is_floating_point() and x.numel() > 1 else None
 
 
 def _apart(x: torch.Tensor) -> torch.Tensor:
-    """``x``, copied where several of its elements lie in one place of memory, as where it was expanded."""
+    """``x``, copied if elements share memory, as in an expanded tensor."""
     return x.contiguous() if span(x) < x.numel() or 0 in x.stride() else x
 
 
 def _refuse_others(path: str, says: str, value: Any) -> None:
-    """Raise :class:`ProblemError` where ``value`` holds something that cannot be handed to another process."""
+    """Raise :class:`ProblemError` if ``value`` holds something that cannot cross between processes."""
     other = next((node["type"] for node in nodes(describe(value)[0]) if node["kind"] == "other"), None)
     if other is not None:
         raise ProblemError(f"{path}: {says} a {other}: kgen takes tensors, numbers, strings and None, alone or in "
@@ -520,16 +488,16 @@ def _generators(device: str) -> list[torch.Tensor]:
     return [torch.get_rng_state(), *([] if device == "cpu" else [torch.cuda.get_rng_state(device)])]
 
 
-def _expected(name: str, exact: Any, eager: Any, noisy: list[Any], typical: Typical) -> list[Leaf]:
+def _expected(name: str, exact: Any, eager: Any, noisy: list[Any], typical: Typical) -> list[Expected]:
     found = []
     others = [_leaves(value) for value in noisy]
     for number, ((path, e64), (_, e32)) in enumerate(zip(leaves(exact), leaves(eager))):
         if isinstance(e64, torch.Tensor):
             if is_inexact(e64):
-                leaf = Leaf.within(name + path, e64, e32, [other[number] for other in others], typical)
-                found.append(replace(leaf, statistic=name == _STATE))
+                expected = Expected.within(name + path, e64, e32, [other[number] for other in others], typical)
+                found.append(replace(expected, statistic=name == _STATE))
             else:
-                found.append(Leaf.exactly(name + path, e32, [e64, *(other[number] for other in others)]))
+                found.append(Expected.exactly(name + path, e32, [e64, *(other[number] for other in others)]))
     return found
 
 
@@ -545,16 +513,15 @@ def lock_key(device: str) -> str:
 
 
 def alone(device: str) -> dict[str, str]:
-    """The environment of a process that sees this GPU and no other, as its first: to start one for all of them takes twice
-    as long for two. Empty where there is no other."""
+    """The environment in which a process sees this GPU alone, as its first. A process that starts all GPUs takes twice as
+    long for two. Empty with one GPU."""
     if device == "cpu" or torch.cuda.device_count() == 1:
         return {}
     return {"CUDA_VISIBLE_DEVICES": f"GPU-{str(torch.cuda.get_device_properties(device).uuid).removeprefix('GPU-')}"}
 
 
 def about(device: str) -> dict[str, Any]:
-    """What this process knows of itself and of the device: versions, the device's limits, and the rate of a large copy
-    in gigabytes (1e9) read and written per second."""
+    """Versions, the device's limits, and the rate of a large copy in gigabytes (1e9) read and written per second."""
     hardware = probe(device)
     flush = hardware.l2_bytes if device != "cpu" else _CPU_CACHE_BYTES
     rate = hardware.copy_gbytes_per_second or _cpu_copy_rate()
@@ -563,7 +530,7 @@ def about(device: str) -> dict[str, Any]:
 
 
 def _cpu_copy_rate() -> float:
-    """Gigabytes (1e9) per second, read and written, of a large copy: the best of a few."""
+    """The rate of a large copy: gigabytes (1e9) read and written per second, the best of five."""
     a, b = torch.ones(_COPY_BYTES // 4), torch.ones(_COPY_BYTES // 4)
     times = []
     for _ in range(5):
@@ -574,7 +541,7 @@ def _cpu_copy_rate() -> float:
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep large freed blocks: fresh pages cost more than the arithmetic on them."""
+    """Have the C library keep large freed blocks: fresh pages cost more than arithmetic."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:
@@ -584,7 +551,7 @@ def keep_freed_memory() -> None:
 
 
 def main(channel: Channel, options: dict[str, Any]) -> None:
-    """The oracle's process: tell which lock is the device's, then of the device, open the problem, answer requests."""
+    """The oracle's process: name the device's lock, describe the device, open the problem, answer requests."""
     sandbox.limit(None, 1 << 40)
     keep_freed_memory()
     torch.set_num_threads(options["threads"])
@@ -599,7 +566,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         channel.send(about(options["device"]))
         channel.receive()
         oracle = Oracle(problem, options["device"], options["accuracy"], options["secret"], options["construction"],
-                        shared=options["shared"])
+                        shared=options["shared"], strict=options["strict"])
         _opened(oracle, channel)
     except KgenError as error:
         channel.send({"error": str(error), "problem": isinstance(error, ProblemError),
@@ -624,7 +591,8 @@ def _opened(oracle: Oracle, channel: Channel) -> None:
     state, state_node = holding(dict(oracle._states["drawn"]), oracle.device, oracle.shared)
     init, init_node = Arena.holding(oracle.loaded.init_inputs())
     channel.send(
-        {"mode": oracle.loaded.problem.mode, "regimes": oracle.regimes(), "output_bytes": oracle.output_bytes,
+        {"mode": oracle.loaded.problem.mode, "cases": oracle.names(),
+         "timed": {d.values: d.name for d in oracle.distributions if d.timed}, "output_bytes": oracle.output_bytes,
          "views": oracle.views, "counters": oracle.counters, "ties": oracle.ties, "state": state_node,
          "state_bytes": state.size, "init": init_node},
         [state.fd, init.fd],
@@ -632,10 +600,9 @@ def _opened(oracle: Oracle, channel: Channel) -> None:
 
 
 def _inputs(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
-    at = (request["regime"], request["mode"], request["weights"])
+    at = (request["case"], request["mode"], request["weights"])
     case = oracle.case(*at)
-    how, turn = oracle.change(case.regime)
-    reply = {"note": case.note, "raises": case.raises, "rng": case.rng, "change": how, "turn": turn,
+    reply = {"note": case.note, "raises": case.raises, "rng": case.rng, "change": case.distribution.weights,
              "random": oracle.random[case.mode]}
     if case.note and not case.raises:
         return reply, []
@@ -660,24 +627,24 @@ def _judge(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dic
     own_numbers = request.get("own_numbers", False)
     if "key" in request:
         return {"rows": oracle.judge_timed(
-            request["key"], request["regime"], mode, weights, values, own_numbers=own_numbers,
-            lines=request["lines"], subject=request["subject"])}, []
-    case = oracle.case(request["regime"], mode, weights)
-    rows = oracle.judge(case.leaves, values)
+            request["key"], request["case"], mode, weights, values, own_numbers=own_numbers,
+            subject=request["subject"])}, []
+    case = oracle.case(request["case"], mode, weights)
+    rows = oracle.judge(case.expected, values)
     if own_numbers and not all(row["ok"] for row in rows):
         rows = oracle.judge_run(case, weights, values)
     return {"rows": rows}, []
 
 
 def _draw(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
-    case = oracle.case(request["regime"], request["mode"], request["weights"])
+    case = oracle.case(request["case"], request["mode"], request["weights"])
     values = oracle.read_outputs(request["subject"], request["outputs"], request["shift"])
     oracle.draw(request["subject"], case, request["weights"], values)
     return {}, []
 
 
 def _moments(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
-    case = oracle.case(request["regime"], request["mode"], request["weights"])
+    case = oracle.case(request["case"], request["mode"], request["weights"])
     rows, same = oracle.judge_draws(request["subject"], case, request["weights"])
     return {"rows": rows, "same_numbers": same}, []
 

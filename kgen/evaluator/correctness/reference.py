@@ -21,14 +21,14 @@ _DOUBLED = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 
 def set_flags(accuracy: str) -> None:
-    """The global switches of every process of an evaluation: IEEE float32, or TF32 in its class."""
+    """Set the precision switches of a process: IEEE float32, or TF32 in its class."""
     tf32 = accuracy == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
 
 
 def construct(make: Any, device: str, seed: int) -> torch.nn.Module:
-    """``make()``'s module on ``device``, its random numbers from ``seed``; constructed there directly if it can be."""
+    """``make()``'s module on ``device``, with random numbers from ``seed``; constructed there directly if possible."""
     if device != "cpu":
         torch.manual_seed(seed)
         try:
@@ -40,15 +40,13 @@ def construct(make: Any, device: str, seed: int) -> torch.nn.Module:
     return make().to(device)
 
 
-#: Of the elements of a parameter that is the same throughout, one in so many gets the other sign.
-_ONE_IN = 8
+_ONE_IN = 8  #: one in so many elements of a constant parameter gets the other sign
 
 
 def draw_weights(loaded: LoadedProblem, device: str, seed: int, *, signs: bool = True) -> dict[str, torch.Tensor]:
-    """A state dict drawn anew from ``seed``: initial values that are the same throughout become different, with ``signs``
-    those of parameters in their signs too.
+    """A state dict drawn from ``seed`` in which constant tensors become random, with ``signs`` in both signs.
 
-    Fresh modules have scales of one, biases and running means of zero, variances of one, which hide wrong folds.
+    Fresh modules have scales of one, biases and means of zero, variances of one: they hide wrong folds.
     """
     model = construct(loaded.model, device, seed)
     parameters = dict(model.named_parameters())
@@ -73,7 +71,7 @@ def _draw(value: torch.Tensor, parameter: bool, signs: bool, generator: torch.Ge
     return fresh.to(value)
 
 
-#: Operators that give whole numbers, which nothing rounds: what makes integers of them would give the one below.
+#: Operators that give whole numbers, which are not rounded: a later floor would give the number below.
 _WHOLE = frozenset(getattr(torch.ops.aten, name + place).default
                    for name in ("ceil", "floor", "round", "sign", "trunc") for place in ("", "_"))
 
@@ -95,13 +93,12 @@ _PRODUCTS = frozenset({
     torch.ops.aten.baddbmm.default,
 })
 _PART = 1 << 17  #: elements that are rounded at once
-#: What tells equal numbers apart, and none that float32 does: in shares of them, and for zeros.
-_APART, _LEAST = 2.0**-30, 1e-290
+_APART, _LEAST = 2.0**-30, 1e-290  #: relative and absolute; make equal numbers differ, by less than float32 shows
 
 
 def _in_double(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Arguments for a run in float64: where the problem asks for float32 by name, float64 is asked for, and what comes in
-    less beside float64, as a tensor that a module holds in a list does, becomes that."""
+    """Arguments for a run in float64. A dtype of float32 becomes float64, and so do lower tensors beside float64 ones,
+    such as a tensor in a list of the module."""
     if kwargs.get("dtype") in _DOUBLED:
         kwargs = {**kwargs, "dtype": _DOUBLED[kwargs["dtype"]]}
     kinds = {x.dtype for x in tensors([list(args), kwargs])}
@@ -115,7 +112,7 @@ def _in_double(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tup
 
 
 def _draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether an operator that may draw random numbers does for these arguments: attention without dropout does not."""
+    """Whether an operator draws random numbers for these arguments; attention without dropout does not."""
     if func._schema.is_mutable or kwargs.get("generator") is not None:
         return True
     devices = [x.device for x in tensors([list(args)]) if x.is_cuda][:1]
@@ -130,7 +127,7 @@ def _draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 
 
 def _skip_zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> torch.Tensor:
-    """The ``result`` of an operator that multiplies, as it is where products with zero are zero, or left out."""
+    """The ``result`` of a product if products with zero were left out."""
     others, factors = args[:-2], args[-2:]
     if not all(isinstance(x, torch.Tensor) and x.dtype == torch.float64 for x in factors):
         return result
@@ -144,8 +141,8 @@ def _skip_zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], resul
 
 
 class _Rounding(TorchDispatchMode):
-    """Runs random operators in float32 and all others in float64, and puts one float32 rounding behind every operator if
-    asked to, where what comes first of equal elements is drawn too."""
+    """Runs random operators in float32 and all others in float64. With ``noise``, each operator's result is rounded to
+    float32, and the order of equal elements is random."""
 
     def __init__(
         self, noise: torch.Generator | None, *, turn: int = 0, bare: bool = False, sparse: bool = False
@@ -155,11 +152,11 @@ class _Rounding(TorchDispatchMode):
         self._turn = turn
         self._bare = bare
         self._sparse = sparse
-        self.masks = False  # whether a softmax of nothing but minus infinities was to be zeros
+        self.masks = False  # whether a softmax of minus infinities alone may occur
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled under it: torch would import its compiler, which takes seconds, to keep that out."""
+        """Nothing is compiled in this mode; torch need not import its compiler (seconds) to find out."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -185,7 +182,7 @@ class _Rounding(TorchDispatchMode):
     def _round_means(
         self, func: Any, args: Sequence[Any], out: torch.Tensor, mean: torch.Tensor, inverse: torch.Tensor
     ) -> None:
-        """Change what a norm gives as if means were rounded before they are subtracted."""
+        """Change a norm's result as if its means were rounded before they are subtracted."""
         if func is torch.ops.aten.native_layer_norm.default:
             weight = args[2]
         else:
@@ -202,7 +199,7 @@ class _Rounding(TorchDispatchMode):
         out.sub_(off if weight is None else off * weight)
 
     def _random(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """The same draws as float32 makes: the generators give other numbers to float64."""
+        """Draw in float32: generators give other numbers in float64."""
         lowered = map_tensors(list(args), lambda x: x.float() if x.dtype == torch.float64 else x)
         kwargs = kwargs | ({"dtype": torch.float32} if kwargs.get("dtype") == torch.float64 else {})
         result = func(*lowered, **kwargs)
@@ -211,9 +208,8 @@ class _Rounding(TorchDispatchMode):
         return map_tensors(result, lambda x: x.double() if x.dtype == torch.float32 else x)
 
     def _in_any_order(self, x: torch.Tensor) -> torch.Tensor:
-        """``x`` with numbers apart that are equal, those that are not finite too: NaN is the largest. Of two turns, the
-        second has the order of the first the other way: two that are equal come in either (the middle one of three may
-        stay where it is)."""
+        """``x`` with equal numbers made different, non-finite ones too (NaN is the largest). Every second turn reverses
+        the order of the turn before, so that two equal elements come in both orders."""
         drawn = self._uniform(x, torch.Generator(x.device).manual_seed(self._turn // 2)) * (-1) ** self._turn
         large = x.nan_to_num(nan=2.0, posinf=1.0, neginf=-1.0) * (1 + drawn / 4) / _LEAST
         return torch.where(torch.isfinite(x), x + x.abs() * drawn * _APART + drawn * _LEAST, large)
@@ -223,13 +219,12 @@ class _Rounding(TorchDispatchMode):
             x = torch.view_as_real(x)
         if x.dtype == torch.float64 and x.numel():
             flat = x.view(-1) if x.is_contiguous() else x
-            for part in flat.split(_PART) if x.device.type == "cpu" else (flat,):  # what stays in a cache, on a CPU
+            for part in flat.split(_PART) if x.device.type == "cpu" else (flat,):  # parts that fit into a CPU's cache
                 part.mul_(self._uniform(part).mul_(EPSILON).add_(1.0))  # an infinity stays one
         return x
 
     def _uniform(self, x: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
-        """Random numbers from -1 to 1, as many as there are elements of ``x``. A CPU draws them one after the other: one
-        number of 64 bits serves four elements."""
+        """Random numbers from -1 to 1, in the shape of ``x``. On a CPU one number of 64 bits serves four elements."""
         generator = generator or self._noise
         if x.device.type != "cpu":
             drawn = torch.rand(x.shape, dtype=torch.float32, device=x.device, generator=generator)
@@ -240,7 +235,7 @@ class _Rounding(TorchDispatchMode):
 
 @contextmanager
 def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """Tensors made without a dtype have this one."""
+    """The default dtype of new tensors."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -251,7 +246,7 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 @contextmanager
 def _in_parts() -> Iterator[None]:
-    """Attention as the products and the softmax that it is made of, so that roundings show between them."""
+    """Attention as products and a softmax, so that roundings between them show."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -262,22 +257,20 @@ def _in_parts() -> Iterator[None]:
 
 
 class Reference:
-    """The problem's model in float32 and float64 on one device, run under any weights.
-
-    ``seed`` is the construction seed, which candidates are constructed under too.
-    """
+    """The problem's model in float32 and float64 on one device, run with any weights. Candidates are constructed with
+    the same ``seed``."""
 
     def __init__(self, loaded: LoadedProblem, device: str, seed: int) -> None:
         self.device = device
-        with torch.no_grad():  # what is computed of parameters, as by weight_norm, could not be copied otherwise
+        with torch.no_grad():  # tensors computed from parameters (weight_norm) cannot be copied otherwise
             self.single = construct(loaded.model, device, seed)
         self.double = _to_double(self.single)
         self._noise = torch.Generator(device).manual_seed(seed)
         self._turns = itertools.count()  # of noisy runs
-        self.masks = False  # whether the last exact run had attention that may be to nothing
+        self.masks = False  # whether the last exact run had attention that may mask everything
 
     def ties(self) -> dict[str, str]:
-        """Names of parameters that have another name, with that one."""
+        """Second names of parameters, with their first names."""
         first: dict[int, str] = {}
         named = self.single.named_parameters(remove_duplicate=False)
         return {name: first[id(p)] for name, p in named if first.setdefault(id(p), name) != name}
@@ -289,8 +282,7 @@ class Reference:
     def eager_with_views(
         self, inputs: Sequence[Any], state: State, mode: str, rng: int
     ) -> tuple[tuple[Any, dict[str, torch.Tensor]], set[int]]:
-        """The same, and which tensors of the output share memory with an input, a parameter or a buffer, as where one
-        is handed on."""
+        """The same, and the numbers of output tensors that share memory with an input, a parameter or a buffer."""
         placed, model = self._place(inputs), self.single
         run = self._run(model, placed, state, mode, rng)
         own = {x.untyped_storage().data_ptr() for x in (*tensors(placed), *model.parameters(), *model.buffers())}
@@ -301,9 +293,10 @@ class Reference:
         self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False, bare: bool = False,
         sparse: bool = False,
     ) -> tuple[Any, dict[str, torch.Tensor]]:
-        """Output and buffers after one forward in float64; with ``noise``, rounded to float32 after each operator;
-        ``bare``, with NaN for attention to nothing, where PyTorch's own takes minus infinities for a mask and gives 0;
-        ``sparse``, with zero for the product of zero and what is not finite.
+        """Output and buffers after one forward in float64.
+
+        ``noise`` rounds to float32 after each operator. ``bare`` gives NaN for fully masked attention, where PyTorch
+        gives 0. ``sparse`` leaves out products of zero with a non-finite number.
         """
         inputs = map_tensors(self._place(inputs), lambda x: x.to(_DOUBLED.get(x.dtype, x.dtype)))
         rounding = _Rounding(self._noise, turn=next(self._turns)) if noise else _Rounding(None, bare=bare, sparse=sparse)
@@ -329,7 +322,7 @@ class Reference:
 
 
 def _to_double(model: torch.nn.Module) -> torch.nn.Module:
-    """A copy in float64, plain tensor attributes too."""
+    """A copy in float64, with tensors that are plain attributes."""
     double = copy.deepcopy(model).double()
     for module in double.modules():
         for name, value in list(vars(module).items()):

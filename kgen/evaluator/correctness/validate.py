@@ -1,6 +1,6 @@
-"""Validation, the parent's part: a candidate runs under every regime, the oracle measures, the parent decides.
+"""Validation, the parent's part: a candidate runs every test case, the oracle measures errors, the parent decides.
 
-Everything that a worker says is untrusted: it is compared with what the oracle said, never followed.
+A worker's answers are untrusted: they are compared with what the oracle says, and never followed.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from functools import partial
 from typing import Any, Callable, Sequence
 
 from kgen.errors import DeviceError, EvaluatorError, ProblemError
-from kgen.evaluator.protocol import Phase, RegimeErrors, Status
+from kgen.evaluator.protocol import CaseErrors, Phase, Status
 from kgen.evaluator.runtime.channel import ChannelTimeout
-from kgen.evaluator.runtime.process import Child, ChildDied, MemoryExceeded
+from kgen.evaluator.runtime.process import Child, ChildDied, LimitExceeded
 
 _REASON_CHARACTERS = 300
-_OVERWRITTEN = "it wrote over an earlier call's output"
-OWN_NUMBERS = "random numbers of its own"  #: the label of a candidate that draws others than PyTorch
-_NOT_REPEATABLE = "not bitwise repeatable"  #: the label of a candidate whose runs differ, within the gate
-_OWN_NUMBERS_REGIME = "other weights"  #: where their moments are taken: of a batch that is not large
+OVERWRITTEN = "it wrote over an earlier call's output"
+OWN_NUMBERS = "random numbers of its own"  #: label: the candidate draws other numbers than PyTorch
+_NOT_REPEATABLE = "not bitwise repeatable"  #: label: two runs differ, within the tolerance
+_OWN_NUMBERS_CASE = "other weights"  #: the distribution whose moments are compared; its batch is small
 _OWN_NUMBERS_RUNS = 16
 _NEXT_SEED = 7919
-NUMBER_TOLERANCE = 2.0**-20  #: relative, of a Python float in an output: eight of float32's epsilons
+NUMBER_TOLERANCE = 2.0**-20  #: relative; on a Python float in an output; eight epsilons of float32
 
 
 class Failure(Exception):
-    """A candidate failed: its status, and one line that says why."""
+    """A candidate failed: its status, and the reason in one line."""
 
     def __init__(self, status: Status, reason: str, phase: Phase) -> None:
         super().__init__(reason)
@@ -49,8 +49,8 @@ class OracleClient:
         self._lock = threading.Lock()
 
     def ask(self, do: str, fds: Sequence[int] = (), **request: Any) -> tuple[dict[str, Any], list[int]]:
-        """Raises :class:`EvaluatorError` when the oracle fails, :class:`ProblemError` when the problem is at fault,
-        :class:`DeviceError` when the device is not there."""
+        """The oracle's answer. Raises :class:`EvaluatorError` when the oracle fails, :class:`ProblemError` when the
+        problem is at fault, and :class:`DeviceError` when the device is missing."""
         try:
             with self._lock:
                 deadline = time.monotonic() + self._seconds
@@ -69,11 +69,11 @@ class OracleClient:
 
 
 class WorkerClient:
-    """The parent's end of a worker, with the time that each of its phases has left."""
+    """The parent's end of a worker, with the time that its phase has left."""
 
     def __init__(self, child: Child, subject: str) -> None:
         self.child = child
-        self.subject = subject  # what the oracle knows its output memory by
+        self.subject = subject  # the oracle's name for its output memory
         self.phase = Phase.LOAD
         self._left = 0.0
         self._budget = 0.0
@@ -83,60 +83,37 @@ class WorkerClient:
         self.phase, self._left, self._budget = phase, seconds, seconds
 
     def ask(self, do: str, fds: Sequence[int] = (), **request: Any) -> dict[str, Any]:
-        """The worker's answer. Raises :class:`Failure` when it crashed, took too long or too much, or interfered."""
-        number = secrets.randbits(48)  # what forges an answer does not know it
-        reply = self._answer(number, partial(self.child.ask, {"do": do, "id": number} | request, fds))
-        if do in ("load", "audit") and "error" not in reply and self.child.findings:
-            raise Failure(Status.SUSPICIOUS, "; ".join(self.child.findings), self.phase)
-        return reply
+        """The worker's answer. Raises :class:`Failure` when it crashed, or took too much time or memory."""
+        number = secrets.randbits(48)  # a forged answer does not have it
+        return self.answer(number, partial(self.child.ask, {"do": do, "id": number} | request, fds))
 
-    def go(self, **request: Any) -> tuple[dict[str, Any], int, int]:
-        """The answer of a worker that makes the call which it was armed for, the nanoseconds until it told the time of
-        that call, which is the first part of the answer, and those from there to the rest. Raises what :meth:`ask` does.
-        """
-        number = secrets.randbits(48)
-        started = time.perf_counter_ns()
-        told = self._answer(number, partial(self.child.ask, {"do": "go", "id": number} | request, ()))
-        first = time.perf_counter_ns()
-        reply = told if "error" in told else self._answer(number, self.child.answer) | told
-        return reply, first - started, time.perf_counter_ns() - first
-
-    def _answer(self, number: int, wait: Callable[..., tuple[dict[str, Any], list[int]]]) -> dict[str, Any]:
-        """The answer with that number, or a part of it."""
+    def answer(self, number: int, wait: Callable[..., tuple[dict[str, Any], list[int]]]) -> dict[str, Any]:
+        """The answer, or the part of one, with that number. Raises what :meth:`ask` does."""
         started = time.monotonic()
         try:
             reply, got = wait(deadline=started + self._left)
         except ChildDied as error:
             raise self._death(error) from error
-        except MemoryExceeded as error:
+        except LimitExceeded as error:
             raise Failure(Status.OUT_OF_MEMORY, str(error), self.phase) from error
         except ChannelTimeout as error:
             text = f"did not end within {self._budget:g} s while it was to {_VERBS[self.phase]}"
             raise Failure(Status.TIMEOUT, text, self.phase) from error
         finally:
             self._left = max(0.0, self._left - (time.monotonic() - started))
-        for fd in got:  # a worker has nothing to send
+        for fd in got:  # a worker has none to send
             os.close(fd)
         if reply.pop("id", None) != number:
             found = ["it sent an answer that is not the harness's", *self.child.findings]
             raise Failure(Status.SUSPICIOUS, "; ".join(found), self.phase)
         return reply
 
-    def look_around(self) -> None:
-        """Raises :class:`Failure` when the candidate holds too much memory, or what it started lives on."""
+    def check_limits(self) -> None:
+        """Raises :class:`Failure` when the candidate holds too much memory or too many processes."""
         try:
-            self.child.look_at_memory()
-        except MemoryExceeded as error:
+            self.child.check_limits()
+        except LimitExceeded as error:
             raise Failure(Status.OUT_OF_MEMORY, str(error), self.phase) from error
-        left = self.child.strangers()
-        if left:
-            what = "a process" if len(left) == 1 else f"{len(left)} processes"
-            names = ", ".join(sorted(set(left))[:3])
-            raise Failure(Status.SUSPICIOUS, f"it left {what} running: {names}", self.phase)
-
-    def settle(self) -> tuple[float, int] | None:
-        """How it comes to rest; see :meth:`Child.settle`."""
-        return self.child.settle()
 
     def _death(self, error: ChildDied) -> Failure:
         text = f"the process {error} while it was to {_VERBS[self.phase]}"
@@ -153,16 +130,15 @@ _VERBS = {Phase.BUILD: "build", Phase.LOAD: "load", Phase.VALIDATE: "be validate
 
 
 @dataclass(frozen=True)
-class Case:
-    """A regime in a mode, as the oracle described it: where its inputs are, what its output must look like."""
+class CaseHandle:
+    """A test case as the parent knows it: where its inputs are, and the structure of its output."""
 
-    name: str
+    name: str  # of the distribution
     mode: str
     weights: str
-    note: str
-    raises: bool
-    change: str
-    turn: int
+    note: str  # why it is skipped
+    raises: bool  # whether the reference refuses these shapes
+    change: str  # of the weights
     rng: int
     fd: int | None
     bytes: int
@@ -177,26 +153,23 @@ class Case:
 
 
 class Cases:
-    """The oracle's cases, each asked for once. Thread-safe."""
+    """The oracle's test cases, each asked for once. Thread-safe."""
 
     def __init__(self, oracle: OracleClient) -> None:
         self._oracle = oracle
-        self._known: dict[tuple[str, str, str], Case] = {}
+        self._known: dict[tuple[str, str, str], CaseHandle] = {}
         self._lock = threading.Lock()
 
-    def get(self, name: str, mode: str, weights: str) -> Case:
-        with self._lock:
-            return self._get(name, mode, weights)
-
-    def _get(self, name: str, mode: str, weights: str) -> Case:
+    def get(self, name: str, mode: str, weights: str) -> CaseHandle:
         key = (name, mode, weights)
-        if key not in self._known:
-            reply, fds = self._oracle.ask("inputs", regime=name, mode=mode, weights=weights)
-            self._known[key] = Case(
-                name, mode, weights, reply["note"], reply["raises"], reply["change"], reply["turn"], reply["rng"],
-                fds[0] if fds else None, reply.get("bytes", 0), reply.get("inputs", {}), reply.get("outputs") or {},
-                reply.get("end", 0), reply["random"])
-        return self._known[key]
+        with self._lock:
+            if key not in self._known:
+                reply, fds = self._oracle.ask("inputs", case=name, mode=mode, weights=weights)
+                self._known[key] = CaseHandle(
+                    name, mode, weights, reply["note"], reply["raises"], reply["change"], reply["rng"],
+                    fds[0] if fds else None, reply.get("bytes", 0), reply.get("inputs", {}),
+                    reply.get("outputs") or {}, reply.get("end", 0), reply["random"])
+            return self._known[key]
 
     def close(self) -> None:
         for case in self._known.values():
@@ -205,37 +178,40 @@ class Cases:
         self._known = {}
 
 
-def validate(
-    worker: WorkerClient, oracle: OracleClient, cases: Cases, regimes: Sequence[tuple[str, str]], matched: bool,
-    found: list[RegimeErrors], labels: list[str], room: int,
-) -> None:
-    """Run every regime; error figures are appended to ``found`` as they come. Raises :class:`Failure` at the first
-    that is wrong, and :class:`EvaluatorError` when the oracle fails.
+Settled = Callable[[WorkerClient], None]
 
-    What a regime came to is judged while the worker runs the next one, where each of their outputs takes no more than
-    half of ``room``, which is half of the output memory in bytes; without room, only when the worker waits.
+
+def validate(
+    worker: WorkerClient, oracle: OracleClient, cases: Cases, names: Sequence[tuple[str, str]], matched: bool,
+    found: list[CaseErrors], labels: list[str], room: int, settled: Settled,
+) -> None:
+    """Run the test cases ``names`` (distribution and mode); their error figures are appended to ``found``.
+
+    Raises :class:`Failure` at the first wrong one, and :class:`EvaluatorError` when the oracle fails. The oracle
+    judges one case while the worker runs the next if each output fits into half of ``room`` bytes (half of the output
+    memory); otherwise the worker waits. ``settled`` checks the candidate's processes at the end.
     """
     with ThreadPoolExecutor(1, "kgen-judge") as thread:
-        _Validation(worker, oracle, cases, matched, found, labels, room, thread).run(regimes)
-    audit(worker)
+        _Validation(worker, oracle, cases, matched, found, labels, room, thread).run(names)
+    audit(worker, settled)
 
 
-def audit(worker: WorkerClient) -> None:
-    """Whether the candidate left alone what is not its own. Raises :class:`Failure`."""
+def audit(worker: WorkerClient, settled: Settled) -> None:
+    """Check that the candidate changed nothing that belongs to others. Raises :class:`Failure`."""
     reply = worker.ask("audit")
-    _raised(reply, worker.phase)
+    raise_if_failed(reply, worker.phase)
+    settled(worker)
     if reply.get("mutated"):
         raise Failure(Status.MUTATED_INPUT, f"it wrote into {reply['mutated']}", worker.phase)
     if reply.get("overwritten"):
-        raise Failure(Status.ALIASED_OUTPUT, _OVERWRITTEN, worker.phase)
-    worker.look_around()
+        raise Failure(Status.ALIASED_OUTPUT, OVERWRITTEN, worker.phase)
 
 
 class _Validation:
-    """A candidate on its way through the regimes."""
+    """A candidate on its way through the test cases."""
 
     def __init__(
-        self, worker: WorkerClient, oracle: OracleClient, cases: Cases, matched: bool, found: list[RegimeErrors],
+        self, worker: WorkerClient, oracle: OracleClient, cases: Cases, matched: bool, found: list[CaseErrors],
         labels: list[str], room: int, thread: Executor,
     ) -> None:
         self._worker = worker
@@ -248,45 +224,45 @@ class _Validation:
         self._room = room
         self._place = 0  # where the latest outputs lie
         self._thread = thread
-        self._judging: tuple[str, Future[list[list[RegimeErrors]]]] | None = None
+        self._judging: tuple[str, Future[list[list[CaseErrors]]]] | None = None
 
-    def run(self, regimes: Sequence[tuple[str, str]]) -> None:
-        one_mode = len({mode for _, mode in regimes}) == 1
-        for (name, mode), following in zip(regimes, [*regimes[1:], None]):
+    def run(self, names: Sequence[tuple[str, str]]) -> None:
+        one_mode = len({mode for _, mode in names}) == 1
+        for (name, mode), following in zip(names, [*names[1:], None]):
             case = self._cases.get(name, mode, self._weights)
-            if following is not None and self._room:  # what the oracle has to work out, it may while this one runs
+            if following is not None and self._room:  # the oracle prepares the next case while this one runs
                 self._thread.submit(self._cases.get, *following, self._weights)
             self._take(case, case.name if one_mode else case.label)
         self._settle()
 
-    def _take(self, case: Case, regime: str) -> None:
+    def _take(self, case: CaseHandle, label: str) -> None:
         if case.note and not case.raises:
             self._settle()
-            self._found.append(_skipped(regime, case.note))
+            self._found.append(_skipped(label, case.note))
             return
         if not case.random:
-            self._try(case, regime)
+            self._try(case, label)
             return
         self._settle()
         before = len(self._found)
         try:
-            self._try(case, regime)
+            self._try(case, label)
         except Failure as failure:
-            label = _own_numbers(case, regime)
-            if failure.status not in _BY_VALUES or label in self._labels:
+            numbers = _own_numbers(case, label)
+            if failure.status not in _BY_VALUES or numbers in self._labels:
                 raise
-            drawn = self._cases.get(_OWN_NUMBERS_REGIME, case.mode, self._weights)
+            drawn = self._cases.get(_OWN_NUMBERS_CASE, case.mode, self._weights)
             if drawn.note:
                 raise
-            where = drawn.name + regime.removeprefix(case.name)
+            where = drawn.name + label.removeprefix(case.name)
             self._found[before:] = _judged_by_moments(self._worker, self._oracle, drawn, where, self._matched, failure)
-            self._labels.append(label)
-            self._try(case, regime)
+            self._labels.append(numbers)
+            self._try(case, label)
 
-    def _try(self, case: Case, regime: str) -> None:
-        """Have the worker run a case, and the oracle begin to judge it, or wait for what it says where nothing runs beside
-        that: what fails in a random mode may run again. Raises :class:`Failure`, for an earlier regime first."""
-        # Buffers of who is not matched may be of any size.
+    def _try(self, case: CaseHandle, label: str) -> None:
+        """Run a case and start judging it; wait for the result in random modes, which may run again. Raises
+        :class:`Failure`, for an earlier case first."""
+        # Without matched names, buffers may be of any size.
         beside = self._matched and not case.random and 2 * case.end <= self._room
         if not beside:
             self._settle()
@@ -296,140 +272,139 @@ class _Validation:
         finally:
             self._settle()
         if case.raises:
-            self._found.append(_skipped(regime, case.note + (", and so does the candidate" if "error" in reply else "")))
+            self._found.append(_skipped(label, case.note + (", and so does the candidate" if "error" in reply else "")))
             return
-        _check_run(case, reply, regime, self._matched)
+        _check_run(case, reply, label, self._matched)
         shifts = [self._place] if reply.get("repeatable") else [self._place, self._place + case.end]
-        self._judging = regime, self._thread.submit(self._judged, case, regime, shifts)
+        self._judging = label, self._thread.submit(self._judged, case, label, shifts)
         if not beside:
             self._settle()
 
-    def _judged(self, case: Case, regime: str, shifts: Sequence[int]) -> list[list[RegimeErrors]]:
-        """Rows of the run whose tensors lie behind the first of ``shifts``, and of the next where that one is right."""
-        own_numbers = _own_numbers(case, regime) in self._labels
-        found: list[list[RegimeErrors]] = []
+    def _judged(self, case: CaseHandle, label: str, shifts: Sequence[int]) -> list[list[CaseErrors]]:
+        """Figures of the run whose tensors are at the first of ``shifts``; if they are right, of the next run too."""
+        own_numbers = _own_numbers(case, label) in self._labels
+        found: list[list[CaseErrors]] = []
         for shift in shifts:
             about = _about(self._worker, case, self._matched)
             reply, _ = self._oracle.ask("judge", **about, shift=shift, own_numbers=own_numbers)
-            found.append([RegimeErrors(regime=regime, **row) for row in reply["rows"]])
+            found.append([CaseErrors(case=label, **row) for row in reply["rows"]])
             if not all(row.ok for row in found[-1]):
                 break
         return found
 
     def _settle(self) -> None:
-        """Wait for what is being judged. Raises :class:`Failure` where it is wrong."""
+        """Wait for the case that is being judged. Raises :class:`Failure` if it is wrong."""
         if self._judging is None:
             return
-        (regime, judging), self._judging = self._judging, None
+        (label, judging), self._judging = self._judging, None
         first, *second = judging.result()
         self._found.extend(first)
-        _decide(first, regime)
+        _decide(first, label)
         for rows in second:
-            _decide(rows, regime, second=True)
+            _decide(rows, label, second=True)
             if _NOT_REPEATABLE not in self._labels:
                 self._labels.append(_NOT_REPEATABLE)
 
 
-def _run(worker: WorkerClient, case: Case, rng: int, *, place: int = 0, go_on: bool = False) -> dict[str, Any]:
-    """Have a worker run a case twice, and write the first run's tensors from byte ``place`` on, the second's behind where
-    the first's must end."""
+def _run(worker: WorkerClient, case: CaseHandle, rng: int, *, place: int = 0, go_on: bool = False) -> dict[str, Any]:
+    """Run a case twice in a worker. It writes the first run's tensors at byte ``place``, the second's behind them."""
     assert case.fd is not None
     return worker.ask(
-        "run", [case.fd], inputs=case.inputs, bytes=case.bytes, change=case.change, turn=case.turn,
+        "run", [case.fd], inputs=case.inputs, bytes=case.bytes, change=case.change,
         mode=case.mode, rng=rng, place=place, end=place + case.end, go_on=go_on,
         sizes=[node["size"] for node in tensor_nodes(case.outputs)] if case.outputs else [])
 
 
-def _check_run(case: Case, reply: dict[str, Any], regime: str, matched: bool) -> None:
-    """All of a run but its values. Raises :class:`Failure`."""
-    _raised(reply, Phase.VALIDATE, regime)
-    check_structure(case.outputs, reply.get("first"), regime, matched, Phase.VALIDATE)
+def _check_run(case: CaseHandle, reply: dict[str, Any], label: str, matched: bool) -> None:
+    """Check everything about a run except its values. Raises :class:`Failure`."""
+    raise_if_failed(reply, Phase.VALIDATE, label)
+    check_structure(case.outputs, reply.get("first"), label, matched, Phase.VALIDATE)
     if not reply.get("repeatable"):
-        check_structure(case.outputs, reply.get("second"), regime, matched, Phase.VALIDATE)
+        check_structure(case.outputs, reply.get("second"), label, matched, Phase.VALIDATE)
     if reply.get("alias"):
-        reason = f"{regime}: the output shares memory with {reply['alias']}"
+        reason = f"{label}: the output shares memory with {reply['alias']}"
         raise Failure(Status.ALIASED_OUTPUT, reason, Phase.VALIDATE)
     if reply.get("overwritten"):
-        raise Failure(Status.ALIASED_OUTPUT, f"{regime}: {_OVERWRITTEN}", Phase.VALIDATE)
+        raise Failure(Status.ALIASED_OUTPUT, f"{label}: {OVERWRITTEN}", Phase.VALIDATE)
     if reply.get("mutated"):
-        raise Failure(Status.MUTATED_INPUT, f"{regime}: it wrote into {reply['mutated']}", Phase.VALIDATE)
+        raise Failure(Status.MUTATED_INPUT, f"{label}: it wrote into {reply['mutated']}", Phase.VALIDATE)
 
 
-def _about(worker: WorkerClient, case: Case, matched: bool) -> dict[str, Any]:
-    return {"subject": worker.subject, "regime": case.name, "mode": case.mode, "weights": case.weights,
+def _about(worker: WorkerClient, case: CaseHandle, matched: bool) -> dict[str, Any]:
+    return {"subject": worker.subject, "case": case.name, "mode": case.mode, "weights": case.weights,
             "outputs": case.outputs if matched else case.outputs["items"][0]}
 
 
-def _own_numbers(case: Case, regime: str) -> str:
-    """The label of a candidate that draws numbers of its own, with the mode where there are two."""
-    return OWN_NUMBERS + regime.removeprefix(case.name)
+def _own_numbers(case: CaseHandle, label: str) -> str:
+    """The label of a candidate that draws its own numbers, with the mode where there are two."""
+    return OWN_NUMBERS + label.removeprefix(case.name)
 
 
 def _judged_by_moments(
-    worker: WorkerClient, oracle: OracleClient, case: Case, regime: str, matched: bool, failure: Failure
-) -> list[RegimeErrors]:
-    """Rows of a candidate whose values are wrong in a random mode, if its random numbers are its own and as they should
-    be; else raises ``failure``, or a :class:`Failure` that says what is wrong with them too."""
+    worker: WorkerClient, oracle: OracleClient, case: CaseHandle, label: str, matched: bool, failure: Failure
+) -> list[CaseErrors]:
+    """Figures of a candidate whose values are wrong in a random mode, judged by moments.
+
+    Raises ``failure`` if it draws PyTorch's numbers, and a :class:`Failure` that names both faults if its moments are
+    wrong.
+    """
     for number in range(_OWN_NUMBERS_RUNS // 2):
         reply = _run(worker, case, case.rng + number * _NEXT_SEED, go_on=True)
-        _check_run(case, reply, regime, matched)
+        _check_run(case, reply, label, matched)
         for shift in (0, 0 if reply.get("repeatable") else case.end):
             oracle.ask("draw", **_about(worker, case, matched), shift=shift)
     reply, _ = oracle.ask("moments", **_about(worker, case, matched))
     if reply["same_numbers"]:
         raise failure
-    rows = [RegimeErrors(regime=regime, **row) for row in reply["rows"]]
+    rows = [CaseErrors(case=label, **row) for row in reply["rows"]]
     for row in rows:
         if not row.ok:
             reason = f"{failure.reason}; as {OWN_NUMBERS}: {row.output}: {explain(row)}"
             raise Failure(failure.status, reason, failure.phase) from failure
-    return [replace(row, regime=f"{regime}, {_OWN_NUMBERS_RUNS} runs") for row in rows]
+    return [replace(row, case=f"{label}, {_OWN_NUMBERS_RUNS} runs") for row in rows]
 
 
-def _decide(rows: Sequence[RegimeErrors], regime: str, *, second: bool = False) -> None:
+def _decide(rows: Sequence[CaseErrors], label: str, *, second: bool = False) -> None:
+    """Raises :class:`Failure` for the first wrong row."""
     for row in rows:
         if row.ok:
             continue
         status = Status.WRONG_STATE if row.output.startswith("state ") else Status.WRONG_VALUES
-        reason = f"{regime}: {row.output}: {explain(row)}"
+        reason = f"{label}: {row.output}: {explain(row)}"
         if second:
             reason = f"a second run differs from the first: {reason}"
             status = Status.WRONG_STATE if status is Status.WRONG_STATE else Status.NONDETERMINISTIC
         raise Failure(status, reason, Phase.VALIDATE)
 
 
-def explain(row: RegimeErrors) -> str:
-    """Why an error is not allowed, in one line."""
+def explain(row: CaseErrors) -> str:
+    """The error figures of a row in one line."""
     if row.note or row.used is None or row.ratio is None or row.rms is None:
         return row.note
     return (f"error {row.rms:.2g} rms, {row.maximum:.2g} at most (PyTorch {row.eager_rms:.2g}, "
             f"{row.eager_maximum:.2g}): {row.used:.3g} x what is allowed")
 
 
-def _raised(reply: dict[str, Any], phase: Phase, regime: str = "") -> None:
+def raise_if_failed(reply: dict[str, Any], phase: Phase, label: str = "") -> None:
+    """Raises :class:`Failure` when a worker answers that the candidate raised."""
     if "error" not in reply:
         return
     status = Status.OUT_OF_MEMORY if reply.get("memory") else (
         Status.LOAD_ERROR if phase is Phase.LOAD else Status.RUNTIME_ERROR)
     text = str(reply["error"])
-    raise Failure(status, f"{regime}: {text}" if regime else text, phase)
-
-
-def raise_if_failed(reply: dict[str, Any], phase: Phase) -> None:
-    """Raises :class:`Failure` when a worker's answer says that the candidate raised."""
-    _raised(reply, phase)
+    raise Failure(status, f"{label}: {text}" if label else text, phase)
 
 
 def tensor_nodes(node: dict[str, Any]) -> list[dict[str, Any]]:
-    """The tensors of a description that the oracle made."""
+    """The tensors in a description that the oracle made."""
     if "items" in node:
         return [leaf for item in node["items"] for leaf in tensor_nodes(item)]
     return [node] if node["kind"] == "tensor" else []
 
 
 def check_structure(expected: dict[str, Any], got: Any, where: str, matched: bool, phase: Phase) -> None:
-    """Compare what a worker says of its output and, where names and shapes are ``matched``, its buffers with what they
-    must be. Of a timed call, whose inputs are others, numbers are not compared. Raises :class:`Failure`."""
+    """Compare the structure of a worker's output, and of its buffers where names are ``matched``, with the expected
+    one. Python numbers of timed calls are not compared: their inputs are others. Raises :class:`Failure`."""
     numbers = phase is not Phase.TIME
     try:
         output, state = got["items"]
@@ -445,8 +420,7 @@ def check_structure(expected: dict[str, Any], got: Any, where: str, matched: boo
 def _compare(
     expected: dict[str, Any], got: dict[str, Any], path: str, numbers: bool
 ) -> tuple[Status, str] | None:
-    """The first difference in container, type, dtype, device or shape, with ``numbers`` in these too; ``None`` where
-    there is none."""
+    """The first difference in container, type, dtype, device or shape, and with ``numbers`` in Python numbers."""
     if expected["kind"] != got["kind"]:
         return Status.WRONG_TYPE, f"{path} is {_kind(got)}, not {_kind(expected)}"
     if "items" in expected:
@@ -467,7 +441,7 @@ def _compare(
 
 
 def _is_same(expected: Any, got: Any) -> bool:
-    """Of a number that came from a tensor, the last bits are a matter of order."""
+    """Whether two values agree; floats may differ in their last bits, which depend on the order of sums."""
     if not isinstance(expected, float):
         return expected == got
     return math.isnan(expected) and math.isnan(got) or math.isclose(expected, got, rel_tol=NUMBER_TOLERANCE)
@@ -479,13 +453,13 @@ def _compare_tensors(expected: dict[str, Any], got: dict[str, Any], path: str) -
             return Status.WRONG_TYPE, f"{path} has {field} {got[field]!s:.30}, not {expected[field]}"
     if expected["size"] != got["size"]:
         return Status.WRONG_SHAPE, f"{path} has shape {got['size']!s:.60}, not {expected['size']}"
-    if _shares_with_itself(got) and not _shares_with_itself(expected):  # who writes into it would write more than that
+    if _shares_with_itself(got) and not _shares_with_itself(expected):  # writing one element would change others
         return Status.ALIASED_OUTPUT, f"elements of {path} share memory with each other; PyTorch's do not"
     return None
 
 
 def _shares_with_itself(node: dict[str, Any]) -> bool:
-    """Whether a tensor has more elements than there is memory for from its first to its last, as one that is expanded."""
+    """Whether a tensor has more elements than memory, as an expanded one has."""
     reach = 1 + sum((n - 1) * step for n, step in zip(node["size"], node["stride"]))
     return reach < math.prod(node["size"])
 
@@ -494,7 +468,7 @@ def _kind(node: dict[str, Any]) -> str:
     return f"a {node['type']!s:.40}" if node["kind"] == "other" else f"a {node['kind']!s:.40}"
 
 
-def _skipped(regime: str, note: str) -> RegimeErrors:
-    return RegimeErrors(regime, "", None, None, None, None, None, None, True, f"skipped: {note}")
+def _skipped(label: str, note: str) -> CaseErrors:
+    return CaseErrors(label, "", None, None, None, None, None, None, True, f"skipped: {note}")
 
 

@@ -1,8 +1,8 @@
-"""Values that cross processes: trees of tensors described as JSON, their bytes in a memory file.
+"""Values that cross processes: trees of tensors described as JSON, with their bytes in a memory file.
 
 A *node* describes one value: ``{"kind": "tensor", "dtype", "device", "size", "stride", "offset"}``, ``{"kind": "tuple"
 or "list", "items"}``, ``{"kind": "dict", "keys", "items"}``, ``{"kind": "value", "value"}`` for numbers, strings and
-``None``, and ``{"kind": "other", "type"}`` for what cannot cross. Bytes are plain: nothing is ever unpickled.
+``None``, and ``{"kind": "other", "type"}`` for values that cannot cross. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Node = dict[str, Any]
 
 _ALIGN = 256
 _NO_OTHER_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
-_NO_OTHER_CONTENTS = fcntl.F_SEAL_SEAL | 0x10  # F_SEAL_FUTURE_WRITE: but for the mapping that its maker has
+_NO_OTHER_CONTENTS = fcntl.F_SEAL_SEAL | 0x10  # F_SEAL_FUTURE_WRITE: its maker's mapping stays writable
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN = (bool, int, float, str, type(None))
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 _equal = torch.equal  # bound here: a candidate may patch torch
-#: What containers hold, whatever a subclass of them shows to who iterates.
+#: Iteration of containers; a subclass may show other items.
 _of_tuple, _of_list, _of_dict, _names = tuple.__iter__, list.__iter__, dict.items, dict.__iter__
 
 
 def describe(value: Any, offset: int = 0) -> tuple[Node, int]:
-    """The node of ``value``, its tensors laid out from byte ``offset`` on; and the byte behind the last."""
+    """The node of ``value`` with its tensors from byte ``offset`` on, and the byte behind the last."""
     kind = type(value)
     if _is_one_of(kind, _TENSORS):
         if value.layout != torch.strided:
@@ -65,12 +65,12 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def _in_order(value: dict[Any, Any]) -> list[tuple[Any, Any]]:
-    """The items of a dict, by key: in which order they were put in is nobody's concern."""
+    """The items of a dict, sorted by key."""
     return sorted(_of_dict(value), key=lambda item: str(item[0]))
 
 
 def _is_one_of(kind: type, kinds: tuple[type, ...]) -> bool:
-    """Whether ``kind`` is one of ``kinds`` itself: a class may claim to be equal to any, and builtins be replaced."""
+    """Whether ``kind`` is one of ``kinds`` by identity: a class may claim to equal any, and builtins may be replaced."""
     for other in kinds:
         if kind is other:
             return True
@@ -99,22 +99,22 @@ def nodes(node: Node) -> Iterator[Node]:
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether ``value`` is a tensor or parameter, and of no subclass."""
+    """Whether ``value`` is a tensor or parameter, not of a subclass."""
     return _is_one_of(type(value), _TENSORS)
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
-    """The tensors among the leaves of ``value``; a subclass may do anything when looked at, and is none."""
+    """The tensors among the leaves of ``value``, without subclasses, which may run code when they are read."""
     return [leaf for _, leaf in leaves(value) if is_tensor(leaf)]
 
 
 def is_inexact(x: torch.Tensor) -> bool:
-    """Whether ``x`` holds what is rounded: floating or complex numbers."""
+    """Whether ``x`` is floating or complex."""
     return x.dtype.is_floating_point or x.dtype.is_complex
 
 
 def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether two tensors of the same size and type are the same bit for bit, however they lie in memory."""
+    """Whether two tensors of the same size and type have the same bits, in any memory layout."""
     if x.is_complex():
         x, y = (torch.view_as_real(z.detach().resolve_conj()) for z in (x, y))
     if x.is_floating_point():
@@ -124,7 +124,7 @@ def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 
 def span(x: torch.Tensor) -> int:
-    """How many elements lie from the first to the last of ``x``, in memory."""
+    """The number of elements in memory from the first to the last of ``x``."""
     return 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride())) if x.numel() else 0
 
 
@@ -161,7 +161,7 @@ class Arena:
     def __init__(self, fd: int, size: int, *, writable: bool) -> None:
         self.fd = fd
         self.size = size
-        # A private mapping: what is written to it by mistake or on purpose stays with the writer.
+        # Writes into a private mapping stay with the writer.
         flags = mmap.MAP_SHARED if writable else mmap.MAP_PRIVATE
         self._map = mmap.mmap(fd, max(size, mmap.PAGESIZE), flags, mmap.PROT_READ | mmap.PROT_WRITE)
 
@@ -169,13 +169,12 @@ class Arena:
     def create(cls, size: int) -> "Arena":
         size = max(size, mmap.PAGESIZE)
         fd = memory_file("kgen-arena", size)
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _NO_OTHER_SIZE)  # who maps a file that shrinks is killed
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _NO_OTHER_SIZE)  # a process that maps a shrinking file is killed
         return cls(fd, size, writable=True)
 
     @classmethod
     def holding(cls, value: Any) -> tuple["Arena", Node]:
-        """A new arena with the bytes of ``value``'s tensors, which nobody can change, and the node that describes
-        them."""
+        """A new arena with the bytes of ``value``'s tensors, which nobody can change, and their node."""
         node, size = describe(value)
         arena = cls.create(size)
         arena.write(value, node)
@@ -188,7 +187,7 @@ class Arena:
         return cls(fd, os.fstat(fd).st_size, writable=writable)
 
     def write(self, value: Any, node: Node) -> None:
-        """Copy the bytes of ``value``'s tensors to where ``node`` says. Raises ``ValueError`` where they do not fit."""
+        """Copy the bytes of ``value``'s tensors to the places in ``node``. Raises ``ValueError`` if they do not fit."""
         for leaf, (_, item) in zip(nodes(node), leaves(value)):
             if leaf["kind"] == "tensor" and item.numel():
                 self._flat(leaf).copy_(item.detach().reshape(-1))
@@ -217,5 +216,5 @@ class Arena:
 
 
 def count(size: list[int]) -> int:
-    """The number of elements of a tensor of that size."""
+    """The number of elements of a tensor of ``size``."""
     return math.prod(size)

@@ -1,8 +1,8 @@
 """Private channels between the evaluator's processes: JSON messages, with file descriptors beside them.
 
-A channel is one end of a ``SOCK_SEQPACKET`` socket pair, so a message arrives whole or not at all. Nothing that a
-candidate's process can print or write to a file gets in here, and nothing that arrives is ever unpickled. A message
-too long for a packet travels in a memory file whose descriptor takes the packet's place.
+A channel is one end of a ``SOCK_SEQPACKET`` socket pair: a message arrives whole or not at all. A candidate's prints and
+files do not get in, and nothing is ever unpickled. A message too long for a packet travels in a memory file whose
+descriptor takes the packet's place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_FDS = 64
 
 
 class ChannelClosed(Exception):
-    """The other end is gone."""
+    """The other end is closed."""
 
 
 class ChannelTimeout(Exception):
@@ -29,7 +29,7 @@ class ChannelTimeout(Exception):
 
 
 class ChannelGarbage(Exception):
-    """What arrived is no message."""
+    """The packet is no message."""
 
 
 class Channel:
@@ -55,7 +55,7 @@ class Channel:
         self.sock.close()
 
     def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
-        """Send ``message`` and descriptors beside it. Raises :class:`ChannelClosed` when nobody is there."""
+        """Send ``message`` and descriptors beside it. Raises :class:`ChannelClosed`."""
         data = json.dumps(message, separators=(",", ":")).encode()
         if len(data) <= PACKET_BYTES:
             self._send(b"j" + data, list(fds))

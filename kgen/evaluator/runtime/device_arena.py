@@ -26,12 +26,12 @@ class DeviceArena:
 
     @property
     def size(self) -> int:
-        """Bytes; a little more than was asked for."""
+        """Bytes; rounded up."""
         return self._memory.size
 
     @classmethod
     def create(cls, size: int, device: str) -> "DeviceArena":
-        """A new arena, every byte of it set to what no kernel would write."""
+        """A new arena whose bytes are all set to NaN."""
         arena = cls(SharedMemory.create(size, torch.device(device).index or 0), device)
         arena._memory.fill(_UNWRITTEN, arena._stream())
         torch.cuda.synchronize(arena.device)
@@ -52,7 +52,7 @@ class DeviceArena:
         return cls(SharedMemory.open(fd, size, index, writable=writable), device)
 
     def write(self, value: Any, node: Node) -> None:
-        """Copy the bytes of ``value``'s tensors to where ``node`` says. Raises ``ValueError`` where they do not fit."""
+        """Copy the bytes of ``value``'s tensors to the places in ``node``. Raises ``ValueError`` if they do not fit."""
         for leaf, (_, item) in zip(nodes(node), leaves(value)):
             if leaf["kind"] != "tensor":
                 continue
@@ -63,9 +63,9 @@ class DeviceArena:
         torch.cuda.synchronize(self.device)
 
     def read(self, node: Node, device: str | torch.device | None = None) -> Any:
-        """The value that ``node`` describes, its tensors copied on the device that the arena is on."""
+        """The value that ``node`` describes, with its tensors copied on the arena's device."""
         value = rebuild(node, self._tensor)
-        torch.cuda.synchronize(self.device)  # unmapping does not wait for what was queued
+        torch.cuda.synchronize(self.device)  # unmapping does not wait for queued copies
         return value
 
     def _tensor(self, node: Node) -> torch.Tensor:

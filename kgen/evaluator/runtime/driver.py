@@ -1,17 +1,13 @@
-"""What is asked of the CUDA driver itself, through ``ctypes``: device memory that two processes map, events of a whole
-context, and events and waits that tell times. Of torch's own events and waits a candidate may be told (by
-``torch.cuda._gpu_trace``), and it may compute before they are over; of these it is not.
+"""Calls of the CUDA driver through ``ctypes``: device memory that two processes map, and events that measure time.
 
-Memory is shared by a file descriptor (``cuMemExportToShareableHandle``), which works across PID and IPC namespaces,
-where the older ``cudaIpcGetMemHandle`` does not. An event of a context is recorded behind the work of all its streams,
-and a context that waits for one holds back whatever is submitted later, on any stream: measured on an H200, a wait adds
-nothing to the time of a stream's own work. Every call needs a CUDA context in the calling thread.
+The driver's own events and waits are used because torch reports its own to listeners (``torch.cuda._gpu_trace``),
+which a candidate may be. Memory is shared by a file descriptor (``cuMemExportToShareableHandle``), which works across
+PID and IPC namespaces; ``cudaIpcGetMemHandle`` does not. Every call needs a CUDA context in the calling thread.
 """
 
 from __future__ import annotations
 
 import ctypes
-import time
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from functools import cache
 
@@ -19,10 +15,8 @@ import torch
 
 _PINNED, _POSIX_FD, _DEVICE, _READ, _READ_WRITE = 1, 1, 1, 1, 3
 _RECOMMENDED = 1  # granularity
-_ACCESS_POLICY_WINDOW = 1  # attribute of a stream
-_ATTRIBUTE_BYTES = 64
 
-_now, _int = time.perf_counter_ns, int
+_int = int
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # a build for the CPU has none
 
 
@@ -31,7 +25,7 @@ class DriverError(Exception):
 
 
 class DeviceFault(RuntimeError):
-    """The device reports an error of what ran on it before."""
+    """The device reports an error of earlier work."""
 
 
 class _Location(ctypes.Structure):
@@ -75,7 +69,7 @@ _ARGUMENTS = {
     "cuGetErrorString": [c_int, POINTER(c_char_p)],
     "cuStreamSetAttribute": [c_void_p, c_int, c_void_p],
 }
-#: Of CUDA 12.5 and later.
+#: CUDA 12.5 and later.
 _OF_CONTEXTS = {"cuCtxRecordEvent": [c_void_p, c_void_p], "cuCtxWaitEvent": [c_void_p, c_void_p]}
 
 
@@ -104,11 +98,6 @@ def copy(target: int, source: int, count: int, stream: int) -> None:
         _call("cuMemcpyDtoDAsync_v2", target, source, count, stream)
 
 
-def reset_persisting_cache() -> None:
-    """Give up every line of the L2 cache that is kept for repeated access."""
-    _call("cuCtxResetPersistingL2Cache")
-
-
 def _context() -> int | None:
     context = c_void_p()
     _call("cuCtxGetCurrent", byref(context))
@@ -116,12 +105,12 @@ def _context() -> int | None:
 
 
 class Clock:
-    """Tells how long a stream takes for what is put into it from :meth:`begin` to :meth:`end`.
+    """Times the work that a stream gets between :meth:`begin` and :meth:`end`.
 
-    A candidate's call lies between the two. What follows it looks nothing up that the candidate could have replaced:
-    the driver's functions, and all that they are given, are held from the beginning. Made in the CUDA context that it
-    tells of, that of the device with that index; raises :class:`DriverError` where there is none. Methods raise
-    :class:`DeviceFault` where the device, or the driver, reports an error.
+    A candidate's call lies between the two. So the driver's functions and their arguments are bound beforehand:
+    nothing is looked up that the candidate could have replaced. Make it in the CUDA context of the device with that
+    index; raises :class:`DriverError` without one. Methods raise :class:`DeviceFault` when the device or the driver
+    reports an error.
     """
 
     def __init__(self, device: int) -> None:
@@ -130,63 +119,31 @@ class Clock:
         self._set_current, self._wait = library.cuCtxSetCurrent, library.cuCtxSynchronize
         self._record, self._query = library.cuEventRecord, library.cuEventQuery
         self._elapsed = library.cuEventElapsedTime
-        self._set_attribute = library.cuStreamSetAttribute
-        self.can_fence = all(hasattr(library, name) for name in _OF_CONTEXTS)
-        if self.can_fence:
-            self._hold_back, self._record_all = library.cuCtxWaitEvent, library.cuCtxRecordEvent
-        self._start, self._end, self._idle = _event(), _event(), _event()
-        self._no_window = (ctypes.c_ubyte * _ATTRIBUTE_BYTES)()
+        self._start, self._end = _event(), _event()
         self._ms = c_float()
-        self._stream, self._fenced, self._begun = c_void_p(), False, 0
+        self._stream = c_void_p()
 
-    def forget_window(self) -> None:
-        """Have the current stream keep nothing in the L2 cache that is not asked for anew."""
-        status = self._set_attribute(_current_stream(self._device), _ACCESS_POLICY_WINDOW, self._no_window)
-        if status:
-            raise _fault(status)
-
-    def begin(self, *, fenced: bool) -> None:
-        """Begin in the current stream. Where it is ``fenced``, nothing that is submitted from now on, on whatever
-        stream, begins before."""
-        self._stream, self._fenced = c_void_p(_current_stream(self._device)), fenced
-        status = self._record(self._start, self._stream)
-        if fenced:
-            status = status or self._hold_back(self._context, self._start)
-        if status:
-            raise _fault(status)
-        self._begun = _now()
+    def begin(self) -> None:
+        """Record the first event in the current stream."""
+        self._stream = c_void_p(_current_stream(self._device))
+        _raise_fault(self._record(self._start, self._stream))
 
     def end(self) -> dict[str, int | bool]:
-        """End, and wait. ``ns`` is what the stream took; ``exposed`` whether it began before everything was submitted;
-        ``launch_ns`` what submitting took; where it is fenced, ``behind_ns`` is how much later than the stream all
-        others were done, as far as they did not begin later."""
-        submitted = _now()
+        """Record the last event and wait. ``ns`` is the time between the events; ``exposed`` says whether the first
+        one passed before all work was submitted, so that launches count."""
         status = self._record(self._end, self._stream)
-        if self._fenced:
-            status = status or self._record_all(self._context, self._idle)
-        apart = _now() - submitted
         exposed = self._query(self._start) == 0
         self.wait()
-        if status:
-            raise _fault(status)
-        found = {"ns": self._ns(self._end), "exposed": exposed, "launch_ns": submitted - self._begun}
-        if self._fenced:
-            behind = self._ns(self._idle) - found["ns"]
-            # In a stream with nothing to do, an event comes when it is submitted.
-            found["behind_ns"] = behind - apart if exposed else behind
-        return found
+        _raise_fault(status)
+        return {"ns": self._ns(self._end), "exposed": exposed}
 
     def wait(self) -> None:
         """Wait until the device is idle."""
-        status = self._set_current(self._context) or self._wait()
-        if status:
-            raise _fault(status)
+        _raise_fault(self._set_current(self._context) or self._wait())
 
     def _ns(self, event: c_void_p) -> int:
-        """From the first event to this one."""
-        status = self._elapsed(self._ms, self._start, event)
-        if status:
-            raise _fault(status)
+        """Nanoseconds from the first event to ``event``."""
+        _raise_fault(self._elapsed(self._ms, self._start, event))
         return _int(self._ms.value * 1e6)
 
 
@@ -196,10 +153,12 @@ def _event() -> c_void_p:
     return event
 
 
-def _fault(status: int) -> DeviceFault:
-    text = c_char_p()
-    _library().cuGetErrorString(status, byref(text))
-    return DeviceFault(f"CUDA error: {(text.value or b'unknown error').decode()}")
+def _raise_fault(status: int) -> None:
+    """Raise :class:`DeviceFault` unless ``status`` is success."""
+    if status:
+        text = c_char_p()
+        _library().cuGetErrorString(status, byref(text))
+        raise DeviceFault(f"CUDA error: {(text.value or b'unknown error').decode()}")
 
 
 class SharedMemory:

@@ -1,10 +1,9 @@
 """Machine-wide locks: one timing at a time on a device, and on the CPU no other work during a timing.
 
-Two lock files for each device. Work that would disturb a timing (builds, validation on the CPU) holds ``work`` shared;
-a timing holds it alone. ``gate`` lets a waiting timing in: whoever starts work must get through it, and a timing closes
-it first. Timings of one process take turns among themselves and hand the device on: what has been got ready together is
-timed one after the other before anything new begins, which then begins together. The locks are ``flock`` locks: they
-end with the process that holds them.
+Each device has two lock files. Work that would disturb a timing (builds, validation on the CPU) holds ``work`` shared; a
+timing holds it alone. Work must pass ``gate``, which a waiting timing closes. Timings of one process take turns and hand
+the device on: candidates that became ready together are timed one after the other before new work begins. The locks
+are ``flock`` locks: they end with their process.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ from typing import Callable, Iterator
 
 from kgen.errors import DiskError, EvaluatorError
 
-#: How often who waits looks: timings first.
-_POLL_SECONDS = {fcntl.LOCK_EX: 0.002, fcntl.LOCK_SH: 0.01}
-_TURN_SECONDS = 0.1  # between looks whether to give up
+_POLL_SECONDS = {fcntl.LOCK_EX: 0.002, fcntl.LOCK_SH: 0.01}  #: between attempts; timings go first
+_TURN_SECONDS = 0.1  #: between looks whether to give up
 _NOTICE_SECONDS = 1.0
 
 
@@ -40,7 +38,7 @@ def lock_folder() -> Path:
 class DeviceLock:
     """The lock of one device; ``key`` names the device uniquely on this machine (``cpu``, or a GPU's UUID).
 
-    Whoever waits when ``stop`` is set gets :class:`EvaluatorError`.
+    Threads that wait when ``stop`` is set get :class:`EvaluatorError`.
     """
 
     def __init__(
@@ -54,8 +52,8 @@ class DeviceLock:
         folder = folder or lock_folder()
         self._gate = folder / f"{safe}.gate.lock"
         self._work = folder / f"{safe}.lock"
-        self._timings = 0  # of this process, that wait or hold the device
-        self._held = False  # by one of them
+        self._timings = 0  # of this process, waiting or running
+        self._held = False  # by a timing of this process
         self._changed = threading.Condition()
 
     @contextmanager
@@ -113,7 +111,7 @@ class DeviceLock:
                 raise self._given_up()
 
     def _acquire(self, path: Path, how: int) -> int:
-        """A descriptor that holds the lock; closing it lets go. Polls, so that an interrupt gets through."""
+        """A descriptor that holds the lock until it is closed. Polls, so that an interrupt gets through."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._wait_for(fd, how)

@@ -1,4 +1,4 @@
-"""The parent's side of the evaluator's processes: start the fork server, have it fork, talk to them, end them."""
+"""The parent's side of the evaluator's processes: start the fork server, fork, talk to processes, end them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,13 @@ from kgen.evaluator.runtime.channel import Channel, ChannelClosed, ChannelGarbag
 _MOST_FINDINGS = 50
 _START_SECONDS = 120.0
 _KILL_SECONDS = 5.0
-_DEATH_SECONDS = 1.0  #: from when a channel closes until it is known how the process ended
-_LOOK_SECONDS = 0.2  #: how often the memory of a process that does not answer is looked at
-_SETTLE_SECONDS, _SETTLE_STEP_SECONDS = 0.5, 0.003
-_ASLEEP = 0.1  #: of one processor's time, at most, is what threads that sleep use
-_WAKE_SECONDS = 0.03
-_END_SECONDS = 0.1  #: what a process that was told to end, or is about to, may take to be gone
+_DEATH_SECONDS = 1.0  #: s; from the end of a channel until the exit status arrives
+_LOOK_SECONDS = 0.2  #: s; between checks of the limits while a process does not answer
+_END_SECONDS = 0.1  #: s; for a process that is about to end
 
 
 class ChildDied(Exception):
-    """The process ended before it answered; ``status`` is its wait status, ``None`` where nobody knows, ``for_memory``
+    """The process ended before it answered. ``status`` is its wait status (``None``: unknown); ``for_memory`` says
     whether the system ended it because memory ran out."""
 
     def __init__(self, status: int | None, *, for_memory: bool = False) -> None:
@@ -39,8 +36,8 @@ class ChildDied(Exception):
         self.for_memory = for_memory
 
 
-class MemoryExceeded(Exception):
-    """The process and what it started hold more memory than they may; the message says how much."""
+class LimitExceeded(Exception):
+    """The process and its children exceed a limit; the message says which."""
 
 
 def describe(status: int | None) -> str:
@@ -57,7 +54,7 @@ def describe(status: int | None) -> str:
 
 
 def _memory_kills() -> int:
-    """How many processes the kernel has ended so far because memory ran out; 0 where it does not tell."""
+    """How many processes the kernel has ended because memory ran out; 0 where it does not count them."""
     try:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:
@@ -73,15 +70,16 @@ class Family:
         self._proc: Path | None = None
         first = _first_child(keeper)
         if first is not None:
-            # A /proc of the namespace's own lists nobody else, which is quicker than to look through all processes.
+            # The namespace's own /proc lists its processes alone, which is faster than searching all.
             inside = Path(f"/proc/{first}/root/proc")
             try:
                 self._proc = inside if os.stat(inside).st_dev != os.stat("/proc").st_dev else None
             except OSError:
                 pass
-        self._founders = set(self._folders())
+        self._founders = set(self.folders())
 
-    def _folders(self) -> list[Path]:
+    def folders(self) -> list[Path]:
+        """The folders in /proc of all processes."""
         if self._proc is not None:
             try:
                 return [self._proc / entry for entry in os.listdir(self._proc) if entry.isdigit()]
@@ -89,56 +87,24 @@ class Family:
                 return []
         return [Path(f"/proc/{pid}") for pid in sandbox.descendants(self._keeper)]
 
-    def strangers(self) -> list[str]:
-        """The names of processes that live, and did not when this was made."""
-        found = []
-        for folder in set(self._folders()) - self._founders:
-            try:
-                name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
-            except OSError:
-                continue
-            if rest.split()[0] not in "ZX":
-                found.append(name)
-        return sorted(found)
+    def new(self) -> set[Path]:
+        """The folders of processes that started after this object was made."""
+        return set(self.folders()) - self._founders
 
-    def processor_ms(self) -> float:
-        """The time that the processes' threads have run on a processor so far, in milliseconds."""
-        ns = 0
-        for task in (task for folder in self._folders() for task in folder.glob("task/*/schedstat")):
-            try:
-                ns += int(task.read_text().split()[0])
-            except (OSError, IndexError):
-                continue
-        return ns / 1e6
-
-    def wakeups(self) -> int:
-        """How often the processes' threads have been given a processor so far."""
-        found = 0
-        for status in (status for folder in self._folders() for status in folder.glob("task/*/status")):
-            try:
-                lines = status.read_text().splitlines()
-            except OSError:
-                continue
-            found += sum(int(line.partition(":")[2]) for line in lines if "ctxt_switches" in line)
-        return found
-
-    def held(self) -> tuple[int, int]:
-        """How many new processes there are, and the bytes of memory that all of them hold; what two share counts
-        twice."""
-        folders = self._folders()
-        return len(set(folders) - self._founders), sum(map(_held, folders))
+    def held(self) -> int:
+        """Bytes of memory that all processes hold; memory that two share counts twice."""
+        return sum(map(_held, self.folders()))
 
 
 def _first_child(pid: int) -> int | None:
     try:
         return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
-    except (OSError, IndexError):  # many kernels list children, not all
+    except (OSError, IndexError):  # not every kernel lists children
         return next(iter(sandbox.descendants(pid)), None)
 
 
 def _held(folder: Path) -> int:
-    """The bytes of memory that the process in ``folder`` of a /proc holds, but for those of files on disks; files in
-    memory that it made and has open among them."""
+    """Bytes of memory of the process in ``folder`` of a /proc: anonymous and shared memory, and its open memory files."""
     total = 0
     try:
         fields = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
@@ -150,7 +116,7 @@ def _held(folder: Path) -> int:
                 found = os.stat(path)
                 total += found.st_blocks * 512 if found.st_uid == user else 0
     except (OSError, KeyError):
-        pass  # it ended, or is a process without memory
+        pass  # it ended, or has no memory
     return total
 
 
@@ -159,54 +125,35 @@ class Child:
 
     def __init__(self, channel: Channel, pid: int, pidfd: int, status: int) -> None:
         self.channel = channel
-        self.findings: list[str] = []  # what the process said unasked
+        self.findings: list[str] = []  # messages that nobody asked for
+        self.family: Family | None = None
         self._pid = pid
         self._pidfd = pidfd
         self._status = status
         self._ended: int | None = None
         self._closed = False
-        self._family: Family | None = None
-        self._most_bytes = 0
+        self._most_bytes = self._most_processes = 0
         self._memory_kills = _memory_kills()
 
-    def watch(self, most_bytes: int) -> None:
-        """From now on, know which processes below this one are new, and end them all when they hold ``most_bytes`` of
-        memory more than now."""
-        self._family = Family(self._pid)
-        self._most_bytes = self._family.held()[1] + most_bytes
+    def limit(self, more_bytes: int, processes: int) -> None:
+        """From now on, end the process when it and its children hold ``more_bytes`` more memory than now, or when more
+        than ``processes`` new ones run."""
+        self.family = Family(self._pid)
+        self._most_bytes = self.family.held() + more_bytes
+        self._most_processes = processes
 
-    def settle(self) -> tuple[float, int] | None:
-        """What the process and what it started do when nothing is asked of them any more: the milliseconds until
-        their threads sleep, and how often one wakes up afterwards. ``None`` where nobody watches."""
-        if self._family is None:
-            return None
-        started = time.monotonic()
-        used = self._family.processor_ms()
-        while time.monotonic() - started < _SETTLE_SECONDS:
-            time.sleep(_SETTLE_STEP_SECONDS)
-            before, used = used, self._family.processor_ms()
-            if used - before < 1000 * _SETTLE_STEP_SECONDS * _ASLEEP:
-                break
-        took, awake = time.monotonic() - started, self._family.wakeups()
-        time.sleep(_WAKE_SECONDS)
-        return 1000 * took, self._family.wakeups() - awake
-
-    def look_at_memory(self) -> None:
-        """Raises :class:`MemoryExceeded`, and ends the processes, where they hold too much."""
-        if self._family is None:
+    def check_limits(self) -> None:
+        """Raises :class:`LimitExceeded`, and ends the processes, when they exceed their limits."""
+        if self.family is None:
             return
-        new, held = self._family.held()
+        new, held = len(self.family.new()), self.family.held()
+        if new > self._most_processes:
+            self.terminate()
+            raise LimitExceeded(f"it started {new} processes, more than {self._most_processes}")
         if held > self._most_bytes:
             self.terminate()
             who = f"it and the {new} processes that it started" if new else "it"
-            raise MemoryExceeded(f"{who} held {held / 1e9:.1f} GB of memory, more than {self._most_bytes / 1e9:.1f}")
-
-    def strangers(self) -> list[str]:
-        """The names of the processes that were started since :meth:`watch` and still live."""
-        if self._family is None or not self._family.strangers():
-            return []
-        time.sleep(_END_SECONDS)
-        return self._family.strangers()
+            raise LimitExceeded(f"{who} held {held / 1e9:.1f} GB of memory, more than {self._most_bytes / 1e9:.1f}")
 
     def ask(
         self, message: dict[str, Any], fds: Sequence[int] = (), *, deadline: float | None
@@ -214,7 +161,7 @@ class Child:
         """Send ``message`` and wait for the answer until ``deadline`` (``time.monotonic()``).
 
         Raises :class:`ChildDied` when the process ended, ``ChannelTimeout`` when it did not answer in time, and
-        :class:`MemoryExceeded` when it was ended because of its memory.
+        :class:`LimitExceeded` when it was ended at a limit.
         """
         with self._deaths():
             self.channel.send(message, fds)
@@ -227,12 +174,12 @@ class Child:
 
     @contextmanager
     def _deaths(self) -> Iterator[None]:
-        """What a channel that ends says of its process."""
+        """Turn the end of the channel into the end of the process."""
         try:
             yield
         except ChannelClosed as error:
             raise self._death(_DEATH_SECONDS) from error
-        except ChannelGarbage as error:  # from a process that may well live on
+        except ChannelGarbage as error:  # the process may still run
             raise self._death(_END_SECONDS) from error
 
     def _death(self, seconds: float) -> ChildDied:
@@ -241,18 +188,18 @@ class Child:
         return ChildDied(status, for_memory=killed and _memory_kills() > self._memory_kills)
 
     def _answer(self, deadline: float | None) -> tuple[dict[str, Any], list[int]]:
-        """The next message that is no finding; while it does not come, the process's memory is looked at."""
+        """The next message that is no finding; limits are checked while it does not arrive."""
         while True:
             look = time.monotonic() + _LOOK_SECONDS
-            last = self._family is None or (deadline is not None and deadline <= look)
+            last = self.family is None or (deadline is not None and deadline <= look)
             try:
                 message, fds = self.channel.receive(deadline if last else look)
             except ChannelTimeout:
                 if last:
                     raise
-                self.look_at_memory()
+                self.check_limits()
                 continue
-            if self._family is None or "finding" not in message:
+            if self.family is None or "finding" not in message:
                 return message, fds
             self._keep(message["finding"], fds)
 
@@ -260,11 +207,11 @@ class Child:
         for fd in fds:
             os.close(fd)
         if len(self.findings) == _MOST_FINDINGS:
-            raise ChannelGarbage("more findings than there are")
+            raise ChannelGarbage("too many findings")
         self.findings.append("".join(c for c in str(finding) if c.isprintable()))
 
     def wait(self, seconds: float) -> int | None:
-        """The wait status of the process, if it ends within ``seconds``."""
+        """The wait status of the process if it ends within ``seconds``, else ``None``."""
         if self._ended is None and not self._closed and select.select([self._status], [], [], seconds)[0]:
             data = os.read(self._status, 4)
             if len(data) == 4:
@@ -272,12 +219,12 @@ class Child:
         return self._ended
 
     def terminate(self) -> None:
-        """Have the process end soon; may be called while another thread waits for its answer."""
+        """Ask the process to end; another thread may be waiting for its answer."""
         if not self._closed:
             signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the process and everything that it started; returns when they are gone."""
+        """End the process and everything that it started. Returns when they are gone."""
         if self._closed:
             return
         self._closed = True
@@ -300,8 +247,8 @@ class Child:
 
 
 class Server:
-    """The fork server, started on demand and started again when it died; it loads the modules ``later`` when it has
-    forked once. Thread-safe."""
+    """The fork server: started on demand, and again after it died. It loads the modules ``later`` after the first fork.
+    Thread-safe."""
 
     def __init__(self, home: Path, environment: Mapping[str, str], later: Sequence[str] = ()) -> None:
         self._home = home
@@ -343,7 +290,7 @@ class Server:
     ) -> Child:
         """Fork a process of ``kind`` whose output is appended to ``log``.
 
-        Raises :class:`EvaluatorError` when the server cannot be reached; it is started anew for the next call.
+        Raises :class:`EvaluatorError` when the server cannot be reached; the next call starts it again.
         """
         mine, theirs = Channel.pair()
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -382,9 +329,9 @@ class Server:
             raise EvaluatorError(f"the evaluator's server does not answer ({error}); see {log}") from error
 
     def close(self) -> None:
-        """End the server, and with it every process that it forked; it is not started again."""
+        """End the server and every process that it forked, for good."""
         self._closed = True
-        # Killed before the lock is taken: a thread that waits for the server's answer holds it.
+        # Kill first: a thread that waits for the server's answer holds the lock.
         if self._process is not None:
             self._process.kill()
         with self._lock:

@@ -1,7 +1,7 @@
-"""Walls around a process, from the Linux kernel: namespaces, a user of its own, limits, capabilities, Landlock.
+"""The sandbox, made of what the Linux kernel offers: namespaces, a user, limits, capabilities, Landlock.
 
-Each wall is put up by the process that it is to hold, before it runs anything foreign. A wall that the system does
-not allow is named in the result, so that the parent can say so once; it is never silently left out.
+A process confines itself before it runs foreign code. Parts that the system does not allow are returned by name, so
+that the parent can say so once.
 """
 
 from __future__ import annotations
@@ -28,25 +28,24 @@ _MS_REC, _MS_PRIVATE, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND = 0x4000, 1 <<
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
 _SYS_MOUNT_SETATTR, _MOUNT_READ_ONLY, _AT_HERE, _AT_RECURSIVE = 442, 1, -100, 0x8000
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
-#: Rights that change the file system, by the Landlock version that knows them: writing, removing, making; then
-#: renaming between folders; then truncating.
+#: Rights that change the file system: writing, removing, making; version 2 adds renaming, version 3 truncating.
 _LANDLOCK_WRITE = sum(1 << bit for bit in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12))
 _LANDLOCK_LATER = {2: 1 << 13, 3: 1 << 14}
-_LANDLOCK_FILE_RIGHTS = 1 << 1 | 1 << 14  # those that make sense on a file rather than a folder
-#: Users without a name: systemd's own for such, which no distribution gives to anybody else.
+_LANDLOCK_FILE_RIGHTS = 1 << 1 | 1 << 14  # rights that a file can have
+#: Users without a name: systemd reserves these numbers.
 _NAMELESS_USERS = range(61184, 65520)
 _FILES_PER_FOLDER = 1 << 16
-#: Since this version the kernel counts the processes of a user namespace apart from the rest of its user's.
+#: Since this version the kernel counts the processes of each user namespace apart.
 _COUNTS_BY_NAMESPACE = (5, 14)
 
 
 @dataclass(frozen=True)
-class Hold:
+class Confinement:
     """What a candidate's process, or the compilers that build it, may use.
 
-    Of each folder in ``writable`` it sees a copy of its own, in memory, of at most ``folder_bytes``; or the folder
-    itself, where that is ``None``. ``user`` is the user that it becomes (``None``: the one that it is), ``mounts``
-    whether it has a mount namespace of its own.
+    The process sees each folder in ``writable`` as a private copy in memory of at most ``folder_bytes``, or the folder
+    itself if that is ``None``. It becomes ``user`` (``None``: no change). ``mounts`` says whether it has its own mount
+    namespace. Limits are in bytes and in processes.
     """
 
     writable: Sequence[Path]
@@ -59,18 +58,18 @@ class Hold:
     processes: int
 
 
-def hold(held: Hold) -> list[str]:
-    """Hold this process, which runs its candidate next; the names of the walls that the system does not allow."""
-    user = held.user if held.user is not None and _can_live(held.user, held) else None
-    return put_up({
+def confine(to: Confinement) -> list[str]:
+    """Confine this process. Returns the names of the parts that the system does not allow."""
+    user = to.user if to.user is not None and _can_live(to.user, to) else None
+    return apply({
         "being the first to end when memory runs out": end_first,
-        "read-only mounts": lambda: read_only(held),
-        "a scratch folder of limited size": lambda: own_folders(held, os.geteuid() if user is None else user),
-        "an unprivileged user": lambda: become(user, _groups(held.devices)),
-        "resource limits": lambda: limit(held.address_space, held.file_bytes),
-        "a limit on processes": lambda: limit_processes(held.processes),
+        "read-only mounts": lambda: read_only(to),
+        "a scratch folder of limited size": lambda: own_folders(to, os.geteuid() if user is None else user),
+        "an unprivileged user": lambda: become(user, _groups(to.devices)),
+        "resource limits": lambda: limit(to.address_space, to.file_bytes),
+        "a limit on processes": lambda: limit_processes(to.processes),
         "dropping capabilities": drop_capabilities,
-        "Landlock": lambda: write_only_below([*held.writable, *(path for path in held.devices if path.exists())]),
+        "Landlock": lambda: write_only_below([*to.writable, *(path for path in to.devices if path.exists())]),
     })
 
 
@@ -95,10 +94,8 @@ def adopt_orphans() -> None:
 
 
 def new_namespaces(network: bool) -> list[str]:
-    """Leave the parent's PID and mount and, where asked, its IPC and network namespaces; the next child is in the new.
-
-    Returns the names of the namespaces that the system does not allow.
-    """
+    """Leave the parent's PID and mount namespaces, with ``network`` its IPC and network namespaces too. The next child
+    is in the new ones. Returns the names of those that the system does not allow."""
     missing = []
     if os.geteuid() != 0:
         try:
@@ -140,12 +137,12 @@ def _set_read_only(path: Path, wanted: bool, flags: int) -> None:
     _check(result, f"mount_setattr {path}")
 
 
-def read_only(held: Hold) -> None:
-    """Make every mount read-only but for the folders that are not to be covered: unlike Landlock, for every thread that
-    runs already. Raises ``OSError`` without a mount namespace, or where the kernel is too old."""
-    if not held.mounts:
+def read_only(to: Confinement) -> None:
+    """Make every mount read-only except the writable folders without a copy. Unlike Landlock this holds for threads
+    that run already. Raises ``OSError`` without a mount namespace, or on old kernels."""
+    if not to.mounts:
         raise OSError("there is no mount namespace to change mounts in")
-    kept = list(held.writable) if held.folder_bytes is None else []
+    kept = list(to.writable) if to.folder_bytes is None else []
     for folder in kept:
         _mount(str(folder), folder, flags=_MS_BIND)
     _set_read_only(Path("/"), True, _AT_RECURSIVE)
@@ -153,29 +150,28 @@ def read_only(held: Hold) -> None:
         _set_read_only(folder, False, 0)
 
 
-def own_folders(held: Hold, owner: int) -> None:
-    """Cover each writable folder by a copy of its own in memory, which belongs to ``owner`` and cannot fill a disk.
+def own_folders(to: Confinement, owner: int) -> None:
+    """Cover each writable folder by a copy in memory that belongs to ``owner``: it cannot fill a disk.
 
-    Where they are not to be covered ``owner`` is given the folders themselves; where they cannot be, ``OSError`` is
-    raised too.
+    Without ``folder_bytes``, ``owner`` gets the folders themselves. Raises ``OSError`` where they cannot be covered.
     """
-    if held.folder_bytes is None or not held.mounts:
-        for folder in held.writable:
+    if to.folder_bytes is None or not to.mounts:
+        for folder in to.writable:
             _give(folder, owner)
-        if held.folder_bytes is not None:
+        if to.folder_bytes is not None:
             raise OSError("there is no mount namespace to cover a folder in")
         return
-    for folder in held.writable:
+    for folder in to.writable:
         below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            options = f"size={held.folder_bytes},nr_inodes={_FILES_PER_FOLDER},uid={owner},gid={owner}"
+            options = f"size={to.folder_bytes},nr_inodes={_FILES_PER_FOLDER},uid={owner},gid={owner}"
             _mount("tmpfs", folder, "tmpfs", _MS_NOSUID | _MS_NODEV, options)
             shutil.copytree(f"/proc/self/fd/{below}", folder, dirs_exist_ok=True)
         finally:
             os.close(below)
         _give(folder, owner)
         folder.chmod(0o700)
-    os.chdir(os.getcwd())  # the folder that covers this one
+    os.chdir(os.getcwd())  # into the copy
 
 
 def _give(folder: Path, owner: int) -> None:
@@ -188,12 +184,12 @@ def _give(folder: Path, owner: int) -> None:
 
 
 def nameless_user(slot: int) -> int | None:
-    """A user without a name for the process in ``slot``; ``None`` where this process may not become another user."""
+    """A user without a name for the process in ``slot``; ``None`` unless this process is root."""
     return _NAMELESS_USERS[slot % len(_NAMELESS_USERS)] if os.geteuid() == 0 else None
 
 
 def become(user: int | None, groups: Sequence[int]) -> None:
-    """Become ``user`` for good. Raises ``OSError`` for root where there is none to become."""
+    """Become ``user`` for good. Raises ``OSError`` for root without one."""
     if user is None:
         if os.geteuid() == 0:
             raise OSError("no other user can read what a candidate needs")
@@ -205,17 +201,17 @@ def become(user: int | None, groups: Sequence[int]) -> None:
 
 
 def _groups(devices: Iterable[Path]) -> list[int]:
-    """The groups that open ``devices``, where not everybody may."""
+    """The groups that may open ``devices`` that are closed to others."""
     modes = [os.stat(path) for path in devices if path.exists()]
     return sorted({mode.st_gid for mode in modes if mode.st_mode & 0o006 != 0o006 and mode.st_mode & 0o060 == 0o060})
 
 
-def _can_live(user: int, held: Hold) -> bool:
-    """Whether ``user`` can read what Python and torch are made of, once the way there is open."""
+def _can_live(user: int, to: Confinement) -> bool:
+    """Whether ``user`` can read Python and torch once the folders on the way are open."""
     libraries = [Path(module.__file__) for name in ("os", "torch") if (module := sys.modules.get(name))]
     try:
-        if held.mounts:
-            open_way([*_needed(), *held.writable])
+        if to.mounts:
+            open_way([*_needed(), *to.writable])
         os.seteuid(user)
         try:
             for path in (Path(__file__), *libraries):
@@ -228,10 +224,10 @@ def _can_live(user: int, held: Hold) -> bool:
 
 
 def _needed() -> list[Path]:
-    """Where Python, its packages and the compilers are."""
+    """The places of Python, its packages and the compilers."""
     names = ("c++", "g++", "nvcc", *filter(None, map(os.environ.get, ("CXX", "CC", "CUDAHOSTCXX"))))
     found = [Path(path) for name in names if (path := shutil.which(name))]
-    # A compiler's own files lie beside the folder that it is in; a script may have no such folder to itself.
+    # A compiler's files lie beside its folder; a script has no such folder.
     tools = [*found, *(path.resolve().parent.parent for path in found)]
     folders = [*sys.path, sys.prefix, sys.base_prefix, os.environ.get("CUDA_HOME", ""),
                *os.environ.get("PATH", "").split(os.pathsep)]
@@ -239,8 +235,8 @@ def _needed() -> list[Path]:
 
 
 def open_way(paths: Iterable[Path]) -> None:
-    """Let every user reach ``paths``: a folder on the way that lets nobody through, such as root's home, is covered by
-    one that holds those paths alone. Seen in this mount namespace only."""
+    """Let every user reach ``paths``. A closed folder on the way, such as root's home, is covered by one that holds
+    these paths alone. It is seen in this mount namespace only."""
     wanted = {Path(os.path.abspath(path)) for path in paths}
     wanted |= {path.resolve() for path in wanted}
     covered: set[Path] = set()
@@ -252,13 +248,13 @@ def open_way(paths: Iterable[Path]) -> None:
 
 
 def _closed(path: Path) -> Path | None:
-    """The first folder on the way to ``path`` that others may not pass."""
+    """The first closed folder on the way to ``path``."""
     way = reversed(path.parents)
     return next((folder.resolve() for folder in way if not folder.stat().st_mode & stat.S_IXOTH), None)
 
 
 def _cover(closed: Path, wanted: Iterable[Path]) -> None:
-    """Mount an empty folder over ``closed``, and in it those of ``wanted`` that were below."""
+    """Mount an empty folder over ``closed``, and into it the paths of ``wanted`` that were below."""
     kept: dict[Path, int] = {}
     try:
         for path in sorted(wanted):
@@ -280,7 +276,7 @@ def _cover(closed: Path, wanted: Iterable[Path]) -> None:
 
 
 def limit(address_space: int | None, file_bytes: int) -> None:
-    """Limit this process and what it starts: bytes of address space, bytes of a file; no core files."""
+    """Limit this process and its children: bytes of address space, bytes of a file, no core files."""
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, file_bytes)
     if address_space is not None:
@@ -288,14 +284,14 @@ def limit(address_space: int | None, file_bytes: int) -> None:
 
 
 def limit_memory(more: int) -> None:
-    """Let this process, and each that it starts, have ``more`` bytes of private memory than this one has now."""
+    """Let this process and each child have ``more`` bytes of private memory than it has now."""
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     _limit(resource.RLIMIT_DATA, (int(fields["VmData"].split()[0]) << 10) + more)
 
 
 def limit_processes(more: int) -> None:
-    """Let this process's user have ``more`` processes and threads than now. Raises ``OSError`` where the kernel would
-    count none, which is so for root, or count those of the user's other sessions, which are not seen here."""
+    """Let this process's user have ``more`` processes and threads than now. Raises ``OSError`` where the kernel does
+    not count them (root), or counts other sessions of the user too."""
     if os.geteuid() == 0:
         raise OSError("the kernel does not count root's processes")
     own_user = os.geteuid() in _NAMELESS_USERS
@@ -305,7 +301,7 @@ def limit_processes(more: int) -> None:
 
 
 def _tasks_of(user: int) -> int:
-    """The threads of ``user`` that are seen in /proc."""
+    """The number of threads of ``user`` in /proc."""
     count = 0
     for entry in os.listdir("/proc"):
         try:
@@ -317,7 +313,7 @@ def _tasks_of(user: int) -> int:
 
 
 def end_first() -> None:
-    """Have the kernel choose this process and what it starts when it must end one for want of memory."""
+    """Have the kernel end this process and its children first when memory runs out."""
     Path("/proc/self/oom_score_adj").write_text("1000")
 
 
@@ -333,12 +329,12 @@ def _virtual_bytes() -> int:
 
 
 def no_new_privileges() -> None:
-    """Let no program that this process or a later thread of it runs have more rights than it has itself."""
+    """Let no program that this process runs gain rights."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def drop_capabilities() -> None:
-    """Give up every capability for good: root becomes a user like any other, who cannot look into other processes."""
+    """Give up every capability for good: root becomes an ordinary user that cannot inspect other processes."""
     no_new_privileges()
     for capability in range(64):
         _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0)
@@ -350,7 +346,7 @@ def drop_capabilities() -> None:
 
 
 def write_only_below(folders: Iterable[Path]) -> None:
-    """Landlock: from now on this process changes files below ``folders`` only. Raises ``OSError`` where unknown."""
+    """Landlock: from now on this process changes files below ``folders`` only. Raises ``OSError`` without Landlock."""
     version = _libc.syscall(_LANDLOCK_CREATE, None, 0, 1)
     _check(version, "Landlock")
     rights = _LANDLOCK_WRITE | sum(right for since, right in _LANDLOCK_LATER.items() if version >= since)
@@ -374,12 +370,12 @@ def _landlock_allow(ruleset: int, path: Path, rights: int) -> None:
         os.close(fd)
 
 
-def put_up(walls: dict[str, Callable[[], None]]) -> list[str]:
-    """Put up each wall; the names of those that the system does not allow."""
+def apply(steps: dict[str, Callable[[], None]]) -> list[str]:
+    """Take each step. Returns the names of those that the system does not allow."""
     missing = []
-    for name, build in walls.items():
+    for name, step in steps.items():
         try:
-            build()
+            step()
         except OSError:
             missing.append(name)
     return missing

@@ -2,10 +2,10 @@
 
     parent ── server ── keeper ── init ── worker, oracle, baseline or build
 
-The *keeper* leaves the server's namespaces and waits. *Init* is process 1 of the new PID namespace: it reports how its
-child ended over a pipe that the child does not have, and when it ends, the kernel kills everything in the namespace.
-Where there are no namespaces, the keeper does that work itself, over all its descendants. Each of them dies with its
-parent, so killing any one of them, or the server, or the process that uses the evaluator, leaves none behind.
+The *keeper* leaves the server's namespaces and waits. *Init* is process 1 of the new PID namespace. It reports over a
+pipe how its child ended; when init ends, the kernel kills everything in the namespace. Without namespaces the keeper
+kills its descendants itself. Each process dies with its parent: killing the server or the user of the evaluator leaves
+none behind.
 
 The server never initialises CUDA: a CUDA context does not survive a fork.
 """
@@ -26,7 +26,7 @@ from typing import Any, Callable, NoReturn, Sequence
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.channel import Channel, ChannelClosed
 
-#: What each kind of process runs, after its walls are up: ``module:function(channel, options)``.
+#: The main function of each kind of process: ``module:function(channel, options)``.
 MAINS = {
     "candidate": "kgen.evaluator.worker:main",
     "baseline": "kgen.evaluator.worker:main",
@@ -40,10 +40,10 @@ _PARENT_POLL_MS = 1000
 
 def serve(fd: int, later: Sequence[str] = ()) -> None:
     """Fork on request until the parent is gone. Each request brings a channel, a log and a status pipe. The modules
-    ``later`` are loaded once the first process is on its way."""
+    ``later`` are loaded after the first fork."""
     control = Channel.from_fd(fd)
     parent = os.getppid()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # interrupts are the parent's business
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
     _preload(_PRELOAD)
     control.send({"ready": True})
@@ -71,7 +71,7 @@ def serve(fd: int, later: Sequence[str] = ()) -> None:
 
 
 def _preload(names: Sequence[str]) -> None:
-    """Import modules for every later child, which then share their memory."""
+    """Import modules, so that all later children share their memory."""
     missing = [name for name in names if name not in sys.modules]
     for name in missing:
         importlib.import_module(name)
@@ -86,8 +86,8 @@ def _keep(request: dict[str, Any], fds: list[int]) -> NoReturn:
         sandbox.die_with_parent()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         sandbox.adopt_orphans()
-        walled = bool(request["options"].get("walled"))
-        missing = sandbox.new_namespaces(network=walled)
+        sandboxed = bool(request["options"].get("sandboxed"))
+        missing = sandbox.new_namespaces(network=sandboxed)
         channel, log, status = fds
         request["options"] |= {"user": sandbox.nameless_user(os.getpid()), "mounts": "mount namespace" not in missing}
         if "PID namespace" in missing:
@@ -98,7 +98,7 @@ def _keep(request: dict[str, Any], fds: list[int]) -> NoReturn:
                 sandbox.die_with_parent()
                 # CUDA does not start where /proc shows another PID namespace than the process's own.
                 if request["options"]["mounts"]:
-                    missing += sandbox.put_up({"/proc of its own": sandbox.own_proc})
+                    missing += sandbox.apply({"/proc of its own": sandbox.own_proc})
                 _wait_for(lambda: _child(request, channel, log, status, missing), status, [channel, log])
                 os._exit(0)
             for fd in fds:
@@ -111,7 +111,7 @@ def _keep(request: dict[str, Any], fds: list[int]) -> NoReturn:
 
 
 def _wait_for(child: Callable[[], NoReturn], status: int, fds: list[int]) -> None:
-    """Fork ``child``, report how it ended as four bytes, and kill whatever it leaves behind."""
+    """Fork ``child``, report its wait status as four bytes, and kill what it leaves behind."""
     pid = os.fork()
     if pid == 0:
         child()
@@ -123,7 +123,7 @@ def _wait_for(child: Callable[[], NoReturn], status: int, fds: list[int]) -> Non
 
 
 def _kill_all() -> None:
-    """Kill everything below this process; init needs not, the kernel does it."""
+    """Kill everything below this process; for init the kernel does it."""
     if os.getpid() == 1:
         return
     while below := sandbox.descendants(os.getpid()):
@@ -141,7 +141,7 @@ def _kill_all() -> None:
 
 
 def _wait(pid: int) -> int:
-    """The wait status of ``pid``, reaping whatever else ends before it."""
+    """The wait status of ``pid``; other processes that end before it are reaped."""
     while True:
         ended, status = os.waitpid(-1, 0)
         if ended == pid:
@@ -149,12 +149,12 @@ def _wait(pid: int) -> int:
 
 
 def _child(request: dict[str, Any], channel: int, log: int, status: int, missing: list[str]) -> NoReturn:
-    """The process itself: its own session, its output in the log, and then its main function."""
+    """The process itself: a session of its own, output into the log, then its main function."""
     code = 70
     try:
         sandbox.die_with_parent()
-        if request["options"].get("walled"):
-            sandbox.no_new_privileges()  # before there is another thread
+        if request["options"].get("sandboxed"):
+            sandbox.no_new_privileges()  # before another thread starts
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         os.setsid()
@@ -169,10 +169,10 @@ def _child(request: dict[str, Any], channel: int, log: int, status: int, missing
         tempfile.tempdir = None  # the server may have asked for its own
         module, _, function = MAINS[request["kind"]].partition(":")
         main = getattr(importlib.import_module(module), function)
-        main(Channel.from_fd(channel), request["options"] | {"missing_walls": missing})
+        main(Channel.from_fd(channel), request["options"] | {"kind": request["kind"], "missing_sandbox": missing})
         code = 0
     except ChannelClosed:
-        code = 0  # the parent is gone or wants no more
+        code = 0  # the parent is gone or has closed the channel
     except BaseException:
         traceback.print_exc()
     finally:

@@ -1,1 +1,1 @@
-"""Strict checks, for files that kgen did not render."""
+"""Strict checks, for candidates that kgen did not render."""

@@ -1,16 +1,15 @@
-"""The watch for interference: what a candidate does to the process that runs it, other than compute.
+"""Tamper detection: what a foreign candidate does to its process other than compute.
 
-It is installed in a worker before the candidate is loaded, and looks in four ways:
+It is installed in a worker before the candidate is loaded, and has four parts:
 
-- *events*: Python's audit hook tells of files opened for writing, processes, sockets, frames, the garbage collector;
-- *names*: the functions and classes that the harness relies on must stay the objects that they are, and the operators
-  that it calls must keep their kernels;
-- *switches*: global state, such as the number of threads, must be as it was when a forward returns;
-- *stillness*: after a forward returned nobody works on, and its output does not change.
+- *events*: Python's audit hook reports files opened for writing, processes, sockets, frames, the garbage collector;
+- *names*: functions and classes that the harness uses must stay the same objects, operators must keep their kernels;
+- *switches*: global state, such as the number of threads, must be unchanged when a forward returns;
+- *stillness*: after a forward returned, no thread works on and the output does not change.
 
-A candidate runs in this very process. So decoys take the place of kgen's modules, names are compared by a function that
-looks nothing up, and each finding leaves for the parent at once, as bytes that nobody else had in hand. Native code can
-still overwrite all of it: docs/evaluator.md says so.
+The candidate runs in the same process. So decoys replace kgen's modules, names are compared by a function that looks
+nothing up, and each finding is sent to the parent at once. Native code can still overwrite everything
+(docs/threat-model.md).
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ Note = Callable[[str], None]
 
 _MOST_NOTES = 20
 _MOST_CHARACTERS = 200
-#: All that a finding may be made of: nothing that JSON or a terminal takes for something else.
+#: Characters of a finding: none that JSON or a terminal interprets.
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 .,:;/_-+()[]<>=@#'")
 
 # ---- events ----------------------------------------------------------------------------------------------------
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-#: Where each event that changes a file names it: the index of a path, and that of the folder which it starts from.
+#: For each event that changes a file: the index of its path, and of the folder that the path starts from.
 _CHANGES: dict[str, tuple[tuple[int, int | None], ...]] = {
     "os.chmod": ((0, 2),),
     "os.chown": ((0, 3),),
@@ -69,12 +68,12 @@ _CHANGES: dict[str, tuple[tuple[int, int | None], ...]] = {
 }
 #: Files outside its folders that anybody may write to.
 _HARMLESS = re.compile(r"/dev/(null|zero|full|tty|std(in|out|err)|nvidia.*)|/(proc/self|dev)/fd/[012]")
-#: Ways to the memory of a process, and to what it has open.
+#: The memory of a process, and its open files.
 _INSIDES = re.compile(r"/proc/[^/]+/(task/[^/]+/)?(mem|fd/([3-9]|\d\d+))|/dev/fd/([3-9]|\d\d+)")
 _ADDRESSED = ("socket.bind", "socket.connect", "socket.sendmsg", "socket.sendto")
 _LOOKED_UP = ("socket.getaddrinfo", "socket.gethostbyaddr", "socket.gethostbyname")
 _GARBAGE, _FOREIGN_FRAMES = "it searched the garbage collector's objects", "it looked into frames that are not its own"
-#: What the candidate's own code may not ask for; libraries that it uses have ends of their own.
+#: Requests that the candidate's own code may not make; libraries may.
 _PEEKING = {
     "gc.get_objects": _GARBAGE,
     "gc.get_referents": _GARBAGE,
@@ -89,21 +88,21 @@ _PEEKING = {
 }
 _OF_FUNCTIONS = {"__code__": "code", "__defaults__": "defaults", "__kwdefaults__": "defaults"}
 _FRAMES = frozenset({"ag_frame", "cr_frame", "gi_frame", "tb_frame"})
-#: Modules through which code looks into frames: whoever calls them does. Those of the second kind may use the first.
+#: Modules that inspect frames for their caller; telescopes may call lenses.
 _LENSES = (inspect.__file__, logging.__file__, traceback.__file__)
-#: Modules that call what they are given: who gave it to them is asked.
+#: Modules that call functions for others; the giver counts as the caller.
 _CALLERS = tuple(module.__file__ for module in (concurrent.futures.thread, contextlib, functools, threading, weakref))
 _TELESCOPES = (asyncio.base_tasks.__file__, torch._jit_internal.__file__, torch.fx.proxy.__file__)
-#: Functions of Python's own C interface by which code reaches frames, threads, tracers and objects without an event.
+#: Functions of Python's C interface that reach frames, threads, tracers and objects without an event.
 _INTERNALS = re.compile(r"_?Py(Eval|Frame|Gen|GC|Interpreter|InterpreterState|Object_GC|Sys|ThreadState|Unstable)_.*|"
                         r"_PyRuntime|Py_AddPendingCall|Py_MakePendingCalls")
 
-#: Functions of CUPTI by which code runs whenever the harness calls CUDA.
+#: Functions of CUPTI that run code on each call of CUDA.
 _LISTENERS = frozenset({"cuptiSubscribe", "cuptiSubscribe_v2", "cuptiEnableCallback", "cuptiEnableDomain"})
 
 
 class _Events:
-    """What Python's audit hook makes of each event: a table from its name to what looks at its arguments."""
+    """The audit hook's table from the name of an event to the function that checks its arguments."""
 
     def __init__(self, note: Note, folders: Iterable[str]) -> None:
         self._note = note
@@ -157,7 +156,7 @@ class _Events:
         return handler
 
     def _outside(self, path: str) -> bool:
-        """Whether ``path``, or the folder that it would be in, is outside the candidate's own folders."""
+        """Whether ``path``, or its folder, is outside the candidate's folders."""
         for place in (path, os.path.dirname(path) or os.curdir):
             try:
                 if os.stat(place).st_dev in self._mounts:
@@ -178,7 +177,7 @@ class _Events:
             self._note(f"it tried to reach {address} in the network")
 
     def _killed(self, arguments: tuple[Any, ...]) -> None:
-        """Signals to itself and to what it started are its own affair."""
+        """Signals to itself and to its children are allowed."""
         target = arguments[0]
         if target != os.getpid() and (target <= 1 or _parent(target) != os.getpid()):
             self._note(f"it sent signal {arguments[1]} to process {target}")
@@ -215,7 +214,7 @@ class _Events:
             self._note(f"it replaced the {_OF_FUNCTIONS[name]} of {target.__module__}.{target.__qualname__}")
 
     def _asked_by_candidate(self) -> bool:
-        """Whether the code that caused this event is the candidate's own, or was called by it to look into frames."""
+        """Whether the candidate's own code caused this event, directly or by a module that inspects frames."""
         frame: Any = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename in (__file__, *_CALLERS):
             frame = frame.f_back
@@ -231,7 +230,7 @@ class _Events:
 
 
 def _parent(pid: int) -> int:
-    """The parent of a process that can be seen, or 0."""
+    """The parent of a visible process, or 0."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             return int(stat.read().rpartition(b")")[2].split()[1])
@@ -240,7 +239,7 @@ def _parent(pid: int) -> int:
 
 
 def _listen(handlers: Mapping[str, Callable[[tuple[Any, ...]], None]]) -> None:
-    """Have each event looked at by its handler. An event that a handler causes itself is nobody's."""
+    """Call the handler of each event; events that a handler causes are ignored."""
     busy: set[int] = set()
     find = handlers.get
 
@@ -255,7 +254,7 @@ def _listen(handlers: Mapping[str, Callable[[tuple[Any, ...]], None]]) -> None:
         try:
             handler(arguments)
         except Exception:
-            pass  # arguments that make no sense make the call itself fail
+            pass  # with senseless arguments the call itself fails
         finally:
             busy.discard(thread)
 
@@ -264,7 +263,7 @@ def _listen(handlers: Mapping[str, Callable[[tuple[Any, ...]], None]]) -> None:
 
 # ---- names -----------------------------------------------------------------------------------------------------
 
-#: Modules whose functions and classes must stay what they are, beside all of kgen's own.
+#: Modules whose functions and classes must stay the same, beside kgen's own.
 _MODULES = (
     "_thread", "array", "builtins", "contextlib", "ctypes", "gc", "importlib", "importlib.util", "io", "json",
     "json.decoder", "json.encoder", "math", "mmap", "os", "posix", "random", "select", "signal", "socket",
@@ -278,9 +277,9 @@ _CLASSES = (
     "torch._C.TensorBase", "torch._utils.CallbackRegistry", "torch.cuda.streams.Event", "torch.cuda.streams.Stream",
     "torch.nn.Module", "torch.nn.Parameter", "torch.no_grad",
 )
-#: Modules of which constants are looked up too.
+#: Modules whose constants are compared too.
 _WITH_CONSTANTS = frozenset({"array", "mmap", "os", "posix", "select", "signal", "socket", "struct", "time", "torch"})
-#: What torch replaces itself where torch.compile is used.
+#: torch.compile replaces these.
 _REPLACED_BY_TORCH = frozenset({"torch.nn.Module.__init__", "torch.nn.Module.__setstate__"})
 #: Operators that the harness calls after a candidate is loaded.
 _OPERATORS = (
@@ -294,15 +293,16 @@ _OPERATORS = (
     "set_.source_Storage_storage_offset", "slice.Tensor", "sort", "sub.Tensor", "to.device", "to.dtype",
     "to.dtype_layout", "trunc", "unbind.int", "unfold", "unsqueeze", "view", "view.dtype", "where.self", "zero_",
 )
-#: What the harness uses to look at an output, and to tell a time.
+#: Namespaces that the harness uses to read an output and to send a time.
 _NEAREST = frozenset({
-    "the harness", "builtins", "torch", "torch.Tensor", "kgen.evaluator.runtime.arena", "kgen.evaluator.worker"})
+    "the harness", "builtins", "torch", "torch.Tensor", "kgen.evaluator.runtime.arena", "kgen.evaluator.worker",
+    "kgen.evaluator.strict.subject"})
 _ABSENT = object()
 _Names = tuple[str, Mapping[str, Any], tuple[tuple[str, Any], ...]]
 
 
 def _names() -> list[_Names]:
-    """The namespaces of torch and Python that matter, each by its name, with what it holds now."""
+    """The namespaces of torch and Python that matter, by name, with their present contents."""
     table: list[_Names] = []
     for name in _MODULES:
         module = sys.modules.get(name)
@@ -322,13 +322,13 @@ def _is_kept(value: Any) -> bool:
 
 
 def _classes() -> list[tuple[str, type]]:
-    """The classes of torch and Python that matter, each by its name."""
+    """The classes of torch and Python that matter, by name."""
     found = [(path, *path.rpartition(".")[::2]) for path in _CLASSES]
     return [(path, getattr(sys.modules[module], name)) for path, module, name in found]
 
 
 def _own_names() -> list[_Names]:
-    """The namespaces of kgen's modules, as they are found now, and of their classes, with all that they hold."""
+    """The namespaces of kgen's loaded modules and of their classes, with their present contents."""
     table: list[_Names] = []
     for name, module in list(sys.modules.items()):
         if _is_kgens(name):
@@ -349,7 +349,7 @@ def _kept(label: str, namespace: Mapping[str, Any], wanted: Callable[[Any], bool
 
 
 def _replacements(table: Sequence[_Names], note: Note, *, operators: Sequence[str]) -> Callable[[], None]:
-    """What notes the names, the classes' ancestors and the operators that are not what they are now."""
+    """A function that notes names, bases of classes and operators that have changed since this call."""
     absent, modules, ancestors = _ABSENT, sys.modules, vars(type)["__mro__"].__get__
     loaded = [(name, modules[name]) for name in _MODULES if name in modules]
     dump = torch._C._dispatch_dump_table
@@ -380,10 +380,8 @@ def _is_kgens(name: str) -> bool:
 
 
 def _put_decoys() -> None:
-    """Let kgen's modules be found only as copies that nothing runs from: who changes one changes nothing, and is seen.
-
-    Functions and classes are copied too, so that no short way leads from one to the other.
-    """
+    """Replace kgen's modules by copies that nothing uses: changing one has no effect, and is seen. Functions and
+    classes are copied too."""
     real = {name: module for name, module in sys.modules.items() if _is_kgens(name)}
     decoys = {name: ModuleType(name, module.__doc__) for name, module in real.items()}
     by_module = {id(real[name]): decoy for name, decoy in decoys.items()}
@@ -397,7 +395,7 @@ def _put_decoys() -> None:
 
 
 def _decoy(value: Any, namespace: dict[str, Any]) -> Any:
-    """What looks like the function or class ``value``, with ``namespace`` as its globals."""
+    """A copy of the function or class ``value``, with ``namespace`` as its globals."""
     if isinstance(value, FunctionType):
         return FunctionType(value.__code__, namespace, value.__name__, value.__defaults__, value.__closure__)
     if isinstance(value, type):
@@ -407,7 +405,7 @@ def _decoy(value: Any, namespace: dict[str, Any]) -> Any:
 
 
 def _kept_class(label: str, kind: type) -> list[_Names]:
-    """What a class has of its own, and what it inherits and must not have of its own."""
+    """The attributes of a class, and the inherited names that it must not define."""
     inherited = {name for base in kind.__mro__[1:] for name in vars(base)} - set(vars(kind))
     return [_kept(label, vars(kind), lambda _: True), (label, vars(kind), tuple((name, _ABSENT) for name in inherited))]
 
@@ -420,9 +418,9 @@ _TIMERS = {signal.ITIMER_REAL: signal.SIGALRM, signal.ITIMER_VIRTUAL: signal.SIG
            signal.ITIMER_PROF: signal.SIGPROF}
 _SMALLEST = [5e-324]
 _ONE, _LESS_THAN_HALF_A_BIT = [1.0], [1e-17]
-#: Of torch's own trace, which calls them for each event that is recorded, each allocation, each wait.
+#: Listeners of torch's GPU trace, called for each event, allocation and wait.
 _GPU_LISTENERS = {name: found for name, found in vars(_gpu_trace).items() if isinstance(found, CallbackRegistry)}
-#: Whether functions are called around operators, as the profiler's are.
+#: Whether callbacks are registered around operators, as the profiler's are.
 _has_callbacks = getattr(ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")),
                          "_ZN2at12hasCallbacksEv", None)
 if _has_callbacks is not None:
@@ -431,7 +429,7 @@ _evaluates_frames = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callbac
 
 
 def _switches(device: str) -> dict[str, Callable[[], Any]]:
-    """Global state that a candidate leaves alone, each by its name in a sentence, with what reads it."""
+    """Global state that a candidate must not change: names, with functions that read it."""
     c = torch._C
     table: dict[str, Callable[[], Any]] = {
         "TF32 for products": c._get_cublas_allow_tf32,
@@ -482,7 +480,7 @@ def _switches(device: str) -> dict[str, Callable[[], Any]]:
 
 
 def _differences(device: str, note: Note, loaded: list[str]) -> Callable[[], None]:
-    """What notes the switches that are not as they are now; ``loaded`` fills with libraries as they are loaded."""
+    """A function that notes switches that have changed since this call; ``loaded`` lists libraries as they load."""
     table = [(name, read, read()) for name, read in _switches(device).items()]
     flush = torch.set_flush_denormal
 
@@ -491,14 +489,14 @@ def _differences(device: str, note: Note, loaded: list[str]) -> Callable[[], Non
             try:
                 changed = read() != before
             except RuntimeError:
-                changed = True  # torch refuses to read a switch that was set in another way
+                changed = True  # torch cannot read a switch that was set in another way
             if changed:
                 note(f"it changed {name}")
         if not _ONE[0] - _LESS_THAN_HALF_A_BIT[0] == 1.0 == _ONE[0] + _LESS_THAN_HALF_A_BIT[0]:
             note("it changed how numbers are rounded")
         if _SMALLEST[0] * 1.0 == 0.0:
             flush(False)
-            if not loaded:  # a library that was compiled with -ffast-math does so when it is loaded
+            if not loaded:  # libraries built with -ffast-math do so when loaded
                 note("it changed how denormal numbers are treated")
         loaded.clear()
 
@@ -508,14 +506,14 @@ def _differences(device: str, note: Note, loaded: list[str]) -> Callable[[], Non
 # ---- stillness -------------------------------------------------------------------------------------------------
 
 _LOOK_SECONDS = 0.002
-_STILL_SHARE = 0.1  #: of the time looked at that other threads may work
-_STILL_LOOKS = 3  #: one after the other; a busy machine runs a thread that works in some of them only
+_STILL_SHARE = 0.1  #: share of an interval that other threads may work
+_STILL_LOOKS = 3  #: intervals in a row; a busy machine runs a working thread in some only
 _WORK_SECONDS = 2.0  #: OpenMP's threads spin for up to 0.2 s before they sleep
 _SHARE_OF_CALLS = 16  #: of 256, after the first
 
 
 def _stillness(note: Note) -> Callable[[Any], None]:
-    """What looks, after the first forward and some later ones, whether anybody works on behind it."""
+    """A function that checks, after the first forward and some later ones, whether threads still work."""
     first, still = True, True
 
     def look(output: Any) -> None:
@@ -537,7 +535,7 @@ def _stillness(note: Note) -> Callable[[Any], None]:
 
 
 def _becomes_still() -> bool:
-    """Wait until this process's other threads do nothing; whether that came."""
+    """Wait until this process's other threads are idle; ``False`` if they never are."""
     deadline = time.monotonic() + _WORK_SECONDS
     before, still = _others_ns(), 0
     while still < _STILL_LOOKS and time.monotonic() < deadline:
@@ -557,9 +555,9 @@ def _others_ns() -> int:
 
 
 class Watch(NamedTuple):
-    """What a worker calls: ``returned`` with each output of the candidate that is validated; after each of its timed
-    calls ``glimpse``, which looks at what the harness uses to look at outputs, and ``glance``, when the time is out;
-    and ``look`` to look at everything else."""
+    """Functions that a worker calls: ``returned`` with each validated output; ``glimpse`` right after a timed call, to
+    compare the names nearest to the harness; ``glance`` when its time is sent, to compare names and switches; ``look``
+    at other times, to compare everything."""
 
     returned: Callable[[Any], None]
     glimpse: Callable[[], None]
@@ -568,8 +566,7 @@ class Watch(NamedTuple):
 
 
 def pretend(device: str) -> tuple[Callable[[], None], Callable[[], None]]:
-    """A :attr:`Watch.glimpse` and a :attr:`Watch.glance` that tell nobody, for those who are not watched: their calls take
-    as long."""
+    """A :attr:`Watch.glimpse` and a :attr:`Watch.glance` that report nothing, so that a baseline's calls take as long."""
     def note(text: str) -> None:
         return None
 
@@ -579,7 +576,7 @@ def pretend(device: str) -> tuple[Callable[[], None], Callable[[], None]]:
 
 
 def _nearest(table: Sequence[_Names]) -> list[_Names]:
-    """Of ``table``, what the harness uses to look at an output."""
+    """The part of ``table`` that the harness uses to read an output."""
     return [names for names in table if names[0] in _NEAREST]
 
 
@@ -592,10 +589,10 @@ def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[],
 
 
 def install(folders: Sequence[str], device: str, send: Callable[..., int], harness: object) -> Watch:
-    """Watch this process, whose candidate may write below ``folders``, from now on; there is no way back.
+    """Start tamper detection in this process, for good. The candidate may write below ``folders``.
 
-    ``send`` is the ``sendmsg`` of the channel's socket: what is found goes out at once, in packets of its own. Methods of
-    ``harness`` must be its class's, and what it tells times by must stay what it is.
+    ``send`` is the ``sendmsg`` of the channel's socket: findings are sent at once, in packets of their own. ``harness``
+    must keep its class's methods, its handlers and its ``tell``.
     """
     told: set[str] = set()
     is_new, remember, size = told.isdisjoint, told.add, told.__len__
@@ -613,7 +610,9 @@ def install(folders: Sequence[str], device: str, send: Callable[..., int], harne
     real = _own_names()
     own = vars(harness)
     methods = [(name, _ABSENT) for kind in type(harness).__mro__ for name in vars(kind)]
-    table = [*_names(), *real, ("the harness", own, (("tell", own["tell"]), *methods))]
+    handlers = own["handlers"]
+    table = [*_names(), *real, ("the harness", own, (("tell", own["tell"]), ("handlers", handlers), *methods)),
+             ("the harness's handlers", handlers, tuple(handlers.items()))]
     names, nearest = (_replacements(of, note, operators=()) for of in (table, _nearest(table)))
     _put_decoys()
     compare = _replacements([*table, *_own_names()], note, operators=_OPERATORS)

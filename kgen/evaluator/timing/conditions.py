@@ -1,6 +1,6 @@
-"""Under what conditions a timing was taken: clocks, temperature and throttling where the device tells them.
+"""The conditions of a timing: clocks, temperature and throttling, as far as the device reports them.
 
-The driver's management library is asked through ``ctypes``; it needs no CUDA context, so that the parent can ask.
+The driver's management library (NVML) needs no CUDA context, so the parent can call it through ``ctypes``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Mapping
 
-#: Reasons for lower clocks, by their bit (``nvmlClocksThrottleReasons``); an idle device and the clocks that an
-#: application asked for are none.
+#: Reasons for lower clocks by bit (``nvmlClocksThrottleReasons``), without idleness and application clocks.
 _REASONS = {
     0x04: "power cap", 0x08: "hardware slowdown", 0x10: "sync boost", 0x20: "thermal (software)",
     0x40: "thermal (hardware)", 0x80: "power brake",
@@ -24,14 +23,14 @@ Conditions = tuple[tuple[str, str | float], ...]
 
 
 def conditions(key: str, cold: bool) -> Conditions:
-    """What is known now of the device named by ``key`` (see :class:`DeviceLock`), and of the cache."""
+    """The present conditions of the device named by ``key`` (see :class:`DeviceLock`), and of the cache."""
     found: dict[str, str | float] = {"cache": "cold" if cold else "warm"}
     found |= _gpu(key.removeprefix("cuda-")) if key.startswith("cuda-") else _cpu()
     return tuple(found.items())
 
 
 def worse(before: Conditions, after: Conditions) -> Conditions:
-    """Both together: the lower clock, the higher temperature and load, every reason of throttling."""
+    """The worse of both: the lower clock, the higher temperature and load, every reason of throttling."""
     found = dict(before)
     for name, value in after:
         other = found.get(name, value)

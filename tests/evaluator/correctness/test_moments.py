@@ -7,12 +7,13 @@ import torch
 
 from kgen.candidate import Candidate
 from kgen.evaluator.correctness import moments
-from kgen.evaluator.correctness.tolerance import Leaf
+from kgen.evaluator.correctness.tolerance import Expected
 from kgen.evaluator.correctness.validate import OWN_NUMBERS
 from kgen.evaluator.protocol import Accuracy, Status
 from kgen.problem import read_problem
 
 P = 0.2
+RUNS = 16  #: of the candidate
 
 # ---- without processes -----------------------------------------------------------------------------------------
 
@@ -43,7 +44,7 @@ def made(request):
     head, tail = _problem(request.param)
     eager = [_reference(head, tail, seed, torch.float32) for seed in range(100, 132)]
     exact = [_reference(head, tail, seed, torch.float64) for seed in range(16)]
-    leaf = Leaf.within("output", _reference(head, tail, 7, torch.float64), _reference(head, tail, 7, torch.float32),
+    leaf = Expected.within("output", _reference(head, tail, 7, torch.float64), _reference(head, tail, 7, torch.float32),
                        [])
     few = moments.Spread.of(exact[:4], eager[:12], leaf)
     return head, tail, moments.Spread.of(exact, eager, leaf), few, leaf
@@ -52,7 +53,7 @@ def made(request):
 def _verdict(made, drop, seed=1000):
     head, tail, many, _, leaf = made
     generator = torch.Generator().manual_seed(seed)
-    runs = [tail(drop(head, generator).float(), torch.float32) for _ in range(moments.RUNS)]
+    runs = [tail(drop(head, generator).float(), torch.float32) for _ in range(RUNS)]
     return moments.judge_runs(many, leaf, runs, Accuracy.FP32)
 
 
@@ -89,17 +90,17 @@ def test_values_that_are_kept_are_held_to_the_accuracy_class():
     head, tail = _problem("softmax")
     exact = [_reference(head, tail, seed, torch.float64) for seed in range(16)]
     eager = [_reference(head, tail, seed, torch.float32) for seed in range(100, 132)]
-    leaf = Leaf.within("output", exact[0], _reference(head, tail, 0, torch.float32), [])
+    leaf = Expected.within("output", exact[0], _reference(head, tail, 0, torch.float32), [])
     spread = moments.Spread.of(exact, eager, leaf)
     generator = torch.Generator().manual_seed(5)
-    runs = [_masked(head, generator).bfloat16().float() for _ in range(moments.RUNS)]
+    runs = [_masked(head, generator).bfloat16().float() for _ in range(RUNS)]
     row, _ = moments.judge_runs(spread, leaf, runs, Accuracy.FP32)
     assert not row["ok"] and "kept" in row["note"]
 
 
 def test_pytorchs_own_numbers_are_recognised(made):
     head, tail, many, _, leaf = made
-    runs = [_reference(head, tail, 7 + number, torch.float32) * 1.01 for number in range(moments.RUNS)]
+    runs = [_reference(head, tail, 7 + number, torch.float32) * 1.01 for number in range(RUNS)]
     _, same = moments.judge_runs(many, leaf, runs, Accuracy.FP32)
     assert same
 
@@ -114,7 +115,7 @@ def test_one_run_of_other_numbers_passes_and_another_rows_values_fail(made):
 
 def test_what_is_not_random_has_no_spread():
     x = torch.randn(32, 16, dtype=torch.float64)
-    leaf = Leaf.within("output", x, x.float(), [])
+    leaf = Expected.within("output", x, x.float(), [])
     assert moments.Spread.of([x] * 4, [x.float()] * 12, leaf) is None
 
 

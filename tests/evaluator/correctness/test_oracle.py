@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from kgen.errors import ProblemError
-from kgen.evaluator.correctness.distributions import REGIMES, recombine
-from kgen.evaluator.correctness.oracle import Case, Oracle
-from kgen.evaluator.protocol import ALL_ROWS, NON_FINITE_ROWS, SCALED, Accuracy
+from kgen.evaluator.correctness.distributions import DISTRIBUTIONS, SCALED, recombine
+from kgen.evaluator.correctness.oracle import Oracle, Case
+from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.runtime.arena import map_tensors
 from kgen.problem import Problem
 
@@ -33,11 +33,12 @@ def get_init_inputs():
     return []
 """
 KEY = 5
+ALL_ROWS, NON_FINITE_ROWS = "all rows scaled", "NaN and infinities"
 
 
 def oracle(forward: str) -> Oracle:
     text = TEXT.format(forward=indent(forward, " " * 8))
-    return Oracle(Problem("p", "p.py", text, (), "eval", "eval"), "cpu", Accuracy.FP32, 1, 2, shared=False)
+    return Oracle(Problem("p", "p.py", text, (), "eval", "eval"), "cpu", Accuracy.FP32, 1, 2, shared=False, strict=True)
 
 
 def output(of: Oracle, values: str = "given") -> torch.Tensor:
@@ -47,8 +48,8 @@ def output(of: Oracle, values: str = "given") -> torch.Tensor:
     return of.reference.eager(inputs, of._timed_state("drawn", KEY, "eval"), "eval", KEY)[0]
 
 
-def ok(of: Oracle, value: torch.Tensor, regime: str = REGIMES[0].name) -> bool:
-    (row,) = of.judge_timed(KEY, regime, "eval", "drawn", [value], own_numbers=False, lines=False)
+def ok(of: Oracle, value: torch.Tensor, name: str = DISTRIBUTIONS[0].name) -> bool:
+    (row,) = of.judge_timed(KEY, name, "eval", "drawn", [value], own_numbers=False)
     return row["ok"]
 
 
@@ -89,7 +90,7 @@ def test_what_is_right_for_given_values_only_is_wrong_where_all_rows_are_scaled(
     of = oracle("return torch.softmax(y, 1)")
     case = of.case(ALL_ROWS, "eval", "drawn")
     y = of.reference.single.linear(case.inputs[0] * 10).exp()
-    (row,) = of.judge(case.leaves, [(y / y.sum(1, keepdim=True)).detach()])
+    (row,) = of.judge(case.expected, [(y / y.sum(1, keepdim=True)).detach()])
     assert len(y) == 64 and not row["ok"]
 
 
@@ -97,7 +98,7 @@ def test_a_problem_that_does_not_run_in_float64_is_refused():
     of = oracle("kept = torch.frombuffer(bytearray(64 * 4 * 4), dtype=torch.float32).view(64, 4)\n"
                 "return kept.index_add_(0, torch.arange(64), y)")
     with pytest.raises(ProblemError, match="p.py: it does not run in float64"):
-        of.case(REGIMES[0].name, "eval", "drawn")
+        of.case(DISTRIBUTIONS[0].name, "eval", "drawn")
 
 
 PRODUCTS = """
@@ -132,8 +133,8 @@ def _from_the_left(x: torch.Tensor) -> torch.Tensor:
 def _cases() -> Iterator[Case]:
     """Where there are NaN and infinities, in places that are drawn."""
     for secret in range(1, 9):
-        of = Oracle(Problem("p", "p.py", PRODUCTS), "cpu", Accuracy.FP32, secret, 2, shared=False)
-        yield from (of.case(name, mode, "drawn") for name, mode in of.regimes() if name == "NaN and infinities")
+        of = Oracle(Problem("p", "p.py", PRODUCTS), "cpu", Accuracy.FP32, secret, 2, shared=False, strict=True)
+        yield from (of.case(name, mode, "drawn") for name, mode in of.names() if name == "NaN and infinities")
 
 
 @pytest.mark.parametrize("way", [_one_after_the_other, _from_the_left])
@@ -143,7 +144,7 @@ def test_an_infinity_behind_factors_that_vanish_is_infinite_or_nan_as_the_order_
     alike = []
     for case in _cases():
         mine = way(case.inputs[0])
-        assert case.leaves[0].judge(mine, Accuracy.FP32)["ok"]
+        assert case.expected[0].judge(mine, Accuracy.FP32)["ok"]
         alike.append(torch.equal(mine.isnan(), case.inputs[0].cumprod(1).isnan()))
     assert not all(alike)
 
@@ -157,7 +158,7 @@ def test_an_infinity_behind_factors_that_count_is_infinite_and_has_its_sign(othe
         before = x[row].masked_select(x[row].isinf().cumsum(1) == 0)
         counted.append(float(before.double().prod()) > torch.finfo(torch.float32).tiny)
         mine = products.where(~(row[:, None] & products.isinf()), other)
-        assert case.leaves[0].judge(mine, Accuracy.FP32)["ok"] is not counted[-1]
+        assert case.expected[0].judge(mine, Accuracy.FP32)["ok"] is not counted[-1]
     assert any(counted) and not all(counted)
 
 
@@ -179,7 +180,7 @@ def test_what_is_masked_need_not_be_read_where_something_that_counts_is_not_fini
     """With two sequences, some keys that are not finite are masked for a query for which others are not."""
     both = 0
     for secret in range(12):
-        of = Oracle(Problem("p", "p.py", CAUSAL), "cpu", Accuracy.FP32, secret, 2, shared=False)
+        of = Oracle(Problem("p", "p.py", CAUSAL), "cpu", Accuracy.FP32, secret, 2, shared=False, strict=True)
         case = of.case(NON_FINITE_ROWS, "train", "drawn")
         x = case.inputs[0]
         rows = torch.cat([(x[:, i : i + 1] @ x[:, : i + 1].mT).softmax(-1) @ x[:, : i + 1] for i in range(12)], 1)
@@ -187,22 +188,22 @@ def test_what_is_masked_need_not_be_read_where_something_that_counts_is_not_fini
         lost = (whole.softmax(-1) @ x).isnan() & rows.isfinite()
         counted = (x @ x.mT).tril()  # by zeros where it is masked
         both += bool((lost & ~counted.isfinite().all(-1, keepdim=True)).any())
-        assert case.leaves[0].judge(rows, Accuracy.FP32)["ok"]
-        assert not lost.any() or not case.leaves[0].judge(rows.where(~lost, rows + 0.1), Accuracy.FP32)["ok"]
+        assert case.expected[0].judge(rows, Accuracy.FP32)["ok"]
+        assert not lost.any() or not case.expected[0].judge(rows.where(~lost, rows + 0.1), Accuracy.FP32)["ok"]
     assert both > 1
 
 
 def test_zero_times_what_is_too_large_for_float64_may_be_anything():
     zero = "torch.rand(64, 900).index_fill(1, torch.tensor(600), 0.0)"
     text = PRODUCTS.replace("torch.rand(64, 300)", zero)
-    of = Oracle(Problem("p", "p.py", text), "cpu", Accuracy.FP32, 1, 2, shared=False)
+    of = Oracle(Problem("p", "p.py", text), "cpu", Accuracy.FP32, 1, 2, shared=False, strict=True)
     case = of.case(ALL_ROWS, "train", "drawn")
     products = case.inputs[0].cumprod(1)
     lost = products.isnan()
     assert lost.any() and (products.isinf() & ~lost).any()
 
     def is_right(mine: torch.Tensor) -> bool:
-        return case.leaves[0].judge(mine, Accuracy.FP32)["ok"]
+        return case.expected[0].judge(mine, Accuracy.FP32)["ok"]
 
     assert is_right(products) and is_right(products.where(~lost, 0.0))
     assert not is_right(products.where(~products.isinf(), 0.0))
@@ -212,6 +213,13 @@ def test_nan_of_inputs_that_are_not_large_is_nan():
     of = oracle("return y.log()")
     for name in ("as given", ALL_ROWS):
         case = of.case(name, "eval", "drawn")
-        mine, _ = of.reference.eager(case.inputs, of.state(case.regime, "drawn"), "eval", case.rng)
-        (row,), (other,) = of.judge(case.leaves, [mine]), of.judge(case.leaves, [mine.nan_to_num(0.0)])
+        mine, _ = of.reference.eager(case.inputs, of.state(case.distribution, "drawn"), "eval", case.rng)
+        (row,), (other,) = of.judge(case.expected, [mine]), of.judge(case.expected, [mine.nan_to_num(0.0)])
         assert mine.isnan().any() and row["ok"] and not other["ok"]
+
+
+def test_own_candidates_are_tried_on_about_twelve_distributions() -> None:
+    text = TEXT.format(forward=indent("return y", " " * 8)).replace("randn(64, 8)", "randn(512, 8)")
+    names = [name for strict in (False, True) for name, _ in Oracle(
+        Problem("p", "p.py", text, (), "eval", "eval"), "cpu", Accuracy.FP32, 1, 2, shared=False, strict=strict).names()]
+    assert len(names) == 12 + len(DISTRIBUTIONS) + 4 and set(names[:12]) <= set(names[12:])

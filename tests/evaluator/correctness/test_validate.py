@@ -1,4 +1,4 @@
-"""In which order regimes run and are judged."""
+"""In which order test cases run and are judged."""
 
 import math
 import os
@@ -11,12 +11,12 @@ from kgen.evaluator import evaluator as module
 from kgen.evaluator.correctness.validate import Cases, Failure, check_structure, validate
 from kgen.evaluator.protocol import Phase, Status
 
-BYTES = 1024  #: of one regime's output
+BYTES = 1024  #: of one test case's output
 OUTPUT = {"kind": "tuple", "items": [
     {"kind": "tensor", "dtype": "float32", "device": "cpu", "size": [256], "stride": [1], "offset": 0},
     {"kind": "dict", "keys": [], "items": []},
 ]}
-REGIMES = [(name, "eval") for name in "abcd"]
+CASES = [(name, "eval") for name in "abcd"]
 SECONDS = 20
 
 
@@ -26,17 +26,17 @@ class Oracle:
     def __init__(self, wrong=(), random=False):
         self.wrong = wrong
         self.random = random
-        self.judged = []  # (regime, byte)
-        self.before_judging = lambda regime: None
+        self.judged = []  # (test case, byte)
+        self.before_judging = lambda case: None
 
     def ask(self, do, fds=(), **request):
-        regime = request["regime"]
+        case = request["case"]
         if do == "inputs":
-            return {"note": "", "raises": False, "change": "drawn", "turn": 0, "rng": 0, "random": self.random,
+            return {"note": "", "raises": False, "change": "drawn", "rng": 0, "random": self.random,
                     "inputs": {}, "bytes": 0, "outputs": OUTPUT, "end": BYTES}, [os.open(os.devnull, os.O_RDONLY)]
-        self.before_judging(regime)
-        self.judged.append((regime, request["shift"]))
-        ok = regime not in self.wrong
+        self.before_judging(case)
+        self.judged.append((case, request["shift"]))
+        ok = case not in self.wrong
         return {"rows": [{"output": "output", "rms": 1.0, "maximum": 1.0, "eager_rms": 1.0, "eager_maximum": 1.0,
                           "ratio": 1.0, "used": 0.5 if ok else 2.0, "ok": ok, "note": ""}]}, []
 
@@ -63,31 +63,28 @@ class Worker:
             raise Failure(Status.CRASHED, "it crashed", Phase.VALIDATE)
         return {"first": OUTPUT, "second": OUTPUT, "repeatable": number not in self.differs}
 
-    def look_around(self):
-        pass
-
 
 def run(worker, oracle, room):
     """Rows and labels."""
     cases, found, labels = Cases(oracle), [], []
     try:
-        validate(worker, oracle, cases, REGIMES, True, found, labels, room)
+        validate(worker, oracle, cases, CASES, True, found, labels, room, lambda worker: None)
     finally:
         cases.close()
     return found, labels
 
 
-def test_a_regime_is_judged_while_the_next_one_runs():
+def test_a_test_case_is_judged_while_the_next_one_runs():
     worker, oracle, runs = Worker(), Oracle(), threading.Event()
     worker.after_running = lambda number: number == 1 and runs.set()
     waited = []
-    oracle.before_judging = lambda regime: waited.append(runs.wait(SECONDS)) if regime == "a" else None
+    oracle.before_judging = lambda case: waited.append(runs.wait(SECONDS)) if case == "a" else None
     found, _ = run(worker, oracle, 2 * BYTES)
     assert waited == [True]
-    assert [row.regime for row in found] == ["a", "b", "c", "d"]
+    assert [row.case for row in found] == ["a", "b", "c", "d"]
 
 
-def test_regimes_beside_each_other_write_to_different_halves():
+def test_cases_beside_each_other_write_to_different_halves():
     worker, oracle = Worker(differs=[2]), Oracle()
     found, labels = run(worker, oracle, 2 * BYTES)
     assert worker.runs == [2 * BYTES, 0, 2 * BYTES, 0]
@@ -97,25 +94,25 @@ def test_regimes_beside_each_other_write_to_different_halves():
 
 @pytest.mark.parametrize("room, random", [(0, False), (2 * BYTES - 256, False), (2 * BYTES, True)],
                          ids=["no room", "too little room", "a model that is random"])
-def test_else_a_regime_is_judged_before_the_next_one_runs(room, random):
+def test_else_a_test_case_is_judged_before_the_next_one_runs(room, random):
     worker, oracle = Worker(), Oracle(random=random)
     order = []
     worker.after_running = lambda number: order.append(f"run {'abcd'[number]}")
-    oracle.before_judging = lambda regime: order.append(f"judge {regime}")
+    oracle.before_judging = lambda case: order.append(f"judge {case}")
     run(worker, oracle, room)
-    assert order == [f"{what} {regime}" for regime in "abcd" for what in ("run", "judge")]
+    assert order == [f"{what} {case}" for case in "abcd" for what in ("run", "judge")]
 
 
-@pytest.mark.parametrize("wrong, fails, status, regime, judged", [
+@pytest.mark.parametrize("wrong, fails, status, case, judged", [
     ("b", [2], Status.WRONG_VALUES, "b", "ab"), ("c", [], Status.WRONG_VALUES, "c", "abc"),
     ("", [2], Status.CRASHED, "it crashed", "ab"), ("d", [], Status.WRONG_VALUES, "d", "abcd"),
 ])
-def test_what_is_wrong_first_is_the_verdict(wrong, fails, status, regime, judged):
+def test_what_is_wrong_first_is_the_verdict(wrong, fails, status, case, judged):
     oracle = Oracle(wrong)
     with pytest.raises(Failure) as caught:
         run(Worker(fails), oracle, 2 * BYTES)
-    assert (caught.value.status, caught.value.reason.split(":")[0]) == (status, regime)
-    assert "".join(regime for regime, _ in oracle.judged) == judged
+    assert (caught.value.status, caught.value.reason.split(":")[0]) == (status, case)
+    assert "".join(case for case, _ in oracle.judged) == judged
 
 
 @pytest.mark.parametrize("expected, got, same", [
@@ -162,7 +159,7 @@ def test_elements_of_an_output_share_no_memory_unless_those_of_pytorch_do(size, 
 ])
 def test_verdicts_are_the_same_with_room(evaluator, judge, monkeypatch, body, status, reason):
     def with_room(*given):
-        validate(*given[:-1], evaluator._opened["output_bytes"])
+        validate(*given[:-2], evaluator._opened["output_bytes"], given[-1])
 
     monkeypatch.setattr(module, "validate", with_room)
     evaluation = judge(plain(body))

@@ -108,19 +108,19 @@ def test_a_device_that_is_not_there_is_one_clear_line(problem, tmp_path):
         Evaluator(problem, device="cuda:97", accuracy=Accuracy.FP32, home=tmp_path).__enter__()
 
 
-def test_a_candidate_cannot_write_outside_its_scratch_folder(judge, walls, tmp_path):
+def test_a_candidate_cannot_write_outside_its_scratch_folder(judge, sandboxed, tmp_path):
     target = tmp_path / "written"
     evaluation = judge(plain(f"open({str(target)!r}, 'w').write('x')\nreturn y"))
     assert evaluation.status is Status.RUNTIME_ERROR
     assert not target.exists()
 
 
-def test_a_candidate_sees_no_other_process(judge, walls):
+def test_a_candidate_sees_no_other_process(judge, sandboxed):
     evaluation = judge(plain("raise ValueError(len([p for p in os.listdir('/proc') if p.isdigit()]))"))
     assert evaluation.reason.endswith("ValueError: 2")  # init and itself
 
 
-def test_a_candidate_has_no_network(judge, walls):
+def test_a_candidate_has_no_network(judge, sandboxed):
     evaluation = judge(plain("import socket\nsocket.create_connection(('127.0.0.1', 9), 1)\nreturn y"))
     assert "unreachable" in evaluation.reason
 
@@ -234,7 +234,7 @@ def test_finals_time_everybody_in_turns(evaluator, builder):
     candidate = Candidate(source, "by hand", {}, "cpu")
     timings = evaluator.finals([(candidate, builder.build(source))], seconds=0.1)
     assert [t.subject for t in timings] == [candidate.id, "eager"]
-    assert all(len(t.bursts) >= 20 for t in timings)
+    assert all(len(t.blocks) >= 20 for t in timings)
     assert len({t.session for t in timings}) == 1
 
 

@@ -1,4 +1,4 @@
-"""Walls: what a candidate's process, and those that it starts, may do to the system and to other candidates."""
+"""The sandbox: what a candidate's process, and those that it starts, may do to the system and to other candidates."""
 
 import json
 import mmap
@@ -113,23 +113,23 @@ def run_alone(script, *arguments):
 
 
 @as_root
-def test_a_candidate_is_a_user_without_a_name(judge, walls):
+def test_a_candidate_is_a_user_without_a_name(judge, sandboxed):
     user = int(judge(plain("raise ValueError(os.getuid())")).reason.rpartition(" ")[2])
     assert 61184 <= user < 65520
 
 
 @as_root
-def test_a_candidate_has_no_capability(judge, walls):
+def test_a_candidate_has_no_capability(judge, sandboxed):
     read = "raise ValueError([line for line in open('/proc/self/status') if line.startswith(('CapEff', 'CapPrm'))])"
     assert judge(plain(read)).reason.count("0000000000000000") == 2
 
 
 @as_root
-def test_a_candidate_does_not_read_what_only_root_may(judge, walls):
+def test_a_candidate_does_not_read_what_only_root_may(judge, sandboxed):
     assert "Permission denied" in judge(plain("open('/etc/shadow').read()")).reason
 
 
-def test_a_folder_that_is_closed_to_others_shows_only_what_a_candidate_needs(judge, walls, tmp_path):
+def test_a_folder_that_is_closed_to_others_shows_only_what_a_candidate_needs(judge, sandboxed, tmp_path):
     tmp_path.parent.chmod(0o700)
     (tmp_path / "secret").write_text("x")
     assert judge(plain(f"open({str(tmp_path / 'secret')!r})")).status is Status.RUNTIME_ERROR
@@ -168,12 +168,12 @@ def test_a_wall_that_is_missing_is_named(tmp_path, missing):
 # ---- disk --------------------------------------------------------------------------------------------------
 
 
-def test_a_candidate_cannot_fill_the_disk(limited, walls):
+def test_a_candidate_cannot_fill_the_disk(limited, sandboxed):
     fill = "with open('big', 'wb') as file:\n    file.write(bytes(9 << 20))"
     assert "No space left" in limited(plain(fill), scratch_bytes=8 << 20).reason
 
 
-def test_a_candidate_cannot_make_files_without_end(judge, walls):
+def test_a_candidate_cannot_make_files_without_end(judge, sandboxed):
     assert "No space left" in judge(plain("for number in range(1 << 17):\n    open(str(number), 'w').close()")).reason
 
 
@@ -182,7 +182,7 @@ def test_output_without_end_has_an_end(judge):
     assert b"the output had %d bytes" % (256 << 20) in Path(evaluation.log).read_bytes()
 
 
-def test_what_a_candidate_does_to_its_library_stays_with_it(judge, builder, walls):
+def test_what_a_candidate_does_to_its_library_stays_with_it(judge, builder, sandboxed):
     source = render(before="import os\n        folder = os.path.join(os.environ['TORCH_EXTENSIONS_DIR'], NAME)\n"
                            "        open(os.path.join(folder, NAME + '.so'), 'ab').write(b'more')")
     before = builder.build(source)
@@ -190,7 +190,7 @@ def test_what_a_candidate_does_to_its_library_stays_with_it(judge, builder, wall
     assert builder.binary(read_extension(source).name) == before.binary
 
 
-def test_a_file_that_was_built_ahead_is_not_built_again(judge, walls):
+def test_a_file_that_was_built_ahead_is_not_built_again(judge, sandboxed):
     evaluation = judge(render(after="import os\n        raise ValueError(os.path.getmtime(_library._name))"))
     assert float(evaluation.reason.rpartition(" ")[2]) < os.path.getmtime(evaluation.log)
 
@@ -198,7 +198,7 @@ def test_a_file_that_was_built_ahead_is_not_built_again(judge, walls):
 # ---- builds ------------------------------------------------------------------------------------------------
 
 
-def test_what_flags_make_the_shell_run_writes_nowhere_else(builder, walls, tmp_path):
+def test_what_flags_make_the_shell_run_writes_nowhere_else(builder, sandboxed, tmp_path):
     target = tmp_path / "written"
     source = render(kernel=KERNEL + "\n// flags\n").replace('"-fopenmp"', f'"-fopenmp", "`touch {target}`"')
     assert builder.build(source).ok
@@ -206,7 +206,7 @@ def test_what_flags_make_the_shell_run_writes_nowhere_else(builder, walls, tmp_p
 
 
 @as_root
-def test_a_compiler_does_not_read_what_only_root_may(builder, walls):
+def test_a_compiler_does_not_read_what_only_root_may(builder, sandboxed):
     include = '__asm__(".section .rodata\\n.incbin \\"/etc/shadow\\"\\n.text");'
     assert not builder.build(render(kernel=KERNEL + include)).ok
 
@@ -230,21 +230,21 @@ def test_where_no_process_starts_as_another_user_candidates_run_as_this_one(prob
 # ---- processes and memory ----------------------------------------------------------------------------------
 
 
-def test_threads_and_processes_are_limited(limited, walls):
+def test_threads_and_processes_are_limited(limited, sandboxed):
     assert "can't start new thread" in limited(plain(THREADS), processes=64).reason
 
 
-def test_a_fork_bomb_hurts_nobody(judge, walls):
+def test_a_fork_bomb_hurts_nobody(judge, sandboxed):
     assert judge(plain("while True:\n    os.fork()")).status is not Status.OK
     assert judge(plain("return y")).status is Status.OK
 
 
-def test_the_memory_of_what_a_candidate_starts_counts(limited, walls):
+def test_the_memory_of_what_a_candidate_starts_counts(limited, sandboxed):
     evaluation = limited(plain(SUBPROCESSES), host_bytes=1 << 30)
     assert (evaluation.status, "2 processes" in evaluation.reason) == (Status.OUT_OF_MEMORY, True), evaluation.reason
 
 
-def test_files_in_memory_count(limited, walls):
+def test_files_in_memory_count(limited, sandboxed):
     assert limited(plain(MEMORY_FILES), host_bytes=1 << 30).status is Status.OUT_OF_MEMORY
 
 

@@ -1,4 +1,4 @@
-"""The watch for interference: what it finds, each by a real worker, and what honest code may do."""
+"""Tamper detection: what it finds, each by a real worker, and what honest code may do."""
 
 
 import pytest
@@ -100,7 +100,7 @@ NAMES = {
         "from kgen.evaluator.worker import Subject\nSubject._mutated = lambda *_: ''", "Subject._mutated"),
     "the harness's channel": (
         "from kgen.evaluator.runtime.channel import Channel\nChannel.send = lambda *_: None", "Channel.send"),
-    "the watch": ("from kgen.evaluator.strict import tampering\ntampering.install = None", "kgen.evaluator.strict.tampering.install"),
+    "tamper detection": ("from kgen.evaluator.strict import tampering\ntampering.install = None", "kgen.evaluator.strict.tampering.install"),
 }
 
 SWITCHES = {

@@ -1,0 +1,86 @@
+"""How an evaluator treats candidates. :class:`Checks` is for own ones; :mod:`kgen.evaluator.strict` for foreign ones.
+
+The evaluator asks one such object at every place where the two differ.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable, Mapping, Sequence
+
+from kgen.candidate import Candidate
+from kgen.evaluator.build import Extension
+from kgen.evaluator.correctness.validate import Failure, WorkerClient
+from kgen.evaluator.protocol import BuildReport, Status
+from kgen.evaluator.timing.measure import Runner, interleave
+
+#: The driver makes a process's queues one by one under a lock of the machine: with one instead of eight, CUDA contexts
+#: start and end in half the time. A rendered file has one stream and needs one queue.
+_ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+
+
+@dataclass(frozen=True)
+class Level:
+    """One way to confine a worker: options for its process, and words for what is missing where it does not start."""
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What timing checks need of the evaluator."""
+
+    generator: random.Random
+    floor_ms: float  #: least time for moving inputs and outputs once
+    eager: Runner | None  #: the baseline that runs the problem itself
+
+
+class Checks:
+    """Own candidates: kgen rendered their text, so they may be wrong, but they do not cheat."""
+
+    strict = False
+    levels: tuple[Level, ...] = (Level(),)  #: the best first
+    modules: tuple[str, ...] = ()  #: loaded in the server for all workers, after the oracle has started
+    ahead = True  #: whether workers may start before their candidate is known, and end after its evaluation
+    wrong_when_timed = Status.WRONG_VALUES  #: the status of wrong output in a timed call
+    make_runner: Callable[..., Runner] = Runner
+
+    def environment(self, build: BuildReport | None, extension: Extension | None) -> dict[str, str]:
+        """Environment variables of a candidate's worker, beside those of every worker."""
+        return dict(_ONE_QUEUE)
+
+    def options(self, scratch: Path, build: BuildReport | None, extension: Extension | None) -> dict[str, Any]:
+        """Options of a candidate's process, beside those of every worker."""
+        return {}
+
+    def libraries(self, build: BuildReport, extension: Extension | None) -> dict[str, str]:
+        """Libraries, by name, that the worker takes as built instead of asking the compilers."""
+        if extension is None or build.binary is None:
+            return {}
+        return {extension.name: str(Path(build.directory) / extension.name / f"{extension.name}.so")}
+
+    def settled(self, worker: WorkerClient) -> None:
+        """Check a candidate's processes after loading and after validation. Raises :class:`Failure`."""
+        worker.check_limits()
+
+    def screened(self, runner: Runner, setting: Setting, build: BuildReport, extension: Extension | None) -> list[str]:
+        """Check a candidate's samples. Returns labels; raises :class:`Failure`."""
+        noise = runner.noise()
+        return [noise] if noise else []
+
+    def baseline_screened(self, runner: Runner) -> None:
+        """Called with each baseline after it was timed alone."""
+
+    def finals(
+        self, finalists: Sequence[Runner], baselines: Sequence[Runner], seconds: float, setting: Setting,
+        failed: Callable[[Runner, Failure], None], notice: Callable[[str], None],
+    ) -> list[Runner]:
+        """Time finalists and baselines in turns. Returns those that did not fail."""
+        return interleave([*finalists, *baselines], seconds, setting.generator, failed)
+
+    def labels(self, candidate: Candidate) -> list[str]:
+        """Labels from a candidate's text."""
+        return []

@@ -1,0 +1,274 @@
+"""The worker's part of judging a foreign candidate: the sandbox, tamper detection, and calls that give nothing away.
+
+A timed call has two halves, *prepare* and *run*. On a GPU the new contents are queued only in the second half, behind
+other work of the same stream: code that does not wait for its stream finds the contents of the call before.
+"""
+
+from __future__ import annotations
+
+import gc
+import glob
+import itertools
+import os
+import sys
+from pathlib import Path
+from typing import Any, Callable, Iterable, Mapping
+
+import torch
+
+from kgen.evaluator import worker
+from kgen.evaluator.correctness.distributions import Mixture, mixtures, seed_of
+from kgen.evaluator.runtime import sandbox
+from kgen.evaluator.runtime.arena import describe, map_tensors, same_bits, span, tensors
+from kgen.evaluator.runtime.channel import Channel
+from kgen.evaluator.strict import tampering
+from kgen.evaluator.strict.fenced_clock import FencedClock
+from kgen.evaluator.worker import _no_grad, _now, _overlaps
+
+_HELD_BYTES = 1 << 28  #: bytes of earlier outputs that are held
+_WATCHED = ("load", "audit")  #: requests after which everything is compared
+_PAGE = 4096  #: bytes
+_SAMPLES, _HELD_SAMPLES = 4096, 1 << 18  #: elements of a larger tensor that are read, at least
+
+_random, _gc_disable = os.urandom, gc.disable
+
+
+class _Seen:
+    """An output with a sample of its elements. Nobody else knows which elements were read."""
+
+    def __init__(self, output: Any, samples: int = _SAMPLES) -> None:
+        self.output = output
+        self._how = int.from_bytes(_random(6), "little"), samples
+        self._sample = _sampled(output, *self._how)
+
+    def is_unchanged(self) -> bool:
+        return all(map(same_bits, _sampled(self.output, *self._how), self._sample))
+
+
+class StrictSubject(worker.Subject):
+    """A foreign candidate, or a baseline whose calls must cost as much around them as a candidate's."""
+
+    clock: FencedClock | None
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        self.previous: list[torch.Tensor] = []  # of the call before
+        self.contents: list[Mixture] = []  # of the inputs in the next call
+        self.cold = False  # whether the next call finds a flushed cache
+        self.seen: _Seen | None = None  # the latest output when its call ended
+        self.places: dict[Any, torch.UntypedStorage] = {}  # the memory of inputs in validation
+        self.held: list[_Seen] = []  # tensors of the latest outputs in validation
+        self.fetched: list[_Seen] = []  # tensors of the timed outputs that were fetched
+        self.returned: Callable[[Any], None] = lambda output: None  # see tampering.Watch
+        self.glimpse: Callable[[], None] = lambda: None
+        self.glance: Callable[[], None] = lambda: None
+        self.look: Callable[[], None] = lambda: None
+        self.tell: Callable[[int, int], None] = lambda number, ns: None  # sends a call's time at once
+        self.handlers |= {"prepare_call": self.prepare_call, "run_call": self.run_call}
+
+    def start(self) -> None:
+        if self.cuda:
+            self.clock = FencedClock(torch.cuda.current_device())
+
+    def confine(self, options: Mapping[str, Any]) -> list[str]:
+        """Enter the sandbox. Returns its parts that the system does not allow."""
+        missing = options["missing_sandbox"] + sandbox.confine(sandbox.Confinement(
+            writable=[Path(folder) for folder in options["writable"]],
+            devices=[Path(path) for path in ("/dev/null", "/dev/zero", *glob.glob("/dev/nvidia*"))],
+            user=options["user"] if options["own_user"] else None,
+            mounts=options["mounts"],
+            address_space=None if self.cuda else options["host_bytes"],
+            file_bytes=worker.FILE_BYTES,
+            folder_bytes=options["scratch_bytes"],
+            processes=options["processes"],
+        )) if options["sandboxed"] else []
+        if self.clock is not None:
+            if not self.clock.can_fence:
+                missing.append("holding streams back until a call begins (CUDA driver 12.5)")
+            worker._try_device(options["device"])
+        return missing
+
+    def begin(self, channel: Channel, options: Mapping[str, Any]) -> None:
+        """Install tamper detection; a baseline only spends the same time."""
+        self.tell = _teller(channel.sock.sendmsg)
+        if options["kind"] == "candidate":
+            _compile_alone()
+            self.returned, self.glimpse, self.glance, self.look = tampering.install(
+                options["writable"], options["device"], channel.sock.sendmsg, self)
+        else:
+            self.glimpse, self.glance = tampering.pretend(options["device"])
+
+    def before_answer(self, do: str) -> None:
+        if do in _WATCHED:
+            self.look()
+
+    # ---- validation ----------------------------------------------------------------------------------------
+
+    def run(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        reply = super().run(request, fds)
+        if "alias" in reply:
+            reply["overwritten"] = not _are_unchanged(_drop_oldest(self.held))
+        return reply
+
+    def _guarded_inputs(self, pristine: list[Any], guards: list[torch.Tensor]) -> list[Any]:
+        """Copies between fences. Inputs of one size always lie in the same memory, written equally often: results
+        remembered by address or by version are wrong."""
+        number = itertools.count()
+        return map_tensors(pristine, lambda x: self._guarded(x, guards, self._place(x, next(number))))
+
+    def _place(self, x: torch.Tensor, number: int) -> torch.UntypedStorage:
+        size = span(x) + 2 * worker._FENCE
+        key = (number, size, x.dtype)
+        if key not in self.places:
+            self.places[key] = torch.empty(size, dtype=x.dtype, device=self.device).untyped_storage()
+        return self.places[key]
+
+    def _forward(
+        self, inputs: list[Any], request: dict[str, Any], *, seeded: bool = True
+    ) -> tuple[Any, dict[str, torch.Tensor]]:
+        output, state = super()._forward(inputs, request, seeded=seeded)
+        if self._is_on_device(output):
+            self.returned(output)
+        return output, state
+
+    def _reused(self, first: Any, second: Any) -> str:
+        """Whether a forward returned memory of an earlier output. The latest outputs are held, so that nothing else
+        gets their memory."""
+        first, second = self._fresh(first), self._fresh(second)
+        reused = _overlaps(second, first) or _overlaps([first, second], [held.output for held in self.held])
+        self.held.extend(_Seen(x, _HELD_SAMPLES) for x in tensors([first, second]))
+        return "an earlier call's output" if reused else ""
+
+    def audit(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Whether a parameter or an earlier output changed."""
+        return super().audit(request, fds) | {"overwritten": not _are_unchanged([*self.held, *self.fetched])}
+
+    # ---- timing --------------------------------------------------------------------------------------------
+
+    def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        self.held, self.places = [], {}
+        return super().prepare(request, fds)
+
+    def prepare_call(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """The first half of a timed call: buffers, random numbers, and on the CPU contents and flush. Steps that a
+        candidate could observe come first, while the inputs still have their old contents."""
+        look = self.look if request["watched"] else lambda: None
+        look()
+        late = self._is_late()
+        if describe(self.buffers)[0] != self.described:
+            return {"mutated": "an input"}
+        self.key = key = request["key"]
+        self.values = request["values"]
+        self.cold = request["cold"]
+        self.previous, self.last = self._fresh(self.last), None  # held, so that nothing else gets its memory
+        self._set_mode(request["mode"])
+        self._restore_buffers(key, request["mode"])
+        look()  # functions that are replaced for a moment to observe the contents are replaced now
+        self._seed(seed_of(key))
+        self.contents = list(mixtures(self.buffers, self.pool, key, self.values))
+        if self.clock is not None:
+            self.contents = [content.pinned() for content in self.contents]
+            self.clock.reset_persisting_cache()
+            self._wait()
+        else:
+            for content in self.contents:
+                content.fill()
+            self._flush(self.cold)
+        return {"late": late}
+
+    def run_call(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """The second half of a timed call. ``ns``, its time, is sent first. On a GPU the rest has ``exposed``
+        (launches were timed too), ``launch_ns`` and ``behind_ns`` (how much later than its stream the device was
+        idle)."""
+        with _no_grad():
+            if self.clock is None:
+                started = _now()
+                self.last = self.call_model(*self.buffers)
+                reply = {"ns": _now() - started}
+            elif request["how"] == "event":
+                self._renew_contents(self.clock, request["sleep_ns"])
+                self.clock.begin_fenced(request["fenced"])
+                self.last = self.call_model(*self.buffers)
+                reply = self.clock.end_fenced()
+            else:
+                self._renew_contents(self.clock, 0)
+                self.clock.wait()
+                started = _now()
+                self.last = self.call_model(*self.buffers)
+                self.clock.wait()
+                reply = {"ns": _now() - started}
+        self.glimpse()  # functions that are replaced for a moment are replaced now
+        # An output that computes when it is read does so here, before the time is sent; queued work is waited for.
+        self.seen = _Seen(self.last)
+        self._wait()
+        self.tell(request["id"], reply["ns"])
+        _gc_disable()  # its callbacks and finalizers would run beside a call
+        earlier = [*self.previous, *(fetched.output for fetched in self.fetched)]
+        alias = _overlaps(self._fresh(self.last), earlier)
+        self.previous = []  # finalizers run now, before the next call is prepared
+        self.glance()
+        return reply | {"alias": alias}
+
+    def _renew_contents(self, clock: FencedClock, sleep_ns: int) -> None:
+        """Queue work of ``sleep_ns``, then this call's contents and a flush. Until that work is done the contents
+        are nowhere: code that runs ahead of its stream finds the old ones."""
+        clock.forget_window()
+        self._queue_work(sleep_ns)
+        for content in self.contents:
+            content.fill()
+        self._flush(self.cold)
+
+    def fetch(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        reply = super().fetch(request, fds)
+        # Held: an output that is used in turns comes back to one of them.
+        latest = self._fresh(self.last)
+        self.fetched.extend(_Seen(x, _HELD_SAMPLES) for x in latest)
+        overwritten = not _are_unchanged(_drop_oldest(self.fetched, len(latest)))
+        return reply | {"late": self._is_late(), "overwritten": overwritten}
+
+    def _is_late(self) -> bool:
+        """Whether the latest output changed after its call ended."""
+        return self.seen is not None and not self.seen.is_unchanged()
+
+
+def _sampled(output: Any, key: int, samples: int) -> list[torch.Tensor]:
+    """Some elements of each tensor, at least one on each page, starting at a place that ``key`` decides."""
+    found = []
+    for x in tensors([output]):
+        x, length = x.detach(), span(x)
+        if length > x.numel():  # with gaps, whose memory belongs to others
+            x, length = x.reshape(-1), x.numel()
+        step = max(1, min(_PAGE // x.element_size(), length // samples))
+        start = key % min(step, max(length, 1))
+        count = max(0, -(-(length - start) // step))
+        found.append(x.as_strided((count,), (step,), x.storage_offset() + start).clone())
+    return found
+
+
+def _drop_oldest(held: list[_Seen], least: int = 0) -> list[_Seen]:
+    """Remove the oldest of ``held`` until the rest is small enough or only ``least`` are left. Returns those removed."""
+    dropped = []
+    while len(held) > least and sum(seen.output.untyped_storage().nbytes() for seen in held) > _HELD_BYTES:
+        dropped.append(held.pop(0))
+    return dropped
+
+
+def _are_unchanged(seen: Iterable[_Seen]) -> bool:
+    """Whether these outputs still have the elements that were read."""
+    return all(one.is_unchanged() for one in seen)
+
+
+def _teller(send: Callable[..., int]) -> Callable[[int, int], None]:
+    """A function that sends a call's time as text, without looking anything up."""
+    def tell(number: int, ns: int) -> None:
+        send([f'j{{"id":{number},"ns":{ns}}}'.encode()])
+
+    return tell
+
+
+def _compile_alone() -> None:
+    """Keep torch.compile from starting processes, which would outlive the call. torch reads the variable when its
+    compiler is loaded, here or in the server."""
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    if config := sys.modules.get("torch._inductor.config"):
+        config.compile_threads = 1

@@ -1,0 +1,321 @@
+"""Timing of foreign candidates: which calls are checked and watched, and which times are anomalies."""
+
+import itertools
+import random
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from kgen.evaluator.correctness.validate import Failure
+from kgen.evaluator.protocol import Depth, Status
+from kgen.evaluator.strict import timing_anomalies
+from kgen.evaluator.strict.timing_anomalies import (
+    Habits, StrictRunner, anomaly, least_ms, raise_if_suspicious, timed_again,
+)
+from kgen.evaluator.timing.measure import FINAL_BLOCKS, interleave
+
+
+class Child:
+    """The process of a worker that claims ``claim()`` nanoseconds for each call."""
+
+    def __init__(self, worker):
+        self.worker = worker
+        self.family = None
+
+    def ask(self, request, fds, *, deadline):
+        self.worker.requests.append((request["do"], request))
+        return {"id": request["id"]} | self.worker.run(request), []
+
+    def answer(self, *, deadline):
+        return {"id": self.worker.requests[-1][1]["id"]}, []
+
+
+class Worker:
+    def __init__(self, claim=lambda: 1):
+        self.claim = claim
+        self.requests = []
+        self.child = Child(self)
+
+    def ask(self, do, fds=(), **request):
+        self.requests.append((do, request))
+        return {}
+
+    def answer(self, number, wait):
+        reply, _ = wait(deadline=time.monotonic() + 9)
+        assert reply.pop("id") == number
+        return reply
+
+    def run(self, request):
+        return {"ns": self.claim()}
+
+
+def runner(name="a", claim=lambda: 1, cuda=False, modes=("eval",)):
+    return StrictRunner(name, Worker(claim), cuda, modes, 2.0, 1.0)
+
+
+def timed(samples=(1.0,), outside=(0.1,), **seen):
+    """A runner with these samples in one block, and other times of its calls."""
+    found = runner()
+    found.blocks, found.outside = [tuple(samples)], list(outside)
+    return replace(found, **seen)
+
+
+def settled(worker):
+    pass
+
+
+EAGER = Habits(outside=0.2, hidden=0.2, unjoined=0.1, fetch=2.0, prepare=4.0, most_prepare=3.0, rest=0.5,
+               behind=0.002, settle=3.0, wakeups=1)
+
+
+@pytest.fixture(autouse=True)
+def audits(monkeypatch):
+    monkeypatch.setattr(timing_anomalies, "audit", lambda worker, settled: None)
+
+
+@pytest.mark.parametrize("claim", [10**15, 0, -5, "1", None, 1.5])
+def test_a_claim_above_the_parents_clock_is_suspicious(claim):
+    with pytest.raises(Failure) as caught:
+        runner(claim=lambda: claim).call(random.Random(0))
+    assert caught.value.status is Status.SUSPICIOUS
+
+
+@pytest.mark.parametrize("asked", ["prepare_call", "fetch"])
+def test_an_output_that_changes_after_its_call_is_suspicious(asked):
+    subject = runner()
+    answer = subject.worker.ask
+    subject.worker.ask = lambda do, **request: answer(do, **request) | {"late": do == asked}
+    with pytest.raises(Failure, match="changed after forward returned"):
+        subject.call(random.Random(0), checked=True)
+
+
+def test_what_a_worker_is_told_before_a_call_does_not_say_whether_its_output_is_checked():
+    def told(checked):
+        subject = runner()
+        subject.call(random.Random(0), checked=checked)
+        return [(do, {k: v for k, v in request.items() if k != "id"}) for do, request in subject.worker.requests]
+
+    assert told(True)[:2] == told(False) and told(True)[2][0] == "fetch"
+
+
+def test_a_screening_checks_an_output_of_every_block_and_the_last():
+    subject = runner()
+    subject.screen(random.Random(0))
+    done = [do for do, _ in subject.worker.requests]
+    assert done.count("fetch") == 5 and done[-1] == "fetch"
+
+
+def test_a_screening_has_a_checked_call_with_other_values_and_later_one_of_each_kind_that_are_no_samples():
+    def values(seed, known):
+        subject, checked = runner(), []
+        subject.values, subject.check = known, lambda reply, mode, key, values: checked.append(values)
+        subject.screen(random.Random(seed))
+        arms = [request["values"] for do, request in subject.worker.requests if do == "prepare_call"]
+        assert sum(map(len, subject.blocks)) == 50 and checked.count("given") == 5
+        others = [index for index, values in enumerate(arms) if values != "given"]
+        assert [arms[index] for index in others] == [values for values in checked if values != "given"]
+        assert len(arms) - 50 == len(others) == (1 + len(known) if known else 0)
+        assert {arms[index] for index in others[1:]} == set(known)
+        return others
+
+    found = [values(seed, ["scaled", "non-finite"]) for seed in range(20)]
+    assert len(set(map(tuple, found))) > 6 and any(places[-1] == 52 for places in found)
+    assert values(0, []) == []
+
+
+def test_a_screening_on_a_gpu_checks_a_synchronised_call():
+    def checked(seed):
+        subject = runner(cuda=True)
+        subject.screen(random.Random(seed))
+        requests = [(do, request.get("how")) for do, request in subject.worker.requests]
+        return [how for (_, how), (do, _) in zip(requests, requests[1:]) if do == "fetch"].count("sync")
+
+    assert all(1 <= checked(seed) <= 5 for seed in range(5))
+
+
+def test_a_device_that_is_done_later_than_the_stream_is_suspicious():
+    assert "outside its stream" in anomaly(timed(behind=[0.002, 0.009, 0.009]), eager=EAGER, floor_ms=0.0)
+    assert not anomaly(timed(behind=[0.002, 0.002, 0.003]), eager=EAGER, floor_ms=0.0)
+
+
+def test_finals_have_calls_with_other_values_that_are_no_samples():
+    subject = runner(claim=lambda: 5)
+    subject.values = ["scaled"]
+    interleave([subject], 0.0, random.Random(0), lambda *_: None)
+    asked = [request.get("values") for _, request in subject.worker.requests]
+    assert 3 <= asked.count("scaled") <= 10 and len(subject.blocks) == FINAL_BLOCKS
+
+
+def test_which_call_of_a_screening_is_watched_is_drawn():
+    def watched(seed):
+        subject = runner()
+        subject.screen(random.Random(seed))
+        arms = [request["watched"] for do, request in subject.worker.requests if do == "prepare_call"]
+        assert sum(arms) == 1
+        return arms.index(True)
+
+    assert len(set(map(watched, range(20)))) > 10
+
+
+def test_a_call_goes_through_every_mode():
+    subject = runner(modes=("train", "eval"), claim=lambda: 5)
+    assert subject.call(random.Random(0)) == 10 / 1e6
+    assert [request["mode"] for do, request in subject.worker.requests if do == "prepare_call"] == ["train", "eval"]
+
+
+@pytest.mark.parametrize("answer", [False, True])
+def test_finals_with_an_anomaly_are_timed_once_more_and_keep_no_sample(answer):
+    sessions = []
+
+    def has_anomaly(runners):
+        sessions.append([tuple(r.blocks) for r in runners])
+        return answer
+
+    subjects = [runner(name, claim=lambda claims=itertools.count(1): next(claims)) for name in "ab"]
+    kept = timed_again(subjects, 0.0, random.Random(0), lambda *_: None, has_anomaly)
+    assert kept == subjects and len(sessions) == 1
+    again = [tuple(r.blocks) != bursts for r, bursts in zip(kept, sessions[0])]
+    assert again == [answer] * 2 and all(len(r.blocks) == FINAL_BLOCKS for r in kept)
+
+
+def test_faster_than_moving_the_data_is_an_anomaly():
+    floor = least_ms(4_000_000_000, 1000.0, "cuda")
+    assert floor == 1.0
+    assert "less than reading" in anomaly(timed([0.5]), eager=EAGER, floor_ms=floor)
+    assert not anomaly(timed([1.5]), eager=EAGER, floor_ms=floor)
+
+
+ANOMALIES = {
+    "time outside the samples": (timed(outside=[0.9] * 4), "outside its sample"),
+    "a tenth of a long call, hidden": (timed([36.0], [4.2] * 4), "outside its sample"),
+    "work that only a synchronisation shows": (timed(synced=[5.0]), "outside its stream"),
+    "work done when the output is fetched": (timed(fetches=[9.0, 8.0]), "its output takes"),
+    "work done before the call": (timed(prepares=[30.0, 13.0]), "preparing a call"),
+    "work done before every call, of half its time": (timed(prepares=[7.0, 7.1]), "ms at least"),
+    "work done when the time is told": (timed(rests=[5.0, 3.1, 3.2]), "the rest of an answer"),
+    "work done before three calls of five": (timed(prepares=[5.0, 30.0, 30.0, 5.0, 30.0]), "preparing a call"),
+    "time that three samples of five leave out": (
+        timed([5.0, 0.1, 0.1, 5.0, 0.1], [0.1, 5.0, 5.0, 0.1, 5.0], whole=[5.1] * 5), "median sample"),
+    "work while nothing is asked, but for one time": (timed(settles=[21.0, 28.0, 5.0]), "nothing is asked"),
+    "work while nothing is asked": (timed(settles=[21.0, 28.0]), "nothing is asked"),
+    "threads that do not sleep": (timed(wakeups=[200, 150]), "wake up"),
+}
+NORMAL = {
+    "two slow calls of five": timed(outside=[0.3, 9.0, 9.0, 0.3, 0.3]),
+    "launches that a synchronised call has more": timed(synced=[4.0], launches=[3.0]),
+    "launches in both modes": timed(synced=[4.0], launches=[1.5], modes=("train", "eval")),
+    "a stream that ends with the device": timed(behind=[0.001]),
+    "one slow fetch": timed(fetches=[9.0, 2.5]),
+    "one slow start": timed(prepares=[30.0, 5.0, 6.0]),
+    "threads that spin for some milliseconds": timed(settles=[6.0, 8.0]),
+    "threads that came late to rest once": timed(settles=[28.0, 6.0, 5.0]),
+    "threads that woke up once": timed(wakeups=[200, 0, 1]),
+    "whole calls that scatter as their samples do": timed([1.0, 1.0, 4.0], whole=[1.1, 1.1, 4.1]),
+}
+
+
+def test_a_stream_may_end_with_the_device_where_pytorchs_launches_show():
+    eager = replace(EAGER, behind=-0.004)  # less the time between the launches of two events
+    assert not anomaly(timed(behind=[0.001]), eager=eager, floor_ms=0)
+    assert "outside its stream" in anomaly(timed(behind=[0.01]), eager=eager, floor_ms=0)
+
+
+@pytest.mark.parametrize("subject, words", ANOMALIES.values(), ids=ANOMALIES)
+def test_time_outside_the_samples_is_an_anomaly(subject, words):
+    assert words in anomaly(subject, eager=EAGER, floor_ms=0)
+
+
+@pytest.mark.parametrize("subject", NORMAL.values(), ids=NORMAL)
+def test_a_busy_machine_is_no_anomaly(subject):
+    assert not anomaly(subject, eager=EAGER, floor_ms=0)
+
+
+@pytest.fixture
+def suspected(monkeypatch):
+    """A subject that claimed 10 ns and is doubted, and PyTorch, which takes 20 ns; nothing is doubted later."""
+    reasons = iter(["preparing takes long"])
+    monkeypatch.setattr("kgen.evaluator.strict.timing_anomalies.anomaly", lambda *_, **__: next(reasons, ""))
+    subject, eager = runner(claim=lambda: 11, cuda=True), runner("eager", claim=lambda: 20, cuda=True)
+    subject.blocks, eager.blocks = [(1e-5,)], [(2e-5,)]
+    return subject, eager
+
+
+def test_only_the_samples_of_the_last_measurement_are_kept(suspected):
+    subject, eager = suspected
+    raise_if_suspicious(subject, settled, eager=EAGER, floor_ms=0.0, beside=eager, generator=random.Random(0))
+    assert {sample for burst in subject.blocks for sample in burst} == {1.1e-5}
+
+
+def test_far_more_time_when_measured_again_is_suspicious(suspected):
+    subject, eager = suspected
+    subject.worker.claim = lambda: 21
+    with pytest.raises(Failure, match="before it was measured again"):
+        raise_if_suspicious(subject, settled, eager=EAGER, floor_ms=0.0, beside=eager, generator=random.Random(0))
+
+
+def test_threads_that_wake_slowly_on_a_cpu_are_no_anomaly(suspected):
+    subject, eager = suspected
+    subject.worker.claim, subject.cuda = lambda: 21, False
+    raise_if_suspicious(subject, settled, eager=EAGER, floor_ms=0.0, beside=eager, generator=random.Random(0))
+
+
+def test_more_time_as_pytorch_takes_too_is_no_anomaly(suspected):
+    subject, eager = suspected
+    subject.worker.claim, eager.worker.claim = lambda: 21, lambda: 30
+    raise_if_suspicious(subject, settled, eager=EAGER, floor_ms=0.0, beside=eager, generator=random.Random(0))
+
+
+def test_pytorch_without_samples_is_timed_first(suspected):
+    subject, eager = suspected
+    eager.blocks = []
+    raise_if_suspicious(subject, settled, eager=EAGER, floor_ms=0.0, beside=eager, generator=random.Random(0))
+    assert eager.blocks
+
+
+def test_a_failure_when_measured_again_leaves_pytorch_its_samples(suspected):
+    subject, eager = suspected
+    subject.worker.claim = lambda: None
+    with pytest.raises(Failure):
+        raise_if_suspicious(subject, settled, eager=EAGER, floor_ms=0.0, beside=eager, generator=random.Random(0))
+    assert eager.blocks
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that only :class:`Launching` moves."""
+    now = SimpleNamespace(ns=0)
+    monkeypatch.setattr(timing_anomalies, "time", SimpleNamespace(perf_counter_ns=lambda: now.ns))
+    return now
+
+
+class Launching(Worker):
+    """Calls take ten milliseconds outside their samples for launches, less what goes on while work is queued."""
+
+    def __init__(self, clock):
+        super().__init__()
+        self.clock = clock
+
+    def run(self, request):
+        self.clock.ns += 10_000_000 + max(0, request["sleep_ns"] - 4_000_000)
+        return super().run(request)
+
+
+@pytest.mark.parametrize("mine, pytorchs", [(200_000, 4_000_000), (4_000_000, 200_000)])
+def test_a_subject_is_measured_again_with_as_much_queued_work_as_pytorch(clock, mine, pytorchs):
+    subject, eager = runner(cuda=True), runner("eager", cuda=True)
+    for one, queued in ((subject, mine), (eager, pytorchs)):
+        one.worker, one.sleep_ns = Launching(clock), queued
+        one.strict_block(4, random.Random(0))
+    assert bool(anomaly(subject, eager=eager.habits(), floor_ms=0)) is (mine < pytorchs)
+    suspected = replace(EAGER, outside=0.0)
+    raise_if_suspicious(subject, settled, eager=suspected, floor_ms=0.0, beside=eager, generator=random.Random(0))
+    assert subject.sleep_ns == eager.sleep_ns == 4_000_000
+
+
+def test_finals_that_are_timed_once_more_have_as_much_queued_in_front_of_all():
+    subjects = [runner(name, cuda=True) for name in "ab"]
+    subjects[1].sleep_ns = 300_000
+    kept = timed_again(subjects, 0.0, random.Random(0), lambda *_: None, lambda runners: True)
+    assert [one.sleep_ns for one in kept] == [300_000, 300_000]

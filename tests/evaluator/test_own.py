@@ -1,0 +1,84 @@
+"""Own candidates: judged plainly, and never lost to a busy machine."""
+
+import pytest
+
+from candidates import KERNEL, plain, render
+from kgen.candidate import Candidate, Trust
+from kgen.evaluator.evaluator import Evaluator
+from kgen.evaluator.protocol import Accuracy, Limits, Status
+
+TERM = "row[c] = expf(row[c] - largest);"
+#: Name: (source, status, words in the reason).
+WRONG = {
+    "raises": (plain("raise ValueError('no')"), Status.RUNTIME_ERROR, "ValueError: no"),
+    "null pointer": (render(before="_kernel(None, 1, 1)"), Status.CRASHED, "SIGSEGV"),
+    "no memory": (plain("torch.empty(1 << 44)"), Status.OUT_OF_MEMORY, "memory"),
+    "wrong shape": (plain("return y[:, :-1]"), Status.WRONG_SHAPE, "shape"),
+    "half precision": (plain("return y.half().float()"), Status.WRONG_VALUES, "as given"),
+    "one wrong row": (plain("y[-1] *= 1.01\nreturn y"), Status.WRONG_VALUES, "as given"),
+    "batch baked in": (plain("return y if x.shape[0] in (160, 64) else y * 2"), Status.WRONG_VALUES, "batch"),
+    "unwritten element of a kernel": (
+        render(kernel=KERNEL.replace(TERM, "if (c != 5 || r != 3) " + TERM)), Status.WRONG_VALUES, ""),
+    "mutated input": (plain("x[0, 0] += 1\nreturn y"), Status.MUTATED_INPUT, "input 0"),
+    "mutated parameter": (plain("self.linear.bias.data[0] += 1e-7\nreturn y"), Status.MUTATED_INPUT, "linear.bias"),
+    "reads beyond its input": (plain("return y + x.as_strided((1,), (1,), x.numel() + x.storage_offset())"),
+                               Status.WRONG_VALUES, ""),
+    "writes beyond its input": (plain("x.as_strided((1,), (1,), x.numel() + x.storage_offset()).fill_(1)\nreturn y"),
+                                Status.MUTATED_INPUT, "memory beside an input"),
+    "same output twice": (plain("if self.kept is None or self.kept.shape != y.shape:\n    self.kept = y.clone()\n"
+                                "self.kept.copy_(y)\nreturn self.kept"), Status.ALIASED_OUTPUT, "earlier"),
+    "stale fold": (plain("if self.kept is None:\n    self.kept = self.linear.weight.detach().clone()\n"
+                         "return torch.softmax(F.gelu(F.linear(x, self.kept, self.linear.bias)), dim=1)"),
+                   Status.WRONG_VALUES, "other weights"),
+    "results remembered when timed": (
+        plain("seen = self.__dict__.setdefault('seen', {})\n"
+              "return seen.setdefault((x.data_ptr(), tuple(x.shape), x.shape[0] == 160 and len(seen) > 40), y).clone()"),
+        Status.WRONG_VALUES, ""),
+}
+
+
+@pytest.fixture(scope="module")
+def evaluator(tmp_path_factory, problem):
+    limits = Limits(load_seconds=20, validate_seconds=20, time_seconds=20, host_bytes=4 << 30)
+    with Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=tmp_path_factory.mktemp("own"), limits=limits,
+                   baselines=("eager",), cache="warm", trust=Trust.OWN) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def judge(evaluator):
+    builder = evaluator.builder()
+    return lambda source: evaluator.evaluate(Candidate(source, "by hand", {}, "cpu"), builder.build(source))
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_own_candidate_gets_its_status_and_reason(judge, name):
+    source, status, words = WRONG[name]
+    evaluation = judge(source)
+    assert (evaluation.status, words in evaluation.reason) == (status, True), evaluation.reason
+
+
+def test_a_right_own_candidate_is_ok_and_timed(judge):
+    evaluation = judge(render())
+    assert evaluation.status is Status.OK, evaluation.reason
+    assert len(evaluation.timing.blocks) == 5 and len({row.case for row in evaluation.errors}) == 12
+
+
+def test_an_own_candidate_that_is_slow_at_random_is_still_ok(judge):
+    evaluation = judge(plain("import random, time\ntime.sleep(random.choice([0, 0, 0.02]))\nreturn y"))
+    assert evaluation.status is Status.OK, evaluation.reason
+
+
+def test_a_foreign_candidate_is_refused_by_an_evaluator_for_own_ones(evaluator):
+    source = plain("return y")
+    candidate = Candidate(source, "by hand", {}, "cpu", origin=Trust.FOREIGN)
+    with pytest.raises(ValueError, match="foreign"):
+        evaluator.evaluate(candidate, evaluator.builder().build(source))
+
+
+def test_finals_of_own_candidates_go_on_in_turns(evaluator):
+    source = render()
+    candidate = Candidate(source, "by hand", {}, "cpu")
+    timings = evaluator.finals([(candidate, evaluator.builder().build(source))], seconds=0.1)
+    assert [t.subject for t in timings] == [candidate.id, "eager"]
+    assert all(len(t.blocks) >= 20 for t in timings)
