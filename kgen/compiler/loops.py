@@ -270,7 +270,7 @@ class Program:
 class _Step:
     """One value while the program is built, before rows and columns are known."""
 
-    kind: str  # load, map, reduce or window
+    kind: str  # load, map, reduce, window, or the sums of a contraction
     text: str  # expression, tensor, or kind of reduction
     args: tuple[str, ...]
     varies: frozenset[sympy.Symbol]
@@ -422,7 +422,7 @@ class _Builder:
             matrices=matrix.numel // (matrix.shape[-1] * matrix.shape[-2]),
         )
         varies = frozenset().union(*(i.free_symbols for i in index))
-        found = self._keep(self.contraction.name, _Step("contraction", node.name, (), varies))
+        found = self._keep(self.contraction.name, _Step("sums", node.name, (), varies))
         for value in bias:
             found = self.map(node.name, "{0} + {1}", [found, self.value(value, self.broadcast(value, node.type, index))])
         return found

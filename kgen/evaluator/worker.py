@@ -22,9 +22,7 @@ from typing import Any, Callable, Iterable, Mapping
 
 import torch
 
-from kgen.evaluator.correctness.distributions import (
-change_weights, mixtures, moved_buffers, recombine, seed_of,
-)
+from kgen.evaluator.correctness.distributions import change_weights, mixtures, moved_buffers, recombine, seed_of
 from kgen.evaluator.correctness.reference import construct, set_flags
 from kgen.evaluator.runtime import driver, sandbox
 from kgen.evaluator.runtime.arena import (
