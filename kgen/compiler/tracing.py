@@ -15,6 +15,7 @@ import math
 import re
 import traceback
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Iterable, Iterator
 
@@ -57,6 +58,7 @@ class Trace:
     lengths: tuple[tuple[str, int], ...]
     signature: str
     _inputs: tuple[Any, ...] = field(repr=False)
+    _fake: Any = field(repr=False)
 
     def resized(self) -> Iterator[tuple[int, Any]]:
         """Programs in which inputs of one first size have another, the likeliest batch first, with that size.
@@ -70,7 +72,7 @@ class Trace:
             size = int(leaves[chosen[0]].shape[0])
             others = [_with_first_size(x, 2 * size + 1) if at in chosen else x for at, x in enumerate(leaves)]
             try:
-                yield size, _export(self.loaded, self.module, pytree.tree_unflatten(others, spec))
+                yield size, _export(self.loaded, self.module, pytree.tree_unflatten(others, spec), self._fake)
             except CaptureError:
                 continue
 
@@ -81,13 +83,15 @@ def trace(loaded: "LoadedProblem", mode: str, *, real: bool = False) -> Trace:
     Raises :class:`CaptureError`, one line that names the statement, where the forward cannot be exported or holds another
     floating dtype than float32, and :class:`kgen.errors.ProblemError` where the problem's own functions raise.
     """
-    inputs = _fake_inputs(loaded)
-    module = loaded.model() if real else _fake_model(loaded)
+    fake = _fake_mode()
+    with _quiet():
+        inputs = _fake_inputs(loaded, fake)
+        module = loaded.model() if real else _fake_model(loaded, fake)
     _check_dtypes(loaded.problem.path, "Model", [*module.parameters(), *module.buffers()])
     module.train(mode == "train")
-    program = _export(loaded, module, inputs)
+    program = _export(loaded, module, inputs, fake)
     sources, lengths = _argument_sources(module, inputs)
-    return Trace(loaded, module, program, sources, lengths, _signature(module), inputs)
+    return Trace(loaded, module, program, sources, lengths, _signature(module), inputs, fake)
 
 
 def functional(loaded: "LoadedProblem", program: Any) -> Any:
@@ -119,12 +123,11 @@ def _filename(loaded: "LoadedProblem") -> str:
     return f"<{loaded.problem.path}>"
 
 
-def _fake_inputs(loaded: "LoadedProblem") -> tuple[Any, ...]:
+def _fake_inputs(loaded: "LoadedProblem", fake: Any) -> tuple[Any, ...]:
     """The arguments of forward as fake tensors on the CPU. ``get_inputs()`` runs on real ones where it reads values."""
     import torch
     import torch.utils._pytree as pytree
 
-    fake = _fake_mode()
     try:
         with fake:
             found = loaded.inputs()
@@ -143,14 +146,14 @@ def _empty_like(tensor: "torch.Tensor") -> "torch.Tensor":
     return torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device="cpu")
 
 
-def _fake_model(loaded: "LoadedProblem") -> "torch.nn.Module":
+def _fake_model(loaded: "LoadedProblem", fake: Any) -> "torch.nn.Module":
     """The model with fake weights on the CPU. It is constructed on ``meta``, where deep copies work too."""
     import torch
 
     with torch.device("meta"):
         model = loaded.model()
     try:
-        with _fake_mode():
+        with fake:
             _make_fake(model)
     except Exception as error:  # scripted and lazy modules hold their tensors in ways of their own
         raise _failure(loaded, error) from error
@@ -180,9 +183,11 @@ def _make_fake(model: "torch.nn.Module") -> None:
 
 
 def _fake_mode() -> Any:
+    """The mode of fake tensors that one trace makes its inputs, its weights and its programs in."""
     from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    return FakeTensorMode(allow_non_fake_inputs=True)
+    return FakeTensorMode(shape_env=ShapeEnv(tracked_fakes=[]), allow_non_fake_inputs=True, export=True)
 
 
 def _check_dtypes(path: str, where: str, tensors: Iterable["torch.Tensor"]) -> None:
@@ -208,30 +213,56 @@ def _with_first_size(tensor: "torch.Tensor", size: int) -> "torch.Tensor":
     return tensor.new_empty((size, *tensor.shape[1:]))
 
 
-def _export(loaded: "LoadedProblem", module: "torch.nn.Module", inputs: tuple[Any, ...]) -> Any:
+def _export(loaded: "LoadedProblem", module: "torch.nn.Module", inputs: tuple[Any, ...], fake: Any) -> Any:
     import torch
+    from torch._guards import TracingContext, tracing
 
     try:
-        with _quiet():
+        with _quiet(), _recurrence_by_shapes(), tracing(TracingContext(fake)):
             return torch.export.export(module, inputs, strict=False)
     except (Exception, SystemExit) as error:
         raise _failure(loaded, error) from error
 
 
-class _quiet:
-    """No warnings and no log lines of torch.export: its errors say enough."""
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence torch's warnings and log lines: its errors say enough."""
+    disabled = logging.root.manager.disable
+    logging.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
 
-    def __enter__(self) -> None:
-        self._warnings = warnings.catch_warnings()
-        self._warnings.__enter__()
-        warnings.simplefilter("ignore")
-        self._logger = logging.getLogger("torch.export")
-        self._level = self._logger.level
-        self._logger.setLevel(logging.CRITICAL)
 
-    def __exit__(self, *raised: Any) -> None:
-        self._logger.setLevel(self._level)
-        self._warnings.__exit__(*raised)
+@contextmanager
+def _recurrence_by_shapes() -> Iterator[None]:
+    """Let recurrent operators make fake results at once: PyTorch's own way computes each step of the sequence."""
+    import torch
+
+    keys = (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Autograd)
+    operators = [getattr(torch.ops.aten, name).input for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")]
+    saved = [dict(op.py_kernels) for op in operators]
+    for op in operators:
+        op.py_kernels.update({key: _recurrent for key in keys})
+        op._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        for op, kernels in zip(operators, saved):
+            op.py_kernels.clear()
+            op.py_kernels.update(kernels)
+            op._dispatch_cache.clear()
+
+
+def _recurrent(input: Any, hx: Any, params: Any, has_biases: bool, num_layers: int, dropout: float, train: bool,
+               bidirectional: bool, batch_first: bool) -> tuple[Any, ...]:  # fmt: skip
+    """Results of a recurrent operator without contents: the output of each step, then the last states."""
+    states = hx if isinstance(hx, (list, tuple)) else [hx]
+    width = states[0].shape[2] * (2 if bidirectional else 1)
+    return (input.new_empty((*input.shape[:2], width)), *(state.new_empty(state.shape) for state in states))
 
 
 def _failure(loaded: "LoadedProblem", error: BaseException) -> CaptureError:

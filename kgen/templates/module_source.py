@@ -13,6 +13,12 @@ from kgen.errors import CaptureError
 from kgen.problem import Problem
 
 
+#: Names at the top of a ModelNew's file; a definition of the problem may not have one of them.
+FILE_NAMES = frozenset(
+    "launch dense check expect on_device alone ForwardOnly CUDA_SOURCE CUDA_FLAGS CPP_SOURCE CFLAGS NAME ModelNew".split()
+)
+
+
 class ModuleSource:
     """What a ``ModelNew`` takes over from the problem's file: how ``Model`` is constructed, and what that needs."""
 
@@ -34,6 +40,9 @@ class ModuleSource:
             self.bases = self._made_elsewhere(problem)
             needed = _names(ast.parse(self.bases))
         self.definitions, self.imports = self._outside(needed)
+        hidden = sorted(FILE_NAMES & self.defined)
+        if hidden:
+            raise CaptureError(f"{problem.path}: {hidden[0]} is a name that ModelNew needs for itself: rename it")
 
     @cached_property
     def signature(self) -> str | None:
@@ -126,6 +135,7 @@ class ModuleSource:
 
         need(needed)
         ordered = [n for n in self.tree.body if n in wanted]
+        self.defined = set().union(*map(_defined, ordered))
         return [self._text(n, "") for n in ordered], list(dict.fromkeys(used_imports.values()))
 
     def _text(self, node: ast.stmt, indent: str) -> str:

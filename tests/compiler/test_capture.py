@@ -166,6 +166,26 @@ def test_size_that_is_no_multiple_fixes_the_batch() -> None:
     assert found.batch_input is None
 
 
+def test_first_of_two_square_matrices_follows_alone() -> None:
+    found = captured("return A @ B", "torch.randn(8, 8), torch.randn(8, 8)", arguments="A, B")
+    assert [i.type.sizes() for i in found.inputs] == [(BatchSize(1), 8), (8, 8)]
+
+
+def test_batch_may_be_that_of_a_later_input() -> None:
+    found = captured("return F.linear(x, w)", "torch.randn(4, 20), torch.randn(6, 20)", arguments="w, x")
+    assert found.batch_input in ("w", "x") and found.batch is not None
+
+
+def test_batch_of_an_input_behind_one_that_is_fixed() -> None:
+    init = "self.b = nn.Parameter(torch.randn(4))"
+    found = captured("return F.linear(x, w, self.b)", "torch.randn(4, 20), torch.randn(6, 20)", init, "w, x")
+    assert (found.batch_input, found.batch) == ("x", 6)
+
+
+def test_size_that_is_returned_follows_the_batch() -> None:
+    assert captured("return x * 2.0, x.shape[0]").output == "({mul}, batch_size)"
+
+
 def test_number_computed_from_the_batch_fixes_it() -> None:
     assert captured("return x * (1.0 / x.shape[0])").batch_input is None
 
@@ -192,12 +212,20 @@ def test_functional_with_inplace_is_the_operator_itself() -> None:
     assert ops(captured("return F.relu(torch.tanh(x), inplace=True)")) == ["tanh", "relu"]
 
 
-def test_in_place_into_a_view_is_refused() -> None:
-    assert "into a view" in refusal("y = x + 1.0\ny[:, 0].zero_()\nreturn y")
+def test_write_into_a_view_makes_a_new_value() -> None:
+    found = captured("y = x + 1.0\ny[:, 0].zero_()\nreturn y")
+    assert ops(found)[-1] == "aten.select_scatter.default" and not any(n.effect for n in found.nodes)
 
 
-def test_in_place_into_what_a_later_used_view_shows_is_refused() -> None:
-    assert "view" in refusal("y = x + 1.0\nv = y.view(-1)\ny.relu_()\nreturn v * 2.0")
+def test_write_into_what_a_later_used_view_shows_makes_new_values() -> None:
+    found = captured("y = x + 1.0\nv = y.view(-1)\ny.relu_()\nreturn v * 2.0")
+    assert ops(found)[0] == "add" and "relu" in ops(found) and not any(n.effect for n in found.nodes)
+
+
+def test_buffer_written_through_a_view_is_left_in_the_buffer() -> None:
+    found = captured("self.b[:3] = x[0, :3]\nreturn x + self.b", init="self.register_buffer('b', torch.zeros(20))")
+    (effect,) = [n for n in found.nodes if n.effect]
+    assert effect.op == "aten.copy_.default" and effect.inputs[0] == "b"
 
 
 def test_in_place_after_the_last_use_of_a_view_works() -> None:
@@ -245,8 +273,47 @@ def test_weight_called_like_an_input_is_told_apart_from_it() -> None:
     assert found.inputs[0].name not in {w.name for w in found.weights}
 
 
-def test_constant_made_in_forward_is_refused_with_what_to_do() -> None:
-    assert "register it as a buffer" in refusal("return x * torch.tensor([2.0] * 20)")
+def test_plain_tensor_in_a_list_of_the_module_is_a_weight() -> None:
+    (weight,) = captured("return x * self.s[1]", init="self.s = [torch.rand(20), torch.rand(20)]").weights
+    assert weight.path == "s[1]"
+
+
+# Constants
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["torch.tensor(2.0)", "torch.tensor(2.0, device=x.device)", "(torch.tensor(1.0).to(x.device) * 2)", "torch.sqrt(torch.tensor(4.0))"],
+)
+def test_constant_number_is_a_number_of_the_operator(number: str) -> None:
+    found = captured(f"return x * {number}")
+    assert [(n.op, n.inputs, n.call) for n in found.nodes] == [("mul", ("x", 2.0), "torch.mul({0}, torch.tensor(2.0))")]
+
+
+def test_constant_vector_is_a_constant_of_the_graph() -> None:
+    found = captured("return x * torch.tensor([2.0, float('inf')] * 10)")
+    (constant,) = found.constants
+    assert constant.type == Tensor((20,)) and constant.text.startswith('torch.tensor([2.0, float("inf"), 2.0')
+    assert found.nodes[0].inputs == ("x", constant.name)
+
+
+def test_constant_is_taken_as_it_is_when_it_is_used() -> None:
+    found = captured("c = torch.tensor([1.0, 2.0])\ny = x[:, :2] * c\nc.add_(1.0)\nreturn y * c")
+    assert [c.text for c in found.constants] == ["torch.tensor([1.0, 2.0])", "torch.tensor([2.0, 3.0])"]
+
+
+def test_constant_of_integers_keeps_its_type() -> None:
+    (constant,) = captured("return x[:, torch.tensor([3, 1])]").constants
+    assert constant.type.dtype == "int64" and constant.text == "torch.tensor([3, 1])"
+
+
+def test_random_numbers_are_no_constant() -> None:
+    assert captured("return x + torch.rand(20)").constants == ()
+
+
+def test_constant_of_many_numbers_is_refused_with_what_to_do() -> None:
+    text = refusal("return x * torch.tensor(list(range(20000)))[:20].sum() * torch.tensor(list(range(20000))).reshape(20, -1).sum(1)")
+    assert "register it as a buffer" in text
 
 
 # Outputs and inputs
@@ -285,6 +352,41 @@ def test_forward_that_takes_no_tensor_is_refused() -> None:
 
 def test_number_among_the_inputs_is_kept_with_its_value() -> None:
     assert captured("return x * k", "torch.randn(6, 20), 3.0", arguments="x, k").guards == (("k", 3.0),)
+
+
+def test_tensors_in_containers_are_inputs_with_the_way_to_them() -> None:
+    found = captured("return xs[0] * xs[1]['m']", "[torch.randn(6, 20), {'m': torch.randn(6, 20)}]", arguments="xs")
+    assert [i.source for i in found.inputs] == ["xs[0]", "xs[1]['m']"]
+    assert found.guards == (("len(xs)", 2), ("len(xs[1])", 1))
+
+
+def test_any_number_of_arguments_is_the_number_given() -> None:
+    found = captured("return rest[0] * rest[1]", "torch.randn(6, 20), torch.randn(6, 20)", arguments="*rest, **more")
+    assert [i.source for i in found.inputs] == ["rest[0]", "rest[1]"]
+    assert found.guards == (("len(rest)", 2), ("len(more)", 0))
+
+
+def test_inputs_cost_no_memory() -> None:
+    found = captured("return x.sum(1)", "torch.rand(2**30, 2**20) * 2.0 - 1.0")
+    assert found.type("x").sizes() == (BatchSize(1), 2**20)
+
+
+def test_weights_cost_no_memory() -> None:
+    found = captured("return self.linear(x)", "torch.rand(6, 2**20)", "self.linear = nn.Linear(2**20, 2**20)")
+    assert ops(found) == ["linear"]
+
+
+def test_inputs_on_another_device_are_taken() -> None:
+    assert captured("return x * 2.0", "torch.rand(6, 20, device='cuda')").type("x").sizes() == (BatchSize(1), 20)
+
+
+def test_inputs_that_read_values_are_taken() -> None:
+    assert captured("return x * 2.0", "torch.rand(6, int(torch.tensor([20]).max().item()))").type("x").shape == (6, 20)
+
+
+def test_model_that_reads_values_is_taken() -> None:
+    found = captured("return x * self.rate", init="self.rate = [r.item() for r in torch.linspace(0, 1, 3)][1]")
+    assert found.nodes[0].inputs == ("x", 0.5)
 
 
 def test_integer_input_is_taken() -> None:
@@ -327,8 +429,33 @@ def test_part_of_a_library_result_is_taken_by_its_index() -> None:
     assert captured("return torch.topk(x, 3)[0]").nodes[1].call == "{0}[0]"
 
 
-def test_forward_with_a_branch_on_values_is_one_clear_line() -> None:
-    assert "forward cannot be captured" in refusal("return x if x.sum() > 0 else -x")
+@pytest.mark.parametrize(
+    ("forward", "statement"),
+    [
+        ("return x if x.sum() > 0 else -x", "return x if x.sum() > 0 else -x"),
+        ("y = x * 2.0\nfor _ in range(int(x.max())):\n    y = y + 1.0\nreturn y", "for _ in range(int(x.max())):"),
+        ("return torch.nonzero(x)", "return torch.nonzero(x)"),
+        ("assert x.max() > 0.0\nreturn x", "assert x.max() > 0.0"),
+    ],
+)
+def test_forward_that_depends_on_values_is_one_line_with_the_statement(forward: str, statement: str) -> None:
+    text = refusal(forward)
+    line = source(forward).splitlines().index(next(s for s in source(forward).splitlines() if s.strip() == statement)) + 1
+    assert text.startswith(f"made_up.py:{line}: forward cannot be captured at `{statement}`: ")
+    assert "values" in text
+
+
+@pytest.mark.parametrize(
+    ("forward", "reason"),
+    [
+        ("return x @ x", "RuntimeError"),
+        ("return torch.from_numpy(x.numpy() * 2.0)", "RuntimeError"),
+        ("return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))", "it calls cond"),
+        ("with torch.autocast('cpu', dtype=torch.bfloat16):\n    y = x @ x.t()\nreturn y", "float32 only"),
+    ],
+)
+def test_what_cannot_be_captured_is_one_line_with_the_reason(forward: str, reason: str) -> None:
+    assert reason in refusal(forward)
 
 
 # The graph itself
