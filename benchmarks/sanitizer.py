@@ -75,7 +75,7 @@ def candidates() -> Iterator[tuple[str, Candidate]]:
         for accuracy in (Accuracy.FP32, Accuracy.TF32):
             of = Design(problem, captured, hardware, accuracy)
             kernel, *others = of.options[0].kernels
-            for params in of.choices[0].spaces[0].corners():
+            for params in of.choices[0].spaces[0].covering_set():
                 yield name, of.candidate(Point(0, (kernel.index(params), *(0 for _ in others))))
 
 

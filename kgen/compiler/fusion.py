@@ -86,7 +86,7 @@ class FusionPlan:
     @property
     def control(self) -> bool:
         """Whether every operator is a library call as it stands: no kernel, and no weights folded."""
-        return not self.kernels and not self.graph.derived
+        return not self.kernels and not self.graph.folded
 
     def program(self, kernel: Kernel, *, two_passes: bool = False) -> Program:
         return lower(self.graph, kernel.nodes, kernel.outputs, two_passes=two_passes)
@@ -199,7 +199,7 @@ class _Cutter:
         options = [list(self._cuts(run)) if run[0].name in fusable else [None] for run in runs]
         for choice in itertools.islice(itertools.product(*options), 4 * MOST_PLANS):
             steps = self._steps(fusable, runs, choice)
-            if steps is not None and (any(isinstance(s, Kernel) for s in steps) or self.graph.derived):
+            if steps is not None and (any(isinstance(s, Kernel) for s in steps) or self.graph.folded):
                 yield FusionPlan(_name(self.variant, steps), self.variant.rewrites, self.graph, steps)
 
     def _taken(self, names: Sequence[str]) -> _Taken | None:
@@ -511,7 +511,7 @@ def _read_after_store(program: Program, tensor: str) -> bool:
     return any(x.tensor == tensor for p in passes[stored + 1 :] for x in p.loads)
 
 
-_LABELS = {"lerp_affine": "affine", "normalise_affine": "normalise", "batch_statistics": "statistics", "pow_scalar": "pow"}
+_LABELS = {"lerp_affine": "affine", "normalise_affine": "normalise", "batch_moments": "moments", "pow_scalar": "pow"}
 
 
 def _label(node: Node) -> str:

@@ -2,7 +2,7 @@
 
     Input ──┐
             ├─> Node ──> Node ──> outputs
-    Weight ─┘     (Derived weights are computed from other weights, once per change of them)
+    Weight ─┘     (Folded weights are computed from other weights, once per change of them)
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Derived:
+class FoldedWeight:
     """A tensor computed from weights, kept between calls and made again when one of them changes.
 
-    ``expression`` is Python source in which ``{0}``, ``{1}``, ... stand for ``sources`` (weights or earlier derived).
+    ``expression`` is Python source in which ``{0}``, ``{1}``, ... stand for ``sources`` (weights or earlier folded).
     """
 
     name: str
@@ -164,7 +164,7 @@ class OpGraph:
     nodes: tuple[Node, ...]
     returns: tuple[str, ...]
     output: str
-    derived: tuple[Derived, ...] = ()
+    folded: tuple[FoldedWeight, ...] = ()
     batch: int | None = None
     batch_input: str | None = None
     guards: tuple[tuple[str, Any], ...] = ()
@@ -189,8 +189,8 @@ class OpGraph:
         return self._by_operand.get(name, ())
 
     def is_weight(self, name: Operand) -> bool:
-        """Whether the value is a weight or derived from weights alone."""
-        return any(w.name == name for w in self.weights) or any(d.name == name for d in self.derived)
+        """Whether the value is a weight or folded from weights alone."""
+        return any(w.name == name for w in self.weights) or any(d.name == name for d in self.folded)
 
     @cached_property
     def _by_name(self) -> dict[Operand, Node]:
@@ -208,7 +208,7 @@ class OpGraph:
     def _types(self) -> dict[str, Tensor]:
         cached = self.__dict__.get("_type_table")
         if cached is None:
-            cached = {v.name: v.type for v in (*self.inputs, *self.weights, *self.constants, *self.derived)}
+            cached = {v.name: v.type for v in (*self.inputs, *self.weights, *self.constants, *self.folded)}
             cached |= {n.name: n.type for n in self.nodes if n.type is not None}
             object.__setattr__(self, "_type_table", cached)
         return cached
@@ -237,8 +237,8 @@ class OpGraph:
         output = re.sub(rf"\{{{re.escape(name)}\}}", f"{{{instead}}}", self.output)
         return replace(self, nodes=nodes, returns=returns, output=output)
 
-    def with_derived(self, *derived: Derived) -> OpGraph:
-        return replace(self, derived=self.derived + derived)
+    def with_folded(self, *folded: FoldedWeight) -> OpGraph:
+        return replace(self, folded=self.folded + folded)
 
     def fresh(self, stem: str) -> str:
         """A name for a new value that is not taken."""
@@ -249,22 +249,22 @@ class OpGraph:
         return name
 
     def pruned(self) -> OpGraph:
-        """The graph without nodes, derived weights, weights and constants that nothing uses any more."""
+        """The graph without nodes, folded weights, weights and constants that nothing uses any more."""
         needed = set(self.returns)
         nodes: list[Node] = []
         for n in reversed(self.nodes):
             if n.effect or n.name in needed:
                 nodes.append(n)
                 needed.update(n.values)
-        derived: list[Derived] = []
-        for d in reversed(self.derived):
+        folded: list[FoldedWeight] = []
+        for d in reversed(self.folded):
             if d.name in needed:
-                derived.append(d)
+                folded.append(d)
                 needed.update(d.sources)
         weights = tuple(w for w in self.weights if w.name in needed)
         constants = tuple(c for c in self.constants if c.name in needed)
         return replace(
-            self, nodes=tuple(reversed(nodes)), derived=tuple(reversed(derived)), weights=weights, constants=constants
+            self, nodes=tuple(reversed(nodes)), folded=tuple(reversed(folded)), weights=weights, constants=constants
         )
 
 

@@ -455,7 +455,7 @@ OTHERS = (
     Op("clone", Kind.IDENTITY, ("aten.clone.default",), ("self",), accept=lambda c: c.arguments.get("memory_format") is None),
     Op("contiguous", Kind.IDENTITY, ("aten.contiguous.default",), ("self",),
        accept=lambda c: c.arguments.get("memory_format") is None),
-    Op("batch_statistics", Kind.MOMENTS),
+    Op("batch_moments", Kind.MOMENTS),
 )  # fmt: skip
 
 #: Every operator that kgen knows, by name.

@@ -4,7 +4,7 @@
     matmul_to_linear          x @ w.t() becomes a linear layer: the transpose goes
     merge_scalar_factors      x * 2.0, x + x, x / 4.0, -x after one another become one factor
     batchnorm_to_affine       batch norm in eval mode becomes x * scale + shift for each feature
-    split_batchnorm           batch norm in train mode becomes statistics over the batch, then a normalisation
+    split_batchnorm           batch norm in train mode becomes moments over the batch, then a normalisation
     merge_affine              scales and shifts for each feature after one another become one
     fold_batchnorm_into_linear, pull_scale_into_linear
                               scale and shift behind a linear layer go into its weight rows and bias
@@ -20,7 +20,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Callable
 
-from kgen.compiler.graph import Derived, Node, OpGraph, Tensor
+from kgen.compiler.graph import FoldedWeight, Node, OpGraph, Tensor
 from kgen.compiler.operators import OPS, Kind
 
 Rewrite = Callable[[OpGraph], OpGraph]
@@ -121,9 +121,9 @@ def batchnorm_to_affine(graph: OpGraph) -> OpGraph:
         shift_text = f"-{{{mean}}}.double() * {scale_text}"
         if "bias" in roles:
             shift_text = f"{{{mean + 1}}}.double() - {{{mean}}}.double() * {scale_text}"
-        graph = graph.with_derived(
-            Derived(scale, type_, f"{scale_text}.float(){tail}", scale_sources),
-            Derived(shift, type_, f"({shift_text}).float(){tail}", shift_sources),
+        graph = graph.with_folded(
+            FoldedWeight(scale, type_, f"{scale_text}.float(){tail}", scale_sources),
+            FoldedWeight(shift, type_, f"({shift_text}).float(){tail}", shift_sources),
         )
         graph = graph.with_node(
             replace(
@@ -138,9 +138,9 @@ def batchnorm_to_affine(graph: OpGraph) -> OpGraph:
 
 
 def split_batchnorm(graph: OpGraph) -> OpGraph:
-    """Batch norm in train mode as statistics over the batch (a node of its own) and a normalisation.
+    """Batch norm in train mode as moments over the batch (a node of its own) and a normalisation.
 
-    The statistics are a (2, channels) tensor: the mean, and ``weight / sqrt(var + eps)``. Their node updates the
+    The moments are a (2, channels) tensor: the mean, and ``weight / sqrt(var + eps)``. Their node updates the
     running statistics and counts the batch. Only for 2-D inputs whose first dimension is the batch.
     """
     for node in graph.nodes:
@@ -156,9 +156,9 @@ def split_batchnorm(graph: OpGraph) -> OpGraph:
             roles["counter"] = counting.inputs[0]
             graph = replace(graph, nodes=tuple(n for n in graph.nodes if n is not counting))
         names = [r for r in ("input", "weight", "running_mean", "running_var", "counter") if r in roles]
-        statistics = Node(
-            graph.fresh(f"{node.name}_statistics"),
-            "batch_statistics",
+        moments = Node(
+            graph.fresh(f"{node.name}_moments"),
+            "batch_moments",
             tuple(roles[r] for r in names),
             Tensor((2, channels)),
             "",
@@ -166,8 +166,8 @@ def split_batchnorm(graph: OpGraph) -> OpGraph:
             effect="running_mean" in roles,
         )
         vector = Tensor((channels,))
-        mean = Node(f"{node.name}_mean", "select", (statistics.name,), vector, "{0}[0]", (("dim", 0), ("at", 0)))
-        scale = Node(f"{node.name}_scale", "select", (statistics.name,), vector, "{0}[1]", (("dim", 0), ("at", 1)))
+        mean = Node(f"{node.name}_mean", "select", (moments.name,), vector, "{0}[0]", (("dim", 0), ("at", 0)))
+        scale = Node(f"{node.name}_scale", "select", (moments.name,), vector, "{0}[1]", (("dim", 0), ("at", 1)))
         inputs = (x, mean.name, scale.name, *((roles["bias"],) if "bias" in roles else ()))
         tail = " + {3}" if "bias" in roles else ""
         apply = Node(
@@ -177,7 +177,7 @@ def split_batchnorm(graph: OpGraph) -> OpGraph:
             node.type,
             "({0} - {1}) * {2}" + tail,
         )
-        graph = graph.with_nodes_for(node.name, (statistics, mean, scale, apply))
+        graph = graph.with_nodes_for(node.name, (moments, mean, scale, apply))
     return graph
 
 
@@ -335,11 +335,11 @@ def _merge_affine_pair(graph: OpGraph, inner: Node, outer: Node) -> OpGraph | No
         return None
     if a.shift is None and isinstance(a.scale, float) and isinstance(b.scale, float):
         return None  # constant factors are merge_scalar_factors' business
-    graph, scale = _derive(graph, f"{outer.name}_scale", "{0} * {1}", (a.scale, b.scale))
+    graph, scale = _folded(graph, f"{outer.name}_scale", "{0} * {1}", (a.scale, b.scale))
     shift = b.shift
     if a.shift is not None:
         text = "{0} * {1} + {2}" if b.shift else "{0} * {1}"
-        graph, shift = _derive(graph, f"{outer.name}_shift", text, (a.shift, b.scale, *((b.shift,) if b.shift else ())))
+        graph, shift = _folded(graph, f"{outer.name}_shift", text, (a.shift, b.scale, *((b.shift,) if b.shift else ())))
     graph = graph.without(inner.name, a.x)
     if shift is None:
         node = replace(outer, op="mul", inputs=(a.x, scale), call="torch.mul({0}, {1})", attrs=())
@@ -349,15 +349,15 @@ def _merge_affine_pair(graph: OpGraph, inner: Node, outer: Node) -> OpGraph | No
     return graph.with_node(node)
 
 
-def _derive(graph: OpGraph, stem: str, text: str, operands: tuple[str | float, ...]) -> tuple[OpGraph, str]:
-    """A new derived weight from weights and numbers."""
+def _folded(graph: OpGraph, stem: str, text: str, operands: tuple[str | float, ...]) -> tuple[OpGraph, str]:
+    """A new folded weight from weights and numbers."""
     sources = tuple(o for o in operands if isinstance(o, str))
     spelled = [f"{{{sources.index(o)}}}" if isinstance(o, str) else repr(o) for o in operands]
     shape: tuple[int, ...] = ()
     for source in sources:
         shape = _broadcast(shape, graph.type(source).shape)
     name = graph.fresh(stem)
-    return graph.with_derived(Derived(name, Tensor(shape), text.format(*spelled), sources)), name
+    return graph.with_folded(FoldedWeight(name, Tensor(shape), text.format(*spelled), sources)), name
 
 
 def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
@@ -380,7 +380,7 @@ def _fold(graph: OpGraph, inner: Node, outer: Node, op: str) -> OpGraph | None:
     x, weight, *bias = inner.inputs
     column = "{1}[:, None]" if shape == (features,) and features > 1 else "{1}"
     new_weight = graph.fresh(f"{inner.name}_weight")
-    derived = [Derived(new_weight, graph.type(weight), f"{{0}} * {column}", (weight, found.scale))]
+    folded = [FoldedWeight(new_weight, graph.type(weight), f"{{0}} * {column}", (weight, found.scale))]
     operands = [x, new_weight]
     if bias or found.shift:
         new_bias = graph.fresh(f"{inner.name}_bias")
@@ -390,9 +390,9 @@ def _fold(graph: OpGraph, inner: Node, outer: Node, op: str) -> OpGraph | None:
             text, sources = "{0} * {1}", (bias[0], found.scale)
         else:
             text, sources = "{0}.expand({1})".replace("{1}", str(features)), (found.shift,)
-        derived.append(Derived(new_bias, Tensor((features,)), text, sources))
+        folded.append(FoldedWeight(new_bias, Tensor((features,)), text, sources))
         operands.append(new_bias)
     call = f"F.linear({', '.join(f'{{{i}}}' for i in range(len(operands)))})"
-    graph = graph.with_derived(*derived)
+    graph = graph.with_folded(*folded)
     graph = graph.with_node(replace(inner, inputs=tuple(operands), call=call))
     return graph.without(outer.name, inner.name)

@@ -71,11 +71,11 @@ def summary(task: Task) -> str:
     return f"{task.kernel.name}: {', '.join(task.kernel.nodes)} from {', '.join(outside)}."
 
 
-def batch_statistics(task: Task) -> tuple[dict[str, Any], list[Argument]]:
-    """Of the statistics that end a kernel: what its text is rendered with, and the pointers that finishing a column needs.
+def batch_moments(task: Task) -> tuple[dict[str, Any], list[Argument]]:
+    """The context of the moments that end a kernel, and the pointers that finishing a column needs.
 
-    Its numbers are literals of type double: a column is finished in float64, once for the whole batch. In float32, 0.9
-    alone is as wrong as a rounding, and running statistics would be less accurate than PyTorch's.
+    Numbers are literals of type double: a column is finished in float64, once for the whole batch. In float32, 0.9 alone
+    has an error as large as a rounding. Running statistics would be less accurate than PyTorch's.
     """
     node = task.plan.graph.node(task.kernel.nodes[-1])
     roles = dict(zip(node["roles"], node.inputs))
@@ -92,4 +92,4 @@ def batch_statistics(task: Task) -> tuple[dict[str, Any], list[Argument]]:
         "running": "running_mean" in roles,
         "counter": "counter" in roles,
     }
-    return context, [*extra, Argument("statistics_out", "out", node.name)]
+    return context, [*extra, Argument("moments_out", "out", node.name)]

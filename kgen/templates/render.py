@@ -215,7 +215,7 @@ class _File:
         texts = dict.fromkeys(c.text for w in self.ways for c in w.plan.graph.constants)
         return {text: f"CONSTANT_{at + 1}" if len(texts) > 1 else "CONSTANT" for at, text in enumerate(texts)}
 
-    # Derived weights, and what is prepared from weights
+    # Folded weights, and what is prepared from weights
 
     def _prefixed_name(self, way: Way, name: str) -> str:
         """A name of the module that each mode has one of, where there are two."""
@@ -224,11 +224,11 @@ class _File:
     def _prepared(self, way: Way, renderings: Mapping[str, Rendering]) -> dict[str, Any]:
         """What the method that prepares a way's weights is rendered with."""
         graph = way.plan.graph
-        made = [d.name for d in graph.derived]
+        made = [d.name for d in graph.folded]
         filled = self._filled(way, renderings)
         spelled = {w.name: weight_source(w) for w in graph.weights} | {d: d for d in made}
-        used = [s for d in graph.derived for s in d.sources] + [a.tensor for a in filled.values()]
-        lines = [f"{d.name} = {d.expression.format(*(spelled[s] for s in d.sources))}" for d in graph.derived]
+        used = [s for d in graph.folded for s in d.sources] + [a.tensor for a in filled.values()]
+        lines = [f"{d.name} = {d.expression.format(*(spelled[s] for s in d.sources))}" for d in graph.folded]
         for name, a in filled.items():
             source = a.filled.form.format(spelled[a.tensor])
             lines.append(f"{name} = {spelled[a.tensor]}.new_empty({a.size})")
@@ -238,7 +238,7 @@ class _File:
             "slot": self._prefixed_name(way, "prepared"),
             "sources": [spelled[s] for s in dict.fromkeys(used) if s not in made],
             "lines": lines,
-            "names": [*self._used_derived(way), *filled],
+            "names": [*self._used_folded(way), *filled],
         }
 
     @staticmethod
@@ -252,10 +252,10 @@ class _File:
         return found
 
     @staticmethod
-    def _used_derived(way: Way) -> list[str]:
-        """Derived weights that the forward itself uses."""
+    def _used_folded(way: Way) -> list[str]:
+        """Folded weights that the forward itself uses."""
         used = {v for n in way.plan.graph.nodes for v in n.values}
-        return [d.name for d in way.plan.graph.derived if d.name in used]
+        return [d.name for d in way.plan.graph.folded if d.name in used]
 
     # The forward of one way
 
@@ -265,12 +265,12 @@ class _File:
         if graph.batch_input is not None:
             source = next(i for i in graph.inputs if i.name == graph.batch_input)
             lines.append(forward.batch_size(python_name(source.name), source))
-        derived = self._used_derived(way)
-        kept = [*derived, *self._filled(way, renderings)]
+        folded = self._used_folded(way)
+        kept = [*folded, *self._filled(way, renderings)]
         if kept:
             lines.append(f"{_targets(kept)} = self.{self._prefixed_name(way, 'weights')}()")
         spelled = {w.name: weight_source(w) for w in graph.weights}
-        spelled |= {i.name: python_name(i.name) for i in graph.inputs} | {d: d for d in derived}
+        spelled |= {i.name: python_name(i.name) for i in graph.inputs} | {d: d for d in folded}
         device = f"{python_name(graph.inputs[0].name)}.device"
         for constant in graph.constants:
             spelled[constant.name] = constant.name
@@ -336,7 +336,7 @@ class _File:
 
     def _moved_on(self, states: Sequence[str]) -> list[str]:
         """Count running statistics as changed where weights are prepared from them: no kernel does, nor batch norm."""
-        if not states or not any(w.plan.graph.derived for w in self.ways):
+        if not states or not any(w.plan.graph.folded for w in self.ways):
             return []
         return [f"torch.autograd.graph.increment_version([{', '.join(states)}])"]
 

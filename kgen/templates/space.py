@@ -56,7 +56,7 @@ class Space:
     def allowed(self) -> Iterator[Params]:
         return (p for p in self.combinations() if self.broken(p) is None)
 
-    def corners(self) -> tuple[Params, ...]:
+    def covering_set(self) -> tuple[Params, ...]:
         """A few allowed combinations in which every value of every axis occurs, if it is allowed at all."""
         missing = {(a.name, v) for axes in (self.axes, *self.alternatives) for a in axes for v in a.values}
         chosen: list[Params] = []

@@ -58,7 +58,7 @@ def known(request: pytest.FixtureRequest) -> tuple[FusionPlan, ...]:
 
 
 @pytest.fixture(scope="module", params=[(n, m) for n in NAMES for m in ("train", "eval")], ids="-".join)
-def with_products(request: pytest.FixtureRequest) -> tuple[FusionPlan, ...]:
+def with_contractions(request: pytest.FixtureRequest) -> tuple[FusionPlan, ...]:
     return plans(graph(reference(*request.param)), ALL)
 
 
@@ -67,7 +67,7 @@ def with_products(request: pytest.FixtureRequest) -> tuple[FusionPlan, ...]:
 
 def assert_runs_in_order(plan: FusionPlan) -> None:
     """Each step reads what is there before it, nothing that was written over is needed, and all outputs are made."""
-    there = {v.name for v in (*plan.graph.inputs, *plan.graph.weights, *plan.graph.derived)}
+    there = {v.name for v in (*plan.graph.inputs, *plan.graph.weights, *plan.graph.folded)}
     gone: set[str] = set()
     for step in plan.steps:
         if isinstance(step, Library):
@@ -96,8 +96,8 @@ def test_steps_of_known_chains_run_in_order(known: tuple[FusionPlan, ...]) -> No
         assert_runs_in_order(plan)
 
 
-def test_steps_with_products_run_in_order(with_products: tuple[FusionPlan, ...]) -> None:
-    for plan in with_products:
+def test_steps_with_contractions_run_in_order(with_contractions: tuple[FusionPlan, ...]) -> None:
+    for plan in with_contractions:
         assert_runs_in_order(plan)
 
 
@@ -132,7 +132,7 @@ def test_plans_are_not_too_many(known: tuple[FusionPlan, ...]) -> None:
     assert 2 <= len(known) <= MOST_PLANS
 
 
-def test_plans_with_the_fewest_steps_behind_the_product_come_first(known: tuple[FusionPlan, ...]) -> None:
+def test_plans_with_the_fewest_steps_behind_the_contraction_come_first(known: tuple[FusionPlan, ...]) -> None:
     steps = [p.name.partition(" after ")[0].split(" + ") for p in known[:-1]]
     counts = [sum(step != "linear(library)" for step in found) for found in steps]
     assert counts == sorted(counts)
@@ -155,10 +155,10 @@ def test_plans_of_gelu_and_softmax() -> None:
         (NAMES[1], "eval", "linear(library) + inner_reduction[softmax] after batchnorm_to_affine, merge_affine, fold_batchnorm_into_linear"),
         (NAMES[1], "eval", "linear(library) + inner_reduction[affine, softmax] after batchnorm_to_affine, merge_affine"),
         (NAMES[1], "eval", "linear(library) + pointwise[affine] + inner_reduction[softmax] after batchnorm_to_affine, merge_affine"),
-        (NAMES[1], "train", "linear(library) + outer_reduction[statistics] + inner_reduction[normalise, mul, softmax]"),
+        (NAMES[1], "train", "linear(library) + outer_reduction[moments] + inner_reduction[normalise, mul, softmax]"),
         (NAMES[2], "train", "linear(library) + inner_reduction[mul, clamp, logsumexp, mish, mul] after merge_scalar_factors"),
-        (NAMES[3], "train", "linear(library) + outer_reduction[mul, statistics] + pointwise[mul, normalise]"),
-        (NAMES[3], "train", "linear(library) + outer_reduction[statistics] + pointwise[normalise] after pull_scale_into_linear"),
+        (NAMES[3], "train", "linear(library) + outer_reduction[mul, moments] + pointwise[mul, normalise]"),
+        (NAMES[3], "train", "linear(library) + outer_reduction[moments] + pointwise[normalise] after pull_scale_into_linear"),
         (NAMES[3], "eval", "linear(library) after batchnorm_to_affine, merge_affine, fold_batchnorm_into_linear"),
     ],
 )  # fmt: skip
@@ -174,10 +174,10 @@ def test_one_kernel_for_each_operator_is_among_the_plans(name: str, mode: str) -
     assert any(len(p.kernels) == len(known) and all(len(k.nodes) == 1 for k in p.kernels) for p in plans(found, CHAINS))
 
 
-# Products of our own
+# Contractions of our own
 
 
-def test_plans_with_products_of_our_own() -> None:
+def test_plans_with_contractions_of_our_own() -> None:
     assert names(plans(graph(reference(NAMES[0], "eval")), ALL)) == [
         "contraction[linear, gelu] + inner_reduction[softmax]",
         "contraction[linear] + inner_reduction[gelu, softmax]",
@@ -187,30 +187,30 @@ def test_plans_with_products_of_our_own() -> None:
     ]
 
 
-def test_plans_without_products_of_our_own_remain(with_products: tuple[FusionPlan, ...]) -> None:
-    assert any(k.schedule == "contraction" for p in with_products for k in p.kernels)
-    assert any(p.kernels and all(k.schedule != "contraction" for k in p.kernels) for p in with_products)
+def test_plans_without_contractions_of_our_own_remain(with_contractions: tuple[FusionPlan, ...]) -> None:
+    assert any(k.schedule == "contraction" for p in with_contractions for k in p.kernels)
+    assert any(p.kernels and all(k.schedule != "contraction" for k in p.kernels) for p in with_contractions)
 
 
-def test_products_of_our_own_are_not_too_many(with_products: tuple[FusionPlan, ...]) -> None:
-    assert len(with_products) <= MOST_PLANS
+def test_contractions_of_our_own_are_not_too_many(with_contractions: tuple[FusionPlan, ...]) -> None:
+    assert len(with_contractions) <= MOST_PLANS
 
 
 @pytest.mark.parametrize(
     ("name", "mode", "plan"),
     [
         (NAMES[1], "eval", "contraction[linear] + inner_reduction[softmax] after batchnorm_to_affine, merge_affine, fold_batchnorm_into_linear"),
-        (NAMES[1], "train", "contraction[linear] + outer_reduction[statistics] + inner_reduction[normalise, mul, softmax]"),
-        (NAMES[1], "train", "contraction[linear, statistics] + inner_reduction[normalise, mul, softmax]"),
+        (NAMES[1], "train", "contraction[linear] + outer_reduction[moments] + inner_reduction[normalise, mul, softmax]"),
+        (NAMES[1], "train", "contraction[linear, moments] + inner_reduction[normalise, mul, softmax]"),
         (NAMES[2], "eval", "contraction[linear, mul, clamp] + inner_reduction[logsumexp, mish, mul] after merge_scalar_factors"),
-        (NAMES[3], "train", "contraction[linear, mul] + outer_reduction[statistics] + pointwise[normalise]"),
-        (NAMES[3], "train", "contraction[linear] + outer_reduction[mul, statistics] + pointwise[mul, normalise]"),
-        (NAMES[3], "train", "contraction[linear, mul, statistics] + pointwise[normalise]"),
-        (NAMES[3], "train", "contraction[linear, statistics] + pointwise[normalise] after pull_scale_into_linear"),
+        (NAMES[3], "train", "contraction[linear, mul] + outer_reduction[moments] + pointwise[normalise]"),
+        (NAMES[3], "train", "contraction[linear] + outer_reduction[mul, moments] + pointwise[mul, normalise]"),
+        (NAMES[3], "train", "contraction[linear, mul, moments] + pointwise[normalise]"),
+        (NAMES[3], "train", "contraction[linear, moments] + pointwise[normalise] after pull_scale_into_linear"),
         (NAMES[3], "eval", "contraction[linear] after batchnorm_to_affine, merge_affine, fold_batchnorm_into_linear"),
     ],
 )  # fmt: skip
-def test_plan_with_products_is_among_those_of(name: str, mode: str, plan: str) -> None:
+def test_plan_with_contractions_is_among_those_of(name: str, mode: str, plan: str) -> None:
     assert plan in names(plans(graph(reference(name, mode)), ALL))
 
 
@@ -229,7 +229,7 @@ self.u, self.v = nn.Parameter(torch.randn(1, 12, 20)), nn.Parameter(torch.randn(
         ("return (x @ self.w).relu().softmax(dim=1) @ self.w.t()", "contraction[matmul, relu] + inner_reduction[softmax] + contraction[linear]"),
     ],
 )  # fmt: skip
-def test_products_with_columns_of_a_weight_are_of_our_own(forward: str, plan: str) -> None:
+def test_contractions_with_columns_of_a_weight_are_of_our_own(forward: str, plan: str) -> None:
     assert names(planned(forward, WEIGHTS, IN, of=ALL))[0] == plan
 
 
@@ -244,48 +244,48 @@ def test_products_with_columns_of_a_weight_are_of_our_own(forward: str, plan: st
         "return torch.matmul(x[0], self.w).relu()",
     ],
 )
-def test_other_products_stay_with_the_library(forward: str) -> None:
+def test_other_contractions_stay_with_the_library(forward: str) -> None:
     found = planned(forward, WEIGHTS, IN, of=ALL)
     assert found and all(k.schedule != "contraction" for p in found for k in p.kernels)
 
 
-def test_products_after_one_another_are_all_of_our_own() -> None:
+def test_contractions_after_one_another_are_all_of_our_own() -> None:
     init = "self.a = nn.Linear(12, 20)\nself.c = nn.Linear(20, 8)"
     found = planned("return self.c(self.a(x).relu()).softmax(dim=1)", init, IN, of=ALL)
     assert names(found)[0] == "contraction[linear, relu] + contraction[linear] + inner_reduction[softmax]"
 
 
-def test_product_that_is_needed_again_is_stored_beside_its_maps() -> None:
+def test_contraction_that_is_needed_again_is_stored_beside_its_maps() -> None:
     found = planned("h = self.linear(x)\nreturn h.relu(), h", LINEAR, IN, of=ALL)
     assert found[0].kernels[0].outputs == ("linear", "relu")
 
 
-def test_product_stores_what_its_statistics_are_of() -> None:
+def test_contraction_stores_what_its_moments_are_of() -> None:
     init = f"{LINEAR}\nself.norm = nn.BatchNorm1d(20)"
     found = planned("return self.norm(self.linear(x) * 2.0)", init, IN, mode="train", of=ALL)
-    (plan,) = [p for p in found if p.name == "contraction[linear, mul, statistics] + pointwise[normalise]"]
-    assert [k.outputs for k in plan.kernels] == [("mul", "batch_norm_statistics"), ("batch_norm",)]
+    (plan,) = [p for p in found if p.name == "contraction[linear, mul, moments] + pointwise[normalise]"]
+    assert [k.outputs for k in plan.kernels] == [("mul", "batch_norm_moments"), ("batch_norm",)]
 
 
-def test_product_that_only_statistics_are_taken_of_is_stored_all_the_same() -> None:
+def test_contraction_that_only_moments_are_taken_of_is_stored_all_the_same() -> None:
     init = f"{LINEAR}\nself.norm = nn.BatchNorm1d(20)"
     found = planned("self.norm(self.linear(x))\nreturn x * 2.0", init, IN, mode="train", of=ALL)
     assert all(p.program(k).stores for p in found for k in p.kernels if k.schedule == "contraction")
 
 
-def test_product_takes_all_maps_of_a_long_chain_or_none() -> None:
+def test_contraction_takes_all_maps_of_a_long_chain_or_none() -> None:
     forward = "y = self.linear(x)\nfor _ in range(4):\n    y = (y * 1.5).tanh().relu() + 0.5\nreturn y.softmax(dim=1)"
     found = planned(forward, LINEAR, IN, of=ALL)
     assert {len(k.nodes) for p in found for k in p.kernels if k.schedule == "contraction"} == {1, 17}
 
 
-def test_product_of_a_flattened_batch_is_of_our_own() -> None:
+def test_contraction_of_a_flattened_batch_is_of_our_own() -> None:
     (first, *_) = planned("return self.linear(x).relu()", LINEAR, "torch.randn(6, 5, 12)", of=ALL)
     program = first.program(first.kernels[0])
     assert first.name == "contraction[linear, relu]" and (program.rows, program.cols, program.contraction.k) == (30, 20, 12)
 
 
-def test_bytes_of_a_product_are_its_operands_and_its_result() -> None:
+def test_bytes_of_a_contraction_are_its_operands_and_its_result() -> None:
     found = planned("return self.linear(x)", LINEAR, IN, of=ALL)
     assert found[0].bytes_moved(found[0].kernels[0]) == 4 * (6 * 12 + 12 * 20 + 20 + 6 * 20)
 
@@ -316,14 +316,14 @@ def test_long_chain_is_one_kernel_first() -> None:
 def test_value_that_two_kernels_need_is_computed_again_after_statistics() -> None:
     init = "self.s = nn.Parameter(torch.randn(20))\nself.norm = nn.BatchNorm1d(20)"
     found = planned("return self.norm(x * self.s)", init, mode="train")
-    (plan,) = [p for p in found if p.name == "outer_reduction[mul, statistics] + pointwise[mul, normalise]"]
-    assert [k.outputs for k in plan.kernels] == [("batch_norm_statistics",), ("batch_norm",)]
+    (plan,) = [p for p in found if p.name == "outer_reduction[mul, moments] + pointwise[mul, normalise]"]
+    assert [k.outputs for k in plan.kernels] == [("batch_norm_moments",), ("batch_norm",)]
 
 
 def test_value_that_is_returned_is_stored_even_where_statistics_use_it() -> None:
     init = f"{LINEAR}\nself.norm = nn.BatchNorm1d(20)"
     found = planned("h = self.linear(x) * 2.0\nreturn self.norm(h), h", init, IN, mode="train")
-    assert any("statistics" in n for n in names(found)) and not any("outer_reduction[mul" in n for n in names(found))
+    assert any("moments" in n for n in names(found)) and not any("outer_reduction[mul" in n for n in names(found))
 
 
 def test_views_are_left_out_of_the_name() -> None:
@@ -342,7 +342,7 @@ def overwritten(found: tuple[FusionPlan, ...]) -> list[str | None]:
     return [k.overwrites for k in found[0].kernels]
 
 
-def test_result_of_the_product_is_written_over() -> None:
+def test_result_of_the_contraction_is_written_over() -> None:
     assert overwritten(planned("return self.linear(x).relu()", LINEAR, IN)) == ["linear"]
 
 
@@ -356,20 +356,20 @@ def test_weight_is_not_written_over() -> None:
     ]
 
 
-def test_product_that_is_returned_is_not_written_over() -> None:
+def test_contraction_that_is_returned_is_not_written_over() -> None:
     assert overwritten(planned("y = self.linear(x)\nreturn y.relu(), y", LINEAR, IN)) == [None]
 
 
-def test_product_of_which_a_view_is_returned_is_not_written_over() -> None:
+def test_contraction_of_which_a_view_is_returned_is_not_written_over() -> None:
     assert overwritten(planned("y = self.linear(x)\nreturn y.relu(), y.view(-1)", LINEAR, IN)) == [None]
 
 
-def test_product_of_which_a_view_is_read_later_is_not_written_over() -> None:
+def test_contraction_of_which_a_view_is_read_later_is_not_written_over() -> None:
     found = planned("y = self.linear(x)\nz = y.relu()\nreturn torch.cumsum(z, 1) + y[:, :1]", LINEAR, IN)
     assert found[0].kernels[0].overwrites is None
 
 
-def test_product_of_which_a_view_is_read_in_the_same_kernel_is_not_written_over() -> None:
+def test_contraction_of_which_a_view_is_read_in_the_same_kernel_is_not_written_over() -> None:
     found = planned("y = self.linear(x)\nreturn y.relu() + y[:, :1]", LINEAR, IN)
     assert found[0].kernels[0].overwrites is None
 
@@ -378,12 +378,12 @@ def test_view_is_not_written_over() -> None:
     assert overwritten(planned("return x[:, :8].relu()")) == [None]
 
 
-def test_product_that_a_later_sweep_reads_again_is_not_written_over() -> None:
+def test_contraction_that_a_later_pass_reads_again_is_not_written_over() -> None:
     found = planned("y = self.linear(x)\nreturn y.tanh(), (y * 2.0).logsumexp(dim=1)", LINEAR, IN)
     assert overwritten(found) == [None]
 
 
-def test_reduced_product_is_not_written_over() -> None:
+def test_reduced_contraction_is_not_written_over() -> None:
     assert overwritten(planned("return self.linear(x).relu().sum(dim=1)", LINEAR, IN)) == [None]
 
 

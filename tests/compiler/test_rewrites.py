@@ -44,20 +44,20 @@ def run(of: OpGraph, values: dict[str, torch.Tensor]) -> list[torch.Tensor]:
     """What the graph returns; buffers in ``values`` are changed as the graph says."""
     values = dict(values)
     names = {"torch": torch, "F": F, "batch_size": of.batch}
-    for d in of.derived:
-        # Derived weights are rounded to float32 at their end: here they are not.
+    for d in of.folded:
+        # Folded weights are rounded to float32 at their end: here they are not.
         spelled = d.expression.replace(".float()", "").format(*(f"values['{s}']" for s in d.sources))
         values[d.name] = eval(spelled, {**names, "values": values})
     for n in of.nodes:
-        if n.op == "batch_statistics":
-            values[n.name] = statistics(n, values)
+        if n.op == "batch_moments":
+            values[n.name] = moments(n, values)
         else:
             values[n.name] = eval(n.call.format(*(f"values['{v}']" for v in n.values)), {**names, "values": values})
     return [values[r] for r in of.returns]
 
 
-def statistics(n: Node, values: dict[str, torch.Tensor]) -> torch.Tensor:
-    """What the node ``batch_statistics`` stands for: mean and weight / deviation, and the running statistics moved on."""
+def moments(n: Node, values: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The node ``batch_moments``: the mean and weight / deviation; it updates the running statistics."""
     given = {role: values[v] for role, v in zip(n["roles"], n.inputs)}
     variance, mean = torch.var_mean(given["input"], dim=0, correction=0)
     if "running_mean" in given:
@@ -90,8 +90,8 @@ APPLIES = {
     "a division by one goes": ("return F.relu(x / 1.0)", "", None, "eval", (), "drop_identity", ["relu"]),
     "a view to the same shape goes": ("return F.relu(x.view(6, 20))", "", None, "eval", (), "drop_identity", ["relu"]),
     "a returned identity is its operand": ("return F.dropout(F.relu(x), 0.5, self.training)", "", None, "eval", (), "drop_identity", ["relu"]),
-    "a product with a transpose is a linear layer": ("return x @ self.w.t()", "self.w = nn.Parameter(torch.randn(30, 20))", None, "eval", (), "matmul_to_linear", ["linear"]),
-    "a product with a transpose and a bias is a linear layer": ("return torch.addmm(self.b, x, self.w.transpose(0, 1))", "self.w, self.b = nn.Parameter(torch.randn(30, 20)), nn.Parameter(torch.randn(30))", None, "eval", (), "matmul_to_linear", ["linear"]),
+    "a contraction with a transpose is a linear layer": ("return x @ self.w.t()", "self.w = nn.Parameter(torch.randn(30, 20))", None, "eval", (), "matmul_to_linear", ["linear"]),
+    "a contraction with a transpose and a bias is a linear layer": ("return torch.addmm(self.b, x, self.w.transpose(0, 1))", "self.w, self.b = nn.Parameter(torch.randn(30, 20)), nn.Parameter(torch.randn(30))", None, "eval", (), "matmul_to_linear", ["linear"]),
     "factors become one": ("return F.relu(x * 2.0 * 3.0)", "", None, "eval", (), "merge_scalar_factors", ["mul", "relu"]),
     "x + x is a factor of two": ("y = x * 1.5\nreturn F.relu(y + y)", "", None, "eval", (), "merge_scalar_factors", ["mul", "relu"]),
     "a sign is a factor": ("return F.relu(-(x * 3.0))", "", None, "eval", (), "merge_scalar_factors", ["mul", "relu"]),
@@ -100,9 +100,9 @@ APPLIES = {
     "batch norm without weights is affine": ("return self.norm(x)", "self.norm = nn.BatchNorm1d(20, affine=False)", None, "eval", (), "batchnorm_to_affine", ["lerp_affine"]),
     "batch norm of images is affine": ("return self.norm(x)", "self.norm = nn.BatchNorm2d(4)", "torch.randn(2, 4, 3, 5)", "eval", (), "batchnorm_to_affine", ["lerp_affine"]),
     "batch norm of sequences is affine": ("return self.norm(x)", "self.norm = nn.BatchNorm1d(4)", "torch.randn(2, 4, 3)", "eval", (), "batchnorm_to_affine", ["lerp_affine"]),
-    "batch norm in train mode is split": ("return self.norm(x)", NORM, None, "train", (), "split_batchnorm", ["batch_statistics", "select", "select", "normalise_affine"]),
-    "batch norm without weights is split": ("return self.norm(x)", "self.norm = nn.BatchNorm1d(20, affine=False)", None, "train", (), "split_batchnorm", ["batch_statistics", "select", "select", "normalise"]),
-    "batch norm without running statistics is split": ("return self.norm(x)", "self.norm = nn.BatchNorm1d(20, track_running_stats=False)", None, "eval", (), "split_batchnorm", ["batch_statistics", "select", "select", "normalise_affine"]),
+    "batch norm in train mode is split": ("return self.norm(x)", NORM, None, "train", (), "split_batchnorm", ["batch_moments", "select", "select", "normalise_affine"]),
+    "batch norm without weights is split": ("return self.norm(x)", "self.norm = nn.BatchNorm1d(20, affine=False)", None, "train", (), "split_batchnorm", ["batch_moments", "select", "select", "normalise"]),
+    "batch norm without running statistics is split": ("return self.norm(x)", "self.norm = nn.BatchNorm1d(20, track_running_stats=False)", None, "eval", (), "split_batchnorm", ["batch_moments", "select", "select", "normalise_affine"]),
     "a scale behind batch norm is merged": ("return F.relu(self.norm(x) * self.s)", f"{NORM}\n{SCALE}", None, "eval", ("batchnorm_to_affine",), "merge_affine", ["lerp_affine", "relu"]),
     "a factor behind batch norm is merged": ("return F.relu(self.norm(x) * 3.0)", NORM, None, "eval", ("batchnorm_to_affine",), "merge_affine", ["lerp_affine", "relu"]),
     "a scale before batch norm is merged": ("return self.norm(F.relu(x) * self.s)", f"{NORM}\n{SCALE}", None, "eval", ("batchnorm_to_affine",), "merge_affine", ["relu", "lerp_affine"]),
@@ -124,8 +124,8 @@ LEAVES_ALONE = {
     "dropout in train mode": ("return F.dropout(x, 0.5, self.training)", "", None, "train", (), "drop_identity"),
     "a copy that is returned": ("y = F.relu(x)\nreturn y, y.clone()", "", None, "eval", (), "drop_identity"),
     "a view to another shape": ("return F.relu(x.view(-1))", "", None, "eval", (), "drop_identity"),
-    "a product with no transpose": ("return x @ self.w", "self.w = nn.Parameter(torch.randn(20, 30))", None, "eval", (), "matmul_to_linear"),
-    "products with the transposes of a batch": ("return x @ x.mT", "", "torch.randn(2, 3, 12)", "eval", (), "matmul_to_linear"),
+    "a contraction with no transpose": ("return x @ self.w", "self.w = nn.Parameter(torch.randn(20, 30))", None, "eval", (), "matmul_to_linear"),
+    "contractions with the transposes of a batch": ("return x @ x.mT", "", "torch.randn(2, 3, 12)", "eval", (), "matmul_to_linear"),
     "a transpose with a bias for each element": ("return torch.addmm(x, x, self.w.t())", "self.w = nn.Parameter(torch.randn(20, 20))", None, "eval", (), "matmul_to_linear"),
     "a factor that is used twice": ("y = x * 2.0\nreturn y * 3.0, F.relu(y)", "", None, "eval", (), "merge_scalar_factors"),
     "a factor that is returned": ("y = x * 2.0\nreturn y * 3.0, y", "", None, "eval", (), "merge_scalar_factors"),
@@ -147,9 +147,9 @@ LEAVES_ALONE = {
     "a linear layer that is returned": ("y = self.linear(x)\nreturn y * self.s, y", f"{LINEAR}\n{SCALE}", IN, "eval", (), "pull_scale_into_linear"),
     "a linear layer times itself": ("y = self.linear(x)\nreturn y * y", LINEAR, IN, "eval", (), "pull_scale_into_linear"),
     "a scale for each row": ("return self.linear(x) * self.s", f"{LINEAR}\nself.s = nn.Parameter(torch.randn(6, 1))", IN, "eval", (), "pull_scale_into_linear"),
-    "a scale that widens the product": ("return self.linear(x) * self.s", "self.linear = nn.Linear(12, 1)\nself.s = nn.Parameter(torch.randn(20))", IN, "eval", (), "pull_scale_into_linear"),
+    "a scale that widens the contraction": ("return self.linear(x) * self.s", "self.linear = nn.Linear(12, 1)\nself.s = nn.Parameter(torch.randn(20))", IN, "eval", (), "pull_scale_into_linear"),
     "a scale that the forward itself changes": ("self.s.add_(1.0)\nreturn self.linear(x) * self.s", f"{LINEAR}\nself.register_buffer('s', torch.randn(20))", IN, "eval", (), "pull_scale_into_linear"),
-    "a scale behind another product than a linear layer": ("return F.relu(x) * self.s", SCALE, None, "eval", (), "pull_scale_into_linear"),
+    "a scale behind another contraction than a linear layer": ("return F.relu(x) * self.s", SCALE, None, "eval", (), "pull_scale_into_linear"),
     "sequences whose steps are the channels": ("return self.norm(self.linear(x))", f"{LINEAR}\nself.norm = nn.BatchNorm1d(3)", "torch.randn(2, 3, 12)", "eval", ("batchnorm_to_affine",), "fold_batchnorm_into_linear"),
 }  # fmt: skip
 

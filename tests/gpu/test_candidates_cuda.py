@@ -31,12 +31,12 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def modules(builds: None) -> dict[tuple[str, str], list[types.ModuleType]]:
-    """The most fused candidates of each case, and the last allowed point of each as another corner."""
+    """The most fused candidates of each case, and the last allowed point of each."""
     sources = {}
     for name, mode in CASES:
         of = design(reference(name, mode, **SIZES), probe("cuda"))
-        corner = Point(0, tuple(len(kernel) - 1 for kernel in of.options[0].kernels))
-        sources[name, mode] = [*plainest(of, 2), of.candidate(corner)]
+        last = Point(0, tuple(len(kernel) - 1 for kernel in of.options[0].kernels))
+        sources[name, mode] = [*plainest(of, 2), of.candidate(last)]
     candidates = {candidate.source: candidate for found in sources.values() for candidate in found}
     with ThreadPoolExecutor() as pool:  # all of them at once, each text once: torch counts versions of what it builds
         built = dict(zip(candidates, pool.map(module, candidates.values())))

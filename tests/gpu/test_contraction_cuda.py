@@ -1,4 +1,4 @@
-"""Products of our own on a GPU: bare products of many sizes through the evaluator, and what it leaves out.
+"""Contractions of our own on a GPU: bare ones of many sizes through the evaluator, and what it leaves out.
 
 Everything that the tests run is compiled before the first of them, on all cores.
 """
@@ -30,12 +30,12 @@ pytestmark = pytest.mark.gpu
 
 PROBLEMS = Path(__file__).parents[1] / "problems"
 ON_SM90 = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
-#: Sizes whose sums are so long that PyTorch's own float32 loses more in them than products of parts do.
+#: Sizes whose sums are so long that PyTorch's own float32 loses more in them than products of terms do.
 LONG_SUMS = {(64, 8192, 8192), (1024, 8192, 8192)}
-#: Rows, k, columns of linear layers: at all corners of the space, and at the first combination of each variant.
+#: Rows, k, columns of linear layers: over a covering set of the space, and at the first combination of each variant.
 CORNERS = [(1000, 1111, 999), (64, 8192, 8192), (300, 511, 999)]
 FIRSTS = [(1, 1000, 1000), (7, 1111, 999), (65, 520, 33), (40, 36, 20), (2050, 1111, 2047), (1024, 8192, 8192)]
-#: Batches, rows, k, columns of products of two inputs.
+#: Batches, rows, k, columns of contractions of two inputs.
 BATCHES = [(5, 70, 333, 131), (3, 300, 4100, 130)]
 #: Sizes at which one product is tried. With 7 rows, cuBLAS may leave TF32 alone though it is allowed.
 TF32_SIZES = [(7, 1111, 999), (1024, 8192, 8192)]
@@ -45,7 +45,7 @@ AT_ONCE = 4
 
 @dataclass(frozen=True)
 class Judging:
-    """One problem for the evaluator, the class that it is judged in, and how much of its product's space is tried."""
+    """One problem for the evaluator, the class that it is judged in, and how much of its contraction's space is tried."""
 
     problem: Problem
     accuracy: Accuracy
@@ -57,11 +57,11 @@ class Judging:
 
     @property
     def candidates(self) -> list[Candidate]:
-        """At all corners of the space of the first plan, which is the product alone, or at each variant's first."""
+        """Over a covering set of the space of the first plan, which is the contraction alone, or at each variant's first."""
         of = self.design
         (kernel,), space = of.options[0].kernels, of.choices[0].spaces[0]
         firsts = {(p["variant"], p["products"]): p for p in reversed(kernel)}
-        chosen = space.corners() if self.whole else tuple(firsts.values())
+        chosen = space.covering_set() if self.whole else tuple(firsts.values())
         return [of.candidate(Point(0, (kernel.index(params),))) for params in chosen]
 
 
@@ -118,8 +118,8 @@ TEXTS: dict[str, tuple[str, str, str, str]] = {
                          "torch.randn(6, 77, 200)", "x"),
 }  # fmt: skip
 
-#: Products whose spaces have, together, clusters, parts of k, all tiles, whole rows and the library, small enough to be run
-#: at every corner.
+#: Contractions whose spaces have, together, clusters, splits of k, all tiles, whole rows and the library, small enough to be run
+#: over a covering set.
 EVERY_WAY = {
     "linear": source("return self.linear(x)", "torch.randn(520, 2000)", "self.linear = nn.Linear(2000, 1034)"),
     "small linear": source("return self.linear(x)", "torch.randn(310, 511)", "self.linear = nn.Linear(511, 1034)"),
@@ -129,7 +129,7 @@ EVERY_WAY = {
     ),
 }  # fmt: skip
 
-#: Statistics over the batch behind a product, in its epilogue: with parts of k, and with blocks that share tiles.
+#: Moments over the batch behind a contraction, in its epilogue: with splits of k, and with blocks that share tiles.
 NORMALISED = {
     sizes: source(
         "return self.norm(self.linear(x) * self.scale)", f"torch.randn({sizes[0]}, {sizes[1]})",
@@ -154,16 +154,16 @@ def every_way(name: str) -> tuple[LoadedProblem, list[Candidate]]:
     loaded = made(EVERY_WAY[name])
     of = design(loaded, gpu())
     (kernel,), space = of.options[0].kernels, of.choices[0].spaces[0]
-    return loaded, [of.candidate(Point(0, (kernel.index(corner),))) for corner in space.corners()]
+    return loaded, [of.candidate(Point(0, (kernel.index(params),))) for params in space.covering_set()]
 
 
 @lru_cache(maxsize=None)
 def normalised(sizes: tuple[int, int, int]) -> tuple[LoadedProblem, list[Candidate]]:
     loaded = made(NORMALISED[sizes], "train")
     of = design(loaded, gpu())
-    number = next(n for n, o in enumerate(of.options) if o.name == "contraction[linear, mul, statistics] + pointwise[normalise]")
+    number = next(n for n, o in enumerate(of.options) if o.name == "contraction[linear, mul, moments] + pointwise[normalise]")
     (kernel, _), (space, _) = of.options[number].kernels, of.choices[number].spaces
-    return loaded, [of.candidate(Point(number, (kernel.index(corner), 0))) for corner in space.corners()]
+    return loaded, [of.candidate(Point(number, (kernel.index(params), 0))) for params in space.covering_set()]
 
 
 @pytest.fixture(scope="module")
@@ -227,11 +227,11 @@ def figures(judged: list[tuple[Candidate, Evaluation]]) -> str:
     return "\n" + "\n".join(lines)
 
 
-def test_bare_products_are_right_in_all_regimes(judged: list[tuple[Candidate, Evaluation]]) -> None:
+def test_bare_contractions_are_right_in_all_regimes(judged: list[tuple[Candidate, Evaluation]]) -> None:
     assert judged and all(e.status is Status.OK for _, e in judged), figures(judged)
 
 
-def test_bare_products_of_long_sums_are_no_less_accurate_than_pytorch(
+def test_bare_contractions_of_long_sums_are_no_less_accurate_than_pytorch(
     size: tuple[int, int, int], judged: list[tuple[Candidate, Evaluation]]
 ) -> None:
     if size not in LONG_SUMS:
@@ -245,7 +245,7 @@ def test_all_variants_are_judged(judged: list[tuple[Candidate, Evaluation]]) -> 
 
 
 @pytest.mark.parametrize("size", BATCHES, ids=lambda size: "x".join(map(str, size)))
-def test_batches_of_products_are_right_in_all_regimes(size: tuple[int, int, int, int], verdicts: dict[Judging, Verdicts]) -> None:
+def test_batches_of_contractions_are_right_in_all_regimes(size: tuple[int, int, int, int], verdicts: dict[Judging, Verdicts]) -> None:
     found = verdicts[batched(size)].result()
     assert found and all(e.status is Status.OK for _, e in found), figures(found)
 
@@ -288,7 +288,7 @@ def assert_close(model: Callable, new: Callable, *inputs: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_products_of_all_kinds_are_right(name: str) -> None:
+def test_contractions_of_all_kinds_are_right(name: str) -> None:
     model, new = of_text(name)
     assert_close(model, new, *(x.cuda() for x in text(name)[0].inputs()))
 

@@ -120,15 +120,15 @@ def test_first_plans_of_the_reference_problems_are_right(name: str, mode: str) -
 @pytest.mark.parametrize(
     ("name", "mode"), [(NAMES[0], "eval"), (NAMES[1], "train"), (NAMES[2], "eval"), (NAMES[3], "train")]
 )
-def test_corners_of_the_spaces_are_right(name: str, mode: str) -> None:
+def test_covering_sets_of_the_spaces_are_right(name: str, mode: str) -> None:
     loaded = reference(name, mode, out_features="600", batch_size="64")
     of = design(loaded)
     found = []
     for number, option in enumerate(of.options[:2]):
         for at, space in enumerate(of.choices[number].spaces):
-            for corner in space.corners():
+            for params in space.covering_set():
                 choice = [0] * len(option.kernels)
-                choice[at] = option.kernels[at].index(corner)
+                choice[at] = option.kernels[at].index(params)
                 found.append(of.candidate(Point(number, tuple(choice))))
     assert_right(loaded, found, mode, batches=(7,))
 
@@ -149,9 +149,9 @@ UNSEEN = {
     "topk in the middle": ("v, i = torch.topk(F.relu(x) * 2.0, 3, dim=1)\nreturn torch.softmax(v + 1.0, dim=1), i", "", "torch.randn(6, 20)", "x"),
     "sort and cumsum": ("y = torch.sort(torch.exp(x), dim=1)[0]\nreturn torch.cumsum(y, dim=1) / y.sum(dim=1, keepdim=True)", "", "torch.randn(6, 20)", "x"),
     "transposed in the middle": ("y = torch.tanh(x).t()\nz = F.relu(y)\nreturn torch.softmax(z.t() * 3.0, dim=1)", "", "torch.randn(6, 20)", "x"),
-    "product of batches": ("return torch.softmax(torch.bmm(x, y) * 0.3, dim=-1)", "", "torch.randn(4, 5, 6), torch.randn(4, 6, 7)", "x, y"),
+    "contraction of batches": ("return torch.softmax(torch.bmm(x, y) * 0.3, dim=-1)", "", "torch.randn(4, 5, 6), torch.randn(4, 6, 7)", "x, y"),
     "flattened sequences": ("y = self.linear(x.flatten(0, 1)).relu()\nreturn y.view(x.shape[0], 5, 20).softmax(dim=-1)", "self.linear = nn.Linear(12, 20)", "torch.randn(4, 5, 12)", "x"),
-    "a view that outlives the product": ("y = self.linear(x)\nt = y.view(-1)\nreturn F.gelu(y), t[:3]", "self.linear = nn.Linear(12, 20)", "torch.randn(6, 12)", "x"),
+    "a view that outlives the contraction": ("y = self.linear(x)\nt = y.view(-1)\nreturn F.gelu(y), t[:3]", "self.linear = nn.Linear(12, 20)", "torch.randn(6, 12)", "x"),
     "stored, then read again": ("h = self.linear(x)\nreturn torch.tanh(h), torch.logsumexp(h * 2.0, dim=1)", "self.linear = nn.Linear(12, 20)", "torch.randn(6, 12)", "x"),
     "captured at a batch of one": ("return torch.softmax(x * self.w, dim=1)", "self.w = nn.Parameter(torch.randn(20))", "torch.randn(1, 20)", "x"),
     "softmax over one column": ("return torch.softmax(x, dim=1) + x.logsumexp(dim=1, keepdim=True)", "", "torch.randn(6, 1)", "x"),
@@ -659,10 +659,10 @@ def both(name: str, *, train: str, evaluation: str) -> tuple[LoadedProblem, Any,
 
 
 BOTH = {
-    "statistics, folded": (NAMES[1], "outer_reduction[", "fold_batchnorm_into_linear"),
+    "moments, folded": (NAMES[1], "outer_reduction[", "fold_batchnorm_into_linear"),
     "library, folded": (NAMES[1], "batch_norm(library)", "fold_batchnorm_into_linear"),
     "pulled, folded": (NAMES[3], "pull_scale_into_linear", "fold_batchnorm_into_linear"),
-    "statistics, affine": (NAMES[3], "outer_reduction[mul", "pointwise[affine]"),
+    "moments, affine": (NAMES[3], "outer_reduction[mul", "pointwise[affine]"),
 }
 
 

@@ -36,8 +36,8 @@ def bare(rows: int, k: int, n: int, arch: str = "sm_90", accuracy: Accuracy = Ac
     return design(made(text), for_arch(arch), accuracy)
 
 
-def product_space(of: Design) -> Space:
-    """The space of the first plan's product."""
+def contraction_space(of: Design) -> Space:
+    """The space of the first kernel of the first plan."""
     return of.choices[0].spaces[0]
 
 
@@ -46,20 +46,20 @@ def values(space: Space, axis: str) -> set:
 
 
 def own(of: Design) -> list[Params]:
-    """The combinations of the first plan's product whose kernels multiply themselves."""
-    return [p for p in product_space(of).allowed() if p["variant"] != "library"]
+    """The combinations of that space whose kernels multiply themselves."""
+    return [p for p in contraction_space(of).allowed() if p["variant"] != "library"]
 
 
 # Where it is offered
 
 
-def test_cpu_has_no_products_of_its_own() -> None:
+def test_cpu_has_no_contractions_of_its_own() -> None:
     for name in NAMES:
         assert "contraction" not in "".join(o.name for o in design(reference(name, "eval"), cpu()).options)
 
 
 @pytest.mark.parametrize("arch", ["sm_70", "sm_75"])
-def test_gpu_without_the_tensor_cores_has_no_products_of_its_own(arch: str) -> None:
+def test_gpu_without_the_tensor_cores_has_no_contractions_of_its_own(arch: str) -> None:
     of = design(reference(NAMES[0], "eval"), for_arch(arch))
     assert "contraction" not in "".join(o.name for o in of.options)
 
@@ -67,7 +67,7 @@ def test_gpu_without_the_tensor_cores_has_no_products_of_its_own(arch: str) -> N
 def test_gpu_without_the_tensor_cores_says_what_it_lacks() -> None:
     found = [r for r in design(reference(NAMES[0], "both"), for_arch("sm_75")).rejections() if "contraction" in r.plan]
     assert "contraction[linear] + inner_reduction[gelu, softmax]" in {r.plan for r in found}
-    assert {r.reason for r in found} == {"products of its own need the tensor cores of sm_80 or later"}
+    assert {r.reason for r in found} == {"contractions of our own need the tensor cores of sm_80 or later"}
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_gpu_without_the_tensor_cores_says_what_it_lacks() -> None:
     [("sm_80", {"sm80"}), ("sm_86", {"sm80"}), ("sm_90", {"sm90", "sm80"}), ("sm_90a", {"sm90", "sm80"}), ("sm_100", {"sm80"})],
 )
 def test_variants_are_those_of_the_architecture(arch: str, variants: set[str]) -> None:
-    assert values(product_space(bare(512, 512, 512, arch)), "variant") == {*variants, "whole", "library"}
+    assert values(contraction_space(bare(512, 512, 512, arch)), "variant") == {*variants, "whole", "library"}
 
 
 @pytest.mark.parametrize("name", [NAMES[1], NAMES[3]])
-def test_pytorch_keeps_no_statistics_of_products_of_our_own(name: str) -> None:
+def test_pytorch_keeps_no_statistics_of_contractions_of_our_own(name: str) -> None:
     found = [o.name for o in design(reference(name, "train"), for_arch("sm_90")).options]
     assert any("contraction[" in n for n in found) and any("batch_norm(library)" in n for n in found)
     assert not any("contraction[" in n and "batch_norm(library)" in n for n in found)
@@ -96,14 +96,14 @@ def test_pytorch_keeps_statistics_that_cannot_be_our_own() -> None:
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90"])
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (7, 1111, 999), (64, 8192, 8192), (1024, 8192, 8192), (16384, 4096, 4096)])
-def test_products_of_any_size_have_a_combination(arch: str, sizes: tuple[int, int, int]) -> None:
-    assert any(product_space(bare(*sizes, arch)).allowed())
+def test_contractions_of_any_size_have_a_combination(arch: str, sizes: tuple[int, int, int]) -> None:
+    assert any(contraction_space(bare(*sizes, arch)).allowed())
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90"])
 def test_stages_fit_the_shared_memory(arch: str) -> None:
     of = bare(1024, 8192, 8192, arch)
-    for params in (p for p in product_space(of).allowed() if p["variant"] != "library"):
+    for params in (p for p in contraction_space(of).allowed() if p["variant"] != "library"):
         text = of.candidate(point(of, params)).source
         sizes = [int(v) for v in re.findall(r"constexpr int (?:STAGES|SLOTS) = (\d+);", text)]
         rows, cols, k = map(int, re.search(r"BLOCK_M = (\d+), BLOCK_N = (\d+), BLOCK_K = (\d+)", text).groups())
@@ -133,7 +133,7 @@ def test_small_batches_are_split_along_k() -> None:
 def test_first_combination_is_what_was_fastest_on_an_h200(
     sizes: tuple[int, int, int], variant: str, tile: str, splits: int, cluster: int
 ) -> None:
-    first = next(product_space(bare(*sizes)).allowed())
+    first = next(contraction_space(bare(*sizes)).allowed())
     assert (first["variant"], first["tile"], first["splits"], first["cluster"]) == (variant, tile, splits, cluster)
 
 
@@ -142,17 +142,17 @@ def test_first_combination_is_what_was_fastest_on_an_h200(
     [((16384, 4096, 4096), "128x256"), ((512, 4096, 4096), "64x128/2"), ((1024, 1024, 1024), "64x64/4")],
 )
 def test_first_combination_of_warps_is_what_was_fastest_on_an_h200(sizes: tuple[int, int, int], tile: str) -> None:
-    assert next(p for p in product_space(bare(*sizes)).allowed() if p["variant"] == "sm80")["tile"] == tile
+    assert next(p for p in contraction_space(bare(*sizes)).allowed() if p["variant"] == "sm80")["tile"] == tile
 
 
 def test_first_combination_of_whole_rows_is_what_was_fastest_on_an_h200() -> None:
-    first = next(p for p in product_space(bare(512, 512, 512)).allowed() if p["variant"] == "whole")
-    assert (first["tile"], first["stages"], first["band"]) == ("32x64", 4, 8)
+    first = next(p for p in contraction_space(bare(512, 512, 512)).allowed() if p["variant"] == "whole")
+    assert (first["tile"], first["stages"], first["swizzle_group"]) == ("32x64", 4, 8)
 
 
 @pytest.mark.parametrize("sizes", [(1024, 1024, 1024), (1000, 1111, 999), (1024, 8192, 8192)])
 def test_whole_rows_are_for_small_products(sizes: tuple[int, int, int]) -> None:
-    assert "whole" not in values(product_space(bare(*sizes)), "variant")
+    assert "whole" not in values(contraction_space(bare(*sizes)), "variant")
 
 
 def test_rows_that_do_not_fit_are_not_split_whole() -> None:
@@ -163,14 +163,14 @@ def test_rows_that_do_not_fit_are_not_split_whole() -> None:
 def test_whole_rows_take_one_launch_and_no_memory() -> None:
     text = candidate(bare(512, 512, 512), variant="whole").source
     launcher = text[text.index('extern "C" int linear(') :]
-    assert launcher.count("launch_early(") == 1 and "launch_early(product_kernel" in launcher
+    assert launcher.count("launch_early(") == 1 and "launch_early(contraction_kernel" in launcher
     assert "workspace" not in text and "repair_rows" not in text
 
 
 def test_statistics_of_whole_rows_have_memory() -> None:
     text = source("return self.norm(self.linear(x))", "torch.randn(512, 512)", "self.linear, self.norm = nn.Linear(512, 512), nn.BatchNorm1d(512)")
     of = design(made(text, "train"), for_arch("sm_90"))
-    number = next(n for n, o in enumerate(of.options) if o.name.startswith("contraction[linear, statistics]"))
+    number = next(n for n, o in enumerate(of.options) if o.name.startswith("contraction[linear, moments]"))
     kernel, *others = of.options[number].kernels
     params = next(p for p in kernel if p["variant"] == "whole")
     found = of.candidate(Point(number, (kernel.index(params), *(0 for _ in others)))).source
@@ -179,13 +179,13 @@ def test_statistics_of_whole_rows_have_memory() -> None:
 
 def test_a_right_operand_that_is_no_weight_is_not_read_by_blocks_that_split_whole_rows() -> None:
     of = design(made(source("return torch.matmul(x, y)", "torch.randn(512, 512), torch.randn(512, 512)", "", "x, y")), for_arch("sm_90"))
-    assert "whole" not in values(product_space(of), "variant")
+    assert "whole" not in values(contraction_space(of), "variant")
     assert "whole_rows" in {r.constraint for r in of.rejections()}
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90"])
 def test_space_is_small(arch: str) -> None:
-    assert all(len(list(product_space(bare(n, n, n, arch)).allowed())) <= 36 for n in (64, 512, 1024, 4096))
+    assert all(len(list(contraction_space(bare(n, n, n, arch)).allowed())) <= 36 for n in (64, 512, 1024, 4096))
 
 
 def test_combinations_that_cannot_win_are_ruled_out() -> None:
@@ -196,13 +196,13 @@ def test_combinations_that_cannot_win_are_ruled_out() -> None:
 @pytest.mark.parametrize("accuracy", [Accuracy.FP32, Accuracy.KERNELBENCH])
 def test_one_product_is_ruled_out_where_float32_is_asked_for(accuracy: Accuracy) -> None:
     of = bare(1024, 8192, 8192, accuracy=accuracy)
-    assert values(product_space(of), "products") == {3}
+    assert values(contraction_space(of), "products") == {3}
     assert "one_product" in {r.constraint for r in of.rejections()}
 
 
 @pytest.mark.parametrize("sizes", [(64, 8192, 8192), (1000, 1111, 999), (1024, 8192, 8192)])
 def test_one_product_comes_first_where_tf32_is_asked_for(sizes: tuple[int, int, int]) -> None:
-    assert next(product_space(bare(*sizes, accuracy=Accuracy.TF32)).allowed())["products"] == 1
+    assert next(contraction_space(bare(*sizes, accuracy=Accuracy.TF32)).allowed())["products"] == 1
 
 
 def test_one_product_takes_half_the_memory() -> None:
@@ -225,31 +225,31 @@ def test_short_sums_are_not_split_along_k() -> None:
 def test_tiles_of_w_are_shared_where_large_tiles_fill_the_chip() -> None:
     assert {p["tile"] for p in own(bare(16384, 4096, 4096)) if p["multicast"] == 2} == {"128x256"}
     assert {p["multicast"] for p in own(bare(512, 4096, 4096))} == {1}
-    assert values(product_space(bare(16384, 4096, 4096, "sm_80")), "multicast") == {1}
+    assert values(contraction_space(bare(16384, 4096, 4096, "sm_80")), "multicast") == {1}
 
 
 def test_blocks_that_share_tiles_of_w_wait_for_each_other() -> None:
     text = candidate(bare(16384, 4096, 4096), multicast=2).source
-    assert "barrier_init(empty + 8 * i, 16);" in text and "PITCH, 64))" in text and text.count("cluster_sync();") == 2
+    assert "barrier_init(empty + 8 * i, 16);" in text and "LD, 64))" in text and text.count("cluster_sync();") == 2
 
 
 def test_small_products_have_accumulators_of_their_own_where_sums_are_longer() -> None:
     of = bare(256, 8192, 8192)
-    assert {p["tile"] for p in own(of) if p["interval"] == 128} <= {"128x128", "64x256"}
-    text = candidate(of, interval=128).source
+    assert {p["tile"] for p in own(of) if p["promotion_interval"] == 128} <= {"128x128", "64x256"}
+    text = candidate(of, promotion_interval=128).source
     assert "wgmma(small, a_lo, b_hi, first);" in text and "wgmma(large, a_hi, b_hi, first);" in text
-    assert "if (step % 2 == 1 || step + 1 == PITCH / BLOCK_K) add_up(sums, small, large);" in text
+    assert "if (step % 2 == 1 || step + 1 == LD / BLOCK_K) add_up(sums, small, large);" in text
 
 
 def test_intervals_are_for_more_than_one_of_them() -> None:
     def of_sm90(of: Design) -> set[ParamValue]:
-        return {p["interval"] for p in own(of) if p["variant"] == "sm90"}
+        return {p["promotion_interval"] for p in own(of) if p["variant"] == "sm90"}
 
     assert of_sm90(bare(256, 64, 8192)) == {64}
     assert of_sm90(bare(256, 128, 8192)) == {64, 128}
 
 
-def test_kernels_of_a_product_start_while_the_one_before_ends() -> None:
+def test_kernels_of_a_contraction_start_while_the_one_before_ends() -> None:
     """Each waits for it before it touches memory."""
     text = candidate(bare(64, 8192, 8192), splits=4).source
     kernels = re.findall(r"__global__ .*?\n}\n", text, re.DOTALL)
@@ -261,11 +261,11 @@ def test_statistics_have_memory_for_the_moments_of_each_strip() -> None:
     text = source("return self.norm(self.linear(x))", "torch.randn(300, 200)", "self.linear, self.norm = nn.Linear(200, 133), nn.BatchNorm1d(133)")
     of = design(made(text, "train"), for_arch("sm_90"))
     first = plainest(of, 1)[0]
-    assert "statistics]" in first.plan and "+ (batch_size + 15) // 16 * 272)" in first.source  # two for each of 136 columns
+    assert "moments]" in first.plan and "+ (batch_size + 15) // 16 * 272)" in first.source  # two for each of 136 columns
 
 
 def test_first_combination_is_for_the_newest_instructions() -> None:
-    assert next(product_space(bare(1024, 8192, 8192)).allowed())["variant"] == "sm90"
+    assert next(contraction_space(bare(1024, 8192, 8192)).allowed())["variant"] == "sm90"
 
 
 def test_search_goes_through_all_variants() -> None:
@@ -281,13 +281,13 @@ def test_search_goes_through_all_variants() -> None:
 
 
 def point(of: Design, params: dict) -> Point:
-    """The first plan with these parameters of the product, and the plainest of the others."""
+    """The first plan with these parameters of the contraction, and the plainest of the others."""
     kernels = of.options[0].kernels
     return Point(0, (kernels[0].index(params), *(0 for _ in kernels[1:])))
 
 
 def candidate(of: Design, **wanted: object) -> Candidate:
-    """The first combination of the first plan's product that has these parameters."""
+    """The first combination of the first plan's contraction that has these parameters."""
     params = next(p for p in of.options[0].kernels[0] if all(p[k] == v for k, v in wanted.items()))
     return of.candidate(point(of, params))
 
@@ -315,7 +315,7 @@ def test_split_sums_have_memory() -> None:
     assert "workspace = x.new_empty(batch_size * 24193)" in text and "finish_kernel" in text
 
 
-def test_rows_of_a_flattened_batch_are_those_of_the_product() -> None:
+def test_rows_of_a_flattened_batch_are_those_of_the_contraction() -> None:
     text = source("return self.linear(x)", "torch.randn(6, 5, 12)", LINEAR)
     found = plainest(design(made(text), for_arch("sm_90")), 1)[0].source
     assert "launch(_linear, 5 * batch_size, dense(x)" in found and "new_empty(5 * batch_size * 65)" in found
@@ -369,7 +369,7 @@ def test_odd_columns_are_stored_one_by_one() -> None:
 
 
 def test_rows_that_fill_no_step_are_padded() -> None:
-    assert "N = 999, K = 1111, PITCH = 1152;" in candidate(bare(64, 1111, 999)).source
+    assert "N = 999, K = 1111, LD = 1152;" in candidate(bare(64, 1111, 999)).source
 
 
 def test_rows_too_long_for_registers_are_read_twice() -> None:
@@ -379,12 +379,12 @@ def test_rows_too_long_for_registers_are_read_twice() -> None:
 def test_kernels_of_both_modes_split_their_own_weights() -> None:
     of = design(reference(NAMES[1], "both", **FULL), for_arch("sm_90"))
     text = plainest(of, 1)[0].source
-    assert "_train_linear_statistics_split_weight.argtypes" in text and "_eval_linear_split_weight.argtypes" in text
+    assert "_train_linear_moments_split_weight.argtypes" in text and "_eval_linear_split_weight.argtypes" in text
 
 
 def test_template_has_what_its_text_needs_for_every_combination() -> None:
     of = design(reference(NAMES[0], "eval", **FULL), for_arch("sm_90"))
-    (_, plan), space = of.choices[0].plans[0], product_space(of)
+    (_, plan), space = of.choices[0].plans[0], contraction_space(of)
     found = {p["variant"]: template.render(Task(plan, plan.kernels[0], of.hardware), p).specific for p in space.allowed()}
     assert found == {"sm90": True, "sm80": False, "library": False}
 
@@ -467,7 +467,7 @@ def test_weight_is_split_once(loaded: Callable) -> None:
 
 def test_memory_of_a_split_weight_holds_both_parts_and_the_exponents(loaded: Callable) -> None:
     (memory,) = loaded(small())[0].ModelNew()._weights()
-    assert memory.numel() == 20 * 64 + 20  # two float16 parts of 20 rows of 12, padded to 64, and 20 exponents
+    assert memory.numel() == 20 * 64 + 20  # two float16 terms of 20 rows of 12, padded to 64, and 20 exponents
 
 
 @pytest.mark.parametrize(
@@ -548,7 +548,7 @@ def test_columns_of_a_weight_are_split_as_rows(loaded: Callable) -> None:
     assert sizes == [(20, (20, 12), True)]
 
 
-def test_weight_of_two_products_is_split_once(loaded: Callable) -> None:
+def test_weight_of_two_contractions_is_split_once(loaded: Callable) -> None:
     forward = "return self.linear(x).relu(), self.linear(x * 2.0)"
     found, launches = loaded(small(forward))
     assert len(found.ModelNew()._weights()) == 1 and len(launches.seen) == 1
@@ -598,7 +598,7 @@ def test_graph_keeps_the_split_weights_that_it_was_captured_with(loaded: Callabl
 
 
 def split(matrix: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the splitting kernel makes of a matrix: float16 parts (2, rows, k) and exponents."""
+    """What the splitting kernel makes of a matrix: float16 terms (2, rows, k) and exponents."""
     padded = torch.nn.functional.pad(matrix, (0, k - matrix.shape[1]))
     exponents = 14 - padded.abs().amax(1).log2().floor().int()
     scaled = torch.ldexp(padded, exponents[:, None])
@@ -608,7 +608,7 @@ def split(matrix: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @dataclass
 class SplitLaunches:
-    """Stands for the launchers of a product by the library: what each kernel does to its memory."""
+    """Stands for the launchers of a contraction by the library: what each kernel does to its memory."""
 
     k: int
     sums: int
@@ -618,18 +618,18 @@ class SplitLaunches:
         if kernel.name.endswith("_split_weight"):
             self._split(*tensors)
         elif kernel.name.endswith("_split"):
-            x, weight, parts, _, workspace = tensors
+            x, weight, terms, _, workspace = tensors
             self._split(x, workspace)
         else:
-            parts, bias, out, workspace = tensors
-            pitch = (out.shape[1] + 3) // 4 * 4
-            sums = workspace[rows * self.k :][: self.sums * rows * pitch].view(self.sums, rows, pitch)[..., : out.shape[1]]
-            scale = -self.exponents[workspace.data_ptr()][:, None] - self.exponents[parts.data_ptr()]
+            terms, bias, out, workspace = tensors
+            ld = (out.shape[1] + 3) // 4 * 4
+            sums = workspace[rows * self.k :][: self.sums * rows * ld].view(self.sums, rows, ld)[..., : out.shape[1]]
+            scale = -self.exponents[workspace.data_ptr()][:, None] - self.exponents[terms.data_ptr()]
             out.copy_(torch.ldexp(sums.sum(0), scale) + bias)
 
     def _split(self, matrix: torch.Tensor, memory: torch.Tensor) -> None:
-        parts, self.exponents[memory.data_ptr()] = split(matrix, self.k)
-        memory[: parts.numel() // 2] = parts.flatten().view(torch.float32)
+        terms, self.exponents[memory.data_ptr()] = split(matrix, self.k)
+        memory[: terms.numel() // 2] = terms.flatten().view(torch.float32)
 
 
 @pytest.mark.parametrize("columns", [64, 33])
@@ -648,26 +648,26 @@ def test_library_multiplies_parts_over_intervals_of_k(
 
 @pytest.mark.parametrize(("sizes", "intervals"), [((64, 1000, 64), []), ((512, 1000, 64), [8]), ((64, 8192, 64), [64])])
 def test_few_rows_of_short_sums_are_not_left_to_the_library(sizes: tuple[int, int, int], intervals: list[int]) -> None:
-    found = [p for p in product_space(bare(*sizes)).allowed() if p["variant"] == "library"]
+    found = [p for p in contraction_space(bare(*sizes)).allowed() if p["variant"] == "library"]
     assert [p["splits"] for p in found] == intervals
 
 
 def test_sums_of_intervals_must_fit_the_memory() -> None:
     text = source("return self.linear(x)", "torch.empty(65536, 1024)", "self.linear = nn.Linear(1024, 16384)")
     of = design(made(text), for_arch("sm_90"))
-    assert "library" not in values(product_space(of), "variant")
+    assert "library" not in values(contraction_space(of), "variant")
     assert "sums_memory" in {r.constraint for r in of.rejections()}
 
 
 def test_library_takes_one_product_whole() -> None:
-    found = [p for p in product_space(bare(64, 8192, 64, accuracy=Accuracy.TF32)).allowed() if p["variant"] == "library"]
+    found = [p for p in contraction_space(bare(64, 8192, 64, accuracy=Accuracy.TF32)).allowed() if p["variant"] == "library"]
     assert {(p["products"], p["splits"]) for p in found} == {(1, 1)}
 
 
-# Operands that are no weights, and batches of products
+# Operands that are no weights, and batched contractions
 
 
-def product(forward: str, inputs: str, arguments: str = "x, y", init: str = "") -> Candidate:
+def multiplied(forward: str, inputs: str, arguments: str = "x, y", init: str = "") -> Candidate:
     return plainest(design(made(source(forward, inputs, init, arguments)), for_arch("sm_90")), 1)[0]
 
 
@@ -681,23 +681,23 @@ def product(forward: str, inputs: str, arguments: str = "x, y", init: str = "") 
     ],
 )
 def test_operand_that_is_no_weight_is_split_in_each_call(forward: str, inputs: str, spelled: str) -> None:
-    text = product(forward, inputs).source
+    text = multiplied(forward, inputs).source
     assert spelled in text and "_weights" not in text and "_split_weight" not in text
 
 
 def test_operand_used_twice_comes_in_both_forms() -> None:
-    text = product("return torch.matmul(x, x)", "torch.randn(5, 12, 12)", "x").source
+    text = multiplied("return torch.matmul(x, x)", "torch.randn(5, 12, 12)", "x").source
     assert "dense(x), dense(x.mT)" in text
 
 
-def test_memory_for_a_batch_of_products_follows_the_batch() -> None:
-    text = product("return torch.bmm(x, y)", "torch.randn(6, 7, 12), torch.randn(6, 12, 20)").source
+def test_memory_for_a_batch_of_contractions_follows_the_batch() -> None:
+    text = multiplied("return torch.bmm(x, y)", "torch.randn(6, 7, 12), torch.randn(6, 12, 20)").source
     assert "workspace = x.new_empty(7 * batch_size * 65 + 7 * batch_size // 7 * 20 * 65 + 3)" in text
     assert "launch(_bmm, 7 * batch_size," in text and "constexpr int GROUP = 7;" in text
 
 
 def test_batch_of_weights_is_split_once(loaded: Callable) -> None:
-    found, _ = loaded(product("return torch.bmm(x, self.w)", "torch.randn(3, 7, 12)", "x", "self.w = nn.Parameter(torch.randn(3, 12, 20))"))
+    found, _ = loaded(multiplied("return torch.bmm(x, self.w)", "torch.randn(3, 7, 12)", "x", "self.w = nn.Parameter(torch.randn(3, 12, 20))"))
     sizes = []
     found.launch = lambda kernel, rows, weight, memory: sizes.append((rows, weight.shape, memory.numel()))
     found.ModelNew()._weights()
@@ -706,7 +706,7 @@ def test_batch_of_weights_is_split_once(loaded: Callable) -> None:
 
 def test_batches_are_left_to_kernels_of_our_own() -> None:
     of = design(made(source("return torch.bmm(x, y)", "torch.randn(6, 70, 12), torch.randn(6, 12, 200)", "", "x, y")), for_arch("sm_90"))
-    assert values(product_space(of), "variant") == {"sm90", "sm80"}
+    assert values(contraction_space(of), "variant") == {"sm90", "sm80"}
 
 
 @pytest.mark.parametrize(
@@ -718,6 +718,6 @@ def test_batches_are_left_to_kernels_of_our_own() -> None:
         ("return torch.matmul(x, y)", "torch.randn(6, 12), torch.randn(12)"),
     ],
 )
-def test_products_of_other_shapes_are_left_to_the_library(forward: str, inputs: str) -> None:
+def test_contractions_of_other_shapes_are_left_to_the_library(forward: str, inputs: str) -> None:
     of = design(made(source(forward, inputs, "", "x, y")), for_arch("sm_90"))
     assert not any("contraction" in option.name for option in of.options)

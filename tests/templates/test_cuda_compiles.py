@@ -1,6 +1,6 @@
-"""Every CUDA template compiles without a warning over the corners of its space, for two architectures. Needs no GPU.
+"""Every CUDA template compiles without a warning over a covering set of its space, for two architectures. Needs no GPU.
 
-Kernels of many corners are renamed and compiled as a few files, since starting nvcc takes longer than most of them.
+Many kernels are renamed and compiled as a few files, since starting nvcc takes longer than most of them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.skipif(
 ARCHITECTURES = ("sm_80", "sm_90a")
 #: Plans of each problem whose kernels are compiled: the most fused ones.
 PLANS = 4
-#: Products take longest: all corners of these cases, of others the plainest alone.
-PRODUCTS = ("product", "product_tails", "product_tf32", "product_statistics", "small_product", "batch_of_products")
+#: Contractions take longest: whole covering sets of these cases, of others the plainest combination alone.
+CONTRACTIONS = ("contraction", "contraction_tails", "contraction_tf32", "contraction_moments", "small_contraction", "batch_of_contractions")
 #: Bytes of registers that products of warps may spill: some 20 of them, beside 128 of sums.
 MOST_SPILLED = 96
 #: Kernels to a file: two compilers run beside each other.
@@ -46,13 +46,13 @@ UNSEEN = {
     "statistics_999": ("return self.norm(x * self.s).relu()", "self.s = nn.Parameter(torch.randn(999))\nself.norm = nn.BatchNorm1d(999)", "torch.randn(512, 999)", "train"),
     "statistics_plain": ("return self.norm(x).relu()", "self.norm = nn.BatchNorm1d(8, affine=False, track_running_stats=False)", "torch.randn(512, 8)", "train"),
     "one_column": ("return torch.softmax(x, dim=1)", "", "torch.randn(64, 1)", "eval"),
-    "product": ("return F.gelu(self.linear(x))", "self.linear = nn.Linear(8192, 8192)", "torch.randn(2048, 8192)", "eval"),
-    "product_tails": ("h = torch.matmul(x, self.w) + self.b\nreturn h * self.s.sigmoid(), h", "self.w = nn.Parameter(torch.randn(1111, 999))\nself.b = nn.Parameter(torch.randn(999))\nself.s = nn.Parameter(torch.randn(1))", "torch.randn(100, 1111)", "eval"),
-    "product_tf32": ("return self.linear(x).relu()", "self.linear = nn.Linear(1111, 999)", "torch.randn(1000, 1111)", "eval"),
-    "product_statistics": ("return self.norm(self.linear(x) * self.s)", "self.linear, self.norm = nn.Linear(1111, 4999), nn.BatchNorm1d(4999)\nself.s = nn.Parameter(torch.randn(4999))", "torch.randn(1000, 1111)", "train"),
-    "small_product": ("return self.norm(self.linear(x) * self.s)", "self.linear, self.norm = nn.Linear(500, 510), nn.BatchNorm1d(510)\nself.s = nn.Parameter(torch.randn(510))", "torch.randn(520, 500)", "train"),
-    "batch_of_products": ("return torch.bmm(x, x.mT).relu()", "", "torch.randn(3, 101, 8192)", "eval"),
-    "product_of_a_long_row": ("return self.linear(x)", "self.linear = nn.Linear(40000, 100, bias=False)", "torch.randn(4, 5, 40000)", "eval"),
+    "contraction": ("return F.gelu(self.linear(x))", "self.linear = nn.Linear(8192, 8192)", "torch.randn(2048, 8192)", "eval"),
+    "contraction_tails": ("h = torch.matmul(x, self.w) + self.b\nreturn h * self.s.sigmoid(), h", "self.w = nn.Parameter(torch.randn(1111, 999))\nself.b = nn.Parameter(torch.randn(999))\nself.s = nn.Parameter(torch.randn(1))", "torch.randn(100, 1111)", "eval"),
+    "contraction_tf32": ("return self.linear(x).relu()", "self.linear = nn.Linear(1111, 999)", "torch.randn(1000, 1111)", "eval"),
+    "contraction_moments": ("return self.norm(self.linear(x) * self.s)", "self.linear, self.norm = nn.Linear(1111, 4999), nn.BatchNorm1d(4999)\nself.s = nn.Parameter(torch.randn(4999))", "torch.randn(1000, 1111)", "train"),
+    "small_contraction": ("return self.norm(self.linear(x) * self.s)", "self.linear, self.norm = nn.Linear(500, 510), nn.BatchNorm1d(510)\nself.s = nn.Parameter(torch.randn(510))", "torch.randn(520, 500)", "train"),
+    "batch_of_contractions": ("return torch.bmm(x, x.mT).relu()", "", "torch.randn(3, 101, 8192)", "eval"),
+    "contraction_of_a_long_row": ("return self.linear(x)", "self.linear = nn.Linear(40000, 100, bias=False)", "torch.randn(4, 5, 40000)", "eval"),
     "functions": ("a = x.abs()\ny = torch.sin(x) + torch.cos(x) + torch.erf(x) + torch.log1p(a) + torch.expm1(x) + F.softplus(x) + F.mish(x)\nreturn y + (a + 1) ** 1.5 + torch.tanh(x) + F.silu(x) + F.elu(x) + F.logsigmoid(x) + F.hardswish(x) + F.gelu(x, approximate='tanh')", "", "torch.randn(64, 1000)", "eval"),
 }  # fmt: skip
 
@@ -79,17 +79,17 @@ def designed(case: str, arch: str) -> Design:
 
 
 @lru_cache(maxsize=None)
-def corners(case: str, arch: str) -> tuple[tuple[Task, dict, bool], ...]:
-    """The kernels of the case's first plans at the corners of their spaces, the plainest first."""
-    return tuple(_corners(case, designed(case, arch)))
+def covering(case: str, arch: str) -> tuple[tuple[Task, dict, bool], ...]:
+    """The kernels of the case's first plans over covering sets of their spaces, the plainest first."""
+    return tuple(_covering(case, designed(case, arch)))
 
 
-def _corners(case: str, of: Design) -> Iterator[tuple[Task, dict, bool]]:
+def _covering(case: str, of: Design) -> Iterator[tuple[Task, dict, bool]]:
     for choice in of.choices[:PLANS]:
         ((_, plan),) = choice.plans
         for kernel, space in zip(plan.kernels, choice.spaces):
-            found = space.corners()
-            if kernel.schedule == "contraction" and case not in PRODUCTS:
+            found = space.covering_set()
+            if kernel.schedule == "contraction" and case not in CONTRACTIONS:
                 found = found[:1]
             for number, params in enumerate(found):
                 yield Task(plan, kernel, of.hardware), dict(params), number == 0
@@ -100,11 +100,11 @@ def texts(arch: str) -> tuple[Text, ...]:
     """All kernels for an architecture, each text once, renamed so that they can stand in one file."""
     found: dict[str, Text] = {}
     for case in _CASES:
-        for task, params, plainest in corners(case, arch):
+        for task, params, plainest in covering(case, arch):
             body, _ = kernel_text(task, params)
             if body not in found:
                 name = f"kernel_{len(found)}"
-                own = rf"\b{task.kernel.name}(?=_kernel\b|_merge_kernel\b|_finish\b|_product\b|_split_weight\b|_split\b|\()"
+                own = rf"\b{task.kernel.name}(?=_kernel\b|_merge_kernel\b|_finish\b|_contraction\b|_split_weight\b|_split\b|\()"
                 renamed = re.sub(own, name, body)
                 found[body] = Text(renamed, name, f"{case}: {task.kernel.name} {params}", plainest)
     return tuple(found.values())
@@ -183,13 +183,13 @@ def _spills(compiled: list[Compiled]) -> Iterator[tuple[str, int]]:
 
 
 def test_every_schedule_and_strategy_is_compiled() -> None:
-    """The corners hold every value of every axis of every template."""
-    schedules = {task.kernel.schedule for case in _CASES for task, _, _ in corners(case, "sm_90a")}
+    """The covering sets hold every value of every axis of every template."""
+    schedules = {task.kernel.schedule for case in _CASES for task, _, _ in covering(case, "sm_90a")}
     values = {
-        (axis, value) for case in _CASES for _, params, _ in corners(case, "sm_90a") for axis, value in params.items()
+        (axis, value) for case in _CASES for _, params, _ in covering(case, "sm_90a") for axis, value in params.items()
     }
     assert schedules == set(templates("cuda"))
     assert {("reduction", "warp_shuffle"), ("reduction", "shared_tree"), ("row_per", "warp"), ("softmax", "two_pass"),
             ("row", "reread"), ("combine", "atomics"), ("combine", "last_block"), ("vec", 1), ("index", "flat"),
             ("output", "new"), ("variant", "sm80"), ("variant", "sm90"), ("variant", "whole"), ("variant", "library"), ("splits", 2), ("cluster", 2), ("multicast", 2),
-            ("interval", 16), ("interval", 64), ("interval", 128), ("tile", "128x256"), ("tile", "64x64/4"), ("products", 3), ("products", 1)} <= values  # fmt: skip
+            ("promotion_interval", 16), ("promotion_interval", 64), ("promotion_interval", 128), ("tile", "128x256"), ("tile", "64x64/4"), ("products", 3), ("products", 1)} <= values  # fmt: skip

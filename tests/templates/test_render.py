@@ -25,13 +25,13 @@ MODES = ("train", "eval", "both")
 
 @lru_cache(maxsize=None)
 def rendered(name: str, mode: str, device: str) -> tuple[Candidate, ...]:
-    """One candidate of each plan, and one for each corner of the kernels' spaces of the first plan."""
+    """One candidate of each plan, and one for each of a covering set of the kernels' spaces of the first plan."""
     of = design(reference(name, mode, batch_size="64", out_features="1024"), DEVICES[device])
     found = plainest(of)
     for at, space in enumerate(of.choices[0].spaces):
-        for corner in space.corners():
+        for params in space.covering_set():
             choice = [0] * len(of.choices[0].spaces)
-            choice[at] = of.options[0].kernels[at].index(corner)
+            choice[at] = of.options[0].kernels[at].index(params)
             found.append(of.candidate(Point(0, tuple(choice))))
     return tuple(found)
 
@@ -310,7 +310,7 @@ def test_library_calls_are_spelled_as_people_do() -> None:
     ]
 
 
-def test_kernel_writes_over_the_product() -> None:
+def test_kernel_writes_over_the_contraction() -> None:
     assert lines(rendered(NAMES[0], "eval", "cpu")[0]) == [
         "batch_size = x.shape[0]",
         "linear = F.linear(x, self.linear.weight, self.linear.bias)",

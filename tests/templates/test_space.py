@@ -1,4 +1,4 @@
-"""Spaces: combinations, what constraints rule out, and corners; and the spaces that the templates declare."""
+"""Spaces: combinations, what constraints rule out, and covering sets; and the spaces that the templates declare."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def test_allowed_combination_breaks_nothing() -> None:
     assert SPACE.broken({"a": 1, "b": "y"}) is None
 
 
-def test_corners_have_every_allowed_value() -> None:
-    corners = SPACE.corners()
-    assert {(k, v) for p in corners for k, v in p.items()} == {("a", 1), ("a", 3), ("b", "x"), ("b", "y")}
+def test_covering_set_has_every_allowed_value() -> None:
+    covering = SPACE.covering_set()
+    assert {(k, v) for p in covering for k, v in p.items()} == {("a", 1), ("a", 3), ("b", "x"), ("b", "y")}
 
 
-def test_corners_are_allowed() -> None:
-    assert all(SPACE.broken(p) is None for p in SPACE.corners())
+def test_covering_set_is_allowed() -> None:
+    assert all(SPACE.broken(p) is None for p in SPACE.covering_set())
 
 
 def test_space_without_axes_has_one_combination() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Sequence
 from kgen.compiler.loops import Load, Store
 from kgen.hardware import Hardware
 from kgen.templates import Argument, Task
-from kgen.templates.arguments import batch_statistics, written
+from kgen.templates.arguments import batch_moments, written
 from kgen.templates.space import Axis, Constraint
 from kgen.templates.spelling import element_index
 
@@ -79,13 +79,13 @@ def store_statements(
     return outer, inner, close
 
 
-#: What finishing a column reads of the state before it, by the names of its values and of their pointers.
+#: The state that finishing a column reads: the names of its values, each with the name of its pointer.
 _STATE = (("affine", "affine_weight"), ("old_mean", "running_mean"), ("old_var", "running_var"))
 
 
 def finishing(task: Task) -> tuple[dict[str, Any], list[Argument]]:
-    """:func:`batch_statistics`, with what ``statistics.cu.j2`` needs besides."""
-    context, extra = batch_statistics(task)
+    """:func:`batch_moments`, with the state that ``moments.cu.j2`` reads and writes."""
+    context, extra = batch_moments(task)
     given = {a.name for a in extra}
     state = [(value, pointer) for value, pointer in _STATE if pointer in given]
     return {**context, "state": state, "written": [(a.name, a.ctype) for a in extra if a.role != "in"]}, extra

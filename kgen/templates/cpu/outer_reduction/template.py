@@ -6,7 +6,7 @@ from kgen.candidate import Params
 from kgen.compiler.loops import Program
 from kgen.compiler.schedule import schedule
 from kgen.templates import Argument, Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, batch_statistics, declared, signature, sources, summary
+from kgen.templates.arguments import arguments as pointers, batch_moments, declared, signature, sources, summary
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
 from kgen.templates.space import Axis, Constraint, Space
@@ -49,7 +49,7 @@ def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
     plan = schedule(program, keep=True)
     (only,) = plan.passes
-    statistics, extra = batch_statistics(task)
+    moments, extra = batch_moments(task)
     args = pointers(task, program, params)
     tile, lines, cols = min(int(params["tile"]), program.cols), int(params["lines"]), program.cols
     two_stage = params["combine"] == "two_stage"
@@ -70,7 +70,7 @@ def render(task: Task, params: Params) -> Rendering:
         "load_arguments": "".join(f", {a.name}" for a in args),
         "finish_parameters": "".join(f", {declared(a)}" for a in extra if a.ctype == "float"),
         "finish_arguments": "".join(f", {a.name}" for a in extra if a.ctype == "float"),
-        **statistics,
+        **moments,
         **signature([*args, *extra, *workspace]),
     }
     return Rendering(context, (*args, *extra, *workspace))

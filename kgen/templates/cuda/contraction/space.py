@@ -9,27 +9,29 @@ from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Hardware
 from kgen.roofline import Arithmetic
 from kgen.templates import Task
+from kgen.templates.cuda.common import BYTES_A_US
 from kgen.templates.space import Axis, Constraint, Space
 
-#: Parts have rows of a multiple of so many elements: a step of the ``sm90`` variant, 128 bytes.
-STEP = 64
+STEP = 64  # elements of k; the leading dimension of terms is a multiple of it; 128 bytes, a step of the variant sm90
 
-#: Of k, over which the library's tensor cores add up: what they truncate on positive data, where errors do not cancel, allows
-#: no more.
-_INTERVAL = 128
+#: Elements of k; the library's tensor cores promote their sums after so many. Truncation allows no more on positive data,
+#: where errors do not cancel.
+_LIBRARY_INTERVAL = 128
 
-#: From so many rows on, or with so long sums, PyTorch's own product is no more exact than sums over such intervals: it is for
-#: a few rows, whose sums it shares among many threads.
-_MANY_ROWS, _LONG_K = 512, 8192
+# PyTorch's own contraction of fewer rows and shorter sums is more exact than the library's over such intervals: it shares
+# the sums of a few rows among many threads.
+_MANY_ROWS = 512  # rows
+_LONG_K = 8192  # elements of k
 
-#: The share of the device's memory that the library's sums are given at most: an evaluator gives each of its candidates a twelfth.
+#: Share of the device's memory; the most that the library's sums may take.
 _SUMS_SHARE = 1 / 16
+
 
 @dataclass(frozen=True)
 class _WarpgroupTile:
-    """A block's tile of the ``sm90`` variant: ``m_tiles`` x 64 rows, and 128 columns ``halves`` times a warpgroup.
+    """A block's tile of the variant ``sm90``: ``m_tiles`` x 64 rows, and 128 columns ``halves`` times a warpgroup.
 
-    ``step_us`` are the microseconds that 64 of k take, with a full chip, measured on an H200.
+    ``step_us`` are the microseconds that 64 of k take on a full chip, measured on an H200.
     """
 
     m_tiles: int
@@ -45,17 +47,17 @@ class _WarpgroupTile:
     def cols(self) -> int:
         return 128 * self.halves * (3 - self.m_tiles)
 
-    def shared_bytes(self, stages: int, pitch: int) -> int:
-        """Of 128 rows of 64 of k of both parts, one slot or two, with four barriers, each stage."""
+    def shared_bytes(self, stages: int, leading_dimension: int) -> int:
+        """Each stage has 128 rows of 64 of k of both terms, in one slot or two, with four barriers."""
         return stages * (2 * 128 * 64 * 2 + 32)
 
 
 @dataclass(frozen=True)
 class _WarpTile:
-    """A block's tile of the ``sm80`` variant: ``warps_m`` x ``warps_n`` warps, each 64 x 64, in ``slices`` sets.
+    """A block's tile of the variant ``sm80``: ``warps_m`` x ``warps_n`` warps, each 64 x 64, in ``slices`` sets.
 
-    The sets share the ``block_k`` of k of a stage. ``blocks`` run on a multiprocessor at a time; ``step_us`` are the
-    microseconds that 64 of k take them, with a full chip, measured on an H200.
+    The sets share the ``block_k`` of k of a stage. ``blocks`` run on a multiprocessor at a time. ``step_us`` are the
+    microseconds that 64 of k take them on a full chip, measured on an H200.
     """
 
     warps_m: int
@@ -73,16 +75,16 @@ class _WarpTile:
     def cols(self) -> int:
         return 64 * self.warps_n
 
-    def shared_bytes(self, stages: int, pitch: int) -> int:
-        """Of both parts of both operands, each stage."""
+    def shared_bytes(self, stages: int, leading_dimension: int) -> int:
+        """Each stage has both terms of both operands."""
         return stages * 2 * 2 * self.block_k * (self.rows + self.cols)
 
 
 @dataclass(frozen=True)
 class _WholeTile:
-    """A block's tile of the ``whole`` variant: so many rows of x with all of k, and 64 columns.
+    """A block's tile of the variant ``whole``: ``rows`` rows of x with all of k, and 64 columns.
 
-    ``step_us`` are the microseconds that 64 of k take, with a full chip, measured on an H200.
+    ``step_us`` are the microseconds that 64 of k take on a full chip, measured on an H200.
     """
 
     rows: int
@@ -92,14 +94,16 @@ class _WholeTile:
 
     @property
     def warps(self) -> int:
-        """A set of 32 x 32 each, four sets."""
+        """Four sets of warps, of 32 x 32 each."""
         return 4 * self.rows * self.cols // 32**2
 
-    def shared_bytes(self, stages: int, pitch: int) -> int:
-        """Of both parts of whole rows of x and their exponents, and of both parts of 64 of k of w, each stage; the sums
-        of four quarters of k meet there later."""
-        parts = 4 * self.rows * pitch + stages * 2 * 2 * STEP * self.cols
-        return max(parts, 4 * 4 * self.rows * self.cols) + 4 * self.rows
+    def shared_bytes(self, stages: int, leading_dimension: int) -> int:
+        """Both terms of whole rows of x with their exponents, and in each stage both terms of 64 of k of w.
+
+        The sums of four quarters of k take their place later.
+        """
+        terms = 4 * self.rows * leading_dimension + stages * 2 * 2 * STEP * self.cols
+        return max(terms, 4 * 4 * self.rows * self.cols) + 4 * self.rows
 
 
 _Tile = _WarpgroupTile | _WarpTile | _WholeTile
@@ -124,38 +128,36 @@ _TILES: dict[str, dict[str, _Tile]] = {
     },
 }
 
-#: Measured on an H200: microseconds that a product takes whatever its size, that adding up its parts of k takes more
-#: within a cluster and in a kernel of its own, and bytes that a multiprocessor's share of the memory moves in one.
-_FIXED_US, _CLUSTER_US, _SPLITS_US, _BYTES_A_US = 4.0, 1.5, 4.0, 32e3
+# Measured on an H200.
+_FIXED_US = 4.0  # microseconds of a contraction of any size
+_CLUSTER_US = 1.5  # microseconds to add up splits of k within a cluster
+_SPLITS_US = 4.0  # microseconds to add up splits of k in a kernel of its own
+_WHOLE_US = 6.0  # microseconds of a contraction of any size whose blocks split whole rows themselves
+_CACHE_BYTES_A_US = 45e3  # bytes a microsecond and multiprocessor from the L2 cache
+_LIBRARY_PRODUCTS_A_US = 2.5e6  # float16 products that the library adds up, a microsecond and multiprocessor
 
-#: Measured on an H200: microseconds that a product takes whose blocks split whole rows themselves, and bytes that a
-#: multiprocessor's share of the cache gives in one.
-_WHOLE_US, _CACHE_BYTES_A_US = 6.0, 45e3
 
-#: Measured on an H200: terms of float16 products that the library adds up in a microsecond, for each multiprocessor.
-_LIBRARY_TERMS_A_US = 2.5e6
-
-def pitch_of(k: int, params: Params) -> int:
-    """Elements of a row of parts: whole steps, and for the library as many intervals of the same length."""
+def leading_dimension(k: int, params: Params) -> int:
+    """Elements of a row of terms: whole steps, and for the library intervals of the same length."""
     intervals = int(params["splits"]) if params["variant"] == "library" else 1
     return -(-k // (STEP * intervals)) * STEP * intervals
 
 
-def sums_pitch(n: int) -> int:
-    """Elements between rows of sums in memory: columns are moved in pairs, what lies behind in fours."""
+def sums_leading_dimension(n: int) -> int:
+    """Elements between rows of sums in memory: columns are moved in pairs, the memory behind them in fours."""
     return -(-n // 4) * 4
 
 
-def planes_of(params: Params) -> int:
-    """Float16 parts of each operand."""
+def terms_of(params: Params) -> int:
+    """Float16 terms of each operand."""
     return 2 if params["products"] == 3 else 1
 
 
 def partials_of(params: Params) -> int:
-    """Matrices of sums in memory that are added up at the end; none where blocks keep theirs."""
+    """Matrices of sums in memory that are added up at the end; 0 where blocks keep their sums."""
     splits = int(params["splits"])
     if params["variant"] == "library":
-        return splits + 2 * (planes_of(params) - 1)
+        return splits + 2 * (terms_of(params) - 1)
     return splits if splits > 1 else 0
 
 
@@ -165,26 +167,26 @@ def tile_of(params: Params) -> _Tile:
 
 
 def lacks(hardware: Hardware) -> str:
-    return "" if hardware.capability >= 80 else "products of its own need the tensor cores of sm_80 or later"
+    return "" if hardware.capability >= 80 else "contractions of our own need the tensor cores of sm_80 or later"
 
 
 def space(task: Task) -> Space:
-    product = _Shape.of(task)
+    shape = _Shape.of(task)
     variants = [_axes("sm80", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,))]
     if task.hardware.capability == 90:
         of_sm90 = _axes(
             "sm90", products=(3, 1), intervals=(64, 128), stages=(7,), clusters=(1, 2, 4), multicast=(1, 2)
         )
         variants.insert(0, of_sm90)
-    constraints = _constraints(product, task.accuracy)
+    constraints = _constraints(shape, task.accuracy)
     # Blocks that split whole rows themselves have all of k.
     whole = _axes(
-        "whole", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,), splits=(1,), bands=(8, 16)
+        "whole", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,), splits=(1,), swizzle_groups=(8, 16)
     )
     variants.append(whole)
-    first, *others = [_likeliest_first(axes, constraints, product) for axes in variants]
-    others.append(_library_axes(product))
-    return Space(first, (*constraints, _slow(product, constraints, (first, *others))), tuple(others))
+    first, *others = [_likeliest_first(axes, constraints, shape) for axes in variants]
+    others.append(_library_axes(shape))
+    return Space(first, (*constraints, _slow(shape, constraints, (first, *others))), tuple(others))
 
 
 def cost(task: Task, params: Params) -> float:
@@ -200,41 +202,41 @@ def arithmetic(params: Params) -> Arithmetic:
 def _axes(
     variant: str, products: tuple[int, ...], intervals: tuple[int, ...], stages: tuple[int, ...],
     clusters: tuple[int, ...], multicast: tuple[int, ...], splits: tuple[int, ...] = (1, 2, 4, 8, 16),
-    bands: tuple[int, ...] = (16, 8),
+    swizzle_groups: tuple[int, ...] = (16, 8),
 ) -> tuple[Axis, ...]:
     return (
         Axis("variant", (variant,)),
         Axis("products", products),
-        Axis("interval", intervals),  # of k, after which the tensor cores' sums are added to float32 ones in registers
+        Axis("promotion_interval", intervals),
         Axis("tile", tuple(_TILES[variant])),
         Axis("splits", splits),
         Axis("cluster", clusters),
         Axis("multicast", multicast),
         Axis("stages", stages),
-        Axis("band", bands),
+        Axis("swizzle_group", swizzle_groups),
     )
 
 
 def _library_axes(shape: _Shape) -> tuple[Axis, ...]:
-    """The same axes for the library, which has one way in most of them; its splits are intervals of k."""
+    """The same axes for the library, most of them with one value; its splits are promotion intervals of k."""
     return (
         Axis("variant", ("library",)),
         Axis("products", (3, 1)),
-        Axis("interval", (_INTERVAL,)),
+        Axis("promotion_interval", (_LIBRARY_INTERVAL,)),
         Axis("tile", ("library",)),
         Axis("splits", tuple(dict.fromkeys((shape.intervals, 1)))),
         Axis("cluster", (1,)),
         Axis("multicast", (1,)),
         Axis("stages", (1,)),
-        Axis("band", (1,)),
+        Axis("swizzle_group", (1,)),
     )
 
 
 @dataclass(frozen=True)
 class _Shape:
-    """A product's sizes at the captured batch, and the device that it runs on.
+    """The sizes of a contraction at the captured batch, and the device that it runs on.
 
-    ``rows`` are those that share a matrix of the right operand, which has ``matrices`` of them.
+    ``rows`` share one of the ``matrices`` of the right operand.
     """
 
     rows: int
@@ -242,29 +244,29 @@ class _Shape:
     k: int
     matrices: int
     grouped: bool
-    weight: bool  # whether the right operand is one, split once and for all
+    weight: bool  # whether the right operand is a weight, which is split once
     hardware: Hardware
 
     @classmethod
     def of(cls, task: Task) -> _Shape:
         program = task.plan.program(task.kernel)
-        product = program.contraction
-        rows, grouped = product.group or program.rows, product.group is not None
-        weight = task.plan.graph.is_weight(product.weight)
-        return cls(rows, program.cols, product.k, product.matrices, grouped, weight, task.hardware)
+        of = program.contraction
+        rows, grouped = of.group or program.rows, of.group is not None
+        weight = task.plan.graph.is_weight(of.weight)
+        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, task.hardware)
 
     @property
     def intervals(self) -> int:
-        """Of k, for three products by the library."""
-        return -(-self.k // _INTERVAL)
+        """Promotion intervals of k, for three products by the library."""
+        return -(-self.k // _LIBRARY_INTERVAL)
 
     def tiles(self, params: Params) -> int:
         tile = tile_of(params)
         return self.matrices * -(-self.rows // tile.rows) * -(-self.cols // tile.cols)
 
     def fits(self, params: Params, stages: int) -> bool:
-        """Whether a block can have so many stages, and with them as many neighbours as with two, where it needs any."""
-        if tile_of(params).shared_bytes(stages, pitch_of(self.k, params)) > self.hardware.shared_bytes_per_block:
+        """Whether a block can have so many stages, and with them as many neighbours as with two."""
+        if tile_of(params).shared_bytes(stages, leading_dimension(self.k, params)) > self.hardware.shared_bytes_per_block:
             return False
         alone = params["variant"] == "whole" and self.tiles(params) <= self.hardware.multiprocessors
         return alone or self._resident(params, stages) == self._resident(params, 2)
@@ -276,47 +278,48 @@ class _Shape:
     def _resident(self, params: Params, stages: int) -> int:
         """Blocks that run on a multiprocessor at a time; the system takes 1 KB of shared memory for each."""
         tile = tile_of(params)
-        taken = tile.shared_bytes(stages, pitch_of(self.k, params)) + 1024
+        taken = tile.shared_bytes(stages, leading_dimension(self.k, params)) + 1024
         return min(tile.blocks, self.hardware.shared_bytes_per_multiprocessor // taken)
 
     def microseconds(self, params: Params) -> float:
-        """About how long the product takes: waves of tiles as on an H200, but no less than to read the weight.
+        """The predicted time: waves of tiles as on an H200, but no less than the time to read the weight.
 
-        Right to a quarter or so on that device; of others it tells which combination is likely the fastest.
+        It is right within a quarter on that device. On others it ranks the combinations.
         """
         if params["variant"] == "library":
             return self._library_microseconds(params)
         if params["variant"] == "whole":
             return self._whole_microseconds(params)
-        splits, cluster, pitch = int(params["splits"]), int(params["cluster"]), pitch_of(self.k, params)
+        splits, cluster, length = int(params["splits"]), int(params["cluster"]), leading_dimension(self.k, params)
         waves = -(-self.tiles(params) * splits * cluster // self.at_once(params))
-        steps = pitch / STEP / (splits * cluster)
-        bandwidth = _BYTES_A_US * self.hardware.multiprocessors
+        steps = length / STEP / (splits * cluster)
+        bandwidth = BYTES_A_US * self.hardware.multiprocessors
         adding_up = _CLUSTER_US if cluster > 1 else 0.0
         if splits > 1:
             adding_up += _SPLITS_US + 8 * splits * self.matrices * self.rows * self.cols / bandwidth
         multiplying = waves * steps * tile_of(params).step_us * int(params["products"]) / 3
-        reading = 2 * planes_of(params) * self.matrices * self.cols * pitch / bandwidth
+        reading = 2 * terms_of(params) * self.matrices * self.cols * length / bandwidth
         return _FIXED_US + max(multiplying, reading) + adding_up
 
     def _whole_microseconds(self, params: Params) -> float:
-        """About how long it takes: each tile reads whole rows of both operands from the cache."""
-        tile, pitch = tile_of(params), pitch_of(self.k, params)
-        moving = 4 * self.tiles(params) * (tile.rows + tile.cols) * pitch
+        """The predicted time of the variant ``whole``: each tile reads whole rows of both operands from the cache."""
+        tile, length = tile_of(params), leading_dimension(self.k, params)
+        moving = 4 * self.tiles(params) * (tile.rows + tile.cols) * length
         waves = -(-self.tiles(params) // self.at_once(params))
-        multiplying = waves * pitch / STEP * tile.step_us
+        multiplying = waves * length / STEP * tile.step_us
         return _WHOLE_US + max(multiplying, moving / (_CACHE_BYTES_A_US * self.hardware.multiprocessors))
 
     def _library_microseconds(self, params: Params) -> float:
-        """About how long the library takes, at the rate of full chips, and its sums, written and read."""
+        """The predicted time of the library at the rate of a full chip, with its sums written and read."""
         elements = self.rows * self.cols
-        multiplying = int(params["products"]) * elements * self.k / (_LIBRARY_TERMS_A_US * self.hardware.multiprocessors)
-        moving = 8 * partials_of(params) * elements / (_BYTES_A_US * self.hardware.multiprocessors)
-        return int(params["products"]) * _FIXED_US + multiplying + moving
+        products = int(params["products"])
+        multiplying = products * elements * self.k / (_LIBRARY_PRODUCTS_A_US * self.hardware.multiprocessors)
+        moving = 8 * partials_of(params) * elements / (BYTES_A_US * self.hardware.multiprocessors)
+        return products * _FIXED_US + multiplying + moving
 
 
 def _likeliest_first(axes: tuple[Axis, ...], constraints: tuple[Constraint, ...], shape: _Shape) -> tuple[Axis, ...]:
-    """The axes with their values in the order of the fastest combination of each, so that it comes first of all."""
+    """The axes with their values ordered by the fastest combination of each, so that the fastest of all comes first."""
     ranked = sorted(Space(axes, constraints).allowed(), key=shape.microseconds)
 
     def rank(axis: str, value: ParamValue) -> int:
@@ -326,14 +329,14 @@ def _likeliest_first(axes: tuple[Axis, ...], constraints: tuple[Constraint, ...]
 
 
 def _slow(shape: _Shape, constraints: tuple[Constraint, ...], variants: tuple[tuple[Axis, ...], ...]) -> Constraint:
-    """What rules out combinations that cannot win."""
+    """The constraint that rules out combinations that cannot win."""
     fastest: dict[ParamValue, float] = {}
     for axes in variants:
         for params in Space(axes, constraints).allowed():
             us = shape.microseconds(params)
             fastest[params["variant"]] = min(us, fastest.get(params["variant"], us))
     own = min((us for variant, us in fastest.items() if variant != "library"), default=0.0)
-    fastest["whole"] = own  # which is for small products alone
+    fastest["whole"] = own  # that variant is for small contractions alone
     return Constraint(
         "slow",
         "by waves of tiles, another combination of the variant (for whole rows, of any of ours) takes less than half the time",
@@ -344,7 +347,7 @@ def _slow(shape: _Shape, constraints: tuple[Constraint, ...], variants: tuple[tu
 def _constraints(shape: _Shape, accuracy: Accuracy) -> tuple[Constraint, ...]:
     one_product = Constraint(
         "one_product",
-        "one product of float16 parts is as accurate as TF32, which is not what is asked for",
+        "one product of float16 terms is only as accurate as TF32, and the accuracy class asks for more",
         lambda p: p["products"] == 3 or accuracy is Accuracy.TF32,
     )
     own = tuple(
@@ -367,12 +370,12 @@ def _library_constraints(shape: _Shape) -> tuple[Constraint, ...]:
         ),
         Constraint(
             "few_rows",
-            f"short sums of {shape.rows} rows are more exact in PyTorch than the library's over {_INTERVAL} of k",
+            f"short sums of {shape.rows} rows are more exact in PyTorch than the library's over {_LIBRARY_INTERVAL} of k",
             lambda p: shape.rows >= _MANY_ROWS or shape.k >= _LONG_K,
         ),
         Constraint(
-            "intervals",
-            "three products are added up over short intervals of k; one, as accurate as TF32, is not",
+            "promotion_intervals",
+            "three products are promoted after short intervals of k; one product, as accurate as TF32, is not",
             lambda p: p["splits"] == (shape.intervals if p["products"] == 3 else 1),
         ),
         Constraint(
@@ -386,28 +389,28 @@ def _library_constraints(shape: _Shape) -> tuple[Constraint, ...]:
 def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
     rows, cols = shape.rows, shape.cols
 
-    def parts(p: Params) -> int:
+    def splits(p: Params) -> int:
         return int(p["splits"]) * int(p["cluster"])
 
     return (
         Constraint(
-            "interval_of_one",
-            "the sums of one product of float16 parts stay in the tensor cores' accumulators to the end",
-            lambda p: p["products"] == 3 or p["interval"] == 64,
+            "promotion_of_one_product",
+            "the sums of one product of float16 terms stay in the tensor cores' accumulators to the end",
+            lambda p: p["products"] == 3 or p["promotion_interval"] == 64,
         ),
         Constraint(
             "registers",
             "sums of 256 columns leave no registers for accumulators of their own for the small products",
-            lambda p: p["interval"] != 128 or p["tile"] != "128x256",
+            lambda p: p["promotion_interval"] != 128 or p["tile"] != "128x256",
         ),
         Constraint(
-            "one_interval",
-            "parts of no more than 64 of k are added up once in any case",
-            lambda p: p["interval"] != 128 or pitch_of(shape.k, p) > STEP * parts(p),
+            "one_promotion",
+            "sums over no more than 64 of k are promoted once in any case",
+            lambda p: p["promotion_interval"] != 128 or leading_dimension(shape.k, p) > STEP * splits(p),
         ),
         Constraint(
             "whole_rows",
-            "blocks that split whole rows themselves take w as it was split beforehand: as a weight, one matrix",
+            "blocks that split whole rows of x themselves need a w that was split beforehand: a weight of one matrix",
             lambda p: p["variant"] != "whole" or (shape.weight and not shape.grouped),
         ),
         Constraint(
@@ -437,28 +440,28 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
         ),
         Constraint(
             "two_ways_to_split",
-            "k is split over the blocks of a cluster, or over blocks that know nothing of each other",
+            "k is split over the blocks of a cluster, or over independent blocks",
             lambda p: p["splits"] == 1 or p["cluster"] == 1,
         ),
         Constraint(
-            "parts_of_large_tiles",
+            "splits_of_large_tiles",
             "a smaller tile gives as many blocks as half the k of this one would, with nothing to add up",
-            lambda p: parts(p) == 1 or p["tile"] != "128x256",
+            lambda p: splits(p) == 1 or p["tile"] != "128x256",
         ),
         Constraint(
-            "short_parts",
-            f"parts of k = {shape.k} so short that filling the pipeline is most of their time",
-            lambda p: parts(p) == 1 or pitch_of(shape.k, p) >= (512 if int(p["splits"]) > 1 else 128) * parts(p),
+            "short_splits",
+            f"splits of k = {shape.k} so short that filling the pipeline is most of their time",
+            lambda p: splits(p) == 1 or leading_dimension(shape.k, p) >= (512 if int(p["splits"]) > 1 else 128) * splits(p),
         ),
         Constraint(
-            "parts_to_fill",
-            "the chip is full without so many parts of k",
-            lambda p: parts(p) == 1 or shape.tiles(p) * parts(p) <= shape.at_once(p),
+            "splits_to_fill",
+            "the chip is full without so many splits of k",
+            lambda p: splits(p) == 1 or shape.tiles(p) * splits(p) <= shape.at_once(p),
         ),
         Constraint(
-            "multicast_of_parts",
+            "multicast_of_splits",
             "blocks that share tiles of w have all of k, and the same matrix",
-            lambda p: p["multicast"] == 1 or (parts(p) == 1 and not shape.grouped),
+            lambda p: p["multicast"] == 1 or (splits(p) == 1 and not shape.grouped),
         ),
         Constraint(
             "multicast_of_full_chips",
@@ -471,8 +474,8 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
             lambda p: int(p["cluster"]) < 4 or shape.tiles(p) * int(p["cluster"]) <= shape.at_once(p) * 3 // 4,
         ),
         Constraint(
-            "one_band",
-            "all tiles of rows are in one band, as they are with 16",
-            lambda p: p["band"] == 16 or -(-rows // tile_of(p).rows) > int(p["band"]),
+            "one_swizzle_group",
+            "all tiles of rows are in one swizzle group, as they are with 16",
+            lambda p: p["swizzle_group"] == 16 or -(-rows // tile_of(p).rows) > int(p["swizzle_group"]),
         ),
     )

@@ -1,9 +1,11 @@
 """Contractions in CUDA: matrix products to float32 accuracy on tensor cores, with maps in their epilogue.
 
-Four variants share everything but the product itself: ``sm90`` (TMA and wgmma, which sm_90 alone has), ``sm80``
-(cp.async and mma.sync, from sm_80 on), ``whole`` (the same, in one launch for small products: blocks split whole rows
-themselves) and ``library`` (cuBLAS multiplies the parts, over short intervals of k). Float32 accuracy takes three
-products of float16 parts, that of TF32 one.
+Float32 accuracy takes three products of float16 terms, TF32 accuracy one. Four variants share all but the multiplying:
+
+    sm90      TMA and wgmma, which sm_90 alone has
+    sm80      cp.async and mma.sync, from sm_80 on
+    whole     the same in one launch, for small contractions: blocks split whole rows themselves
+    library   cuBLAS multiplies the terms, over short promotion intervals of k
 """
 
 from __future__ import annotations
@@ -17,33 +19,42 @@ from kgen.compiler.schedule import schedule
 from kgen.templates import Argument, Before, Filled, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, signature, sources, summary
 from kgen.templates.cuda import common
-from kgen.templates.cuda.contraction.space import arithmetic, cost, lacks, partials_of, pitch_of, planes_of, space, sums_pitch, tile_of
+from kgen.templates.cuda.contraction.space import (
+    arithmetic,
+    cost,
+    lacks,
+    leading_dimension,
+    partials_of,
+    space,
+    sums_leading_dimension,
+    terms_of,
+    tile_of,
+)
 from kgen.templates.spelling import element_index, output_pointer, pointer, row_loads, statement
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
     "variant": "generation of tensor cores",
     "products": "products on tensor cores that make one in float32",
-    "interval": "terms that tensor cores add up before their sums are added in float32",
+    "promotion_interval": "products that tensor cores add up before their sums are added in float32",
     "tile": "elements that are worked on at a time",
     "splits": "parts that a sum is split into, for more blocks",
-    "cluster": "blocks that share one part of the contraction",
+    "cluster": "blocks that share one tile of the result",
     "multicast": "blocks that a tile of the right operand is loaded for at once",
     "stages": "tiles that are loaded ahead",
-    "band": "columns of tiles that neighbouring blocks share, for the L2 cache",
+    "swizzle_group": "tiles of rows that blocks take together, for the L2 cache",
 }
 
-#: Of the splitting kernel: the longest row that so many threads with so many groups of eight columns each hold. Longer
-#: rows are read twice.
+#: Of the splitting kernel: the longest row, in elements, for threads with so many groups of eight columns each. Longer rows
+#: are read twice.
 _SPLITS = (
     (512, 64, 1), (1024, 128, 1), (2048, 128, 2), (4096, 256, 2), (8192, 256, 4), (16384, 512, 4), (32768, 1024, 4),
 )  # fmt: skip
 
-#: Columns that a warp finishes at once of sums in memory.
-_STRIP_COLS = 32
+_STRIP_COLS = 32  # columns; a warp finishes so many of sums in memory at once
 
-#: Groups of eight columns that are finished at once, by the most operands of columns that leave registers for so many. Else it
-#: is two, or the four that eight lanes can share the columns of, for statistics.
+#: Groups of eight columns that are finished at once, each with the most column operands that leave registers for it. With
+#: more operands it is 2, or 4 for moments, whose columns eight lanes share.
 _AT_ONCE = ((16, 1), (8, 3), (4, 7))
 
 
@@ -54,152 +65,151 @@ def takes(program: Program) -> bool:
 
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
-    product, planes, library = program.contraction, planes_of(params), params["variant"] == "library"
-    n, k, pitch = program.cols, product.k, pitch_of(product.k, params)
+    of, terms, library = program.contraction, terms_of(params), params["variant"] == "library"
+    n, k, ld = program.cols, of.k, leading_dimension(of.k, params)
     tile = None if library else tile_of(params)
     operands = _Operands.of(task, program, params)
-    statistics, finishing = common.finishing(task) if program.moments_of else ({}, [])
+    moments, finishing = common.finishing(task) if program.moments_of else ({}, [])
     args = operands.arguments(pointers(task, program, params), split_before=library)
     elementwise = [a for a in args if a.role == "out" or (a.role == "in" and a.tensor in program.tensors)]
     before = _before(task, program, params, operands) if library else None
     context = {
         "name": task.kernel.name,
         "summary": summary(task),
-        "formula": _formula(product, n),
+        "formula": _formula(of, n),
         "variant": params["variant"],
         "tile": tile,
         "ragged": n % (tile.cols if tile else _STRIP_COLS) != 0,
         "stages": params["stages"],
-        "slots": int(params["stages"]) * (2 if planes == 1 else 1),
-        "planes": planes,
-        "parts_word": "parts" if planes == 2 else "float16",
+        "slots": int(params["stages"]) * (2 if terms == 1 else 1),
+        "terms": terms,
+        "terms_word": "terms" if terms == 2 else "float16",
         "splits": params["splits"],
         "partials": partials_of(params),
-        "band": params["band"],
+        "swizzle_group": params["swizzle_group"],
         "cluster": params["cluster"],
         "multicast": params["multicast"],
         "clustered": params["cluster"] != 1 or params["multicast"] != 1,
-        "interval": pitch // int(params["splits"]) if library else params["interval"],
+        "promotion_interval": ld // int(params["splits"]) if library else params["promotion_interval"],
         "n": n,
         "k": k,
-        "pitch": pitch,
-        "sums_pitch": sums_pitch(n),
-        "grouped": product.group is not None,
-        "group": product.group,
-        "prepared": operands.parts is not None,
+        "ld": ld,
+        "sums_ld": sums_leading_dimension(n),
+        "grouped": of.group is not None,
+        "group": of.group,
+        "prepared": operands.prepared and operands.prepared.name,
         "strided": operands.strided,
         "x": operands.x.name,
         "weight": operands.right.name,
-        "parts": operands.parts and operands.parts.name,
-        "split": _split(k, pitch, planes),
+        "split": _split(k, ld, terms),
         "members": [f"{'const ' if a.role == 'in' else ''}float* {a.name}" for a in elementwise],
         "member_names": [a.name for a in elementwise],
         "moments": program.moments_of is not None,
         "result": program.moments_of,
-        "statistics_parameters": signature(finishing, early=True)["parameters"],
-        "statistics_arguments": signature(finishing)["arguments"],
+        "moments_parameters": signature(finishing, early=True)["parameters"],
+        "moments_arguments": signature(finishing)["arguments"],
         "cols": n,
         "scratch": output_pointer(program.stores[0].tensor),
-        "sum": product.name,
+        "sum": of.name,
         "epilogue": ", ".join(_words(task)),
         "split_parameters": before and signature(before.arguments)["launcher_parameters"],
         **_epilogue(program, args),
-        **statistics,
+        **moments,
         **signature([*args, *finishing]),
     }
     return Rendering(context, (*args, *finishing), specific=params["variant"] == "sm90", before=before)
 
 
 def _before(task: Task, program: Program, params: Params, operands: _Operands) -> Before:
-    """What the variant ``library`` does before its sums are finished: splits the operands, and has their parts multiplied."""
-    product, n, planes = program.contraction, program.cols, planes_of(params)
-    pitch = pitch_of(product.k, params)
-    row, behind = pitch * planes // 2, "" if operands.parts else f" + {n * pitch * planes // 2}"
-    w = task.plan.graph.fresh(operands.parts.name) if operands.parts else f"workspace[{{rows}} * {row} :]"
+    """The first steps of the variant ``library``: it splits the operands and has the library multiply their terms."""
+    n, terms = program.cols, terms_of(params)
+    ld = leading_dimension(program.contraction.k, params)
+    row, behind = ld * terms // 2, "" if operands.prepared else f" + {n * ld * terms // 2}"
+    w = task.plan.graph.fresh(operands.prepared.name) if operands.prepared else f"workspace[{{rows}} * {row} :]"
     sums = f"workspace[{{rows}} * {row}{behind} :]"
-    sizes = f"({{rows}}, {n}, {pitch})"
-    call = f"multiply_parts(workspace, {w}, {sums}, {planes}, {params['splits']}, {sizes}, {sums_pitch(n)})"
+    sizes = f"({{rows}}, {n}, {ld})"
+    call = f"multiply_terms(workspace, {w}, {sums}, {terms}, {params['splits']}, {sizes}, {sums_leading_dimension(n)})"
     scratch = Argument(output_pointer(program.stores[0].tensor), "out", program.stores[0].tensor)
-    parts = (operands.parts,) if operands.parts else ()
+    prepared = (operands.prepared,) if operands.prepared else ()
     assert operands.workspace is not None
-    arguments = tuple(dict.fromkeys((operands.x, operands.right, *parts, scratch, operands.workspace)))
-    return Before(f"{task.kernel.name}_split", arguments, call, "cuda/contraction/multiply_parts.py.j2")
+    arguments = tuple(dict.fromkeys((operands.x, operands.right, *prepared, scratch, operands.workspace)))
+    return Before(f"{task.kernel.name}_split", arguments, call, "cuda/contraction/multiply_terms.py.j2")
 
 
-def _formula(product: Contraction, n: int) -> str:
-    """What is computed, in words of matrices."""
-    if product.group is None:
-        return f"y[rows, {n}] = x[rows, {product.k}] . w[{n}, {product.k}]^T"
-    m, k = product.group, product.k
+def _formula(of: Contraction, n: int) -> str:
+    """The formula of the sums, in terms of matrices."""
+    if of.group is None:
+        return f"y[rows, {n}] = x[rows, {of.k}] . w[{n}, {of.k}]^T"
+    m, k = of.group, of.k
     return f"For each of rows / {m} matrices, y[{m}, {n}] = x[{m}, {k}] . w[{n}, {k}]^T"
 
 
 def _words(task: Task) -> list[str]:
-    """What becomes of a sum, word by word."""
-    anchor, *rest = task.kernel.nodes
+    """The names of the operators that a sum goes through, in order."""
+    contraction, *rest = task.kernel.nodes
     maps = [n for n in rest if OPS[task.plan.graph.node(n).op].kind is Kind.POINTWISE]
-    return [*(["bias added"] if len(task.plan.graph.node(anchor).inputs) > 2 else []), *maps]
+    return [*(["bias added"] if len(task.plan.graph.node(contraction).inputs) > 2 else []), *maps]
 
 
 @dataclass(frozen=True)
 class _Operands:
-    """The launcher's pointers to both operands, and to memory for their parts.
+    """The launcher's pointers to both operands, and to memory for their terms.
 
-    A weight's ``parts`` are prepared once, with the weight itself at hand for what is not finite. Any other right operand
-    is split in each call, into the workspace; where its columns stand for rows, it comes transposed.
+    ``prepared`` has the terms of a weight, split once; the kernel reads the weight itself for rows that are not finite.
+    Any other right operand is split in each call, into the workspace. Where its columns stand for rows, it comes
+    transposed.
     """
 
     x: Argument
     right: Argument
-    parts: Argument | None
+    prepared: Argument | None
     workspace: Argument | None
     strided: bool  #: whether the right operand's rows are columns in memory
 
     @classmethod
     def of(cls, task: Task, program: Program, params: Params) -> _Operands:
-        product, n, planes = program.contraction, program.cols, planes_of(params)
-        pitch = pitch_of(product.k, params)
-        row = pitch * planes // 2  # float32 elements that a row's parts take
-        x, right = Argument(pointer(product.x), "in", product.x), Argument(pointer(product.weight), "in", product.weight)
-        turned = "{}.mT" if product.transposed else "{}"
-        size = f"rows * {row + 1 + partials_of(params) * sums_pitch(n)}"
-        moments = f"(rows + 15) // 16 * {2 * sums_pitch(n)}"
+        of, n, terms = program.contraction, program.cols, terms_of(params)
+        ld = leading_dimension(of.k, params)
+        row = ld * terms // 2  # float32 elements that a row's terms take
+        x, right = Argument(pointer(of.x), "in", of.x), Argument(pointer(of.weight), "in", of.weight)
+        turned = "{}.mT" if of.transposed else "{}"
+        size = f"rows * {row + 1 + partials_of(params) * sums_leading_dimension(n)}"
+        moments = f"(rows + 15) // 16 * {2 * sums_leading_dimension(n)}"
         size += f" + {moments}" if program.moments_of else ""
-        if not task.plan.graph.is_weight(product.weight):
-            w_rows = n if product.group is None else f"rows // {product.group} * {n}"
+        if not task.plan.graph.is_weight(of.weight):
+            w_rows = n if of.group is None else f"rows // {of.group} * {n}"
             size += f" + {w_rows} * {row + 1} + 3"
-            if product.transposed:
-                right = Argument(f"{product.weight}_transposed_in", "in", product.weight, form=turned)
+            if of.transposed:
+                right = Argument(f"{of.weight}_transposed_in", "in", of.weight, form=turned)
             return cls(x, right, None, Argument("workspace", "workspace", size=size), strided=False)
-        w_rows = product.matrices * n
+        w_rows = of.matrices * n
         filled = Filled(f"{task.kernel.name}_split_weight", w_rows, turned)
-        name = f"{product.weight}_{'split' if planes == 2 else 'rounded'}"
-        name += f"_{pitch}" if params["variant"] == "library" else ""  # kernels of a file may share the parts of a weight
-        parts = Argument(name, "prepared", product.weight, str(w_rows * row + w_rows), filled=filled)
+        name = f"{of.weight}_{'split' if terms == 2 else 'rounded'}"
+        name += f"_{ld}" if params["variant"] == "library" else ""  # kernels of a file may share the terms of a weight
+        prepared = Argument(name, "prepared", of.weight, str(w_rows * row + w_rows), filled=filled)
         if params["variant"] == "whole":
             workspace = Argument("workspace", "workspace", size=moments) if program.moments_of else None
-            return cls(x, right, parts, workspace, product.transposed)
-        return cls(x, right, parts, Argument("workspace", "workspace", size=size), product.transposed)
+            return cls(x, right, prepared, workspace, of.transposed)
+        return cls(x, right, prepared, Argument("workspace", "workspace", size=size), of.transposed)
 
     def arguments(self, others: list[Argument], split_before: bool) -> list[Argument]:
-        """All pointers in order, each once: the operands, unless they were split before, then those of the maps behind the
-        product."""
+        """All pointers in order, each once: the operands, unless they were split before, then those of the epilogue."""
         first = [] if split_before else list(dict.fromkeys((self.x, self.right)))
         behind = [self.workspace] if self.workspace else []
-        parts = [self.parts] if self.parts else []
-        return [*first, *parts, *(a for a in others if a not in first), *behind]
+        prepared = [self.prepared] if self.prepared else []
+        return [*first, *prepared, *(a for a in others if a not in first), *behind]
 
 
-def _split(k: int, pitch: int, planes: int) -> str:
+def _split(k: int, ld: int, terms: int) -> str:
     """The call that splits rows of this length."""
     for longest, threads, groups in _SPLITS:
-        if pitch <= longest:
-            return f"split_rows<{k}, {pitch}, {threads}, {groups}, {planes}>"
-    return f"split_long_rows<{k}, {pitch}, 1024, {planes}>"
+        if ld <= longest:
+            return f"split_rows<{k}, {ld}, {threads}, {groups}, {terms}>"
+    return f"split_long_rows<{k}, {ld}, 1024, {terms}>"
 
 
 def _epilogue(program: Program, args: list[Argument]) -> dict[str, object]:
-    """What the text of the epilogue is rendered with: it finishes pairs of columns, aligned where ``n`` is even."""
+    """The context of the epilogue: it finishes pairs of columns, aligned where ``n`` is even."""
     plan, read_from = schedule(program, keep=True), sources(args)
     (only,) = plan.passes
     vec = 2 if program.cols % 2 == 0 else 1

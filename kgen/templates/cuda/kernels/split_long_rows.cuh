@@ -1,14 +1,14 @@
-// Splits the rows of a float32 matrix into two float16 parts each, for products of float32 accuracy on tensor cores, or takes
+// Splits the rows of a float32 matrix into two float16 terms each, for products of float32 accuracy on tensor cores, or takes
 // the first of these alone:
 //
 //     in [rows, COLS]             row r: in * 2^exponents[r] = high + low, its largest magnitude taken to [2^14, 2^15)
-//     parts [PARTS, rows, PITCH]  high, then low; zeros from COLS to PITCH
-//     exponents [rows]            0 for a row of zeros; NOT_FINITE for a row with a NaN or an infinity, whose parts are zeros
+//     terms [TERMS, rows, LD]     high, then low; zeros from COLS to LD
+//     exponents [rows]            0 for a row of zeros; NOT_FINITE for a row with a NaN or an infinity, whose terms are zeros
 //
-// A block takes a row, too long for its registers: it reads it once for the largest element and again for the parts.
-template <int COLS, int PITCH, int THREADS, int PARTS>
+// A block takes a row, too long for its registers: it reads it once for the largest element and again for the terms.
+template <int COLS, int LD, int THREADS, int TERMS>
 __global__ void __launch_bounds__(THREADS) split_long_kernel(
-    const float* in, __half* __restrict__ parts, int* __restrict__ exponents, const long long rows
+    const float* in, __half* __restrict__ terms, int* __restrict__ exponents, const long long rows
 ) {
     start_next();
     wait_for_previous();
@@ -22,16 +22,16 @@ __global__ void __launch_bounds__(THREADS) split_long_kernel(
     }
     const int exponent = row_exponent(block_largest<THREADS>(__float_as_uint(of_thread)));
     if (threadIdx.x == 0) exponents[row] = exponent;
-    __half* high = parts + row * PITCH;
-    for (int group = 0; group * THREADS * 8 < PITCH; ++group) {
+    __half* high = terms + row * LD;
+    for (int group = 0; group * THREADS * 8 < LD; ++group) {
         load_group<COLS, THREADS>(v, in + row * COLS, group, threadIdx.x);
         #pragma unroll
         for (int j = 0; j < 8; ++j) v[j] = exponent == NOT_FINITE ? 0.0f : v[j];
-        store_parts<COLS, PITCH, THREADS, PARTS>(high, high + rows * PITCH, group, threadIdx.x, v, exponent == NOT_FINITE ? 0 : exponent);
+        store_terms<COLS, LD, THREADS, TERMS>(high, high + rows * LD, group, threadIdx.x, v, exponent == NOT_FINITE ? 0 : exponent);
     }
 }
 
-template <int COLS, int PITCH, int THREADS, int PARTS>
-static void split_long_rows(const float* in, __half* parts, int* exponents, const long long rows, const cudaStream_t stream) {
-    launch_early(split_long_kernel<COLS, PITCH, THREADS, PARTS>, {dim3(static_cast<unsigned>(rows)), THREADS}, stream, in, parts, exponents, rows);
+template <int COLS, int LD, int THREADS, int TERMS>
+static void split_long_rows(const float* in, __half* terms, int* exponents, const long long rows, const cudaStream_t stream) {
+    launch_early(split_long_kernel<COLS, LD, THREADS, TERMS>, {dim3(static_cast<unsigned>(rows)), THREADS}, stream, in, terms, exponents, rows);
 }

@@ -76,7 +76,7 @@ def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
     plan = schedule(program, keep=True)
     (only,) = plan.passes
-    statistics, extra = common.finishing(task)
+    moments, extra = common.finishing(task)
     vec, threads, splits = int(params["vec"]), int(params["block"]), int(params["splits"])
     combine = str(params["combine"])
     cols, groups = program.cols, -(-program.cols // (32 * vec))
@@ -106,7 +106,7 @@ def render(task: Task, params: Params) -> Rendering:
         "inner": inner + maps,
         "single": single + maps,
         "exact": cols % (32 * vec) == 0,
-        **statistics,
+        **moments,
         **signature([*arguments, *extra, *workspace], params.get("launch") == "early"),
     }
     return Rendering(context, (*arguments, *extra, *workspace))

@@ -10,18 +10,18 @@ static decltype(&cuTensorMapEncodeTiled) find_encoder() {
     return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
 }
 
-// Describes PLANES planes of rows x k float16 for TMA, in boxes of box_rows x 64 of one plane whose rows of 128 bytes are
+// Describes TERMS terms of rows x k float16 for TMA, in boxes of box_rows x 64 of one term whose rows of 128 bytes are
 // swizzled; rows beyond the end read as zeros.
-template <int PLANES>
-static bool describe_parts(CUtensorMap& map, const void* parts, const long long rows, const long long k, const int box_rows) {
+template <int TERMS>
+static bool describe_terms(CUtensorMap& map, const void* terms, const long long rows, const long long k, const int box_rows) {
     static const auto encode = find_encoder();
     if (!encode) return false;
-    const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(k), static_cast<cuuint64_t>(rows), PLANES};
+    const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(k), static_cast<cuuint64_t>(rows), TERMS};
     const cuuint64_t strides[2] = {static_cast<cuuint64_t>(k) * 2, static_cast<cuuint64_t>(rows * k) * 2};
     const cuuint32_t box[3] = {64, static_cast<cuuint32_t>(box_rows), 1};
     const cuuint32_t steps[3] = {1, 1, 1};
     return encode(
-        &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3, const_cast<void*>(parts), sizes, strides, box, steps,
+        &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3, const_cast<void*>(terms), sizes, strides, box, steps,
         CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
     ) == CUDA_SUCCESS;

@@ -1,6 +1,6 @@
-// Splits a thread's eight columns of a group, as load_group gives them, and stores the parts in rows of PITCH.
-template <int COLS, int PITCH, int THREADS, int PARTS>
-__device__ __forceinline__ void store_parts(
+// Splits a thread's eight columns of a group, as load_group gives them, and stores the terms in rows of LD.
+template <int COLS, int LD, int THREADS, int TERMS>
+__device__ __forceinline__ void store_terms(
     __half* high_row, __half* low_row, const int group, const int thread, const float (&v)[8], const int exponent
 ) {
     alignas(16) __half2 high[4], low[4];
@@ -8,8 +8,8 @@ __device__ __forceinline__ void store_parts(
     #pragma unroll
     for (int pair = 0; pair < 4; pair += TOGETHER<COLS>) {
         const int col = column_of<COLS, THREADS>(group, thread, pair);
-        if (col >= PITCH) return;
+        if (col >= LD) return;
         store_pairs<TOGETHER<COLS>>(high_row + col, &high[pair]);
-        if constexpr (PARTS == 2) store_pairs<TOGETHER<COLS>>(low_row + col, &low[pair]);
+        if constexpr (TERMS == 2) store_pairs<TOGETHER<COLS>>(low_row + col, &low[pair]);
     }
 }
