@@ -1,23 +1,23 @@
-"""Every error that kgen raises on purpose.
+"""All errors that kgen raises on purpose.
 
     KgenError
-    ├── InputError                 something the user gave is wrong; the command line ends with exit code 2
+    ├── InputError                 the user's input is wrong; the command line ends with exit code 2
     │   ├── ProblemError           the problem file cannot be found, read, executed or captured
     │   │   ├── OverrideError      a ``-D name=value`` names no constant, or has the wrong type
     │   │   └── CaptureError       the forward cannot be captured as a graph
     │   ├── DeviceError            the device asked for is not there
     │   ├── ToolchainError         a compiler or build tool is missing
     │   ├── ExtraError             an optional part of kgen is not installed
-    │   ├── DatabaseError             the database cannot be used
-    │   │   ├── DatabaseBusyError     another process holds the database for longer than kgen waits
-    │   │   └── DatabaseVersionError  the database was written by a newer kgen
+    │   ├── DatabaseError          the database cannot be used
+    │   │   ├── DatabaseBusyError  another process holds the database for longer than kgen waits
+    │   │   └── DatabaseVersionError   the database was written by a newer kgen
     │   ├── NotFoundError          no sweep, candidate or result answers to that name
     │   └── DiskError              a folder cannot be written, or the disk is full
     └── InternalError              kgen itself is wrong: please report
         ├── RenderError            a template or its context is wrong
         └── EvaluatorError         the evaluator's own processes failed (never a candidate's fault)
 
-The message of each is one line: what is wrong, where, and what to do about it.
+Each message is one line: the fault, its place, and the remedy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class KgenError(Exception):
 
 
 class InputError(KgenError):
-    """Something the user gave is wrong: one line says what, where, and what to do."""
+    """The user's input is wrong: one line names the fault, its place, and the remedy."""
 
 
 class ProblemError(InputError):
@@ -54,7 +54,7 @@ class ToolchainError(InputError):
 
 
 class ExtraError(InputError):
-    """An optional part of kgen is not installed; the message has the command that does."""
+    """An optional part of kgen is not installed; the message has the command that installs it."""
 
 
 class DatabaseError(InputError):

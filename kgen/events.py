@@ -158,8 +158,8 @@ class Opened:
 class Judged:
     """The result of one file.
 
-    Only a right file has a ``timing``, taken beside the baselines. The baselines' times and ``median_ms`` are in
-    milliseconds, and ``speedup`` is over ``baseline``, the fastest of them; all come from the same samples.
+    Only a right file has a ``timing``, taken beside the baselines. Times are in milliseconds, and ``speedup`` is over
+    ``baseline``, the fastest of ``baselines``. All figures come from the same samples.
     """
 
     opened: Opened

@@ -1,4 +1,4 @@
-"""Where kgen keeps things: one folder, ``./runs`` or ``KGEN_HOME``, with the database and all files beside it."""
+"""The places of kgen's files: one folder, ``./runs`` or ``KGEN_HOME``, holds the database and all other files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def home() -> Path:
 
 
 def db_url(url: str | None = None) -> str:
-    """The database's URL: ``url``, else ``KGEN_DB``, else SQLite in the home folder. A bare path is SQLite, too."""
+    """The database's URL: ``url``, else ``KGEN_DB``, else SQLite in the home folder. A bare path means SQLite."""
     text = url or os.environ.get("KGEN_DB") or str(home() / "kgen.db")
     return text if "://" in text else f"sqlite:///{text}"
 
@@ -32,17 +32,17 @@ def builds() -> Path:
 
 
 def bytecode() -> Path:
-    """The folder of Python's bytecode, where it is kept here."""
+    """The folder of Python's bytecode."""
     return home() / "cache" / "bytecode"
 
 
 def candidate_file(candidate: str) -> Path:
-    """Where the source of the candidate with this id lies: 256 folders, so that none grows large."""
+    """The file of the candidate with this id, in one of 256 folders, so that none grows large."""
     return candidates() / candidate[:2] / f"{candidate}.py"
 
 
 def write_candidate(candidate: str, source: str) -> Path:
-    """The candidate's file, written if it is not there yet."""
+    """The candidate's file; it is written if it does not exist."""
     file = candidate_file(candidate)
     if not file.exists():
         write_whole(file, source)
@@ -50,13 +50,13 @@ def write_candidate(candidate: str, source: str) -> Path:
 
 
 def read_log(log: str) -> str | None:
-    """The text of a log file that the database names; ``None`` where it is gone, or on another machine."""
+    """The text of a log file that the database names; ``None`` for a file that is not on this machine."""
     file = Path(log)
     return file.read_text(encoding="utf-8", errors="replace") if log and file.is_file() else None
 
 
 def check_writable(file: Path) -> None:
-    """Find out before long work whether its result can be written. Raises :class:`DiskError`."""
+    """Check before long work that ``file`` can be written. Raises :class:`DiskError` if it cannot."""
     if file.is_dir():
         raise DiskError(f"{file} is a folder: name a file")
     if not os.access(file.parent, os.W_OK):
@@ -64,8 +64,11 @@ def check_writable(file: Path) -> None:
 
 
 def write_whole(file: Path, text: str | Iterable[str]) -> None:
-    """Write a text, or its parts while they are made: aside, and rename, so that the file is whole or as it was. Its
-    folder is made. Raises :class:`DiskError`."""
+    """Write a text, or its parts one by one. Makes the folder of the file.
+
+    The text goes to a temporary file first, which is then renamed: the file is never half written. Raises
+    :class:`DiskError`.
+    """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, delete=False) as aside:
@@ -81,7 +84,7 @@ def write_whole(file: Path, text: str | Iterable[str]) -> None:
 
 
 def remove_files(candidates: Iterable[str], logs: Iterable[str]) -> None:
-    """Remove the sources of candidates and the logs that are gone from the database, as far as they lie here."""
+    """Remove sources of candidates and logs; files outside the home folder stay."""
     own = home().resolve()
     for file in (*map(candidate_file, candidates), *map(Path, logs)):
         if file.resolve().is_relative_to(own):

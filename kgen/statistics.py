@@ -145,7 +145,7 @@ def quotient(above: Interval, below: Interval) -> Interval:
 def explained(groups: Iterable[Sequence[float]]) -> float:
     """The share of the spread of all values that their groups explain, between 0 and 1.
 
-    This is the unbiased correlation ratio (Kelley, "An Unbiased Correlation Ratio Measure", 1935): the variance
+    This is the unbiased correlation ratio (Kelley, "An Unbiased Correlation Ratio Measure", 1935). It is the variance
     between groups over the whole variance, less the share that as many random groups explain. The result is 0 where no
     two values share a group.
     """

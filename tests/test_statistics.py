@@ -9,11 +9,13 @@ from kgen.evaluator.protocol import Depth, Timing
 from kgen.statistics import (
     Interval,
     explained,
+    fastest,
     leaders,
     median_interval,
     median_ms,
     quotient,
     ratio_interval,
+    standing,
     verdict,
 )
 
@@ -95,6 +97,25 @@ def test_the_fastest_is_who_wins_head_to_head():
     other = rounds("other", *[1.0, 2.0] * 8, 1.0)
     assert median_ms(other) < median_ms(wins)
     assert [(r.timing.subject, r.tie) for r in leaders([other, wins])] == [("wins", False), ("other", False)]
+
+
+def test_the_time_and_the_speedup_of_a_standing_agree():
+    """In the rounds where the machine is slow, the subject is fast: its own median would say something else."""
+    reference, subject = rounds("eager", *[4.4, 6.0] * 8), rounds("a", *[5.72, 3.0] * 8)
+    found = standing(reference, subject)
+    assert found.ms * found.speedup.mid == pytest.approx(median_ms(reference))
+    assert standing(reference, reference).ms == median_ms(reference)
+
+
+def test_the_fastest_is_the_one_that_beats_every_rival():
+    assert fastest([timing("slow", 1.2, seed=3), timing("fast", seed=1)]).subject == "fast"
+
+
+@pytest.mark.parametrize(("interval", "busy"), [
+    ((0.8, 1.2, 1.6), True), ((0.99, 1.0, 1.01), False), ((1.005, 1.03, 1.05), False), ((0.8, 0.9, 0.95), False),
+])
+def test_the_machine_was_too_busy_where_a_wide_interval_holds_one(interval, busy):
+    assert Interval(*interval).cannot_tell is busy
 
 
 def test_groups_that_decide_all_explain_all() -> None:

@@ -1,6 +1,6 @@
-"""Browsing: the database served on loopback through Datasette, read-only, with queries to begin with.
+"""Browsing: the database on loopback through Datasette, read-only, with prepared queries.
 
-    SQLite       the file itself, opened with ``mode=ro``: what a running sweep commits is seen, and nothing is blocked
+    SQLite       the file itself, opened with ``mode=ro``: shows commits of a running sweep, and blocks nothing
     PostgreSQL   a snapshot of one moment, as a temporary SQLite file
 
 ``queries.yaml`` has the queries and the descriptions of the tables, in the format of Datasette's metadata.

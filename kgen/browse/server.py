@@ -21,25 +21,25 @@ QUERIES = Path(__file__).with_name("queries.yaml")
 #: Queries over a hundred thousand evaluations take longer than Datasette allows by default.
 _SETTINGS = {"sql_time_limit_ms": 10_000, "facet_time_limit_ms": 1000, "default_page_size": 50}
 
-_GRACE_SECONDS = 2  #: that open connections have when the server ends
+_GRACE_SECONDS = 2  #: seconds; for open connections when the server ends
 
 
 def serve(database: Database, port: int, begun: Callable[[str], None]) -> None:
-    """Serve the database of ``database`` until Ctrl-C; ``begun`` is given the address as soon as it answers.
+    """Serve ``database`` until Ctrl-C. ``begun`` receives the address as soon as the server answers.
 
-    A ``port`` of 0 takes any that is free. Raises :class:`ExtraError` where Datasette is missing, and
-    :class:`InputError` where the port is taken.
+    A ``port`` of 0 takes any free port. Raises :class:`ExtraError` without Datasette, and :class:`InputError` for a
+    port in use.
     """
     _need_datasette()
     with tempfile.TemporaryDirectory(prefix="kgen-browse-") as folder, _listen(port) as listening:
         file = Path(folder) / "kgen.db"
         _offer(database, file)
-        database.close()  # which may write: from here on the file is open for reading alone
+        database.close()  # its connections may write; Datasette opens the file read-only
         _run(application(file), listening, begun)
 
 
 def application(file: Path) -> Datasette:
-    """Datasette over one file of SQLite, which it opens with ``mode=ro``, and not as immutable."""
+    """Datasette over one SQLite file, opened with ``mode=ro`` and not as immutable, so that commits appear."""
     from datasette.app import Datasette
     from datasette.utils import parse_metadata
 
@@ -48,7 +48,7 @@ def application(file: Path) -> Datasette:
 
 
 def _offer(database: Database, file: Path) -> None:
-    """Make ``file`` lead to the database: a link to the file of SQLite, which any name may have; a snapshot else."""
+    """Make ``file`` lead to the database: a link to the SQLite file, or a snapshot of a PostgreSQL database."""
     from kgen.store.snapshot import snapshot
 
     if database.connections.is_sqlite:
@@ -77,13 +77,12 @@ def _run(datasette: Datasette, listening: socket.socket, begun: Callable[[str], 
     import rich
     import uvicorn
 
-    # Through this console Datasette prints a traceback with all variables for each query that is mistyped, of which the
-    # page tells already.
+    # For each mistyped query, Datasette prints a traceback to this console. The page shows the error anyway.
     rich.reconfigure(quiet=True)
     options = {"log_level": "warning", "lifespan": "on", "timeout_graceful_shutdown": _GRACE_SECONDS}
     server = uvicorn.Server(uvicorn.Config(datasette.app(), **options))
-    begun(f"http://{HOST}:{listening.getsockname()[1]}/kgen")  # it listens already: who asks now is answered soon
+    begun(f"http://{HOST}:{listening.getsockname()[1]}/kgen")  # it listens already, so that early requests wait
     try:
         server.run(sockets=[listening])
     except KeyboardInterrupt:
-        pass  # how it is meant to end: uvicorn has closed everything, and passes the signal on
+        pass  # the normal end: uvicorn has closed everything, and passes the signal on

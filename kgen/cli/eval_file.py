@@ -31,7 +31,7 @@ CACHES = ("cold", "warm")
     type=click.Choice(CACHES),
     default="cold",
     show_default=True,
-    help="What a timed call finds in the device's cache: nothing of use, or what the call before it left.",
+    help="State of the device's cache before each timed call: flushed, or as the call before left it.",
 )
 @db_option
 @click.option("--json", "as_json", is_flag=True, help="Print one object of JSON; notices go to stderr.")
@@ -52,13 +52,13 @@ def evaluate(
 ) -> int:
     """Judge the class ModelNew of FILE against PROBLEM.
 
-    FILE may be written by a person, a language model or another tool. It takes the way of a sweep's candidates: built,
-    held against float64, timed beside PyTorch, and kept. It is judged anew each time, `kgen history` lists it, and
-    `kgen best` leaves it out. Exit code 1: its status is not ok.
+    FILE may come from a person, a language model or another tool. It is built, compared with float64, timed beside
+    PyTorch, and stored. Each call judges it anew. `kgen history` lists it, and `kgen best` leaves it out. Exit code 1:
+    its status is not ok.
 
     \b
     With --json the object has
-      status, reason, phase, accuracy, error_ratio, errors (one for each regime and output), labels, log,
+      status, reason, phase, accuracy, error_ratio, errors (by input distribution and output), labels, log,
       median_ms, speedup, speedup_low, speedup_high, verdict (faster, slower, same, cannot tell), baseline,
       baselines (name to ms), prepare_ms, conditions, seconds (by phase), file, candidate, evaluation, sweep,
       problem, mode, overrides, problem_id, health, device, environment
@@ -66,7 +66,7 @@ def evaluate(
     from kgen.evaluator.protocol import Accuracy
     from kgen.problem import read_problem
 
-    asked = read_problem(problem, overrides, mode)  # before anything that takes time to import
+    asked = read_problem(problem, overrides, mode)  # before the slow imports
 
     from kgen.tuning import eval_file
     from kgen.views import plain, progress, tables

@@ -1,4 +1,4 @@
-"""The group of all commands: it parses, runs one command, and turns each error into one line and an exit code."""
+"""The group of all commands. It parses, runs one command, and turns an error into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AGAIN_SECONDS = 0.01  #: delay before a lost interrupt is sent again
 
 
 class Commands(click.Group):
-    """The group of all commands. A command returns its exit code, or ``None``; every error becomes one line."""
+    """The group of all commands. A command returns its exit code, or ``None`` for 0; an error becomes one line."""
 
     def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, standalone_mode: bool = True, **extra: Any
@@ -33,7 +33,7 @@ class Commands(click.Group):
 
     def _exit_code(self, args: Sequence[str] | None, **extra: Any) -> int:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C
-        # torch says so at its import where NumPy is not installed; kgen needs none.
+        # torch warns at its import where NumPy is not installed; kgen does not need it.
         warnings.filterwarnings("ignore", "Failed to initialize NumPy")
         try:
             with _interrupts_heard():
@@ -47,7 +47,7 @@ class Commands(click.Group):
         except (click.Abort, KeyboardInterrupt):
             return say("interrupted", INTERRUPTED)
         except BrokenPipeError:
-            # The reader went away (`| head`): nothing is wrong, and Python must not complain when it flushes at exit.
+            # The reader is gone (`| head`), which is no error. Python must not complain when it flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except OSError as error:
@@ -61,13 +61,13 @@ class Commands(click.Group):
 
 @contextmanager
 def _interrupts_heard() -> Iterator[None]:
-    """Interrupts that Python ignores, as it does with all that is raised in a finalizer, come once more."""
+    """Send an interrupt again that Python ignored. Python ignores every exception in a finalizer."""
     before = sys.unraisablehook
 
     def hook(ignored: sys.UnraisableHookArgs) -> None:
         if not issubclass(ignored.exc_type, KeyboardInterrupt):
             return before(ignored)
-        # A little later: in here, it would be ignored again.
+        # Later, because Python would ignore it here again.
         again = signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)
         threading.Timer(_AGAIN_SECONDS, *again).start()
 
@@ -90,7 +90,7 @@ def tell(line: str) -> None:
 
 
 def _usage(error: click.ClickException) -> str:
-    """A usage error in one line, with the way to the help."""
+    """A usage error in one line, with the command for help."""
     message = " ".join(error.format_message().split())
     context = getattr(error, "ctx", None)
     return f"{message} (see `{context.command_path} --help`)" if context else message

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def history(problem: str | None, listing: Listing) -> None:
     """List the sweeps and the files that `kgen eval` judged, the latest first.
 
-    With PROBLEM those of that name, at all its sizes and in all its modes.
+    PROBLEM selects those of one name, at all sizes and in all modes.
     """
     from kgen.cli import lookup
     from kgen.store import queries
@@ -47,8 +47,8 @@ def history(problem: str | None, listing: Listing) -> None:
 def show(identity: str, source: bool, log: bool, listing: Listing) -> None:
     """Show one sweep or candidate in full.
 
-    It is named by its id, or by the beginning of it. With --status the candidates of a sweep that came to this (ok,
-    wrong_values, ...) are listed. CSV has the leaders of a sweep, or the evaluations of a candidate.
+    Name it by its id, or by the beginning of the id. With --status, list the candidates of a sweep with this status
+    (ok, wrong_values, ...). CSV has the leaders of a sweep, or the evaluations of a candidate.
     """
     from kgen.store import queries
 
@@ -82,7 +82,7 @@ def _show_trials(database: Database, sweep: str, listing: Listing) -> None:
     from kgen.views import plain, tables
 
     if listing.status not in set(Status):
-        raise click.UsageError(f"no candidate is {listing.status}: with a sweep --status is what candidates came to")
+        raise click.UsageError(f"{listing.status} is no status of a candidate, which --status selects in a sweep")
     trials = queries.of_status(database, sweep, Status(listing.status), listing.rows)
     reasons = queries.reasons(database, sweep, (trial.candidate for trial in trials))
     found = [plain.trial(trial, reasons[trial.candidate]) for trial in trials]
@@ -107,7 +107,7 @@ def _show_candidate(detail: CandidateDetail, source: bool, log: bool, listing: L
 
 
 def _log(detail: CandidateDetail) -> str:
-    """The log of a candidate's latest evaluation or, where that is gone, of its build."""
+    """The log of a candidate's latest evaluation; the log of its build where the other is gone."""
     from kgen.paths import read_log
 
     if not detail.judgements:
@@ -127,9 +127,9 @@ def _log(detail: CandidateDetail) -> str:
 def compare(a: str, b: str, listing: Listing) -> None:
     """Compare B with A: two sweeps, two candidates, or two environments.
 
-    Each is named by its id, or by the beginning of it; `kgen show SWEEP` names the sweep's environment. B is faster,
-    slower, the same, or one cannot tell: from raw samples, with the interval of how many times as fast it is. Of sweeps
-    and environments the best are compared, the baselines, and the candidates that both timed (--limit).
+    Name each by its id, or by the beginning of the id. `kgen show SWEEP` shows the environment of a sweep. The verdict
+    on B (faster, slower, the same, too close to tell) and its interval come from raw samples. For sweeps and
+    environments, the best are compared, the baselines, and the candidates that both timed (--limit).
     """
     from kgen.store import comparison, queries
     from kgen.views import plain, tables
@@ -152,12 +152,13 @@ def compare(a: str, b: str, listing: Listing) -> None:
 
 @main.command()
 @click.argument("query", required=False)
-@click.option("--schema", is_flag=True, help="Print what the tables and their columns mean instead.")
+@click.option("--schema", is_flag=True, help="Print the meaning of all tables and columns instead.")
 @listing_options()
 def sql(query: str | None, schema: bool, listing: Listing) -> None:
     """Ask the database one question in SQL.
 
-    QUERY is one SELECT, or - to read it from standard input. The database is opened so that nothing can be changed.
+    QUERY is one SELECT, or - to read it from standard input. The database is opened read-only. A table that is too
+    wide for the terminal is printed row by row.
     """
     from kgen.store import sql as asking
     from kgen.views import tables

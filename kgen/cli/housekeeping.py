@@ -50,7 +50,9 @@ def prune(problem: str | None, failed: bool, even_best: bool, yes: bool, listing
 
 @main.command("export-history")
 @click.argument("problem", required=False)
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE.  [default: stdout]")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE.  [default: stdout]"
+)
 @selection_options
 def export_history(problem: str | None, output: Path | None, listing: Listing) -> None:
     """Write histories as JSON Lines, for `kgen import`.

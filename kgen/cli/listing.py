@@ -1,4 +1,4 @@
-"""What every listing command can be asked: a table, JSON or CSV; which database; how many rows, and which of them."""
+"""The options of listing commands: the format (table, JSON or CSV), the database, filters, and the number of rows."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-ROWS = 20  #: how many rows a long listing shows where --limit does not say
+ROWS = 20  #: rows of a long listing without --limit
 
-#: Filters that only say which sweeps are meant.
+#: The filters that select sweeps.
 SWEEPS = ("device", "status", "since", "before")
 
 _AGES = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -27,7 +27,7 @@ _AGES = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 @dataclass(frozen=True)
 class Listing:
-    """What a listing command was asked. ``limit`` is the most rows to show; filters that were not given are ``None``."""
+    """The options of one listing command. ``limit`` is the most rows to show; ``None`` stands for an absent option."""
 
     as_json: bool
     as_csv: bool
@@ -40,28 +40,28 @@ class Listing:
 
     @property
     def rows(self) -> int:
-        """The limit of a long listing."""
+        """The most rows of a long listing."""
         return self.limit or ROWS
 
     @property
     def among(self) -> Selection:
-        """The sweeps that are meant."""
+        """The selected sweeps."""
         from kgen.store.selection import Selection
 
         return Selection(self.device, self.status, self.since, self.before)
 
     @property
     def given(self) -> list[str]:
-        """The filters that were given, as they could be typed."""
+        """The given filters, as a person types them."""
         values = {name: getattr(self, name) for name in SWEEPS}
         return [f"--{name} {value}" for name, value in values.items() if value is not None]
 
     def answer(
         self, value: Any, table: Callable[[Console], None], rows: Sequence[Mapping[str, Any]] | None = None
     ) -> None:
-        """Print ``value``, made of :mod:`kgen.views.plain`, as it was asked for.
+        """Print ``value``, made by :mod:`kgen.views.plain`, in the requested format.
 
-        ``rows`` is what CSV has of a value that is no list itself.
+        ``rows`` are the rows of CSV for a value that is no list.
         """
         if self.as_json or self.as_csv:
             from kgen.views import plain
@@ -74,7 +74,7 @@ class Listing:
 
 
 def listing_options(*filters: str) -> Callable[[Command], Command]:
-    """The options that all listing commands share, given to the command as ``listing``, and those of ``filters``."""
+    """The options of all listing commands, with those of ``filters``; the command receives them as ``listing``."""
 
     def decorate(function: Command) -> Command:
         @_json_option
@@ -94,7 +94,7 @@ def listing_options(*filters: str) -> Callable[[Command], Command]:
 
 
 def selection_options(function: Command) -> Command:
-    """The options of a command that takes sweeps and lists nothing: which database, and which sweeps."""
+    """The options of a command that takes sweeps and lists nothing: the database, and the filters of sweeps."""
 
     @db_option
     @wraps(function)
@@ -120,7 +120,7 @@ def db_option(function: Command) -> Command:
 def parse_moment(text: str, now: datetime) -> datetime:
     """A date, a date with a time, or an age before ``now``: ``2026-11-20``, ``2026-11-20T15:00``, ``12h``, ``7d``.
 
-    Without a zone it is local time. Raises ``ValueError`` for anything else.
+    A date without a zone is local time. Raises ``ValueError`` for any other text.
     """
     age = re.fullmatch(r"(\d{1,5})([mhdw])", text)
     if age:
@@ -149,7 +149,7 @@ def _parse_status(context: click.Context, option: click.Parameter, value: str | 
     return value
 
 
-#: As in :data:`kgen.store.selection.STATES`, known here without the database's library.
+#: The same as :data:`kgen.store.selection.STATES`, known here without the import of SQLAlchemy.
 SWEEP_STATES = ("running", "finished", "interrupted", "failed")
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
@@ -157,16 +157,21 @@ _csv_option = click.option("--csv", "as_csv", is_flag=True, help="Print CSV inst
 _limit_option = click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Show at most N rows.")
 
 _FILTERS: Mapping[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
-    "device": click.option("--device", metavar="cpu|cuda|cuda:N", help="Only what ran on this device."),
+    "device": click.option("--device", metavar="cpu|cuda|cuda:N", help="Only sweeps on this device."),
     "status": click.option(
         "--status",
         metavar="STATUS",
         callback=_parse_status,
-        help="Only sweeps in this state (running, finished, interrupted, failed), or with a candidate that came to "
-        "this (ok, wrong_values, crashed, ...).",
+        help="Only sweeps in this state (running, finished, interrupted, failed), or with a candidate of this status "
+        "(ok, wrong_values, crashed, ...).",
     ),
     "since": click.option(
-        "--since", metavar="DATE", callback=_parse_moment, help="Only what began then (2026-11-20, 12h, 7d) or later."
+        "--since",
+        metavar="DATE",
+        callback=_parse_moment,
+        help="Only sweeps that began at DATE (2026-11-20, 12h, 7d) or later.",
     ),
-    "before": click.option("--before", metavar="DATE", callback=_parse_moment, help="Only what began before then."),
+    "before": click.option(
+        "--before", metavar="DATE", callback=_parse_moment, help="Only sweeps that began before DATE."
+    ),
 }

@@ -1,4 +1,4 @@
-"""Which problem of the database a command line means: a file with its overrides and mode, or the bare name of one."""
+"""Finds the problem of a command line (a file or a name, overrides, a mode) in the database."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kgen.store.results import ProblemRow
 
 
 def find(database: Database, reference: str, overrides: Mapping[str, str], mode: str | None) -> ProblemRow:
-    """The problem that was swept as ``reference`` with these overrides in this mode.
+    """The swept problem ``reference`` with these overrides in this mode.
 
-    A file is looked for first, and its present text counts; else any problem of the database with that name. Without a
-    ``mode`` it is the one that the constructor leaves the model in. Raises :class:`NotFoundError` where it was never
-    swept, and :class:`ProblemError` for a file that is no problem.
+    A file with this path or name comes first, and its present text counts. Otherwise the name selects a problem of the
+    database. The default ``mode`` is the one that the constructor sets. Raises :class:`NotFoundError` for a problem
+    that was never swept, and :class:`ProblemError` for a file that is no problem.
     """
     same_name = queries.problems(database, name=problem_name(reference))
     if _is_file(reference):
@@ -33,7 +33,7 @@ def find(database: Database, reference: str, overrides: Mapping[str, str], mode:
 
 
 def problem_name(reference: str) -> str:
-    """The name under which the database keeps the problem that ``reference`` names by path or by name."""
+    """The name in the database of the problem ``reference``, which is a path or a name."""
     return Path(reference).stem if Path(reference).is_file() else reference
 
 
@@ -46,7 +46,7 @@ def _has(row: ProblemRow, overrides: Mapping[str, str]) -> bool:
 
 
 def _never_swept(database: Database, reference: str, same_name: list[ProblemRow]) -> str:
-    text = f"{reference} was never swept so, into {database.name}"
+    text = f"{reference} was never swept with these options, into {database.name}"
     if same_name:
         known = ", ".join(dict.fromkeys(f"{row.title} in {row.mode} mode" for row in same_name[:5]))
         return f"{text}; there are results of {known}"

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the database that they name."""
+"""Options that several commands share, and the database of the ``--db`` option."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ BASELINES = ("eager", "compile", "compile-max-autotune")
 
 
 def open_database(db: str | None) -> Database:
-    """The database, opened for reading: it is there already, or an error says so."""
+    """The existing database, opened. Raises :class:`kgen.errors.NotFoundError` where there is none."""
     from kgen.store import Database
 
     return Database.open(db, notice=tell, create=False)
 
 
 def problem_options(function: Command) -> Command:
-    """The options that say which problem is meant, beside its file or name."""
+    """The options that select a problem, beside its file or name."""
     function = click.option(
         "--mode", type=click.Choice(MODES), help="Mode of the model.  [default: as constructed, which is train]"
     )(function)
@@ -36,7 +36,7 @@ def problem_options(function: Command) -> Command:
         metavar="NAME=VALUE",
         multiple=True,
         callback=_parse_overrides,
-        help="Replace a module-level constant of the problem's file; may be repeated.",
+        help="Replace a module-level constant of the problem's file; repeatable.",
     )(function)
 
 
@@ -59,17 +59,21 @@ def _parse_baselines(context: click.Context, option: click.Parameter, value: str
 
 
 def judging_options(function: Command) -> Command:
-    """The options of commands that judge candidates: where, at which class, and beside which baselines."""
+    """The options of commands that judge candidates: device, accuracy class and baselines."""
     function = click.option(
         "--baselines",
         metavar="NAMES",
         default=",".join(BASELINES),
         show_default=True,
         callback=_parse_baselines,
-        help="Ways of PyTorch to compare with; fewer take less time to prepare.",
+        help="Baselines of PyTorch to compare with; fewer take less time to prepare.",
     )(function)
     function = click.option(
-        "--accuracy", type=click.Choice(ACCURACIES), default="fp32", show_default=True, help="What right means."
+        "--accuracy",
+        type=click.Choice(ACCURACIES),
+        default="fp32",
+        show_default=True,
+        help="Class of accuracy: the errors that a right candidate may have.",
     )(function)
     return click.option(
         "--device", metavar="cpu|cuda|cuda:N", help="Where to run.  [default: CUDA if there is one, else the CPU]"

@@ -1,4 +1,4 @@
-"""``kgen plan``: what kgen could do for a problem, without running anything."""
+"""``kgen plan``: predictions for a problem, without a run."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from kgen.cli.options import problem_options
 @click.argument("problem")
 @problem_options
 @click.option(
-    "--arch", metavar="sm_90|cpu", help="Predict for this architecture.  [default: that of this machine's GPU, else sm_90]"
+    "--arch", metavar="sm_90|cpu", help="Architecture of the prediction.  [default: this machine's GPU, else sm_90]"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 def plan(problem: str, overrides: Mapping[str, str], mode: str | None, arch: str | None, as_json: bool) -> None:
-    """Show what kgen could do for PROBLEM, without running anything.
+    """Predict the best plans for PROBLEM, without a run.
 
-    PROBLEM is a file, or the name of a known one. The page has the captured operators, the best few plans with their
-    kernels and library calls, the reason of each library call, bytes, operations, and the time that the limits of the
-    device allow. The command needs no GPU, and no memory for the problem's tensors.
+    PROBLEM is a file, or the name of a known problem. The answer has the captured operators and the best few plans,
+    with their kernels, their library calls, and the reason of each call. It also has bytes, operations, and the time
+    that the limits of the device allow. The command needs no GPU, and no memory for the problem's tensors.
 
     Times are predictions for PyTorch's default flags. In JSON, "library_calls" lists the operators that the best plan
     leaves to the library, one entry for each node.
@@ -33,9 +33,9 @@ def plan(problem: str, overrides: Mapping[str, str], mode: str | None, arch: str
     from kgen.machine import keep_bytecode
     from kgen.problem import read_problem
 
-    asked = read_problem(problem, overrides, mode)  # before anything that takes time to import
+    asked = read_problem(problem, overrides, mode)  # before the slow imports
     keep_bytecode(paths.bytecode())
-    gc.disable()  # torch is imported and a graph is made: many small objects, of which none is garbage before the end
+    gc.disable()  # many small objects of torch and of the graph, none of them garbage before the end
 
     from kgen.tuning.plan import plan as planned
     from kgen.views import plan as view

@@ -39,8 +39,9 @@ def report(
 ) -> None:
     """Write a page about PROBLEM, or about all problems.
 
-    One file of HTML that opens without a network: who leads, speed against error, the best so far, what each
-    parameter does, the roofline, what failed, and the winner's source. PROBLEM, accuracy and device are as in `best`.
+    One file of HTML that opens without a network. It shows the leaders, speed against error, the best so far and the
+    effects of parameters. It also shows the roofline, the failures, and the winner's source. PROBLEM, accuracy and
+    device are as in `best`.
     """
     from kgen import paths
     from kgen.cli import lookup
@@ -52,7 +53,7 @@ def report(
     if problem is None and (overrides or mode):
         raise click.UsageError("-D and --mode need a PROBLEM", click.get_current_context())
     paths.check_writable(output)
-    gc.disable()  # a page is made of many small objects, and none is garbage before the end: a quarter of the time
+    gc.disable()  # many small objects, none of them garbage before the end: saves a quarter of the time
     with open_database(db) as database:
         chosen = None if problem is None else [lookup.find(database, problem, overrides, mode).id]
         wanted = Accuracy(accuracy) if accuracy else None
@@ -78,9 +79,9 @@ def report(
 def browse(port: int, show: bool, db: str | None) -> None:
     """Serve the database to a browser on this machine.
 
-    Datasette shows every table, answers SQL, and has queries to begin with. Nothing can be changed through it, and a
-    sweep that goes on is neither blocked nor slowed: what it commits is seen at once. Of a PostgreSQL database, a
-    snapshot is served. Ctrl-C ends it. Needs `pip install 'kgen[browse]'`.
+    Datasette shows every table, answers SQL, and has prepared queries. It cannot change the database. A running sweep
+    is neither blocked nor slowed, and its results appear at once. For a PostgreSQL database, a snapshot is served.
+    Ctrl-C ends it. Needs `pip install 'kgen[browse]'`.
     """
     from kgen.browse.server import serve
 

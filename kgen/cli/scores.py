@@ -37,7 +37,7 @@ def scores(
 
     The verdict is faster, same or slower if the interval of the speedup lies above 1, holds 1 or lies below 1. Else it
     is none right, refused, failed or not swept. The speedup is that of the best right candidate with a kernel of its
-    own. fast_p, as in KernelBench, is the share of all problems that are right and more than p times as fast as eager.
+    own. The score fast_p is KernelBench's: the share of all problems that are right and over p times as fast as eager.
 
     \b
     With --json the object has
@@ -78,7 +78,7 @@ def _found(
     if not problems:
         found = scoring.of_database(database, accuracy=accuracy, among=listing.among)
         if not found:
-            raise NotFoundError(f"nothing was swept so, into {database.name}: `kgen sweep PROBLEM` does it")
+            raise NotFoundError(f"nothing was swept with these options, into {database.name}: `kgen sweep PROBLEM` does it")
         return found
     if len(problems) == 1 and not overrides and mode is None and not Path(problems[0]).exists():
         found = scoring.of_database(database, name=problems[0], accuracy=accuracy, among=listing.among)

@@ -42,9 +42,7 @@ STRATEGIES = ("exhaustive", "random", "coordinate", "additive", "tpe")
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the strategy's random choices.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Compile N candidates in parallel.")
-@click.option(
-    "--fresh", is_flag=True, help="Start over: do not continue an earlier sweep or reuse its results."
-)
+@click.option("--fresh", is_flag=True, help="Start over: do not continue an earlier sweep or reuse its results.")
 @db_option
 @click.option("--json", "as_json", is_flag=True, help="Print each event as one line of JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the table at the end only.")
@@ -98,7 +96,7 @@ def sweep(
     from kgen.evaluator.protocol import Accuracy
     from kgen.problem import read_problem
 
-    # Bad input is told before anything that takes time to import.
+    # Bad input is refused before the slow imports.
     suite = problem_set.is_set(problems)
     if suite:
         members = problem_set.read_set(problems, overrides, mode)

@@ -44,8 +44,8 @@ class Group:
 class Parameter:
     """One parameter of a plan, with a group for each of its values.
 
-    ``share`` is the part of the spread of the times that the parameter alone explains, between 0 and 1
-    (:func:`kgen.statistics.explained` of the logarithms of the speedups).
+    ``share`` is the part of the spread of the times that the parameter alone explains, between 0 and 1. It is
+    :func:`kgen.statistics.explained` of the logarithms of the speedups.
     """
 
     name: str

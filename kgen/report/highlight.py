@@ -1,4 +1,4 @@
-"""A candidate's source as HTML: Python, with the kernels in its raw strings highlighted as what they are."""
+"""A candidate's source as HTML: Python, with the kernels in its raw strings highlighted as CUDA C++."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pygments.token import String
 
 _LIGHT, _DARK = "xcode", "github-dark"  #: styles of Pygments
 
-#: Kernels stand in raw strings; the text between two of them is Python.
+#: Kernels are raw strings; the text between two of them is Python.
 _KERNELS = re.compile(r'(r""")(.*?)(""")', re.DOTALL)
 
 
 def html(source: str) -> str:
-    """``source`` in spans that :func:`styles` gives colours to, its text escaped and unchanged."""
+    """``source`` in spans with classes of :func:`styles`; its text is escaped and otherwise unchanged."""
     written = io.StringIO()
     HtmlFormatter(nowrap=True).format(_tokens(source), written)
     return written.getvalue()

@@ -7,9 +7,9 @@ from kgen.errors import DiskError
 
 
 def javascript() -> str:
-    """The library as the installed ``vl-convert-python`` has it; no network is asked.
+    """The text of the library from the installed ``vl-convert-python``, without a network.
 
-    Putting it together takes one to two seconds, so that it is kept in kgen's folder, where that can be written.
+    Its assembly takes one to two seconds, so it is kept in kgen's folder if that is writable.
     """
     import vl_convert
 
@@ -21,5 +21,5 @@ def javascript() -> str:
     try:
         paths.write_whole(file, text)
     except DiskError:
-        pass  # a page is made from a folder that is read-only, too
+        pass  # a report also works in a read-only folder
     return text

@@ -1,4 +1,4 @@
-"""The page: sections with the rows of their charts, poured into one file of HTML with everything inside it."""
+"""The page: one file of HTML with all sections, the rows of their charts, and the scripts."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(__file__).parent
 
-_SUITE_ROWS = ("scored", "curve", "marked")  #: what the charts of all problems together are given
+_SUITE_ROWS = ("scored", "curve", "marked")  #: names of the rows of the charts about all problems
 
 
 @dataclass(frozen=True)
 class Detail:
-    """How much is told of each problem.
+    """The amount of detail for each problem.
 
-    ``cells`` is the grid that points are thinned by, ``behind`` that of the points behind the best so far, which has
-    ``lines`` for the latest sweeps; ``leaders`` are in the table. ``whole`` adds the parameters and the source.
+    ``cells`` is the size of the grid that thins points out. ``behind`` is that for the points behind the best so far.
+    ``lines`` is the number of sweeps there, and ``leaders`` that of candidates in the table. ``whole`` adds parameters
+    and source.
     """
 
     cells: int
@@ -41,13 +42,15 @@ class Detail:
 
 FULL, BRIEF = Detail(48, 48, 6, 15, True), Detail(10, 4, 2, 5, False)
 
-MOST_IN_FULL = 8  #: problems; with more of them, each is told in brief, so that the page stays small
+MOST_IN_FULL = 8  #: problems; with more of them, each is shown in brief, so that the page stays small
 
 
 @dataclass(frozen=True)
 class Data:
-    """The rows of all charts of one section; a chart that has nothing to show has none. ``candidates`` are described
-    once, by the beginning of their id."""
+    """The rows of all charts of one section; an empty chart has none.
+
+    ``candidates`` are described once, by the beginning of their id.
+    """
 
     candidates: Mapping[str, rows.Named]
     points: tuple[rows.Point, ...]
@@ -98,7 +101,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Part:
-    """A section with all that its part of the page shows."""
+    """A section with all data of its part of the page."""
 
     section: Section
     detail: Detail
@@ -116,7 +119,7 @@ class Part:
 
 
 def render(sections: Sequence[Section], database: str, scores: Sequence[Score] = ()) -> str:
-    """The whole page; ``database`` names where it comes from. Loads nothing when it is opened, and needs no server.
+    """The whole page; ``database`` names its origin. The page loads nothing and needs no server.
 
     ``scores`` of several problems are drawn together.
     """

@@ -1,4 +1,4 @@
-"""The rows of each chart, made from a section: one dataclass for each kind of row, with the field names of the charts."""
+"""The rows of each chart, made from a section: a dataclass for each kind, with the fields of the charts."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ from kgen.store.selection import Selection
 class Section:
     """One problem in one environment.
 
-    ``trials`` are the right and timed candidates of the sweeps in the accuracy class of ``best``, each sweep in the
-    order judged. ``others`` are those of the other classes in the same environment. ``sweeps`` are all sweeps there,
-    the latest first, and ``elsewhere`` counts the sweeps of each other environment. ``baselines`` are times in
-    milliseconds, from the sweep of the best candidate. ``eager_rms`` is PyTorch's root mean square error against
-    float64 in each class, on the problem's own inputs. ``source`` is the text of the best candidate.
+    ``trials`` are the right and timed candidates in the accuracy class of ``best``, each sweep in the order judged.
+    ``others`` are those of the other classes in the same environment. ``sweeps`` are all sweeps there, the latest
+    first, and ``elsewhere`` counts the sweeps of each other environment. ``baselines`` are times in milliseconds, from
+    the sweep of the best candidate. ``eager_rms`` is PyTorch's root mean square error against float64 in each class, on
+    the problem's own inputs. ``source`` is the text of the best candidate.
     """
 
     best: BestRow
@@ -65,8 +65,8 @@ class Section:
     def ms(self, trial: Trial) -> float | None:
         """The time of a candidate in milliseconds, beside the baselines of this section.
 
-        The time follows from the speedup, because sweeps on a machine that was slower at the time have slower
-        baselines too. ``None`` for a candidate that was not timed.
+        The time follows from the speedup: a sweep in a slow phase of the machine has slower baselines too. ``None``
+        for a candidate that was not timed.
         """
         if self.reference is None or not trial.speedup:
             return trial.median_ms

@@ -1,4 +1,4 @@
-"""Fewer points where many lie on top of each other, so that a page stays small and draws at once."""
+"""Thinning: fewer points where many overlap, so that a page stays small and draws at once."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ T = TypeVar("T")
 
 
 def thin(items: Iterable[T], cells: int, x: Callable[[T], float], y: Callable[[T], float]) -> list[tuple[T, int]]:
-    """Of each cell of a grid over the points the first of ``items``, with the number of those that lie there.
+    """The first item in each cell of a grid over the points, with the number of items in the cell.
 
-    The grid has ``cells`` columns and rows; with some fifty of them a cell is as large as what is drawn for a point,
-    and what is left out lay under what is left.
+    The grid has ``cells`` columns and rows. With about fifty of them, a cell is as large as the mark of a point.
+    A dropped point then lies under one that is kept.
     """
     found = list(items)
     columns, rows = (_binned([place(item) for item in found], cells) for place in (x, y))
     places = list(zip(columns, rows, strict=True))
     counts = Counter(places)
-    first = dict(zip(reversed(places), reversed(found), strict=True))  # of equal keys the last stays
+    first = dict(zip(reversed(places), reversed(found), strict=True))  # of equal keys the last one stays
     return [(first[place], count) for place, count in counts.items()]
 
 

@@ -1,4 +1,4 @@
-"""What parameters mean, for readers who have not seen the templates."""
+"""The meaning of parameters, for readers who do not know the templates."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kgen.templates.target import DEVICE_TYPES
 
 @lru_cache(maxsize=1)
 def _axes() -> Mapping[str, str]:
-    """What the parameters of every template mean, by the names of their axes."""
+    """The meaning of the parameters of every template, by the names of their axes."""
     every = (template for device_type in DEVICE_TYPES for template in templates(device_type).values())
     return {axis: meaning for template in every for axis, meaning in template.parameters.items()}
 
 
 def meaning(parameter: str) -> str:
-    """``k0.block`` as ``kernel 1: threads in a block``; a parameter of no template is shown by its name alone."""
+    """``k0.block`` as ``kernel 1: threads in a block``; an unknown parameter keeps its name."""
     kernel, _, axis = parameter.rpartition(".")
     number = kernel.rpartition("k")[2]
     where = f"kernel {int(number) + 1}" if number.isdigit() else kernel

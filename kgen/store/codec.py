@@ -1,4 +1,4 @@
-"""Dataclasses to JSON values and back. Infinities and NaN, which JSON has not, are stored as strings."""
+"""Dataclasses to JSON values and back. Infinities and NaN are stored as strings, because JSON has none."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _NUMBERS = ("rms", "maximum", "eager_rms", "eager_maximum", "ratio", "used")
 
 
 def dumps(value: Any) -> str:
-    """JSON in one line, refusing what is no JSON."""
+    """JSON in one line. Raises ``ValueError`` for an infinity or a NaN."""
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
 def printable(text: str) -> str:
-    """``text`` with a sign for each NUL, which PostgreSQL's texts cannot hold: candidates print what they like."""
+    """``text`` with a sign in place of each NUL, which PostgreSQL cannot store; candidates may print any text."""
     return text.replace("\0", "\u2400")
 
 
 def canonical(value: Mapping[str, Any]) -> str:
-    """The same text for equal mappings, whatever the order of their keys: what hashes are made of."""
+    """One text for equal mappings, whatever the order of their keys; hashes are made of it."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
 
 
 def plain(value: Any) -> Any:
-    """``value`` as JSON values: numbers that are not finite as strings, sequences as lists, the rest by ``repr``."""
+    """``value`` as JSON values: infinities and NaN as strings, sequences as lists, other objects by ``repr``."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
@@ -44,11 +44,12 @@ def plain(value: Any) -> Any:
 
 def errors_to_json(errors: Sequence[CaseErrors]) -> list[Any]:
     """Error figures as a list of objects. The test case is stored under its older name, ``regime``."""
-    return [{"regime" if name == "case" else name: plain(value) for name, value in asdict(error).items()} for error in errors]
+    renamed = {"case": "regime"}
+    return [{renamed.get(name, name): plain(value) for name, value in asdict(error).items()} for error in errors]
 
 
 def errors_from_json(values: Sequence[Mapping[str, Any]]) -> tuple[CaseErrors, ...]:
-    """The figures that :func:`errors_to_json` was given."""
+    """The inverse of :func:`errors_to_json`."""
     return tuple(
         _make(CaseErrors, {**value, "case": value["regime"]}, **{name: _number(value[name]) for name in _NUMBERS})
         for value in values
@@ -61,14 +62,14 @@ def build_to_json(build: BuildReport | None) -> dict[str, Any] | None:
 
 
 def build_from_json(value: Mapping[str, Any] | None) -> BuildReport | None:
-    """What :func:`build_to_json` was given."""
+    """The inverse of :func:`build_to_json`."""
     if value is None:
         return None
     return _make(BuildReport, value, kernels=tuple(_make(KernelResources, kernel) for kernel in value["kernels"]))
 
 
 def _make(cls: type[T], value: Mapping[str, Any], **replaced: Any) -> T:
-    """An instance from stored fields. Those that the class has no longer are left out: old rows stay readable."""
+    """An instance from stored fields. Fields that the class no longer has are ignored: old rows stay readable."""
     known = {name: value[name] for name in cls.__dataclass_fields__ if name in value}  # type: ignore[attr-defined]
     return cls(**{**known, **replaced})
 

@@ -1,12 +1,12 @@
-"""What was measured twice, side by side: two candidates, two sweeps, or two environments.
+"""Comparisons of two candidates, two sweeps, or two environments.
 
     candidates     on each problem, in each environment and class of accuracy where both were timed
-    sweeps         of one problem: what each chose, the baselines, and the candidates that both timed
+    sweeps         of one problem: the best of each, the baselines, and the candidates that both timed
     environments   the latest sweeps in each, of every problem and class of accuracy that was swept in both
 
-Samples decide, not stored figures. Timings of one session were taken interleaved, and their ratio is taken round by
-round. Those of two sessions on one machine are compared by what each makes of eager PyTorch beside it, so that a
-machine that was slower as a whole does not count; where one session has no eager, by their times.
+Raw samples decide, not stored figures. Timings of one session are interleaved, and their ratio is taken round by round.
+Timings of two sessions on one machine are compared by their speedups over eager in the same session. A machine that was
+slower as a whole then does not count. Where one session has no eager, the times themselves are compared.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from kgen.store.results import Compared, Comparison, ProblemRow, SweepRow
 
 _EAGER = BASELINES[0]
 
-#: How two timings stand to each other.
+#: The relations of two timings.
 INTERLEAVED, BESIDE_EAGER, APART = "interleaved", "each beside eager", "apart"
 
 
 @dataclass(frozen=True)
 class _Taken:
-    """One timing, and where it was taken."""
+    """One timing, with its sweep, problem, environment and accuracy class."""
 
     sweep: str
     problem: str
@@ -45,27 +45,26 @@ class _Taken:
 
     @property
     def where(self) -> tuple[str, str, Accuracy]:
-        """What has to be the same for times to be compared."""
+        """The place of a timing; only times of one place are compared."""
         return self.problem, self.environment, self.accuracy
 
     @property
     def session(self) -> tuple[str, str]:
-        """What timings share that were taken interleaved."""
+        """The key that interleaved timings share."""
         return self.sweep, self.timing.session
 
 
 def candidates(database: Database, a: str, b: str, limit: int | None = None) -> list[Comparison]:
-    """Candidate ``b`` against candidate ``a``, wherever both were right and timed.
+    """Candidate ``b`` against candidate ``a``, in each place where both were right and timed.
 
-    Raises :class:`NotFoundError` where they never were on one problem in one environment.
+    Raises :class:`NotFoundError` if there is no such place.
     """
     with database.connections.read() as connection:
         taken = {one: _by_place(_taken(connection, models.Timing.subject == one)) for one in (a, b)}
         places = [place for place in taken[a] if place in taken[b]][:limit]
         if not places:
-            raise NotFoundError(
-                f"{a[:SHORT]} and {b[:SHORT]} were never both timed on one problem in one environment and class of accuracy"
-            )
+            pair = f"{a[:SHORT]} and {b[:SHORT]}"
+            raise NotFoundError(f"{pair} were never both timed on one problem in one environment and class of accuracy")
         problems = queries.problems_by_id(connection, {place[0] for place in places})
         environments = queries.environments_by_id(connection, {place[1] for place in places})
         eager = _Eager(connection)
@@ -80,15 +79,15 @@ def candidates(database: Database, a: str, b: str, limit: int | None = None) -> 
 def sweeps(database: Database, a: str, b: str, limit: int | None = None) -> list[Comparison]:
     """Sweep ``b`` against sweep ``a``: their best, the baselines, and up to ``limit`` candidates that both timed.
 
-    Raises :class:`InputError` where they are of unlike problems or classes of accuracy, :class:`NotFoundError` where
-    they have nothing in common.
+    Raises :class:`InputError` for different problems or classes of accuracy, and :class:`NotFoundError` if they have
+    nothing in common.
     """
     with database.connections.read() as connection:
         first, second = (queries.sweep_row(connection, one, database.name) for one in (a, b))
         if first.problem.id != second.problem.id:
             raise InputError(
                 f"{a} is of {first.problem.title} in {first.problem.mode} mode, {b} of {second.problem.title} in "
-                f"{second.problem.mode} mode: times of unlike problems are not compared"
+                f"{second.problem.mode} mode: times of different problems are not compared"
             )
         if first.accuracy is not second.accuracy:
             raise InputError(f"{a} is of class {first.accuracy}, {b} of {second.accuracy}: they are not compared")
@@ -101,7 +100,7 @@ def sweeps(database: Database, a: str, b: str, limit: int | None = None) -> list
 def environments(database: Database, a: str, b: str, limit: int | None = None) -> list[Comparison]:
     """Environment ``b`` against environment ``a``, problem by problem, with up to ``limit`` candidates of each.
 
-    Raises :class:`NotFoundError` where nothing was swept in both.
+    Raises :class:`NotFoundError` if no problem was swept in both.
     """
     with database.connections.read() as connection:
         latest = {one: _latest(connection, one) for one in (a, b)}
@@ -116,7 +115,7 @@ def environments(database: Database, a: str, b: str, limit: int | None = None) -
 
 
 def _sweeps(connection: Connection, a: SweepRow, b: SweepRow, limit: int | None) -> list[Comparison]:
-    """What two sweeps of one problem have in common."""
+    """The comparisons that two sweeps of one problem allow."""
     first, second = _Subjects(connection, a.id), _Subjects(connection, b.id)
     pairs: list[tuple[str, str, str]] = []
     if a.best and b.best:
@@ -144,8 +143,8 @@ def _compare(
 ) -> Comparison:
     """One comparison. A ``ratio`` above 1 means that ``b`` is faster.
 
-    The time of ``b`` is that of ``a`` over the ratio, so that all three figures come from the same samples. Between two
-    environments (``environment`` is ``None``) times are compared without eager beside them.
+    The time of ``b`` is that of ``a`` over the ratio, so that all figures come from the same samples. Between two
+    environments (``environment`` is ``None``) times are compared without eager.
     """
     beside = (eager.of(a), eager.of(b)) if environment and a.timing.subject != _EAGER else (None, None)
     if a.session == b.session:
@@ -161,7 +160,7 @@ def _compare(
 
 
 def _verdict(a: _Taken, b: _Taken, ratio: Interval) -> str:
-    """What a comparison says of ``b``; the same samples say that it is the same."""
+    """The verdict on ``b``. Equal samples mean the same."""
     return "same" if a.timing == b.timing else verdict(ratio)
 
 
@@ -170,14 +169,14 @@ def _side(taken: _Taken, ms: float) -> Compared:
 
 
 class _Eager:
-    """PyTorch's own timings, session by session."""
+    """The timings of eager PyTorch, session by session."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._known: dict[tuple[str, str], Timing | None] = {}
 
     def of(self, taken: _Taken) -> Timing | None:
-        """That of the session in which ``taken`` was."""
+        """Eager's timing in the session of ``taken``; ``None`` where it has none."""
         key = taken.session
         if key not in self._known:
             table = models.Timing
@@ -187,7 +186,7 @@ class _Eager:
 
 
 def _closeness(pair: tuple[_Taken, _Taken]) -> tuple[bool, bool, datetime]:
-    """How well two timings compare: interleaved, then both at length, then the latest."""
+    """The quality of a pair for comparison: interleaved first, then both final, then the latest."""
     a, b = pair
     final = a.timing.depth is Depth.FINAL and b.timing.depth is Depth.FINAL
     return a.session == b.session, final, min(a.created_at, b.created_at)
@@ -201,13 +200,13 @@ def _by_place(taken: Iterable[_Taken]) -> dict[tuple[str, str, Accuracy], list[_
 
 
 class _Subjects:
-    """What a sweep timed, read when it is asked for."""
+    """The timings of a sweep, read on request."""
 
     def __init__(self, connection: Connection, sweep: str) -> None:
         self._connection, self._sweep = connection, sweep
 
     def get(self, subject: str) -> _Taken | None:
-        """The longest timing of a subject, the latest of those; ``None`` where there is none."""
+        """The latest final timing of a subject, else its latest screening; ``None`` where there is none."""
         found = self._own(subject) or self._taken_over(subject)
         return max(found, key=lambda item: (item.timing.depth is Depth.FINAL, item.created_at), default=None)
 
@@ -221,7 +220,7 @@ class _Subjects:
 
 
 def _taken(connection: Connection, *conditions: ColumnElement[bool]) -> list[_Taken]:
-    """Timings with samples, of baselines and of what was right: samples of what fell later are kept, but say nothing."""
+    """Timings with samples, of baselines and right candidates. A candidate that failed later does not count."""
     table, sweep, trial = models.Timing, models.Sweep, models.Trial
     query = (
         select(*table.__table__.columns, sweep.problem_id)
@@ -239,7 +238,7 @@ def _to_taken(row: Row[Any]) -> _Taken:
 
 
 def _common(connection: Connection, a: str, b: str, limit: int | None) -> Sequence[str]:
-    """Right candidates that two sweeps both timed themselves, those at the front in ``a`` first."""
+    """Right candidates that two sweeps both timed themselves: finalists of ``a`` first, then its fastest."""
     one, other = aliased(models.Trial), aliased(models.Trial)
     query = (
         select(one.candidate_id)

@@ -1,8 +1,8 @@
-"""Connections: how transactions begin, how long they wait for another process, and what a driver's error means.
+"""Connections: the start of transactions, the wait for another process, and the meaning of a driver's errors.
 
-Readers see one committed state from their beginning to their end, and block nobody. On SQLite writers begin with BEGIN
-IMMEDIATE, so that they wait at their beginning and never fail halfway; the wait is told to people after a second, and
-given up after thirty. On PostgreSQL writers wait for single rows, as long.
+A reader sees one committed state from its beginning to its end, and blocks nobody. On SQLite a writer begins with BEGIN
+IMMEDIATE: it waits at its beginning and never fails halfway. A wait is announced after ``NOTICE_SECONDS`` and given up
+after ``WAIT_SECONDS``. On PostgreSQL writers wait for single rows, with the same limits.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, Operati
 from kgen.errors import DatabaseBusyError, DatabaseError, DiskError, KgenError, NotFoundError
 from kgen.store import codec
 
-NOTICE_SECONDS = 1.0  #: a wait longer than this is told, in one line
-WAIT_SECONDS = 30.0  #: a wait longer than this is given up
-CONNECT_SECONDS = 10  #: how long a server may take to answer
+NOTICE_SECONDS = 1.0  #: seconds; a longer wait is announced in one line
+WAIT_SECONDS = 30.0  #: seconds; a longer wait is given up
+CONNECT_SECONDS = 10  #: seconds; limit of a server's first answer
 
 Notice = Callable[[str], None]
 
 
 class Connections:
-    """An engine with the transactions that kgen needs. Raises :class:`DatabaseError` or :class:`DiskError`, nothing else.
+    """An engine with the transactions that kgen needs. Raises only :class:`DatabaseError` and :class:`DiskError`.
 
-    ``notice`` is given one line when a transaction waits for another process.
+    ``notice`` receives one line when a transaction waits for another process.
     """
 
     def __init__(self, url: str, notice: Notice | None = None, create: bool = True) -> None:
         self.engine = _engine(url)
         self.is_sqlite = self.engine.dialect.name == "sqlite"
         self.url = self.engine.url.render_as_string(hide_password=False)
-        #: The database as people are shown it: a path, or a URL without its password.
+        #: The database in messages: a path, or a URL without its password.
         self.name = (self.engine.url.database or "memory") if self.is_sqlite else shown(self.url)
         self._notice = notice or (lambda line: None)
         if self.is_sqlite:
@@ -52,12 +52,12 @@ class Connections:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A transaction that writes: committed when the block ends, undone when it raises."""
+        """A transaction that writes. It commits when the block ends, and rolls back when the block raises."""
         with self._transaction(writes=True) as connection:
             yield connection
 
     def shrink(self) -> None:
-        """Give the disk back what deleted rows took, where no other process is in the way: else it is used again."""
+        """Return the space of deleted rows to the disk. While another process is at work, nothing happens."""
         with self._translated():
             connection: Any = self.engine.raw_connection()
             try:
@@ -82,7 +82,7 @@ class Connections:
                 connection.commit()
 
     def _begun(self, writes: bool) -> Connection:
-        """A connection with a transaction begun, however long that takes up to ``WAIT_SECONDS``."""
+        """A connection with an open transaction, after a wait of up to ``WAIT_SECONDS``."""
         started = time.monotonic()
         told = False
         while True:
@@ -107,7 +107,7 @@ class Connections:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Every error of the driver as one of kgen's own, with one line."""
+        """Turns every error of the driver into one of kgen's own, with one line."""
         try:
             yield
         except (DBAPIError, sqlite3.Error) as error:
@@ -115,16 +115,16 @@ class Connections:
 
     @property
     def driver_error(self) -> type[Exception]:
-        """What all errors of the driver are, where SQLAlchemy does not stand between."""
+        """The base class of the driver's errors, for statements that bypass SQLAlchemy."""
         return self.engine.dialect.loaded_dbapi.Error
 
     def is_known(self, error: Exception) -> bool:
-        """Whether an error of the driver is about the database, not about a statement."""
+        """Whether an error of the driver concerns the database, not a statement."""
         code = self._code(error)
         return code in _BUSY or code in _MEANINGS or code == _NO_CONNECTION
 
     def meaning(self, error: Exception) -> KgenError:
-        """An error of the driver as one of kgen's own."""
+        """The error of kgen's own for an error of the driver."""
         code = self._code(error)
         if code in _BUSY:
             return DatabaseBusyError(
@@ -144,10 +144,10 @@ class Connections:
         return _sqlite_code(error) if self.is_sqlite else _sqlstate(error)
 
 
-#: One state for all that a reader asks, and nothing written by mistake.
+#: One state for all questions of a reader, and no writes.
 _POSTGRESQL_READS = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
-_NO_CONNECTION = "08001"  #: the SQLSTATE of what PostgreSQL's driver gives none: there was no server to give one
+_NO_CONNECTION = "08001"  #: stands for an error without an SQLSTATE: no server answered
 
 #: Result codes of SQLite, and SQLSTATEs of PostgreSQL: "lock not available" and "deadlock detected".
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, "55P03", "40P01")
@@ -161,12 +161,12 @@ _MEANINGS: dict[int | str | None, tuple[type[KgenError], str]] = {
     sqlite3.SQLITE_PERM: (DiskError, "cannot be opened: permission denied"),
     "53100": (DiskError, "cannot be written: the server's disk is full"),
     "25006": (DatabaseError, "cannot be written: the server, or this user's transactions, are read-only"),
-    "57P01": (DatabaseError, "the server was stopped; what was committed is kept: run the same command when it is back"),
+    "57P01": (DatabaseError, "the server was stopped; all results so far are kept: run the same command again"),
 }
 
 
 def shown(url: str) -> str:
-    """A database's URL as people are shown it: a password is not for the screen."""
+    """A database's URL without its password, for messages."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
@@ -176,7 +176,7 @@ def shown(url: str) -> str:
 
 def _engine(url: str) -> Engine:
     if not url.startswith("sqlite") and url.count("@") > 1:
-        # The driver would take what follows the first one for the host, and name it in its error.
+        # The driver would take the rest of the password for the host, and print it in its error.
         raise DatabaseError(f"{url.partition('//')[0]}//...: has more than one '@': write one in a password as %40")
     try:
         parsed = make_url(url)
@@ -197,20 +197,20 @@ def _engine(url: str) -> Engine:
 
 
 def _engine_options(url: URL) -> dict[str, Any]:
-    """What the driver is asked for: how long it waits, and that transactions begin where kgen says so."""
+    """The options of the driver: its waits, and transactions that begin only where kgen says so."""
     if url.get_backend_name() == "sqlite":
         return {"connect_args": {"timeout": NOTICE_SECONDS, "isolation_level": None}}
     if url.get_backend_name() != "postgresql":
         raise ArgumentError("kgen keeps its results in SQLite or PostgreSQL")
     return {
         "connect_args": {"connect_timeout": CONNECT_SECONDS},
-        # A connection that the server closed meanwhile is replaced: a sweep outlives a restart between two candidates.
+        # Replaces a connection that the server closed, so that a sweep survives a restart of the server.
         "pool_pre_ping": True,
     }
 
 
 def _on_sqlite_connect(connection: sqlite3.Connection, record: object) -> None:
-    # Asked first: turning WAL on takes a lock, and answers "busy" without waiting.
+    # Asks first, because turning WAL on takes a lock, and fails without waiting.
     if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
         connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA foreign_keys = ON")
@@ -221,7 +221,7 @@ def _on_sqlite_begin(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     else:
         connection.exec_driver_sql("BEGIN")
-        # The snapshot is taken by the first read: here, where a lock is waited for.
+        # The first read takes the snapshot: here, where kgen waits for a lock.
         connection.exec_driver_sql("PRAGMA schema_version")
 
 
@@ -230,7 +230,7 @@ def _on_postgresql_begin(connection: Connection) -> None:
 
 
 def _prepare_file(path: Path, create: bool) -> None:
-    """The database's folder, made where the database may be; an error where it may not, and is not there."""
+    """Make the database's folder where ``create`` is true. Raises :class:`NotFoundError` for no database otherwise."""
     if path.exists():
         return
     if not create:

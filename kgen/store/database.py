@@ -10,7 +10,17 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, update
 import kgen
 from kgen.candidate import Candidate, Rejection, Trust
 from kgen.errors import DatabaseBusyError, NotFoundError
-from kgen.evaluator.protocol import Accuracy, Environment, Evaluation, Health, Phase, Status, Timing
+from kgen.evaluator.protocol import (
+    BASELINES,
+    Accuracy,
+    Depth,
+    Environment,
+    Evaluation,
+    Health,
+    Phase,
+    Status,
+    Timing,
+)
 from kgen.paths import db_url
 from kgen.problem import Problem
 from kgen.store import codec, holder, models, rows, schema
@@ -39,9 +49,9 @@ class Database:
     ) -> Database:
         """Open the database at ``url`` (a URL or a path; by default ``KGEN_DB``, or ``kgen.db`` in the home folder).
 
-        An older database is migrated; a missing one is made, or is a :class:`~kgen.errors.NotFoundError` where
-        ``create`` is false. ``notice`` is given one line when another process is waited for.
-        Raises :class:`~kgen.errors.DatabaseVersionError` for a database written by a newer kgen.
+        An older database is migrated. A missing one is made; without ``create`` it raises
+        :class:`~kgen.errors.NotFoundError`. ``notice`` receives one line when kgen waits for another process. Raises
+        :class:`~kgen.errors.DatabaseVersionError` for a database written by a newer kgen.
         """
         connections = Connections(db_url(url), notice, create)
         try:
@@ -58,11 +68,11 @@ class Database:
 
     @property
     def name(self) -> str:
-        """The database as people are shown it: a path, or a URL without its password."""
+        """The database in messages: a path, or a URL without its password."""
         return self.connections.name
 
     def close(self) -> None:
-        """Give back the connections; what was written is committed already."""
+        """Close the connections; all writes are committed already."""
         self.connections.close()
 
     def __enter__(self) -> Database:
@@ -74,7 +84,7 @@ class Database:
     # Problems and environments ---------------------------------------------------------------------------------
 
     def add_problem(self, problem: Problem, health: Health | None = None) -> None:
-        """Keep a problem whose mode is settled. Known ones learn their health, and that their mode is the default."""
+        """Store a problem whose mode is settled. A known one only gets its health, and its mode as the default one."""
         changes: dict[str, Any] = {"default_mode": True} if problem.asked_mode is None else {}
         if health is not None:
             changes |= {"health_passed_by": list(health.passed_by), "health_notes": list(health.notes)}
@@ -84,7 +94,7 @@ class Database:
                 connection.execute(update(models.Problem).where(models.Problem.id == problem.id).values(changes))
 
     def add_environment(self, environment: Environment) -> None:
-        """Keep an environment; one that is known stays as it is."""
+        """Store an environment; a known one stays unchanged."""
         with self.connections.write() as connection:
             _insert_new(connection, models.Environment, [rows.from_environment(environment)])
 
@@ -103,10 +113,10 @@ class Database:
         kind: str = "sweep",
         roofline: Mapping[str, Any] | None = None,
     ) -> str:
-        """Begin a sweep, held by this process; its problem and environment were added before. Returns its id.
+        """Begin a sweep, held by this process. Its problem and environment were added before. Returns its id.
 
-        ``kind`` is ``eval`` for one file that is judged on its own: a sweep of one candidate. ``roofline`` is what
-        :meth:`kgen.roofline.Basis.plain` gives, kept among the arguments, of which it tells nothing apart.
+        ``kind`` is ``eval`` for the evaluation of one file, a sweep of one candidate. ``roofline`` is a value of
+        :meth:`kgen.roofline.Basis.plain`; it is stored among the arguments, but does not identify the sweep.
         """
         sweep = rows.new_id()
         row = {
@@ -150,9 +160,9 @@ class Database:
         return next((row.id for row in found if row.state == "interrupted" or not holder.is_alive(row.holder)), None)
 
     def reopen_sweep(self, sweep: str) -> None:
-        """Go on with an unfinished sweep in this process; :class:`DatabaseBusyError` where another one has it.
+        """Continue an unfinished sweep in this process. Raises :class:`DatabaseBusyError` if another process holds it.
 
-        Finalists that it had already are none any more: they are timed again with those still to come.
+        Its finalists get the figures of their screening back, because they will be timed again.
         """
         query = select(models.Sweep.state, models.Sweep.holder).where(models.Sweep.id == sweep)
         mine = holder.this_process()
@@ -164,14 +174,12 @@ class Database:
                 raise DatabaseBusyError(f"sweep {sweep} is running in another process ({row.holder})")
             changes = {"state": "running", "holder": mine, "ended_at": None}
             connection.execute(update(models.Sweep).where(models.Sweep.id == sweep).values(changes))
-            screened = {"final": False, "tie": False, "speedup_low": None, "speedup_high": None}
-            finalists = (models.Trial.sweep_id == sweep, models.Trial.final.is_(True))
-            connection.execute(update(models.Trial).where(*finalists).values(screened))
+            _screen_again(connection, sweep)
 
     def finish_sweep(self, sweep: str, state: str, seconds: float, best: str | None) -> None:
         """End a sweep as ``finished``, ``interrupted`` or ``failed``.
 
-        ``seconds`` is what this process spent on it; those of earlier processes are added. ``best`` is a candidate.
+        ``seconds`` are those of this process; those of earlier processes are added. ``best`` is a candidate's id.
         """
         spent = func.coalesce(models.Sweep.seconds, 0.0) + seconds
         changes = {"state": state, "seconds": spent, "best": best, "ended_at": rows.now()}
@@ -186,7 +194,7 @@ class Database:
             connection.execute(delete(models.Sweep).where(models.Sweep.id == sweep))
 
     def add_rejections(self, sweep: str, rejections: Sequence[Rejection]) -> None:
-        """Keep combinations that were ruled out; those that the sweep has already are left as they are."""
+        """Store combinations that were ruled out; known ones stay unchanged."""
         ruled_out = [
             {
                 "sweep_id": sweep,
@@ -213,16 +221,16 @@ class Database:
         median_ms: float | None = None,
         speedup: float | None = None,
     ) -> str:
-        """Keep what became of a candidate of a sweep: its row, source, evaluation, timing and trial, all or nothing.
+        """Store the result of a candidate: its row, source, evaluation, timing and trial, all or nothing.
 
         Returns the id of the evaluation.
 
-        ``median_ms`` and ``speedup`` are those of its screening against this sweep's baselines. An evaluation that
-        :meth:`known` or :meth:`evaluated` returned is linked to the sweep, not doubled. A candidate that the sweep has
-        already (an ``infra_error`` that was tried again) is judged by the new evaluation from then on.
+        ``median_ms`` and ``speedup`` come from its screening against this sweep's baselines. An evaluation that
+        :meth:`known` or :meth:`evaluated` returned is linked to the sweep, not copied. For a candidate that the sweep
+        has already (an ``infra_error``, tried again), the new evaluation replaces the old one.
         """
         with self.connections.write() as connection:
-            # Whoever adds to a sweep holds its row, where the database lets several write at once.
+            # Each writer locks the sweep's row, because PostgreSQL lets several write at once.
             connection.execute(select(models.Sweep.id).where(models.Sweep.id == sweep).with_for_update())
             _add_candidate(connection, candidate)
             taken_over = _is_stored(connection, candidate.id, environment_id, evaluation)
@@ -235,7 +243,7 @@ class Database:
         return evaluation_id
 
     def overturn(self, evaluation_id: str, status: Status, phase: Phase, reason: str) -> None:
-        """Change the verdict on a right candidate that failed when it was timed again; its samples are kept."""
+        """Change the status of a right candidate that failed in the finals; its samples are kept."""
         verdict = {"status": status.value, "phase": phase.value, "reason": codec.printable(reason), "median_ms": None}
         figures = {"status": status.value, "median_ms": None, "speedup": None}
         evaluation, trial = models.Evaluation, models.Trial
@@ -244,7 +252,7 @@ class Database:
             connection.execute(update(trial).where(trial.evaluation_id == evaluation_id).values(figures))
 
     def add_timings(self, sweep: str, environment_id: str, accuracy: Accuracy, timings: Sequence[Timing]) -> None:
-        """Keep the raw samples of finalists and baselines."""
+        """Store the raw samples of finalists and baselines."""
         with self.connections.write() as connection:
             timed = [_timing_row(sweep, environment_id, accuracy, timing) for timing in timings]
             _insert_new(connection, models.Timing, timed)
@@ -286,10 +294,10 @@ class Database:
     def known(
         self, candidate_id: str, environment_id: str, accuracy: Accuracy, problem_id: str | None = None
     ) -> StoredEvaluation | None:
-        """The latest evaluation of this candidate, or ``None``; an ``infra_error`` says nothing and is never known.
+        """The latest evaluation of this candidate, or ``None``. An ``infra_error`` never counts.
 
-        One that was timed with a warm cache does not compare with what sweeps measure, and is not known either.
-        ``problem_id`` asks for an evaluation on that very problem: the same file may fit the problem at other sizes.
+        An evaluation with a warm cache does not count either, because sweeps measure with a cold one. ``problem_id``
+        selects evaluations on that problem: the same file may fit the problem at other sizes.
         """
         table = models.Evaluation
         query = rows.select_evaluations().where(
@@ -306,7 +314,7 @@ class Database:
         return rows.to_evaluation(row) if row else None
 
     def evaluated(self, sweep: str) -> dict[str, Evaluation]:
-        """What the sweep has judged already, by candidate in the order judged; ``infra_error`` is tried again."""
+        """The evaluations of a sweep by candidate, in the order judged, without ``infra_error``, which is tried again."""
         query = (
             rows.select_evaluations()
             .join(models.Trial, models.Trial.evaluation_id == models.Evaluation.id)
@@ -328,8 +336,8 @@ def _rejection_key(rejection: Rejection) -> str:
 
 
 def insertion(connection: Connection, table: type[models.Base] | Table) -> postgresql.Insert | sqlite.Insert:
-    """An insert that can say what becomes of rows that are there, which each database spells itself."""
-    # Only writers need these, and only one of them: readers start faster without.
+    """An insert that can handle existing rows; each database has its own syntax."""
+    # Only writers need one of these imports; readers start faster without them.
     if connection.dialect.name == "postgresql":
         from sqlalchemy.dialects import postgresql
 
@@ -340,13 +348,13 @@ def insertion(connection: Connection, table: type[models.Base] | Table) -> postg
 
 
 def _insert_new(connection: Connection, model: type[models.Base], values: Sequence[Mapping[str, Any]]) -> None:
-    """Insert rows, leaving those whose primary key is there as they are."""
+    """Insert rows; a row with an existing primary key stays unchanged."""
     if values:
         connection.execute(insertion(connection, model).on_conflict_do_nothing(), values)
 
 
 def _add_candidate(connection: Connection, candidate: Candidate) -> None:
-    """Keep a candidate and its source. One that was a file from outside is described when a sweep renders it."""
+    """Store a candidate and its source. A foreign file gets its description when a sweep renders the same text."""
     row = rows.from_candidate(candidate)
     _insert_new(connection, models.Candidate, [row])
     if candidate.origin is Trust.OWN:
@@ -383,7 +391,7 @@ def _add_evaluation(
 
 
 def _is_stored(connection: Connection, candidate_id: str, environment_id: str, evaluation: Evaluation) -> bool:
-    """Whether ``evaluation`` is a row of this database as it stands there, and not one made from it."""
+    """Whether ``evaluation`` is an unchanged row of this database."""
     if not isinstance(evaluation, StoredEvaluation):
         return False
     table = models.Evaluation
@@ -406,7 +414,7 @@ def _link(
     taken_over: bool,
     figures: Mapping[str, float | None],
 ) -> None:
-    """Make the evaluation the one that judges the candidate in the sweep; nothing changes where it is already."""
+    """Make the evaluation the one that counts for the candidate in the sweep, if it is not already."""
     which = (models.Trial.sweep_id == sweep, models.Trial.candidate_id == candidate_id)
     judged_by = connection.execute(select(models.Trial.evaluation_id).where(*which)).scalar()
     if judged_by == evaluation_id:
@@ -426,6 +434,20 @@ def _link(
         **changes,
     }
     connection.execute(insert(models.Trial), row)
+
+
+def _screen_again(connection: Connection, sweep: str) -> None:
+    """Give the finalists of a sweep the figures of their screening back."""
+    trial, evaluation, timing = models.Trial, models.Evaluation, models.Timing
+    screened = (timing.sweep_id == sweep, timing.subject.in_(BASELINES), timing.depth == Depth.SCREEN.value)
+    fastest = connection.execute(select(func.min(timing.median_ms)).where(*screened)).scalar()
+    query = select(trial.candidate_id, evaluation.median_ms).join(evaluation, evaluation.id == trial.evaluation_id)
+    for row in connection.execute(query.where(trial.sweep_id == sweep, trial.final.is_(True))).all():
+        changes: dict[str, Any] = {"final": False, "tie": False, "speedup_low": None, "speedup_high": None}
+        if fastest and row.median_ms:
+            changes |= {"median_ms": row.median_ms, "speedup": fastest / row.median_ms}
+        which = (trial.sweep_id == sweep, trial.candidate_id == row.candidate_id)
+        connection.execute(update(trial).where(*which).values(changes))
 
 
 def _timing_row(sweep: str, environment_id: str, accuracy: Accuracy, timing: Timing) -> dict[str, Any]:

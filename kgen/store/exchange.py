@@ -1,8 +1,7 @@
 """Histories as JSON Lines: out of one database, into another. ``docs/history-format.md`` describes the format.
 
-Rows go as they are stored, table by table, what is named before what names it, each with a checksum of its own. One
-row is in memory at a time, or one batch. All files of an import are one transaction: one bad line, and nothing of them
-is there.
+Rows are written as they are stored, table by table, each with a checksum. A row comes after the rows that it names.
+One row or one batch is in memory at a time. All files of an import are one transaction: one bad line undoes it all.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from kgen.store import attempts, codec, models, rows, selection
 from kgen.store.database import Database, insertion
 from kgen.store.selection import Selection
 
-FORMAT = 1  #: of the lines; a reader refuses what is newer
+FORMAT = 1  #: version of the lines; a reader refuses a newer one
 
-_BATCH = 200  #: rows that are written at once
+_BATCH = 200  #: rows; written at once
 
-#: All tables, what is named before what names it.
+#: All tables; each comes after the tables that it names.
 _TABLES: Mapping[str, Table] = {table.name: table for table in models.Base.metadata.sorted_tables}
 
-#: What the models say of each column.
+#: The annotations of each column in the models.
 _ANNOTATIONS = {m.local_table.name: m.class_.__annotations__ for m in models.Base.registry.mappers}
 
-_LARGEST = 2**31 - 1  #: what a column of integers holds on every database
+_LARGEST = 2**31 - 1  #: limit of an integer column on every database
 
 Row = Mapping[str, Any]
 
@@ -48,7 +47,7 @@ Row = Mapping[str, Any]
 def export(
     database: Database, *, name: str | None = None, among: Selection, counts: Counter[str] | None = None
 ) -> Iterator[str]:
-    """The lines of a history, each without its end: of all sweeps, or of the selected ones with all that they name.
+    """The lines of a history: all sweeps, or the selected ones with all rows that they name.
 
     ``counts`` is increased by the rows of each table.
     """
@@ -63,7 +62,7 @@ def export(
 
 
 def _exported(connection: Connection, name: str | None, among: Selection) -> Iterator[tuple[str, Select[Any]]]:
-    """For each table the query of what goes out."""
+    """For each table the query of the rows to export."""
     sweep = models.Sweep
     chosen = select(sweep.id).where(*among.conditions(connection))
     if name is not None:
@@ -91,7 +90,7 @@ _TIMED_IN = _TABLES["timing"].c.sweep_id
 
 
 def _heir(chosen: Select[Any]) -> ColumnElement[str]:
-    """The sweep that a timing goes out with: where its own stays behind, one that took its evaluation over."""
+    """The exported sweep of a timing: its own one, or one that took its evaluation over."""
     trial = models.Trial
     users = select(func.min(trial.sweep_id)).where(trial.evaluation_id == _TABLES["timing"].c.evaluation_id)
     taken_over = users.where(trial.sweep_id.in_(chosen)).scalar_subquery()
@@ -103,7 +102,7 @@ def _line(table: str, row: Row) -> str:
 
 
 def _checksum(row: Row) -> str:
-    """CRC-32 of the row as JSON with its keys in order: names the line that was damaged on its way."""
+    """CRC-32 of the row as JSON with sorted keys. It finds a line that was damaged on its way."""
     return f"{zlib.crc32(codec.canonical(row).encode()):08x}"
 
 
@@ -120,14 +119,14 @@ def _text(moment: datetime) -> str:
 
 @dataclass
 class Imported:
-    """What an import came to: rows by table, those that were read and those that were new or had changed."""
+    """The result of an import: by table, the rows read, and the rows that were new or changed."""
 
     read: dict[str, int] = field(default_factory=dict)
     written: dict[str, int] = field(default_factory=dict)
 
 
 def files(path: Path) -> list[Path]:
-    """The files that ``path`` means: itself, or all histories in the folder. Raises :class:`InputError` for none."""
+    """The file ``path``, or all histories in the folder ``path``. Raises :class:`InputError` for none."""
     if not path.is_dir():
         return [path]
     found = sorted(file for file in path.iterdir() if file.suffix in (".json", ".jsonl"))
@@ -137,9 +136,9 @@ def files(path: Path) -> list[Path]:
 
 
 def bring_in(database: Database, paths: Sequence[Path]) -> Imported:
-    """Write what the files hold, in one transaction. What the database has already stays, or becomes newer.
+    """Write the rows of the files in one transaction. Existing rows stay, or become newer.
 
-    Raises :class:`InputError` with the file and the line of the first thing that is wrong; nothing is written then.
+    Raises :class:`InputError` with the file and the line of the first fault; nothing is written then.
     """
     imported = Imported()
     with database.connections.write() as connection:
@@ -161,7 +160,7 @@ def _import_file(path: Path, target: _Target) -> None:
 
 @dataclass(frozen=True)
 class _Read:
-    """A row of a file, and where it stands, for whoever finds something wrong with it."""
+    """A row of a file, and its place for messages."""
 
     where: str
     table: str
@@ -176,7 +175,7 @@ class _Reader:
         self._path, self._lines = path, lines
 
     def rows(self) -> Iterator[_Read]:
-        """Every row between the first line and the last."""
+        """The rows between the first line and the last one."""
         objects = self._objects()
         self._check_header(next(objects, None))
         count, ended = 0, False
@@ -239,7 +238,7 @@ def _refuse(constant: str) -> float:
 
 
 def _value(column: Column[Any], row: Row) -> Any:
-    """A value of a row for a column; what is left out has the column's default, if it has one."""
+    """A value of a row for a column. A missing value is the column's default, if it has one."""
     if column.name not in row:
         if column.server_default is not None:
             text = str(column.server_default.arg)  # type: ignore[attr-defined]
@@ -266,17 +265,17 @@ def _value(column: Column[Any], row: Row) -> Any:
 
 
 def _python_type(column: Column[Any]) -> type:
-    """What the values of a column are in Python; of a column of JSON, what its model says."""
+    """The Python type of a column's values; for a column of JSON, the type in its model."""
     if not isinstance(column.type, JSON):
         return column.type.python_type
     return list if "list[" in _ANNOTATIONS[column.table.name][column.name] else dict
 
 
-# What has to hold of a row, beyond the types of its columns ----------------------------------------------------
+# Checks of a row, beyond the types of its columns ---------------------------------------------------------------
 
 
 def _anything(row: Row) -> None:
-    """Nothing more is asked."""
+    """No further check."""
 
 
 def _check_problem(row: Row) -> None:
@@ -341,7 +340,7 @@ _CHECKS: Mapping[str, Callable[[Row], None]] = {
 
 
 def _batches(read: Iterator[_Read]) -> Iterator[list[_Read]]:
-    """Rows of one table at a time, some hundred together."""
+    """Batches of rows of one table."""
     waiting: list[_Read] = []
     for item in read:
         if waiting and (item.table != waiting[0].table or len(waiting) >= _BATCH):
@@ -353,16 +352,18 @@ def _batches(read: Iterator[_Read]) -> Iterator[list[_Read]]:
 
 
 class _Target:
-    """The database that rows are brought into. Rows that it has already stay as they are, but for what the others know
-    better: a sweep that went on has another state and other finals; a verdict that was overturned stays so; a problem
-    is swept in its own mode later, a candidate rendered that was a file before."""
+    """The target database of an import. Existing rows stay unchanged, unless a file has newer facts.
+
+    A sweep that continued elsewhere has another state and other finals. A status that the finals changed stays changed.
+    A problem may learn that its mode is the default one. A foreign file may turn out to be a text of kgen's own.
+    """
 
     def __init__(self, connection: Connection, imported: Imported) -> None:
         self._connection, self._imported = connection, imported
-        self._went_on: set[str] = set()  #: sweeps of which a file knows more than the database
+        self._went_on: set[str] = set()  #: sweeps with newer facts in a file
 
     def write(self, batch: Sequence[_Read]) -> None:
-        """Write rows of one table, some of which may be there."""
+        """Write rows of one table; some of them may exist."""
         table = batch[0].table
         values = [_as_a_copy(item) for item in batch]
         if table == "sweep":
@@ -377,7 +378,7 @@ class _Target:
             counts[table] = counts.get(table, 0) + count
 
     def _find_the_line(self, table: str, batch: Sequence[_Read]) -> None:
-        """Write row by row, to raise with the line that the database does not take."""
+        """Write row by row. Raises :class:`InputError` with the line that the database refuses."""
         for item in batch:
             try:
                 with self._connection.begin_nested():
@@ -387,7 +388,7 @@ class _Target:
                 raise InputError(f"{item.where}: does not fit the others ({words}); nothing was imported") from error
 
     def _insert(self, table: str, values: Sequence[Row]) -> int:
-        """Insert what is new and renew what is older; how many rows that were."""
+        """Insert new rows and renew older ones. Returns the number of both."""
         renewed = [row for row in values if self._is_renewed(table, row)]
         rest = [row for row in values if not self._is_renewed(table, row)]
         statement = insertion(self._connection, _TABLES[table])
@@ -405,11 +406,11 @@ class _Target:
         return self._connection.execute(statement, values, execution_options={"preserve_rowcount": True}).rowcount
 
     def _is_renewed(self, table: str, row: Row) -> bool:
-        """Whether the row is of a sweep that went on."""
+        """Whether the row belongs to a sweep that continued elsewhere."""
         return row.get({"sweep": "id", "trial": "sweep_id"}.get(table, "")) in self._went_on
 
     def _older(self, values: Sequence[Row]) -> set[str]:
-        """Those of these sweeps that the database has, ended earlier or cut off. One that runs here knows best."""
+        """The sweeps that ended earlier in the database, or were cut off. One that runs here is never older."""
         ended = {row["id"]: row["ended_at"] for row in values}
         table = models.Sweep
         query = select(table.id, table.ended_at).where(table.id.in_(ended), table.state != "running")
@@ -418,14 +419,17 @@ class _Target:
 
 
 def _as_a_copy(item: _Read) -> Row:
-    """The row as it is written. Nobody goes on with the copy of a sweep that still runs where it came from."""
+    """The row to write. The copy of a running sweep is interrupted, because its process is elsewhere."""
     is_running = item.table == "sweep" and item.row["state"] == "running"
     return {**item.row, "state": "interrupted"} if is_running else item.row
 
 
-#: What rows learn from others of the same key: the columns that are taken over, and where.
+#: By table, the columns that an existing row takes over from a file, and the condition.
 _LEARNED: Mapping[str, tuple[tuple[str, ...], Callable[[Any, Any], ColumnElement[bool]]]] = {
-    "problem": (("default_mode",), lambda here, there: and_(here.default_mode.is_(False), there.default_mode.is_(True))),
+    "problem": (
+        ("default_mode",),
+        lambda here, there: and_(here.default_mode.is_(False), there.default_mode.is_(True)),
+    ),
     "candidate": (
         ("plan", "device_type", "kernels", "source_lines", "control", "origin", "params", "rewrites"),
         lambda here, there: and_(here.origin == "file", there.origin == "sweep"),
@@ -438,7 +442,7 @@ _LEARNED: Mapping[str, tuple[tuple[str, ...], Callable[[Any, Any], ColumnElement
 
 
 def _learning(statement: Any, table: str) -> Any:
-    """The insert of rows, of which those with the same key may learn; else they stay as they are."""
+    """The insert of rows. An existing row takes over columns where it may, and stays unchanged otherwise."""
     if table not in _LEARNED:
         return statement.on_conflict_do_nothing()
     columns, where = _LEARNED[table]

@@ -1,4 +1,4 @@
-"""Which process holds a sweep, and whether it still lives: so that a killed sweep is told from a running one."""
+"""The process that holds a sweep, and whether it still lives: a killed sweep is not a running one."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 
 def this_process() -> str:
-    """``host:pid:start``, where the start time tells a process from a later one with the same number."""
+    """``host:pid:start``. The start time distinguishes a process from a later one with the same number."""
     pid = os.getpid()
     return f"{socket.gethostname()}:{pid}:{_start_time(pid)}"
 
 
 def is_alive(holder: str) -> bool:
-    """Whether the process lives. One on another host cannot be asked, and counts as alive."""
+    """Whether the process lives. A process on another host counts as alive, because it cannot be asked."""
     host, pid, start = holder.rsplit(":", 2)
     return host != socket.gethostname() or (_exists(int(pid)) and start == _start_time(int(pid)))
 

@@ -1,4 +1,4 @@
-"""The tables, as SQLAlchemy models: column types that SQLite and PostgreSQL share, and every index a query needs.
+"""The tables, as SQLAlchemy models: column types that SQLite and PostgreSQL share, and the indexes of all queries.
 
     problem ──┐
               ├── sweep ──┬── rejection
@@ -7,10 +7,11 @@
     candidate ── source
     attempt
 
-A *trial* is one candidate in one sweep: it names the evaluation that judged it, which another sweep may have made, and
-keeps what it came to against this sweep's baselines. A sweep of kind ``eval`` is one file judged by ``kgen eval``: a
-sweep of one candidate, stored like any other. An *attempt* is a problem that came to no sweep, and why. Wide columns come last in their tables, so that SQLite reads a
-listing without touching their overflow pages. ``docs/schema.md`` explains each column.
+A *trial* is one candidate in one sweep. It names its evaluation, which another sweep may have made, and has the
+candidate's figures against this sweep's baselines. A sweep of kind ``eval`` is one file judged by ``kgen eval``: a
+sweep of one candidate, stored like any other. An *attempt* is a problem without a sweep, with the reason. Wide columns
+come last in their tables, so that SQLite reads a listing without their overflow pages. ``docs/schema.md`` explains each
+column.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ NAMING = {
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A moment, stored as UTC without a zone, since SQLite keeps none; read back with its zone."""
+    """A moment, stored as UTC without a zone, because SQLite has none; read back with its zone."""
 
     impl = DateTime
     cache_ok = True
@@ -76,7 +77,7 @@ class Problem(Base):
 
 
 class Environment(Base):
-    """Where evaluations were made: only timings of one environment are compared."""
+    """The place of evaluations: only timings of one environment are compared."""
 
     __tablename__ = "environment"
 
@@ -95,7 +96,7 @@ class Environment(Base):
 
 
 class Sweep(Base):
-    """One run of the loop over one problem, or one file judged, with its arguments and how it ended."""
+    """One run of the loop over one problem, or of one judged file, with its arguments and its end."""
 
     __tablename__ = "sweep"
     __table_args__ = (Index(None, "started_at"), Index(None, "problem_id", "started_at"))
@@ -120,7 +121,7 @@ class Sweep(Base):
 
 
 class Candidate(Base):
-    """One file, rendered or from outside, named by the hash of its text."""
+    """One file, rendered or foreign, named by the hash of its text."""
 
     __tablename__ = "candidate"
     __table_args__ = (Index(None, "plan"),)
@@ -138,7 +139,7 @@ class Candidate(Base):
 
 
 class Source(Base):
-    """The text of a candidate, apart from what is listed."""
+    """The text of a candidate, apart from the columns of listings."""
 
     __tablename__ = "source"
 
@@ -160,7 +161,7 @@ class Rejection(Base):
 
 
 class Evaluation(Base):
-    """What became of a candidate on a problem in an environment for a class of accuracy."""
+    """The result of a candidate on a problem, in an environment, for a class of accuracy."""
 
     __tablename__ = "evaluation"
     __table_args__ = (Index(None, "candidate_id", "environment_id", "accuracy"), Index(None, "binary_hash"))

@@ -1,8 +1,8 @@
-"""Dropping what is no longer wanted: whole sweeps, or the candidates that failed in them, with all that is then nobody's.
+"""Pruning: drops whole sweeps, or their failed candidates, with all rows that nothing else uses.
 
-What is still in use stays: an evaluation that another sweep took over keeps its samples, and a candidate its source
-while any evaluation has it. What a sweep chose as the best of its problem, and what is running, is never dropped by its
-age alone. Finding out what would be dropped is dropping it and undoing that, so that both agree.
+Rows in use stay. An evaluation that another sweep took over keeps its samples, and a candidate with an evaluation keeps
+its source. A running sweep, and one with the best of its problem, are not dropped by filters. A preview drops the rows
+and rolls back, so that it always agrees with the real pruning.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from kgen.store.selection import Selection
 
 @dataclass(frozen=True)
 class Pruned:
-    """What was dropped, or would be: ``rows`` by table. ``sweeps`` are dropped whole; of those in ``of_failed`` only the
-    failed candidates are. ``kept`` would have been dropped, but hold the best of their problem. ``candidates`` and
-    ``logs`` name what has files beside the database."""
+    """The result of a pruning or its preview: ``rows`` counts dropped rows by table.
+
+    ``sweeps`` are dropped whole; those in ``of_failed`` only lose their failed candidates. ``kept`` were selected, but
+    have the best of their problem. ``candidates`` and ``logs`` name files beside the database.
+    """
 
     sweeps: tuple[SweepRow, ...]
     of_failed: tuple[SweepRow, ...]
@@ -39,7 +41,7 @@ class Pruned:
 
 
 class _Undone(Exception):
-    """Raised to undo a transaction that was only tried."""
+    """Raised to roll back a preview."""
 
 
 def prune(
@@ -51,9 +53,9 @@ def prune(
     even_best: bool = False,
     really: bool = False,
 ) -> Pruned:
-    """Drop the sweeps selected or, with ``failed``, the candidates of them that failed; only find out, unless ``really``.
+    """Drop the selected sweeps or, with ``failed``, their failed candidates. Without ``really`` this is a preview.
 
-    Sweeps with the fastest candidate of their problem, environment and class are kept unless ``even_best``.
+    Sweeps with the fastest candidate of their problem, environment and class stay, unless ``even_best``.
     """
     selected = [row for row in queries.sweeps(database, name=name, among=among) if row.state != "running"]
     best = set() if failed or even_best else _with_the_best(database)
@@ -87,12 +89,12 @@ def _with_the_best(database: Database) -> set[str]:
         .order_by(trial.speedup, trial.sweep_id)
     )
     with database.connections.read() as connection:
-        # Of equal keys a dict keeps the last value, which is the fastest.
+        # Of equal keys a dict keeps the last value, the fastest.
         return set({tuple(place): identity for *place, identity in connection.execute(query)}.values())
 
 
 class _Work:
-    """One pruning, which counts what it drops."""
+    """One pruning, which counts the dropped rows."""
 
     def __init__(self) -> None:
         self.rows: dict[str, int] = {}
@@ -100,7 +102,7 @@ class _Work:
         self.logs: list[str] = []
 
     def drop_sweeps(self, connection: Connection, sweeps: Sequence[str]) -> None:
-        """Sweeps with their trials, rejections and timings."""
+        """Drop sweeps with their trials, rejections and timings."""
         self._release(connection, sweeps)
         self._delete_in(connection, models.Timing, models.Timing.sweep_id, sweeps)
         self._delete_in(connection, models.Trial, models.Trial.sweep_id, sweeps)
@@ -108,7 +110,7 @@ class _Work:
         self._delete_in(connection, models.Sweep, models.Sweep.id, sweeps)
 
     def drop_failed(self, connection: Connection, sweeps: Sequence[str]) -> None:
-        """The trials of what failed in these sweeps."""
+        """Drop the trials that failed in these sweeps."""
         table = models.Trial
         self._delete_in(connection, table, table.sweep_id, sweeps, table.status.not_in(queries.NO_FAILURES))
 
@@ -117,7 +119,7 @@ class _Work:
         self._run(connection, models.Attempt, delete(models.Attempt).where(*which))
 
     def drop_unused(self, connection: Connection) -> None:
-        """Evaluations that judge nothing any more, then candidates, problems and environments that nothing names."""
+        """Drop evaluations without a trial, then candidates, problems and environments that no row names."""
         evaluation, trial, candidate, sweep = models.Evaluation, models.Trial, models.Candidate, models.Sweep
         unused = ~exists().where(trial.evaluation_id == evaluation.id)
         found = connection.execute(select(evaluation.id, evaluation.log).where(unused)).all()
@@ -135,7 +137,7 @@ class _Work:
             self._run(connection, table, delete(table).where(*(~user for user in named)))
 
     def _release(self, connection: Connection, sweeps: Sequence[str]) -> None:
-        """Samples of an evaluation that another sweep took over become that sweep's."""
+        """Give the samples of an evaluation to another sweep that took it over."""
         timing, trial = models.Timing, models.Trial
         doomed = set(sweeps)
         users = select(timing.id, trial.sweep_id).join(trial, trial.evaluation_id == timing.evaluation_id)

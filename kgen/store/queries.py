@@ -1,4 +1,4 @@
-"""The read side: each question that the command line asks, as one function with plain dataclasses out."""
+"""The read side: one function for each question of the command line, with plain dataclasses as answers."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from kgen.store.results import (
 )
 from kgen.store.selection import EVERY, Selection, state
 
-NO_FAILURES = (Status.OK.value, Status.DUPLICATE.value)  #: what a candidate may come to without having failed
+NO_FAILURES = (Status.OK.value, Status.DUPLICATE.value)  #: statuses of candidates that did not fail
 
-_CHUNK = 500  #: how many values one ``IN`` is given; databases limit them
+_CHUNK = 500  #: values of one ``IN``; databases limit them
 
 
 # Problems ------------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def _select_trials() -> Select[Any]:
 
 
 def _is_chosen() -> ColumnElement[bool]:
-    """Whether a trial's sweep named its candidate as the best; a sweep that has not ended named none."""
+    """Whether a trial's candidate is the best of its sweep; a sweep that has not ended has none."""
     return func.coalesce(models.Sweep.best == models.Trial.candidate_id, False)
 
 
@@ -200,10 +200,10 @@ def best(
 ) -> list[BestRow]:
     """The best candidate of each problem, the most recently swept problem first.
 
-    Sweeps of one environment and one class of accuracy are compared: the strictest class, and the environment of its
-    latest sweep with a right candidate; ``among`` and ``accuracy`` narrow the choice.
-    Finalists go before candidates that were only screened, and controls are never the best. Files from outside that
-    ``kgen eval`` judged are not asked: they may leave all to the library, or be made for one machine by hand.
+    Only sweeps of one environment and one class of accuracy are compared. The class is the strictest one, and the
+    environment is that of its latest sweep with a right candidate. ``among`` and ``accuracy`` narrow the choice.
+    Finalists come before screened candidates, and controls are never the best. Files that ``kgen eval`` judged do not
+    count.
     """
     with database.connections.read() as connection:
         compared = list(islice(_compared(connection, problem_ids, accuracy, among), limit))
@@ -233,7 +233,7 @@ def best(
 
 
 class Finalist(Protocol):
-    """What decides between finalists: a :class:`Trial` has it, and a row that is read faster."""
+    """The fields that decide between finalists: those of a :class:`Trial`, or of a smaller row."""
 
     @property
     def sweep(self) -> str: ...
@@ -261,17 +261,17 @@ AnyFinalist = TypeVar("AnyFinalist", bound=Finalist)
 
 
 def choose(finalists: Sequence[AnyFinalist]) -> tuple[AnyFinalist | None, int]:
-    """The best finalist that is no control, and how many others cannot be told from it (:func:`tied`)."""
+    """The best finalist that is no control, and the number of others tied with it (:func:`tied`)."""
     found = tied(finalists)
     return (found[0], len(found) - 1) if found else (None, 0)
 
 
 def tied(finalists: Sequence[AnyFinalist]) -> list[AnyFinalist]:
-    """The finalists that are no controls and cannot be told from the fastest of these, the best first.
+    """The finalists within the interval of the fastest, without controls, the best first.
 
-    Where intervals overlap, it is a tie: then fewer kernels, fewer lines of source and the smaller id win. Within one
-    sweep its own verdict counts, on the best as on ties, made from interleaved samples. Of a candidate that was a
-    finalist of several sweeps, the first result given counts.
+    Overlapping intervals are a tie: fewer kernels, then fewer lines of source, then the smaller id win. Within one
+    sweep its own verdict counts, because it comes from interleaved samples. For a finalist of several sweeps, the first
+    given result counts.
     """
     first: dict[str, AnyFinalist] = {}
     for trial in finalists:
@@ -294,7 +294,7 @@ def _is_tie(trial: Finalist, fastest: Finalist) -> bool:
 
 
 def _finalists(connection: Connection, problem_of: Mapping[str, str]) -> dict[str, list[Finalist]]:
-    """The right finalists of the sweeps given, by problem, in the order of the sweeps given."""
+    """The right finalists of the given sweeps, by problem, in the order of the sweeps."""
     trial, candidate = models.Trial, models.Candidate
     named = (trial.sweep_id.label("sweep"), trial.candidate_id.label("candidate"))
     figures = (trial.speedup, trial.speedup_low, trial.speedup_high, trial.tie, _is_chosen().label("chosen"))
@@ -321,7 +321,7 @@ def _trials_of(connection: Connection, keys: Sequence[tuple[str, str]]) -> dict[
 def _compared(
     connection: Connection, problem_ids: Sequence[str] | None, accuracy: Accuracy | None, among: Selection
 ) -> Iterator[list[Row[Any]]]:
-    """For each problem the sweeps that are compared, the latest first."""
+    """For each problem the sweeps to compare, the latest first."""
     table = models.Sweep
     has_right = (
         select(models.Trial.sweep_id)
@@ -342,7 +342,7 @@ def _compared(
 
 
 def _comparable(sweeps: Sequence[Row[Any]]) -> list[Row[Any]]:
-    """Of one problem's sweeps those of the chosen class of accuracy and environment."""
+    """The sweeps of one problem in the chosen class of accuracy and environment."""
     strictness = {accuracy.value: place for place, accuracy in enumerate(Accuracy)}
     chosen = min([row for row in sweeps if row.right] or sweeps, key=lambda row: strictness[row.accuracy])
     same = (chosen.environment_id, chosen.accuracy)
@@ -421,7 +421,7 @@ def _to_sweeps(connection: Connection, found: Sequence[Row[Any]]) -> list[SweepR
 
 
 def _counts(connection: Connection, ids: Sequence[str]) -> dict[str, dict[Status, int]]:
-    """How many candidates of each sweep ended with each status."""
+    """The number of candidates of each sweep by status."""
     table = models.Trial
     query: Select[Any] = select(table.sweep_id, table.status, func.count().label("number"))
     query = query.group_by(table.sweep_id, table.status)
@@ -432,7 +432,7 @@ def _counts(connection: Connection, ids: Sequence[str]) -> dict[str, dict[Status
 
 
 def _chosen(connection: Connection, ids: Sequence[str]) -> dict[str, Trial]:
-    """What each of these sweeps chose as its best."""
+    """The best candidate of each of these sweeps that chose one."""
     query = _select_trials().where(models.Sweep.best == models.Trial.candidate_id)
     return {row.sweep_id: _to_trial(row) for row in _in_chunks(connection, query, models.Sweep.id, ids)}
 
@@ -455,7 +455,7 @@ def _failures(connection: Connection, sweep_id: str) -> tuple[Failures, ...]:
 
 
 def _rejections(connection: Connection, sweeps: Iterable[str]) -> tuple[Rejections, ...]:
-    """What constraints ruled out in these sweeps, the most frequent first; a combination counts in each sweep."""
+    """The rejections of these sweeps by constraint, the most frequent first. A combination counts in each sweep."""
     table = models.Rejection
     query: Select[Any] = select(table.constraint_name, func.count(), func.min(table.reason))
     found: dict[str, Rejections] = {}
@@ -466,7 +466,7 @@ def _rejections(connection: Connection, sweeps: Iterable[str]) -> tuple[Rejectio
 
 
 def reasons(database: Database, sweep_id: str, candidates: Iterable[str]) -> dict[str, str]:
-    """Why each of these candidates of a sweep ended as it did, in one line each."""
+    """The reason of each of these candidates' statuses, in one line each."""
     trial = models.Trial
     query = select(trial.candidate_id, models.Evaluation.reason)
     query = query.join(models.Evaluation, models.Evaluation.id == trial.evaluation_id).where(trial.sweep_id == sweep_id)
@@ -475,7 +475,7 @@ def reasons(database: Database, sweep_id: str, candidates: Iterable[str]) -> dic
 
 
 def of_status(database: Database, sweep_id: str, status: Status, limit: int | None = None) -> list[Trial]:
-    """The candidates of a sweep that came to this, in the order judged."""
+    """The candidates of a sweep with this status, in the order judged."""
     table = models.Trial
     query = _select_trials().where(table.sweep_id == sweep_id, table.status == status.value)
     with database.connections.read() as connection:
@@ -511,7 +511,7 @@ def baselines(database: Database, sweeps: Iterable[str]) -> dict[str, dict[str, 
 
 
 def failures(database: Database, sweeps: Sequence[SweepRow]) -> tuple[Failures, ...]:
-    """What failed in these sweeps, by kind, the most frequent first; the example is of the first that has one."""
+    """The failures of these sweeps by status, the most frequent first; the example comes from the first sweep."""
     counts: Counter[Status] = Counter()
     with_example: dict[Status, str] = {}
     for row in sweeps:
@@ -526,16 +526,16 @@ def failures(database: Database, sweeps: Sequence[SweepRow]) -> tuple[Failures, 
 
 
 def rejections(database: Database, sweeps: Iterable[str]) -> tuple[Rejections, ...]:
-    """What constraints ruled out in these sweeps, the most frequent first. A combination counts in each sweep."""
+    """The rejections of these sweeps by constraint, the most frequent first. A combination counts in each sweep."""
     with database.connections.read() as connection:
         return _rejections(connection, sweeps)
 
 
 def known(database: Database, sweep_id: str, plans: Sequence[str], each: int) -> list[Known]:
-    """What was right with one of these plans before a sweep began, in its environment and class of accuracy.
+    """The right candidates with one of these plans from before a sweep, in its environment and class of accuracy.
 
-    Of each problem and plan the ``each`` fastest; those of the sweep's own problem come first, then the fastest. What
-    the sweep itself comes to, or another one meanwhile, changes nothing: it is given the same when it goes on.
+    The answer has the ``each`` fastest of each problem and plan. Those of the sweep's own problem come first, then the
+    fastest. Results since the start of the sweep do not count, so that a continued sweep gets the same answer.
     """
     table, trial, of = models.Sweep, models.Trial, models.Candidate
     place = func.row_number().over(partition_by=(table.problem_id, of.plan), order_by=(trial.median_ms, of.id))
@@ -628,14 +628,14 @@ def _judgements(connection: Connection, candidate_id: str) -> tuple[Judgement, .
     )
 
 
-#: What an id may name, and the columns that have it.
+#: The kinds of things with an id, and the columns of the ids.
 _NAMED = {"sweep": models.Sweep.id, "candidate": models.Candidate.id, "environment": models.Environment.id}
 
 
 def resolve(database: Database, prefix: str, kinds: Sequence[str] = ("sweep", "candidate")) -> tuple[str, str]:
-    """What an id, or the beginning of one, names: ``("sweep", id)``, ``("candidate", id)``, ``("environment", id)``.
+    """The kind and the whole id for the beginning of an id: ``("sweep", id)``, ``("candidate", id)``, ...
 
-    Raises :class:`NotFoundError` where nothing of these kinds begins so, or more than one thing does.
+    Raises :class:`NotFoundError` if no id of these kinds begins so, or more than one does.
     """
     text = prefix.lower()
     found: list[tuple[str, str]] = []
@@ -643,7 +643,7 @@ def resolve(database: Database, prefix: str, kinds: Sequence[str] = ("sweep", "c
         with database.connections.read() as connection:
             for kind in kinds:
                 column = _NAMED[kind]
-                # A range, since LIKE does not use the index everywhere; "g" follows every hexadecimal digit.
+                # A range, because LIKE does not always use the index; "g" follows every hexadecimal digit.
                 query = select(column).where(column >= text, column < text + "g").order_by(column).limit(3)
                 found += [(kind, row.id) for row in connection.execute(query)]
     if not found:
@@ -655,13 +655,13 @@ def resolve(database: Database, prefix: str, kinds: Sequence[str] = ("sweep", "c
 
 
 def _in_chunks(connection: Connection, query: Select[Any], column: Any, values: Iterable[str]) -> Iterator[Row[Any]]:
-    """The rows of ``query`` whose ``column`` is one of ``values``, some hundred values at a time."""
+    """The rows of ``query`` whose ``column`` is one of ``values``, in chunks of values."""
     for chunk in chunks(values):
         yield from connection.execute(query.where(column.in_(chunk)))
 
 
 def chunks(values: Iterable[str]) -> Iterator[list[str]]:
-    """The values in as many lists as one ``IN`` each takes."""
+    """The values in lists that fit one ``IN`` each."""
     remaining = iter(values)
     while chunk := list(islice(remaining, _CHUNK)):
         yield chunk

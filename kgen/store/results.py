@@ -1,4 +1,4 @@
-"""What the read side answers: plain dataclasses, from the database to the command line, to export and to reports."""
+"""The answers of the read side: plain dataclasses for the command line, the export and reports."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def side(speedup: float | None, low: float | None, high: float | None) -> str:
 
 @dataclass(frozen=True)
 class ProblemRow:
-    """A problem of the database. ``default_mode``: its mode is the one that its constructor leaves it in.
+    """A problem of the database. ``default_mode``: its mode is the one that its constructor sets.
 
-    ``passed_by`` names the trivial answers that its accuracy gate lets through: a result on it proves little.
+    ``passed_by`` names the trivial answers that would pass as right: a result on this problem proves little.
     """
 
     id: str
@@ -116,7 +116,7 @@ class BestRow:
     """The best of one problem in one environment, at one class of accuracy.
 
     ``trial`` is ``None`` where no candidate with a kernel of its own was right; ``sweep`` is then the latest one.
-    ``ties`` counts the other candidates that cannot be told from the best.
+    ``ties`` counts the other candidates within the interval of the best.
     """
 
     problem: ProblemRow
@@ -128,7 +128,7 @@ class BestRow:
 
     @property
     def beats_baseline(self) -> bool:
-        """Whether it is proven faster than every baseline: timed as a finalist, its whole interval above 1."""
+        """Whether it is proven faster than every baseline: a finalist whose whole interval lies above 1."""
         return self.trial is not None and (self.trial.speedup_low or 0.0) > 1.0
 
 
@@ -136,8 +136,8 @@ class BestRow:
 class SweepRow:
     """One sweep in a listing. ``state`` is ``running``, ``finished``, ``interrupted`` or ``failed``.
 
-    ``kind`` is ``sweep``, or ``eval`` for one file that was judged on its own: ``arguments`` has its path as ``file``.
-    ``counts`` are its candidates by status; ``best`` is what it chose or, before that, its fastest so far.
+    ``kind`` is ``sweep``, or ``eval`` for one judged file, whose path is ``arguments["file"]``. ``counts`` are its
+    candidates by status. ``best`` is its choice or, before that, its fastest screening so far.
     """
 
     id: str
@@ -215,7 +215,7 @@ class SweepDetail:
 
 @dataclass(frozen=True)
 class Judgement:
-    """One evaluation of a candidate: on what, where and when it was made, and its figures in each sweep."""
+    """One evaluation of a candidate: its problem, place and time, and the candidate's figures in each sweep."""
 
     evaluation: StoredEvaluation
     problem: ProblemRow
@@ -226,10 +226,10 @@ class Judgement:
 
 @dataclass(frozen=True)
 class CandidateDetail:
-    """One candidate in full, its evaluations from the newest on.
+    """One candidate in full, its evaluations from the newest to the oldest.
 
-    ``finals`` are its timings as a finalist, by sweep; ``rooflines`` what the sweeps kept of the problem's work and the
-    device's ceilings (:meth:`kgen.roofline.Basis.read`).
+    ``finals`` are its timings as a finalist, by sweep. ``rooflines`` are the stored work and ceilings of these sweeps,
+    for :meth:`kgen.roofline.Basis.read`.
     """
 
     id: str
@@ -249,7 +249,7 @@ class CandidateDetail:
 
 @dataclass(frozen=True)
 class Compared:
-    """One side of a comparison: a candidate's id or a baseline's name, timed in a sweep."""
+    """One side of a comparison: a candidate's id or a baseline's name, with its time in a sweep, in milliseconds."""
 
     subject: str
     sweep: str
@@ -260,9 +260,9 @@ class Compared:
 class Comparison:
     """``b`` against ``a``. ``what`` is ``best``, ``candidate``, or a baseline's name.
 
-    ``ratio`` is the time of ``a`` over that of ``b``: how many times as fast ``b`` is. ``verdict`` says of ``b`` that it
-    is ``faster``, ``slower``, the ``same``, or that one ``cannot tell``; ``how`` the two timings stand to each other.
-    ``environment`` is ``None`` where two of them are compared.
+    ``ratio`` is the time of ``a`` over that of ``b``, the speedup of ``b``. ``verdict`` on ``b`` is ``faster``,
+    ``slower``, ``same`` or ``cannot tell``. ``how`` is the relation of the two timings. ``environment`` is ``None`` for
+    a comparison of two environments.
     """
 
     problem: ProblemRow
@@ -278,8 +278,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Known:
-    """A right candidate of an earlier sweep: its plan and parameters, and how many times slower it was than the fastest
-    of its problem that was asked about."""
+    """A right candidate of an earlier sweep: its plan and parameters.
+
+    ``slower`` is its time over that of the fastest candidate of the same problem.
+    """
 
     plan: str
     params: Mapping[str, ParamValue]

@@ -1,4 +1,4 @@
-"""Between dataclasses and rows: what each table is given, and what is made of a row read back."""
+"""Conversions between dataclasses and rows of the tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kgen.store import codec, models
 
 @dataclass(frozen=True)
 class StoredEvaluation(Evaluation):
-    """An evaluation read back from the database, with its row's id: given to another sweep, it is linked, not doubled."""
+    """An evaluation read from the database, with the id of its row. Another sweep links it instead of a copy."""
 
     id: str = ""
 
@@ -28,12 +28,12 @@ def now() -> datetime:
 
 
 def new_id() -> str:
-    """16 random hexadecimal characters: unique over all databases, without asking any."""
+    """16 random hexadecimal characters, unique over all databases."""
     return secrets.token_hex(8)
 
 
 def from_problem(problem: Problem) -> dict[str, Any]:
-    """A row of ``problem``, of which nothing more is known yet."""
+    """A row of ``problem``, without its health."""
     return {
         "id": problem.id,
         "name": problem.name,
@@ -55,7 +55,7 @@ def from_environment(environment: Environment) -> dict[str, Any]:
 
 
 def from_candidate(candidate: Candidate) -> dict[str, Any]:
-    """A row of ``candidate``; the text of the source is a row of its own."""
+    """A row of ``candidate``; its text is a row of another table."""
     return {
         "id": candidate.id,
         "plan": candidate.plan,
@@ -71,7 +71,7 @@ def from_candidate(candidate: Candidate) -> dict[str, Any]:
 
 
 def from_evaluation(evaluation: Evaluation) -> dict[str, Any]:
-    """A row of ``evaluation``, but for its id and what it belongs to."""
+    """A row of ``evaluation`` without its id and its foreign keys."""
     return {
         "accuracy": evaluation.accuracy.value,
         "status": evaluation.status.value,
@@ -89,8 +89,8 @@ def from_evaluation(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def from_timing(timing: Timing) -> dict[str, Any]:
-    """A row of ``timing``, but for what it belongs to."""
-    from kgen.statistics import median_ms  # imported by writers only: readers start faster without it
+    """A row of ``timing`` without its foreign keys."""
+    from kgen.statistics import median_ms  # only writers need it; readers start faster without it
 
     return {
         "id": new_id(),
@@ -106,7 +106,7 @@ def from_timing(timing: Timing) -> dict[str, Any]:
 
 
 def select_evaluations() -> Select[Any]:
-    """All that :func:`to_evaluation` needs: the evaluation with its own timing beside it."""
+    """The columns of :func:`to_evaluation`: the evaluation and its own timing."""
     table, timing = models.Evaluation, models.Timing
     timed = (timing.subject, timing.depth, timing.session, timing.prepare_ms, timing.bursts, timing.conditions)
     return select(*table.__table__.columns, *timed).outerjoin(timing, timing.evaluation_id == table.id)
@@ -131,12 +131,12 @@ def to_evaluation(row: Row[Any]) -> StoredEvaluation:
 
 
 def to_timing(row: Row[Any]) -> Timing:
-    """The timing of a row that has its columns."""
+    """The timing of a row with the columns of its table."""
     blocks = tuple(tuple(float(sample) for sample in block) for block in row.bursts)
     conditions = tuple(row.conditions.items())
     return Timing(row.subject, Depth(row.depth), row.session, blocks, row.prepare_ms, conditions)
 
 
 def to_environment(row: Row[Any]) -> Environment:
-    """The environment of a row that has its columns."""
+    """The environment of a row with the columns of its table."""
     return Environment(**{name: getattr(row, name) for name in Environment.__dataclass_fields__})

@@ -1,4 +1,4 @@
-"""Which version of the schema a database has, and the way to the newest."""
+"""The version of a database's schema, and its migration to the newest."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from kgen.store.connections import Connections
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-#: All revisions in order; ``migrations/versions`` has a file for each. Kept here, too, to know them without Alembic.
+#: All revisions in order; ``migrations/versions`` has a file for each. Known here without the import of Alembic.
 REVISIONS = ("0001", "0002", "0003")
 HEAD = REVISIONS[-1]
 
-#: Where the revision is recorded; a name of our own, so that another program's database is told from kgen's.
+#: The table of the revision. Its name is kgen's own, so that another program's database is recognised.
 VERSION_TABLE = "kgen_version"
 
-_MIGRATION_LOCK = 0x6B67656E  #: what PostgreSQL knows the lock of whoever migrates by: "kgen"
+_MIGRATION_LOCK = 0x6B67656E  #: key of PostgreSQL's advisory lock for a migration; "kgen" in ASCII
 
 
 def ensure(connections: Connections, create: bool) -> None:
-    """Bring the database to the newest revision, in one transaction; nothing is written where it is there already.
+    """Bring the database to the newest revision, in one transaction. A database at that revision stays untouched.
 
-    Raises :class:`DatabaseVersionError` for a revision of a newer kgen, :class:`DatabaseError` for another program's
-    database, :class:`NotFoundError` for an empty one that must not be filled.
+    Raises :class:`DatabaseVersionError` for a revision of a newer kgen and :class:`DatabaseError` for another program's
+    database. Without ``create``, raises :class:`NotFoundError` for an empty one.
     """
     with connections.read() as connection:
         revision = _revision(connection, connections.name)
@@ -44,9 +44,9 @@ def migrate(connections: Connections, target: str = HEAD) -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     with connections.write() as connection:
-        if not connections.is_sqlite:  # where a writer has the whole database anyway
+        if not connections.is_sqlite:  # a writer on SQLite locks the whole database anyway
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")
-        _revision(connection, connections.name)  # another process may have brought it further meanwhile
+        _revision(connection, connections.name)  # another process may have migrated it meanwhile
         config.attributes["connection"] = connection
         command.upgrade(config, target)
 
@@ -62,5 +62,6 @@ def _revision(connection: Connection, name: str) -> str | None:
         return None
     revision: str = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").scalar_one()
     if revision not in REVISIONS:
-        raise DatabaseVersionError(f"{name}: written by a newer kgen (revision {revision}, this one knows {HEAD}): update")
+        found = f"revision {revision}, this one knows {HEAD}"
+        raise DatabaseVersionError(f"{name}: written by a newer kgen ({found}): update kgen")
     return revision

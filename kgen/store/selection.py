@@ -1,4 +1,4 @@
-"""Which sweeps are asked for: by where they ran, how they ended and when they began, as conditions of a query."""
+"""The selection of sweeps by device, state and time, as conditions of a query."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, exists, or_, select
 
 from kgen.store import holder, models
 
-#: What a sweep may be; a sweep is also found by the status of any of its candidates.
+#: The states of a sweep. A sweep is also found by the status of any of its candidates.
 STATES = ("running", "finished", "interrupted", "failed")
 
 
@@ -17,8 +17,8 @@ STATES = ("running", "finished", "interrupted", "failed")
 class Selection:
     """Sweeps that ran on ``device`` (``cpu``, ``cuda``, ``cuda:1``), have ``status``, and began in this time.
 
-    ``status`` is one of :data:`STATES`, or what a candidate came to (:class:`kgen.evaluator.protocol.Status`): sweeps
-    with at least one such candidate. ``since`` belongs to the time, ``before`` does not.
+    ``status`` is one of :data:`STATES`, or a :class:`kgen.evaluator.protocol.Status` that at least one candidate has.
+    The moment ``since`` is included, and ``before`` is not.
     """
 
     device: str | None = None
@@ -27,7 +27,7 @@ class Selection:
     before: datetime | None = None
 
     def conditions(self, connection: Connection) -> list[ColumnElement[bool]]:
-        """What holds of a row of ``sweep`` that is selected."""
+        """The conditions on a row of ``sweep``."""
         table = models.Sweep
         found = []
         if self.device is not None:
@@ -48,7 +48,7 @@ EVERY = Selection()
 
 
 def state(row: Row[tuple[object, ...]]) -> str:
-    """The state of a sweep; one whose process is gone without a word was interrupted."""
+    """The state of a sweep. A running sweep whose process is gone was interrupted."""
     gone = row.state == "running" and not holder.is_alive(row.holder)
     return "interrupted" if gone else str(row.state)
 

@@ -1,4 +1,4 @@
-"""A copy of a whole database as a file of SQLite, for tools that read only that."""
+"""A copy of a whole database as an SQLite file, for tools that read only SQLite."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from kgen.store.connections import Connections
 from kgen.store.database import Database
 from kgen.store.models import Base
 
-_ROWS = 1000  #: that are held in memory at a time
+_ROWS = 1000  #: rows; held in memory at a time
 
 
 def snapshot(database: Database, file: Path) -> None:
-    """Write every table of ``database``, as it stands now, to the new SQLite database ``file``.
+    """Write every table of ``database`` to the new SQLite database ``file``.
 
-    All of it is read in one transaction that only reads, so that the copy is of one moment and nobody waits for it.
+    One read-only transaction reads all tables: the copy shows one moment, and blocks nobody.
     """
     copy = Connections(f"sqlite:///{file}")
     try:

@@ -1,7 +1,7 @@
-"""Questions in SQL, which can change nothing: the database itself refuses to write.
+"""Read-only questions in SQL: the database itself refuses to write.
 
-SQLite: the file is opened for reading, and an authorizer allows nothing but to read tables and call functions, so that
-no other file is attached either. PostgreSQL: a transaction that only reads, by a protocol that takes one statement.
+SQLite: the file is opened for reading. An authorizer allows only reads of tables and calls of functions, so that no
+other file can be attached. PostgreSQL: a read-only transaction, through a protocol that takes one statement.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kgen.store import connections
 from kgen.store.database import Database
 from kgen.store.models import Base
 
-#: What a statement may do to an SQLite database.
+#: The actions that a statement may take on an SQLite database.
 _READS = {
     sqlite3.SQLITE_SELECT,
     sqlite3.SQLITE_READ,
@@ -30,7 +30,7 @@ _READS = {
 
 @dataclass(frozen=True)
 class Answer:
-    """The names of the columns, and the rows, read while they are asked for."""
+    """The names of the columns, and the rows, which are read one by one."""
 
     columns: tuple[str, ...]
     rows: Iterator[tuple[Any, ...]]
@@ -38,7 +38,7 @@ class Answer:
 
 @contextmanager
 def ask(database: Database, query: str) -> Iterator[Answer]:
-    """The answer to one statement that reads. Raises :class:`InputError` for any other, with the database's words."""
+    """The answer to one reading statement. Raises :class:`InputError` with the database's message for any other one."""
     run = _sqlite if database.connections.is_sqlite else _postgresql
     try:
         with run(database.connections, query) as answer:
@@ -50,7 +50,7 @@ def ask(database: Database, query: str) -> Iterator[Answer]:
 
 
 def schema_page() -> str:
-    """The documentation of the schema: ``docs/schema.md``, which is part of the installed package."""
+    """The text of ``docs/schema.md``, which is part of the installed package."""
     package = Path(kgen.__file__).parent
     installed = package / "schema.md"
     page = installed if installed.is_file() else package.parent / "docs" / "schema.md"
@@ -63,7 +63,7 @@ def schema() -> dict[str, list[str]]:
 
 
 def columns() -> list[dict[str, str]]:
-    """The same, one column each."""
+    """One row for each column of each table."""
     return [{"table": table, "column": column} for table, names in schema().items() for column in names]
 
 
@@ -83,8 +83,8 @@ def _authorize(action: int, *subject: object) -> int:
 @contextmanager
 def _postgresql(opened: connections.Connections, query: str) -> Iterator[Answer]:
     with opened.read() as connection:
-        connection.exec_driver_sql("SELECT 1")  # from here on, nothing makes the transaction one that writes
-        # A cursor of the server is declared for a query alone: COPY, which writes files of the server, is none.
+        connection.exec_driver_sql("SELECT 1")  # after this, no statement can make the transaction a writing one
+        # A server-side cursor takes queries only, and no COPY, which writes files of the server.
         cursor: Any = connection.connection.cursor(name="kgen")
         with closing(cursor):
             yield _answer(cursor.execute(query), cursor)
@@ -99,5 +99,5 @@ def _answer(cursor: Any, rows: Iterator[tuple[Any, ...]]) -> Answer:
 def _words(error: Exception) -> str:
     text = str(error).strip()
     if text in ("not authorized", "authorization denied") or "not authorized to use" in text:
-        return "`kgen sql` only reads: the statement may not change the database, nor reach another"
+        return "`kgen sql` only reads: the statement may neither change the database nor open another one"
     return text.splitlines()[0] if text else type(error).__name__

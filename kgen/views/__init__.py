@@ -1,6 +1,6 @@
-"""What people are shown: tables and progress (rich), and the same as JSON.
+"""The output of commands: tables and progress (rich), and the same as JSON.
 
-    plain      every answer as JSON values
+    plain      each answer as JSON values
     tables     listings
     progress   a sweep as it runs
 """

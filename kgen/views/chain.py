@@ -1,4 +1,4 @@
-"""A fusion plan drawn from its name: the chain of operators, one a line, with the kernels marked beside it.
+"""A fusion plan drawn from its name: one line for each operator, with the kernels marked beside them.
 
     linear    library
     gelu    ┐ k0 SCHEDULE: block=256 reduction=warp_shuffle
@@ -19,7 +19,7 @@ LIBRARY = "library"
 
 @dataclass(frozen=True)
 class Link:
-    """One operator of the chain: how it is bracketed with its neighbours, and what runs it, told beside the first."""
+    """One operator of the chain, its bracket with the neighbours, and its kernel, which stands beside the first one."""
 
     operator: str
     bracket: str

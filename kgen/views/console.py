@@ -1,4 +1,4 @@
-"""Where tables and progress are printed."""
+"""The console that tables and progress are printed to."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import sys
 
 from rich.console import Console
 
-#: Columns where the output is no terminal, which has no width of its own: enough for a plan and its parameters.
-_FILE_WIDTH = 160
+_FILE_WIDTH = 160  #: columns of an output that is no terminal; enough for a plan and its parameters
 
 
 def console() -> Console:
-    """Standard output. Text is printed as it is: plans have brackets, which rich would take for markup."""
+    """Standard output, without rich's markup: plans have brackets."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _FILE_WIDTH
     return Console(width=width, markup=False, highlight=False, emoji=False)

@@ -1,4 +1,4 @@
-"""One candidate in full: its plan and source, then each of its evaluations with all that stands behind the verdict."""
+"""One candidate in full: its plan and source, then each of its evaluations with all figures of the verdict."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from kgen.statistics import median_interval
 from kgen.store.results import CandidateDetail, Judgement, Trial
 from kgen.views import chain, figures, tables, text
 
-LOG_LINES, LOG_WIDTH = 20, 120  #: of a build's log that are shown: the last lines, and the beginning of each
+LOG_LINES = 20  #: lines of a build's log; limit of those that are shown, the last ones
+LOG_WIDTH = 120  #: characters of such a line; limit of those that are shown
 
 
 def candidate(console: Console, detail: CandidateDetail, file: Path | None) -> None:
@@ -41,7 +42,7 @@ def _facts(detail: CandidateDetail) -> list[tuple[str, str]]:
 def _kind(detail: CandidateDetail) -> str:
     if detail.origin != "sweep":
         return "a file from outside"
-    return "control: all of it is left to the library" if detail.control else f"kernels of its own: {detail.kernels}"
+    return "control: everything is left to the library" if detail.control else f"kernels of its own: {detail.kernels}"
 
 
 def _chain(detail: CandidateDetail) -> Table:
@@ -73,7 +74,7 @@ def _judgement(console: Console, detail: CandidateDetail, judgement: Judgement, 
 
 
 def _build(judgement: Judgement) -> list[tuple[str, str]]:
-    """How it was built, and the end of what the compiler said."""
+    """The time of the build, and the end of its log."""
     build = judgement.evaluation.build
     if build is None:
         return []
@@ -93,7 +94,7 @@ def _end(log: str) -> str:
 
 
 def _kernels(kernels: Iterable[KernelResources], arch: str, threads: Mapping[str, int]) -> Table:
-    """What the compiler told of each kernel. Occupancy is what that allows at best."""
+    """The compiler's report on each kernel. Occupancy is the most that these resources allow."""
     table = tables.grid("kernel", "> threads", "> registers", "> shared bytes", "> spilled bytes", "> occupancy")
     for kernel in kernels:
         count = threads.get(kernel.name.rpartition("::")[2])
@@ -110,7 +111,7 @@ def _screening(judgement: Judgement) -> list[tuple[str, str]]:
 
 
 def _trial(detail: CandidateDetail, trial: Trial, accuracy: Accuracy) -> list[tuple[str, str]]:
-    """A candidate's figures in one sweep, and how near they come to what the device can do."""
+    """A candidate's figures in one sweep, and its share of the device's ceilings."""
     if trial.speedup is None:
         return [(f"{trial.kind} {trial.sweep}", "not timed")]
     time = text.interval(trial.interval_ms) if trial.interval_ms else text.milliseconds(trial.median_ms)

@@ -1,4 +1,4 @@
-"""What a candidate reached, derived when it is shown from what its sweep kept of the problem and the device."""
+"""The rates of a candidate, derived from the work and the ceilings that its sweep stored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kgen.templates import arithmetic
 
 
 def achieved(detail: CandidateDetail, trial: Trial, accuracy: Accuracy) -> Roofline | None:
-    """The roofline of a candidate in one sweep; ``None`` where it was not timed, or the sweep kept no ceilings."""
+    """The roofline of a candidate in one sweep; ``None`` without a timing, or without stored ceilings."""
     basis = Basis.read(detail.rooflines.get(trial.sweep))
     if basis is None or trial.median_ms is None:
         return None

@@ -41,8 +41,10 @@ def dumps(value: Any, indent: int | None = 2) -> str:
 
 
 def csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as CSV with a heading. What a row's best and its environment are made of are columns of their own; any
-    other value with an inside is JSON."""
+    """Rows as CSV with a heading.
+
+    The fields of a row's best and of its environment are columns of their own. Any other compound value is JSON.
+    """
     flat = [dict(_flat(row)) for row in rows]
     names = dict.fromkeys(name for row in flat for name in row)
     out = io.StringIO()
@@ -62,7 +64,7 @@ def _flat(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def best(row: BestRow, file: Path | None) -> dict[str, Any]:
-    """The best of a problem; what describes the candidate is ``null`` where there is none."""
+    """The best of a problem. The fields of its candidate are ``null`` where there is none."""
     trial = row.trial
     return {
         **_problem(row.problem),
@@ -112,7 +114,7 @@ def sweep_row(row: SweepRow) -> dict[str, Any]:
 
 
 def sweep_detail(detail: SweepDetail, plans: Sequence[Plan]) -> dict[str, Any]:
-    """One sweep in full, with what the parameters of each plan did."""
+    """One sweep in full, with the effects of the parameters of each plan."""
     return {
         **sweep_row(detail.row),
         "sizes": detail.sizes,
@@ -157,7 +159,7 @@ def trial(item: Trial, reason: str) -> dict[str, Any]:
 
 
 def comparison(item: Comparison) -> dict[str, Any]:
-    """Two things that were both measured, side by side."""
+    """One comparison of two measurements."""
     return {
         **_problem(item.problem),
         "accuracy": item.accuracy,
@@ -174,7 +176,7 @@ def comparison(item: Comparison) -> dict[str, Any]:
 
 
 def pruned(item: Pruned, really: bool) -> dict[str, Any]:
-    """What was dropped, or would be."""
+    """The rows that were dropped, or would be."""
     kinds = ("sweeps", "of_failed", "kept")
     return {
         "dropped": really,
@@ -196,7 +198,7 @@ def check(item: Check) -> dict[str, Any]:
 
 
 def event(item: events.Event) -> dict[str, Any]:
-    """One piece of news of a sweep: its kind, then its fields; a candidate without its source."""
+    """One event of a sweep or suite: its kind, then its fields; a candidate without its source."""
     if isinstance(item, events.SuiteEvent):
         return _suite_event(item)
     kind = type(item).__name__.lower()
@@ -213,7 +215,7 @@ def event(item: events.Event) -> dict[str, Any]:
 
 
 def _suite_event(item: events.SuiteEvent) -> dict[str, Any]:
-    """One piece of news of a suite, named in words: ``problem_ended``."""
+    """One event of a suite; its kind is in words: ``problem_ended``."""
     kind = re.sub(r"(?<!^)(?=[A-Z])", "_", type(item).__name__).lower()
     fields = dict(vars(item))
     if isinstance(item, events.ProblemEnded):
@@ -261,7 +263,7 @@ def score(item: Score) -> dict[str, Any]:
 
 
 def judged(item: events.Judged) -> dict[str, Any]:
-    """What one file came to: the answer of ``kgen eval``. What is not known is ``null``."""
+    """The result of one file: the answer of ``kgen eval``. Unknown fields are ``null``."""
     opened, evaluation, timing, speedup = item.opened, item.evaluation, item.timing, item.speedup
     problem = opened.problem
     return {

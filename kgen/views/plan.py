@@ -1,4 +1,4 @@
-"""What ``kgen plan`` says: for people, and as JSON values."""
+"""The answer of ``kgen plan``: for people, and as JSON values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sweep, or the evaluation of one file, while it runs: a live line on a terminal, plain lines elsewhere, or JSON."""
+"""A running sweep or evaluation of one file: a live line on a terminal, plain lines elsewhere, or JSON."""
 
 from __future__ import annotations
 
@@ -86,8 +86,10 @@ class Tally:
         parts += [f"duplicate {self.counts[Status.DUPLICATE]}"] if self.counts[Status.DUPLICATE] else []
         parts += [f"failed {sum(failed.values())} ({kinds})"] if failed else []
         if self.best and (speedup := self.best.speedup):
-            figures = f"{text.speedup(speedup.mid, speedup.low, speedup.high)}, {text.milliseconds(self.best.median_ms)}"
-            parts.append(f"best screened {figures}, {self.best.candidate.plan}")
+            figures = text.speedup(speedup.mid, speedup.low, speedup.high)
+            parts.append(
+                f"best screened {figures}, {text.milliseconds(self.best.median_ms)}, {self.best.candidate.plan}"
+            )
         if self.seconds_left:
             parts.append(f"{text.duration(self.seconds_left)} left")
         return "  ".join(parts)

@@ -302,14 +302,15 @@ def imported(console: Console, found: Imported) -> None:
 
 
 def answer(console: Console, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """The answer to a question in SQL: a table, or one block for each row where the table is too wide."""
+    """The answer to a question in SQL: a table, or one block for each row if that is too wide."""
     shown = [[text.MISSING if value is None else str(value) for value in row] for row in rows]
     table = Table(box=None, padding=(0, 1), header_style="bold", pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in shown:
         table.add_row(*row)
-    if not shown or Measurement.get(console, console.options.update(max_width=_ANY_WIDTH), table).maximum <= console.width:
+    measured = Measurement.get(console, console.options.update(max_width=_ANY_WIDTH), table)
+    if not shown or measured.maximum <= console.width:
         console.print(table)
         return
     for number, row in enumerate(shown, 1):
@@ -411,7 +412,8 @@ def _marks(*marks: tuple[str, bool]) -> str:
 
 def errors(errors: Iterable[CaseErrors]) -> Table:
     """Error figures against float64, the candidate's beside PyTorch's."""
-    table = grid("test case", "output", "> rms", "> PyTorch's", "> maximum", "> PyTorch's", "> ratio", "> used", "note")
+    figures_of = ("> rms", "> PyTorch's", "> maximum", "> PyTorch's", "> ratio", "> used")
+    table = grid("test case", "output", *figures_of, "note")
     for error in errors:
         figures = (error.rms, error.eager_rms, error.maximum, error.eager_maximum, error.ratio, error.used)
         note = error.note or ("" if error.ok else "fails")

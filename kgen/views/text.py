@@ -1,4 +1,4 @@
-"""Figures as people read them: the same words in progress lines and in tables."""
+"""Figures in words, the same in progress lines and in tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def interval(value: Interval) -> str:
 
 
 def speedup(value: float | None, low: float | None = None, high: float | None = None) -> str:
-    """A speedup, with its interval where there is one: ``1.520x [1.480, 1.550]``."""
+    """A speedup, with its interval where it is known: ``1.520x [1.480, 1.550]``."""
     if value is None:
         return MISSING
     if low is None or high is None:
@@ -74,7 +74,7 @@ def baselines(values: Mapping[str, float]) -> str:
 
 
 def conditions(values: Mapping[str, str | float]) -> str:
-    """What a timing was taken under, in one line: ``cache cold, sm clock mhz 1980``."""
+    """The conditions of a timing in one line: ``cache cold, sm clock mhz 1980``."""
     shown = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in values.items()}
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items())
 

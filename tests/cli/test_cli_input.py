@@ -25,7 +25,7 @@ from kgen import paths
         (["sweep", "made_up", "--strategy", "luck"], "'luck' is not one of"),
         (["sweep", "made_up", "--baselines", "eager,jit"], "'jit' is not one of"),
         (["sweep", "made_up", "--baselines", "compile"], "eager has to be among them"),
-        (["sweep"], "Missing argument 'PROBLEM'"),
+        (["sweep"], "Missing argument 'PROBLEM|DIR...'"),
         (["no_such_command"], "No such command"),
         (["best", "no_such"], "no problem 'no_such'"),
         (["best", "-o", "file.py"], "need a PROBLEM"),

@@ -21,7 +21,7 @@ from kgen.statistics import Interval
 
 @dataclass(frozen=True)
 class Request:
-    """Stands for the conductor's own request."""
+    """Stands for :class:`kgen.tuning.sweep.SweepRequest`."""
 
     problem: Problem
     device: str | None
@@ -38,7 +38,7 @@ class Request:
 
 @pytest.fixture
 def conductor(monkeypatch: pytest.MonkeyPatch, won: Filled) -> list[Request]:
-    """Replaces the conductor by one that tells of the sweep in the database; the requests that it was given."""
+    """Replaces the sweep by the events of the one in the database; returns the requests that it received."""
     return conduct(monkeypatch, won, "finished")
 
 
@@ -59,7 +59,7 @@ def conduct(
 
 
 def news(filled: Filled, state: str) -> Iterator[events.Event]:
-    """What a conductor tells of the sweep in the database."""
+    """The events of a sweep whose results are in the database."""
     judged = filled.database.evaluated(filled.sweep)
     yield events.Started(
         filled.sweep, "made_up", "train", "cpu", filled.environment, "fp32", 2, 10, 3, 5, 0, filled.database.name

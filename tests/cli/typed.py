@@ -13,7 +13,7 @@ from kgen.cli import main
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command printed, and its exit code."""
+    """The output of a command, and its exit code."""
 
     code: int
     out: str

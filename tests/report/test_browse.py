@@ -27,7 +27,8 @@ from sqlalchemy import insert
 from yaml import safe_load
 
 from kgen.browse.server import QUERIES
-from kgen.store import Database, models
+from kgen.store import Database, attempts, models
+from kgen.store.attempts import Attempt
 from kgen.store.rows import from_problem
 from kgen.store.snapshot import snapshot
 
@@ -75,6 +76,8 @@ def served(reported: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     home = Home(tmp_path_factory.mktemp("browsed") / "100% #1")
     home.db.parent.mkdir(parents=True)
     shutil.copy(reported, home.db)
+    with Database.open(str(home.db)) as database:
+        attempts.add(database, Attempt("a", "a.py", "0", None, {}, "fp32", "cpu", "refused", "the reason", 1.0, {}))
     with serving(home) as found:
         yield found
 

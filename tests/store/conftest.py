@@ -1,4 +1,4 @@
-"""Stores to test with: the same tests run over a file of SQLite and over a database of a PostgreSQL server."""
+"""Databases to test with: the same tests run on an SQLite file and on a PostgreSQL server."""
 
 from __future__ import annotations
 

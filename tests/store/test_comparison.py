@@ -43,6 +43,16 @@ def test_candidates_of_one_session_are_compared_round_by_round(filled: Filled, m
     assert found.ratio.mid == pytest.approx(2.0 / ms)
 
 
+@pytest.mark.parametrize("sessions", [("s", "s"), ("first", "second")])
+def test_times_and_ratio_of_a_comparison_agree(filled: Filled, sessions: tuple[str, str]) -> None:
+    finals(filled, sessions[0], a=2.0, **({"b": 3.0} if sessions[0] == sessions[1] else {}), eager=4.0)
+    if sessions[0] != sessions[1]:
+        filled.sweep = filled.start()
+        finals(filled, sessions[1], b=3.0, eager=6.0)
+    [found] = comparison.candidates(filled.database, A.id, B.id)
+    assert found.a.median_ms / found.b.median_ms == pytest.approx(found.ratio.mid)
+
+
 def test_samples_that_are_far_apart_tell_nothing(filled: Filled) -> None:
     finals(filled, "s", a=2.0)
     filled.finish(B, 1.0, 1.1, 1.2)
@@ -130,7 +140,7 @@ def test_sweeps_of_two_environments_are_compared_by_their_times(filled: Filled, 
 
 def test_sweeps_of_two_problems_are_refused(filled: Filled, database: Database) -> None:
     other = Filled(database, problem=problem("another", source="another source"))
-    with pytest.raises(InputError, match="unlike problems"):
+    with pytest.raises(InputError, match="different problems"):
         comparison.sweeps(database, filled.sweep, other.sweep)
 
 

@@ -1,11 +1,11 @@
-"""What is written is read back, once, by whom it belongs to."""
+"""Writes: each row is stored once, and read back."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from samples import Filled, candidate, environment, evaluation, problem, timing
+from samples import Filled, candidate, environment, evaluation, make_final, problem, timing
 from sqlalchemy import select
 
 from kgen.candidate import Candidate, Rejection, Trust
@@ -279,6 +279,24 @@ def test_reopened_sweep_has_no_finalists_yet(filled: Filled) -> None:
     filled.database.reopen_sweep(filled.sweep)
     [leader] = queries.sweep(filled.database, filled.sweep).leaders
     assert (leader.final, leader.speedup_low) == (False, None)
+
+
+def test_finalist_of_a_reopened_sweep_has_the_figures_of_its_screening(filled: Filled) -> None:
+    screened = [timing("eager", (4.0,)), timing("compile", (2.5,))]
+    filled.database.add_timings(filled.sweep, filled.environment.id, FP32, screened)
+    filled.judge(candidate(), speedup=2.0, ms=1.25)
+    make_final(filled.database, filled.sweep, candidate(), 1.1, 1.2, 1.3)
+    filled.database.finish_sweep(filled.sweep, "interrupted", 1.0, None)
+    filled.database.reopen_sweep(filled.sweep)
+    [leader] = queries.sweep(filled.database, filled.sweep).leaders
+    assert (leader.median_ms, leader.speedup) == (1.25, 2.0)
+
+
+def test_dropped_sweep_leaves_nothing_behind(filled: Filled) -> None:
+    filled.database.add_rejections(filled.sweep, [Rejection("a plan", {}, "threads", "1024 at most")])
+    filled.database.add_timings(filled.sweep, filled.environment.id, FP32, [timing("eager", (4.0,))])
+    filled.database.drop_sweep(filled.sweep)
+    assert queries.sweeps(filled.database) == []
 
 
 def test_seconds_add_up_over_interruptions(filled: Filled) -> None:

@@ -177,7 +177,11 @@ def test_quiet_result_begins_with_the_verdict(wrong: Judged) -> None:
 
 @pytest.mark.parametrize(
     ("source", "reason"),
-    [("x = 1\n", "the file has no class ModelNew"), ("def broken(:\n", "SyntaxError"), ("x = 1\0\n", "null bytes")],
+    [
+        ("x = 1\n", "the file has no class ModelNew"),
+        ("def broken(:\n", "file.py, line 1: SyntaxError: invalid syntax"),
+        ("x = 1\0\n", "null bytes"),
+    ],
 )
 def test_file_that_cannot_be_loaded_is_a_verdict(tmp_path: Path, source: str, reason: str) -> None:
     found = judged(tmp_path, source, ["--json"])

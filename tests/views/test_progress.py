@@ -1,4 +1,4 @@
-"""What is told of a sweep as it runs."""
+"""The output of a running sweep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Alembic runs for every command: the caller's own connection, inside the caller's own transaction."""
+"""The entry point of Alembic: it uses the connection and the transaction of the caller."""
 
 from alembic import context
 

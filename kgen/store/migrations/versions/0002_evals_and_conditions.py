@@ -1,4 +1,4 @@
-"""Sweeps have a kind, so that a file judged by ``kgen eval`` is one too; timings have their conditions."""
+"""Add the kind of a sweep, for files that ``kgen eval`` judged, and the conditions of a timing."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ depends_on = None
 
 
 def upgrade() -> None:
-    # Plain ALTER TABLEs: their defaults fill the rows that are there, and no table is copied.
+    # Plain ALTER TABLEs: defaults fill the existing rows, and no table is copied.
     op.add_column("sweep", sa.Column("kind", sa.String(length=8), server_default="sweep", nullable=False))
     op.add_column("timing", sa.Column("conditions", sa.JSON(), server_default="{}", nullable=False))
