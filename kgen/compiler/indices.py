@@ -97,6 +97,9 @@ class Axes:
             return multiple
         common = math.gcd(by, *(int(t.as_coeff_Mul()[0]) for t in sympy.Add.make_args(rest)))
         rest, by = sympy.expand(rest / common), by // common
+        coarse, step = self._without_fine_terms(rest, by)
+        if step > 1:
+            return multiple + self.divide(coarse, by // step)
         if isinstance(rest, FloorDiv):
             return multiple + self.divide(rest.args[0], int(rest.args[1]) * by)
         return multiple + (rest if by == 1 else FloorDiv(rest, by))
@@ -107,8 +110,26 @@ class Axes:
         low, high = self.bounds(rest)
         if low >= 0 and high is not None and high < by:
             return rest
+        coarse, step = self._without_fine_terms(rest, by)
+        if step > 1:
+            return sympy.expand(step * self.modulo(coarse, by // step) + rest - step * coarse)
         common = math.gcd(by, *(int(t.as_coeff_Mul()[0]) for t in sympy.Add.make_args(rest)))
         return common * Modulo(sympy.expand(rest / common), by // common) if by != common else sympy.Integer(0)
+
+    def _without_fine_terms(self, expression: sympy.Expr, by: int) -> tuple[sympy.Expr, int]:
+        """``coarse`` and ``step``, where ``expression`` is ``step * coarse`` and terms that never add up to ``step``.
+
+        ``step`` divides ``by``; it is 1 where there is no such step.
+        """
+        terms = sympy.Add.make_args(expression)
+        for step in sorted({abs(int(t.as_coeff_Mul()[0])) for t in terms}, reverse=True):
+            if step < 2 or by % step:
+                continue
+            large = sympy.Add(*(t for t in terms if t.as_coeff_Mul()[0] % step == 0))
+            low, high = self.bounds(expression - large)
+            if large != expression and low >= 0 and high is not None and high < step:
+                return sympy.expand(large / step), step
+        return expression, 1
 
     def bounds(self, expression: sympy.Expr) -> tuple[int, int | None]:
         """The least and the largest value; no largest one where it follows the batch."""

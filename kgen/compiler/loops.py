@@ -44,6 +44,7 @@ RESERVED = frozenset(
 
 #: Elements that a window may have: its loop is unrolled or short, and runs inside one thread.
 MOST_IN_WINDOW = 1024
+MOST_VISITS = 2  # visits of an element by the loops of a reduction; more are work that is done again
 _INT_MAX = (1 << 31) - 1
 
 
@@ -82,7 +83,11 @@ class Place:
 
     def index(self, row: str = "row", col: str = "col") -> str:
         """The offset as a C expression of ``row`` and ``col``."""
-        return spell(self.offset, self._names(row, col))
+        names = self._names(row, col)
+        offset = self.offset
+        for number, loops in ((row, self.row_loops), (col, self.col_loops)):
+            offset = _with_whole(offset, number, loops, names)
+        return spell(offset, names)
 
     def condition(self, row: str = "row", col: str = "col") -> str:
         """The mask as a C expression; empty where there is none."""
@@ -131,6 +136,24 @@ class Place:
             if isinstance(loop.extent, int):
                 most += abs(int(self.offset.coeff(loop.symbol))) * (loop.extent - 1)
         return most > _INT_MAX
+
+
+def _with_whole(
+    offset: sympy.Expr, number: str, loops: Sequence[Loop], names: dict[sympy.Symbol, str]
+) -> sympy.Expr:
+    """The offset with the number of a row or column itself, where it takes all digits of it in their order."""
+    if len(loops) < 2:
+        return offset
+    stride, inner, whole = offset.coeff(loops[-1].symbol), 1, sympy.Integer(0)
+    for loop in reversed(loops):
+        whole += inner * loop.symbol
+        inner *= loop.extent if isinstance(loop.extent, int) else 1
+    rest = sympy.expand(offset - stride * whole)
+    if stride == 0 or rest.free_symbols & {loop.symbol for loop in loops}:
+        return offset
+    symbol = sympy.Symbol(f"whole {number}", integer=True)
+    names[symbol] = names[loops[-1].symbol].partition(" % ")[0]
+    return rest + stride * symbol
 
 
 def _digits(number: str, loops: Sequence[Loop]) -> dict[sympy.Symbol, str]:
@@ -648,9 +671,17 @@ class _Finished:
             size = _times(size, loop.extent)
         rows = size if isinstance(size, int) else size.multiple * (self.graph.batch or 1)
         cols = math.prod(loop.extent for loop in self.cols)
+        self._check_work(rows * cols)
         return Program(
             rows, cols, size, self.rows, self.cols, tuple(loads), tuple(steps), stores, self.moments_of, self.builder.contraction
         )
+
+    def _check_work(self, elements: int) -> None:
+        """Raise where the loops of a reduction visit elements far more often than each tensor has them."""
+        loaded = [s.text for s in self.needed.values() if s.kind == "load"]
+        largest = max((self.graph.type(t).numel for t in (*loaded, *self.offsets)), default=0)
+        if self._reduced and elements > MOST_VISITS * largest:
+            raise NotFusable("a reduction would be computed again for elements that share its result")
 
     def _needed(self) -> dict[str, _Step]:
         """The steps that outputs depend on, in the order in which they were made."""
