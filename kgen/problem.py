@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, TypeVar
 
 from kgen import syntax
 from kgen.errors import OverrideError, ProblemError
+from kgen.inlining import inlined, place
 
 if TYPE_CHECKING:
     import torch
@@ -55,6 +56,10 @@ class Problem:
     def id(self) -> str:
         """Identity: the source with its overrides, and the mode."""
         return hashlib.sha256(f"{self.mode}\0{self.source}".encode()).hexdigest()
+
+    def place(self, line: int) -> str:
+        """The file and line that a line of the source comes from, as ``file:line``."""
+        return place(self.path, self.source, line)
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -158,7 +163,7 @@ def read_problem(
     except (OSError, UnicodeDecodeError) as error:
         raise ProblemError(f"{path}: cannot be read: {error}") from error
     _parse(path, source)
-    source, values = _override(path, source, overrides or {})
+    source, values = _override(path, inlined(path, source), overrides or {})
     tree = _parse(path, source)
     defined = {node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))} | set(_constants(tree))
     defined |= {
@@ -283,6 +288,6 @@ def _call(problem: Problem, what: str, function: Any) -> Any:
     except (Exception, SystemExit) as error:
         filename = f"<{problem.path}>"
         places = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == filename]
-        where = f"{problem.path}:{places[-1]}" if places else problem.path
+        where = problem.place(places[-1]) if places else problem.path
         message = " ".join(str(error).split()) or "no message"
         raise ProblemError(f"{where}: {what} raised {type(error).__name__}: {message[:300]}") from error

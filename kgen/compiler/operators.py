@@ -470,6 +470,7 @@ _FORMS = {"aten.gelu.default": lambda c: OPS["gelu_tanh"] if c.arguments.get("ap
 #: How the library call of an operator is spelled, for those that people know by a shorter name.
 _SPELLING = (
     ("torch.ops.aten.linear.default(", "F.linear("),
+    ("torch.ops.aten.view.default(", "torch.reshape("),  # also right where a copy that made it contiguous was dropped
     ("torch.ops.aten.gelu.default(", "F.gelu("),
     ("torch.ops.aten.mish.default(", "F.mish("),
     ("torch.ops.aten.softmax.int(", "torch.softmax("),

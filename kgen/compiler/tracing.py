@@ -108,7 +108,7 @@ def failure(loaded: "LoadedProblem", reason: str, line: int | None = None) -> Ca
     path, statement = loaded.problem.path, ""
     if line is not None:
         statement = f" at `{linecache.getline(_filename(loaded), line).strip()}`"
-        path = f"{path}:{line}"
+        path = loaded.problem.place(line)
     return CaptureError(f"{path}: forward cannot be captured{statement}: {reason}")
 
 

@@ -216,6 +216,18 @@ def test_only_what_the_constructor_needs_is_taken_over() -> None:
         assert left not in text
 
 
+def test_statements_that_change_what_the_constructor_needs_are_taken_over() -> None:
+    head = "SIZES = [1]\nSIZES.append(2)\nSIZES[0] = 5\ntorch.manual_seed(3)\n\n\nclass Model"
+    text = of_text(source("return torch.exp(x)", init="self.sizes = SIZES").replace("class Model", head)).source
+    assert "SIZES.append(2)" in text and "SIZES[0] = 5" in text and "manual_seed" not in text
+
+
+def test_name_that_is_imported_where_it_can_be_is_taken_over() -> None:
+    head = "if hasattr(torch, 'compile'):\n    import math as maths\nelse:\n    maths = None\n\n\nclass Model"
+    text = of_text(source("return torch.exp(x)", init="self.pi = maths.pi").replace("class Model", head)).source
+    assert "import math as maths" in text and "maths = None" in text
+
+
 def test_model_is_called_model_new_throughout() -> None:
     text = of_text(PROBLEM).source
     assert "super(ModelNew, self).__init__()" in text and not re.search(r"\bModel\b", text)
