@@ -1,4 +1,4 @@
-"""What a ``ModelNew`` takes over from the source of the problem's ``Model``."""
+"""The parts of a problem's source that a ``ModelNew`` takes over."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE_NAMES = frozenset(
 
 
 class ModuleSource:
-    """What a ``ModelNew`` takes over from the problem's file: how ``Model`` is constructed, and what that needs."""
+    """The parts of a problem's file that a ``ModelNew`` takes over: the construction of ``Model``, and its needs."""
 
     def __init__(self, problem: Problem) -> None:
         self.source = problem.source
