@@ -157,7 +157,7 @@ def rows_of(size: tuple[int, int, int], found: list[tuple[Way, ModuleType]], har
             "over float32": times["library, float32"] / times[name],
             "over tf32": times["library, tf32"] / times[name],
             "TFLOP/s": reached.tflops,
-            "of products": reached.of_products,
+            "of contractions": reached.of_contractions,
             "GB/s": reached.gbytes_per_second,
             "error": errors[name],
             "error / float32's": errors[name] / errors["library, float32"],

@@ -1,11 +1,11 @@
 """Roofline: the least work of a problem, and how close to a device's ceilings a time for it comes.
 
-    graph  -> Work       operations of its products, bytes that must be moved       once for a sweep
-    device -> Ceilings   what large products and a copy were measured to reach      once for a sweep
-    Basis (both, as the database keeps them) + a time -> Roofline                      for each candidate and baseline
+    graph  -> Work       operations of its contractions, bytes that must be moved   once for a sweep
+    device -> Ceilings   measured rates of large contractions and of a copy         once for a sweep
+    Basis (both, as the database keeps them) + a time -> Roofline                   for each candidate and baseline
 
-After Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", 2009. Products alone are
-counted as operations: maps and reductions are bound by memory on every device.
+After Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", 2009. Only contractions count
+as operations: memory bounds pointwise operators and reductions on every device.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from kgen.hardware import Ceilings
 
 @dataclass(frozen=True)
 class Work:
-    """The least that a forward does: ``flops`` of its products as they are written, a multiplication and an addition
-    counted as two, and ``nbytes`` moved where inputs, weights and outputs are each read or written once."""
+    """The least work of a forward.
+
+    ``flops`` counts its contractions as they are written, a multiplication and an addition as two. ``nbytes`` are bytes
+    moved where inputs, weights and outputs are each read or written once.
+    """
 
     flops: int
     nbytes: int
@@ -58,7 +61,7 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Basis:
-    """What rooflines of one sweep are drawn from."""
+    """The facts from which rooflines of one sweep are drawn."""
 
     work: Work
     ceilings: Ceilings
@@ -69,7 +72,7 @@ class Basis:
 
     @classmethod
     def read(cls, plain: Mapping[str, Any] | None) -> Basis | None:
-        """What :meth:`plain` wrote; ``None`` for a sweep that kept nothing."""
+        """The inverse of :meth:`plain`; ``None`` for a sweep that kept nothing."""
         if not plain:
             return None
         work = Work(plain["flops"], plain["nbytes"])
@@ -78,35 +81,36 @@ class Basis:
 
 @dataclass(frozen=True)
 class Roofline:
-    """What a time comes to. ``None`` where there are no products, or where no ceiling of the device is known.
+    """The rates of one run, and their shares of the ceilings.
 
-    ``tflops`` and ``gbytes_per_second`` are the work over the time; ``of_products`` and ``of_copy`` their shares of the
-    ceilings, that of products divided by the number of them that the arithmetic takes. ``fraction`` is the larger one:
-    the share of the time that the work must take on this device.
+    ``tflops`` and ``gbytes_per_second`` are the work over the time. ``of_contractions`` and ``of_copy`` are their shares
+    of the ceilings; the ceiling of contractions is divided by the products that the arithmetic takes. ``fraction`` is
+    the larger share: the part of the time that the work must take on this device. A figure is ``None`` without
+    contractions, or without a known ceiling.
     """
 
     arithmetic: Arithmetic
     tflops: float | None
     gbytes_per_second: float
-    of_products: float | None
+    of_contractions: float | None
     of_copy: float | None
 
     @property
     def fraction(self) -> float | None:
-        return max((x for x in (self.of_products, self.of_copy) if x is not None), default=None)
+        return max((x for x in (self.of_contractions, self.of_copy) if x is not None), default=None)
 
     @property
     def bound(self) -> str | None:
-        """What bounds it from below: ``products`` or ``memory``."""
+        """The ceiling that bounds the time from below: ``contractions`` or ``memory``."""
         if self.fraction is None:
             return None
-        return "products" if self.fraction == self.of_products else "memory"
+        return "contractions" if self.fraction == self.of_contractions else "memory"
 
     def __str__(self) -> str:
         """One line: ``198 TFLOP/s, 77% of 3 products of float16; 0.6 TB/s, 14% of a copy``."""
         parts = []
         if self.tflops is not None:
-            parts.append(f"{self.tflops:.3g} TFLOP/s, {_share(self.of_products)} {self.arithmetic}")
+            parts.append(f"{self.tflops:.3g} TFLOP/s, {_share(self.of_contractions)} {self.arithmetic}")
         parts.append(f"{self.gbytes_per_second / 1e3:.3g} TB/s, {_share(self.of_copy)} a copy")
         return "; ".join(parts)
 

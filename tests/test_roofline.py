@@ -36,7 +36,7 @@ def test_product_counts_two_operations_for_each_term() -> None:
         ("return x.relu()", "torch.randn(6, 12)", "", "x", 0),
     ],
 )  # fmt: skip
-def test_operations_are_those_of_products(forward: str, inputs: str, init: str, arguments: str, flops: int) -> None:
+def test_operations_are_those_of_contractions(forward: str, inputs: str, init: str, arguments: str, flops: int) -> None:
     assert work(forward, inputs, init, arguments).flops == flops
 
 
@@ -68,8 +68,8 @@ def test_arithmetic_is_that_of_the_contractions(plan: str, params: dict, accurac
 def test_three_products_count_threefold() -> None:
     found = of(LARGE, 0.71, Arithmetic("float16", 3))
     assert found.tflops == pytest.approx(193.6, rel=1e-3)
-    assert found.of_products == pytest.approx(3 * 193.6 / 774, rel=1e-3)
-    assert (found.bound, found.fraction) == ("products", found.of_products)
+    assert found.of_contractions == pytest.approx(3 * 193.6 / 774, rel=1e-3)
+    assert (found.bound, found.fraction) == ("contractions", found.of_contractions)
 
 
 def test_work_without_products_is_bound_by_memory() -> None:

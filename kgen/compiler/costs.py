@@ -55,7 +55,7 @@ def is_view(node: Node) -> bool:
 
 
 def library_cost(graph: OpGraph, node: Node) -> Cost:
-    """What a library call moves at least: each operand and each result once; a view moves nothing."""
+    """The least work of a library call: it moves each operand and each result once. A view moves nothing."""
     if is_view(node):
         return Cost(0)
     written = _result_bytes(graph, node)
@@ -70,7 +70,7 @@ def library_cost(graph: OpGraph, node: Node) -> Cost:
 
 
 def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int) -> Cost:
-    """What a kernel moves: each tensor once, and again for each later pass over a row that a block cannot keep.
+    """The work of a kernel: it moves each tensor once, and again for each later pass over a row that a block cannot keep.
 
     ``row_bytes`` is how much of a row one block can keep on chip, ``products`` how many tensor-core products make one
     contraction.

@@ -10,8 +10,8 @@
 In a plan's name, the name of the kernel's template stands before each bracket (:mod:`kgen.compiler.plan_name`).
 
 Operators that follow one another and that templates take form *runs*. A plan cuts each run into kernels. An operator
-that no template takes stays a library call. Some templates do not store the values that a kernel computes on its way;
-a later kernel that needs such a value computes it again from stored ones.
+that no template takes stays a library call. Some templates do not store the values that a kernel computes on its way.
+A later kernel computes such a value again from stored ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kgen.compiler.template import Template
 ALL_CUTS = 4  # cuts; runs with more possible cuts are cut only in the ways that matter most
 MOST_PLANS = 24  # plans of a problem; those with the fewest steps come first
 
-#: What the C library calls by the same name: a kernel of one such operator is called otherwise.
+#: Functions of the C library: a kernel of one operator of that name has another name.
 _C_FUNCTIONS = frozenset("abs cos div erf exp expm1 log log1p pow sin sqrt tanh".split())
 
 #: Operators that are only bookkeeping or a view: they are run, and left out of a plan's name.

@@ -109,7 +109,7 @@ class Constant:
 class FoldedWeight:
     """A tensor computed from weights, kept between calls and made again when one of them changes.
 
-    ``expression`` is Python source in which ``{0}``, ``{1}``, ... stand for ``sources`` (weights or earlier folded).
+    ``expression`` is Python source in which ``{0}``, ``{1}``, ... stand for ``sources`` (weights or earlier folded weights).
     """
 
     name: str
@@ -118,7 +118,7 @@ class FoldedWeight:
     sources: tuple[str, ...]
 
 
-#: What a node is applied to: the name of a value, or a number.
+#: An operand of a node: the name of a value, or a number.
 Operand = Union[str, int, float]
 
 

@@ -4,8 +4,8 @@
     (8*i + j) % 8   ->  j        for j < 8
     i // 4, i % 4   ->  i0, i1   once the axis i is split into 4-wide parts
 
-A view of a tensor is a function from the indices of its result to those of its operand. What a rule cannot remove stays
-as :class:`FloorDiv` or :class:`Modulo`, which C spells ``/`` and ``%``: all operands are at least 0.
+A view of a tensor is a function from the indices of its result to those of its operand. Divisions that no rule removes
+stay :class:`FloorDiv` or :class:`Modulo`. C spells them ``/`` and ``%``, since all operands are at least 0.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ still vary over them. Views are index expressions (:mod:`kgen.compiler.indices`)
 columns are all axes but the first.
 
 :func:`lower` asks for each output at the indices of its axes. A node asks for its operands at the indices that it needs
-them at, down to tensors from outside, which are loaded. What is asked for twice is computed once.
+them at, down to tensors from outside, which are loaded. A value that is asked for twice is computed once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ELEMENT, ROW = "element", "row"
 #: Names that kernels use for themselves; a value of the graph that has one of them is called otherwise.
 RESERVED = frozenset(
     "row rows col lane line step item j at begin end first last vector vectors tile count shift sum square mean squares "
-    "N K PITCH GROUP GROUPS AT_ONCE sums finite group half both x_exponent w_exponent x_exponents w_exponents "
+    "N K LD GROUP GROUPS AT_ONCE sums finite group half both x_exponent w_exponent x_exponents w_exponents "
     "inside from found moments difference deviation variance workspace stream stride next ahead own origin merges inverse "
     "merged total partial max min other piece "
     "asm auto bool break case catch char class const constexpr continue default delete do double else enum explicit "
@@ -231,10 +231,9 @@ class Store:
 class Contraction:
     """The sums that a program begins with: rows of ``x`` times rows of ``weight``, both of ``k`` elements.
 
-    ``name`` is the sums' name in the program. ``weight`` is the right operand, whatever it is: a weight of the module, or
-    a value that is another one in each call. With ``transposed``, its columns stand for its rows. In a batch of contractions,
-    each ``group`` rows of ``x`` have a matrix of ``weight`` to themselves, and it has ``matrices`` of them (at the captured
-    batch); else they all share one.
+    ``name`` is the sums' name in the program. ``weight`` is the right operand: a weight of the module, or a value that
+    each call computes. With ``transposed``, its columns stand for its rows. In a batched contraction, each ``group`` rows
+    of ``x`` have a matrix of ``weight`` to themselves, of ``matrices`` at the captured batch. Else all rows share one.
     """
 
     name: str
@@ -312,7 +311,7 @@ Deferred = Callable[[Index], str]
 
 @dataclass
 class _Lowering:
-    """What one reduction is lowered with; implements :class:`kgen.compiler.operators.Lowering`."""
+    """The means of lowering one reduction; implements :class:`kgen.compiler.operators.Lowering`."""
 
     builder: _Builder
     node: Node
@@ -450,7 +449,7 @@ class _Builder:
             found = self.map(node.name, "{0} + {1}", [found, self.value(value, self.broadcast(value, node.type, index))])
         return found
 
-    # What lowerings are made of
+    # The parts of lowerings
 
     def map(self, stem: str, expression: str, args: Sequence[str], dtype: str = "float32") -> str:
         """A pointwise map over values."""

@@ -19,7 +19,7 @@ from kgen.compiler.graph import Literal, Node, Operand, Ref, Tensor, refs
 
 
 class Kind(StrEnum):
-    """What an operator does with its operands, which decides how it is lowered."""
+    """The kind of an operator, which decides how it is lowered."""
 
     POINTWISE = auto()  #: elementwise, with broadcasting; a C expression over its operands
     REDUCTION = auto()  #: reduces some dimensions; lowers into maps and reductions
@@ -52,7 +52,7 @@ class Captured:
 
 
 class Lowering(Protocol):
-    """What a reduction is lowered with; values are opaque handles of elements or of rows."""
+    """The means of lowering a reduction; values are opaque handles of elements or of rows."""
 
     two_passes: bool
     cols: int
@@ -65,10 +65,11 @@ class Lowering(Protocol):
 class Op:
     """One entry of the table.
 
-    ``targets`` are the ATen operators that it covers; ``operands`` the arguments that may be tensors, in the order of
-    ``{0}``, ``{1}``; ``attrs`` the arguments kept as attributes. ``accept`` may refuse a call (it then stays a library
-    call). ``library`` spells the library call from the attributes, where it is not the captured one. ``index`` is a view's
-    function of indices; the view takes a ``part`` of its operand, or all of it. ``flops`` is the count for one element of the output.
+    ``targets`` are the ATen operators that it covers. ``operands`` are the arguments that may be tensors, in the order of
+    ``{0}``, ``{1}``; ``attrs`` are the arguments kept as attributes. ``accept`` may refuse a call, which then stays a
+    library call. ``library`` spells the library call from the attributes, where it is not the captured one. ``index`` is
+    a view's function of indices; the view takes a ``part`` of its operand, or all of it. ``flops`` is the count for one
+    element of the output.
     """
 
     name: str

@@ -67,7 +67,7 @@ class _Reader:
         self.types: dict[str, Tensor] = {}
         self.taken = {n.name for n in self.nodes}
         self.renamed: dict[Any, Any] = {}  # a value written in place -> the node that stands for it afterwards
-        self.literals: dict[Any, Any] = {}  # what is computed from numbers alone
+        self.literals: dict[Any, Any] = {}  # values computed from numbers alone
         self.inputs: list[Input] = []
         self.weights: list[Weight] = []
         self.constants: list[Constant] = []
@@ -350,7 +350,7 @@ class _Call:
             reader.renamed[n.args[0]] = n
 
     def _unknown(self) -> Exception:
-        """What is raised for a call of no operator: regions without gradients and ``vmap`` are gone in functional programs."""
+        """The error for a call of no operator. Functional programs have no regions without gradients and no ``vmap``."""
         name = getattr(self.n.target, "__name__", str(self.n.target))
         if name == "wrap_with_autocast":
             return self.reader.failure("it uses torch.autocast, and kgen takes float32 only for now", self.n)
@@ -365,7 +365,7 @@ class _Call:
             return False
         base = root = self.n.args[0]
         while root.op != "placeholder" and _is_mutable(root):
-            root = root.args[0]  # what was written in place is still the tensor that it was
+            root = root.args[0]  # a tensor that was written in place is the same tensor
         if root.op == "placeholder":
             return self.reader.is_user_input(root)
         if _is_view(base):

@@ -64,7 +64,7 @@ _TRANSPOSES = re.compile(r"torch\.ops\.aten\.((t|numpy_T|mT)\.default\(\{0\}\)|t
 
 
 def matmul_to_linear(graph: OpGraph) -> OpGraph:
-    """A product with the transpose of a matrix, and a bias for each column, as a linear layer."""
+    """A contraction with the transpose of a matrix, and a bias for each column, as a linear layer."""
     for node in graph.nodes:
         if node.op not in ("matmul", "mm", "addmm"):
             continue

@@ -1,4 +1,4 @@
-"""What fusion asks of a template. The device's templates are handed to it, so that the compiler imports none."""
+"""The interface of a template to fusion, which is handed the device's templates: the compiler imports none."""
 
 from __future__ import annotations
 

@@ -80,8 +80,8 @@ class Trace:
 def trace(loaded: "LoadedProblem", mode: str, *, real: bool = False) -> Trace:
     """Trace the problem's forward in ``train`` or ``eval`` mode; on ``real`` weights instead of fake ones.
 
-    Raises :class:`CaptureError`, one line that names the statement, where the forward cannot be exported or holds another
-    floating dtype than float32, and :class:`kgen.errors.ProblemError` where the problem's own functions raise.
+    Raises :class:`CaptureError` where the forward cannot be exported, or holds another floating dtype than float32. Its
+    one line names the statement. Raises :class:`kgen.errors.ProblemError` where the problem's own functions raise.
     """
     fake = _fake_mode()
     with _quiet():
@@ -119,7 +119,7 @@ def line_of(loaded: "LoadedProblem", stack: str | None) -> int | None:
 
 
 def _filename(loaded: "LoadedProblem") -> str:
-    """What the problem's text was compiled as."""
+    """The file name under which the problem's text was compiled."""
     return f"<{loaded.problem.path}>"
 
 
@@ -266,7 +266,7 @@ def _recurrent(input: Any, hx: Any, params: Any, has_biases: bool, num_layers: i
 
 
 def _failure(loaded: "LoadedProblem", error: BaseException) -> CaptureError:
-    """What export raised as one line: the statement of the problem's file that raised it, and why."""
+    """The error of an export as one line: the statement of the problem's file that raised it, and why."""
     chain = list(_chain(error))
     stack = [f for e in reversed(chain) for f in traceback.extract_tb(e.__traceback__)]
     lines = [f.lineno for f in stack if f.filename == _filename(loaded)]
@@ -288,7 +288,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def _argument_sources(
     module: "torch.nn.Module", inputs: tuple[Any, ...]
 ) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:
-    """What reads each leaf of ``inputs`` from forward's parameters, and the length of each container among them."""
+    """The source that reads each leaf of ``inputs`` from forward's parameters, and the length of each container."""
     import torch.utils._pytree as pytree
 
     tops: list[str] = []

@@ -24,9 +24,10 @@ from kgen.evaluator.protocol import Accuracy, Depth, Environment, Phase, Status
 from kgen.problem import Problem
 from kgen.store import attempts, codec, models, rows, selection
 from kgen.store.database import Database, insertion
+from kgen.store.migrations import renamed
 from kgen.store.selection import Selection
 
-FORMAT = 1  #: version of the lines; a reader refuses a newer one
+FORMAT = 2  #: version of the lines; a reader refuses a newer one, and renames plans and parameters of version 1
 
 _BATCH = 200  #: rows; written at once
 
@@ -172,7 +173,7 @@ class _Reader:
 
     def __init__(self, path: str, lines: Iterable[bytes]) -> None:
         self.number = 0
-        self._path, self._lines = path, lines
+        self._path, self._lines, self._format = path, lines, FORMAT
 
     def rows(self) -> Iterator[_Read]:
         """The rows between the first line and the last one."""
@@ -211,6 +212,7 @@ class _Reader:
             raise self._wrong("is not the beginning of a history: `kgen export-history` writes them")
         if version > FORMAT:
             raise self._wrong(f"is format {version}, written by a newer kgen: this one knows {FORMAT}")
+        self._format = version
 
     def _row(self, item: Mapping[str, Any]) -> _Read:
         name, row = item.get("table"), item.get("row")
@@ -227,6 +229,8 @@ class _Reader:
             _CHECKS.get(table.name, _anything)(read)
         except (ValueError, TypeError, OverflowError) as error:
             raise self._wrong(str(error)) from error
+        if self._format == 1 and table.name in _RENAMED:
+            read = _RENAMED[table.name](read)
         return _Read(f"{self._path}: line {self.number}", table.name, read)
 
     def _wrong(self, what: str) -> InputError:
@@ -336,6 +340,13 @@ _CHECKS: Mapping[str, Callable[[Row], None]] = {
     "trial": _check_trial,
     "timing": _check_timing,
     "attempt": _check_attempt,
+}
+
+
+#: Tables whose rows have other names in format 1, each with the function that renames them.
+_RENAMED: Mapping[str, Callable[[Row], dict[str, Any]]] = {
+    "candidate": renamed.candidate,
+    "rejection": renamed.rejection,
 }
 
 

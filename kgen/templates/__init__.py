@@ -28,7 +28,7 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Task:
-    """One kernel of a plan, to be rendered for a device, and the class of accuracy that its space is for."""
+    """One kernel of a plan, to be rendered for a device; its space depends on the accuracy class."""
 
     plan: FusionPlan
     kernel: Kernel
@@ -40,10 +40,14 @@ class Task:
 class Argument:
     """One pointer argument of a launcher, in order.
 
-    ``role`` is ``in``, ``out`` (a tensor to be made), ``inout`` (written over), ``workspace`` (``size`` is Python source
-    for its number of float32 elements, in which ``rows`` may be used) or ``prepared``: memory of ``size`` float32
-    elements that is filled from the weight ``tensor``, kept between calls, and filled again when the weight changes.
-    ``form`` spells what an ``in`` argument is of its tensor, such as its transpose.
+    ``role`` is one of these:
+
+    ``in``          a tensor that is read; ``form`` spells it, such as its transpose
+    ``out``         a tensor that the call makes
+    ``inout``       a tensor that is read and written over
+    ``state``       a buffer of the module that is updated
+    ``workspace``   memory of the call; ``size`` is its float32 elements as Python source, in which ``rows`` may occur
+    ``prepared``    memory of ``size`` float32 elements, filled from the weight ``tensor`` whenever that changes
     """
 
     name: str
@@ -66,8 +70,11 @@ class Filled:
 
 @dataclass(frozen=True)
 class Before:
-    """What runs before a kernel's launcher: another launcher, then a ``call`` of the library as a Python statement, in which
-    ``{rows}`` stands for the rows and arguments for themselves. ``function`` is the file of a function that it calls."""
+    """The steps before a kernel's launcher: another launcher, then a call of the library.
+
+    ``call`` is a Python statement in which ``{rows}`` stands for the rows, and arguments have their own names.
+    ``function`` is the file of a function that it calls.
+    """
 
     launcher: str
     arguments: tuple[Argument, ...]
@@ -77,9 +84,9 @@ class Before:
 
 @dataclass(frozen=True)
 class Rendering:
-    """What a template makes of a task: the context of its text and how its launcher is called.
+    """A rendered task: the context of the template's text, and the arguments of its launcher.
 
-    ``specific`` says that the text uses what one architecture alone has (``sm_90a``), and later ones do not.
+    ``specific`` says that the text uses features of one architecture (``sm_90a``) that later ones lack.
     """
 
     context: Mapping[str, Any]
@@ -89,7 +96,7 @@ class Rendering:
 
     @property
     def all_arguments(self) -> tuple[Argument, ...]:
-        """Those of every launcher, each once."""
+        """The arguments of every launcher, each once."""
         return tuple(dict.fromkeys((*(self.before.arguments if self.before else ()), *self.arguments)))
 
 

@@ -21,7 +21,7 @@ def output_axis(task: Task) -> list[Axis]:
 
 
 def arguments(task: Task, program: Program, params: Params) -> list[Argument]:
-    """The launcher's pointers: what is read, then what is written; one of each may be the same."""
+    """The launcher's pointers: to tensors that are read, then to those that are written; an ``inout`` one is both."""
     over = task.kernel.overwrites if params.get("output") == "in_place" else None
     found = [Argument(pointer(t), "inout" if t == over else "in", t) for t in program.tensors]
     for store in program.stores:
@@ -42,10 +42,10 @@ def written(store: Store, args: Sequence[Argument]) -> str:
 
 
 def declared(argument: Argument, early: bool = False) -> str:
-    """The argument as a kernel declares it. What is written over is read through the same pointer.
+    """The argument as a kernel declares it. A tensor that is written over is read through the same pointer.
 
-    A kernel that is launched ``early`` may not promise that what it reads never changes: the compiler could then move a
-    load in front of the wait for the kernel that writes it.
+    A kernel that is launched ``early`` does not promise constant inputs. Otherwise the compiler could move a load in
+    front of the wait for the kernel that writes them.
     """
     if argument.role == "in" and early:
         return f"const {argument.ctype}* {argument.name}"

@@ -85,7 +85,7 @@ class Forward:
 
     @property
     def packed(self) -> tuple[str | None, list[str]]:
-        """What forward returns as Python source, and the names of its tensors there; ``None`` for one tensor alone."""
+        """The value that forward returns as Python source, and the names of its tensors; ``None`` for one tensor."""
         graph = self.graph
         if graph.output == f"{{{graph.returns[0]}}}":
             return None, []

@@ -215,14 +215,14 @@ class _File:
         texts = dict.fromkeys(c.text for w in self.ways for c in w.plan.graph.constants)
         return {text: f"CONSTANT_{at + 1}" if len(texts) > 1 else "CONSTANT" for at, text in enumerate(texts)}
 
-    # Folded weights, and what is prepared from weights
+    # Folded weights, and memory that is prepared from weights
 
     def _prefixed_name(self, way: Way, name: str) -> str:
         """A name of the module that each mode has one of, where there are two."""
         return f"_{name}" if len(self.ways) == 1 else f"_{way.mode}_{name}"
 
     def _prepared(self, way: Way, renderings: Mapping[str, Rendering]) -> dict[str, Any]:
-        """What the method that prepares a way's weights is rendered with."""
+        """The context of the method that prepares a way's weights."""
         graph = way.plan.graph
         made = [d.name for d in graph.folded]
         filled = self._filled(way, renderings)
@@ -243,7 +243,7 @@ class _File:
 
     @staticmethod
     def _filled(way: Way, renderings: Mapping[str, Rendering]) -> dict[str, Argument]:
-        """What the way's kernels have prepared from weights, by its name in the module: once for each weight."""
+        """The memory that the way's kernels have prepared from weights, by its name in the module, each once."""
         found: dict[str, Argument] = {}
         for rendering in renderings.values():
             for a in rendering.all_arguments:
@@ -335,7 +335,7 @@ class _File:
         return lines + self._moved_on([spelled[a.tensor] for a in rendering.arguments if a.role == "state"])
 
     def _moved_on(self, states: Sequence[str]) -> list[str]:
-        """Count running statistics as changed where weights are prepared from them: no kernel does, nor batch norm."""
+        """Count running statistics as changed where weights are prepared from them; neither kernels nor batch norm do."""
         if not states or not any(w.plan.graph.folded for w in self.ways):
             return []
         return [f"torch.autograd.graph.increment_version([{', '.join(states)}])"]

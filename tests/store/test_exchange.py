@@ -214,7 +214,7 @@ DAMAGES: dict[str, tuple[str, Callable[[str], str], str]] = {
     "no samples": ("timing", lambda line: changed(line, bursts=[["x"]]), "could not convert"),
     "nothing that it names": ("trial", lambda line: changed(line, sweep_id="0" * 16), "does not fit the others"),
     "another beginning": ("", lambda line: "{}", "is not the beginning of a history"),
-    "a newer format": ("", lambda line: '{"kgen_history": 2}', "written by a newer kgen"),
+    "a newer format": ("", lambda line: f'{{"kgen_history": {exchange.FORMAT + 1}}}', "written by a newer kgen"),
     "another count": ("end", lambda line: '{"end": 3}', "says that 3 rows come before it"),
 }
 

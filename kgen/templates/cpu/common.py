@@ -1,4 +1,4 @@
-"""What the CPU templates share: the statements of a vectorised loop over columns, and the time of moving bytes."""
+"""Common parts of the CPU templates: the statements of a vectorised loop over columns, and the time of moving bytes."""
 
 from __future__ import annotations
 

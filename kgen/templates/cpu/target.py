@@ -9,7 +9,7 @@ from kgen.hardware import Hardware
 from kgen.templates.space import Axis
 from kgen.templates.target import Helpers, Target
 
-#: What every kernel of a file is compiled with. No flag here changes how NaN and infinities behave.
+#: Flags of every kernel of a file. None of them changes how NaN and infinities behave.
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp")
 
 #: Width of the vectors that the compiler prefers; one for the whole file.

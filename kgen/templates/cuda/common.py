@@ -1,4 +1,4 @@
-"""What the CUDA templates share: the statements that load and store vectors of elements, and the time of moving bytes."""
+"""Common parts of the CUDA templates: the statements that load and store vectors, and the time of moving bytes."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ STEP = 64  # elements of k; the leading dimension of terms is a multiple of it; 
 #: where errors do not cancel.
 _LIBRARY_INTERVAL = 128
 
-# PyTorch's own contraction of fewer rows and shorter sums is more exact than the library's over such intervals: it shares
+# PyTorch's own contraction of fewer rows and shorter sums is more exact than the library's over such intervals. It shares
 # the sums of a few rows among many threads.
 _MANY_ROWS = 512  # rows
 _LONG_K = 8192  # elements of k
