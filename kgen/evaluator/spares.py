@@ -48,7 +48,7 @@ class SpareWorker:
             started = ready.result() if ready is not None else None
         except EvaluatorError:
             started = None  # the caller's own attempt says why
-        if started is not None and started.worker.child.wait(0) is not None:
+        if started is not None and started.worker.child.has_ended():
             _end(started)
             started = None
         return started or self._start()

@@ -23,7 +23,7 @@ from typing import Any, Callable, Iterable, Mapping
 import torch
 
 from kgen.evaluator.correctness.distributions import (
-change_weights, mixtures, moved_buffers, recombine, seed_of,
+    change_weights, mixtures, moved_buffers, recombine, seed_of,
 )
 from kgen.evaluator.correctness.reference import construct, set_flags
 from kgen.evaluator.runtime import driver, sandbox
@@ -69,7 +69,6 @@ class Subject:
         self.model: torch.nn.Module | None = None
         self.call_model: Callable[..., Any] | None = None
         self.matched = False
-        self.namespace: dict[str, Any] = {}  # of the candidate's file
         self.base: dict[str, torch.Tensor] = {}
         self.weights: dict[str, torch.Tensor] = {}
         self.parameters: list[str] = []  # the names among them that are parameters
@@ -78,12 +77,11 @@ class Subject:
         self.ties: dict[str, str] = {}  # a parameter's second name -> its first
         self.own: set[str] = set()  # buffers that the problem has not
         self.buffers: list[Any] = []  # the inputs of timed calls
-        self.described: dict[str, Any] = {}  # the structure of these
         self.pool: list[list[Any]] = []
         self.modes: list[str] = []
         self.mode = ""  # of the latest call
         self.last: Any = None  # the latest output
-        self.key, self.values = 0, "given"  # how the contents of the latest timed call were made
+        self.key, self.values = 0, "given"  # the source of the latest timed call's contents
         self.guards: list[torch.Tensor] = []  # the buffers with their fences
         self.fences: list[torch.Tensor] = []  # the fences as they must stay
         self.flush_buffer: torch.Tensor | None = None
@@ -133,7 +131,7 @@ class Subject:
             make = _baseline(request)
         else:
             _use_built(request["libraries"])
-            make, self.namespace = _candidate(request["path"], init)
+            make = _candidate(request["path"], init)
         self.model = construct(make, self.device, request["construction"])
         if not isinstance(self.model, torch.nn.Module):
             raise Refused(f"ModelNew(...) is a {type(self.model).__name__}, not a torch.nn.Module")
@@ -315,7 +313,6 @@ class Subject:
         arena = self._arena(fds[0], request["pool_bytes"])
         self.pool = [map_tensors(inputs, self._copied) for inputs in arena.read(request["pool"], self.device)]
         self.buffers = map_tensors(self.pool[0], lambda x: self._guarded(x, self.guards))
-        self.described = describe(self.buffers)[0]
         self.fences = [_fences(guard).clone() for guard in self.guards]
         arena.close()
         self._set_weights(force=True)
@@ -499,8 +496,8 @@ def _overlaps(output: Any, others: list[torch.Tensor]) -> bool:
     )
 
 
-def _candidate(path: str, init: list[Any]) -> tuple[Callable[[], Any], dict[str, Any]]:
-    """Import the candidate's file. Returns its constructor and its names."""
+def _candidate(path: str, init: list[Any]) -> Callable[[], Any]:
+    """Import the candidate's file; returns its constructor."""
     spec = importlib.util.spec_from_file_location("kgen_candidate", path)
     assert spec is not None and spec.loader is not None
     module = ModuleType("kgen_candidate")
@@ -509,7 +506,7 @@ def _candidate(path: str, init: list[Any]) -> tuple[Callable[[], Any], dict[str,
     spec.loader.exec_module(module)
     if not isinstance(getattr(module, "ModelNew", None), type):
         raise Refused("the file has no class ModelNew")
-    return lambda: module.ModelNew(*init), vars(module)
+    return lambda: module.ModelNew(*init)
 
 
 def _use_built(libraries: Mapping[str, str]) -> None:

@@ -9,9 +9,10 @@ import ctypes
 import platform
 import random
 import time
+import traceback
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Mapping, Sequence
 
 import torch
 
@@ -65,12 +66,13 @@ class Case:
 class Oracle:
     """The reference, its inputs and its expected values, for one problem on one device in one class of accuracy.
 
-    ``strict`` adds the input distributions of foreign candidates.
+    ``strict`` adds the input distributions of foreign candidates. ``most_rows`` bounds the rows of all distributions
+    but the first, and those in ``without`` are left out: how to judge with less memory.
     """
 
     def __init__(
         self, problem: Problem, device: str, accuracy: str, secret: int, construction: int, *, shared: bool,
-        strict: bool,
+        strict: bool, most_rows: int = 1 << 62, without: Sequence[str] = (),
     ) -> None:
         self.accuracy = Accuracy(accuracy)
         self.device = device
@@ -91,7 +93,8 @@ class Oracle:
         rows = batch_size(self._given)
         every = KERNELBENCH_DISTRIBUTIONS if self.accuracy is Accuracy.KERNELBENCH else (
             *DISTRIBUTIONS, *drawn_batches(secret, rows or 0))
-        self.distributions = tuple(d for d in every if strict or d.own)
+        self.distributions = tuple(d for d in every if (strict or d.own) and d.name not in without)
+        self._most_rows = most_rows
         generator = random.Random(f"seeds for workers {secret}")
         self._seeds = [generator.getrandbits(48) for _ in self.distributions]  # as large as those of timed calls
         self._cases: dict[tuple[str, str, str], Case] = {}
@@ -107,11 +110,19 @@ class Oracle:
         self._spreads: dict[tuple[str, str, str, int], list[moments.Spread | None]] = {}
         self._zeros: dict[tuple[str, str, str], list[torch.Tensor]] = {}  # zeros in the last timed output: a subject's, PyTorch's
         self._draws: dict[str, list[list[Any]]] = {}  # by subject: each tensor in each run
+        if self.accuracy is Accuracy.PYTORCH and not any(
+            self.reference.uses_cudnn(self._given, self._states["drawn"], mode) for mode in self.modes
+        ):  # the flags change nothing then, and results are shared with fp32
+            self.accuracy = Accuracy.FP32
+            set_flags(self.accuracy)
+        self.peak_bytes = 0  # of device memory, in one eager forward with its inputs and weights
         for mode in self.modes:
+            before = _forget_peak(device)
             run, views = self.reference.eager_with_views(self._given, self._states["drawn"], mode, 0)
             if not all(bool(x.isfinite().all()) for x in _tensor_leaves(run)):  # as behind a root of a scale
                 self._states["drawn"] = self._draw_weights(signs=False)
                 run, views = self.reference.eager_with_views(self._given, self._states["drawn"], mode, 0)
+            self.peak_bytes = max(self.peak_bytes, _peak(device) - before + describe([self._states["drawn"]])[1])
             _refuse_others(loaded.problem.path, "the model returns", run[0])
             self.output_bytes = max(self.output_bytes, describe(list(run))[1])
             self.views[mode] = sorted(views)
@@ -184,8 +195,10 @@ class Oracle:
 
     def _make_case(self, distribution: Distribution, mode: str, weights: str) -> Case:
         number, batch = self.distributions.index(distribution), distribution.batch
-        rows = {FULL: None, REDUCED: REDUCED_ROWS[self.device.partition(":")[0]]}.get(batch, batch)
-        if rows is not None and self.batch_free and rows < (batch_size(self._given) or 0):
+        given = batch_size(self._given) or 0
+        rows = {FULL: given, REDUCED: REDUCED_ROWS[self.device.partition(":")[0]]}.get(batch, batch)
+        rows = min(rows, self._most_rows) if number else rows
+        if self.batch_free and rows < given:
             inputs = slice_batch(self._given, rows)
             inputs = map_tensors(inputs, lambda x: x.clone(memory_format=torch.preserve_format))
         else:
@@ -479,6 +492,18 @@ def _refuse_others(path: str, says: str, value: Any) -> None:
                            "lists, tuples and dicts")
 
 
+def _forget_peak(device: str) -> int:
+    """Begin to measure the peak of device memory; returns the bytes that are allocated now."""
+    if device == "cpu":
+        return 0
+    torch.cuda.reset_peak_memory_stats(device)
+    return torch.cuda.memory_allocated(device)
+
+
+def _peak(device: str) -> int:
+    return 0 if device == "cpu" else torch.cuda.max_memory_allocated(device)
+
+
 def _tensor_leaves(value: Any) -> list[torch.Tensor]:
     return [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
 
@@ -566,7 +591,8 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         channel.send(about(options["device"]))
         channel.receive()
         oracle = Oracle(problem, options["device"], options["accuracy"], options["secret"], options["construction"],
-                        shared=options["shared"], strict=options["strict"])
+                        shared=options["shared"], strict=options["strict"], most_rows=options["rows"],
+                        without=options["without"])
         _opened(oracle, channel)
     except KgenError as error:
         channel.send({"error": str(error), "problem": isinstance(error, ProblemError),
@@ -580,10 +606,13 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         request, fds = channel.receive()
         try:
             reply, answer = _HANDLERS[request["do"]](oracle, request, fds)
-        except torch.OutOfMemoryError as error:
-            reply, answer = {"error": f"out of memory: {error}"}, []
         except ProblemError as error:
             reply, answer = {"error": str(error), "problem": True}, []
+        except Exception as error:
+            traceback.print_exc()
+            text = " ".join(str(error).split())[:300]
+            memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+            reply, answer = {"error": f"{type(error).__name__}: {text}", "memory": memory}, []
         channel.send(reply, answer)
 
 
@@ -591,9 +620,9 @@ def _opened(oracle: Oracle, channel: Channel) -> None:
     state, state_node = holding(dict(oracle._states["drawn"]), oracle.device, oracle.shared)
     init, init_node = Arena.holding(oracle.loaded.init_inputs())
     channel.send(
-        {"mode": oracle.loaded.problem.mode, "cases": oracle.names(),
+        {"mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "cases": oracle.names(),
          "timed": {d.values: d.name for d in oracle.distributions if d.timed}, "output_bytes": oracle.output_bytes,
-         "views": oracle.views, "counters": oracle.counters, "ties": oracle.ties, "state": state_node,
+         "peak_bytes": oracle.peak_bytes, "views": oracle.views, "counters": oracle.counters, "ties": oracle.ties, "state": state_node,
          "state_bytes": state.size, "init": init_node},
         [state.fd, init.fd],
     )

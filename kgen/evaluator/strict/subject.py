@@ -54,6 +54,7 @@ class StrictSubject(worker.Subject):
         super().__init__(options)
         self.previous: list[torch.Tensor] = []  # of the call before
         self.contents: list[Mixture] = []  # of the inputs in the next call
+        self.described: dict[str, Any] = {}  # the structure of the inputs of timed calls
         self.cold = False  # whether the next call finds a flushed cache
         self.seen: _Seen | None = None  # the latest output when its call ended
         self.places: dict[Any, torch.UntypedStorage] = {}  # the memory of inputs in validation
@@ -147,7 +148,9 @@ class StrictSubject(worker.Subject):
 
     def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         self.held, self.places = [], {}
-        return super().prepare(request, fds)
+        reply = super().prepare(request, fds)
+        self.described = describe(self.buffers)[0]
+        return reply
 
     def prepare_call(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """The first half of a timed call: buffers, random numbers, and on the CPU contents and flush. Steps that a
