@@ -58,7 +58,8 @@ _NO_LIMIT = 1 << 62
 _PREPARING = {"compile": "compiling the torch.compile baseline",
               "compile-max-autotune": "compiling the max-autotune baseline"}
 _AT_ONCE = 6  #: candidates that a GPU judges at once; timings take turns, everything else goes on side by side
-_SPARE_BYTES = 512 << 20  #: device memory of a candidate beyond twice PyTorch's: workspaces, split-K buffers
+#: Device memory that a candidate may have: times PyTorch's own peak, and bytes more for workspaces.
+_TIMES_PEAK, _SPARE_BYTES = 4, 2 << 30
 #: Workers that start or end at once on all GPUs. The driver does both under one lock of the machine, 5 to 10 a second.
 _STARTS = threading.BoundedSemaphore(_AT_ONCE)
 CANDIDATE_FILE = "model_new.py"  #: in a worker's scratch folder
@@ -236,12 +237,12 @@ class Evaluator:
         self._preparing.start()
 
     def _candidate_bytes(self) -> int:
-        """Device memory that a candidate may have, by PyTorch's allocator: twice the peak of PyTorch's own forward, and
-        what the harness holds in the same process (two copies of weights, the pool, inputs, outputs, the flush buffer)."""
+        """Bytes of device memory that a candidate may have, by PyTorch's allocator: a multiple of the peak of PyTorch's
+        own forward, and the harness's tensors in the same process."""
         opened = self._opened
         harness = (2 * opened["state_bytes"] + opened["pool"]["pool_bytes"] + 3 * opened["pool"]["bytes"]
                    + 8 * opened["output_bytes"] + self._about["flush_bytes"])
-        return 2 * opened["peak_bytes"] + harness + _SPARE_BYTES
+        return _TIMES_PEAK * opened["peak_bytes"] + harness + _SPARE_BYTES
 
     def _fit(self) -> int:
         """How many candidates fit into the device's memory side by side."""

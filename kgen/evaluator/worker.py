@@ -168,7 +168,7 @@ class Subject:
 
     def _restore_buffers(self, key: int = 0, mode: str = "eval") -> None:
         """Write back the buffers that changed; in train mode they depend on ``key``. Untouched buffers keep their
-        version, so that what is folded from them stays valid."""
+        version, so that weights folded from them stay valid."""
         assert self.model is not None
         names = self.weights.keys() - self.own
         found = {name: buffer for name, buffer in _buffers(self.model).items() if name in names}
@@ -319,7 +319,7 @@ class Subject:
         first = self._host_ns()
         steady = min(self._host_ns() for _ in range(2))
         launch = min(self._launch_ns() for _ in range(3)) if self.cuda else 0
-        gc.freeze()  # nor does the garbage collector list what is the harness's
+        gc.freeze()  # the garbage collector lists none of the harness's objects
         return {"first_ns": first, "steady_ns": steady, "launch_ns": launch}
 
     def _copied(self, x: torch.Tensor) -> torch.Tensor:

@@ -93,7 +93,7 @@ KERNELBENCH_DISTRIBUTIONS = DISTRIBUTIONS[:2]
 
 
 def drawn_batches(secret: int, rows: int) -> list[Distribution]:
-    """Batches below ``rows`` that nobody knows beforehand. They cover the remainders of eight that the fixed batches
+    """Batches below ``rows`` that are drawn at random. They cover the remainders of eight that the fixed batches
     lack. The last has at least two thirds of ``rows`` (2048 at most): whole tiles and a part of one."""
     generator, small, large = random.Random(secret), min(rows, _MOST_DRAWN), min(rows, _MOST_ROWS_DRAWN)
     small_batches = (range(2, small, 4), range(4, small, 8), range(8, small, 16))

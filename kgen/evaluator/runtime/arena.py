@@ -174,7 +174,7 @@ class Arena:
 
     @classmethod
     def holding(cls, value: Any) -> tuple["Arena", Node]:
-        """A new arena with the bytes of ``value``'s tensors, which nobody can change, and their node."""
+        """A new arena with the bytes of ``value``'s tensors, sealed against changes, and their node."""
         node, size = describe(value)
         arena = cls.create(size)
         arena.write(value, node)

@@ -127,7 +127,7 @@ class Child:
 
     def __init__(self, channel: Channel, pid: int, pidfd: int, status: int) -> None:
         self.channel = channel
-        self.findings: list[str] = []  # messages that nobody asked for
+        self.findings: list[str] = []  # unrequested messages
         self.family: Family | None = None
         self._pid = pid
         self._pidfd = pidfd

@@ -34,7 +34,7 @@ _random, _gc_disable = os.urandom, gc.disable
 
 
 class _Seen:
-    """An output with a sample of its elements. Nobody else knows which elements were read."""
+    """An output with a sample of its elements. The elements are secret."""
 
     def __init__(self, output: Any, samples: int = _SAMPLES) -> None:
         self.output = output
@@ -60,7 +60,7 @@ class StrictSubject(worker.Subject):
         self.places: dict[Any, torch.UntypedStorage] = {}  # the memory of inputs in validation
         self.held: list[_Seen] = []  # tensors of the latest outputs in validation
         self.fetched: list[_Seen] = []  # tensors of the timed outputs that were fetched
-        self.returned: Callable[[Any], None] = lambda output: None  # see tampering.Watch
+        self.returned: Callable[[Any], None] = lambda output: None  # see tampering.Hooks
         self.glimpse: Callable[[], None] = lambda: None
         self.glance: Callable[[], None] = lambda: None
         self.look: Callable[[], None] = lambda: None

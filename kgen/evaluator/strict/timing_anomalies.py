@@ -280,7 +280,7 @@ def raise_if_suspicious(
     reason = anomaly(runner, eager=eager, floor_ms=floor_ms)
     for _ in range(REMEASUREMENTS):
         if not reason or runner.median_ms < floor_ms or beside is None or generator is None:
-            break  # a busy machine makes nobody too fast
+            break  # a busy machine makes no subject too fast
         if not beside.blocks:  # a subject failed while it was measured beside it
             beside.strict_block(MIN_CALLS, generator)
         claimed, usual = runner.median_ms, beside.median_ms
