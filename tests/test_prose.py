@@ -31,6 +31,7 @@ REWRITTEN = (
     "kgen/machine.py",
     "kgen/occupancy.py",
     "kgen/syntax.py",
+    "kgen/evaluator",
     "kgen/tuning",
     "benchmarks",
     "problems",

@@ -85,8 +85,8 @@ class Evaluator:
     called with one line for people, and ``step`` with the phase that begins, from any
     thread. ``profile`` measures the share of own kernels.
 
-    After entering, ``problem`` has its mode settled, ``environment`` says where candidates are judged, ``hardware``
-    what the device has, and ``at_once`` how many threads may call :meth:`evaluate`. :meth:`finals` is for one thread.
+    After entering, ``problem`` has its mode settled. ``environment`` says where candidates are judged, ``hardware``
+    describes the device. ``at_once`` threads may call :meth:`evaluate`. :meth:`finals` is for one thread.
 
     Entering raises :class:`ProblemError` when the problem is wrong, :class:`DeviceError` when the device is missing,
     and :class:`EvaluatorError` when the evaluator's processes fail.
@@ -237,8 +237,8 @@ class Evaluator:
         self._preparing.start()
 
     def _candidate_bytes(self) -> int:
-        """Bytes of device memory that a candidate may have, by PyTorch's allocator: a multiple of the peak of PyTorch's
-        own forward, and the harness's tensors in the same process."""
+        """Bytes of device memory that a candidate may have, by PyTorch's allocator. They are a multiple of the peak of
+        PyTorch's own forward, and the harness's tensors in the same process."""
         opened = self._opened
         harness = (2 * opened["state_bytes"] + opened["pool"]["pool_bytes"] + 3 * opened["pool"]["bytes"]
                    + 8 * opened["output_bytes"] + self._about["flush_bytes"])
@@ -300,10 +300,10 @@ class Evaluator:
     def evaluate(self, candidate: Candidate, build: BuildReport, *, depth: Depth = Depth.SCREEN) -> Evaluation:
         """Validate ``candidate`` on every input distribution, then time it.
 
-        Never raises for the candidate's fault. When the evaluator's own processes fail they are started again, with less
-        memory where that was the reason. A test case that fails three times is left out. Other failures give the
-        status ``infra_error`` in the end. Raises ``ValueError`` for a foreign candidate where the
-        evaluator is for own ones.
+        Never raises for the candidate's fault. When the evaluator's own processes fail they are started again, with
+        less memory where that was the reason. A test case that fails three times is left out. Other failures give the
+        status ``infra_error`` in the end. Raises ``ValueError`` for a foreign candidate where the evaluator is for own
+        ones.
         """
         if candidate.origin is not Trust.OWN and self.trust is Trust.OWN:
             raise ValueError("a foreign candidate needs an evaluator for foreign candidates")
@@ -325,8 +325,8 @@ class Evaluator:
         return Evaluation(candidate.id, Status.INFRA_ERROR, reason, self.accuracy, build=build)
 
     def _recover(self, error: EvaluatorError, life: int) -> None:
-        """End the processes, which start again when they are needed. Where the oracle failed, judge with less then:
-        fewer rows and one candidate at a time if memory ran out, without a test case that failed three times."""
+        """End the processes, which start again when they are needed. Where the oracle ran out of memory, test cases
+        have fewer rows then. A test case that failed three times is left out."""
         with self._lifecycle:
             if life != self._life or self._closing.is_set():
                 return  # another thread has done so

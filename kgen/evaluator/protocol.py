@@ -17,7 +17,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """What became of a candidate: a closed set. Only ``ok`` carries a timing."""
+    """The result of judging a candidate: a closed set. Only ``ok`` carries a timing."""
 
     OK = "ok"  #: right in every test case, and timed
     DUPLICATE = "duplicate"  #: its binary is the same as another candidate's

@@ -24,7 +24,8 @@ class Started:
 
 
 class SpareWorker:
-    """Keeps one worker ready. Thread-safe. ``start`` starts one; it holds ``lock`` as work, since it disturbs timings."""
+    """Keeps one worker ready. Thread-safe. ``start`` starts one; it holds ``lock`` as work, since it disturbs
+    timings."""
 
     def __init__(self, start: Callable[[], Started], lock: DeviceLock) -> None:
         self._start = start

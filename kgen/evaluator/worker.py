@@ -4,7 +4,7 @@ It gets inputs and weights, never an expected value or the seed of an input. It 
 and bytes of outputs, and raw times. The parent and the oracle judge them. :class:`Subject` is all that own candidates
 and baselines need; :mod:`kgen.evaluator.strict.subject` adds the checks of foreign ones.
 
-The harness binds what it uses of torch to names here, before a candidate is loaded: a candidate that patches torch
+The harness binds its functions of torch to names here, before a candidate is loaded: a candidate that patches torch
 changes only its own behaviour.
 """
 
@@ -216,7 +216,8 @@ class Subject:
     def _guarded(
         self, x: torch.Tensor, guards: list[torch.Tensor], place: torch.UntypedStorage | None = None
     ) -> torch.Tensor:
-        """A copy of ``x`` between fences of NaN (of the largest number for integers): reads and writes beyond it show."""
+        """A copy of ``x`` between fences of NaN (of the largest number for integers): reads and writes beyond it
+        show."""
         fill = float("nan") if is_inexact(x) else True if x.dtype == torch.bool else torch.iinfo(x.dtype).max
         size = span(x) + 2 * _FENCE
         guard = torch.empty(0 if place else size, dtype=x.dtype, device=self.device)
@@ -364,8 +365,8 @@ class Subject:
     def block(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """A sample block: for each of ``keys`` one timed call in each of ``modes``, on contents made by that key.
 
-        ``ns`` lists nanoseconds by key, summed over the modes; ``exposed`` says whether some launches were timed too,
-        ``alias`` whether an output used memory of the one before.
+        ``ns`` lists nanoseconds by key, summed over the modes. ``exposed`` says whether launches were timed too;
+        ``alias`` says whether an output used memory of the one before.
         """
         found: list[int] = []
         exposed = alias = False
@@ -392,7 +393,8 @@ class Subject:
         self._wait()
 
     def _timed(self, sleep_ns: int, *, cold: bool) -> dict[str, Any]:
-        """One call and its time. On a GPU, queued work of ``sleep_ns`` hides the launches; ``cold`` flushes the cache."""
+        """One call and its time. On a GPU, queued work of ``sleep_ns`` hides the launches; ``cold`` flushes the
+        cache."""
         assert self.call_model is not None
         with _no_grad():
             if self.clock is None:

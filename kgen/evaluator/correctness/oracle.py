@@ -260,9 +260,9 @@ class Oracle:
         """Find elements where more than one result is right.
 
         Finite inputs: a NaN that smaller inputs do not give may be anything, since the order of operations decides.
-        Non-finite inputs: an element may be NaN where attention takes minus infinity for a mask; it may be finite where
-        it does not depend on the non-finite inputs, or only through a product with zero; and behind factors whose
-        product vanishes in float32, NaN and infinity are both right.
+        Non-finite inputs: an element may be NaN where attention takes minus infinity for a mask. It may be finite where
+        it does not depend on the non-finite inputs, or only through a product with zero. Behind factors whose product
+        vanishes in float32, NaN and infinity are both right.
         """
 
         def exact(inputs: Any, **how: bool) -> list[torch.Tensor]:
@@ -475,7 +475,8 @@ class Oracle:
 
 
 def _mean(x: torch.Tensor) -> torch.Tensor | None:
-    """The mean of ``x`` for each element; ``None`` where that is no trivial answer: for one element and for integers."""
+    """The mean of ``x`` for each element; ``None`` where that is no trivial answer: for one element and for
+    integers."""
     return torch.full_like(x, float(x.mean())) if x.is_floating_point() and x.numel() > 1 else None
 
 
@@ -538,8 +539,8 @@ def lock_key(device: str) -> str:
 
 
 def alone(device: str) -> dict[str, str]:
-    """The environment in which a process sees this GPU alone, as its first. A process that starts all GPUs takes twice as
-    long for two. Empty with one GPU."""
+    """The environment in which a process sees this GPU alone, as its first. A process that starts all GPUs takes twice
+    as long for two. Empty with one GPU."""
     if device == "cpu" or torch.cuda.device_count() == 1:
         return {}
     return {"CUDA_VISIBLE_DEVICES": f"GPU-{str(torch.cuda.get_device_properties(device).uuid).removeprefix('GPU-')}"}

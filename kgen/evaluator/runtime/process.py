@@ -106,7 +106,8 @@ def _first_child(pid: int) -> int | None:
 
 
 def _held(folder: Path) -> int:
-    """Bytes of memory of the process in ``folder`` of a /proc: anonymous and shared memory, and its open memory files."""
+    """Bytes of memory of the process in ``folder`` of a /proc: anonymous and shared memory, and its open memory
+    files."""
     total = 0
     try:
         fields = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())

@@ -1,7 +1,7 @@
 """The worker's part of judging a foreign candidate: the sandbox, tamper detection, and calls that give nothing away.
 
 A timed call has two halves, *prepare* and *run*. On a GPU the new contents are queued only in the second half, behind
-other work of the same stream: code that does not wait for its stream finds the contents of the call before.
+other work of the same stream. Code that does not wait for its stream finds the contents of the call before.
 """
 
 from __future__ import annotations
@@ -249,7 +249,8 @@ def _sampled(output: Any, key: int, samples: int) -> list[torch.Tensor]:
 
 
 def _drop_oldest(held: list[_Seen], least: int = 0) -> list[_Seen]:
-    """Remove the oldest of ``held`` until the rest is small enough or only ``least`` are left. Returns those removed."""
+    """Remove the oldest of ``held`` until the rest is small enough or only ``least`` are left. Returns those
+    removed."""
     dropped = []
     while len(held) > least and sum(seen.output.untyped_storage().nbytes() for seen in held) > _HELD_BYTES:
         dropped.append(held.pop(0))

@@ -555,9 +555,9 @@ def _others_ns() -> int:
 
 
 class Hooks(NamedTuple):
-    """Functions that a worker calls: ``returned`` with each validated output; ``glimpse`` right after a timed call, to
-    compare the names nearest to the harness; ``glance`` when its time is sent, to compare names and switches; ``look``
-    at other times, to compare everything."""
+    """Functions that a worker calls. ``returned`` gets each validated output. ``glimpse`` compares the names nearest to
+    the harness right after a timed call. ``glance`` compares names and switches when its time is sent. ``look``
+    compares everything, at other times."""
 
     returned: Callable[[Any], None]
     glimpse: Callable[[], None]
@@ -566,7 +566,8 @@ class Hooks(NamedTuple):
 
 
 def pretend(device: str) -> tuple[Callable[[], None], Callable[[], None]]:
-    """A :attr:`Hooks.glimpse` and a :attr:`Hooks.glance` that report nothing, so that a baseline's calls take as long."""
+    """A :attr:`Hooks.glimpse` and a :attr:`Hooks.glance` that report nothing, so that a baseline's calls take as
+    long."""
     def note(text: str) -> None:
         return None
 
