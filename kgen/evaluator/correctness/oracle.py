@@ -39,6 +39,7 @@ NOISY_RUNS = 3  #: float64 runs with float32 rounding, for each test case
 _FILLS = (0.0, 1e30, -2e30)  #: replace NaN and infinities, to see which results depend on them
 _SMALLER = 2.0**-20  #: factor of inputs, to see which NaN come from their size
 _VANISHING = torch.finfo(torch.float32).tiny  #: a factor that may be zero in float32
+_NO_MEMORY = (torch.OutOfMemoryError, MemoryError)
 _COUNTED_BEFORE = 3  #: steps that a counter has counted in drawn weights
 _STATE = "state "  #: prefix of the names of buffers
 _COPY_BYTES = 64 << 20
@@ -209,6 +210,8 @@ class Oracle:
         try:
             eager = self.reference.eager(inputs, state, mode, case.rng)
             case.outputs, case.end = describe(list(eager))
+        except _NO_MEMORY:
+            raise  # the case is tried again with fewer rows
         except Exception as error:
             case.note = f"the reference raises {type(error).__name__} here"
             case.raises = distribution.shape_only
@@ -223,6 +226,8 @@ class Oracle:
                 # With other random numbers, other elements are not finite.
                 if self.random[mode] and expected.free is not None and 2 * len(expected.free) > expected.exact.numel():
                     expected.skipped = "over half of PyTorch's own output is not finite"
+        except _NO_MEMORY:
+            raise
         except Exception as error:
             if number == 0:  # all others would be skipped too
                 where = f"{self.loaded.problem.path}: it does not run in float64, which candidates are measured against"
@@ -604,15 +609,15 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         channel.send({"error": f"{problem.path}: the reference raised {type(error).__name__}: {text}", "problem": True})
         return
     while True:
-        request, fds = channel.receive()
+        request, _ = channel.receive()
         try:
-            reply, answer = _HANDLERS[request["do"]](oracle, request, fds)
+            reply, answer = _HANDLERS[request["do"]](oracle, request)
         except ProblemError as error:
             reply, answer = {"error": str(error), "problem": True}, []
         except Exception as error:
             traceback.print_exc()
             text = " ".join(str(error).split())[:300]
-            memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+            memory = isinstance(error, _NO_MEMORY)
             reply, answer = {"error": f"{type(error).__name__}: {text}", "memory": memory}, []
         channel.send(reply, answer)
 
@@ -623,13 +628,13 @@ def _opened(oracle: Oracle, channel: Channel) -> None:
     channel.send(
         {"mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "cases": oracle.names(),
          "timed": {d.values: d.name for d in oracle.distributions if d.timed}, "output_bytes": oracle.output_bytes,
-         "peak_bytes": oracle.peak_bytes, "views": oracle.views, "counters": oracle.counters, "ties": oracle.ties, "state": state_node,
-         "state_bytes": state.size, "init": init_node},
+         "peak_bytes": oracle.peak_bytes, "views": oracle.views, "counters": oracle.counters, "ties": oracle.ties,
+         "state": state_node, "state_bytes": state.size, "init": init_node},
         [state.fd, init.fd],
     )
 
 
-def _inputs(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+def _inputs(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     at = (request["case"], request["mode"], request["weights"])
     case = oracle.case(*at)
     reply = {"note": case.note, "raises": case.raises, "rng": case.rng, "change": case.distribution.weights,
@@ -641,17 +646,12 @@ def _inputs(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[di
         arena.fd]
 
 
-def _output(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+def _output(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     memory = oracle.output_memory(request["subject"])
     return {"bytes": memory.size}, [memory.fd]
 
 
-def _forget(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
-    oracle.forget(request["subject"])
-    return {}, []
-
-
-def _judge(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+def _judge(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     values = oracle.read_outputs(request["subject"], request["outputs"], request["shift"])
     mode, weights = request["mode"], request["weights"]
     own_numbers = request.get("own_numbers", False)
@@ -666,29 +666,30 @@ def _judge(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dic
     return {"rows": rows}, []
 
 
-def _draw(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+def _draw(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     case = oracle.case(request["case"], request["mode"], request["weights"])
     values = oracle.read_outputs(request["subject"], request["outputs"], request["shift"])
     oracle.draw(request["subject"], case, request["weights"], values)
     return {}, []
 
 
-def _moments(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+def _moments(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     case = oracle.case(request["case"], request["mode"], request["weights"])
     rows, same = oracle.judge_draws(request["subject"], case, request["weights"])
     return {"rows": rows, "same_numbers": same}, []
 
 
-def _pool(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+def _pool(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     if oracle.pool_arena is None:
         oracle.pool_arena = holding(oracle.pool(), oracle.device, oracle.shared)
     arena, node = oracle.pool_arena
     return {"pool": node, "pool_bytes": arena.size, "bytes": describe(oracle.pool()[0])[1]}, [arena.fd]
 
 
-def _health(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
-    return {"passed": oracle.health()}, []
+def _forget(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    oracle.forget(request["subject"])
+    return {}, []
 
 
-_HANDLERS = {"inputs": _inputs, "output": _output, "forget": _forget, "judge": _judge, "draw": _draw,
-             "moments": _moments, "pool": _pool, "health": _health}
+_HANDLERS = {"inputs": _inputs, "output": _output, "forget": _forget, "judge": _judge, "draw": _draw, "moments": _moments,
+             "pool": _pool, "health": lambda oracle, request: ({"passed": oracle.health()}, [])}

@@ -56,24 +56,24 @@ class OracleClient:
         self._child = child
         self._seconds = seconds
         self._lock = threading.Lock()
-        self._failed = False  # a late answer to an earlier request would be taken for one to the next
+        self._failure: OracleFailed | None = None  # for good: a late answer would be taken for one to the next request
 
     def ask(self, do: str, fds: Sequence[int] = (), **request: Any) -> tuple[dict[str, Any], list[int]]:
         """The oracle's answer. Raises :class:`OracleFailed`, :class:`ProblemError` when the problem is at fault, and
         :class:`DeviceError` when the device is missing."""
         case = str(request.get("case", ""))
         with self._lock:
-            if self._failed:
-                raise OracleFailed("its process has failed before", case)
+            if self._failure is not None:
+                raise self._failure
             try:
                 deadline = time.monotonic() + self._seconds
                 reply, got = self._child.ask({"do": do} | request, fds, deadline=deadline)
             except ChildDied as error:
-                self._failed = True
-                raise OracleFailed(f"its process {error}", case, error.for_memory) from error
+                self._failure = OracleFailed(f"its process {error}", case, error.for_memory)
+                raise self._failure from error
             except ChannelTimeout as error:
-                self._failed = True
-                raise OracleFailed(f"no answer within {self._seconds:g} s", case) from error
+                self._failure = OracleFailed(f"no answer within {self._seconds:g} s", case)
+                raise self._failure from error
         if "error" in reply:
             kinds = {"problem": ProblemError, "device": DeviceError}
             kind = next((kind for name, kind in kinds.items() if reply.get(name)), None)
