@@ -41,6 +41,7 @@ REWRITTEN = (
     "kgen/store",
     "kgen/syntax.py",
     "kgen/templates",
+    "kgen/evaluator",
     "kgen/tuning",
     "kgen/views",
     "benchmarks",

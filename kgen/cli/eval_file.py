@@ -33,6 +33,7 @@ CACHES = ("cold", "warm")
     show_default=True,
     help="State of the device's cache before each timed call: flushed, or as the call before left it.",
 )
+@click.option("--profile", is_flag=True, help="Label the share of time in the file's own kernels.")
 @db_option
 @click.option("--json", "as_json", is_flag=True, help="Print one object of JSON; notices go to stderr.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
@@ -46,6 +47,7 @@ def evaluate(
     baselines: tuple[str, ...],
     seconds: float | None,
     cache: str,
+    profile: bool,
     db: str | None,
     as_json: bool,
     quiet: bool,
@@ -81,6 +83,7 @@ def evaluate(
         baselines=baselines,
         seconds=seconds,
         cache=cache,
+        profile=profile,
         db=db,
     )
     watch = progress.Watch() if quiet else progress.Notices(tell) if as_json else progress.Steps(console())

@@ -1,8 +1,8 @@
 """Builds: candidates' kernels compiled ahead of their evaluation and kept by content.
 
-A candidate's file holds its kernel source and flags as literals. They are read without running the file, and the file's
-own ``load_inline`` call is made ahead, so that the file finds its library up to date. Files that build in other ways
-are built when a worker loads them.
+A candidate's file holds its kernel source and flags as literals. They are read without running the file. The file's own
+``load_inline`` call is made ahead: the file then finds its library up to date. Files that build in other ways are built
+when a worker loads them.
 """
 
 from __future__ import annotations
@@ -112,9 +112,9 @@ def compiler_version(command: str) -> str:
 class Builder:
     """Builds candidates in processes of their own, each source once. Thread-safe.
 
-    A build is found again by its inputs: sources and flags, versions of compilers and C library, the architecture, the
-    environment variables that compilers read, and the text of included headers (without g++'s system headers, which
-    belong to the versions). A folder counts only with a record beside it, which is renamed into place after success.
+    A build is found again by its inputs: sources, flags, versions of compilers and C library, and the architecture.
+    The environment variables that compilers read and the text of included headers count too. (g++'s system headers
+    belong to the versions.) A folder counts only with a record beside it, which is renamed into place after success.
     A lock file is held while a build is made or looked up, by the compiling process too.
 
     ``lock`` is the device's lock; it is given on the CPU, where builds must not run during timings. Threads that wait

@@ -16,7 +16,7 @@ from kgen.evaluator.correctness.validate import Failure, WorkerClient
 from kgen.evaluator.protocol import BuildReport, Status
 from kgen.evaluator.timing.measure import Runner, interleave
 
-#: The driver makes a process's queues one by one under a lock of the machine: with one instead of eight, CUDA contexts
+#: The driver makes a process's queues one by one under a lock of the machine. With one instead of eight, CUDA contexts
 #: start and end in half the time. A rendered file has one stream and needs one queue.
 _ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 
@@ -31,7 +31,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Setting:
-    """What timing checks need of the evaluator."""
+    """The evaluator's part of timing checks."""
 
     generator: random.Random
     floor_ms: float  #: least time for moving inputs and outputs once

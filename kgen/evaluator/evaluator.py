@@ -15,6 +15,7 @@ import shutil
 import threading
 import time
 import uuid
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,7 +28,7 @@ from kgen.errors import DeviceError, EvaluatorError
 from kgen.evaluator.build import Builder, compiler_version, read_extension
 from kgen.evaluator.checks import Checks, Setting
 from kgen.evaluator.correctness.validate import (
-    OWN_NUMBERS, Cases, Failure, OracleClient, WorkerClient, check_structure, explain, raise_if_failed, validate,
+    OWN_NUMBERS, Cases, Failure, OracleClient, OracleFailed, WorkerClient, check_structure, explain, raise_if_failed, validate,
 )
 from kgen.evaluator.protocol import (
     BASELINES, Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, Health, Limits, Phase, Status, Timing,
@@ -47,6 +48,8 @@ from kgen.problem import Problem
 _ORACLE_SECONDS = 300.0
 _READY_SECONDS = 60.0
 _JOIN_SECONDS = 5.0
+_ATTEMPTS = 4  #: to judge a candidate, or to prepare a baseline, when processes fail
+_FEWER_ROWS = 4096  #: rows; the bound for test cases is half of it after memory ran out once
 _CPU_COMPILE_SECONDS = 60.0
 _LOG_BYTES = 1 << 20
 _PROFILE_SECONDS, _PROFILE_KEYS = 10.0, 32
@@ -54,9 +57,9 @@ _NO_LIMIT = 1 << 62
 #: The steps of preparing the baselines that take long.
 _PREPARING = {"compile": "compiling the torch.compile baseline",
               "compile-max-autotune": "compiling the max-autotune baseline"}
-#: Candidates that a GPU judges at once, if each gets memory for that many times its tensors. Timings take turns; starts,
-#: validations and ends go on side by side.
-_AT_ONCE, _WORKING_SETS = 6, 4
+_AT_ONCE = 6  #: candidates that a GPU judges at once; timings take turns, everything else goes on side by side
+#: Device memory that a candidate may have: times PyTorch's own peak, and bytes more for workspaces.
+_TIMES_PEAK, _SPARE_BYTES = 4, 2 << 30
 #: Workers that start or end at once on all GPUs. The driver does both under one lock of the machine, 5 to 10 a second.
 _STARTS = threading.BoundedSemaphore(_AT_ONCE)
 CANDIDATE_FILE = "model_new.py"  #: in a worker's scratch folder
@@ -82,8 +85,8 @@ class Evaluator:
     called with one line for people, and ``step`` with the phase that begins, from any
     thread. ``profile`` measures the share of own kernels.
 
-    After entering, ``problem`` has its mode settled, ``environment`` says where candidates are judged, ``hardware``
-    what the device has, and ``at_once`` how many threads may call :meth:`evaluate`. :meth:`finals` is for one thread.
+    After entering, ``problem`` has its mode settled. ``environment`` says where candidates are judged, ``hardware``
+    describes the device. ``at_once`` threads may call :meth:`evaluate`. :meth:`finals` is for one thread.
 
     Entering raises :class:`ProblemError` when the problem is wrong, :class:`DeviceError` when the device is missing,
     and :class:`EvaluatorError` when the evaluator's processes fail.
@@ -99,7 +102,8 @@ class Evaluator:
             raise DeviceError("the class tf32 is for CUDA devices: the CPU has no TF32")
         self.problem = problem
         self.device = "cuda:0" if device == "cuda" else device
-        self.accuracy = Accuracy(accuracy)
+        cpu = accuracy is Accuracy.PYTORCH and device == "cpu"  # PyTorch's flags change nothing there
+        self.accuracy = Accuracy.FP32 if cpu else Accuracy(accuracy)
         self.home = Path(home).resolve()
         self.limits = limits
         self.trust = trust
@@ -137,6 +141,10 @@ class Evaluator:
         self._pool_fd = -1
         self._closing = threading.Event()
         self._lifecycle = threading.RLock()
+        self.lost_baselines: dict[str, str] = {}  #: the baselines that failed, with the reason
+        self._failures: Counter[str] = Counter()  # of the oracle, by test case
+        self._rows = _NO_LIMIT  # of all test cases but the problem's own
+        self._without: list[str] = []  # distributions that are left out
         self._own_numbers: dict[str, bool] = {}  # by candidate: whether it draws its own random numbers
         self._life = 0  # how often the processes have ended
         self._lock = DeviceLock("cpu", self._notice, stop=self._closing)
@@ -151,6 +159,7 @@ class Evaluator:
         self._confined = False  # whether a worker has started so
         self._spare: SpareWorker | None = None
         self._ends = ThreadPoolExecutor(2, thread_name_prefix="kgen-end")
+        self._slots = threading.BoundedSemaphore()  # workers that hold a candidate, those that end included
 
     # ---- life ----------------------------------------------------------------------------------------------
 
@@ -165,7 +174,14 @@ class Evaluator:
         """Start the server and the oracle, as entering does."""
         try:
             self._server.start()
-            self._alive()
+            for attempt in range(_ATTEMPTS):
+                try:
+                    self._alive()
+                    return
+                except OracleFailed as failure:
+                    if attempt + 1 == _ATTEMPTS:
+                        raise
+                    self._recover(failure, self._life)
         except BaseException:
             self.close()
             raise
@@ -192,16 +208,11 @@ class Evaluator:
                 self._start()
             return self._life
 
-    def _end(self, life: int) -> None:
-        """End the processes unless another thread has ended them since ``life`` ends."""
-        with self._lifecycle:
-            if life == self._life:
-                self._stop()
-
     def _start(self) -> None:
         """Start the oracle, and prepare the baselines in a thread."""
         child = self._server.spawn("oracle", self._options() | {
             "problem": self._problem_fields(), "secret": self._secret, "construction": self._construction,
+            "rows": self._rows, "without": self._without,
         }, self.home / "logs" / "oracle.log")
         self._oracle = OracleClient(child, _ORACLE_SECONDS)
         named, _ = self._oracle.ask("key")
@@ -217,17 +228,26 @@ class Evaluator:
             self._opened["pool"], fds = self._oracle.ask("pool")
         self._pool_fd = fds[0]
         self.problem = replace(self.problem, mode=self._opened["mode"])
+        self.accuracy = Accuracy(self._opened["accuracy"])
         self.at_once = self._fit() if self._cuda else 1
+        self._slots = threading.BoundedSemaphore(self.at_once + self._checks.ahead)
         if self._checks.ahead:
             self._spare = SpareWorker(self._start_worker, self._lock)
         self._preparing = threading.Thread(target=self._prepare_baselines, name="kgen-baselines", daemon=True)
         self._preparing.start()
 
+    def _candidate_bytes(self) -> int:
+        """Bytes of device memory that a candidate may have, by PyTorch's allocator. They are a multiple of the peak of
+        PyTorch's own forward, and the harness's tensors in the same process."""
+        opened = self._opened
+        harness = (2 * opened["state_bytes"] + opened["pool"]["pool_bytes"] + 3 * opened["pool"]["bytes"]
+                   + 8 * opened["output_bytes"] + self._about["flush_bytes"])
+        return _TIMES_PEAK * opened["peak_bytes"] + harness + _SPARE_BYTES
+
     def _fit(self) -> int:
         """How many candidates fit into the device's memory side by side."""
-        tensors = self._opened["state_bytes"] + self._opened["pool"]["pool_bytes"] + 2 * self._opened["output_bytes"]
         shared = self.limits.device_share * self.hardware.global_bytes
-        return max(1, min(_AT_ONCE, int(shared / (_WORKING_SETS * tensors))))
+        return max(1, min(_AT_ONCE, int(shared / self._candidate_bytes())))
 
     def _stop(self) -> None:
         self._life += 1
@@ -280,9 +300,10 @@ class Evaluator:
     def evaluate(self, candidate: Candidate, build: BuildReport, *, depth: Depth = Depth.SCREEN) -> Evaluation:
         """Validate ``candidate`` on every input distribution, then time it.
 
-        Never raises for the candidate's fault. When the evaluator's own processes fail they are started again; a
-        second failure gives the status ``infra_error``. Raises ``ValueError`` for a foreign candidate where the
-        evaluator is for own ones.
+        Never raises for the candidate's fault. When the evaluator's own processes fail they are started again, with
+        less memory where that was the reason. A test case that fails three times is left out. Other failures give the
+        status ``infra_error`` in the end. Raises ``ValueError`` for a foreign candidate where the evaluator is for own
+        ones.
         """
         if candidate.origin is not Trust.OWN and self.trust is Trust.OWN:
             raise ValueError("a foreign candidate needs an evaluator for foreign candidates")
@@ -290,7 +311,7 @@ class Evaluator:
             status = Status.BUILD_TIMEOUT if build.timed_out else Status.BUILD_ERROR
             return Evaluation(candidate.id, status, build.reason, self.accuracy, Phase.BUILD, build=build,
                               seconds=((Phase.BUILD, build.seconds),), log=build.log)
-        for attempt in range(2):
+        for _ in range(_ATTEMPTS):
             life = self._life
             try:
                 life = self._alive()
@@ -300,8 +321,25 @@ class Evaluator:
                 reason = "its processes ended meanwhile"
             except EvaluatorError as error:
                 reason = str(error)
-                self._end(life)
+                self._recover(error, life)
         return Evaluation(candidate.id, Status.INFRA_ERROR, reason, self.accuracy, build=build)
+
+    def _recover(self, error: EvaluatorError, life: int) -> None:
+        """End the processes, which start again when they are needed. Where the oracle ran out of memory, test cases
+        have fewer rows then. A test case that failed three times is left out."""
+        with self._lifecycle:
+            if life != self._life or self._closing.is_set():
+                return  # another thread has done so
+            self._stop()
+            if not isinstance(error, OracleFailed):
+                return
+            self._notice(f"{error}; it is started again")
+            self._failures[error.case] += 1
+            if error.memory:
+                self._rows = max(1, min(self._rows, _FEWER_ROWS) // 2)
+            if error.case and self._failures[error.case] >= _ATTEMPTS - 1:
+                self._without.append(error.case)
+                self._notice(f"the test case {error.case!r} is left out: it failed {_ATTEMPTS - 1} times")
 
     def health(self) -> Health:
         """Whether the problem's tolerance can tell right from wrong."""
@@ -406,9 +444,9 @@ class Evaluator:
             left_out(runner.name, failure)
 
     def _lose_baseline(self, runner: Runner, failure: Failure) -> None:
-        self._notice(f"baseline {runner.name} is left out: {failure.reason}")
+        self._drop_baseline(runner.name, failure.reason)
         self._let_go(runner.worker)
-        del self._runners[runner.name]
+        self._runners.pop(runner.name, None)
 
     def _prepared(self) -> list[Runner]:
         """The baselines that could be prepared, in the order asked for."""
@@ -420,16 +458,25 @@ class Evaluator:
 
     def _prepare_baselines(self) -> None:
         for name in self._baseline_names:
-            try:
-                with self._lock.working():
-                    if self._oracle is None:
+            for attempt in range(_ATTEMPTS):
+                try:
+                    with self._lock.working():
+                        if self._oracle is None:
+                            return
+                        self._step(_PREPARING.get(name, f"preparing the {name} baseline"))
+                        self._runners[name] = self._prepare_baseline(name)
+                    break
+                except (Failure, EvaluatorError) as error:
+                    if self._oracle is None or self._closing.is_set():
                         return
-                    self._step(_PREPARING.get(name, f"preparing the {name} baseline"))
-                    runner = self._prepare_baseline(name)
-                    self._runners[name] = runner
-            except (Failure, EvaluatorError) as error:
-                if self._oracle is not None and not self._closing.is_set():
-                    self._notice(f"baseline {name} is left out: {getattr(error, 'reason', error)}")
+                    died = getattr(error, "status", Status.CRASHED) in (Status.CRASHED, Status.OUT_OF_MEMORY)
+                    if not died or attempt + 1 == _ATTEMPTS:
+                        self._drop_baseline(name, str(getattr(error, "reason", error)))
+                        break
+
+    def _drop_baseline(self, name: str, reason: str) -> None:
+        self.lost_baselines[name] = reason
+        self._notice(f"baseline {name} is left out: {reason}")
 
     def _prepare_baseline(self, name: str) -> Runner:
         folder = self.home / "scratch" / "baselines"
@@ -482,7 +529,7 @@ class Evaluator:
             with _STARTS:
                 child = self._server.spawn("candidate", self._worker_options() | own | dict(level.options) | {
                     "scratch": str(scratch), "host_bytes": limits.host_bytes, "scratch_bytes": limits.scratch_bytes,
-                    "device_share": limits.device_share / self.at_once, "processes": self._most_processes(),
+                    "device_share": self._share(), "processes": self._most_processes(),
                 }, log, _worker_environment(scratch) | variables | self._alone)
                 try:
                     self._notice_missing(_await_ready(child, log))
@@ -496,6 +543,10 @@ class Evaluator:
             self._confined = True
             child.limit(limits.host_bytes, self._most_processes())
             return Started(WorkerClient(child, uuid.uuid4().hex), scratch, log)
+
+    def _share(self) -> float:
+        """The share of the device's memory that one candidate may have."""
+        return min(1.0, self._candidate_bytes() / self.hardware.global_bytes) if self._cuda else 1.0
 
     def _most_processes(self) -> int:
         return self.limits.processes + 4 * self._threads
@@ -588,6 +639,8 @@ class _Evaluating:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         self._log.write_text("")
         evaluator = self._evaluator
+        slots = evaluator._slots
+        slots.acquire()
         try:
             with evaluator._lock.working():  # for both: a waiting timing waits for candidates on the way to one
                 with self._phase(Phase.LOAD):
@@ -603,11 +656,12 @@ class _Evaluating:
             result = self._evaluation(failure.status, failure.reason, failure.phase)
         except BaseException:
             self.close()
+            slots.release()
             raise
         if self._checks.ahead:
-            evaluator._ends.submit(self._end)
+            evaluator._ends.submit(self._end, slots)
         else:
-            self._end()
+            self._end(slots)
         self._finish_log(result)
         return result
 
@@ -631,12 +685,14 @@ class _Evaluating:
         return Evaluation(self._candidate.id, status, reason, self._evaluator.accuracy, phase, tuple(self._errors),
                           self._build, timing, tuple(dict.fromkeys(labels)), tuple(self._seconds), str(self._log))
 
-    def _end(self) -> None:
+    def _end(self, slots: threading.BoundedSemaphore) -> None:
         try:
             with self._evaluator._lock.working():  # a CUDA context that ends disturbs timings
                 self.close()
         except EvaluatorError:  # the evaluator closes
             self.close()
+        finally:
+            slots.release()
 
     def close(self) -> None:
         started, self._started = self._started, None
@@ -768,8 +824,9 @@ def _await_ready(child: Child, log: Path) -> Any:
     """
     try:
         return child.ask({"do": "ready"}, deadline=time.monotonic() + _READY_SECONDS)[0]["missing"]
-    except (ChildDied, ChannelTimeout, KeyError) as error:
-        raise EvaluatorError(f"a worker did not get ready ({error}); see {log}") from error
+    except (ChildDied, ChannelTimeout) as error:
+        why = f"its process {error}" if isinstance(error, ChildDied) else f"no answer within {_READY_SECONDS:g} s"
+        raise EvaluatorError(f"a process for candidates does not start: {why}; see {log}") from error
 
 
 def _driver() -> str:

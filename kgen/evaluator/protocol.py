@@ -17,7 +17,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """What became of a candidate: a closed set. Only ``ok`` carries a timing."""
+    """The result of judging a candidate: a closed set. Only ``ok`` carries a timing."""
 
     OK = "ok"  #: right in every test case, and timed
     DUPLICATE = "duplicate"  #: its binary is the same as another candidate's
@@ -43,6 +43,7 @@ class Accuracy(StrEnum):
     """Classes of accuracy: how right is defined."""
 
     FP32 = "fp32"  #: as accurate as PyTorch in IEEE float32, measured against float64
+    PYTORCH = "pytorch"  #: as accurate as PyTorch with its own flags: TF32 in cuDNN, float32 in matmuls
     TF32 = "tf32"  #: as accurate as PyTorch with TF32 allowed
     KERNELBENCH = "kernelbench"  #: 1e-4 absolute and relative, for comparison with others
 
@@ -204,7 +205,7 @@ class Limits:
     host_bytes: int = 16 << 30
     scratch_bytes: int = 1 << 30  #: of each folder that it may write to
     processes: int = 512  #: processes and threads, beside four threads for each CPU
-    device_share: float = 0.5  #: share of a GPU's memory, by PyTorch's allocator, for all candidates judged at once
+    device_share: float = 0.5  #: share of a GPU's memory that all candidates judged at once may have together
 
 
 @dataclass(frozen=True)

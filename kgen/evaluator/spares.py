@@ -24,7 +24,8 @@ class Started:
 
 
 class SpareWorker:
-    """Keeps one worker ready. Thread-safe. ``start`` starts one; it holds ``lock`` as work, since it disturbs timings."""
+    """Keeps one worker ready. Thread-safe. ``start`` starts one; it holds ``lock`` as work, since it disturbs
+    timings."""
 
     def __init__(self, start: Callable[[], Started], lock: DeviceLock) -> None:
         self._start = start
@@ -48,7 +49,7 @@ class SpareWorker:
             started = ready.result() if ready is not None else None
         except EvaluatorError:
             started = None  # the caller's own attempt says why
-        if started is not None and started.worker.child.wait(0) is not None:
+        if started is not None and started.worker.child.has_ended():
             _end(started)
             started = None
         return started or self._start()

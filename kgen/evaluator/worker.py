@@ -4,7 +4,7 @@ It gets inputs and weights, never an expected value or the seed of an input. It 
 and bytes of outputs, and raw times. The parent and the oracle judge them. :class:`Subject` is all that own candidates
 and baselines need; :mod:`kgen.evaluator.strict.subject` adds the checks of foreign ones.
 
-The harness binds what it uses of torch to names here, before a candidate is loaded: a candidate that patches torch
+The harness binds its functions of torch to names here, before a candidate is loaded: a candidate that patches torch
 changes only its own behaviour.
 """
 
@@ -67,7 +67,6 @@ class Subject:
         self.model: torch.nn.Module | None = None
         self.call_model: Callable[..., Any] | None = None
         self.matched = False
-        self.namespace: dict[str, Any] = {}  # of the candidate's file
         self.base: dict[str, torch.Tensor] = {}
         self.weights: dict[str, torch.Tensor] = {}
         self.parameters: list[str] = []  # the names among them that are parameters
@@ -76,12 +75,11 @@ class Subject:
         self.ties: dict[str, str] = {}  # a parameter's second name -> its first
         self.own: set[str] = set()  # buffers that the problem has not
         self.buffers: list[Any] = []  # the inputs of timed calls
-        self.described: dict[str, Any] = {}  # the structure of these
         self.pool: list[list[Any]] = []
         self.modes: list[str] = []
         self.mode = ""  # of the latest call
         self.last: Any = None  # the latest output
-        self.key, self.values = 0, "given"  # how the contents of the latest timed call were made
+        self.key, self.values = 0, "given"  # the source of the latest timed call's contents
         self.guards: list[torch.Tensor] = []  # the buffers with their fences
         self.fences: list[torch.Tensor] = []  # the fences as they must stay
         self.flush_buffer: torch.Tensor | None = None
@@ -131,7 +129,7 @@ class Subject:
             make = _baseline(request)
         else:
             _use_built(request["libraries"])
-            make, self.namespace = _candidate(request["path"], init)
+            make = _candidate(request["path"], init)
         self.model = construct(make, self.device, request["construction"])
         if not isinstance(self.model, torch.nn.Module):
             raise Refused(f"ModelNew(...) is a {type(self.model).__name__}, not a torch.nn.Module")
@@ -168,7 +166,7 @@ class Subject:
 
     def _restore_buffers(self, key: int = 0, mode: str = "eval") -> None:
         """Write back the buffers that changed; in train mode they depend on ``key``. Untouched buffers keep their
-        version, so that what is folded from them stays valid."""
+        version, so that weights folded from them stay valid."""
         assert self.model is not None
         names = self.weights.keys() - self.own
         found = {name: buffer for name, buffer in _buffers(self.model).items() if name in names}
@@ -216,7 +214,8 @@ class Subject:
     def _guarded(
         self, x: torch.Tensor, guards: list[torch.Tensor], place: torch.UntypedStorage | None = None
     ) -> torch.Tensor:
-        """A copy of ``x`` between fences of NaN (of the largest number for integers): reads and writes beyond it show."""
+        """A copy of ``x`` between fences of NaN (of the largest number for integers): reads and writes beyond it
+        show."""
         fill = float("nan") if is_inexact(x) else True if x.dtype == torch.bool else torch.iinfo(x.dtype).max
         size = span(x) + 2 * _FENCE
         guard = torch.empty(0 if place else size, dtype=x.dtype, device=self.device)
@@ -313,14 +312,13 @@ class Subject:
         arena = self._arena(fds[0], request["pool_bytes"])
         self.pool = [map_tensors(inputs, self._copied) for inputs in arena.read(request["pool"], self.device)]
         self.buffers = map_tensors(self.pool[0], lambda x: self._guarded(x, self.guards))
-        self.described = describe(self.buffers)[0]
         self.fences = [_fences(guard).clone() for guard in self.guards]
         arena.close()
         self._set_weights(force=True)
         first = self._host_ns()
         steady = min(self._host_ns() for _ in range(2))
         launch = min(self._launch_ns() for _ in range(3)) if self.cuda else 0
-        gc.freeze()  # nor does the garbage collector list what is the harness's
+        gc.freeze()  # the garbage collector lists none of the harness's objects
         return {"first_ns": first, "steady_ns": steady, "launch_ns": launch}
 
     def _copied(self, x: torch.Tensor) -> torch.Tensor:
@@ -365,8 +363,8 @@ class Subject:
     def block(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """A sample block: for each of ``keys`` one timed call in each of ``modes``, on contents made by that key.
 
-        ``ns`` lists nanoseconds by key, summed over the modes; ``exposed`` says whether some launches were timed too,
-        ``alias`` whether an output used memory of the one before.
+        ``ns`` lists nanoseconds by key, summed over the modes. ``exposed`` says whether launches were timed too;
+        ``alias`` says whether an output used memory of the one before.
         """
         found: list[int] = []
         exposed = alias = False
@@ -393,7 +391,8 @@ class Subject:
         self._wait()
 
     def _timed(self, sleep_ns: int, *, cold: bool) -> dict[str, Any]:
-        """One call and its time. On a GPU, queued work of ``sleep_ns`` hides the launches; ``cold`` flushes the cache."""
+        """One call and its time. On a GPU, queued work of ``sleep_ns`` hides the launches; ``cold`` flushes the
+        cache."""
         assert self.call_model is not None
         with _no_grad():
             if self.clock is None:
@@ -497,8 +496,8 @@ def _overlaps(output: Any, others: list[torch.Tensor]) -> bool:
     )
 
 
-def _candidate(path: str, init: list[Any]) -> tuple[Callable[[], Any], dict[str, Any]]:
-    """Import the candidate's file. Returns its constructor and its names."""
+def _candidate(path: str, init: list[Any]) -> Callable[[], Any]:
+    """Import the candidate's file; returns its constructor."""
     spec = importlib.util.spec_from_file_location("kgen_candidate", path)
     assert spec is not None and spec.loader is not None
     module = ModuleType("kgen_candidate")
@@ -507,7 +506,7 @@ def _candidate(path: str, init: list[Any]) -> tuple[Callable[[], Any], dict[str,
     spec.loader.exec_module(module)
     if not isinstance(getattr(module, "ModelNew", None), type):
         raise Refused("the file has no class ModelNew")
-    return lambda: module.ModelNew(*init), vars(module)
+    return lambda: module.ModelNew(*init)
 
 
 def _use_built(libraries: Mapping[str, str]) -> None:

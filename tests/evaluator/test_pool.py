@@ -11,18 +11,18 @@ from judges import CheapJudge
 from samples import problem
 
 from kgen.errors import DeviceError, EvaluatorError
-from kgen.evaluator.pool import DevicePool, Judge
+from kgen.evaluator.pool import DevicePool, DeviceEvaluator
 from kgen.evaluator.protocol import Accuracy, Evaluation, Status
 
 
 def test_evaluators_start_at_the_same_time() -> None:
     both = threading.Barrier(2, timeout=10)
 
-    class Judge(CheapJudge):
+    class DeviceEvaluator(CheapJudge):
         def start(self) -> None:
             both.wait()
 
-    with DevicePool([Judge(problem(), "cuda:0"), Judge(problem(), "cuda:1")]) as devices:
+    with DevicePool([DeviceEvaluator(problem(), "cuda:0"), DeviceEvaluator(problem(), "cuda:1")]) as devices:
         devices.wait()
         assert devices.at_once == 2
 
@@ -32,7 +32,7 @@ def test_unlike_devices_are_refused_in_one_line_and_ended() -> None:
     with pytest.raises(DeviceError) as refused, DevicePool(judges) as devices:
         devices.wait()
     assert str(refused.value) == (
-        "cuda:0 is NVIDIA H200, avx2; cuda:1 is NVIDIA H100, avx2: results of unlike devices are never compared; "
+        "cuda:0 is NVIDIA H200, avx2; cuda:1 is NVIDIA H100, avx2: results of different devices are never compared; "
         "sweep on each of them alone"
     )
     assert all(judge.closed.is_set() for judge in judges)
@@ -60,14 +60,14 @@ def test_leaving_ends_evaluators_that_still_start() -> None:
 def test_who_has_the_lowest_place_is_judged_first_and_who_gave_up_is_not() -> None:
     busy, order = threading.Event(), []
 
-    def judged(name: str) -> Callable[[Judge], Evaluation]:
-        def judge(judge: Judge) -> Evaluation:
+    def judged(name: str) -> Callable[[DeviceEvaluator], Evaluation]:
+        def judge(judge: DeviceEvaluator) -> Evaluation:
             order.append(name)
             return Evaluation("a", Status.OK, "", Accuracy.FP32)
 
         return judge
 
-    def first(judge: Judge) -> Evaluation:
+    def first(judge: DeviceEvaluator) -> Evaluation:
         busy.wait(10)
         return judged("first")(judge)
 

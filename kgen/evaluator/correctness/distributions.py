@@ -22,8 +22,8 @@ SCALED, NON_FINITE, ALIKE = "scaled", "non-finite", "alike"  #: entries of VALUE
 FULL, REDUCED = 0, -1  #: batches: as the problem has it; fewer rows where the model takes any batch
 REDUCED_ROWS = {"cpu": 64, "cuda": 256}  #: rows of a reduced batch
 _MOST_DRAWN, _MOST_ROWS_DRAWN = 63, 2048  #: rows of the small and of the large drawn batches
-#: Factors and shifts of the rows in SCALED: both signs, sizes at which activations bend, vanish and overflow, zeros,
-#: and rows whose mean holds almost everything. A shift is in units of the mean magnitude.
+#: Factors and shifts of the rows in SCALED: both signs, zeros, sizes at which activations bend, vanish and overflow.
+#: Some rows have a mean that holds almost everything. A shift is in units of the mean magnitude.
 _FACTORS = (1.0, 4.0, -1.0, 100.0, 0.01, -30.0, 1.0, 0.0)
 _SHIFTS = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 30.0, 0.0)
 _FEW = 4096  #: elements that estimate the magnitude of a tensor
@@ -93,7 +93,7 @@ KERNELBENCH_DISTRIBUTIONS = DISTRIBUTIONS[:2]
 
 
 def drawn_batches(secret: int, rows: int) -> list[Distribution]:
-    """Batches below ``rows`` that nobody knows beforehand. They cover the remainders of eight that the fixed batches
+    """Batches below ``rows`` that are drawn at random. They cover the remainders of eight that the fixed batches
     lack. The last has at least two thirds of ``rows`` (2048 at most): whole tiles and a part of one."""
     generator, small, large = random.Random(secret), min(rows, _MOST_DRAWN), min(rows, _MOST_ROWS_DRAWN)
     small_batches = (range(2, small, 4), range(4, small, 8), range(8, small, 16))
@@ -205,8 +205,8 @@ def change_inputs(
 
 
 def _alike(weights: Collection[torch.Tensor]) -> Callable[[torch.Tensor, torch.Generator], torch.Tensor]:
-    """A change that makes every other row almost equal to a drawn row: of the tensor itself, of an earlier input, or
-    of a matrix of ``weights`` (rows or columns)."""
+    """A change that makes every other row almost equal to a drawn row. That row is of the tensor itself, of an earlier
+    input, or of a matrix of ``weights`` (rows or columns)."""
     matrices = [x for x in weights if x.is_floating_point() and x.ndim > 1]
     others = [*matrices, *(x.T for x in matrices if x.ndim == 2)]
 

@@ -1,15 +1,14 @@
 """Candidates that draw their own random numbers: judged by moments, not by values.
 
 A tensor is seen as rows (along the last dimension) by columns. A few runs of the reference in float64 give the *centre*
-of each element and the *scale* of each row, and are used for nothing else. Deviations (y - centre) / scale of the
-reference's float32 runs and of a right candidate's runs then have the same distribution, whatever the operator is. So
-each statistic of :data:`ELEMENTS`, :data:`TOGETHER` and :data:`ALWAYS` is one value for each run, on either side, and
-Student's t for two samples of one variance compares them. As normal deviates z (Wallace 1959), the largest of M
-statistics may reach the bound of Bonferroni, z <= Phi^-1(1 - ALPHA / 2 M): a right candidate exceeds it with a
-probability of about ALPHA.
+of each element and the *scale* of each row. Deviations (y - centre) / scale of the reference's float32 runs and of a
+right candidate's runs then have the same distribution, whatever the operator is. So each statistic of :data:`ELEMENTS`,
+:data:`TOGETHER` and :data:`ALWAYS` has one value for each run, on either side. Student's t for two samples of one
+variance compares them. It becomes a normal deviate z (Wallace 1959). The largest of M statistics may reach the bound of
+Bonferroni, z <= Phi^-1(1 - ALPHA / 2 M). A right candidate exceeds it with a probability of about ALPHA.
 
 Where each element of the reference takes one of two values (dropped or kept), a candidate's elements must be one of the
-two within the tolerance: that checks their deterministic part.
+two. The tolerance decides that.
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ import ctypes
 import platform
 import random
 import time
+import traceback
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Mapping, Sequence
 
 import torch
 
@@ -38,6 +39,7 @@ NOISY_RUNS = 3  #: float64 runs with float32 rounding, for each test case
 _FILLS = (0.0, 1e30, -2e30)  #: replace NaN and infinities, to see which results depend on them
 _SMALLER = 2.0**-20  #: factor of inputs, to see which NaN come from their size
 _VANISHING = torch.finfo(torch.float32).tiny  #: a factor that may be zero in float32
+_NO_MEMORY = (torch.OutOfMemoryError, MemoryError)
 _COUNTED_BEFORE = 3  #: steps that a counter has counted in drawn weights
 _STATE = "state "  #: prefix of the names of buffers
 _COPY_BYTES = 64 << 20
@@ -65,12 +67,13 @@ class Case:
 class Oracle:
     """The reference, its inputs and its expected values, for one problem on one device in one class of accuracy.
 
-    ``strict`` adds the input distributions of foreign candidates.
+    ``strict`` adds the input distributions of foreign candidates. ``most_rows`` bounds the rows of all distributions
+    but the first, and those in ``without`` are left out: how to judge with less memory.
     """
 
     def __init__(
         self, problem: Problem, device: str, accuracy: str, secret: int, construction: int, *, shared: bool,
-        strict: bool,
+        strict: bool, most_rows: int = 1 << 62, without: Sequence[str] = (),
     ) -> None:
         self.accuracy = Accuracy(accuracy)
         self.device = device
@@ -91,7 +94,8 @@ class Oracle:
         rows = batch_size(self._given)
         every = KERNELBENCH_DISTRIBUTIONS if self.accuracy is Accuracy.KERNELBENCH else (
             *DISTRIBUTIONS, *drawn_batches(secret, rows or 0))
-        self.distributions = tuple(d for d in every if strict or d.own)
+        self.distributions = tuple(d for d in every if (strict or d.own) and d.name not in without)
+        self._most_rows = most_rows
         generator = random.Random(f"seeds for workers {secret}")
         self._seeds = [generator.getrandbits(48) for _ in self.distributions]  # as large as those of timed calls
         self._cases: dict[tuple[str, str, str], Case] = {}
@@ -107,11 +111,19 @@ class Oracle:
         self._spreads: dict[tuple[str, str, str, int], list[moments.Spread | None]] = {}
         self._zeros: dict[tuple[str, str, str], list[torch.Tensor]] = {}  # zeros in the last timed output: a subject's, PyTorch's
         self._draws: dict[str, list[list[Any]]] = {}  # by subject: each tensor in each run
+        if self.accuracy is Accuracy.PYTORCH and not any(
+            self.reference.uses_cudnn(self._given, self._states["drawn"], mode) for mode in self.modes
+        ):  # the flags change nothing then, and results are shared with fp32
+            self.accuracy = Accuracy.FP32
+            set_flags(self.accuracy)
+        self.peak_bytes = 0  # of device memory, in one eager forward with its inputs and weights
         for mode in self.modes:
+            before = _forget_peak(device)
             run, views = self.reference.eager_with_views(self._given, self._states["drawn"], mode, 0)
             if not all(bool(x.isfinite().all()) for x in _tensor_leaves(run)):  # as behind a root of a scale
                 self._states["drawn"] = self._draw_weights(signs=False)
                 run, views = self.reference.eager_with_views(self._given, self._states["drawn"], mode, 0)
+            self.peak_bytes = max(self.peak_bytes, _peak(device) - before + describe([self._states["drawn"]])[1])
             _refuse_others(loaded.problem.path, "the model returns", run[0])
             self.output_bytes = max(self.output_bytes, describe(list(run))[1])
             self.views[mode] = sorted(views)
@@ -184,8 +196,10 @@ class Oracle:
 
     def _make_case(self, distribution: Distribution, mode: str, weights: str) -> Case:
         number, batch = self.distributions.index(distribution), distribution.batch
-        rows = {FULL: None, REDUCED: REDUCED_ROWS[self.device.partition(":")[0]]}.get(batch, batch)
-        if rows is not None and self.batch_free and rows < (batch_size(self._given) or 0):
+        given = batch_size(self._given) or 0
+        rows = {FULL: given, REDUCED: REDUCED_ROWS[self.device.partition(":")[0]]}.get(batch, batch)
+        rows = min(rows, self._most_rows) if number else rows
+        if self.batch_free and rows < given:
             inputs = slice_batch(self._given, rows)
             inputs = map_tensors(inputs, lambda x: x.clone(memory_format=torch.preserve_format))
         else:
@@ -196,6 +210,8 @@ class Oracle:
         try:
             eager = self.reference.eager(inputs, state, mode, case.rng)
             case.outputs, case.end = describe(list(eager))
+        except _NO_MEMORY:
+            raise  # the case is tried again with fewer rows
         except Exception as error:
             case.note = f"the reference raises {type(error).__name__} here"
             case.raises = distribution.shape_only
@@ -210,6 +226,8 @@ class Oracle:
                 # With other random numbers, other elements are not finite.
                 if self.random[mode] and expected.free is not None and 2 * len(expected.free) > expected.exact.numel():
                     expected.skipped = "over half of PyTorch's own output is not finite"
+        except _NO_MEMORY:
+            raise
         except Exception as error:
             if number == 0:  # all others would be skipped too
                 where = f"{self.loaded.problem.path}: it does not run in float64, which candidates are measured against"
@@ -247,9 +265,9 @@ class Oracle:
         """Find elements where more than one result is right.
 
         Finite inputs: a NaN that smaller inputs do not give may be anything, since the order of operations decides.
-        Non-finite inputs: an element may be NaN where attention takes minus infinity for a mask; it may be finite where
-        it does not depend on the non-finite inputs, or only through a product with zero; and behind factors whose
-        product vanishes in float32, NaN and infinity are both right.
+        Non-finite inputs: an element may be NaN where attention takes minus infinity for a mask. It may be finite where
+        it does not depend on the non-finite inputs, or only through a product with zero. Behind factors whose product
+        vanishes in float32, NaN and infinity are both right.
         """
 
         def exact(inputs: Any, **how: bool) -> list[torch.Tensor]:
@@ -462,7 +480,8 @@ class Oracle:
 
 
 def _mean(x: torch.Tensor) -> torch.Tensor | None:
-    """The mean of ``x`` for each element; ``None`` where that is no trivial answer: for one element and for integers."""
+    """The mean of ``x`` for each element; ``None`` where that is no trivial answer: for one element and for
+    integers."""
     return torch.full_like(x, float(x.mean())) if x.is_floating_point() and x.numel() > 1 else None
 
 
@@ -477,6 +496,18 @@ def _refuse_others(path: str, says: str, value: Any) -> None:
     if other is not None:
         raise ProblemError(f"{path}: {says} a {other}: kgen takes tensors, numbers, strings and None, alone or in "
                            "lists, tuples and dicts")
+
+
+def _forget_peak(device: str) -> int:
+    """Begin to measure the peak of device memory; returns the bytes that are allocated now."""
+    if device == "cpu":
+        return 0
+    torch.cuda.reset_peak_memory_stats(device)
+    return torch.cuda.memory_allocated(device)
+
+
+def _peak(device: str) -> int:
+    return 0 if device == "cpu" else torch.cuda.max_memory_allocated(device)
 
 
 def _tensor_leaves(value: Any) -> list[torch.Tensor]:
@@ -513,8 +544,8 @@ def lock_key(device: str) -> str:
 
 
 def alone(device: str) -> dict[str, str]:
-    """The environment in which a process sees this GPU alone, as its first. A process that starts all GPUs takes twice as
-    long for two. Empty with one GPU."""
+    """The environment in which a process sees this GPU alone, as its first. A process that starts all GPUs takes twice
+    as long for two. Empty with one GPU."""
     if device == "cpu" or torch.cuda.device_count() == 1:
         return {}
     return {"CUDA_VISIBLE_DEVICES": f"GPU-{str(torch.cuda.get_device_properties(device).uuid).removeprefix('GPU-')}"}
@@ -566,7 +597,8 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         channel.send(about(options["device"]))
         channel.receive()
         oracle = Oracle(problem, options["device"], options["accuracy"], options["secret"], options["construction"],
-                        shared=options["shared"], strict=options["strict"])
+                        shared=options["shared"], strict=options["strict"], most_rows=options["rows"],
+                        without=options["without"])
         _opened(oracle, channel)
     except KgenError as error:
         channel.send({"error": str(error), "problem": isinstance(error, ProblemError),
@@ -577,13 +609,16 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         channel.send({"error": f"{problem.path}: the reference raised {type(error).__name__}: {text}", "problem": True})
         return
     while True:
-        request, fds = channel.receive()
+        request, _ = channel.receive()
         try:
-            reply, answer = _HANDLERS[request["do"]](oracle, request, fds)
-        except torch.OutOfMemoryError as error:
-            reply, answer = {"error": f"out of memory: {error}"}, []
+            reply, answer = _HANDLERS[request["do"]](oracle, request)
         except ProblemError as error:
             reply, answer = {"error": str(error), "problem": True}, []
+        except Exception as error:
+            traceback.print_exc()
+            text = " ".join(str(error).split())[:300]
+            memory = isinstance(error, _NO_MEMORY)
+            reply, answer = {"error": f"{type(error).__name__}: {text}", "memory": memory}, []
         channel.send(reply, answer)
 
 
@@ -591,15 +626,15 @@ def _opened(oracle: Oracle, channel: Channel) -> None:
     state, state_node = holding(dict(oracle._states["drawn"]), oracle.device, oracle.shared)
     init, init_node = Arena.holding(oracle.loaded.init_inputs())
     channel.send(
-        {"mode": oracle.loaded.problem.mode, "cases": oracle.names(),
+        {"mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "cases": oracle.names(),
          "timed": {d.values: d.name for d in oracle.distributions if d.timed}, "output_bytes": oracle.output_bytes,
-         "views": oracle.views, "counters": oracle.counters, "ties": oracle.ties, "state": state_node,
-         "state_bytes": state.size, "init": init_node},
+         "peak_bytes": oracle.peak_bytes, "views": oracle.views, "counters": oracle.counters, "ties": oracle.ties,
+         "state": state_node, "state_bytes": state.size, "init": init_node},
         [state.fd, init.fd],
     )
 
 
-def _inputs(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+def _inputs(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     at = (request["case"], request["mode"], request["weights"])
     case = oracle.case(*at)
     reply = {"note": case.note, "raises": case.raises, "rng": case.rng, "change": case.distribution.weights,
@@ -611,17 +646,12 @@ def _inputs(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[di
         arena.fd]
 
 
-def _output(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+def _output(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     memory = oracle.output_memory(request["subject"])
     return {"bytes": memory.size}, [memory.fd]
 
 
-def _forget(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
-    oracle.forget(request["subject"])
-    return {}, []
-
-
-def _judge(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+def _judge(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     values = oracle.read_outputs(request["subject"], request["outputs"], request["shift"])
     mode, weights = request["mode"], request["weights"]
     own_numbers = request.get("own_numbers", False)
@@ -636,29 +666,30 @@ def _judge(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dic
     return {"rows": rows}, []
 
 
-def _draw(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+def _draw(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     case = oracle.case(request["case"], request["mode"], request["weights"])
     values = oracle.read_outputs(request["subject"], request["outputs"], request["shift"])
     oracle.draw(request["subject"], case, request["weights"], values)
     return {}, []
 
 
-def _moments(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+def _moments(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     case = oracle.case(request["case"], request["mode"], request["weights"])
     rows, same = oracle.judge_draws(request["subject"], case, request["weights"])
     return {"rows": rows, "same_numbers": same}, []
 
 
-def _pool(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+def _pool(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     if oracle.pool_arena is None:
         oracle.pool_arena = holding(oracle.pool(), oracle.device, oracle.shared)
     arena, node = oracle.pool_arena
     return {"pool": node, "pool_bytes": arena.size, "bytes": describe(oracle.pool()[0])[1]}, [arena.fd]
 
 
-def _health(oracle: Oracle, request: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
-    return {"passed": oracle.health()}, []
+def _forget(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    oracle.forget(request["subject"])
+    return {}, []
 
 
-_HANDLERS = {"inputs": _inputs, "output": _output, "forget": _forget, "judge": _judge, "draw": _draw,
-             "moments": _moments, "pool": _pool, "health": _health}
+_HANDLERS = {"inputs": _inputs, "output": _output, "forget": _forget, "judge": _judge, "draw": _draw, "moments": _moments,
+             "pool": _pool, "health": lambda oracle, request: ({"passed": oracle.health()}, [])}

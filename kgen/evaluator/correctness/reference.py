@@ -21,10 +21,9 @@ _DOUBLED = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 
 
 def set_flags(accuracy: str) -> None:
-    """Set the precision switches of a process: IEEE float32, or TF32 in its class."""
-    tf32 = accuracy == "tf32"
-    torch.backends.cuda.matmul.allow_tf32 = tf32
-    torch.backends.cudnn.allow_tf32 = tf32
+    """Set the precision switches of a process: TF32 nowhere, everywhere in its class, or in cuDNN as PyTorch has it."""
+    torch.backends.cuda.matmul.allow_tf32 = accuracy == "tf32"
+    torch.backends.cudnn.allow_tf32 = accuracy in ("tf32", "pytorch")
 
 
 def construct(make: Any, device: str, seed: int) -> torch.nn.Module:
@@ -138,6 +137,22 @@ def _skip_zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], resul
     counted = sum(multiply(x.double(), y.double()) for x, y in ((~finite[0], ~zero[1]), (~zero[0], ~finite[1])))
     filled = (x.masked_fill(~f, 0.0) for x, f in zip(factors, finite))
     return result.where(counted > 0, func(*others, *filled, **kwargs))
+
+
+#: Operators that cuDNN may run in TF32.
+_OF_CUDNN = frozenset({torch.ops.aten.convolution.default, torch.ops.aten._cudnn_rnn.default})
+
+
+class _Noted(TorchDispatchMode):
+    """Notes the operators that run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[Any] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.add(func)
+        return func(*args, **(kwargs or {}))
 
 
 class _Rounding(TorchDispatchMode):
@@ -278,6 +293,12 @@ class Reference:
     def eager(self, inputs: Sequence[Any], state: State, mode: str, rng: int) -> tuple[Any, dict[str, torch.Tensor]]:
         """Output and buffers after one forward in float32."""
         return self._run(self.single, self._place(inputs), state, mode, rng)
+
+    def uses_cudnn(self, inputs: Sequence[Any], state: State, mode: str) -> bool:
+        """Whether a forward has operators that cuDNN may run in TF32."""
+        with _Noted() as noted:
+            self.eager(inputs, state, mode, 0)
+        return bool(noted.seen & _OF_CUDNN)
 
     def eager_with_views(
         self, inputs: Sequence[Any], state: State, mode: str, rng: int

@@ -1,10 +1,10 @@
 """Tolerances: error figures of a tensor against float64, and how much error PyTorch's own allows.
 
-For the classes ``fp32`` and ``tf32`` an error is measured as root mean square and maximum over the whole tensor, and as
-root mean square of each row (along the last dimension) and of each column. Each figure may be a multiple of its
-*reference error*: the larger of eager PyTorch's error in the same place and of the error of float64 runs with one
-float32 rounding behind each operator. The latter count where eager is exact by luck, as where a sum cancels. The whole
-tells precision; rows and columns show gross errors that the whole hides, as where rows differ in size.
+An error is measured as root mean square and maximum over the whole tensor. Each row (along the last dimension) and each
+column has a root mean square too. Each figure may be a multiple of its *reference error*, which is the larger of two.
+One is eager PyTorch's error in the same place. The other is that of float64 runs with a float32 rounding behind each
+operator. It counts where eager is exact by luck, as where a sum cancels. The whole tells precision; rows and columns
+show gross errors that the whole hides, as where rows differ in size.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from kgen.evaluator.protocol import KERNELBENCH_TOLERANCE, MAX_FACTOR, RMS_FACTO
 from kgen.evaluator.runtime.arena import is_inexact
 
 EPSILON = 2.0**-23  #: of float32
-#: Times the reference error; on a row or a column. The elements of a line may share one error, which all runs miss by
-#: luck in one of thousands of lines: 66 times in one of 64,000. Zeros and half precision exceed it by far.
+#: Times the reference error; on a row or a column. The elements of a line may share one error. In one of
+#: 64,000 lines, all runs miss it by luck by a factor of 66. Zeros and half precision exceed it by far.
 LINE_FACTOR = 256.0
 LINE_ELEMENTS = 8  #: elements; a shorter row or column is not judged alone, since it may be small by cancellation
 FEW_ELEMENTS = 1024  #: elements; a smaller tensor may be one sum, which hides errors of its terms
@@ -94,8 +94,9 @@ def _largest(a: Figures, b: Figures) -> Figures:
 
 
 def _spread(values: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
-    """How many elements carry the weight of the whole's root mean square: the smallest number of the expected values, of
-    eager's errors and of different values. It is 1 where all rows are equal, which then err like one row."""
+    """How many elements carry the weight of the whole's root mean square: the smallest of three numbers. They are those
+    of the expected values, of eager's errors and of different values. It is 1 where all rows are equal, which then err
+    like one row."""
     if _rows_are_alike(values):
         return torch.ones((), dtype=torch.float64, device=values.device)
     return torch.minimum(_carriers(values), _carriers(error)).clamp(max=_different(values))
@@ -116,9 +117,10 @@ def _carriers(x: torch.Tensor) -> torch.Tensor:
 
 
 def _factor(base: float, spread: torch.Tensor, elements: int) -> torch.Tensor:
-    """The factor of the whole's reference error. Errors of few elements scatter: ``base`` for many, up to 11 times
-    ``base`` where one of many has all the weight, up to 9 times in a tensor of few ``elements``. Measured: a dot product
-    of 50,000 terms used 1.11 of 5 times ``base`` where eager's pairwise sum was exact."""
+    """The factor of the whole's reference error. Errors of few elements scatter: the factor is ``base`` for many, up to
+    11 times ``base`` where one of many has all the weight. It is up to 9 times ``base`` in a tensor of few
+    ``elements``. Measured: a dot product of 50,000 terms used 1.11 of 5 times ``base`` where eager's pairwise sum was
+    exact."""
     one = ONE_OF_FEW if elements < FEW_ELEMENTS else ONE_OF_MANY
     return base * (1 + one / spread.sqrt() + 4 / elements)
 
@@ -154,8 +156,8 @@ class Expected:
 
     @classmethod
     def exactly(cls, name: str, value: torch.Tensor, others: Sequence[torch.Tensor] = ()) -> "Expected":
-        """Integers or truth values, which must be equal. They may differ where one of ``others`` does: float64 runs with
-        and without rounding. If that is over half of a row, the rest of the row may differ too (orders of equal
+        """Integers or truth values, which must be equal. They may differ where one of ``others`` does: float64 runs
+        with and without rounding. If that is over half of a row, the rest of the row may differ too (orders of equal
         elements)."""
         found = cls(name, value, None)
         alike = [other for other in others if other.shape == value.shape]
@@ -234,8 +236,8 @@ class Expected:
             self.free = _places(held)
 
     def waive(self, bounded: torch.Tensor) -> None:
-        """Accept anything where eager and float64 are NaN but ``bounded``, the result for smaller inputs, is finite:
-        zero times an overflow is zero in another order."""
+        """Accept anything where eager and float64 are NaN but ``bounded``, the result for smaller inputs, is finite.
+        Zero times an overflow is zero in another order."""
         if self.eager is not None:
             lost = torch.isnan(self.eager) & torch.isnan(self.exact) & torch.isfinite(bounded)
             self.exact = self.exact.masked_fill(lost, 0.0)
@@ -365,8 +367,8 @@ def _allowed(error: Figures, size: Figures, spread: torch.Tensor, epsilon: float
 
 
 def _errors_in(lines: torch.Tensor, sizes: torch.Tensor) -> float:
-    """The number of independent errors in a line, from how much their root mean squares scatter: a mean square of
-    ``n`` errors has a relative variance of 2 / n. Infinite for too few lines."""
+    """The number of independent errors in a line, from how much their root mean squares scatter. A mean square of ``n``
+    errors has a relative variance of 2 / n. Infinite for too few lines."""
     step = max(1, len(lines) // _ENOUGH_OF_MANY)
     shares = (lines[::step] / (sizes[::step] + TINY)).cpu()
     shares = shares[shares > 0]

@@ -40,6 +40,15 @@ class Failure(Exception):
         self.phase = phase
 
 
+class OracleFailed(EvaluatorError):
+    """The oracle failed. ``case`` is the test case that it worked on, ``memory`` whether memory ran out."""
+
+    def __init__(self, text: str, case: str = "", memory: bool = False) -> None:
+        super().__init__(f"the reference failed{f' in the test case {case!r}' if case else ''}: {text}")
+        self.case = case
+        self.memory = memory
+
+
 class OracleClient:
     """The parent's end of the oracle. Thread-safe: one request at a time."""
 
@@ -47,21 +56,28 @@ class OracleClient:
         self._child = child
         self._seconds = seconds
         self._lock = threading.Lock()
+        self._failure: OracleFailed | None = None  # for good: a late answer would be taken for one to the next request
 
     def ask(self, do: str, fds: Sequence[int] = (), **request: Any) -> tuple[dict[str, Any], list[int]]:
-        """The oracle's answer. Raises :class:`EvaluatorError` when the oracle fails, :class:`ProblemError` when the
-        problem is at fault, and :class:`DeviceError` when the device is missing."""
-        try:
-            with self._lock:
+        """The oracle's answer. Raises :class:`OracleFailed`, :class:`ProblemError` when the problem is at fault, and
+        :class:`DeviceError` when the device is missing."""
+        case = str(request.get("case", ""))
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            try:
                 deadline = time.monotonic() + self._seconds
                 reply, got = self._child.ask({"do": do} | request, fds, deadline=deadline)
-        except ChildDied as error:
-            raise EvaluatorError(f"the oracle {error}") from error
-        except ChannelTimeout as error:
-            raise EvaluatorError(f"the oracle did not answer within {self._seconds:g} s") from error
+            except ChildDied as error:
+                self._failure = OracleFailed(f"its process {error}", case, error.for_memory)
+                raise self._failure from error
+            except ChannelTimeout as error:
+                self._failure = OracleFailed(f"no answer within {self._seconds:g} s", case)
+                raise self._failure from error
         if "error" in reply:
             kinds = {"problem": ProblemError, "device": DeviceError}
-            raise next((kind for name, kind in kinds.items() if reply.get(name)), EvaluatorError)(reply["error"])
+            kind = next((kind for name, kind in kinds.items() if reply.get(name)), None)
+            raise kind(reply["error"]) if kind else OracleFailed(reply["error"], case, reply.get("memory", False))
         return reply, got
 
     def close(self) -> None:
@@ -187,9 +203,9 @@ def validate(
 ) -> None:
     """Run the test cases ``names`` (distribution and mode); their error figures are appended to ``found``.
 
-    Raises :class:`Failure` at the first wrong one, and :class:`EvaluatorError` when the oracle fails. The oracle
-    judges one case while the worker runs the next if each output fits into half of ``room`` bytes (half of the output
-    memory); otherwise the worker waits. ``settled`` checks the candidate's processes at the end.
+    Raises :class:`Failure` at the first wrong one, and :class:`EvaluatorError` when the oracle fails. The oracle judges
+    one case while the worker runs the next if each output fits into half of ``room`` bytes. Otherwise the worker waits.
+    ``settled`` checks the candidate's processes at the end.
     """
     with ThreadPoolExecutor(1, "kgen-judge") as thread:
         _Validation(worker, oracle, cases, matched, found, labels, room, thread).run(names)

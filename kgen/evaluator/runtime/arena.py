@@ -70,7 +70,8 @@ def _in_order(value: dict[Any, Any]) -> list[tuple[Any, Any]]:
 
 
 def _is_one_of(kind: type, kinds: tuple[type, ...]) -> bool:
-    """Whether ``kind`` is one of ``kinds`` by identity: a class may claim to equal any, and builtins may be replaced."""
+    """Whether ``kind`` is one of ``kinds`` by identity: a class may claim to equal any, and builtins may be
+    replaced."""
     for other in kinds:
         if kind is other:
             return True
@@ -174,7 +175,7 @@ class Arena:
 
     @classmethod
     def holding(cls, value: Any) -> tuple["Arena", Node]:
-        """A new arena with the bytes of ``value``'s tensors, which nobody can change, and their node."""
+        """A new arena with the bytes of ``value``'s tensors, sealed against changes, and their node."""
         node, size = describe(value)
         arena = cls.create(size)
         arena.write(value, node)

@@ -1,7 +1,7 @@
 """Private channels between the evaluator's processes: JSON messages, with file descriptors beside them.
 
-A channel is one end of a ``SOCK_SEQPACKET`` socket pair: a message arrives whole or not at all. A candidate's prints and
-files do not get in, and nothing is ever unpickled. A message too long for a packet travels in a memory file whose
+A channel is one end of a ``SOCK_SEQPACKET`` socket pair: a message arrives whole or not at all. A candidate's prints
+and files do not get in, and nothing is ever unpickled. A message too long for a packet travels in a memory file whose
 descriptor takes the packet's place.
 """
 

@@ -1,9 +1,9 @@
 """Machine-wide locks: one timing at a time on a device, and on the CPU no other work during a timing.
 
-Each device has two lock files. Work that would disturb a timing (builds, validation on the CPU) holds ``work`` shared; a
-timing holds it alone. Work must pass ``gate``, which a waiting timing closes. Timings of one process take turns and hand
-the device on: candidates that became ready together are timed one after the other before new work begins. The locks
-are ``flock`` locks: they end with their process.
+Each device has two lock files. Work that would disturb a timing (builds, validation on the CPU) holds ``work`` shared;
+a timing holds it alone. Work must pass ``gate``, which a waiting timing closes. Timings of one process take turns and
+hand the device on: candidates that became ready together are timed before new work begins. The locks are ``flock``
+locks: they end with their process.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.channel import Channel, ChannelClosed, ChannelGarbage, ChannelTimeout
 
 _MOST_FINDINGS = 50
+INTERNAL_ERROR = 70  #: exit code of a process whose main function raised
 _START_SECONDS = 120.0
 _KILL_SECONDS = 5.0
 _DEATH_SECONDS = 1.0  #: s; from the end of a channel until the exit status arrives
@@ -50,7 +51,8 @@ def describe(status: int | None) -> str:
             return f"killed by {signal.Signals(number).name}"
         except ValueError:
             return f"killed by signal {number}"
-    return f"left with exit code {os.waitstatus_to_exitcode(status)}"
+    code = os.waitstatus_to_exitcode(status)
+    return "ended with an error; see its log" if code == INTERNAL_ERROR else f"left with exit code {code}"
 
 
 def _memory_kills() -> int:
@@ -104,7 +106,8 @@ def _first_child(pid: int) -> int | None:
 
 
 def _held(folder: Path) -> int:
-    """Bytes of memory of the process in ``folder`` of a /proc: anonymous and shared memory, and its open memory files."""
+    """Bytes of memory of the process in ``folder`` of a /proc: anonymous and shared memory, and its open memory
+    files."""
     total = 0
     try:
         fields = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
@@ -125,7 +128,7 @@ class Child:
 
     def __init__(self, channel: Channel, pid: int, pidfd: int, status: int) -> None:
         self.channel = channel
-        self.findings: list[str] = []  # messages that nobody asked for
+        self.findings: list[str] = []  # unrequested messages
         self.family: Family | None = None
         self._pid = pid
         self._pidfd = pidfd
@@ -209,6 +212,10 @@ class Child:
         if len(self.findings) == _MOST_FINDINGS:
             raise ChannelGarbage("too many findings")
         self.findings.append("".join(c for c in str(finding) if c.isprintable()))
+
+    def has_ended(self) -> bool:
+        """Whether the process, or the one that keeps it, is gone."""
+        return self._closed or bool(select.select([self._pidfd], [], [], 0)[0])
 
     def wait(self, seconds: float) -> int | None:
         """The wait status of the process if it ends within ``seconds``, else ``None``."""

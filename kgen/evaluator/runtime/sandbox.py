@@ -20,7 +20,7 @@ from typing import Callable, Iterable, Sequence
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 4, 24
+_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP = 1, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
 _CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWNET = (
     0x00020000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
@@ -41,7 +41,7 @@ _COUNTS_BY_NAMESPACE = (5, 14)
 
 @dataclass(frozen=True)
 class Confinement:
-    """What a candidate's process, or the compilers that build it, may use.
+    """Rights of a candidate's process, or of the compilers that build it.
 
     The process sees each folder in ``writable`` as a private copy in memory of at most ``folder_bytes``, or the folder
     itself if that is ``None``. It becomes ``user`` (``None``: no change). ``mounts`` says whether it has its own mount

@@ -1,7 +1,7 @@
 """A clock that also sees work outside the timed stream.
 
-An event of a whole context (CUDA 12.5) is recorded behind the work of all its streams, and a context that waits for
-an event holds back everything that is submitted later, on any stream. The wait adds nothing to the time of the
+An event of a whole context (CUDA 12.5) is recorded behind the work of all its streams. A context that waits for an
+event holds back later work of every stream. The wait adds nothing to the time of the
 stream's own work (measured on an H200).
 """
 

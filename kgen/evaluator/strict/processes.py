@@ -1,4 +1,4 @@
-"""What the processes of a foreign candidate do beside its calls, seen from the parent."""
+"""The processes of a foreign candidate beside its calls, seen from the parent."""
 
 from __future__ import annotations
 

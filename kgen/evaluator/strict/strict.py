@@ -1,4 +1,5 @@
-"""How an evaluator treats foreign candidates: in the sandbox, under tamper detection, with anomalies of time checked."""
+"""How an evaluator treats foreign candidates: in the sandbox, under tamper detection, with anomalies of time
+checked."""
 
 from __future__ import annotations
 

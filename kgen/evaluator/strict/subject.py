@@ -1,7 +1,7 @@
 """The worker's part of judging a foreign candidate: the sandbox, tamper detection, and calls that give nothing away.
 
 A timed call has two halves, *prepare* and *run*. On a GPU the new contents are queued only in the second half, behind
-other work of the same stream: code that does not wait for its stream finds the contents of the call before.
+other work of the same stream. Code that does not wait for its stream finds the contents of the call before.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _random, _gc_disable = os.urandom, gc.disable
 
 
 class _Seen:
-    """An output with a sample of its elements. Nobody else knows which elements were read."""
+    """An output with a sample of its elements. The elements are secret."""
 
     def __init__(self, output: Any, samples: int = _SAMPLES) -> None:
         self.output = output
@@ -54,12 +54,13 @@ class StrictSubject(worker.Subject):
         super().__init__(options)
         self.previous: list[torch.Tensor] = []  # of the call before
         self.contents: list[Mixture] = []  # of the inputs in the next call
+        self.described: dict[str, Any] = {}  # the structure of the inputs of timed calls
         self.cold = False  # whether the next call finds a flushed cache
         self.seen: _Seen | None = None  # the latest output when its call ended
         self.places: dict[Any, torch.UntypedStorage] = {}  # the memory of inputs in validation
         self.held: list[_Seen] = []  # tensors of the latest outputs in validation
         self.fetched: list[_Seen] = []  # tensors of the timed outputs that were fetched
-        self.returned: Callable[[Any], None] = lambda output: None  # see tampering.Watch
+        self.returned: Callable[[Any], None] = lambda output: None  # see tampering.Hooks
         self.glimpse: Callable[[], None] = lambda: None
         self.glance: Callable[[], None] = lambda: None
         self.look: Callable[[], None] = lambda: None
@@ -147,7 +148,9 @@ class StrictSubject(worker.Subject):
 
     def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         self.held, self.places = [], {}
-        return super().prepare(request, fds)
+        reply = super().prepare(request, fds)
+        self.described = describe(self.buffers)[0]
+        return reply
 
     def prepare_call(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """The first half of a timed call: buffers, random numbers, and on the CPU contents and flush. Steps that a
@@ -246,7 +249,8 @@ def _sampled(output: Any, key: int, samples: int) -> list[torch.Tensor]:
 
 
 def _drop_oldest(held: list[_Seen], least: int = 0) -> list[_Seen]:
-    """Remove the oldest of ``held`` until the rest is small enough or only ``least`` are left. Returns those removed."""
+    """Remove the oldest of ``held`` until the rest is small enough or only ``least`` are left. Returns those
+    removed."""
     dropped = []
     while len(held) > least and sum(seen.output.untyped_storage().nbytes() for seen in held) > _HELD_BYTES:
         dropped.append(held.pop(0))

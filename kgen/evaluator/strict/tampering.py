@@ -194,7 +194,7 @@ class _Events:
         if _INTERNALS.fullmatch(name):
             self._note(f"it called Python's own {name}")
         elif name in _LISTENERS:
-            self._note(f"it listens to what is asked of CUDA: {name}")
+            self._note(f"it listens to CUDA's calls: {name}")
 
     def _peeked(self, text: str) -> Callable[[tuple[Any, ...]], None]:
         def handler(_: tuple[Any, ...]) -> None:
@@ -554,10 +554,10 @@ def _others_ns() -> int:
 # ---- all together ----------------------------------------------------------------------------------------------
 
 
-class Watch(NamedTuple):
-    """Functions that a worker calls: ``returned`` with each validated output; ``glimpse`` right after a timed call, to
-    compare the names nearest to the harness; ``glance`` when its time is sent, to compare names and switches; ``look``
-    at other times, to compare everything."""
+class Hooks(NamedTuple):
+    """Functions that a worker calls. ``returned`` gets each validated output. ``glimpse`` compares the names nearest to
+    the harness right after a timed call. ``glance`` compares names and switches when its time is sent. ``look``
+    compares everything, at other times."""
 
     returned: Callable[[Any], None]
     glimpse: Callable[[], None]
@@ -566,7 +566,8 @@ class Watch(NamedTuple):
 
 
 def pretend(device: str) -> tuple[Callable[[], None], Callable[[], None]]:
-    """A :attr:`Watch.glimpse` and a :attr:`Watch.glance` that report nothing, so that a baseline's calls take as long."""
+    """A :attr:`Hooks.glimpse` and a :attr:`Hooks.glance` that report nothing, so that a baseline's calls take as
+    long."""
     def note(text: str) -> None:
         return None
 
@@ -588,7 +589,7 @@ def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[],
     return both
 
 
-def install(folders: Sequence[str], device: str, send: Callable[..., int], harness: object) -> Watch:
+def install(folders: Sequence[str], device: str, send: Callable[..., int], harness: object) -> Hooks:
     """Start tamper detection in this process, for good. The candidate may write below ``folders``.
 
     ``send`` is the ``sendmsg`` of the channel's socket: findings are sent at once, in packets of their own. ``harness``
@@ -624,4 +625,4 @@ def install(folders: Sequence[str], device: str, send: Callable[..., int], harne
             stillness(output)
 
     _listen(events.handlers)
-    return Watch(returned, nearest, _both(differences, names), _both(differences, compare))
+    return Hooks(returned, nearest, _both(differences, names), _both(differences, compare))

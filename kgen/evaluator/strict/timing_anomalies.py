@@ -1,8 +1,8 @@
 """Timing of foreign candidates: calls that give nothing away, and anomalies beside the samples.
 
-A call's first half, prepare, and its second half, run, are separate requests. The parent's clock brackets the second,
-and everything around it is compared with PyTorch's own calls (:class:`Habits`): time that a candidate spends outside
-its samples shows there.
+A call's first half, prepare, and its second half, run, are separate requests. The parent's clock brackets the
+second. Everything around it is compared with PyTorch's own calls (:class:`Habits`), which shows time spent outside the
+samples.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNJOINED_MS, UNJOINED_SHARE = 0.3, 0.1  #: the same; on the extra time of a sync
 BEHIND_MS = 0.002  #: ms; on how much later than its stream the device is idle (the device's clock tells microseconds)
 #: Factor, ms and share of a sample; on preparing a call and on fetching its output.
 BESIDE_FACTOR, BESIDE_MS, BESIDE_SHARE = 3.0, 0.15, 0.25
-#: Factor and ms; on the fastest preparation and the fastest rest of an answer, against PyTorch's slow ones: a shared
+#: Factor and ms; on the fastest preparation and the fastest rest of an answer, against PyTorch's slow ones. A shared
 #: machine changes both tenfold from one moment to the next.
 LEAST_FACTOR, LEAST_MS = 1.5, {"cpu": 2.0, "cuda": 0.3}
 #: ms and wake-ups; on threads that work when nothing is asked. OpenMP's threads spin for some milliseconds.
@@ -41,7 +41,7 @@ COPY_MARGIN = {"cpu": 10.0, "cuda": 4.0}
 
 @dataclass(frozen=True)
 class Habits:
-    """What PyTorch's own calls take around their samples, in milliseconds by the parent's clock."""
+    """Times of PyTorch's own calls around their samples, in milliseconds by the parent's clock."""
 
     outside: float  #: outside a sample, upper quartile
     hidden: float  #: median call minus median sample
@@ -260,7 +260,7 @@ def timed_again(
 
 
 def _queue_alike(runners: Sequence[Runner]) -> None:
-    """Queue the same work in front of all samples, so that times outside the samples compare: more queued work hides
+    """Queue the same work in front of all samples, so that times outside the samples compare. More queued work hides
     more launches, and a throttled GPU does it more slowly."""
     most = max((runner.sleep_ns for runner in runners), default=0)
     for runner in runners:
@@ -280,7 +280,7 @@ def raise_if_suspicious(
     reason = anomaly(runner, eager=eager, floor_ms=floor_ms)
     for _ in range(REMEASUREMENTS):
         if not reason or runner.median_ms < floor_ms or beside is None or generator is None:
-            break  # a busy machine makes nobody too fast
+            break  # a busy machine makes no subject too fast
         if not beside.blocks:  # a subject failed while it was measured beside it
             beside.strict_block(MIN_CALLS, generator)
         claimed, usual = runner.median_ms, beside.median_ms

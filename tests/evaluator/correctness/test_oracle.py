@@ -223,3 +223,19 @@ def test_own_candidates_are_tried_on_about_twelve_distributions() -> None:
     names = [name for strict in (False, True) for name, _ in Oracle(
         Problem("p", "p.py", text, (), "eval", "eval"), "cpu", Accuracy.FP32, 1, 2, shared=False, strict=strict).names()]
     assert len(names) == 12 + len(DISTRIBUTIONS) + 4 and set(names[:12]) <= set(names[12:])
+
+
+@pytest.mark.parametrize("forward, stays", [
+    ("return y", False), ("return torch.nn.functional.conv1d(y[:, None], torch.ones(1, 1, 3))", True)])
+def test_pytorchs_own_flags_are_a_class_of_its_own_where_cudnn_is_used(forward: str, stays: bool) -> None:
+    text = TEXT.format(forward=indent(forward, " " * 8))
+    of = Oracle(Problem("p", "p.py", text, (), "eval", "eval"), "cpu", Accuracy.PYTORCH, 1, 2, shared=False, strict=True)
+    assert of.accuracy is (Accuracy.PYTORCH if stays else Accuracy.FP32)
+
+
+def test_with_less_memory_all_distributions_but_the_first_have_fewer_rows_and_some_are_left_out() -> None:
+    text = TEXT.format(forward=indent("return y", " " * 8))
+    of = Oracle(Problem("p", "p.py", text, (), "eval", "eval"), "cpu", Accuracy.FP32, 1, 2, shared=False, strict=False,
+                most_rows=5, without=["zeros"])
+    rows = {name: len(of.case(name, mode, "drawn").inputs[0]) for name, mode in of.names()}
+    assert rows.pop("as given") == 64 and set(rows.values()) <= {5, 1} and "zeros" not in rows

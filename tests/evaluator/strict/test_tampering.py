@@ -64,7 +64,7 @@ EVENTS = {
     "installs an audit hook": (at_load("sys.addaudithook(lambda *_: None)"), "audit hook"),
     "traces": (plain("sys.settrace(lambda *_: None)\nsys.settrace(None)\nreturn y"), "tracer"),
     "listens to CUDA's calls": (
-        quietly("__import__('ctypes').CDLL(None).cuptiSubscribe"), "listens to what is asked of CUDA: cuptiSubscribe"),
+        quietly("__import__('ctypes').CDLL(None).cuptiSubscribe"), "listens to CUDA's calls: cuptiSubscribe"),
     "imports kgen": (at_load("import kgen.statistics"), "it imported kgen.statistics"),
     "replaces defaults": (at_load("__import__('json').dumps.__defaults__ = (1,)"), "the defaults of json.dumps"),
     "looks into frames by a finalizer": (

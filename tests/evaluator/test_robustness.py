@@ -1,0 +1,125 @@
+"""The evaluator's own processes fail: they are named, started again, and work with less where memory was the reason."""
+
+import os
+
+import pytest
+
+from candidates import plain
+from kgen.candidate import Candidate, Trust
+from kgen.errors import EvaluatorError, ProblemError
+from kgen.evaluator.correctness.validate import OracleClient, OracleFailed
+from kgen.evaluator.evaluator import Evaluator
+from kgen.evaluator.protocol import Accuracy, Status
+from kgen.evaluator.runtime.channel import ChannelTimeout
+from kgen.evaluator.runtime.process import ChildDied, describe
+
+SOURCE = plain("return y")
+
+
+class Child:
+    """A process whose answers are given, exceptions among them."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def ask(self, message, fds, *, deadline):
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer, []
+
+
+@pytest.mark.parametrize("answer, memory", [
+    (ChildDied(70 << 8), False), (ChildDied(9, for_memory=True), True), (ChannelTimeout("late"), False),
+    ({"error": "OutOfMemoryError: no", "memory": True}, True), ({"error": "RuntimeError: no"}, False)])
+def test_an_oracle_that_fails_names_its_test_case(answer, memory):
+    with pytest.raises(OracleFailed, match="the reference failed in the test case 'zeros': ") as caught:
+        OracleClient(Child(answer), 1.0).ask("inputs", case="zeros", mode="eval")
+    assert (caught.value.case, caught.value.memory) == ("zeros", memory)
+
+
+def test_an_answer_that_comes_late_is_never_taken_for_the_next_one():
+    client = OracleClient(Child(ChannelTimeout("late"), {"hardware": {}}), 1.0)
+    for _ in range(2):
+        with pytest.raises(OracleFailed):
+            client.ask("about")
+
+
+def test_a_problem_that_is_wrong_stays_an_error_of_the_problem():
+    with pytest.raises(ProblemError, match="p.py"):
+        OracleClient(Child({"error": "p.py: no", "problem": True}), 1.0).ask("open")
+
+
+def test_an_internal_error_is_not_told_as_an_exit_code():
+    assert describe(70 << 8) == "ended with an error; see its log" and describe(3 << 8) == "left with exit code 3"
+
+
+@pytest.fixture
+def evaluator(tmp_path, problem):
+    notices = []
+    with Evaluator(problem, device="cpu", accuracy=Accuracy.PYTORCH, home=tmp_path, baselines=("eager",), cache="warm",
+                   notice=notices.append, trust=Trust.OWN) as running:
+        running.notices = notices
+        yield running
+
+
+def judged(evaluator):
+    return evaluator.evaluate(Candidate(SOURCE, "by hand", {}, "cpu"), evaluator.builder().build(SOURCE))
+
+
+def test_a_test_case_that_fails_three_times_is_left_out(evaluator, monkeypatch):
+    ask = OracleClient.ask
+
+    def failing(self, do, fds=(), **request):
+        if request.get("case") == "zeros":
+            os.kill(self._child._pid, 9)
+        return ask(self, do, fds, **request)
+
+    monkeypatch.setattr(OracleClient, "ask", failing)
+    evaluation = judged(evaluator)
+    assert evaluation.status is Status.OK, evaluation.reason
+    cases = {row.case for row in evaluation.errors}
+    assert len(cases) == 11 and "zeros" not in cases
+    assert evaluator.notices[-1] == "the test case 'zeros' is left out: it failed 3 times"
+
+
+def test_a_reference_without_memory_is_tried_again_with_fewer_rows(evaluator, monkeypatch):
+    ask, failures = OracleClient.ask, iter([OracleFailed("OutOfMemoryError: no", "as given", True)])
+
+    def failing(self, do, fds=(), **request):
+        if request.get("case") and (failure := next(failures, None)):
+            raise failure
+        return ask(self, do, fds, **request)
+
+    monkeypatch.setattr(OracleClient, "ask", failing)
+    monkeypatch.setattr("kgen.evaluator.evaluator._FEWER_ROWS", 16)
+    assert judged(evaluator).status is Status.OK
+    known = evaluator._running()[1]._known
+    sizes = {name: case.outputs["items"][0]["size"][0] for (name, _, _), case in known.items()}
+    assert evaluator._rows == 8 and sizes["as given"] == 160 and sizes["all rows scaled"] == 8
+
+
+def test_a_baseline_that_fails_has_its_reason_and_the_others_go_on(tmp_path, problem, monkeypatch):
+    prepare = Evaluator._prepare_baseline
+
+    def failing(self, name):
+        if name == "compile":
+            raise EvaluatorError("no compiler")
+        return prepare(self, name)
+
+    monkeypatch.setattr(Evaluator, "_prepare_baseline", failing)
+    with Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=tmp_path, baselines=("compile", "eager"),
+                   cache="warm", trust=Trust.OWN) as running:
+        assert [timing.subject for timing in running.baselines()] == ["eager"]
+        assert running.lost_baselines == {"compile": "no compiler"}
+
+
+def test_pytorchs_own_flags_are_stored_as_fp32_on_the_cpu(evaluator):
+    assert evaluator.accuracy is Accuracy.FP32
+
+
+def test_a_spare_worker_that_died_is_replaced(evaluator):
+    assert judged(evaluator).status is Status.OK
+    spare = evaluator._spare._ready.result()
+    os.kill(spare.worker.child._pid, 9)
+    assert judged(evaluator).status is Status.OK
