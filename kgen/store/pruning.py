@@ -60,11 +60,11 @@ def prune(
     selected = [row for row in queries.sweeps(database, name=name, among=among) if row.state != "running"]
     best = set() if failed or even_best else _with_the_best(database)
     kept = tuple(row for row in selected if row.id in best)
-    doomed = tuple(row for row in selected if row.id not in best and (row.failed or not failed))
+    dropped = tuple(row for row in selected if row.id not in best and (row.failed or not failed))
     work = _Work()
     try:
         with database.connections.write() as connection:
-            (work.drop_failed if failed else work.drop_sweeps)(connection, [row.id for row in doomed])
+            (work.drop_failed if failed else work.drop_sweeps)(connection, [row.id for row in dropped])
             work.drop_attempts(connection, attempts.conditions(name, among))
             work.drop_unused(connection)
             if not really:
@@ -73,7 +73,7 @@ def prune(
         pass
     if really and database.connections.is_sqlite:
         database.connections.shrink()
-    whole, of_failed = ((), doomed) if failed else (doomed, ())
+    whole, of_failed = ((), dropped) if failed else (dropped, ())
     return Pruned(whole, of_failed, kept, work.rows, tuple(work.candidates), tuple(work.logs))
 
 
@@ -139,13 +139,13 @@ class _Work:
     def _release(self, connection: Connection, sweeps: Sequence[str]) -> None:
         """Give the samples of an evaluation to another sweep that took it over."""
         timing, trial = models.Timing, models.Trial
-        doomed = set(sweeps)
+        dropped = set(sweeps)
         users = select(timing.id, trial.sweep_id).join(trial, trial.evaluation_id == timing.evaluation_id)
         for chunk in queries.chunks(sweeps):
             found = connection.execute(users.where(timing.sweep_id.in_(chunk)))
-            heirs = {row.id: row.sweep_id for row in found if row.sweep_id not in doomed}
-            for identity, heir in heirs.items():
-                connection.execute(update(timing).where(timing.id == identity).values(sweep_id=heir))
+            users_left = {row.id: row.sweep_id for row in found if row.sweep_id not in dropped}
+            for identity, user in users_left.items():
+                connection.execute(update(timing).where(timing.id == identity).values(sweep_id=user))
 
     def _delete_in(
         self,

@@ -331,7 +331,7 @@ def _problem(row: ProblemRow) -> dict[str, Any]:
         "mode": row.mode,
         "overrides": row.overrides,
         "problem_id": row.id,
-        "gate_passed_by": row.passed_by,
+        "passed_by": row.passed_by,
     }
 
 

@@ -49,7 +49,7 @@ _TOO_BUSY = f"{_BUSY}: the machine was too busy to tell this candidate from the 
 def best(console: Console, row: BestRow, file: Path | None) -> None:
     """The best of one problem, in full."""
     print_facts(console, (("problem", problem_title(row.problem)), ("machine", text.environment(row.environment))))
-    _warn_of_gate(console, row.problem.passed_by)
+    _warn_of_trivial_answers(console, row.problem.passed_by)
     trial = row.trial
     if trial is None:
         return
@@ -140,7 +140,7 @@ def sweep(console: Console, detail: SweepDetail, plans: Sequence[Plan]) -> None:
         ("file", row.arguments["file"]) if row.kind == "eval" else ("coverage", _coverage(detail)),
     ]
     print_facts(console, facts)
-    _warn_of_gate(console, row.problem.passed_by)
+    _warn_of_trivial_answers(console, row.problem.passed_by)
     _leaders(console, detail)
     _effects(console, plans)
     failures(console, detail.failures)
@@ -332,7 +332,7 @@ def judged(console: Console, item: Judged) -> None:
     """The result of one file: the verdict first, then its figures."""
     opened, evaluation = item.opened, item.evaluation
     console.print(_verdict(item), style="bold green" if item.ok else "bold red")
-    _warn_of_gate(console, opened.health.passed_by)
+    _warn_of_trivial_answers(console, opened.health.passed_by)
     facts = [("problem", f"{opened.problem.title}, {opened.problem.mode} mode, at accuracy {evaluation.accuracy}")]
     if evaluation.error_ratio is not None:
         facts.append(("error", f"{text.error_ratio(evaluation.error_ratio)} PyTorch's own"))
@@ -430,7 +430,7 @@ def _rejections(console: Console, groups: Sequence[Rejections]) -> None:
     console.print(table)
 
 
-def _warn_of_gate(console: Console, passed_by: Sequence[str]) -> None:
+def _warn_of_trivial_answers(console: Console, passed_by: Sequence[str]) -> None:
     if passed_by:
         passed = ", ".join(passed_by)
         console.print(
