@@ -53,7 +53,7 @@ class Home:
         return self.folder / "runs" / "kgen.db"
 
     def environment(self, **more: str) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if name != "KGEN_DB"}
+        kept = {name: value for name, value in os.environ.items() if name not in ("KGEN_DB", "COLUMNS")}
         return kept | {"KGEN_HOME": str(self.folder / "runs"), "PYTHONPATH": str(ROOT)} | more
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
