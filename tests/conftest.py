@@ -11,7 +11,7 @@ import postgres
 import pytest
 from running import SHORT_SWEEP, Ended, Home
 
-# What a shell runs in the background ignores Ctrl-C, and so would the command lines that these tests interrupt.
+# Processes that a shell runs in the background ignore Ctrl-C, and so would the commands that these tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

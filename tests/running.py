@@ -26,7 +26,7 @@ _PATIENCE = 300.0  #: seconds; a process that takes longer hangs
 
 @dataclass(frozen=True)
 class Ended:
-    """What a process printed, and its exit code."""
+    """The output of a process, and its exit code."""
 
     code: int
     out: str

@@ -1,15 +1,15 @@
 """Adversarial cases: complete ``ModelNew`` files. The docstring of each ends with fields for the runner.
 
-    defence: a name in ``DEFENCES`` (cheats: the defence that refuses it; honest files: the one that must not)
-    problem: a file in problems/, then sizes as name=value
-    expect: the statuses that it may get
-    default: yes                   (part of the default run; other cases have the marker ``exhaustive``)
-    mode: train or eval            (otherwise as constructed)
-    gpu: yes                       (otherwise it runs on the CPU)
-    label: a word that one of the evaluation's labels must contain
-    seconds: a shorter limit for validation and timing
-    then: ok                       (an honest file, evaluated right after it, must still be ok)
-    needs: sandbox                 (skipped where the system lacks a part of the sandbox)
+- defence: a name in ``DEFENCES``. It refuses a cheat, and must not refuse an honest file.
+- problem: a file in problems/, then sizes as name=value.
+- expect: the statuses that the file may get.
+- default: yes. The default run has the case; other cases have the marker ``exhaustive``.
+- mode: train or eval. Without it, the mode is as constructed.
+- gpu: yes. Other cases run on the CPU.
+- label: a word that one of the evaluation's labels must contain.
+- seconds: a shorter limit for validation and timing.
+- then: ok. An honest file, evaluated right after the case, must still be ok.
+- needs: sandbox. The case is skipped where the system lacks a part of the sandbox.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 _FIELDS = {"defence", "problem", "expect", "default", "mode", "gpu", "label", "seconds", "then", "needs"}
 
-#: What the evaluator has against cheats: a name, and what it does. In the order of the docs.
+#: The checks and barriers against cheats, by name, in the order of the docs.
 DEFENCES = {
     # Values
     "reference error": "The error against float64 is at most twice PyTorch's own in root mean square, four times in maximum.",

@@ -201,7 +201,7 @@ def _changes(canary: Path, before: os.stat_result) -> list[str]:
 
 
 def _files(home: Path) -> list[str]:
-    """What was written outside the scratch folder, and what lies there still; it is removed."""
+    """The traces outside the scratch folder, and those that are left in it; removes them."""
     folders = (home, home / "scratch", home / "logs", home / "builds", Path.cwd(), Path.home(), HERE,
                HERE / "problems", Path(kgen.__file__).parent, Path(tempfile.gettempdir()), Path("/dev/shm"))
     found = [path for folder in folders if folder.is_dir() for path in folder.glob(f"*{MARK}*")]

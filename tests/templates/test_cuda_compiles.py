@@ -1,8 +1,8 @@
 """Every CUDA template compiles without a warning over a covering set of its space, for two architectures. Needs no GPU.
 
-The covering set has each program at its plainest parameters, and each value of each parameter: for pointwise kernels and
-reductions with each case, for contractions, which take ten times as long to compile, once. Kernels are renamed, and many
-share a file, since starting nvcc takes longer than compiling most of them.
+The covering set has each program at its plainest parameters, and each value of each parameter. Pointwise kernels and
+reductions have each value in each case. Contractions take ten times as long to compile, and have each value once.
+Kernels are renamed, and many share a file: starting nvcc takes longer than compiling most of them.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def texts(arch: str) -> tuple[Text, ...]:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What became of one file: the compiler's exit status and its words, and the kernels in it."""
+    """One compiled file: the compiler's exit status and output, and the kernels in the file."""
 
     status: int
     log: str

@@ -21,7 +21,7 @@ KILLS = 40
 
 @dataclass(frozen=True)
 class Killed:
-    """What became of a sweep that was killed many times: candidates begun and told of, in that order."""
+    """A sweep that was killed many times: the candidates that it began and told of, in that order."""
 
     home: Home
     begun: list[str]
