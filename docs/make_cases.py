@@ -14,7 +14,7 @@ _START = """# Adversarial test cases
 
 Each file in `tests/adversarial/` is a cheat that kgen must refuse, or an honest file that looks like one and must pass.
 This page lists them by the defence that they are for. `make test` runs the cases with a `*`, one cheat for each
-defence; `make test-exhaustive` runs the others. Cases named `cuda_` need a GPU.
+defence; `make test-exhaustive` runs all. Cases named `cuda_` need a GPU.
 
 Written by `docs/make_cases.py` from the headers of the files; a test fails when it is out of date.
 """
