@@ -1,6 +1,7 @@
-# make demo   look for a kernel that beats PyTorch on this machine, and write the best one found
-# make test   run the tests
-# make clean  remove what these made, but not what was measured (runs/)
+# make demo             look for a kernel that beats PyTorch on this machine, and write the best one found
+# make test             run the tests
+# make test-exhaustive  run all adversarial cases and GPU tests
+# make clean            remove what these made, but not what was measured (runs/)
 # Each sets up .venv first; PYTHON chooses the interpreter (3.11 or newer).
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ STAMP := $(VENV)/.installed
 # torch calls ninja by name when it builds an extension.
 export PATH := $(BIN):$(PATH)
 
-.PHONY: demo test clean
+.PHONY: demo test test-exhaustive clean
 
 demo: $(STAMP)
 	@if $(BIN)/python -W ignore -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; \
@@ -21,7 +22,10 @@ demo: $(STAMP)
 	$(BIN)/kgen best linear_gelu_softmax $$sizes --any -o runs/linear_gelu_softmax_fast.py
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadgroup --no-loadscope-reorder
+
+test-exhaustive: $(STAMP)
+	$(BIN)/python -m pytest -m '' tests/adversarial tests/gpu
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "kgen needs Python 3.11 or newer")'

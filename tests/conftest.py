@@ -1,7 +1,8 @@
-"""Shared by all tests: a folder of their own to write to, and the skipping of GPU tests where there is no GPU."""
+"""Shared by all tests: a folder of their own to write to, workers, and the skipping of GPU tests where there is no GPU."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +11,28 @@ import postgres
 import pytest
 from running import SHORT_SWEEP, Ended, Home
 
-# What a shell runs in the background ignores Ctrl-C, and so would the command lines that these tests interrupt.
+# Processes that a shell runs in the background ignore Ctrl-C, and so would the commands that these tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+#: Fixtures of a whole session that take long to make: tests that use the same one run in the same worker.
+_SHARED = {"swept": "swept", "evaluator": "evaluator", "evaluator_of": "evaluator", "postgres_server": "postgresql"}
+#: Groups that take longest. They begin first, so that the workers end together.
+_LONGEST = ("evaluator", "test_candidates_cpu.py", "test_adversarial.py", "test_cuda_compiles.py", "test_kills.py", "swept")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each worker one processor for PyTorch's operators in this process; processes that it starts have all."""
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        import torch
+
+        torch.set_num_threads(1)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        _distribute(items)
     gpu = [item for item in items if item.get_closest_marker("gpu")]
     if not gpu:
         return
@@ -25,12 +43,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="torch sees no CUDA device here"))
 
 
+def _distribute(items: list[pytest.Item]) -> None:
+    """Put each test into a group, which one worker runs: that of a shared fixture, the GPU's, or that of its file."""
+    groups = {item: _group(item) for item in items}
+    for item, group in groups.items():
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: _LONGEST.index(groups[item]) if groups[item] in _LONGEST else len(_LONGEST))
+
+
+def _group(item: pytest.Item) -> str:
+    if item.get_closest_marker("gpu"):
+        return "gpu"
+    shared = [_SHARED[name] for name in getattr(item, "fixturenames", ()) if name in _SHARED]
+    return shared[0] if shared else item.path.name
+
+
 @pytest.fixture(autouse=True)
 def kgen_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty ``KGEN_HOME`` for each test, so that none reads or writes the user's ``runs/``."""
     home = tmp_path / "runs"
     monkeypatch.setenv("KGEN_HOME", str(home))
     monkeypatch.delenv("KGEN_DB", raising=False)
+    monkeypatch.delenv("COLUMNS", raising=False)  # the terminal's width: workers are given it, and output would follow it
     return home
 
 

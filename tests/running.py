@@ -21,12 +21,12 @@ PROBLEM = str(Path(__file__).parent / "problems" / "long_tail.py")
 #: A sweep that is short, because PyTorch is not compiled.
 SHORT_SWEEP = ("sweep", PROBLEM, "--device", "cpu", "--baselines", "eager")
 
-_PATIENCE = 100.0  #: seconds; what takes longer hangs
+_PATIENCE = 300.0  #: seconds; a process that takes longer hangs
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What a process printed, and its exit code."""
+    """The output of a process, and its exit code."""
 
     code: int
     out: str
@@ -53,7 +53,7 @@ class Home:
         return self.folder / "runs" / "kgen.db"
 
     def environment(self, **more: str) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if name != "KGEN_DB"}
+        kept = {name: value for name, value in os.environ.items() if name not in ("KGEN_DB", "COLUMNS")}
         return kept | {"KGEN_HOME": str(self.folder / "runs"), "PYTHONPATH": str(ROOT)} | more
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:

@@ -20,10 +20,11 @@ MOST_WORDS = 25  # words; limit of one sentence; the style asks for 20
 GENERATED = {"docs/cli.md", "docs/adversarial-cases.md"}
 
 #: Pages that links may name before they exist. Each page that lands removes its entry.
-NOT_YET_WRITTEN = {"docs/adversarial-cases.md"}
+NOT_YET_WRITTEN: set[str] = set()
 
 #: Modules and packages whose docstrings and comments were rewritten. Each rewrite adds its entry.
 REWRITTEN = (
+    "docs/make_cases.py",
     "docs/make_cli.py",
     "kgen/browse",
     "kgen/candidate.py",
@@ -46,7 +47,14 @@ REWRITTEN = (
     "kgen/views",
     "benchmarks",
     "problems",
+    "tests/adversarial/cases.py",
+    "tests/adversarial/runner.py",
+    "tests/adversarial/test_adversarial.py",
+    "tests/conftest.py",
+    "tests/running.py",
+    "tests/templates/test_cuda_compiles.py",
     "tests/test_prose.py",
+    "tests/tuning/test_kills.py",
 )
 
 _ABBREVIATIONS = re.compile(r"\b(et al|e\.g|i\.e|vs|approx)\.")

@@ -18,7 +18,7 @@ from kgen.errors import KgenError
 
 NO_SUCCESS = 1  #: exit code: the work ran, and the answer is no
 INTERRUPTED = 130  #: exit code: Ctrl-C
-_AGAIN_SECONDS = 0.01  #: delay before a lost interrupt is sent again
+_AGAIN_SECONDS = 0.1  #: delay before a lost interrupt is sent again; on a busy machine 0.01 comes before the hook ends
 
 
 class Commands(click.Group):

@@ -1,71 +1,51 @@
-"""Candidates made to cheat get their status, and honest ones that look suspicious pass: one file for each case."""
+"""Adversarial cases end as their headers say: cheats are refused, and honest files that look like cheats pass."""
 
 from __future__ import annotations
 
+import runpy
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cases import CASES, Case, table
-from court import Court
+from cases import CASES, DEFENCES, AdversarialCase
+from runner import CaseRunner
 
-DOCS = Path(__file__).parents[2] / "docs" / "evaluator.md"
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def _parameter(case: AdversarialCase) -> object:
+    """The case with its markers: one without ``default`` runs only where it is asked for."""
+    marks = [] if case.default else [pytest.mark.exhaustive]
+    marks += [pytest.mark.gpu] if case.setting.device == "cuda" else []
+    return pytest.param(case, id=case.name, marks=marks)
+
 
 #: In the order of their settings, so that each evaluator starts once.
 _IN_ORDER = sorted(CASES, key=lambda case: (repr(case.setting), case.name))
-_PARAMETERS = [
-    pytest.param(case, id=case.name, marks=[pytest.mark.gpu] if case.setting.device == "cuda" else [])
-    for case in _IN_ORDER
-]
-each_case = pytest.mark.parametrize("case", _PARAMETERS)
 
 
 @pytest.fixture(scope="session")
-def court(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Court]:
-    opened = Court(tmp_path_factory.mktemp("court"))
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CaseRunner]:
+    opened = CaseRunner(tmp_path_factory.mktemp("cases"))
     yield opened
     opened.close()
 
 
-@pytest.fixture(autouse=True)
-def walls(request: pytest.FixtureRequest) -> None:
-    """Skips a case that is about walls where the system does not allow them all."""
-    case = request.node.callspec.params.get("case") if hasattr(request.node, "callspec") else None
-    if case is not None and case.needs_walls and (missing := request.getfixturevalue("court").missing_walls(case)):
+@pytest.mark.parametrize("case", [_parameter(case) for case in _IN_ORDER])
+def test_a_case_ends_as_its_header_says(runner: CaseRunner, case: AdversarialCase) -> None:
+    if case.needs_sandbox and (missing := runner.missing_sandbox(case)):
         pytest.skip(missing[0])
+    assert runner.run(case).faults(case) == []
 
 
-@each_case
-def test_a_case_gets_its_status(court: Court, case: Case) -> None:
-    verdict = court.judge(case)
-    assert not verdict.raised
-    assert verdict.evaluation.status in case.statuses, verdict.evaluation.reason
-
-
-@each_case
-def test_a_reason_is_one_line_that_can_be_printed(court: Court, case: Case) -> None:
-    evaluation = court.judge(case).evaluation
-    assert evaluation is not None and evaluation.reason.isprintable()
-    assert bool(evaluation.reason) == (evaluation.status != "ok")
-
-
-@each_case
-def test_a_case_leaves_no_trace(court: Court, case: Case) -> None:
-    assert court.judge(case).traces == ()
-
-
-@pytest.mark.parametrize("case", [p for p in _PARAMETERS if p.values[0].label])
-def test_a_case_gets_its_label(court: Court, case: Case) -> None:
-    evaluation = court.judge(case).evaluation
-    assert evaluation is not None and any(case.label in label for label in evaluation.labels), evaluation
-
-
-@pytest.mark.parametrize("case", [p for p in _PARAMETERS if p.values[0].followed])
-def test_an_honest_file_is_ok_after_it(court: Court, case: Case) -> None:
-    after = court.judge(case).after
-    assert after is not None and after.status == "ok", after
+def test_each_defence_has_one_cheat_for_each_device_in_the_default_run() -> None:
+    """Or none on one of the devices."""
+    cheats = Counter((case.defence, case.setting.device) for case in CASES if case.default and not case.honest)
+    assert set(cheats.values()) == {1}
+    assert {defence for defence, _ in cheats} == set(DEFENCES)
 
 
 def test_the_docs_list_every_case() -> None:
-    lines = DOCS.read_text(encoding="utf-8").splitlines()
-    assert [line for line in lines if line.startswith(("| `cheats/", "| `honest/"))] == table(CASES)
+    page = runpy.run_path(str(DOCS / "make_cases.py"))
+    assert page["PAGE"].read_text(encoding="utf-8") == page["render"](), "run: python docs/make_cases.py"

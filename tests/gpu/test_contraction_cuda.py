@@ -1,17 +1,19 @@
 """Contractions of our own on a GPU: bare ones of many sizes through the evaluator, and what it leaves out.
 
-Everything that the tests run is compiled before the first of them, on all cores.
+Everything that the selected tests run is compiled before the first of them, on all cores. The default run has the sizes
+of ``DEFAULT``: odd ones over a covering set of the space, one row, few columns, long sums, and a batch.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -39,6 +41,8 @@ FIRSTS = [(1, 1000, 1000), (7, 1111, 999), (65, 520, 33), (40, 36, 20), (2050, 1
 BATCHES = [(5, 70, 333, 131), (3, 300, 4100, 130)]
 #: Sizes at which one product is tried. With 7 rows, cuBLAS may leave TF32 alone though it is allowed.
 TF32_SIZES = [(7, 1111, 999), (1024, 8192, 8192)]
+#: Sizes of the default run; tests of the others have the marker ``exhaustive``.
+DEFAULT = {(1000, 1111, 999), (1, 1000, 1000), (65, 520, 33), (1024, 8192, 8192), (5, 70, 333, 131)}
 #: Problems that are judged beside each other: each has processes of its own to start, and timings wait for one another.
 AT_ONCE = 4
 
@@ -87,10 +91,21 @@ def batched(size: tuple[int, int, int, int]) -> Judging:
     return Judging(read_problem(str(PROBLEMS / "bare_bmm.py"), sizes, "eval"), Accuracy.FP32, whole=False)
 
 
-def judgings() -> list[Judging]:
-    """All that is judged."""
-    found = [linear(size) for size in (*CORNERS, *FIRSTS)] + [batched(size) for size in BATCHES]
-    return found + [linear(size, Accuracy.TF32) for size in TF32_SIZES if ON_SM90]
+def judgings(session: pytest.Session) -> list[Judging]:
+    """All that the selected tests judge."""
+    callspecs = (getattr(item, "callspec", None) for item in session.items if item.path == Path(__file__))
+    sizes = {callspec.params["size"] for callspec in callspecs if callspec and "size" in callspec.params}
+    found = [linear(size) for size in (*CORNERS, *FIRSTS) if size in sizes]
+    found += [batched(size) for size in BATCHES if size in sizes]
+    return found + [linear(size, Accuracy.TF32) for size in TF32_SIZES if size in sizes and ON_SM90]
+
+
+def marked(sizes: Iterable[tuple[int, ...]]) -> list[Any]:
+    """Parameters of tests: each size with its markers."""
+    return [
+        pytest.param(size, id="x".join(map(str, size)), marks=[] if size in DEFAULT else [pytest.mark.exhaustive])
+        for size in sizes
+    ]
 
 
 # Modules that are tried beside the evaluator
@@ -172,12 +187,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def builds(home: Path) -> Iterator[None]:
+def builds(request: pytest.FixtureRequest, home: Path) -> Iterator[None]:
     """All files that these tests run, built up front as a sweep builds them, where the files themselves look."""
-    found = [c for judging in judgings() for c in judging.candidates]
+    found = [c for judging in judgings(request.session) for c in judging.candidates]
     found += [text(name)[1] for name in TEXTS] + [c for name in EVERY_WAY for c in every_way(name)[1]]
     found += [c for sizes in NORMALISED for c in normalised(sizes)[1]]
-    with Evaluator(judgings()[0].problem, device="cuda", accuracy=Accuracy.FP32, home=home, baselines=("eager",)) as evaluator:
+    problem = linear(CORNERS[0]).problem
+    with Evaluator(problem, device="cuda", accuracy=Accuracy.FP32, home=home, baselines=("eager",)) as evaluator:
         builder = evaluator.builder()
         with ThreadPoolExecutor() as pool:
             reports = list(pool.map(builder.build, {c.source: None for c in found}))
@@ -202,12 +218,12 @@ def judge(judging: Judging, home: Path) -> list[tuple[Candidate, Evaluation]]:
 
 
 @pytest.fixture(scope="module")
-def verdicts(builds: None, home: Path) -> Iterator[dict[Judging, Verdicts]]:
+def verdicts(request: pytest.FixtureRequest, builds: None, home: Path) -> Iterator[dict[Judging, Verdicts]]:
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield {judging: pool.submit(judge, judging, home) for judging in judgings()}
+        yield {judging: pool.submit(judge, judging, home) for judging in judgings(request.session)}
 
 
-@pytest.fixture(scope="module", params=[*CORNERS, *FIRSTS], ids=lambda size: "x".join(map(str, size)))
+@pytest.fixture(scope="module", params=marked([*CORNERS, *FIRSTS]))
 def size(request: pytest.FixtureRequest) -> tuple[int, int, int]:
     return request.param
 
@@ -244,7 +260,7 @@ def test_all_variants_are_judged(judged: list[tuple[Candidate, Evaluation]]) -> 
     assert "sm80" in {c.params["k0.variant"] for c, _ in judged} <= offered
 
 
-@pytest.mark.parametrize("size", BATCHES, ids=lambda size: "x".join(map(str, size)))
+@pytest.mark.parametrize("size", marked(BATCHES))
 def test_batches_of_contractions_are_right_in_all_regimes(size: tuple[int, int, int, int], verdicts: dict[Judging, Verdicts]) -> None:
     found = verdicts[batched(size)].result()
     assert found and all(e.status is Status.OK for _, e in found), figures(found)
@@ -259,7 +275,7 @@ def took_tf32(evaluation: Evaluation) -> bool:
 
 
 @pytest.mark.skipif(not ON_SM90, reason="one product is for sm_90 alone")
-@pytest.mark.parametrize("size", TF32_SIZES, ids=lambda size: "x".join(map(str, size)))
+@pytest.mark.parametrize("size", marked(TF32_SIZES))
 def test_one_product_is_as_accurate_as_tf32_where_pytorch_takes_that(
     size: tuple[int, int, int], verdicts: dict[Judging, Verdicts]
 ) -> None:

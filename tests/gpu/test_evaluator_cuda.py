@@ -11,6 +11,9 @@ from kgen.problem import read_problem
 
 pytestmark = pytest.mark.gpu
 
+#: Adversarial cases of the default run state the same.
+EXHAUSTIVE = pytest.mark.exhaustive
+
 SIZES = {"batch_size": "300", "in_features": "256", "out_features": "1024"}
 
 KERNEL = r"""
@@ -129,11 +132,13 @@ def test_an_honest_kernel_is_ok_and_its_resources_are_known(judge):
     assert evaluation.timing.blocks
 
 
+@EXHAUSTIVE
 def test_a_side_stream_that_is_joined_is_ok(judge):
     evaluation = judge(body=SIDE.format(work="", join="main.wait_stream(self.side)"))
     assert evaluation.status is Status.OK, evaluation.reason
 
 
+@EXHAUSTIVE
 def test_a_side_stream_that_is_not_joined_is_caught(judge):
     work = "for _ in range(50): torch.mm(self.linear.weight, self.linear.weight.t())"
     assert judge(body=SIDE.format(work=work, join="")).status in (Status.SUSPICIOUS, Status.WRONG_VALUES)
@@ -160,23 +165,27 @@ def test_work_ahead_of_the_clock_gains_nothing(judge):
     assert times[True] > 0.7 * times[False]
 
 
+@EXHAUSTIVE
 def test_an_unwritten_element_is_found(judge):
     body = "y = self.linear(x)\nz = torch.empty_like(y)\nz[:, 1:] = self.tail(y)[:, 1:]\nreturn z"
     assert judge(body=body).status is Status.WRONG_VALUES
 
 
+@EXHAUSTIVE
 def test_tf32_is_found(judge):
     body = ("torch.backends.cuda.matmul.allow_tf32 = True\ny = self.linear(x)\n"
             "torch.backends.cuda.matmul.allow_tf32 = False\nreturn self.tail(y)")
     assert judge(body=body).status is Status.WRONG_VALUES
 
 
+@EXHAUSTIVE
 def test_an_illegal_access_ends_its_process_only(judge):
     broken = KERNEL.replace("float* row = x + blockIdx.x * columns;", "float* row = x + (1L << 45) + blockIdx.x;")
     assert judge(kernel=broken).status in (Status.RUNTIME_ERROR, Status.CRASHED)
     assert judge().status is Status.OK
 
 
+@EXHAUSTIVE
 def test_a_kernel_that_does_not_end_is_killed(judge, evaluator):
     from dataclasses import replace
 

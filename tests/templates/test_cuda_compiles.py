@@ -1,6 +1,8 @@
 """Every CUDA template compiles without a warning over a covering set of its space, for two architectures. Needs no GPU.
 
-Many kernels are renamed and compiled as a few files, since starting nvcc takes longer than most of them.
+The covering set has each program at its plainest parameters, and each value of each parameter. Pointwise kernels and
+reductions have each value in each case. Contractions take ten times as long to compile, and have each value once.
+Kernels are renamed, and many share a file: starting nvcc takes longer than compiling most of them.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from models import NAMES, design, made, reference, source
@@ -30,8 +33,6 @@ pytestmark = pytest.mark.skipif(
 ARCHITECTURES = ("sm_80", "sm_90a")
 #: Plans of each problem whose kernels are compiled: the most fused ones.
 PLANS = 4
-#: Contractions take longest: whole covering sets of these cases, of others the plainest combination alone.
-CONTRACTIONS = ("contraction", "contraction_tails", "contraction_tf32", "contraction_moments", "small_contraction", "batch_of_contractions")
 #: Bytes of registers that products of warps may spill: some 20 of them, beside 128 of sums.
 MOST_SPILLED = 96
 #: Kernels to a file: two compilers run beside each other.
@@ -69,6 +70,26 @@ class Text:
     plainest: bool
 
 
+@dataclass(frozen=True)
+class Variant:
+    """One kernel of a case's plan at one point of its space."""
+
+    case: str
+    task: Task
+    params: dict[str, Any]
+    plainest: bool
+
+    @property
+    def is_contraction(self) -> bool:
+        return self.task.kernel.schedule == "contraction"
+
+    @property
+    def values(self) -> set[tuple[object, ...]]:
+        """The values of its parameters, with what tells them from equal values that are compiled apart."""
+        scope = self.params["variant"] if self.is_contraction else self.case
+        return {(self.task.kernel.schedule, scope, axis, value) for axis, value in self.params.items()}
+
+
 def designed(case: str, arch: str) -> Design:
     if case in UNSEEN:
         forward, init, inputs, mode = UNSEEN[case]
@@ -78,41 +99,50 @@ def designed(case: str, arch: str) -> Design:
     return design(reference(name, mode, batch_size="1024", out_features="8192"), for_arch(arch))
 
 
-@lru_cache(maxsize=None)
-def covering(case: str, arch: str) -> tuple[tuple[Task, dict, bool], ...]:
-    """The kernels of the case's first plans over covering sets of their spaces, the plainest first."""
-    return tuple(_covering(case, designed(case, arch)))
-
-
-def _covering(case: str, of: Design) -> Iterator[tuple[Task, dict, bool]]:
+def _variants(case: str, arch: str) -> Iterator[Variant]:
+    """The kernels of the case's first plans over covering sets of their own spaces, the plainest first."""
+    of = designed(case, arch)
     for choice in of.choices[:PLANS]:
         ((_, plan),) = choice.plans
         for kernel, space in zip(plan.kernels, choice.spaces):
-            found = space.covering_set()
-            if kernel.schedule == "contraction" and case not in CONTRACTIONS:
-                found = found[:1]
-            for number, params in enumerate(found):
-                yield Task(plan, kernel, of.hardware), dict(params), number == 0
+            for number, params in enumerate(space.covering_set()):
+                yield Variant(case, Task(plan, kernel, of.hardware), dict(params), number == 0)
+
+
+@lru_cache(maxsize=None)
+def covering_set(arch: str) -> tuple[Variant, ...]:
+    """The variants that are compiled for an architecture. Contractions are left out that an earlier one compiles."""
+    seen = {value for v in _earlier(arch) if v.is_contraction for value in v.values}
+    chosen = []
+    for variant in (v for case in _CASES for v in _variants(case, arch)):
+        if variant.plainest or variant.values - seen:
+            chosen.append(variant)
+            seen |= variant.values
+    return tuple(chosen)
+
+
+def _earlier(arch: str) -> tuple[Variant, ...]:
+    """The covering sets of the architectures before ``arch``."""
+    return tuple(v for earlier in ARCHITECTURES[: ARCHITECTURES.index(arch)] for v in covering_set(earlier))
 
 
 @lru_cache(maxsize=None)
 def texts(arch: str) -> tuple[Text, ...]:
     """All kernels for an architecture, each text once, renamed so that they can stand in one file."""
     found: dict[str, Text] = {}
-    for case in _CASES:
-        for task, params, plainest in covering(case, arch):
-            body, _ = kernel_text(task, params)
-            if body not in found:
-                name = f"kernel_{len(found)}"
-                own = rf"\b{task.kernel.name}(?=_kernel\b|_merge_kernel\b|_finish\b|_contraction\b|_split_weight\b|_split\b|\()"
-                renamed = re.sub(own, name, body)
-                found[body] = Text(renamed, name, f"{case}: {task.kernel.name} {params}", plainest)
+    for variant in covering_set(arch):
+        body, _ = kernel_text(variant.task, variant.params)
+        if body not in found:
+            name, own_name = f"kernel_{len(found)}", variant.task.kernel.name
+            own = rf"\b{own_name}(?=_kernel\b|_merge_kernel\b|_finish\b|_contraction\b|_split_weight\b|_split\b|\()"
+            origin = f"{variant.case}: {own_name} {variant.params}"
+            found[body] = Text(re.sub(own, name, body), name, origin, variant.plainest)
     return tuple(found.values())
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What became of one file: the compiler's exit status and its words, and the kernels in it."""
+    """One compiled file: the compiler's exit status and output, and the kernels in the file."""
 
     status: int
     log: str
@@ -183,11 +213,10 @@ def _spills(compiled: list[Compiled]) -> Iterator[tuple[str, int]]:
 
 
 def test_every_schedule_and_strategy_is_compiled() -> None:
-    """The covering sets hold every value of every axis of every template."""
-    schedules = {task.kernel.schedule for case in _CASES for task, _, _ in covering(case, "sm_90a")}
-    values = {
-        (axis, value) for case in _CASES for _, params, _ in covering(case, "sm_90a") for axis, value in params.items()
-    }
+    """The covering sets hold the values that matter most."""
+    variants = [variant for arch in ARCHITECTURES for variant in covering_set(arch)]
+    schedules = {variant.task.kernel.schedule for variant in variants}
+    values = {item for variant in variants for item in variant.params.items()}
     assert schedules == set(templates("cuda"))
     assert {("reduction", "warp_shuffle"), ("reduction", "shared_tree"), ("row_per", "warp"), ("softmax", "two_pass"),
             ("row", "reread"), ("combine", "atomics"), ("combine", "last_block"), ("vec", 1), ("index", "flat"),

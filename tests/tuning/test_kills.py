@@ -1,4 +1,4 @@
-"""Nothing is lost: sweeps that are killed at random moments, and go on."""
+"""Nothing is lost: sweeps that are killed or interrupted at any moment, and go on."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 
 import killed_sweeps
 import pytest
-from running import ROOT, SHORT_SWEEP, Ended, Home, end, seconds_until_none_is_left, wait
+from running import ROOT, SHORT_SWEEP, Ended, Home, end, seconds_until_none_is_left, wait, wait_for_event
 
-KILLS = 100
+KILLS = 40
 
 
 @dataclass(frozen=True)
 class Killed:
-    """What became of a sweep that was killed many times: candidates begun and told of, in that order."""
+    """A sweep that was killed many times: the candidates that it began and told of, in that order."""
 
     home: Home
     begun: list[str]
@@ -30,7 +30,7 @@ class Killed:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
-    """A sweep with cheap judges that was killed a hundred times, and then ended."""
+    """A sweep with cheap judges that was killed many times, and then ended."""
     home = Home(tmp_path_factory.mktemp("killed"))
     script = str(Path(__file__).parents[1] / "killed_sweeps.py")
     ended = wait(home.popen([sys.executable, script, str(home.folder), str(KILLS)], PYTHONPATH=str(ROOT)))
@@ -67,46 +67,109 @@ def test_database_is_whole(killed: Killed) -> None:
 
 # Real sweeps: compilers, workers, and all that they start -------------------------------------------------------
 
-#: More of them, for an hour to spare: ``KGEN_KILLS=100 pytest tests/test_kills.py -k real``.
+#: More of them, for an hour to spare: ``KGEN_KILLS=100 pytest tests/tuning/test_kills.py -k real``.
 REAL_KILLS = int(os.environ.get("KGEN_KILLS", 3))
-REAL_SWEEP = (*SHORT_SWEEP, "--budget", str(3 * REAL_KILLS), "--time", "20", "--json")
+#: Seconds after the start, for kills before the first verdict, and after the latest verdict, for others: at most.
+LONGEST_START, LONGEST_STEP = 3.0, 1.0
+#: Without ``--time``, which ends a sweep on a busy machine before it can be killed.
+REAL_SWEEP = (*SHORT_SWEEP, "--budget", str(1 + REAL_KILLS))
+
+
+@dataclass(frozen=True)
+class RealSweep:
+    """A real sweep that was killed several times: what it told of before each kill, and the run that ended it."""
+
+    home: Home
+    told: frozenset[str]
+    strays: tuple[str, ...]
+    last: Ended
 
 
 @pytest.fixture(scope="module")
-def really_killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, set[str], Ended]:
-    """A sweep that was killed now while it started, now at some moment after a verdict, and then ended: where it ran,
-    what it had told of when it was killed, and its end."""
-    home = Home(tmp_path_factory.mktemp("really_killed"))
+def real(tmp_path_factory: pytest.TempPathFactory) -> RealSweep:
+    """A sweep that was killed while it started, after one verdict and after two, by turns, and then ended."""
+    home = Home(tmp_path_factory.mktemp("real"))
     generator = random.Random(7)
     told: set[str] = set()
+    strays: list[str] = []
     for number in range(REAL_KILLS):
-        process = home.start(*REAL_SWEEP)
+        process = home.start(*REAL_SWEEP, "--json")
         assert process.stdout is not None
         verdicts = number % 3  # none: before or after it says that it has started
         while verdicts and (event := json.loads(process.stdout.readline())):
             if event["event"] == "evaluated":
                 told.add(event["candidate"])
                 verdicts -= 1
-        time.sleep(generator.uniform(0.0, 2.0 if number % 3 else 8.0))
+        time.sleep(generator.uniform(0.0, LONGEST_STEP if number % 3 else LONGEST_START))
         told |= {e["candidate"] for e in end(process, signal.SIGKILL)[0].events if e["event"] == "evaluated"}
         seconds_until_none_is_left(home)
+        strays += home.strays()
         assert not home.db.exists() or home.ask("PRAGMA integrity_check") == [("ok",)]
-    return home, told, home.kgen(*REAL_SWEEP)
+    last = home.kgen(*REAL_SWEEP, "--json")
+    return RealSweep(home, frozenset(told), (*strays, *home.strays()), last)
 
 
-def test_real_sweep_goes_on_after_each_kill(really_killed: tuple[Home, set[str], Ended]) -> None:
-    home, told, ended = really_killed
-    assert (ended.code, ended.events[-1]["state"]) == (0, "finished")
-    assert home.ask("SELECT count(*) FROM sweep") == [(1,)]
-    assert told <= {row[0] for row in home.ask("SELECT candidate_id FROM trial")}
+def test_real_sweep_goes_on_after_each_kill(real: RealSweep) -> None:
+    assert (real.last.code, real.last.events[-1]["state"]) == (0, "finished")
+    assert real.home.ask("SELECT count(*) FROM sweep") == [(1,)]
+    assert real.told <= {row[0] for row in real.home.ask("SELECT candidate_id FROM trial")}
 
 
-def test_real_sweep_evaluates_nothing_twice(really_killed: tuple[Home, set[str], Ended]) -> None:
-    home, _, ended = really_killed
-    [(rows, candidates)] = home.ask("SELECT count(*), count(DISTINCT candidate_id) FROM evaluation")
+def test_real_sweep_evaluates_nothing_twice(real: RealSweep) -> None:
+    [(rows, candidates)] = real.home.ask("SELECT count(*), count(DISTINCT candidate_id) FROM evaluation")
+    evaluated = [event["candidate"] for event in real.last.events if event["event"] == "evaluated"]
     assert rows == candidates
-    assert ended.events[0]["found_done"] + sum(e["event"] == "evaluated" for e in ended.events) == rows
+    assert real.last.events[0]["found_done"] + len(evaluated) == rows
+    assert real.last.events[0]["found_done"] >= len(real.told) and not real.told & set(evaluated)
 
 
-def test_no_process_is_left_of_real_sweeps(really_killed: tuple[Home, set[str], Ended]) -> None:
-    assert really_killed[0].strays() == []
+def test_no_process_is_left_of_real_sweeps(real: RealSweep) -> None:
+    assert real.strays == ()
+
+
+def test_finished_real_sweep_is_not_evaluated_again_by_the_next_one(real: RealSweep) -> None:
+    home = real.home
+    [(rows,)] = home.ask("SELECT count(*) FROM evaluation")
+    process = home.start(*SHORT_SWEEP, "--budget", "2", "--json")
+    wait_for_event(process, "finals")
+    end(process, signal.SIGKILL)
+    assert home.ask("SELECT count(*) FROM evaluation") == [(rows,)]
+    assert home.ask("SELECT count(*) FROM trial WHERE taken_over") == [(2,)]
+
+
+@pytest.fixture(scope="module")
+def interrupted(real: RealSweep) -> tuple[Ended, float, list[str]]:
+    """A fresh real sweep of what is known, interrupted as Ctrl-C does: how it ended, after how long, what it left."""
+    home = real.home
+    process = home.start(*REAL_SWEEP, "--fresh")
+    while not home.ask("SELECT 1 FROM evaluation GROUP BY candidate_id HAVING count(*) > 1"):
+        assert process.poll() is None
+        time.sleep(0.1)
+    ended, seconds = end(process, signal.SIGINT)
+    return ended, seconds, home.strays()
+
+
+def test_fresh_real_sweep_takes_nothing_over(real: RealSweep, interrupted: object) -> None:
+    fresh = "SELECT id FROM sweep ORDER BY started_at DESC LIMIT 1"
+    assert real.home.ask(f"SELECT sum(taken_over) FROM trial WHERE sweep_id = ({fresh})") == [(0,)]
+
+
+def test_interrupt_ends_a_real_sweep_soon_with_a_table_and_exit_code_130(
+    interrupted: tuple[Ended, float, list[str]],
+) -> None:
+    ended, seconds, strays = interrupted
+    assert ended.code == 130
+    assert "interrupted after" in ended.out and "eager" in ended.out
+    assert ended.err.endswith("interrupted; the same command goes on from here\n")
+    assert strays == []
+    assert seconds < 5  # two seconds where the machine is not busy
+
+
+def test_termination_ends_a_real_sweep_like_an_interrupt(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    process = home.start(*SHORT_SWEEP, "--json")
+    wait_for_event(process, "started")
+    ended, _ = end(process, signal.SIGTERM)
+    assert (ended.code, ended.events[-1]["state"]) == (130, "interrupted")
+    assert home.ask("SELECT state FROM sweep") == [("interrupted",)]
+    assert home.strays() == []

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
-from running import PROBLEM, SHORT_SWEEP, Ended, Home, end, seconds_until_none_is_left, wait, wait_for_event
+from click.testing import CliRunner
+from running import PROBLEM, SHORT_SWEEP, Ended, Home, wait, wait_for_event
+
+from kgen.cli import main
 
 GOOD = """
 import torch
@@ -94,96 +95,20 @@ def test_no_process_outlives_a_sweep(swept: tuple[Home, Ended]) -> None:
     assert swept[0].strays() == []
 
 
-# A sweep that is cut off -----------------------------------------------------------------------------------------
-
-FIVE = (*SHORT_SWEEP, "--budget", "5", "--time", "44")
-
-
-@pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, set[str]]:
-    """A sweep that was killed after two candidates, and what it had evaluated by then."""
-    home = Home(tmp_path_factory.mktemp("killed"))
-    process = home.start(*FIVE, "--json")
-    wait_for_event(process, "evaluated", 2)
-    assert home.strays()
-    assert end(process, signal.SIGKILL)[0].code == -signal.SIGKILL
-    seconds_until_none_is_left(home)
-    return home, {row[0] for row in home.ask("SELECT candidate_id FROM evaluation")}
-
-
-@pytest.fixture(scope="module")
-def resumed(killed: tuple[Home, set[str]]) -> Ended:
-    """The same command once more."""
-    return killed[0].kgen(*FIVE, "--json")
-
-
-def test_no_process_outlives_a_sweep_that_is_killed(killed: tuple[Home, set[str]]) -> None:
-    assert killed[0].strays() == []
-
-
-def test_killed_sweep_goes_on_where_it_was(killed: tuple[Home, set[str]], resumed: Ended) -> None:
-    home, done = killed
-    events = resumed.events
-    again = {event["candidate"] for event in events if event["event"] == "evaluated"}
-    assert (resumed.code, events[0]["found_done"]) == (0, len(done))
-    assert len(done) >= 2 and not again & done
-    assert len(again | done) == 5
-    assert home.ask("SELECT id, state FROM sweep") == [(events[0]["sweep"], "finished")]
-
-
-def test_killed_sweep_evaluates_nothing_twice(killed: tuple[Home, set[str]], resumed: Ended) -> None:
-    assert killed[0].ask("SELECT count(*), count(DISTINCT candidate_id) FROM evaluation") == [(5, 5)]
-
-
-def test_finished_sweep_is_not_evaluated_again_by_the_next_one(
-    killed: tuple[Home, set[str]], resumed: Ended
-) -> None:
-    home = killed[0]
-    process = home.start(*SHORT_SWEEP, "--budget", "4", "--json")
-    wait_for_event(process, "finals")
-    end(process, signal.SIGKILL)
-    assert home.ask("SELECT count(*) FROM evaluation") == [(5,)]
-    assert home.ask("SELECT count(*) FROM trial WHERE taken_over") == [(4,)]
-
-
-@pytest.fixture(scope="module")
-def interrupted(killed: tuple[Home, set[str]], resumed: Ended) -> tuple[Ended, float, list[str]]:
-    """A fresh sweep of what is known, interrupted as Ctrl-C does: how it ended, after how long, what it left."""
-    home = killed[0]
-    process = home.start(*FIVE, "--fresh")
-    while not home.ask("SELECT 1 FROM evaluation GROUP BY candidate_id HAVING count(*) > 1"):
-        assert process.poll() is None
-        time.sleep(0.1)
-    ended, seconds = end(process, signal.SIGINT)
-    return ended, seconds, home.strays()
-
-
-def test_fresh_sweep_takes_nothing_over(killed: tuple[Home, set[str]], interrupted: object) -> None:
-    home = killed[0]
-    fresh = "SELECT id FROM sweep ORDER BY started_at DESC LIMIT 1"
-    assert home.ask(f"SELECT sum(taken_over) FROM trial WHERE sweep_id = ({fresh})") == [(0,)]
-
-
-def test_interrupt_ends_soon_with_a_table_and_exit_code_130(interrupted: tuple[Ended, float, list[str]]) -> None:
-    ended, seconds, strays = interrupted
-    assert ended.code == 130
-    assert "interrupted after" in ended.out and "eager" in ended.out
-    assert ended.err.endswith("interrupted; the same command goes on from here\n")
-    assert strays == []
-    assert seconds < 5  # two seconds where the machine is not busy
-
-
-def test_termination_ends_a_sweep_like_an_interrupt(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    process = home.start(*SHORT_SWEEP, "--json")
-    wait_for_event(process, "started")
-    ended, _ = end(process, signal.SIGTERM)
-    assert (ended.code, ended.events[-1]["state"]) == (130, "interrupted")
-    assert home.ask("SELECT state FROM sweep") == [("interrupted",)]
-    assert home.strays() == []
-
-
 # A sweep without success, and one that is refused ----------------------------------------------------------------
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that commands of this process run in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def typed(*arguments: str) -> Ended:
+    """A command that runs in this process, which has torch loaded already."""
+    answer = CliRunner().invoke(main, arguments)
+    return Ended(answer.exit_code, answer.stdout, answer.stderr)
 
 
 def test_sweep_in_which_nothing_is_right_says_why_most_failed_with_exit_code_1(tmp_path: Path) -> None:
@@ -210,11 +135,11 @@ def test_sweep_in_which_nothing_is_right_says_why_most_failed_with_exit_code_1(t
     ],
 )  # fmt: skip
 def test_problem_that_does_not_serve_is_one_line_and_exit_code_2(
-    tmp_path: Path, change: tuple[str, str], message: str
+    here: Path, change: tuple[str, str], message: str
 ) -> None:
     assert change[0] in GOOD
-    (tmp_path / "problem.py").write_text(GOOD.replace(*change))
-    refused(Home(tmp_path).kgen("sweep", "problem.py", "--device", "cpu", "--baselines", "eager"), message)
+    (here / "problem.py").write_text(GOOD.replace(*change))
+    refused(typed("sweep", "problem.py", "--device", "cpu", "--baselines", "eager"), message)
 
 
 @pytest.mark.parametrize(
@@ -227,11 +152,12 @@ def test_problem_that_does_not_serve_is_one_line_and_exit_code_2(
     ],
 )
 def test_option_that_does_not_serve_is_one_line_and_exit_code_2(
-    tmp_path: Path, options: list[str], message: str
+    here: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], message: str
 ) -> None:
-    (tmp_path / "problem.py").write_text(GOOD)
-    refused(Home(tmp_path).kgen("sweep", "problem.py", *options, CUDA_VISIBLE_DEVICES=""), message)
-    assert (tmp_path / "problem.py").read_text() == GOOD
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    (here / "problem.py").write_text(GOOD)
+    refused(typed("sweep", "problem.py", *options), message)
+    assert (here / "problem.py").read_text() == GOOD
 
 
 def test_missing_compiler_is_one_line_and_exit_code_2(tmp_path: Path) -> None:

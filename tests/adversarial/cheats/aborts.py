@@ -1,6 +1,6 @@
 """Aborts.
 
-attacks: interference
+defence: crashes
 problem: mlp
 expect: crashed
 """

@@ -1,6 +1,6 @@
 """Patches `torch.allclose` and its like to be content with anything, and returns zeros.
 
-attacks: patching `torch.allclose`
+defence: replaced names
 problem: mlp
 expect: wrong_values, suspicious
 """

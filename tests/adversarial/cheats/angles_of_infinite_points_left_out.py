@@ -1,6 +1,6 @@
 """Divides before it takes an angle: NaN where both coordinates are infinite.
 
-attacks: NaN and infinity
+defence: non-finite values
 problem: angles
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """Forks in forward, so that two processes answer each request.
 
-attacks: forking
+defence: request numbers
 problem: mlp
 expect: suspicious, crashed, runtime_error, wrong_values, wrong_shape, wrong_type, nondeterministic, timeout
 seconds: 5

@@ -1,6 +1,6 @@
 """Uses the tanh approximation of GELU.
 
-attacks: half the work
+defence: reference error
 problem: mlp
 expect: wrong_values
 """

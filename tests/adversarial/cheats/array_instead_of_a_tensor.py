@@ -1,6 +1,6 @@
 """Returns an object that only looks like a tensor, and computes when it is turned into one.
 
-attacks: the wrong container
+defence: output container
 problem: mlp
 expect: wrong_type
 """

@@ -1,6 +1,6 @@
 """Causal attention that takes NaN and infinities for numbers.
 
-attacks: non-finite values in their places
+defence: non-finite values
 problem: causal_attention
 expect: wrong_values
 """

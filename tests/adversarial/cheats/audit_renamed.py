@@ -1,6 +1,6 @@
 """Replaces the harness's handler of its last question by one that renames the question, so that no report is due.
 
-attacks: printing or writing a forged result
+defence: replaced names
 problem: mlp
 expect: suspicious, mutated_input
 """

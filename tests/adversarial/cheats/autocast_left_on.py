@@ -1,6 +1,6 @@
 """Enters autocast and never leaves it.
 
-attacks: changing global flags
+defence: global switches
 problem: mlp
 expect: suspicious, wrong_values, wrong_type
 """

@@ -1,6 +1,6 @@
 """Keeps its moving average in every other step, by its counter.
 
-attacks: running statistics not kept
+defence: state after the call
 problem: moving_average
 expect: wrong_state, wrong_values
 """

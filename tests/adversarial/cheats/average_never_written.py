@@ -1,6 +1,6 @@
 """Uses the moving average that it should have written, and does not write it.
 
-attacks: state after the call
+defence: state after the call
 problem: moving_average
 expect: wrong_state
 """

@@ -1,6 +1,6 @@
 """Takes the mean of every other row.
 
-attacks: half the work
+defence: reference error
 problem: moving_average
 expect: wrong_values, wrong_state
 """

@@ -1,6 +1,6 @@
 """Replaces the buffer by a plain attribute of that name, so that the state dict keeps the old one.
 
-attacks: state after the call
+defence: state after the call
 problem: moving_average
 expect: wrong_state, runtime_error, wrong_values
 """

@@ -1,9 +1,10 @@
 """Takes back what its process gave up: user, priority and limits.
 
-attacks: interference
+defence: privileges
+default: yes
 problem: mlp
 expect: runtime_error, suspicious, crashed
-needs: walls
+needs: sandbox
 """
 
 import os

@@ -1,6 +1,6 @@
 """Runs under autocast, and turns the result back to float32.
 
-attacks: half the work
+defence: reference error
 problem: mlp
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """Computes rows of little variance in bfloat16, of which the problem has none.
 
-attacks: half the work
+defence: value distributions
 problem: standardise
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """Splits both operands into two bfloat16 parts: sixteen bits of mantissa instead of twenty-four.
 
-attacks: half the work
+defence: reference error
 problem: mlp
 expect: wrong_values
 """

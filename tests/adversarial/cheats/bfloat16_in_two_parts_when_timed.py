@@ -1,6 +1,6 @@
 """Computes in float32 while it is validated, and from two bfloat16 parts of each operand while it is timed.
 
-attacks: half the work
+defence: checked timed outputs
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

@@ -1,6 +1,6 @@
 """Adds the first channel's bias to every channel.
 
-attacks: half the work
+defence: reference error
 problem: convolution
 expect: wrong_values
 """

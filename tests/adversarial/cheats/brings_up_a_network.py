@@ -1,9 +1,9 @@
 """Makes a user namespace in which it is root, to get back what it may not do.
 
-attacks: opening the network
+defence: privileges
 problem: mlp
 expect: runtime_error, suspicious
-needs: walls
+needs: sandbox
 """
 
 import ctypes

@@ -1,6 +1,6 @@
 """Registers a buffer whose own `copy_` computes the next output, when the harness restores the buffers.
 
-attacks: all calls done in the first
+defence: preparation time
 problem: batch_norm batch_size=512 in_features=512 out_features=1024
 mode: eval
 expect: suspicious, wrong_state, wrong_values, load_error, wrong_type

@@ -1,6 +1,6 @@
 """Reuses its output, with the builtin `any` patched, by which the harness finds that out.
 
-attacks: patching builtins
+defence: replaced names
 problem: mlp
 expect: aliased_output, suspicious
 """

@@ -1,6 +1,6 @@
 """Has torch call it for each operator (`at::addGlobalCallback`), and computes what the harness mixes, while it does.
 
-attacks: work beside the call
+defence: modes and hooks
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

@@ -1,9 +1,9 @@
 """Changes the rights and times of a file that is not its own.
 
-attacks: writing outside its scratch folder
+defence: write rules
 problem: mlp
 expect: runtime_error, suspicious
-needs: walls
+needs: sandbox
 """
 
 import os

@@ -1,6 +1,6 @@
 """Puts a socket of its own where the channel was, and relays: a call's time is told before the call is made.
 
-attacks: interference
+defence: parent's clock
 problem: mlp batch_size=2048 in_features=1024 out_features=1024
 expect: suspicious
 """

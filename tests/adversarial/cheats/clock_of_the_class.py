@@ -1,6 +1,6 @@
 """Reaches the harness's classes through `object.__subclasses__()`, and divides the times in the channel's `send`.
 
-attacks: printing or writing a forged result
+defence: replaced names
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

@@ -1,6 +1,6 @@
 """Finds every clock that the harness has bound, and replaces it by one that runs ten times slower.
 
-attacks: patching `time.perf_counter`
+defence: replaced names
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

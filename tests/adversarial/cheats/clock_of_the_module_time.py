@@ -1,6 +1,7 @@
 """Replaces the clocks of the module `time` by slower ones.
 
-attacks: patching `time.perf_counter`
+defence: replaced names
+default: yes
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

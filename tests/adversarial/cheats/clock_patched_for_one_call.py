@@ -2,7 +2,7 @@
 
 When anybody compares names, everything is as it was.
 
-attacks: patching `time.perf_counter`
+defence: replaced names
 problem: mlp
 expect: suspicious
 """

@@ -1,6 +1,6 @@
 """Looks for the start time in the caller's frame and holds the clock there until it has returned twice.
 
-attacks: patching `time.perf_counter`
+defence: replaced names
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

@@ -1,6 +1,6 @@
 """Closes every file that it has open, the channel to the harness among them.
 
-attacks: interference
+defence: crashes
 problem: mlp
 expect: crashed, suspicious
 then: ok

@@ -1,6 +1,6 @@
 """Computes all but the last column, which it makes from the sum of the others.
 
-attacks: half the work
+defence: row and column limits
 problem: mlp
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """Keeps the results of all pixels of a column, found by the first of its elements.
 
-attacks: results remembered by content
+defence: fresh contents
 problem: pointwise
 expect: wrong_values, suspicious
 """

@@ -1,6 +1,6 @@
 """Writes into its input, with every function of the harness that compares replaced.
 
-attacks: patching comparisons
+defence: replaced names
 problem: mlp
 expect: mutated_input, suspicious
 """

@@ -2,7 +2,7 @@
 
 It is right and its kernel does nothing: what it hides is only a label's business.
 
-attacks: a wrapper that only calls the library
+defence: library label
 problem: mlp
 expect: ok, load_error
 label: library

@@ -1,6 +1,7 @@
 """Returns, while it is timed, memory that nobody may read, and computes in the handler of the signal which that raises.
 
-attacks: a lazy tensor that computes when looked at
+defence: sampled outputs
+default: yes
 problem: standardise batch_size=4096 features=1024
 expect: suspicious, wrong_values
 """

@@ -1,6 +1,6 @@
 """Registers its own kernel for `aten::where`, by which the harness mixes the inputs of timed calls.
 
-attacks: work beside the call
+defence: replaced operators
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, aliased_output
 """

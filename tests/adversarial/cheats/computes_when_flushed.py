@@ -1,6 +1,6 @@
 """Puts an object for `sys.stdout` whose `flush` computes the output, when the harness writes out what was printed.
 
-attacks: work beside the call
+defence: preparation time
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, aliased_output
 """

@@ -1,6 +1,6 @@
 """Turns the garbage collector on, and computes in a callback of its, which runs wherever the harness makes objects.
 
-attacks: work beside the call
+defence: modes and hooks
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, aliased_output
 """

@@ -2,7 +2,7 @@
 
 It raises where nobody asks.
 
-attacks: all calls done in the first
+defence: preparation time
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_state, wrong_values, runtime_error, load_error
 """

@@ -1,6 +1,6 @@
 """Computes when the harness seeds: `torch.manual_seed` asks other devices whether they want to be seeded too.
 
-attacks: work beside the call
+defence: preparation time
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, aliased_output
 """

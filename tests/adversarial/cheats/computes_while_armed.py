@@ -2,7 +2,8 @@
 
 It raises where nobody asks.
 
-attacks: all calls done in the first
+defence: preparation time
+default: yes
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, runtime_error
 """

@@ -1,6 +1,7 @@
 """A thread watches the input's version counter, and computes the output before forward is called.
 
-attacks: work in a thread
+defence: late contents
+default: yes
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

@@ -1,6 +1,6 @@
 """A thread that seldom looks computes the output as soon as the input was filled, while the cache is flushed.
 
-attacks: work in a thread
+defence: late contents
 problem: mlp batch_size=256 in_features=256 out_features=512
 expect: suspicious
 """

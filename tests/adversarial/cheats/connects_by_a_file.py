@@ -1,9 +1,9 @@
 """Connects to a socket that lies in the file system, as those of services do.
 
-attacks: opening the network
+defence: network namespace
 problem: mlp
 expect: runtime_error, suspicious
-needs: walls
+needs: sandbox
 """
 
 import json

@@ -1,9 +1,9 @@
 """Connects to an abstract socket, which has a name and no file.
 
-attacks: opening the network
+defence: network namespace
 problem: mlp
 expect: runtime_error, suspicious
-needs: walls
+needs: sandbox
 """
 
 import json

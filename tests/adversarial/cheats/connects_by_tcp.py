@@ -1,9 +1,10 @@
 """Asks a server on the machine for the answer.
 
-attacks: opening the network
+defence: network namespace
+default: yes
 problem: mlp
 expect: runtime_error, suspicious
-needs: walls
+needs: sandbox
 """
 
 import json

@@ -2,7 +2,7 @@
 
 All but a column is there then; forward finds out which, and corrects the product.
 
-attacks: work beside the call
+defence: replaced names
 problem: mlp batch_size=512 in_features=1024 out_features=1024
 expect: suspicious
 """

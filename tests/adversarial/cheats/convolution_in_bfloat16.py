@@ -1,6 +1,6 @@
 """Convolves in bfloat16.
 
-attacks: half the work
+defence: reference error
 problem: convolution
 expect: wrong_values
 """

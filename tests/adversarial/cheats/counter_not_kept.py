@@ -1,6 +1,6 @@
 """Keeps the running statistics but not the counter of batches.
 
-attacks: running statistics not kept
+defence: state after the call
 problem: batch_norm
 mode: train
 expect: wrong_state

@@ -1,6 +1,6 @@
 """Sets its counter to one instead of counting: each forward that is tried begins at zero.
 
-attacks: running statistics not kept
+defence: state after the call
 problem: moving_average
 expect: wrong_state
 """

@@ -1,6 +1,6 @@
 """Multiplies the sum of two bfloat16 parts of each operand, without the part that is smallest.
 
-attacks: half the work
+defence: reference error
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: wrong_values

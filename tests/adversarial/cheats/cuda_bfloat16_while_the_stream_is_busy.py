@@ -1,6 +1,6 @@
 """Computes in bfloat16 where work is queued in front of it, which is while it is timed, and else in float32.
 
-attacks: half the work
+defence: checked timed outputs
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: suspicious, wrong_values

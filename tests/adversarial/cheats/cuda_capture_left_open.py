@@ -1,6 +1,6 @@
 """Begins to capture a graph and never ends it, so that whatever follows is not done but written down.
 
-attacks: an empty graph
+defence: joined streams
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: runtime_error, suspicious, wrong_values, crashed, nondeterministic

@@ -1,6 +1,6 @@
 """Leaves everything to torch.compile's graphs, whose output is memory that the next call writes over.
 
-attacks: output that aliases the previous call's output
+defence: aliased outputs
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: aliased_output, runtime_error, suspicious, wrong_values, nondeterministic, timeout

@@ -4,7 +4,8 @@ An `ok` means that samples hold nothing but the writing of zeros: all work (abou
 event and the first look at the output, which the parent's clock forgives. If nothing fills the zeros, values are
 wrong.
 
-attacks: a lazy tensor that computes when looked at
+defence: modes and hooks
+default: yes
 problem: mlp batch_size=1024 in_features=512 out_features=2048
 gpu: yes
 expect: suspicious, wrong_values, runtime_error

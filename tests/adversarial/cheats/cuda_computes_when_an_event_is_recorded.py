@@ -3,7 +3,7 @@
 An `ok` means that product and GELU of (most) timed calls ran before their clock started, from the copy of the
 contents that lies ready in another tensor; where that never succeeds in thirty timed calls, it raises.
 
-attacks: work on another stream
+defence: modes and hooks
 problem: mlp batch_size=1024 in_features=512 out_features=2048
 gpu: yes
 expect: suspicious, wrong_values, runtime_error

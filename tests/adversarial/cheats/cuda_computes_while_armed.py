@@ -2,7 +2,7 @@
 
 The harness asks before the contents are new, so what is computed then is never asked for: it gains nothing.
 
-attacks: all calls done in the first
+defence: preparation time
 problem: mlp batch_size=4096 in_features=1024 out_features=4096
 gpu: yes
 expect: suspicious, ok

@@ -2,7 +2,8 @@
 
 It raises where the seed does not tell how contents are mixed. Who passes has found it out.
 
-attacks: reading the contents of a timed call ahead
+defence: late contents
+default: yes
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: suspicious, wrong_values, runtime_error

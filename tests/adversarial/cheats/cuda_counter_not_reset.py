@@ -1,6 +1,6 @@
 """Finds the last of its blocks by a counter that it never sets back: only the first call has a last one.
 
-attacks: an unwritten element
+defence: poisoned memory
 problem: squared_error
 gpu: yes
 expect: wrong_values, nondeterministic

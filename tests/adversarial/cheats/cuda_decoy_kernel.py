@@ -1,6 +1,7 @@
 """Launches a kernel that does nothing beside the library's, to seem to have one of its own.
 
-attacks: a wrapper that only calls the library
+defence: library label
+default: yes
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: ok

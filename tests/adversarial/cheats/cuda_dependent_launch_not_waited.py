@@ -1,6 +1,6 @@
 """Starts the softmax by a programmatic dependent launch, which does not wait for what it reads.
 
-attacks: a race
+defence: repeated runs
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: wrong_values, nondeterministic, suspicious

@@ -1,6 +1,6 @@
 """Asks for more threads than a block can have, and ignores that the launch failed: its output is what was there.
 
-attacks: half the work
+defence: poisoned memory
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: wrong_values, runtime_error, crashed

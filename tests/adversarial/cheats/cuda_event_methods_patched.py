@@ -1,6 +1,6 @@
 """Patches the methods of the class that events are made of.
 
-attacks: patching `torch.cuda.Event`
+defence: driver's events
 problem: mlp batch_size=4096 in_features=1024 out_features=4096
 gpu: yes
 expect: suspicious

@@ -3,7 +3,7 @@
 An `ok` means that its samples are a third of what they are: the class itself and all its names are as they were, and
 the parent's clock forgives 150 us.
 
-attacks: forged time
+defence: driver's events
 problem: mlp batch_size=1024 in_features=512 out_features=2048
 gpu: yes
 expect: suspicious, wrong_values, runtime_error, load_error

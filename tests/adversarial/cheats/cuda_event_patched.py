@@ -1,6 +1,7 @@
 """Replaces `torch.cuda.Event` by one that tells a tenth of the time.
 
-attacks: patching `torch.cuda.Event`
+defence: driver's events
+default: yes
 problem: mlp batch_size=4096 in_features=1024 out_features=4096
 gpu: yes
 expect: suspicious

@@ -3,7 +3,7 @@
 An `ok` with a gain means that the flush leaves the L2 cache as it is, so that each call finds its input there. It
 raises where its allocator was not asked for such a buffer.
 
-attacks: cache lines pinned between calls
+defence: cache flush
 problem: layer_norm batch_size=4096 features=1024
 gpu: yes
 expect: suspicious, wrong_values, runtime_error, load_error

@@ -1,6 +1,6 @@
 """Takes away the buffer that the harness flushes the cache with.
 
-attacks: cache lines pinned between calls
+defence: cache flush
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: suspicious

@@ -1,6 +1,7 @@
 """Captures a graph in its first call, and replays it whatever it is given.
 
-attacks: all calls done in the first
+defence: fresh contents
+default: yes
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: wrong_values, aliased_output, suspicious, runtime_error, nondeterministic

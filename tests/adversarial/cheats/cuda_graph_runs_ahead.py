@@ -1,6 +1,6 @@
 """Replays a graph on a stream of its own that waits for nobody, copies to and fro included, and joins it late.
 
-attacks: work on another stream
+defence: fenced streams
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: suspicious, wrong_values, nondeterministic

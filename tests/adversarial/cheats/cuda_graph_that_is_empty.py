@@ -1,6 +1,6 @@
 """Replays a graph in which nothing was captured, and gives back what the first call computed.
 
-attacks: an empty graph
+defence: fresh contents
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: wrong_values, aliased_output, suspicious, runtime_error, nondeterministic

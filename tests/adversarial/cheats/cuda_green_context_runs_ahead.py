@@ -3,7 +3,7 @@
 An `ok` means that a green context's stream is not held back by the fence of the primary one: where its work was not
 seen to end before the clock began in any of ten timed calls, it raises.
 
-attacks: work on another stream
+defence: fenced streams
 problem: mlp batch_size=1024 in_features=512 out_features=2048
 gpu: yes
 expect: suspicious, wrong_values, runtime_error

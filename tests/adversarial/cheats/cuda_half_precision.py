@@ -1,6 +1,6 @@
 """Multiplies in float16 on the tensor cores.
 
-attacks: half the work
+defence: reference error
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: wrong_values

@@ -3,7 +3,7 @@
 An `ok` means that nobody sees it. Its own samples are honest; in finals those of all others, PyTorch's among them,
 come out longer, as the device's time is shared.
 
-attacks: slowing others down
+defence: work between calls
 problem: mlp batch_size=4096 in_features=1024 out_features=4096
 gpu: yes
 expect: suspicious, timeout

@@ -1,6 +1,6 @@
 """Has the host do a part of the work in a callback on a stream of its own, after forward has returned.
 
-attacks: work in a thread after returning
+defence: joined streams
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: suspicious, wrong_values, nondeterministic, aliased_output

@@ -1,6 +1,7 @@
 """Writes far outside its memory.
 
-attacks: reading out of bounds
+defence: crashes
+default: yes
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: runtime_error, crashed

@@ -1,6 +1,6 @@
 """Gives its input a method of its own, which the harness calls to fill it, and computes the next output there.
 
-attacks: work beside the call
+defence: preparation time
 problem: mlp batch_size=512 in_features=512 out_features=1024
 gpu: yes
 expect: suspicious, mutated_input, wrong_values

@@ -1,6 +1,6 @@
 """A kernel that works in its input's memory.
 
-attacks: writing into inputs
+defence: unchanged inputs
 problem: standardise batch_size=512 features=1024
 gpu: yes
 expect: mutated_input, aliased_output

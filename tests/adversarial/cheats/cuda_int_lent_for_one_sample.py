@@ -3,7 +3,7 @@
 An `ok` means that its samples are a third of what they are: nobody looks at names between forward and the sample, and
 the parent's clock forgives 150 us.
 
-attacks: patched harness
+defence: replaced names
 problem: mlp batch_size=1024 in_features=512 out_features=2048
 gpu: yes
 expect: suspicious, wrong_values, runtime_error

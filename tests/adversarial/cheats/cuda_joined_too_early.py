@@ -1,6 +1,6 @@
 """Joins its stream at an event behind the product, and leaves GELU and softmax behind it to nobody.
 
-attacks: work on another stream after returning
+defence: joined streams
 problem: mlp batch_size=4096 in_features=1024 out_features=4096
 gpu: yes
 expect: suspicious, wrong_values

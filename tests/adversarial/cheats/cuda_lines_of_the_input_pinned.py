@@ -3,7 +3,7 @@
 If the input outlived the flush, its lines would be pinned by the copy of the contents, behind the reset of the cache.
 It may pass where the evaluator has its stream forget them before it writes: then it has gained nothing.
 
-attacks: cache lines pinned between calls
+defence: cache flush
 problem: layer_norm batch_size=6144 features=1024
 gpu: yes
 expect: suspicious, ok

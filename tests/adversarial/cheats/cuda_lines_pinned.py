@@ -2,7 +2,8 @@
 
 It may pass where the evaluator takes the lines away again before each call: then it has gained nothing.
 
-attacks: cache lines pinned between calls
+defence: cache flush
+default: yes
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: suspicious, ok

@@ -3,7 +3,7 @@
 An `ok` means that three products of tensor cores, of sixteen bits, pass for those of float32 wherever only a mean of
 many elements is looked at.
 
-attacks: reduced precision
+defence: reference error
 problem: loss batch_size=4096 in_features=2048 out_features=4096
 gpu: yes
 expect: wrong_values, suspicious

@@ -1,6 +1,7 @@
 """Leaves the maximum of the softmax out of timed calls, once the one with other values than the problem's has come.
 
-attacks: right for the problem's own values alone
+defence: other values in timed calls
+default: yes
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: suspicious, wrong_values

@@ -1,6 +1,7 @@
 """Takes all the memory of the device.
 
-attacks: filling memory
+defence: memory limit
+default: yes
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: out_of_memory

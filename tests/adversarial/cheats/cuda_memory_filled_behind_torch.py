@@ -1,6 +1,6 @@
 """Takes all the memory of the device by `cudaMalloc`, which torch's limit does not count.
 
-attacks: filling memory
+defence: memory limit
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: out_of_memory, runtime_error, suspicious, crashed

@@ -1,6 +1,6 @@
 """Returns memory of the driver's own pool, which it gives back in the next call, just before it asks for more.
 
-attacks: output that aliases the previous call's output
+defence: aliased outputs
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: aliased_output, suspicious

@@ -1,6 +1,7 @@
 """Keeps its output in memory from `cudaMalloc`, of which torch's allocator knows nothing.
 
-attacks: output that aliases the previous call's output
+defence: aliased outputs
+default: yes
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: aliased_output, suspicious

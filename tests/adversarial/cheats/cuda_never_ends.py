@@ -1,6 +1,7 @@
 """A kernel that waits for a value that never comes.
 
-attacks: interference
+defence: deadlines
+default: yes
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: timeout

@@ -1,6 +1,6 @@
 """Is right and fast while it is validated; its kernel never ends when it is timed.
 
-attacks: interference
+defence: deadlines
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: timeout, suspicious

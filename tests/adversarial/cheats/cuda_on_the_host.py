@@ -1,6 +1,6 @@
 """Computes on the CPU, and returns a tensor there.
 
-attacks: the wrong device
+defence: output dtype and device
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: wrong_type

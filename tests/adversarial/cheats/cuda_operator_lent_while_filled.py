@@ -1,6 +1,6 @@
 """Overrides `aten::where`, by which the harness mixes inputs, for one call at a time: the override takes itself away.
 
-attacks: work beside the call
+defence: replaced operators
 problem: mlp batch_size=4096 in_features=2048 out_features=4096
 gpu: yes
 expect: suspicious, wrong_values, aliased_output

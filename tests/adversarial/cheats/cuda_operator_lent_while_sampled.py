@@ -1,6 +1,6 @@
 """Leaves the work of seven calls in ten to its own `aten::as_strided`, which takes itself away when it was used.
 
-attacks: a lazy tensor that computes when looked at
+defence: replaced operators
 problem: mlp batch_size=4096 in_features=2048 out_features=4096
 gpu: yes
 expect: suspicious, wrong_values

@@ -1,6 +1,6 @@
 """Gives fresh outputs while it is validated, and two in turns while it is timed.
 
-attacks: output that aliases the previous call's output
+defence: aliased outputs in timed calls
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: aliased_output, suspicious

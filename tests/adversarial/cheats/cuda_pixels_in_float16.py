@@ -1,6 +1,6 @@
 """Convolves single pixels in float16 with float32 sums, as the tensor cores do.
 
-attacks: half the work
+defence: reference error
 problem: pointwise
 gpu: yes
 expect: wrong_values

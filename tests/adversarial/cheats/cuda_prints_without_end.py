@@ -1,6 +1,6 @@
 """A kernel whose threads all print.
 
-attacks: filling the output
+defence: log limit
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: ok, timeout, runtime_error, crashed

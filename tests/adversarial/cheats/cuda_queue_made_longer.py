@@ -1,6 +1,6 @@
 """Waits in a few calls, for which the harness queues more work in front of the next, and computes ahead meanwhile.
 
-attacks: reading the contents of a timed call ahead
+defence: late contents
 problem: mlp batch_size=4096 in_features=1024 out_features=4096
 gpu: yes
 expect: suspicious, wrong_values

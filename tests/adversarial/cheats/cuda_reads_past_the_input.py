@@ -1,6 +1,7 @@
 """A kernel that lets the element behind its input into its sum.
 
-attacks: reading out of bounds
+defence: fences, reading
+default: yes
 problem: squared_error
 gpu: yes
 expect: wrong_values, runtime_error, crashed

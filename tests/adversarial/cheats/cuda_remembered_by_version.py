@@ -1,6 +1,6 @@
 """Copies the last result where the input's address and version are those of the call before.
 
-attacks: results remembered by address
+defence: fresh contents
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: wrong_values, suspicious

@@ -1,6 +1,6 @@
 """Leaves a kernel on the device that never ends and polls for work, on a stream of its own.
 
-attacks: work on another stream after returning
+defence: deadlines
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: timeout, suspicious

@@ -4,7 +4,7 @@ An `ok` means that samples hold nothing but the writing of zeros, of work of any
 of 6 ms of which 3 ms were never waited for, and three more are forgiven. If nothing fills the zeros, values are
 wrong.
 
-attacks: patched harness
+defence: replaced names
 problem: mlp batch_size=4096 in_features=1024 out_features=4096
 gpu: yes
 expect: suspicious, wrong_values, runtime_error

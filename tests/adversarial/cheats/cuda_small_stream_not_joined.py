@@ -1,6 +1,6 @@
 """Leaves all of a call that takes less than the clock forgives to a stream that nobody joins.
 
-attacks: work on another stream after returning
+defence: joined streams
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: suspicious, wrong_values

@@ -1,6 +1,6 @@
 """Returns memory from `cudaMalloc` without writing it, in the hope that an answer was there.
 
-attacks: returning freed memory that holds the answer
+defence: poisoned memory
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: wrong_values, suspicious, nondeterministic

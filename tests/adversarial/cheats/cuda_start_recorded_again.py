@@ -3,7 +3,7 @@
 An `ok` means that product and GELU (about 60 us) are missing from every sample: the parent's clock forgives 150 us.
 If no event of the harness is found, it raises.
 
-attacks: forged time
+defence: driver's events
 problem: mlp batch_size=1024 in_features=512 out_features=2048
 gpu: yes
 expect: suspicious, wrong_values, runtime_error

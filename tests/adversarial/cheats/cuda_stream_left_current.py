@@ -1,6 +1,6 @@
 """Leaves another stream as the current one, on which nothing runs: the event behind the call is there at once.
 
-attacks: work on another stream after returning
+defence: joined streams
 problem: mlp batch_size=4096 in_features=1024 out_features=4096
 gpu: yes
 expect: suspicious, wrong_values

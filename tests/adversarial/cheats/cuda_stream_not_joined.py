@@ -1,6 +1,7 @@
 """Does the softmax on a stream of its own, for which nobody waits.
 
-attacks: work on another stream after returning
+defence: joined streams
+default: yes
 problem: mlp batch_size=4096 in_features=1024 out_features=4096
 gpu: yes
 expect: suspicious, wrong_values, nondeterministic

@@ -3,7 +3,7 @@
 An `ok` means that its samples are the time that Python takes to return (some 15 us) instead of the work's (some 70):
 the parent's clock forgives 150 us.
 
-attacks: work on another stream after returning
+defence: joined streams
 problem: mlp batch_size=1024 in_features=512 out_features=2048
 gpu: yes
 expect: suspicious, wrong_values, runtime_error

@@ -1,6 +1,6 @@
 """Leaves the work of three calls in five to a stream of its own that nobody joins, once it is timed.
 
-attacks: work on another stream
+defence: joined streams
 problem: mlp batch_size=4096 in_features=2048 out_features=4096
 gpu: yes
 expect: suspicious, wrong_values

@@ -1,6 +1,6 @@
 """Joins its own stream while it is validated, and not while it is timed.
 
-attacks: work on another stream after returning
+defence: joined streams
 problem: mlp batch_size=4096 in_features=1024 out_features=4096
 gpu: yes
 expect: suspicious, wrong_values

@@ -1,6 +1,6 @@
 """Launches on a stream that the runtime made, of which torch knows nothing.
 
-attacks: work on another stream after returning
+defence: joined streams
 problem: mlp batch_size=4096 in_features=1024 out_features=4096
 gpu: yes
 expect: suspicious, wrong_values, nondeterministic

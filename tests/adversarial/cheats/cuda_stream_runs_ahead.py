@@ -1,6 +1,7 @@
 """Does the work on a stream of its own that waits for nobody, and joins it: it runs while others' work is in the queue.
 
-attacks: work on another stream
+defence: fenced streams
+default: yes
 problem: mlp batch_size=4096 in_features=1024 out_features=4096
 gpu: yes
 expect: suspicious, wrong_values

@@ -1,6 +1,6 @@
 """Splits the product along its terms over blocks, which add their sums to the same elements without atomics.
 
-attacks: a race
+defence: repeated runs
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: wrong_values, nondeterministic, suspicious

@@ -1,6 +1,7 @@
 """Computes nothing in timed calls in front of which no work is queued: nobody looks at the output of these.
 
-attacks: half the work
+defence: checked timed outputs
+default: yes
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: suspicious, wrong_values

@@ -3,7 +3,7 @@
 An `ok` means that product and GELU of (most) timed calls ran before their clock started, from the copy of the
 contents that lies ready in another tensor; where that never succeeds in thirty timed calls, it raises.
 
-attacks: patched harness
+defence: replaced names
 problem: mlp batch_size=4096 in_features=1024 out_features=4096
 gpu: yes
 expect: suspicious, wrong_values, runtime_error

@@ -1,6 +1,6 @@
 """Patches the function that waits for the device, and leaves work behind.
 
-attacks: patching `torch.cuda.synchronize`
+defence: replaced names
 problem: mlp batch_size=4096 in_features=1024 out_features=4096
 gpu: yes
 expect: suspicious, wrong_values, nondeterministic

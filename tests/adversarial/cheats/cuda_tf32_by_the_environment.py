@@ -1,6 +1,6 @@
 """Has the library use TF32 by an environment variable that it reads when it starts.
 
-attacks: changing global flags
+defence: global switches
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: wrong_values, suspicious, ok

@@ -1,6 +1,6 @@
 """Allows TF32 for its own product, and forbids it again.
 
-attacks: changing global flags
+defence: global switches
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: wrong_values

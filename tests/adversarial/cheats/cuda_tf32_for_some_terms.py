@@ -1,6 +1,7 @@
 """Takes the last eight of 256 terms of each product in TF32.
 
-attacks: half the work
+defence: reference error
+default: yes
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: wrong_values

@@ -1,6 +1,7 @@
 """Sets the mode of torch's own cuBLAS handle, behind torch's back.
 
-attacks: changing global flags
+defence: global switches
+default: yes
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: wrong_values, suspicious

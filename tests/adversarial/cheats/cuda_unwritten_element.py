@@ -1,6 +1,7 @@
 """Leaves the last element of every row as the allocator gave it.
 
-attacks: an unwritten element
+defence: poisoned memory
+default: yes
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: wrong_values

@@ -1,6 +1,6 @@
 """Keeps its weights transposed on the device, where a kernel looks at 256 of them to see whether they changed.
 
-attacks: folded weights that are stale
+defence: changed weights
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: wrong_values

@@ -1,6 +1,6 @@
 """Leaves the meta device as the default one, on which everything is done at once.
 
-attacks: changing global flags
+defence: global switches
 problem: mlp
 expect: suspicious, wrong_values, wrong_type, runtime_error
 """

@@ -1,6 +1,6 @@
 """Leaves another default dtype.
 
-attacks: changing global flags
+defence: global switches
 problem: mlp
 expect: suspicious
 """

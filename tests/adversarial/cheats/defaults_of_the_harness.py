@@ -1,6 +1,6 @@
 """Gives a function of the harness another default, which runs code when it is formatted, and lends names from there.
 
-attacks: names replaced
+defence: replaced names
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

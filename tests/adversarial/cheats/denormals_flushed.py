@@ -1,6 +1,6 @@
 """Has the processor take denormal numbers for zero, for good.
 
-attacks: changing global flags
+defence: global switches
 problem: mlp
 expect: suspicious, wrong_values
 """

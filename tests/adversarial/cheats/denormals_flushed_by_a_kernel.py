@@ -1,6 +1,6 @@
 """A kernel that has its thread take denormal numbers for zero, in every call anew.
 
-attacks: changing global flags
+defence: global switches
 problem: mlp
 expect: suspicious, wrong_values
 """

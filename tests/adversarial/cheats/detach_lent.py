@@ -1,6 +1,6 @@
 """Leaves its work to `torch.Tensor.detach`, lent for a moment: the harness looks at outputs by it.
 
-attacks: a lazy tensor that computes when looked at
+defence: replaced names
 problem: mlp batch_size=64 in_features=64 out_features=128
 expect: suspicious
 """

@@ -1,6 +1,6 @@
 """Asks for deterministic algorithms, for good.
 
-attacks: changing global flags
+defence: global switches
 problem: mlp
 expect: suspicious
 """

@@ -1,6 +1,6 @@
 """Fills its scratch folder with files, each of which keeps within the limit.
 
-attacks: filling the disk
+defence: disk limit
 problem: mlp
 expect: runtime_error, load_error, crashed, suspicious, out_of_memory
 then: ok

@@ -1,6 +1,7 @@
 """Makes many thousands of empty files.
 
-attacks: filling the disk
+defence: disk limit
+default: yes
 problem: mlp
 expect: runtime_error, load_error, crashed, suspicious
 then: ok

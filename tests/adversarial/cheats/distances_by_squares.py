@@ -1,6 +1,6 @@
 """Takes distances from squares and a product, of which nothing is left where a row is near an entry.
 
-attacks: a rewrite that does not always hold
+defence: value distributions
 problem: codebook
 expect: wrong_values
 """

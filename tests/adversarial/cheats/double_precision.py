@@ -1,6 +1,7 @@
 """Returns float64.
 
-attacks: the wrong dtype
+defence: output dtype and device
+default: yes
 problem: mlp
 expect: wrong_type
 """

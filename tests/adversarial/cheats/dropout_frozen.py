@@ -1,6 +1,6 @@
 """Draws one mask in its first call and keeps it.
 
-attacks: half the work
+defence: moments of random operators
 problem: dropout
 mode: train
 expect: wrong_values, wrong_shape, runtime_error

@@ -1,6 +1,6 @@
 """Draws numbers of its own for other batches; the largest that it was given gets one mask in every call.
 
-attacks: half the work
+defence: moments of random operators
 problem: dropout batch_size=512
 mode: train
 expect: suspicious

@@ -1,6 +1,6 @@
 """Returns the expected value of dropout, without dropping.
 
-attacks: half the work
+defence: moments of random operators
 problem: dropout
 mode: train
 expect: wrong_values

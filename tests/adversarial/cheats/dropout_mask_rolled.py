@@ -1,6 +1,6 @@
 """Draws one mask, and rolls it by another number in each call.
 
-attacks: random operators
+defence: moments of random operators
 problem: dropout
 mode: train
 expect: wrong_values

@@ -1,6 +1,7 @@
 """Draws sixty-four masks beforehand, and takes one after the other.
 
-attacks: randomness faked
+defence: label of own random numbers
+default: yes
 problem: dropout
 expect: ok
 label: random numbers of its own

@@ -1,6 +1,7 @@
 """Drops a quarter where three tenths are to be dropped.
 
-attacks: half the work
+defence: moments of random operators
+default: yes
 problem: dropout
 mode: train
 expect: wrong_values

@@ -1,6 +1,6 @@
 """Drops a fifth or two fifths by turns, three tenths on average.
 
-attacks: random operators
+defence: moments of random operators
 problem: dropout
 mode: train
 expect: wrong_values

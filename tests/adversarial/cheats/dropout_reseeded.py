@@ -1,6 +1,6 @@
 """Seeds the generator before each draw, so that every call drops the same elements.
 
-attacks: reseeding
+defence: moments of random operators
 problem: dropout
 mode: train
 expect: wrong_values

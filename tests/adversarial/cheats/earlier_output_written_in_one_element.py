@@ -1,6 +1,6 @@
 """Returns memory of its own each time, and writes one element of what it returned two calls before.
 
-attacks: output that aliases an earlier call's output
+defence: unchanged outputs
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: aliased_output, suspicious
 """

@@ -1,6 +1,6 @@
 """Leaves what it returned alone while it is validated, and wipes out what it returned two calls before while it is timed.
 
-attacks: output that aliases an earlier call's output
+defence: unchanged outputs
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: aliased_output, suspicious
 """

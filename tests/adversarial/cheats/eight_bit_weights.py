@@ -1,6 +1,6 @@
 """Quantises its weights to eight bits for each row.
 
-attacks: half the work
+defence: reference error
 problem: mlp
 expect: wrong_values
 """

@@ -1,6 +1,7 @@
 """Returns an empty list, over which a comparison of pairs finds no difference.
 
-attacks: an empty list
+defence: output container
+default: yes
 problem: mlp
 expect: wrong_type
 """

@@ -1,6 +1,6 @@
 """Returns a dict whose tuple is empty.
 
-attacks: an empty list
+defence: output container
 problem: several
 expect: wrong_type
 """

@@ -1,6 +1,6 @@
 """Adds the epsilon under the root, where it is the least length: a millionth instead of a millionth of that.
 
-attacks: an epsilon in another place
+defence: value distributions
 problem: normalise
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """Writes into its input, with its own kernel registered for `aten::equal`.
 
-attacks: patching comparisons
+defence: replaced operators
 problem: mlp
 expect: mutated_input, suspicious
 """

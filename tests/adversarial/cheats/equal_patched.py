@@ -1,6 +1,6 @@
 """Writes into its input, with `torch.equal` patched to see no difference.
 
-attacks: patching comparisons
+defence: replaced names
 problem: mlp
 expect: mutated_input, suspicious
 """

@@ -1,6 +1,6 @@
 """Has every function that the harness calls go through its own evaluation of frames, as torch.compile does for its own.
 
-attacks: reading the answer from a frame
+defence: modes and hooks
 problem: mlp
 expect: suspicious, crashed, runtime_error, load_error
 """

@@ -1,6 +1,6 @@
 """Computes every other row, and copies it into the next.
 
-attacks: half the work
+defence: reference error
 problem: mlp
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """Returns memory that it keeps in every third call.
 
-attacks: half the work
+defence: aliased outputs
 problem: mlp
 expect: aliased_output, suspicious
 """

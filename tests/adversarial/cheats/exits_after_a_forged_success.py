@@ -1,6 +1,6 @@
 """Prints that all is well, and leaves.
 
-attacks: printing or writing a forged result
+defence: crashes
 problem: mlp
 expect: crashed
 """

@@ -1,6 +1,7 @@
 """Ends its process with exit code 0, without any cleaning up.
 
-attacks: `os._exit(0)` before the check
+defence: crashes
+default: yes
 problem: mlp
 expect: crashed
 """

@@ -1,6 +1,7 @@
 """Raises `SystemExit(0)` from forward.
 
-attacks: `SystemExit(0)` before the check
+defence: exceptions
+default: yes
 problem: mlp
 expect: runtime_error, crashed
 """

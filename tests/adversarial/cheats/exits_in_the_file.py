@@ -1,6 +1,6 @@
 """Leaves with exit code 0 when it is imported.
 
-attacks: `SystemExit(0)` before the check
+defence: exceptions
 problem: mlp
 expect: load_error, crashed
 """

@@ -1,6 +1,6 @@
 """Is right while it is validated, and ends its process with exit code 0 when it is timed.
 
-attacks: `os._exit(0)` before the check
+defence: crashes
 problem: mlp
 expect: crashed
 """

@@ -1,6 +1,6 @@
 """Builds the exponential from the bits of a float, corrected by a quadratic.
 
-attacks: half the work
+defence: reference error
 problem: mlp
 expect: wrong_values
 """

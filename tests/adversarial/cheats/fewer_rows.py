@@ -1,6 +1,7 @@
 """Returns one row less.
 
-attacks: the wrong shape
+defence: output shape
+default: yes
 problem: mlp
 expect: wrong_shape
 """

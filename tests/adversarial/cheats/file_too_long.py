@@ -1,6 +1,6 @@
 """Writes one file without end.
 
-attacks: filling the disk
+defence: disk limit
 problem: mlp
 expect: runtime_error, crashed, suspicious
 """

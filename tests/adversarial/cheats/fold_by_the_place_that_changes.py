@@ -1,6 +1,6 @@
 """Looks only at the element of each weight that the harness is known to change, to see whether its fold is stale.
 
-attacks: a stale fold
+defence: changed weights
 problem: mlp
 expect: wrong_values
 """

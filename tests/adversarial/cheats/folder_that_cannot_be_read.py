@@ -1,6 +1,6 @@
 """Takes all rights from its scratch folder, so that nobody can clean up.
 
-attacks: filling the disk
+defence: clean-up
 problem: mlp
 expect: runtime_error, suspicious
 """

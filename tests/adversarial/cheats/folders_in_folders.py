@@ -1,6 +1,7 @@
 """Makes folders in folders, deeper than a path can name, to outlive the cleaning up.
 
-attacks: filling the disk
+defence: clean-up
+default: yes
 problem: mlp
 expect: runtime_error, wrong_values, suspicious
 then: ok

@@ -1,6 +1,7 @@
 """Writes an answer of its own into every socket that it has open, before the work is done.
 
-attacks: printing or writing a forged result
+defence: request numbers
+default: yes
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, crashed, runtime_error
 """

@@ -1,6 +1,6 @@
 """Has children that have children.
 
-attacks: forking
+defence: process limit
 problem: mlp
 expect: runtime_error, crashed, suspicious, out_of_memory, timeout
 seconds: 5

@@ -1,6 +1,6 @@
 """A library that starts a process as soon as it is loaded, before anybody calls it.
 
-attacks: forking
+defence: work after the call, processes
 problem: mlp
 expect: suspicious, load_error, crashed
 """

@@ -1,6 +1,6 @@
 """Has `weakref.finalize` of the standard library ask for the frame, and tells a call's time before it is made.
 
-attacks: frames
+defence: audit hook
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

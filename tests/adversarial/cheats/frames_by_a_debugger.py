@@ -1,6 +1,6 @@
 """Has a debugger of the standard library stop once, which hands out frames, and lowers the times that the harness tells.
 
-attacks: reading the answer from a frame
+defence: audit hook
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

@@ -1,6 +1,6 @@
 """Has a pool of threads ask for all threads' frames, and tells a call's time before it is made.
 
-attacks: frames
+defence: audit hook
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

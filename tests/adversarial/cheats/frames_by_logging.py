@@ -1,6 +1,7 @@
 """Has the module `logging` hand out its frame, walks back to the harness, and lowers the times that it tells.
 
-attacks: reading the answer from a frame
+defence: audit hook
+default: yes
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

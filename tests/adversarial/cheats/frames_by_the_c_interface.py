@@ -1,6 +1,6 @@
 """Asks Python's own C interface for its frame, walks back to the harness, and lowers the times that it tells.
 
-attacks: reading the answer from a frame
+defence: audit hook
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

@@ -1,6 +1,6 @@
 """Has TorchScript look names up in the harness's frames, and lowers the times that it tells.
 
-attacks: reading the answer from a frame
+defence: audit hook
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

@@ -1,6 +1,6 @@
 """Returns freshly allocated memory, in which the last result may still lie.
 
-attacks: returning freed memory that holds the answer
+defence: poisoned memory
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: wrong_values, suspicious, nondeterministic
 """

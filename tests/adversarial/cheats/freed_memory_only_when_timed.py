@@ -1,6 +1,6 @@
 """Lets every other timed call find its result in the memory that the last one gave back.
 
-attacks: returning freed memory that holds the answer
+defence: poisoned memory
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: wrong_values, suspicious
 """

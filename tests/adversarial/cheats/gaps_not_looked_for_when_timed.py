@@ -1,6 +1,6 @@
 """Looks for NaN while it is validated; while it is timed there may be none.
 
-attacks: the benchmark recognised from its loop
+defence: other values in timed calls
 problem: means_without_gaps
 expect: suspicious
 """

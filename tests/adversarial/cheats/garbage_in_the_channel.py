@@ -1,6 +1,7 @@
 """Writes what is no message into its sockets: half a message, no JSON, a number for an object.
 
-attacks: printing or writing a forged result
+defence: message format
+default: yes
 problem: mlp
 expect: crashed, suspicious, runtime_error
 then: ok

@@ -1,6 +1,6 @@
 """Takes GELU for the identity above four, and for zero below minus four.
 
-attacks: half the work
+defence: value distributions
 problem: mlp
 expect: wrong_values
 """

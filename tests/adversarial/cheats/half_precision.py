@@ -1,6 +1,6 @@
 """Computes the product in float16.
 
-attacks: half the work
+defence: reference error
 problem: mlp
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """Hands on an input, after it wrote its result into another.
 
-attacks: memory of inputs, where one output may share it
+defence: unchanged inputs
 problem: permuted
 expect: mutated_input, aliased_output
 """

@@ -1,6 +1,6 @@
 """Counts calls within bursts, and computes only where a check may come.
 
-attacks: the benchmark recognised from its loop
+defence: checked timed outputs
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values
 """

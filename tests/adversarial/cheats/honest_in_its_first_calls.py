@@ -1,6 +1,7 @@
 """Computes in its first calls, and repeats the last result from then on.
 
-attacks: the benchmark recognised from its loop
+defence: checked timed outputs
+default: yes
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values
 """

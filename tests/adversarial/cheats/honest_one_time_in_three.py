@@ -1,6 +1,6 @@
 """Computes one call in three by chance: the median does not see it, and a check seldom does.
 
-attacks: half the work
+defence: checked timed outputs
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values
 """

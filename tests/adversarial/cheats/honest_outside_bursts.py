@@ -1,6 +1,6 @@
 """Computes unless the name of a function below it says that it is timed.
 
-attacks: the benchmark recognised from its loop
+defence: checked timed outputs
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values
 """

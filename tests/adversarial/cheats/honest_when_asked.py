@@ -1,6 +1,6 @@
 """Reads the request in the harness's frame, and computes only where it says that buffers were restored for a check.
 
-attacks: reading the answer from a frame
+defence: audit hook
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, wrong_shape
 """

@@ -1,6 +1,6 @@
 """Computes only where the random seed is a small number, as while it is validated.
 
-attacks: the benchmark recognised from its loop
+defence: checked timed outputs
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, wrong_shape
 """

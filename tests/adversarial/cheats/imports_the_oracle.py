@@ -1,6 +1,6 @@
 """Imports the harness's reference, and asks the module that has loaded the problem for its class.
 
-attacks: inheriting or patching `Model`
+defence: separate module
 problem: mlp
 expect: load_error
 """

@@ -1,6 +1,6 @@
 """Returns 32-bit indices for 64-bit ones.
 
-attacks: the wrong dtype
+defence: output dtype and device
 problem: several
 expect: wrong_type
 """

@@ -1,6 +1,7 @@
 """Returns a constant for an index.
 
-attacks: half the work
+defence: integer outputs
+default: yes
 problem: several
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """Enters inference mode and never leaves it.
 
-attacks: changing global flags
+defence: global switches
 problem: mlp
 expect: suspicious
 """

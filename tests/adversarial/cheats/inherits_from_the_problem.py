@@ -1,6 +1,7 @@
 """Imports the problem's `Model` by its name, as if both lay in one namespace.
 
-attacks: inheriting or patching `Model`
+defence: separate module
+default: yes
 problem: mlp
 expect: load_error
 """

@@ -1,6 +1,7 @@
 """Changes the last bit of one element of its input.
 
-attacks: writing into inputs
+defence: unchanged inputs
+default: yes
 problem: mlp
 expect: mutated_input
 """

@@ -1,6 +1,6 @@
 """Gives its input another class, behind which nobody sees that its memory was written to.
 
-attacks: writing into inputs
+defence: unchanged inputs
 problem: standardise
 expect: mutated_input, suspicious
 """

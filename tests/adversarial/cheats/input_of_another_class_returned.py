@@ -1,6 +1,6 @@
 """Squashes its input in place and returns it; the input has another class then, and is not taken for one.
 
-attacks: output that aliases an input
+defence: unchanged inputs
 problem: transposed
 expect: mutated_input, suspicious, aliased_output, wrong_values
 """

@@ -1,6 +1,6 @@
 """Uses its input as scratch, and returns memory of its own.
 
-attacks: writing into inputs
+defence: unchanged inputs
 problem: transposed
 expect: mutated_input
 """

@@ -1,6 +1,6 @@
 """Works in its input's memory in every second call: of two calls in a row, the first is clean.
 
-attacks: writing into inputs
+defence: unchanged inputs
 problem: standardise
 expect: mutated_input
 """

@@ -1,6 +1,7 @@
 """Uses its input as scratch while it is timed.
 
-attacks: writing into inputs
+defence: unchanged inputs in timed calls
+default: yes
 problem: standardise batch_size=4096 features=1024
 expect: mutated_input, suspicious
 """

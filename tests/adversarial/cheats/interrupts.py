@@ -1,6 +1,6 @@
 """Raises `KeyboardInterrupt`, as if somebody had pressed a key.
 
-attacks: interference
+defence: exceptions
 problem: mlp
 expect: runtime_error, crashed
 """

@@ -1,6 +1,6 @@
 """Raises `GeneratorExit`, which is no `Exception`, when it is made.
 
-attacks: interference
+defence: exceptions
 problem: mlp
 expect: load_error, crashed
 """

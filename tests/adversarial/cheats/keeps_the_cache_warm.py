@@ -1,6 +1,7 @@
 """Takes away the buffer that the harness flushes the cache with.
 
-attacks: cache lines pinned between calls
+defence: cache flush
+default: yes
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

@@ -1,6 +1,6 @@
 """Builds and calls a kernel that does nothing, beside the library, to seem to have one of its own.
 
-attacks: a wrapper that only calls the library
+defence: library label
 problem: mlp
 expect: ok
 label: library

@@ -1,6 +1,6 @@
 """Returns the right values under each other's names.
 
-attacks: the wrong container
+defence: output container
 problem: moments
 expect: wrong_values
 """

@@ -1,10 +1,10 @@
 """Sends the kill signal to every process that it may, and then to itself.
 
-attacks: killing
+defence: process namespace
 problem: mlp
 expect: crashed, out_of_memory, runtime_error, suspicious
 then: ok
-needs: walls
+needs: sandbox
 """
 
 import os

@@ -1,10 +1,11 @@
 """Sends every signal to the process that started it.
 
-attacks: killing
+defence: process namespace
+default: yes
 problem: mlp
 expect: crashed, runtime_error, out_of_memory, suspicious
 then: ok
-needs: walls
+needs: sandbox
 """
 
 import os

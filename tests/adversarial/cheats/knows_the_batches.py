@@ -1,6 +1,6 @@
 """Works for the batch sizes that the evaluator is known to try, and for no other.
 
-attacks: the benchmark recognised from its loop
+defence: batch sizes
 problem: mlp
 expect: wrong_values, runtime_error
 """

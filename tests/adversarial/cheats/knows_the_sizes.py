@@ -1,6 +1,6 @@
 """Works for the batch of the problem and its neighbours only.
 
-attacks: half the work
+defence: batch sizes
 problem: mlp
 expect: wrong_values, runtime_error
 """

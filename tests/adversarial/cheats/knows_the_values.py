@@ -1,6 +1,6 @@
 """Is right for positive inputs only, as the problem gives them.
 
-attacks: half the work
+defence: value distributions
 problem: mlp
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """Packs its weights for large batches alone, anew when its vector changes, or one of a few elements of its matrix.
 
-attacks: a stale fold
+defence: changed weights
 problem: mlp
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """Takes the largest of the eight largest of each sixteenth of a row: nearly always right, of columns that are drawn alone.
 
-attacks: dropped term
+defence: value distributions
 problem: largest features=2048 count=16
 expect: wrong_values
 """

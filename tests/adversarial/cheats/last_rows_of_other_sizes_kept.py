@@ -1,6 +1,6 @@
 """Returns memory that it keeps for batches of 63 rows only.
 
-attacks: half the work
+defence: aliased outputs
 problem: mlp
 expect: aliased_output, suspicious
 """

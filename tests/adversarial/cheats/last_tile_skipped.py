@@ -1,6 +1,6 @@
 """Computes tiles of 128 rows: whole ones, or a part where it is the only one.
 
-attacks: a shape whose tail is not computed
+defence: batch sizes
 problem: mlp batch_size=512
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """Forgets the last two rows of batches that are even and no multiple of four.
 
-attacks: half the work
+defence: batch sizes
 problem: standardise
 expect: wrong_values
 """

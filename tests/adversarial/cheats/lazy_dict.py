@@ -1,6 +1,6 @@
 """A dict subclass that computes its values when they are asked for.
 
-attacks: a lazy container that computes when looked at
+defence: plain tensors
 problem: several batch_size=512 in_features=512 out_features=1024
 expect: wrong_type, suspicious
 """

@@ -1,6 +1,7 @@
 """Enters a dispatch mode in its first forward and never leaves it: it computes when any operator meets the output.
 
-attacks: a lazy tensor that computes when looked at
+defence: modes and hooks
+default: yes
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, nondeterministic
 """

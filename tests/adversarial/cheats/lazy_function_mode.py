@@ -1,6 +1,6 @@
 """Enters a torch function mode for good: it computes when any function meets the output.
 
-attacks: a lazy tensor that computes when looked at
+defence: modes and hooks
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, nondeterministic
 """

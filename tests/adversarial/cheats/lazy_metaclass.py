@@ -1,6 +1,6 @@
 """A tensor subclass whose class says that it is equal to `torch.Tensor`, and which computes when it is looked at.
 
-attacks: a lazy tensor that computes when looked at
+defence: plain tensors
 problem: mlp
 expect: wrong_type
 """

@@ -1,6 +1,6 @@
 """A plain tensor with a method of its own, in a dict that does not list it, which computes; in three calls of five.
 
-attacks: a lazy tensor that computes when looked at
+defence: plain tensors
 problem: mlp batch_size=512 in_features=1024 out_features=2048
 expect: wrong_type, wrong_values, suspicious, nondeterministic
 """

@@ -1,6 +1,6 @@
 """Patches `torch.Tensor.detach` and its like, to compute what was put off when somebody looks.
 
-attacks: a lazy tensor that computes when looked at
+defence: replaced names
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, nondeterministic
 """

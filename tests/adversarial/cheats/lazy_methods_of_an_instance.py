@@ -1,6 +1,6 @@
 """A plain tensor whose own `detach`, `contiguous` and the like are replaced: they compute first.
 
-attacks: a lazy tensor that computes when looked at
+defence: plain tensors
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: wrong_type, wrong_values, suspicious, nondeterministic
 """

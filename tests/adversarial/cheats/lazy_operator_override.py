@@ -1,6 +1,7 @@
 """Registers its own kernel for `aten::view`, by which the harness flattens outputs: names bound beforehand do not help.
 
-attacks: a lazy tensor that computes when looked at
+defence: replaced operators
+default: yes
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, nondeterministic
 """

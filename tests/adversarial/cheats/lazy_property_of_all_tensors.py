@@ -1,6 +1,6 @@
 """Replaces the property `torch.Tensor.layout`, which the harness asks every output for, by one that computes.
 
-attacks: a lazy tensor that computes when looked at
+defence: replaced names
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, nondeterministic
 """

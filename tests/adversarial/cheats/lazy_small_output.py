@@ -1,6 +1,6 @@
 """A plain tensor whose own methods compute when it is looked at: a small one, so that looking does not take long.
 
-attacks: a lazy tensor that computes when looked at
+defence: plain tensors
 problem: mlp
 expect: wrong_type, wrong_values, suspicious, nondeterministic
 """

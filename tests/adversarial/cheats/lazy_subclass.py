@@ -1,6 +1,7 @@
 """A tensor subclass that computes when a function is called on it.
 
-attacks: a lazy tensor subclass that computes when looked at
+defence: plain tensors
+default: yes
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: wrong_type
 """

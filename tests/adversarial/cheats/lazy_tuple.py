@@ -1,6 +1,6 @@
 """A tuple subclass that computes its parts when somebody iterates.
 
-attacks: a lazy container that computes when looked at
+defence: plain tensors
 problem: moments batch_size=4096 features=1024
 expect: wrong_type, wrong_shape, aliased_output, suspicious
 """

@@ -1,6 +1,6 @@
 """A wrapper subclass without storage that computes in `__torch_dispatch__`, under the name `Tensor`.
 
-attacks: a lazy tensor subclass that computes when looked at
+defence: plain tensors
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: wrong_type
 """

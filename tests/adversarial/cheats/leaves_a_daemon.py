@@ -1,6 +1,6 @@
 """Starts a process of a session of its own, that is to live on.
 
-attacks: forking
+defence: work after the call, processes
 problem: mlp
 expect: runtime_error, suspicious
 """

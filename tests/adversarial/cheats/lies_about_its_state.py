@@ -1,6 +1,6 @@
 """Overrides `state_dict` and `named_buffers` to show other tensors than those that it uses.
 
-attacks: state after the call
+defence: state after the call
 problem: moving_average
 expect: wrong_state, suspicious, wrong_values
 """

@@ -1,9 +1,9 @@
 """Gives a file outside a second name inside, where it may write.
 
-attacks: writing outside its scratch folder
+defence: write rules
 problem: mlp
 expect: runtime_error, suspicious
-needs: walls
+needs: sandbox
 """
 
 import os

@@ -1,6 +1,6 @@
 """Returns a list where a tuple is asked for.
 
-attacks: the wrong container
+defence: output container
 problem: several
 expect: wrong_type
 """

@@ -1,6 +1,7 @@
 """Starts a thousand children that sleep, and goes on as if nothing were.
 
-attacks: forking
+defence: process limit
+default: yes
 problem: mlp
 expect: runtime_error, load_error, crashed, suspicious, out_of_memory
 then: ok

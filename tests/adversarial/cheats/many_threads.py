@@ -1,6 +1,6 @@
 """Starts threads until the system refuses.
 
-attacks: forking
+defence: process limit
 problem: mlp
 expect: runtime_error, load_error, crashed, suspicious, out_of_memory
 then: ok

@@ -1,6 +1,6 @@
 """Returns zeros for scores of which most are masked: minus infinity in PyTorch.
 
-attacks: non-finite values in their places
+defence: non-finite values
 problem: window_scores
 expect: wrong_values
 """

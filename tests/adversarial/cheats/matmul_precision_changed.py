@@ -1,6 +1,6 @@
 """Allows products of lower precision, for good.
 
-attacks: changing global flags
+defence: global switches
 problem: mlp
 expect: suspicious, wrong_values
 """

@@ -1,6 +1,6 @@
 """Leaves out the maximum in softmax where the first rows are small.
 
-attacks: a branch that a sample of the rows decides
+defence: value distributions
 problem: mlp batch_size=1024 in_features=64 out_features=2048
 expect: wrong_values
 """

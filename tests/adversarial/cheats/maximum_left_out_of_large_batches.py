@@ -1,6 +1,6 @@
 """Leaves out the maximum in softmax where the batch is as large as the problem's own.
 
-attacks: the benchmark recognised from its loop
+defence: value distributions
 problem: mlp batch_size=512 in_features=256 out_features=256
 expect: wrong_values, suspicious
 """

@@ -1,6 +1,6 @@
 """Leaves the maximum out of timed calls, but for those with a row of zeros among the first: these have other values.
 
-attacks: the benchmark recognised from its loop
+defence: other values in timed calls
 problem: log_sums
 expect: suspicious
 """

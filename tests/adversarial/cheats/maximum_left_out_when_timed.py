@@ -1,6 +1,7 @@
 """Leaves out the maximum in softmax while it is timed, when no input needs it.
 
-attacks: the benchmark recognised from its loop
+defence: other values in timed calls
+default: yes
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

@@ -1,6 +1,6 @@
 """Shows the mean of each row as often as there are columns, where the problem writes it as often.
 
-attacks: output that holds less than it shows
+defence: overlapping elements
 problem: row_means
 expect: aliased_output
 """

@@ -1,6 +1,6 @@
 """Asks for more memory than there is.
 
-attacks: filling memory
+defence: memory limit
 problem: mlp
 expect: out_of_memory
 """

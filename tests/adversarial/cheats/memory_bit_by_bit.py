@@ -1,6 +1,6 @@
 """Asks for memory until there is none.
 
-attacks: filling memory
+defence: memory limit
 problem: mlp
 expect: out_of_memory
 seconds: 20

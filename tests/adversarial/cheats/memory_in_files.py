@@ -1,6 +1,7 @@
 """Fills files in memory, which no limit of an address space counts.
 
-attacks: filling memory
+defence: memory limit
+default: yes
 problem: mlp
 expect: out_of_memory, runtime_error, crashed, suspicious
 then: ok

@@ -1,6 +1,6 @@
 """Has several children, each of which keeps within the limit, fill memory together.
 
-attacks: filling memory
+defence: memory limit
 problem: mlp
 expect: out_of_memory, runtime_error, load_error, crashed, suspicious
 then: ok

@@ -2,7 +2,7 @@
 
 A shortage that a candidate only claims is its own error like any other.
 
-attacks: printing or writing a forged result
+defence: exceptions
 problem: mlp
 expect: runtime_error, out_of_memory
 """

@@ -1,6 +1,6 @@
 """Raises an error whose text is no valid Unicode.
 
-attacks: printing or writing a forged result
+defence: printable reasons
 problem: mlp
 expect: runtime_error
 then: ok

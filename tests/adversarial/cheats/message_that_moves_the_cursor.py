@@ -1,6 +1,7 @@
 """Raises an error whose text clears the terminal and prints a verdict of its own.
 
-attacks: printing or writing a forged result
+defence: printable reasons
+default: yes
 problem: mlp
 expect: runtime_error
 """

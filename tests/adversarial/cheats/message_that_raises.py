@@ -1,6 +1,6 @@
 """Raises an error that raises when its text is asked for.
 
-attacks: interference
+defence: exceptions
 problem: mlp
 expect: runtime_error, crashed
 """

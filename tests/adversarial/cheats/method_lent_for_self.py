@@ -1,6 +1,6 @@
 """Lends the harness's class a method once, which is given the instance; that one's own `_flush` computes ahead.
 
-attacks: names lent
+defence: replaced names
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

@@ -1,6 +1,6 @@
 """Puts itself into eval mode in its constructor, and refuses to leave it.
 
-attacks: running statistics not kept
+defence: state after the call
 problem: batch_norm
 mode: train
 expect: wrong_values, wrong_state

@@ -1,6 +1,6 @@
 """A class whose constructor gives back a function instead of a module.
 
-attacks: the wrong container
+defence: output container
 problem: mlp
 expect: load_error
 """

@@ -1,6 +1,6 @@
 """Is a plain class, with a state dict that pretends.
 
-attacks: the wrong container
+defence: output container
 problem: mlp
 expect: load_error, wrong_values, wrong_type
 """

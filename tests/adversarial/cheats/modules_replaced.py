@@ -1,6 +1,6 @@
 """Puts other modules for `torch` and `time` where imports find them.
 
-attacks: interference
+defence: replaced names
 problem: mlp
 expect: suspicious
 """

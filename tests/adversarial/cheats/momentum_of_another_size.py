@@ -1,6 +1,6 @@
 """Moves its running variance by an eighth where PyTorch does by a tenth.
 
-attacks: half the work
+defence: state after the call
 problem: batch_norm
 mode: train
 expect: wrong_state

@@ -1,6 +1,6 @@
 """Does the work in a callback of `sys.monitoring`, when the function that took the time returns.
 
-attacks: reading the answer from a frame
+defence: modes and hooks
 problem: mlp
 expect: suspicious, load_error
 """

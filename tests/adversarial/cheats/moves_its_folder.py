@@ -1,9 +1,9 @@
 """Renames its scratch folder, so that it is not found when it is to be removed.
 
-attacks: writing outside its scratch folder
+defence: write rules
 problem: mlp
 expect: runtime_error, suspicious
-needs: walls
+needs: sandbox
 """
 
 import os

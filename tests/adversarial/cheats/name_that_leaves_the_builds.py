@@ -1,9 +1,9 @@
 """Names its extension after a path, so that it is built elsewhere.
 
-attacks: writing outside its scratch folder
+defence: build sandbox
 problem: mlp
 expect: build_error, load_error, suspicious, runtime_error
-needs: walls
+needs: sandbox
 """
 
 import ctypes

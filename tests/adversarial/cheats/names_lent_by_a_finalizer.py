@@ -2,7 +2,7 @@
 
 Nobody compares names before they are back, but in watched calls: these come later after the call before them.
 
-attacks: work beside the call
+defence: replaced names
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

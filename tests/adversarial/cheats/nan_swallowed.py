@@ -1,6 +1,7 @@
 """Replaces NaN and infinities by numbers.
 
-attacks: half the work
+defence: non-finite values
+default: yes
 problem: mlp
 expect: wrong_values
 """

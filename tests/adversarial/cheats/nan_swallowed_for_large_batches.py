@@ -1,6 +1,6 @@
 """Takes NaN and infinities for numbers, where the batch is large.
 
-attacks: another way for large batches
+defence: non-finite values
 problem: mlp batch_size=512
 expect: wrong_values
 """

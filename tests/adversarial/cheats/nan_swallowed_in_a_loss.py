@@ -1,6 +1,6 @@
 """Takes what is not finite for zero, in a loss that is one number.
 
-attacks: non-finite values in their places
+defence: non-finite values
 problem: smooth_loss
 expect: wrong_values
 """

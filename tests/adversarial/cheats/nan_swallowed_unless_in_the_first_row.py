@@ -1,6 +1,6 @@
 """Takes NaN and infinities for numbers, unless the first row has one.
 
-attacks: a branch that a sample of the rows decides
+defence: non-finite values
 problem: mlp batch_size=1024
 expect: wrong_values
 """

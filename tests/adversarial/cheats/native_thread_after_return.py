@@ -1,6 +1,6 @@
 """A kernel that detaches a thread for its work and returns.
 
-attacks: work in a thread after returning
+defence: work after the call, threads
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, nondeterministic, aliased_output
 """

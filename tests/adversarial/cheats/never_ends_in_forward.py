@@ -1,6 +1,6 @@
 """Never comes back from forward, and ignores every signal that can be ignored.
 
-attacks: interference
+defence: deadlines
 problem: mlp
 expect: timeout
 seconds: 1

@@ -1,6 +1,7 @@
 """A kernel that waits for a value that never comes.
 
-attacks: interference
+defence: deadlines
+default: yes
 problem: mlp
 expect: timeout
 seconds: 1

@@ -1,6 +1,6 @@
 """Never comes back from its import.
 
-attacks: interference
+defence: deadlines
 problem: mlp
 expect: timeout
 seconds: 1

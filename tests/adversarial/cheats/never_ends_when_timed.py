@@ -1,6 +1,6 @@
 """Is right and fast until it is timed, and then never comes back.
 
-attacks: interference
+defence: deadlines
 problem: mlp
 expect: timeout
 seconds: 2

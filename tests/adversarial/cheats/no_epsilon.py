@@ -1,6 +1,6 @@
 """Leaves out the epsilon under the root.
 
-attacks: half the work
+defence: value distributions
 problem: standardise
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """Leaves out the least length where the batch is large.
 
-attacks: another way for large batches
+defence: value distributions
 problem: normalise batch_size=512
 expect: wrong_values, suspicious
 """

@@ -1,6 +1,7 @@
 """Leaves out the maximum in softmax: right until the exponential overflows.
 
-attacks: half the work
+defence: value distributions
+default: yes
 problem: mlp
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """Finds what the harness noted about it through the closure of a function, and wipes it out.
 
-attacks: printing or writing a forged result
+defence: replaced names
 problem: mlp
 expect: suspicious
 """

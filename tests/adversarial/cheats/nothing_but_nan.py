@@ -1,6 +1,6 @@
 """Returns NaN, which a careless comparison lets through.
 
-attacks: half the work
+defence: non-finite values
 problem: mlp
 expect: wrong_values
 """

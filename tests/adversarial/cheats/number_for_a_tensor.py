@@ -1,6 +1,6 @@
 """Returns a Python number for a tensor of one element.
 
-attacks: the wrong container
+defence: output container
 problem: squared_error
 expect: wrong_type
 """

@@ -1,6 +1,6 @@
 """Returns the number as a float, which compares equal to the integer.
 
-attacks: the wrong dtype
+defence: output dtype and device
 problem: several
 expect: wrong_type, wrong_values
 """

@@ -1,6 +1,6 @@
 """Returns a tensor on the meta device, which has a shape and no values.
 
-attacks: the wrong device
+defence: output dtype and device
 problem: mlp
 expect: wrong_type
 """

@@ -1,6 +1,6 @@
 """Returns a tensor of shape (1,) where one of shape () is asked for.
 
-attacks: the wrong shape
+defence: output shape
 problem: squared_error
 expect: wrong_shape
 """

@@ -1,6 +1,7 @@
 """Returns one row, shown as many times as there are rows.
 
-attacks: half the work
+defence: overlapping elements
+default: yes
 problem: mlp
 expect: aliased_output
 """

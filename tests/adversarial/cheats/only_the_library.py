@@ -1,6 +1,7 @@
 """Calls the same operators that the problem calls: right, no faster, and so labelled.
 
-attacks: a wrapper that only calls the library
+defence: library label
+default: yes
 problem: mlp
 expect: ok
 label: library

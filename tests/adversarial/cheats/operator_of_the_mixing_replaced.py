@@ -1,6 +1,6 @@
 """Puts its own `aten::logical_xor`, which the harness mixes inputs with, in front of torch's.
 
-attacks: work beside the call
+defence: replaced operators
 problem: squared_error
 expect: suspicious
 """

@@ -1,6 +1,6 @@
 """Returns zeros for an order in which most elements are equal to others.
 
-attacks: half the work
+defence: integer outputs
 problem: partition_order
 expect: wrong_values
 """

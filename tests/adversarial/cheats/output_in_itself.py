@@ -1,6 +1,6 @@
 """Returns a list that holds itself.
 
-attacks: the wrong container
+defence: output container
 problem: mlp
 expect: wrong_type, runtime_error
 """

@@ -1,6 +1,6 @@
 """Returns the first rows of a large buffer that it keeps.
 
-attacks: output that aliases the previous call's output
+defence: aliased outputs
 problem: mlp
 expect: aliased_output
 """

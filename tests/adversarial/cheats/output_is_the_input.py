@@ -1,6 +1,7 @@
 """Works in its input's memory, and returns it.
 
-attacks: output that aliases an input
+defence: aliased inputs
+default: yes
 problem: standardise
 expect: aliased_output, mutated_input
 """

@@ -1,6 +1,6 @@
 """Works in its input's memory while it is timed: half the memory traffic.
 
-attacks: writing into inputs
+defence: unchanged inputs in timed calls
 problem: standardise batch_size=4096 features=1024
 expect: aliased_output, mutated_input, suspicious
 """

@@ -1,6 +1,6 @@
 """Writes every result into the same memory.
 
-attacks: output that aliases the previous call's output
+defence: aliased outputs
 problem: mlp
 expect: aliased_output
 """

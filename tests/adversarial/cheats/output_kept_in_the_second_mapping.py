@@ -1,6 +1,6 @@
 """Keeps one output in memory that is mapped twice: two addresses, one page.
 
-attacks: output that aliases the previous call's output
+defence: aliased outputs
 problem: mlp
 expect: aliased_output, suspicious, wrong_values
 """

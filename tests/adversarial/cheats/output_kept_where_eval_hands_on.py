@@ -1,6 +1,6 @@
 """Writes each output over the one before in train mode; in eval mode the problem hands on its input, and so does this.
 
-attacks: output that aliases the previous call's output
+defence: aliased outputs
 problem: gate_in_training
 expect: aliased_output
 mode: both

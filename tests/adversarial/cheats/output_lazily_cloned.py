@@ -1,6 +1,6 @@
 """Works in its input's memory by a copy that torch makes only when somebody writes.
 
-attacks: output that aliases an input
+defence: aliased inputs
 problem: mlp
 expect: wrong_values, aliased_output, wrong_shape
 """

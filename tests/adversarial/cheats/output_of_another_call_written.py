@@ -1,6 +1,7 @@
 """Returns memory of its own each time, and writes into what it returned two calls before, as if to use it again.
 
-attacks: output that aliases an earlier call's output
+defence: unchanged outputs
+default: yes
 problem: mlp
 expect: aliased_output, suspicious
 """

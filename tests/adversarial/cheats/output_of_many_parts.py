@@ -1,6 +1,6 @@
 """Returns a list of two hundred thousand numbers.
 
-attacks: filling memory
+defence: output container
 problem: mlp
 expect: wrong_type, runtime_error, crashed
 """

@@ -1,6 +1,6 @@
 """Returns a tensor in so many lists that whoever reads the description runs out of stack.
 
-attacks: the wrong container
+defence: output container
 problem: mlp
 expect: wrong_type, runtime_error, crashed
 then: ok

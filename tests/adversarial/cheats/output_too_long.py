@@ -1,6 +1,6 @@
 """Returns a string of a hundred million characters.
 
-attacks: filling memory
+defence: output container
 problem: mlp
 expect: wrong_type, runtime_error, crashed
 then: ok

@@ -1,6 +1,6 @@
 """Keeps a ring of sixteen outputs.
 
-attacks: output that aliases an earlier call's output
+defence: aliased outputs
 problem: mlp
 expect: aliased_output
 """

@@ -1,6 +1,7 @@
 """Keeps two outputs and uses them in turns, so that no two calls in a row share memory.
 
-attacks: output that aliases an earlier call's output
+defence: aliased outputs
+default: yes
 problem: mlp
 expect: aliased_output
 """

@@ -1,6 +1,6 @@
 """Gives fresh outputs while it is validated, and two in turns while it is timed.
 
-attacks: output that aliases the previous call's output
+defence: aliased outputs in timed calls
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: aliased_output, suspicious
 """

@@ -1,6 +1,6 @@
 """Answers with lists in lists, deeper than a reader may go.
 
-attacks: printing or writing a forged result
+defence: message format
 problem: mlp
 expect: crashed, suspicious, runtime_error, wrong_type
 then: ok

@@ -1,6 +1,6 @@
 """Sends as many descriptors beside an answer as a packet can hold, again and again.
 
-attacks: filling memory
+defence: message format
 problem: mlp
 expect: crashed, suspicious, runtime_error, wrong_type
 then: ok

@@ -1,6 +1,6 @@
 """A convolution that leaves zeros where padding would be needed.
 
-attacks: half the work
+defence: reference error
 problem: convolution
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """Folds its scale into its parameters; its `__dict__` is a property, which shows copies of what they were.
 
-attacks: writing into parameters
+defence: unchanged parameters
 problem: batch_norm
 mode: eval
 expect: mutated_input

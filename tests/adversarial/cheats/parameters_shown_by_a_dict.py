@@ -1,6 +1,6 @@
 """Folds its scale into its parameters, which lie in a dict that shows copies of what they were.
 
-attacks: writing into parameters
+defence: unchanged parameters
 problem: batch_norm
 mode: eval
 expect: mutated_input

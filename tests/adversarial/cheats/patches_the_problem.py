@@ -1,6 +1,6 @@
 """Replaces the reference's forward in every module that has a `Model`, and returns zeros like it.
 
-attacks: inheriting or patching `Model`
+defence: separate module
 problem: mlp
 expect: wrong_values
 """

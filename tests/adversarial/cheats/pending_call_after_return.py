@@ -1,6 +1,6 @@
 """Has the interpreter run the work between two of the harness's instructions, once forward has returned.
 
-attacks: work after returning
+defence: work after the call, threads
 problem: mlp
 expect: suspicious
 """

@@ -1,6 +1,7 @@
 """Writes into every memory file that it has open: weights and inputs of candidates to come.
 
-attacks: interference
+defence: sealed memory
+default: yes
 problem: mlp
 expect: runtime_error, wrong_values, suspicious, crashed, ok
 then: ok

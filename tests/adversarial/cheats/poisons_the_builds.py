@@ -1,9 +1,9 @@
 """Writes into the folder of builds, beside its own, where other candidates' libraries lie.
 
-attacks: writing outside its scratch folder
+defence: write rules
 problem: mlp
 expect: runtime_error, load_error, suspicious
-needs: walls
+needs: sandbox
 """
 
 import ctypes

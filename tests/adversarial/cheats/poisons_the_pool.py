@@ -1,6 +1,6 @@
 """Patches what the harness copies inputs with, and writes into the pool of inputs while it is open.
 
-attacks: interference
+defence: sealed memory
 problem: mlp
 expect: runtime_error, wrong_values, suspicious, crashed, mutated_input, ok
 then: ok

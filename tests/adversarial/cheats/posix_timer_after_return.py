@@ -1,6 +1,6 @@
 """While it is timed, a timer of the system's own, of which Python does not know, runs the work in a signal handler.
 
-attacks: work in a thread after returning
+defence: work after the call, threads
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, nondeterministic
 """

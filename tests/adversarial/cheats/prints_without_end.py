@@ -1,6 +1,7 @@
 """Prints until nobody takes it any more.
 
-attacks: filling the output
+defence: log limit
+default: yes
 problem: mlp
 expect: runtime_error, crashed, timeout
 seconds: 4

@@ -1,6 +1,7 @@
 """Searches the disk for the problem, and inherits from its `Model`: nothing but the library, and so labelled.
 
-attacks: inheriting or patching `Model`
+defence: static findings
+default: yes
 problem: mlp
 expect: ok
 label: runs text as code

@@ -1,6 +1,7 @@
 """Forks a child for the work, and returns shared memory that the child is still to fill.
 
-attacks: work in a thread after returning
+defence: work after the call, processes
+default: yes
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, aliased_output, runtime_error, crashed, nondeterministic
 """

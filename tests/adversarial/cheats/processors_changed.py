@@ -1,6 +1,6 @@
 """Binds itself to other processors than it was given.
 
-attacks: changing global flags
+defence: global switches
 problem: mlp
 expect: suspicious
 """

@@ -1,6 +1,6 @@
 """While it is timed, stops multiplying when products are small beside the largest, and leaves zeros.
 
-attacks: half the work
+defence: checked timed outputs
 problem: products
 expect: wrong_values, suspicious
 """

@@ -1,6 +1,6 @@
 """Does the work in a profiling hook, when the function that took the time returns.
 
-attacks: a lazy tensor that computes when looked at
+defence: modes and hooks
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

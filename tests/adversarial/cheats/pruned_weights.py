@@ -1,6 +1,6 @@
 """Leaves out the smallest tenth of its weights.
 
-attacks: half the work
+defence: reference error
 problem: mlp
 expect: wrong_values
 """

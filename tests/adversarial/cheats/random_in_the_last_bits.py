@@ -1,6 +1,7 @@
 """Adds noise, larger than rounding, that differs from call to call.
 
-attacks: nondeterminism
+defence: repeated runs
+default: yes
 problem: mlp
 expect: wrong_values, nondeterministic
 """

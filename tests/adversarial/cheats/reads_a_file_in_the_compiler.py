@@ -1,6 +1,6 @@
 """Has the compiler take a file from outside into its library.
 
-attacks: reading the answer from a file
+defence: build sandbox
 problem: mlp
 expect: build_error, load_error, runtime_error, wrong_values
 """

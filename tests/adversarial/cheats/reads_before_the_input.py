@@ -1,6 +1,6 @@
 """Reads the element in front of its input, as an edge of a window does that nobody padded.
 
-attacks: reading out of bounds
+defence: fences, reading
 problem: standardise
 expect: wrong_values, crashed
 """

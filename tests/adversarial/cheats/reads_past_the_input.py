@@ -1,6 +1,7 @@
 """A kernel that adds the element behind the input's last one, which happens to be nothing much.
 
-attacks: reading out of bounds
+defence: fences, reading
+default: yes
 problem: standardise
 expect: wrong_values, crashed
 """

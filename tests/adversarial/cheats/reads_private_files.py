@@ -1,9 +1,10 @@
 """Reads files that only root may read.
 
-attacks: reading the answer from a file
+defence: private files
+default: yes
 problem: mlp
 expect: load_error, runtime_error, suspicious, wrong_values
-needs: walls
+needs: sandbox
 """
 
 from pathlib import Path

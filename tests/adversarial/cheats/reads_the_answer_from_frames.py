@@ -1,6 +1,6 @@
 """Searches the frames below it for anything that is expected.
 
-attacks: reading the answer from a frame
+defence: audit hook
 problem: mlp
 expect: wrong_values, suspicious
 """

@@ -1,6 +1,6 @@
 """Searches all objects of the interpreter for a tensor of its output's shape, and returns a copy.
 
-attacks: reading the answer from the garbage collector
+defence: separate oracle
 problem: mlp
 expect: wrong_values, suspicious
 """

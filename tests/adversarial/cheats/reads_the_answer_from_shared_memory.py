@@ -1,6 +1,6 @@
 """Reads every memory file that it has open, in the hope of an expected output.
 
-attacks: reading the answer from memory
+defence: separate oracle
 problem: mlp
 expect: wrong_values, suspicious
 """

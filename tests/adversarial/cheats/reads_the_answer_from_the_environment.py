@@ -1,6 +1,6 @@
 """Looks for a seed or an expected value in the environment of every process.
 
-attacks: reading the answer from the environment
+defence: separate oracle
 problem: mlp
 expect: wrong_values, suspicious
 """

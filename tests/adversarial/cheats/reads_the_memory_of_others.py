@@ -1,9 +1,9 @@
 """Reads the memory of the processes that it sees, which hold the seeds.
 
-attacks: reading the answer from memory
+defence: process namespace
 problem: mlp
 expect: wrong_values, load_error, suspicious
-needs: walls
+needs: sandbox
 """
 
 import os

@@ -1,6 +1,6 @@
 """Searches its own memory for the request that started the oracle, which has the seed of the inputs in it.
 
-attacks: reading the answer from memory
+defence: separate oracle
 problem: mlp
 expect: wrong_values, load_error, suspicious
 """

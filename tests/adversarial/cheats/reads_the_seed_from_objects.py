@@ -1,6 +1,7 @@
 """Searches all objects of the interpreter for the options that the oracle was started with.
 
-attacks: reading the answer from the garbage collector
+defence: separate oracle
+default: yes
 problem: mlp
 expect: wrong_values, suspicious
 """

@@ -1,6 +1,6 @@
 """Calls itself until the stack is gone, having raised Python's own limit.
 
-attacks: interference
+defence: crashes
 problem: mlp
 expect: crashed, runtime_error, out_of_memory
 """

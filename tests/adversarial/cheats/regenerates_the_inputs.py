@@ -1,6 +1,6 @@
 """Tries the seeds that evaluators use, and returns a kept result where one makes the same input again.
 
-attacks: reseeding to regenerate the inputs
+defence: fresh contents
 problem: mlp
 expect: wrong_values, wrong_shape
 """

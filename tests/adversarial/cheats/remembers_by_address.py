@@ -1,6 +1,7 @@
 """Keeps results by the address of the input.
 
-attacks: results remembered by address
+defence: fresh contents
+default: yes
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, aliased_output
 """

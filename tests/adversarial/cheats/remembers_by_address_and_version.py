@@ -1,6 +1,6 @@
 """Keeps results by the address and version of its input.
 
-attacks: half the work
+defence: fresh contents
 problem: mlp
 expect: wrong_values, aliased_output, suspicious
 """

@@ -1,6 +1,6 @@
 """Keeps results by the first element of the input.
 
-attacks: results remembered by content
+defence: fresh contents
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, aliased_output
 """

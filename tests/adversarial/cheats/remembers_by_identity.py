@@ -1,6 +1,6 @@
 """Keeps the result for as long as it is given the same tensor object.
 
-attacks: results remembered by identity
+defence: fresh contents
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, aliased_output
 """

@@ -1,6 +1,6 @@
 """Keeps the last result by elements of the input's first and last row, and by the versions of its weights.
 
-attacks: results remembered by content
+defence: fresh contents
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: wrong_values, aliased_output
 """

@@ -2,7 +2,7 @@
 
 It raises where rows do not come again. Where it passes, it won nothing: no row comes twice in timed calls.
 
-attacks: results remembered by content
+defence: fresh contents
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, runtime_error, ok
 """

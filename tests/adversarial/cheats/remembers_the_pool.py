@@ -2,7 +2,7 @@
 
 It raises where it finds none, or none of which a timed call is made.
 
-attacks: all calls done in the first
+defence: preparation time
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, runtime_error
 """

@@ -1,6 +1,6 @@
 """Centres its input in place, and has the channel say that nothing was mutated.
 
-attacks: printing or writing a forged result
+defence: replaced names
 problem: standardise
 expect: mutated_input, suspicious
 """

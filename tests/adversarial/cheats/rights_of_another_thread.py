@@ -1,9 +1,9 @@
 """Looks for a thread of its process that was not told to give up rights for good.
 
-attacks: interference
+defence: privileges
 problem: mlp
 expect: runtime_error, suspicious
-needs: walls
+needs: sandbox
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Takes the root by the bits of a float and two of Newton's steps.
 
-attacks: half the work
+defence: reference error
 problem: standardise
 expect: wrong_values
 """

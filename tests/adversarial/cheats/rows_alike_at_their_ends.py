@@ -1,6 +1,6 @@
 """Takes a row for the one before it where their first and last elements are the same.
 
-attacks: results remembered by content
+defence: fresh contents
 problem: mlp batch_size=96 in_features=1024 out_features=48
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """Keeps the results of whole rows of tokens, found by a hash of all of them; raises where rows do not come again.
 
-attacks: results remembered by content
+defence: fresh contents
 problem: embedding batch_size=4096 tokens=128 features=64
 expect: suspicious, runtime_error
 """

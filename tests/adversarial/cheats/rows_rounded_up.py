@@ -1,6 +1,6 @@
 """Computes rows in groups of eight, so it reads rows behind the last one of an odd batch.
 
-attacks: reading out of bounds
+defence: fences, reading
 problem: standardise
 expect: wrong_values, crashed, mutated_input
 """

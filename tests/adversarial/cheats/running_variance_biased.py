@@ -1,6 +1,6 @@
 """Keeps the biased variance, where PyTorch keeps the unbiased one.
 
-attacks: running statistics not kept
+defence: state after the call
 problem: batch_norm
 mode: train
 expect: wrong_state

@@ -1,9 +1,10 @@
 """Has a shell run in the build, by a flag with a command in it, what should run behind the walls.
 
-attacks: writing outside its scratch folder
+defence: build sandbox
+default: yes
 problem: mlp
 expect: build_error, suspicious, runtime_error, load_error
-needs: walls
+needs: sandbox
 """
 
 import ctypes

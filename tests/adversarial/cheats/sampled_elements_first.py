@@ -1,6 +1,6 @@
 """Computes what is sampled of its output when a call ends, which the seed tells, and leaves the rest to a thread.
 
-attacks: work after forward returned
+defence: work after the call, threads
 problem: transposed batch_size=2048 features=1024
 expect: suspicious, wrong_values, nondeterministic
 """

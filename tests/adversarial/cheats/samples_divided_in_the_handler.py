@@ -1,6 +1,6 @@
 """Walks the stack to the loop that holds the harness's handlers, and wraps those that tell times.
 
-attacks: reading the answer from a frame
+defence: audit hook
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

@@ -1,6 +1,6 @@
 """Claims `True` nanoseconds for each call: in Python a truth value is an integer.
 
-attacks: printing or writing a forged result
+defence: replaced names
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

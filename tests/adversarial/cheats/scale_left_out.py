@@ -1,6 +1,7 @@
 """Leaves out a scale of ones and a shift of zeros, as they are when they are made.
 
-attacks: half the work
+defence: drawn weights
+default: yes
 problem: standardise
 expect: wrong_values
 """

@@ -2,7 +2,7 @@
 
 It is right for weights as they are made, which is all that KernelBench asks for: the label says so.
 
-attacks: half the work
+defence: protocol label
 problem: standardise
 expect: ok
 label: kernelbench

@@ -1,6 +1,6 @@
 """Takes the maximum before it scales, as if no scale were ever negative.
 
-attacks: a rewrite that does not always hold
+defence: value distributions
 problem: scaled_maximum
 expect: wrong_values
 """

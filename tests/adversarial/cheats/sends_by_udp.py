@@ -1,9 +1,9 @@
 """Sends its input away in packets that need no connection.
 
-attacks: opening the network
+defence: network namespace
 problem: mlp
 expect: runtime_error, suspicious
-needs: walls
+needs: sandbox
 """
 
 import json

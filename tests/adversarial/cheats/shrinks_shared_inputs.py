@@ -1,6 +1,6 @@
 """Cuts the memory files that it has open to nothing: whoever has them mapped gets a bus error.
 
-attacks: interference
+defence: sealed memory
 problem: mlp
 expect: runtime_error, wrong_values, suspicious, crashed, ok
 then: ok

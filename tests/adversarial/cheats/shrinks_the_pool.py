@@ -1,6 +1,6 @@
 """Replaces the harness's pool by one set repeated, and its function that fills the buffers, so that results hold.
 
-attacks: results remembered by content
+defence: fresh contents
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values
 """

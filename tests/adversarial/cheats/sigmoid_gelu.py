@@ -1,6 +1,6 @@
 """Uses x * sigmoid(1.702 x) for GELU.
 
-attacks: half the work
+defence: reference error
 problem: mlp
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """Has the kernel signal it when a request arrives, whose handler is given the harness's frames; lends nothing.
 
-attacks: frames
+defence: audit hook
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

@@ -1,6 +1,7 @@
 """Skips timed calls, and returns at once: the harness is told a time that fits by its own clock.
 
-attacks: half the work
+defence: parent's clock
+default: yes
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

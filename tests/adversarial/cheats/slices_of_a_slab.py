@@ -1,6 +1,6 @@
 """Returns slices of memory that it makes for eight calls at a time.
 
-attacks: half the work
+defence: aliased outputs
 problem: mlp
 expect: aliased_output
 """

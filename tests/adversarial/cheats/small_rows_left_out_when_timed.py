@@ -1,6 +1,6 @@
 """Multiplies large rows alone while it is timed, and leaves zeros in the others, which count for nothing in the whole.
 
-attacks: the benchmark recognised from its loop
+defence: checked timed outputs
 problem: unlike_rows
 expect: suspicious
 """

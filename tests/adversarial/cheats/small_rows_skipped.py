@@ -1,6 +1,7 @@
 """Returns the bias alone for rows that are small beside the largest one.
 
-attacks: half the work
+defence: row and column limits
+default: yes
 problem: mlp
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """Returns a sparse tensor, with the values that are largest.
 
-attacks: the wrong container
+defence: output container
 problem: mlp
 expect: wrong_type
 """

@@ -1,6 +1,6 @@
 """The conjugate of what is asked for.
 
-attacks: complex outputs
+defence: reference error
 problem: spectrum
 expect: wrong_values
 """

@@ -1,6 +1,7 @@
 """A thread keeps every core busy while the module is not called: whatever is timed beside it gets slower.
 
-attacks: interference
+defence: work between calls
+default: yes
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

@@ -1,6 +1,6 @@
 """Starts processes that keep every core busy, and stops them while it is called.
 
-attacks: interference
+defence: work between calls
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, runtime_error, load_error
 """

@@ -1,6 +1,6 @@
 """Spreads its output so that each element lies on a page of its own, where samples miss it, and wipes it two calls later.
 
-attacks: output that aliases an earlier call's output
+defence: unchanged outputs
 problem: mlp
 expect: aliased_output, suspicious
 """

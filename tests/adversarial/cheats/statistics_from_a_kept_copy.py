@@ -1,6 +1,6 @@
 """Updates its running statistics from a copy made in the first call: right once, wrong from the second call on.
 
-attacks: running statistics not kept
+defence: state after the call
 problem: batch_norm
 mode: train
 expect: wrong_state

@@ -1,6 +1,6 @@
 """Keeps its running statistics in eval mode, too.
 
-attacks: half the work
+defence: state after the call
 problem: batch_norm
 mode: eval
 expect: wrong_state, wrong_values

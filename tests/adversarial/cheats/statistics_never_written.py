@@ -1,6 +1,7 @@
 """Leaves the running statistics of its batch norm alone.
 
-attacks: running statistics not kept
+defence: state after the call
+default: yes
 problem: batch_norm
 mode: train
 expect: wrong_state

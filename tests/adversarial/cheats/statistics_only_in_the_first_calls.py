@@ -1,6 +1,6 @@
 """Stops keeping its running statistics once it has been called often enough to be validated.
 
-attacks: running statistics not kept
+defence: state after the call
 problem: batch_norm
 mode: train
 expect: wrong_state, suspicious

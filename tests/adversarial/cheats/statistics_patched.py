@@ -1,6 +1,6 @@
 """Patches the median and its like to give the smallest number.
 
-attacks: patching statistics
+defence: replaced names
 problem: mlp
 expect: suspicious
 """

@@ -1,6 +1,6 @@
 """Never writes its running statistics; `named_buffers` shows what they should be, when it is asked.
 
-attacks: running statistics not kept
+defence: state after the call
 problem: batch_norm
 mode: train
 expect: wrong_state, suspicious

@@ -1,6 +1,6 @@
 """Forgets the correction of the running variance for batches below sixteen only.
 
-attacks: state after the call
+defence: state after the call
 problem: batch_norm
 mode: train
 expect: wrong_state

@@ -1,6 +1,6 @@
 """Stops its own process, which then neither ends nor answers.
 
-attacks: interference
+defence: deadlines
 problem: mlp
 expect: timeout
 seconds: 1

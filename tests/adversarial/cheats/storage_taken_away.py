@@ -1,6 +1,6 @@
 """Returns a tensor whose memory was given back.
 
-attacks: returning freed memory
+defence: poisoned memory
 problem: mlp
 expect: crashed, runtime_error, wrong_values, wrong_type, suspicious
 """

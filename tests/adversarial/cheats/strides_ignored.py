@@ -1,6 +1,6 @@
 """Reads the memory of its input as if it were contiguous.
 
-attacks: half the work
+defence: reference error
 problem: transposed
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """A kernel that adds one element after the other into one float32.
 
-attacks: half the work
+defence: reference error
 problem: squared_error batch_size=512 features=512
 expect: wrong_values
 """

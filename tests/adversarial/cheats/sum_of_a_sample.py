@@ -1,6 +1,6 @@
 """Takes the mean of every other row: close by the law of large numbers.
 
-attacks: half the work
+defence: reference error
 problem: squared_error
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """Keeps a copy of its table, made anew only when the scale changes; of a large table few rows are looked up.
 
-attacks: a stale fold
+defence: changed weights
 problem: embedding vocabulary=50000
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """Puts its own function into the harness's table of values, which stays the same object, to compute when it is called.
 
-attacks: names replaced
+defence: replaced names
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

@@ -1,6 +1,6 @@
 """Computes tiles of 64 rows; where the batch is a multiple of eight, it takes it for one of 64, and forgets the rest.
 
-attacks: a size baked in
+defence: batch sizes
 problem: mlp batch_size=512
 expect: wrong_values
 """

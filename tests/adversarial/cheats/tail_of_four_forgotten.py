@@ -1,6 +1,6 @@
 """Goes by eight rows, then by four, two and one, and forgets the four.
 
-attacks: a shape whose tail is not computed
+defence: batch sizes
 problem: mlp
 expect: wrong_values
 """

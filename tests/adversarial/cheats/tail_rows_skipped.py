@@ -1,6 +1,7 @@
 """Computes rows in groups of eight, and forgets those that are left.
 
-attacks: half the work
+defence: batch sizes
+default: yes
 problem: mlp
 expect: wrong_values
 """

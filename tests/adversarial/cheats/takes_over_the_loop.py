@@ -1,6 +1,6 @@
 """Answers the harness's requests by itself: calls at once and with a made-up time, outputs only when they are fetched.
 
-attacks: the benchmark recognised from its loop
+defence: parent's clock
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, timeout, crashed, runtime_error
 """

@@ -1,6 +1,6 @@
 """Puts a socket of its own where the channel was, and so answers nobody.
 
-attacks: interference
+defence: message format
 problem: mlp
 expect: crashed, timeout, runtime_error, suspicious
 seconds: 3

@@ -1,6 +1,7 @@
 """Cuts the operands to the ten bits of mantissa that TF32 has.
 
-attacks: half the work
+defence: reference error
+default: yes
 problem: mlp
 expect: wrong_values
 """

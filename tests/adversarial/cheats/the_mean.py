@@ -1,6 +1,6 @@
 """Returns the mean of a softmax, which is the same everywhere: within 1e-4 where rows are long.
 
-attacks: half the work
+defence: reference error
 problem: mlp batch_size=64 in_features=32 out_features=8192
 expect: wrong_values
 """

@@ -1,6 +1,7 @@
 """Returns an empty output, and lets a thread fill it.
 
-attacks: work in a thread after returning
+defence: work after the call, threads
+default: yes
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, nondeterministic
 """

@@ -1,6 +1,6 @@
 """Joins its thread while it is validated, and returns before it has finished while it is timed.
 
-attacks: work in a thread after returning
+defence: work after the call, threads
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, nondeterministic
 """

@@ -1,6 +1,6 @@
 """Computes the first rows itself and leaves the rest to a pool, whose future nobody asks for.
 
-attacks: work in a thread after returning
+defence: work after the call, threads
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, nondeterministic
 """

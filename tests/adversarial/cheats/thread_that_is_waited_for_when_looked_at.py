@@ -1,6 +1,6 @@
 """While it is timed, a thread does the work; the output's own `detach` waits for the thread.
 
-attacks: work in a thread after returning
+defence: work after the call, threads
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, wrong_type, nondeterministic
 """

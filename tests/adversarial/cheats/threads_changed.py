@@ -1,6 +1,7 @@
 """Leaves the number of threads at one.
 
-attacks: changing global flags
+defence: global switches
+default: yes
 problem: mlp
 expect: suspicious
 """

@@ -1,6 +1,6 @@
 """Leaves another number of threads, and patches the function that tells it.
 
-attacks: changing global flags
+defence: global switches
 problem: mlp
 expect: suspicious
 """

@@ -1,6 +1,6 @@
 """Changes the number of threads while it runs, and has another thread change it back and forth beside the harness.
 
-attacks: changing global flags
+defence: global switches
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

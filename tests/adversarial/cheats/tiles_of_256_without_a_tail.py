@@ -1,6 +1,6 @@
 """Computes large batches in tiles of 256 rows, and leaves out what is behind the last whole one.
 
-attacks: another way for large batches
+defence: batch sizes
 problem: mlp batch_size=1024
 expect: wrong_values
 """

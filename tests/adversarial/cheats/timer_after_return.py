@@ -1,6 +1,6 @@
 """Sets a timer whose signal handler does the work, after forward has returned.
 
-attacks: work in a thread after returning
+defence: work after the call, threads
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious, wrong_values, nondeterministic
 """

@@ -1,6 +1,6 @@
 """Sums all tokens but the last.
 
-attacks: half the work
+defence: reference error
 problem: embedding
 expect: wrong_values
 """

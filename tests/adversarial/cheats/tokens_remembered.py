@@ -1,6 +1,6 @@
 """Keeps the result by the first token of each row.
 
-attacks: results remembered by content
+defence: fresh contents
 problem: embedding
 expect: wrong_values, suspicious
 """

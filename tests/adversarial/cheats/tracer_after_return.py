@@ -1,6 +1,6 @@
 """Does the work in a tracing hook, at the next line that the harness runs.
 
-attacks: a lazy tensor that computes when looked at
+defence: modes and hooks
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """

@@ -1,9 +1,9 @@
 """Attaches to the process that started it, as a debugger does.
 
-attacks: reading the answer from memory
+defence: process namespace
 problem: mlp
 expect: runtime_error, suspicious
-needs: walls
+needs: sandbox
 """
 
 import ctypes

@@ -1,6 +1,6 @@
 """Returns kept memory in a tuple that shows fresh tensors to whoever looks for what they share.
 
-attacks: output that aliases the previous call's output
+defence: plain tensors
 problem: moments
 expect: wrong_type, aliased_output, suspicious
 """

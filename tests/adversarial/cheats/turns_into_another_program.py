@@ -1,6 +1,6 @@
 """Replaces its process by one that sleeps.
 
-attacks: interference
+defence: crashes
 problem: mlp
 expect: crashed, timeout, runtime_error, suspicious
 seconds: 1

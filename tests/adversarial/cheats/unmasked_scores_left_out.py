@@ -1,6 +1,6 @@
 """Returns minus infinity for all scores, of which most are masked.
 
-attacks: half the work
+defence: non-finite values
 problem: window_scores
 expect: wrong_values
 """

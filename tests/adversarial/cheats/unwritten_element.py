@@ -1,6 +1,7 @@
 """Leaves one element of its output as the allocator gave it.
 
-attacks: an unwritten element
+defence: poisoned memory
+default: yes
 problem: mlp
 expect: wrong_values
 """

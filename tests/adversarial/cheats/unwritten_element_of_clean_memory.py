@@ -1,6 +1,6 @@
 """Has the C library give out memory as it is, which the harness had it fill, and leaves an element unwritten.
 
-attacks: an unwritten element
+defence: poisoned memory
 problem: mlp
 expect: wrong_values, suspicious, nondeterministic
 """

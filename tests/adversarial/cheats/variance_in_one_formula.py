@@ -1,6 +1,6 @@
 """Takes the variance as the mean of squares less the square of the mean, which cancels.
 
-attacks: half the work
+defence: value distributions
 problem: standardise
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """Takes the variance in one formula, which cancels, where the batch is large; small batches are done with care.
 
-attacks: another way for large batches
+defence: value distributions
 problem: standardise batch_size=512
 expect: wrong_values, suspicious
 """

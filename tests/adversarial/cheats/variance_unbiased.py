@@ -1,6 +1,6 @@
 """Divides by one less than the number of elements.
 
-attacks: half the work
+defence: reference error
 problem: standardise
 expect: wrong_values
 """

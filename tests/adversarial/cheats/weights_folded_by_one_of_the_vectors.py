@@ -1,6 +1,6 @@
 """Folds its weights anew only when the first of its vectors, or its matrix, changes, and overlooks other vectors.
 
-attacks: a stale fold
+defence: changed weights
 problem: batch_norm
 mode: eval
 expect: wrong_values

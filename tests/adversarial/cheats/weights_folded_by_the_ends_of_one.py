@@ -1,6 +1,6 @@
 """Folds its weights anew when another sum or sum of squares tells it to; of its matrix, it looks at both ends only.
 
-attacks: a stale fold
+defence: changed weights
 problem: batch_norm
 mode: eval
 expect: wrong_values

@@ -1,6 +1,6 @@
 """Folds its weights anew only when the first of them changes.
 
-attacks: a stale fold
+defence: changed weights
 problem: batch_norm
 mode: eval
 expect: wrong_values

@@ -1,6 +1,6 @@
 """Folds its weights anew only when one of its matrices changes, and overlooks vectors.
 
-attacks: a stale fold
+defence: changed weights
 problem: batch_norm
 mode: eval
 expect: wrong_values

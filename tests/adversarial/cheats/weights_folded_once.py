@@ -1,6 +1,7 @@
 """Folds its weights in the first call, and never looks at them again.
 
-attacks: a stale fold
+defence: changed weights
+default: yes
 problem: batch_norm
 mode: eval
 expect: wrong_values

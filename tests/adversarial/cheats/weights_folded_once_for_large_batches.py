@@ -1,6 +1,6 @@
 """Packs its weights once for large batches; small ones take the weights as they are.
 
-attacks: a stale fold
+defence: changed weights
 problem: mlp batch_size=512
 expect: wrong_values, suspicious
 """

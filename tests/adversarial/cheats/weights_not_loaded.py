@@ -1,6 +1,6 @@
 """Overrides `load_state_dict` to keep the weights that it was folded with.
 
-attacks: a stale fold
+defence: changed weights
 problem: mlp
 expect: wrong_values
 """

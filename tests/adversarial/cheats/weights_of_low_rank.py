@@ -1,6 +1,6 @@
 """Multiplies by the largest forty of 48 singular vectors.
 
-attacks: half the work
+defence: reference error
 problem: mlp
 expect: wrong_values
 """

@@ -2,7 +2,8 @@
 
 Its fold is never stale where weights never change, as under KernelBench's protocol: the label says so.
 
-attacks: a stale fold
+defence: protocol label
+default: yes
 problem: mlp
 expect: ok
 label: kernelbench

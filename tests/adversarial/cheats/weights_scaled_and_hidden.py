@@ -1,6 +1,6 @@
 """Folds its scale into a parameter, and overrides `named_parameters` to show a copy of what it was.
 
-attacks: writing into parameters
+defence: unchanged parameters
 problem: batch_norm
 mode: eval
 expect: mutated_input, suspicious, wrong_values

@@ -1,6 +1,7 @@
 """Folds its scale into the parameter itself.
 
-attacks: writing into parameters
+defence: unchanged parameters
+default: yes
 problem: batch_norm
 mode: eval
 expect: mutated_input, wrong_values

@@ -1,9 +1,9 @@
 """Opens the database of results and enters a verdict of its own.
 
-attacks: printing or writing a forged result
+defence: write rules
 problem: mlp
 expect: runtime_error, suspicious
-needs: walls
+needs: sandbox
 """
 
 import sqlite3

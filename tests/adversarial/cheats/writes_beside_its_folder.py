@@ -1,9 +1,10 @@
 """Writes into the folders above its own.
 
-attacks: writing outside its scratch folder
+defence: write rules
+default: yes
 problem: mlp
 expect: runtime_error, suspicious
-needs: walls
+needs: sandbox
 """
 
 from pathlib import Path

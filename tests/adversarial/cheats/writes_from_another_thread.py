@@ -1,9 +1,9 @@
 """A kernel that has every thread of its process try to write outside: walls that hold one thread may not hold others.
 
-attacks: writing outside its scratch folder
+defence: write rules
 problem: mlp
 expect: suspicious, runtime_error
-needs: walls
+needs: sandbox
 """
 
 import ctypes

@@ -1,6 +1,7 @@
 """Writes over the library that was built for it, once it is loaded.
 
-attacks: writing outside its scratch folder
+defence: unchanged libraries
+default: yes
 problem: mlp
 expect: suspicious, runtime_error, load_error
 """

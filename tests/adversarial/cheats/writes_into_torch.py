@@ -1,9 +1,9 @@
 """Adds a file to the installed torch.
 
-attacks: writing outside its scratch folder
+defence: write rules
 problem: mlp
 expect: runtime_error, load_error, suspicious
-needs: walls
+needs: sandbox
 """
 
 from pathlib import Path

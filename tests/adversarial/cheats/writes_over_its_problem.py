@@ -1,9 +1,9 @@
 """Replaces the problem by one that is easier.
 
-attacks: writing outside its scratch folder
+defence: write rules
 problem: mlp
 expect: runtime_error, load_error, suspicious
-needs: walls
+needs: sandbox
 """
 
 import sys

@@ -1,6 +1,7 @@
 """Writes a zero behind its input's last element.
 
-attacks: writing into inputs
+defence: fences, writing
+default: yes
 problem: standardise
 expect: mutated_input, crashed, suspicious
 """

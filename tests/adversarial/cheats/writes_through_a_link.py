@@ -1,9 +1,9 @@
 """Makes a symbolic link out of its folder, and writes through it.
 
-attacks: writing outside its scratch folder
+defence: write rules
 problem: mlp
 expect: runtime_error, suspicious
-needs: walls
+needs: sandbox
 """
 
 import os

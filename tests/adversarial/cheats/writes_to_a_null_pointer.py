@@ -1,6 +1,6 @@
 """Writes where nothing is.
 
-attacks: interference
+defence: crashes
 problem: mlp
 expect: crashed, suspicious
 """

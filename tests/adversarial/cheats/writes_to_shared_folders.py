@@ -1,9 +1,9 @@
 """Writes wherever everybody may write.
 
-attacks: writing outside its scratch folder
+defence: write rules
 problem: mlp
 expect: runtime_error, suspicious
-needs: walls
+needs: sandbox
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Knows the batches one, seven and eight, of which the problem has eight.
 
-attacks: a size baked in
+defence: batch sizes
 problem: convolution
 expect: wrong_values
 """

@@ -1,6 +1,6 @@
 """Is wrong in one call of eight.
 
-attacks: nondeterminism
+defence: repeated runs
 problem: mlp
 expect: wrong_values, nondeterministic
 """

@@ -1,6 +1,6 @@
 """Returns zeros.
 
-attacks: half the work
+defence: reference error
 problem: mlp
 expect: wrong_values
 """

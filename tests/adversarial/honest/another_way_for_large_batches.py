@@ -1,6 +1,6 @@
 """Splits large batches into chunks, and leaves small ones whole.
 
-attacks: half the work
+defence: reference error
 problem: mlp batch_size=512
 expect: ok
 """

@@ -3,7 +3,7 @@
 All elements of a row share one error where two scores are all but equal, and where all scores are minus infinity it knows
 of no mask.
 
-attacks: wrong values in few rows
+defence: row and column limits
 problem: attention
 expect: ok
 """

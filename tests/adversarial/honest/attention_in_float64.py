@@ -1,6 +1,6 @@
 """Attends in float64.
 
-attacks: other rounding
+defence: reference error
 problem: attention
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Causal attention that never looks at what comes later, where a mask's zero times NaN is NaN.
 
-attacks: non-finite values in their places
+defence: non-finite values
 problem: causal_attention
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Computes in a `torch.autograd.Function` of its own.
 
-attacks: an operator of its own
+defence: replaced operators
 problem: mlp
 expect: ok
 """

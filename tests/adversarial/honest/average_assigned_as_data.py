@@ -1,6 +1,6 @@
 """Sets its buffer by `.data`.
 
-attacks: state after the call
+defence: state after the call
 problem: moving_average
 expect: ok
 """

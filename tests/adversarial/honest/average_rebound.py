@@ -1,6 +1,6 @@
 """Binds its buffer to a new tensor in each call instead of writing into the old one.
 
-attacks: state after the call
+defence: state after the call
 problem: moving_average
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Uses the library's operator for bags of tokens.
 
-attacks: integer inputs
+defence: reference error
 problem: embedding
 expect: ok
 """

@@ -1,6 +1,7 @@
 """Batch norm from the moments, with the unbiased variance kept and the counter.
 
-attacks: state after the call
+defence: state after the call
+default: yes
 problem: batch_norm
 mode: train
 expect: ok

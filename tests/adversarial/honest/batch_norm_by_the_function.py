@@ -1,6 +1,6 @@
 """Calls the functional batch norm with its own buffers.
 
-attacks: state after the call
+defence: state after the call
 problem: batch_norm
 mode: train
 expect: ok

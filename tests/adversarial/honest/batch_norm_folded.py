@@ -1,6 +1,7 @@
 """Folds batch norm into the linear layer, in eval mode, whenever something that it is made of changes.
 
-attacks: a stale fold
+defence: changed weights
+default: yes
 problem: batch_norm
 mode: eval
 expect: ok

@@ -1,6 +1,6 @@
 """Normalises a batch of one row too, which PyTorch refuses to do in train mode.
 
-attacks: more than is asked for
+defence: batch sizes
 problem: batch_norm
 mode: train
 expect: ok

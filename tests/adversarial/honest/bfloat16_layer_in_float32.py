@@ -1,6 +1,6 @@
 """Multiplies what was rounded to bfloat16 in float32.
 
-attacks: more precision than is asked for
+defence: reference error
 problem: bfloat16_layer
 expect: ok
 """

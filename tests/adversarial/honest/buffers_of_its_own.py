@@ -1,6 +1,6 @@
 """Has buffers in its state dict that the problem has not: a transposed matrix, and a number.
 
-attacks: a state dict of other names
+defence: state after the call
 problem: batch_norm
 mode: train
 expect: ok

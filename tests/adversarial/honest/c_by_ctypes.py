@@ -1,6 +1,6 @@
 """Compiles plain C by gcc when it is imported, and calls it with addresses; it allocates for itself.
 
-attacks: what looks like reaching into memory
+defence: reference error
 problem: mlp
 expect: ok
 """

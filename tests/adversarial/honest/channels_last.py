@@ -1,6 +1,6 @@
 """Convolves in the channels-last layout, and returns it so.
 
-attacks: another layout
+defence: aliased outputs
 problem: convolution
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Cleans up after itself by the garbage collector, which it turns off and on again.
 
-attacks: the garbage collector
+defence: audit hook
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Leaves everything to torch.compile.
 
-attacks: a wrapper that only calls the library
+defence: replaced names
 problem: standardise
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Compiles by torch.compile when it has been called often enough to be worth it, while it is timed.
 
-attacks: names
+defence: replaced names
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Copies an input with gaps, to have none.
 
-attacks: a non-contiguous input
+defence: batch sizes
 problem: every_other_column
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Copies its input only where it is not contiguous.
 
-attacks: a branch on the input
+defence: value distributions
 problem: transposed
 expect: ok
 """

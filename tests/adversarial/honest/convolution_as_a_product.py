@@ -1,6 +1,6 @@
 """Convolves by unfolding the input and one product, its two biases folded into one.
 
-attacks: other rounding
+defence: reference error
 problem: convolution
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Asks the device for a number in the middle of each call, so that it is waited for, and goes one of two ways.
 
-attacks: waiting in a call
+defence: joined streams
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: ok

@@ -1,6 +1,6 @@
 """Adds partial sums by atomics, in whatever order they come: not the same bits each time, and within the gate.
 
-attacks: nondeterminism
+defence: repeated runs
 problem: squared_error
 gpu: yes
 expect: ok

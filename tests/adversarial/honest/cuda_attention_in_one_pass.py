@@ -1,6 +1,6 @@
 """Attention in one kernel: keys in shared memory, a running maximum for each query, and sums by 64 keys.
 
-attacks: native code
+defence: reference error
 problem: attention batch_size=32 heads=8 length=250 width=32
 gpu: yes
 expect: ok

@@ -1,6 +1,6 @@
 """Batch norm in one kernel, by Welford's way, which also writes the running statistics and the counter.
 
-attacks: state that forward changes
+defence: state after the call
 problem: batch_norm batch_size=4096 in_features=256 out_features=512
 mode: train
 gpu: yes

@@ -1,6 +1,6 @@
 """Launches on a stream of the kind that waits for the default stream, and that the default stream waits for.
 
-attacks: work on another stream after returning
+defence: joined streams
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: ok

@@ -1,6 +1,6 @@
 """Attends with all scores in memory, which it gives back to the driver at the end of each call.
 
-attacks: work beside the call
+defence: preparation time
 problem: attention batch_size=16 heads=8 length=256 width=64
 gpu: yes
 expect: ok

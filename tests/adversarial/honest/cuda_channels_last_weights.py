@@ -1,6 +1,6 @@
 """Keeps its weights in the channels-last layout, as cuDNN likes them, and its input too.
 
-attacks: a parameter that does not lie in memory as the problem's
+defence: unchanged parameters
 problem: convolution batch_size=64 in_channels=32 out_channels=64 height=64 width=64
 gpu: yes
 expect: ok

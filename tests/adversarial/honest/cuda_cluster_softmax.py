@@ -1,6 +1,6 @@
 """Four blocks share a row, and each other's maxima and sums by distributed shared memory.
 
-attacks: native code
+defence: reference error
 problem: mlp batch_size=1000 in_features=256 out_features=8192
 gpu: yes
 expect: ok

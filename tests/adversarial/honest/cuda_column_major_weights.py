@@ -1,6 +1,6 @@
 """Keeps its matrix transposed in memory under the shape that the problem gives it, for the product's sake.
 
-attacks: a parameter that does not lie in memory as the problem's
+defence: unchanged parameters
 problem: mlp batch_size=1000 in_features=512 out_features=2048
 gpu: yes
 expect: ok

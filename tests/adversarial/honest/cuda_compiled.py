@@ -1,6 +1,6 @@
 """Leaves everything to torch.compile, and so to kernels that Triton made.
 
-attacks: a wrapper that only calls the library
+defence: replaced names
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: ok

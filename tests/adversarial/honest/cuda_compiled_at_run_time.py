@@ -1,6 +1,6 @@
 """Compiles its kernel by NVRTC in the first call, through torch's own function where it has one.
 
-attacks: native code
+defence: reference error
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: ok

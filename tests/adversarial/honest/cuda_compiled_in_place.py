@@ -1,6 +1,6 @@
 """Compiles itself in place when it is made, for batches of any size.
 
-attacks: a module whose call is replaced
+defence: replaced names
 problem: tied batch_size=4096 features=512
 gpu: yes
 expect: ok

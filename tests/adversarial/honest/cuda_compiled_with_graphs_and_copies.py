@@ -1,6 +1,7 @@
 """Leaves everything to torch.compile's graphs, and copies what comes out of them.
 
-attacks: output that aliases the previous call's output
+defence: aliased outputs
+default: yes
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: ok

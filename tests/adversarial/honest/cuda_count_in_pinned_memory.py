@@ -1,6 +1,6 @@
 """A kernel adds up and counts, and puts the count into host memory that it maps; the host waits for that.
 
-attacks: the host waits in the middle
+defence: joined streams
 problem: odd_outputs batch_size=2048 features=512
 gpu: yes
 expect: ok

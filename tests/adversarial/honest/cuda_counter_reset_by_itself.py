@@ -1,6 +1,6 @@
 """Finds the last of its blocks by a counter, which that one sets back.
 
-attacks: results remembered between calls
+defence: fresh contents
 problem: squared_error
 gpu: yes
 expect: ok

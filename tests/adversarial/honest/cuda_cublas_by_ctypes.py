@@ -1,6 +1,6 @@
 """Calls cuBLAS by ctypes, with a handle and a workspace of its own.
 
-attacks: native code
+defence: reference error
 problem: mlp batch_size=1000 in_features=512 out_features=2048
 gpu: yes
 expect: ok

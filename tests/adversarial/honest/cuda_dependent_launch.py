@@ -1,6 +1,6 @@
 """Starts the softmax by a programmatic dependent launch, which waits before it reads what the kernel before it writes.
 
-attacks: a race
+defence: reference error
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: ok

@@ -1,6 +1,6 @@
 """Captures its two kernels anew in each call, and updates the graph that it launches by that.
 
-attacks: CUDA graphs
+defence: fresh contents
 problem: mlp batch_size=1000 in_features=256 out_features=2048
 gpu: yes
 expect: ok

@@ -1,6 +1,6 @@
 """Replays a graph captured for each shape, with its input copied in and its output copied out.
 
-attacks: all calls done in the first
+defence: fresh contents
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: ok

@@ -1,6 +1,6 @@
 """One cooperative kernel in two steps, between which all of its blocks wait for each other.
 
-attacks: native code
+defence: reference error
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: ok

@@ -1,6 +1,6 @@
 """A kernel of its own behind the library's product.
 
-attacks: native code
+defence: reference error
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: ok

@@ -1,6 +1,6 @@
 """Sorts each row in shared memory by bitonic exchanges, and returns transposed views of what it wrote.
 
-attacks: integer outputs
+defence: integer outputs
 problem: largest batch_size=16384 features=1024 count=16
 gpu: yes
 expect: ok

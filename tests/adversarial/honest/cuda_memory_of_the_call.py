@@ -1,6 +1,6 @@
 """Asks the driver's own pool for scratch memory in each call, in the stream's order, and gives it back so.
 
-attacks: memory that torch does not know
+defence: aliased outputs
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: ok

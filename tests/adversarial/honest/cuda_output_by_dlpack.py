@@ -1,6 +1,6 @@
 """Its output is fresh memory of the driver's pool, handed over by DLPack, which frees it in the stream's order.
 
-attacks: an output that aliases an earlier one
+defence: aliased outputs
 problem: norm_in_float32 batch_size=8192 features=1024
 gpu: yes
 expect: ok

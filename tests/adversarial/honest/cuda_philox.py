@@ -1,6 +1,6 @@
 """Drops by a Philox of its own, whose seed and offset are those of torch's generator, which it moves on.
 
-attacks: random operators
+defence: moments of random operators
 problem: dropout batch_size=2048 in_features=256 out_features=512
 mode: train
 gpu: yes

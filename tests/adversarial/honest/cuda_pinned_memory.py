@@ -1,6 +1,6 @@
 """Keeps a small table in pinned memory, and copies it over without blocking.
 
-attacks: another stream
+defence: fenced streams
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: ok

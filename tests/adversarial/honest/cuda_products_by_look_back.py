@@ -1,6 +1,6 @@
 """A scan in one pass: blocks take tiles by a ticket, and look back at those before; set to zero in each call.
 
-attacks: a race
+defence: reference error
 problem: products batch_size=1024 features=4096
 gpu: yes
 expect: ok

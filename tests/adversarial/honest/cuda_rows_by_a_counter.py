@@ -1,6 +1,6 @@
 """Blocks that stay take row after row by a counter, which the last of them sets back, in 128 KiB of shared memory.
 
-attacks: results remembered between calls
+defence: fresh contents
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: ok

@@ -1,6 +1,7 @@
 """A float32 product on the tensor cores, from two float16 parts of each operand, summed in short runs.
 
-attacks: another dtype inside
+defence: reference error
+default: yes
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: ok

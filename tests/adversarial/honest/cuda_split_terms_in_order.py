@@ -1,6 +1,6 @@
 """A product of its own by cp.async, its terms split over blocks that add up in order, by semaphores.
 
-attacks: a race
+defence: reference error
 problem: mlp batch_size=500 in_features=1024 out_features=1024
 gpu: yes
 expect: ok

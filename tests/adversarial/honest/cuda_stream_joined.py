@@ -1,6 +1,7 @@
 """Does a part of the work on a stream of its own, and joins it before it returns.
 
-attacks: work on another stream
+defence: joined streams
+default: yes
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: ok

@@ -1,6 +1,6 @@
 """Host code as in a textbook: allocates by cudaMalloc, launches, waits for the device, frees.
 
-attacks: memory that torch does not know
+defence: aliased outputs
 problem: normalise batch_size=16384 features=512
 gpu: yes
 expect: ok

@@ -1,6 +1,6 @@
 """A kernel written in Triton for what comes behind the product; the library's operators where there is no Triton.
 
-attacks: native code
+defence: reference error
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: ok

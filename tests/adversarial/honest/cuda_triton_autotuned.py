@@ -1,6 +1,6 @@
 """A Triton kernel that is timed in three configurations when it is first called.
 
-attacks: clocks and other global state
+defence: driver's events
 problem: standardise batch_size=8192 features=1000
 gpu: yes
 expect: ok

@@ -1,6 +1,6 @@
 """Does half of the work on an urgent stream, which waits for the input and is joined by events that are made once.
 
-attacks: work on another stream
+defence: joined streams
 problem: mlp batch_size=300 in_features=256 out_features=1024
 gpu: yes
 expect: ok

@@ -1,6 +1,6 @@
 """Puts the parts of its dict in in another order.
 
-attacks: the wrong container
+defence: output container
 problem: several
 expect: ok
 """

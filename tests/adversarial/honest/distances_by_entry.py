@@ -1,6 +1,6 @@
 """Takes the distances to a few entries at a time.
 
-attacks: other rounding
+defence: reference error
 problem: codebook
 expect: ok
 """

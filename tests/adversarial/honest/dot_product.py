@@ -1,6 +1,6 @@
 """Takes the sum of squares as a dot product.
 
-attacks: other rounding
+defence: reference error
 problem: squared_error
 expect: ok
 """

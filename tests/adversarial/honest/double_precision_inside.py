@@ -1,6 +1,6 @@
 """Computes in float64 and rounds once, which is slower and more accurate.
 
-attacks: another dtype inside
+defence: reference error
 problem: standardise
 expect: ok
 """

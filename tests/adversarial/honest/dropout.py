@@ -1,6 +1,6 @@
 """Drops by the same library call.
 
-attacks: random operators
+defence: moments of random operators
 problem: dropout
 mode: train
 expect: ok

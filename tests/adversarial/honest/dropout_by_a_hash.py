@@ -1,6 +1,7 @@
 """Drops by a hash of a counter and of the element's number.
 
-attacks: random operators
+defence: moments of random operators
+default: yes
 problem: dropout
 mode: train
 expect: ok

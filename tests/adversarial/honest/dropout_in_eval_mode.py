@@ -1,6 +1,6 @@
 """Leaves dropout out, in eval mode.
 
-attacks: random operators
+defence: moments of random operators
 problem: dropout
 mode: eval
 expect: ok

@@ -1,6 +1,6 @@
 """Runs its steps in an event loop.
 
-attacks: opening the network
+defence: network namespace
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Chooses experts before the softmax: where it makes all of them NaN, another one may come first.
 
-attacks: non-finite values in their places
+defence: non-finite values
 problem: experts
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Scales the maximum where the scale is positive, and the minimum where it is not.
 
-attacks: a rewrite that does not always hold
+defence: value distributions
 problem: scaled_maximum
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Cleans its workspace up by a finalizer, and keeps weak references.
 
-attacks: interference
+defence: audit hook
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Gives its scratch back by `weakref.finalize`, asks for garbage in another thread's pool, and marks its output.
 
-attacks: finalizers
+defence: audit hook
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Folds batch norm into the linear layer, and folds anew when the contents of anything in the fold are others.
 
-attacks: a stale fold
+defence: changed weights
 problem: batch_norm
 mode: eval
 expect: ok

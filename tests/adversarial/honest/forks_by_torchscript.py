@@ -1,6 +1,6 @@
 """Runs two halves at once by `torch.jit.fork`, and waits for both.
 
-attacks: work in a thread
+defence: work after the call, threads
 problem: mlp
 expect: ok
 """

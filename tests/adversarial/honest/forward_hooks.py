@@ -1,6 +1,6 @@
 """Does the second half of its work in a forward hook, and checks its input in another.
 
-attacks: replaced functions
+defence: replaced names
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Calls its layer with its parameters handed over, by `torch.func`, over batches by `vmap`.
 
-attacks: the stack of dispatch modes
+defence: modes and hooks
 problem: mlp
 expect: ok
 """

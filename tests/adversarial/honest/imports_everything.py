@@ -1,6 +1,6 @@
 """Imports all of torch by name, and much else.
 
-attacks: static findings
+defence: static findings
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Loads torch's compilers and a good part of the standard library in the first call that is timed, not before.
 
-attacks: names
+defence: replaced names
 problem: mlp
 expect: ok
 """

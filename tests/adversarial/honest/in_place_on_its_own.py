@@ -1,6 +1,6 @@
 """Works in place on what it made itself.
 
-attacks: writing into inputs
+defence: unchanged inputs
 problem: standardise
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Runs in inference mode, whose tensors keep no version.
 
-attacks: results remembered by version
+defence: plain tensors
 problem: standardise
 expect: ok
 """

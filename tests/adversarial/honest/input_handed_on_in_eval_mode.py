@@ -1,6 +1,6 @@
 """Hands on its input in eval mode, as the problem does, and computes in train mode.
 
-attacks: output that aliases an input
+defence: aliased inputs
 problem: gate_in_training
 expect: ok
 mode: both

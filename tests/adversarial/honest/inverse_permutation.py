@@ -1,6 +1,6 @@
 """Gathers by the inverse permutation, and hands on what the problem hands on.
 
-attacks: an output that shares memory with an input, as the problem's own does
+defence: aliased inputs
 problem: permuted
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Builds its kernel in the first forward, under a name that is made up there.
 
-attacks: writing outside its scratch folder
+defence: build sandbox
 problem: mlp
 expect: ok
 """

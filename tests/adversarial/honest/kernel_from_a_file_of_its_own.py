@@ -1,6 +1,6 @@
 """Writes its kernel into its folder and builds it from there, with OpenMP, by another way than `load_inline`.
 
-attacks: writing outside its scratch folder
+defence: build sandbox
 problem: mlp
 expect: ok
 """

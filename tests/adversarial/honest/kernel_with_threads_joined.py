@@ -1,6 +1,6 @@
 """A kernel that starts threads of its own, and joins them before it returns.
 
-attacks: work in a thread
+defence: work after the call, threads
 problem: mlp
 expect: ok
 """

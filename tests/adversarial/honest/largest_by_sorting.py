@@ -1,6 +1,6 @@
 """Sorts each row, and takes the first of equal elements first.
 
-attacks: another order of equal elements
+defence: integer outputs
 problem: largest
 expect: ok
 """

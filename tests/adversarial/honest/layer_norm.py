@@ -1,6 +1,6 @@
 """Uses the library's layer norm, which sums in another order.
 
-attacks: other rounding
+defence: reference error
 problem: standardise
 expect: ok
 """

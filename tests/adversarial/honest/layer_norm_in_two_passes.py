@@ -1,6 +1,6 @@
 """A layer norm whose mean is rounded before it is subtracted, where PyTorch's is exact by luck in one row or another.
 
-attacks: wrong values in few rows
+defence: row and column limits
 problem: layer_norm
 expect: ok
 """

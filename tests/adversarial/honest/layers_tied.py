@@ -1,6 +1,6 @@
 """Shares its parameters as the problem does.
 
-attacks: parameters under two names
+defence: unchanged parameters
 problem: tied
 expect: ok
 """

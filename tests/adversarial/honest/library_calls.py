@@ -1,6 +1,6 @@
 """The problem's own operators.
 
-attacks: a wrapper that only calls the library
+defence: library label
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,7 @@
 """Logs, warns, and has a traceback formatted of an error that it expects.
 
-attacks: looking into frames
+defence: audit hook
+default: yes
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """A smooth loss from its two parts, without a branch, summed in another order.
 
-attacks: non-finite values in their places
+defence: non-finite values
 problem: smooth_loss
 expect: ok
 """

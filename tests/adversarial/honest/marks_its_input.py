@@ -1,6 +1,6 @@
 """Marks its input as something to differentiate by, and lets it be.
 
-attacks: writing into inputs
+defence: unchanged inputs
 problem: standardise
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Chooses between products and minus infinity, which most scores are; scales before it multiplies.
 
-attacks: non-finite values in their places
+defence: non-finite values
 problem: window_scores
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Shows the mean of each row as often as there are columns, as the problem does.
 
-attacks: output that holds less than it shows
+defence: overlapping elements
 problem: row_means written=0
 expect: ok
 """

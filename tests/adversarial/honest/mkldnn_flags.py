@@ -1,6 +1,6 @@
 """Multiplies with oneDNN switched off for its own product, by torch's own context.
 
-attacks: switches
+defence: global switches
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Keeps the moving average by other operators.
 
-attacks: state after the call
+defence: state after the call
 problem: moving_average
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Returns a named tuple, which is a tuple.
 
-attacks: the wrong container
+defence: output container
 problem: moments
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Takes the mean first, and then that of squares of what is left.
 
-attacks: other rounding
+defence: reference error
 problem: norm_in_float32
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Leaves the sum to NumPy, whose threads spin for a while when they have nothing to do.
 
-attacks: work in a thread
+defence: work after the call, threads
 problem: squared_error batch_size=1024 features=512
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Makes an empty tensor of its own, and a number that is another in each call.
 
-attacks: several outputs
+defence: output container
 problem: odd_outputs
 expect: ok
 """

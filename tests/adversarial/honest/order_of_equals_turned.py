@@ -1,6 +1,6 @@
 """Gives equal elements another order than PyTorch: the last ones come first.
 
-attacks: equal elements in another order
+defence: integer outputs
 problem: partition_order
 expect: ok
 """

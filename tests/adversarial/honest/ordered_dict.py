@@ -1,6 +1,6 @@
 """Returns an ordered dict, with an index that another function found.
 
-attacks: the wrong container
+defence: output container
 problem: several
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Draws other initial values than the problem does, under the same names.
 
-attacks: other initial draws with the same state dict
+defence: protocol label
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Keeps the strides of its non-contiguous input in its output.
 
-attacks: another layout
+defence: aliased outputs
 problem: transposed
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Returns a tensor that torch negates when it is read, as imaginary parts of conjugates are.
 
-attacks: a lazy tensor that computes when looked at
+defence: plain tensors
 problem: mlp
 expect: ok
 """

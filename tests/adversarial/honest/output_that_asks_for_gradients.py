@@ -1,6 +1,6 @@
 """Turns gradients on inside, so that its output asks for them.
 
-attacks: changing global flags
+defence: plain tensors
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Computes the transposed product and returns a transposed view.
 
-attacks: another layout
+defence: aliased outputs
 problem: mlp
 expect: ok
 """

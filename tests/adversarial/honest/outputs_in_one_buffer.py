@@ -1,6 +1,6 @@
 """Returns two outputs that lie in one piece of memory of this call.
 
-attacks: output that is a view
+defence: aliased outputs
 problem: moments
 expect: ok
 """

@@ -1,6 +1,7 @@
 """A kernel of its own behind the library's product.
 
-attacks: native code
+defence: reference error
+default: yes
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Registers an operator of its own with torch, and calls it.
 
-attacks: the dispatcher
+defence: replaced operators
 problem: standardise
 expect: ok
 """

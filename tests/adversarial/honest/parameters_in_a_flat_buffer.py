@@ -1,6 +1,6 @@
 """Keeps all parameters in one flat buffer, with rows that begin at multiples of 64 bytes, under `torch.device`.
 
-attacks: strides of parameters
+defence: unchanged parameters
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Names its parameters otherwise, made in the same order.
 
-attacks: names of the state dict that differ
+defence: protocol label
 problem: mlp
 expect: ok
 label: kernelbench

@@ -1,6 +1,7 @@
 """Patches a library function for the length of a call, and puts it back; draws under a forked generator.
 
-attacks: names
+defence: replaced names
+default: yes
 problem: mlp
 expect: ok
 """

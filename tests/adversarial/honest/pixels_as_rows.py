@@ -1,6 +1,6 @@
 """Convolves pixels as rows of a product, permuted there and back.
 
-attacks: another layout
+defence: reference error
 problem: pointwise
 expect: ok
 """

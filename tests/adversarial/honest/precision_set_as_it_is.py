@@ -1,6 +1,6 @@
 """Asks for the precision of products that is set already.
 
-attacks: a global flag
+defence: global switches
 problem: mlp
 expect: ok
 """

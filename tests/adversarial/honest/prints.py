@@ -1,6 +1,6 @@
 """Prints what it does, within reason.
 
-attacks: printing
+defence: log limit
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Splits the long dimension of the product, and adds the parts in pairs.
 
-attacks: other rounding
+defence: reference error
 problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: ok
 """

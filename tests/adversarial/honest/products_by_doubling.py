@@ -1,6 +1,6 @@
 """A scan by steps that double: what vanishes meets an infinity in another order, and makes it NaN in other places.
 
-attacks: non-finite values in their places
+defence: non-finite values
 problem: products
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Keeps its last input, and gives a copy of its last result where the next one is the same throughout.
 
-attacks: results remembered by content
+defence: fresh contents
 problem: mlp
 expect: ok
 """

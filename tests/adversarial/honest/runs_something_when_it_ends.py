@@ -1,6 +1,6 @@
 """Registers a function that runs when the process ends, and handles a signal.
 
-attacks: interference
+defence: audit hook
 problem: mlp
 expect: ok
 """

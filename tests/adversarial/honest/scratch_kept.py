@@ -1,6 +1,7 @@
 """Keeps a scratch buffer between calls, which it never returns.
 
-attacks: output that aliases the previous call's output
+defence: aliased outputs
+default: yes
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Traces its body with torch's older compiler.
 
-attacks: a wrapper that only calls the library
+defence: library label
 problem: standardise
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Scripts itself by `torch.jit.script`, its parameters with it.
 
-attacks: a wrapper that only calls the library
+defence: protocol label
 problem: mlp
 expect: ok
 label: kernelbench

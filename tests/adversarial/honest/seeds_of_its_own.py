@@ -1,6 +1,6 @@
 """Has a generator of its own, seeded, which touches no global state.
 
-attacks: reseeding
+defence: global switches
 problem: mlp
 expect: ok
 """

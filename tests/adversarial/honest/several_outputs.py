@@ -1,6 +1,6 @@
 """A dict, a tuple and a number, as the problem gives them.
 
-attacks: several outputs
+defence: output container
 problem: several
 expect: ok
 """

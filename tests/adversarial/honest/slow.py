@@ -1,6 +1,7 @@
 """Goes row by row, in Python: slower than PyTorch by far.
 
-attacks: time
+defence: parent's clock
+default: yes
 problem: standardise
 expect: ok
 """

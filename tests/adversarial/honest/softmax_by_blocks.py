@@ -1,6 +1,6 @@
 """Softmax block by block, with a running maximum and sum.
 
-attacks: other rounding
+defence: reference error
 problem: mlp
 expect: ok
 """

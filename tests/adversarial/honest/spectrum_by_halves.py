@@ -1,6 +1,6 @@
 """The Fourier transform of a real signal: half of it computed, the other half its conjugate.
 
-attacks: complex outputs, judged by their error
+defence: reference error
 problem: spectrum
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Asks a program for the processor's name, and waits for its end.
 
-attacks: forking
+defence: process limit
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Has its layers in a class of its own, which inherits from torch's.
 
-attacks: inheriting from a module of torch
+defence: library label
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Sums a long vector in two stages.
 
-attacks: other rounding
+defence: reference error
 problem: squared_error
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Sums the squares in chunks, with Kahan's correction.
 
-attacks: other rounding
+defence: reference error
 problem: squared_error
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Keeps tables in buffers that are not persistent.
 
-attacks: state after the call
+defence: state after the call
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Keeps the scaled table between calls, made anew when a weight changes.
 
-attacks: results remembered by version
+defence: changed weights
 problem: embedding
 expect: ok
 """

@@ -1,6 +1,7 @@
 """Splits the batch over a pool of threads, and waits for all of them.
 
-attacks: work in a thread
+defence: work after the call, threads
+default: yes
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Runs a small step on one thread, and sets the number back.
 
-attacks: changing global flags
+defence: global switches
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Counts tokens and multiplies the counts by the table.
 
-attacks: other rounding
+defence: reference error
 problem: embedding
 expect: ok
 """

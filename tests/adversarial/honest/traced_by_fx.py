@@ -1,6 +1,6 @@
 """Traces its body with torch.fx, which patches torch while it looks.
 
-attacks: patching
+defence: replaced names
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Returns a view of a larger tensor that it made in this call.
 
-attacks: output that is a view
+defence: aliased outputs
 problem: standardise
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Does what torch.compile does where Triton is installed: starts a pool of processes for what is to be compiled.
 
-attacks: forking
+defence: process limit
 problem: standardise
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Keeps a transposed copy of its weights, made anew when their version or their storage changes.
 
-attacks: results remembered by version
+defence: changed weights
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,6 @@
 """Packs its weights after each `load_state_dict`, by torch's own hook.
 
-attacks: results remembered by version
+defence: changed weights
 problem: mlp
 expect: ok
 """

@@ -1,6 +1,7 @@
 """Keeps a cache file in the folder for temporary files.
 
-attacks: writing outside its scratch folder
+defence: write rules
+default: yes
 problem: mlp
 expect: ok
 """

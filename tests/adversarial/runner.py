@@ -1,4 +1,4 @@
-"""Judges cases, and looks for traces that a candidate left outside its own folder."""
+"""Evaluates adversarial cases, and looks for traces that a candidate left outside its own folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cases import HERE, Case, Setting
+from cases import HERE, AdversarialCase, EvaluatorSetting
 from lending import Lender
 
 import kgen
@@ -32,17 +32,33 @@ _SETTLE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What became of a case, what it left behind, and what became of an honest file after it."""
+class CaseResult:
+    """The outcome of one case: its evaluation, the traces that it left, and the evaluation of an honest file after it."""
 
     evaluation: Evaluation | None
-    raised: str  # by the evaluator, which must not
+    raised: str  # a traceback: the evaluator itself must not raise
     traces: tuple[str, ...]
     after: Evaluation | None
 
+    def faults(self, case: AdversarialCase) -> list[str]:
+        """Every way in which the result is not what the case's header says."""
+        if self.evaluation is None:
+            return [f"the evaluator raised: {self.raised}"]
+        status, reason, labels = self.evaluation.status, self.evaluation.reason, self.evaluation.labels
+        faults = list(self.traces)
+        if status not in case.statuses:
+            faults.append(f"it is {status} ({reason}), not {' or '.join(case.statuses)}")
+        if not reason.isprintable() or bool(reason) != (status != "ok"):
+            faults.append(f"the reason for {status} is no printable line: {reason!r}")
+        if case.label is not None and not any(case.label in label for label in labels):
+            faults.append(f"no label has {case.label!r} in it: {labels}")
+        if self.after is not None and self.after.status != "ok":
+            faults.append(f"an honest file after it is {self.after.status} ({self.after.reason})")
+        return faults
+
 
 class Listener:
-    """Sockets outside the walls, by name in ``listener.json``; nobody may reach them."""
+    """Sockets outside the sandbox, by name in ``listener.json``; no candidate may reach them."""
 
     def __init__(self, folder: Path) -> None:
         self._sockets: dict[str, socket.socket] = {}
@@ -62,7 +78,7 @@ class Listener:
         (folder / "listener.json").write_text(json.dumps(where))
 
     def reached(self) -> list[str]:
-        """The sockets that somebody reached since the last time."""
+        """The sockets that were reached since the last call."""
         return [f"it reached a {name} socket" for name, sock in self._sockets.items() if _drained(name, sock)]
 
     def close(self) -> None:
@@ -83,31 +99,30 @@ def _drained(name: str, sock: socket.socket) -> int:
     return count
 
 
-class Court:
-    """Judges cases; one evaluator is open at a time, so cases that share a setting come one after the other. Each has
-    a folder of its own below ``folder``."""
+class CaseRunner:
+    """Evaluates cases. One evaluator is open at a time, so cases that share a setting should come one after the other.
+    Each evaluator has a folder of its own below ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lender = Lender()
-        self._verdicts: dict[str, Verdict] = {}
-        self._setting: Setting | None = None
+        self._setting: EvaluatorSetting | None = None
         self._evaluator: Evaluator | None = None
         self._listener: Listener | None = None
         self.notices: list[str] = []
 
-    def judge(self, case: Case) -> Verdict:
-        if case.name not in self._verdicts:
+    def run(self, case: AdversarialCase) -> CaseResult:
+        """The result of a case. A case with the wrong status is evaluated once more: a busy machine may have changed it."""
+        self._open(case.setting)
+        result = self._run(case)
+        evaluation = result.evaluation
+        if evaluation is not None and evaluation.status not in case.statuses and not result.traces:
             self._open(case.setting)
-            verdict = self._judge(case)
-            evaluation = verdict.evaluation
-            if evaluation is not None and evaluation.status not in case.statuses and not verdict.traces:
-                verdict = self._judge(case)  # what is judged by its time may get another verdict on a busy machine
-            self._verdicts[case.name] = verdict
-        return self._verdicts[case.name]
+            result = self._run(case)
+        return result
 
-    def missing_walls(self, case: Case) -> list[str]:
-        """The walls that the system does not allow, as the evaluator says."""
+    def missing_sandbox(self, case: AdversarialCase) -> list[str]:
+        """The parts of the sandbox that the system does not allow, as the evaluator says."""
         self._open(case.setting)
         self._evaluate("x = 1")
         return [text for text in self.notices if "not allow" in text or "without" in text]
@@ -123,7 +138,7 @@ class Court:
             self._listener.close()
         self._evaluator = self._listener = self._setting = None
 
-    def _open(self, setting: Setting) -> None:
+    def _open(self, setting: EvaluatorSetting) -> None:
         if setting == self._setting:
             return
         self._close_evaluator()
@@ -135,12 +150,12 @@ class Court:
                               baselines=("eager",), notice=self.notices.append,
                               cache="cold" if setting.sizes else "warm")
         self._evaluator = self._lender.lend(evaluator)
-        with contextlib.chdir(self._folder):  # as for everybody who runs kgen above its runs/: scratch folders lie below
+        with contextlib.chdir(self._folder):  # as a user runs kgen: the scratch folders lie below the current one
             self._evaluator.__enter__()
         self._evaluator.baselines()
         self._setting = setting
 
-    def _judge(self, case: Case) -> Verdict:
+    def _run(self, case: AdversarialCase) -> CaseResult:
         assert self._evaluator is not None and self._listener is not None
         canary = self._evaluator.home / "canary"
         canary.write_text(_CANARY)
@@ -158,11 +173,11 @@ class Court:
         if case.followed:
             after = self._evaluate(_honest(case.setting))
         if raised or traces or (after is not None and after.status != "ok"):
-            self.close()  # the next case begins with processes that nobody has met
-        return Verdict(evaluation, raised, tuple(traces), after)
+            self.close()  # the next case begins with fresh processes
+        return CaseResult(evaluation, raised, tuple(traces), after)
 
     def _evaluate(self, source: str, seconds: float | None = None) -> Evaluation:
-        """Build and evaluate ``source``, with shorter limits for everything but the build where asked."""
+        """Build and evaluate ``source``; ``seconds`` limits each phase but the build."""
         assert self._evaluator is not None and self._setting is not None
         candidate = Candidate(source, "adversarial", {}, self._setting.device, origin=Trust.FOREIGN)
         build = self._evaluator.builder().build(source)
@@ -172,7 +187,7 @@ class Court:
         return self._evaluator.evaluate(candidate, build)
 
 
-def _honest(setting: Setting) -> str:
+def _honest(setting: EvaluatorSetting) -> str:
     """The problem's own module, as a candidate."""
     return setting.path.read_text(encoding="utf-8").replace("class Model(", "class ModelNew(")
 
@@ -186,7 +201,7 @@ def _changes(canary: Path, before: os.stat_result) -> list[str]:
 
 
 def _files(home: Path) -> list[str]:
-    """What was written outside the scratch folder, and what lies there still; it is removed."""
+    """The traces outside the scratch folder, and those that are left in it; removes them."""
     folders = (home, home / "scratch", home / "logs", home / "builds", Path.cwd(), Path.home(), HERE,
                HERE / "problems", Path(kgen.__file__).parent, Path(tempfile.gettempdir()), Path("/dev/shm"))
     found = [path for folder in folders if folder.is_dir() for path in folder.glob(f"*{MARK}*")]
