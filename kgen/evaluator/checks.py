@@ -42,6 +42,7 @@ class Checks:
     """Own candidates: kgen rendered their text, so they may be wrong, but they do not cheat."""
 
     strict = False
+    subject = "kgen.evaluator.worker:Subject"  #: the class of a worker's subject, ``module:name``
     levels: tuple[Level, ...] = (Level(),)  #: the best first
     modules: tuple[str, ...] = ()  #: loaded in the server for all workers, after the oracle has started
     ahead = True  #: whether workers may start before their candidate is known, and end after its evaluation

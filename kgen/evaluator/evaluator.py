@@ -283,7 +283,7 @@ class Evaluator:
 
     def _options(self) -> dict[str, Any]:
         return {"device": self.device, "accuracy": str(self.accuracy), "threads": self._threads,
-                "shared": self._shared, "strict": self._checks.strict}
+                "shared": self._shared, "strict": self._checks.strict, "subject": self._checks.subject}
 
     def _worker_options(self) -> dict[str, Any]:
         """Options of candidates and baselines, which see their device as the first."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
 import importlib.util
 import os
 import sys
@@ -556,11 +557,9 @@ def _try_device(device: str) -> None:
 
 
 def _make_subject(options: Mapping[str, Any]) -> Subject:
-    if not options["strict"]:
-        return Subject(options)
-    from kgen.evaluator.strict.subject import StrictSubject  # own candidates never load it
-
-    return StrictSubject(options)
+    """A subject of the class that the options name. A worker of own candidates never loads the strict one."""
+    module, _, name = options["subject"].partition(":")
+    return getattr(importlib.import_module(module), name)(options)
 
 
 def main(channel: Channel, options: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ class Strict(Checks):
     """Foreign candidates, which may be made to cheat."""
 
     strict = True
+    subject = "kgen.evaluator.strict.subject:StrictSubject"
     levels = (
         Level({"sandboxed": True, "own_user": True}, "as another user"),
         Level({"sandboxed": True, "own_user": False}, "in a sandbox"),
