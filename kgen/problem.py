@@ -105,14 +105,6 @@ class LoadedProblem:
         return _call(self.problem, "Model(...)", lambda: self.model_class(*arguments))
 
 
-@dataclass(frozen=True)
-class OnMeta(LoadedProblem):
-    """A problem whose inputs have no values, so that their sizes cost nothing; inputs that need values keep them."""
-
-    def inputs(self) -> list:
-        return without_values(super().inputs)
-
-
 def without_values(make: Callable[[], Made]) -> Made:
     """``make()`` on the meta device, or as it is where the problem's functions need values."""
     import torch

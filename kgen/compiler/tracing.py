@@ -127,9 +127,10 @@ def _fake_inputs(loaded: "LoadedProblem", fake: Any) -> tuple[Any, ...]:
     """The arguments of forward as fake tensors on the CPU. ``get_inputs()`` runs on real ones where it reads values."""
     import torch
     import torch.utils._pytree as pytree
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
     try:
-        with fake:
+        with FakeTensorMode(allow_non_fake_inputs=True):  # without symbols, so that reading a value raises
             found = loaded.inputs()
     except ProblemError:
         found = loaded.inputs()

@@ -14,7 +14,7 @@ from kgen.compiler.graph import Node, OpGraph
 from kgen.compiler.reasons import aten_name, why_library
 from kgen.hardware import Hardware, cpu, for_arch
 from kgen.machine import gpu_arch
-from kgen.problem import LoadedProblem, OnMeta, Problem, load, resolve_mode, without_values
+from kgen.problem import Problem, load, resolve_mode, without_values
 from kgen.roofline import Work
 from kgen.templates import templates
 from kgen.tuning.design import captured
@@ -116,7 +116,7 @@ def plan(problem: Problem, arch: str | None = None) -> Planned:
     cannot be executed or captured.
     """
     hardware = _hardware(arch)
-    loaded: LoadedProblem = OnMeta(problem, load(problem).module)
+    loaded = load(problem)
     if not problem.asked_mode:
         loaded = resolve_mode(loaded, without_values(loaded.model))
     capture = captured(loaded)

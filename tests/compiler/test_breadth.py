@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 import torch.utils._pytree as pytree
-from models import design, made, pair, source
+from models import made, pair, source
 
 from kgen.candidate import Candidate
+from kgen.compiler.capture import capture
+from kgen.hardware import cpu, for_arch
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 
@@ -270,8 +272,9 @@ def assert_same_results(model: torch.nn.Module, new: torch.nn.Module, inputs: li
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_problem_is_captured_planned_and_right_when_left_to_the_library(name: str) -> None:
     loaded = made(PROBLEMS[name], "both")
-    of = design(loaded)
-    assert of.combinations >= 1
+    captured = capture(loaded)
+    gpu, of = (Design(loaded.problem, captured, hardware) for hardware in (for_arch("sm_90"), cpu()))
+    assert control(gpu).source and gpu.combinations >= 1
     model, new = pair(loaded, control(of))
     for mode in (True, False):
         assert_same_results(model.train(mode), new.train(mode), loaded.inputs())

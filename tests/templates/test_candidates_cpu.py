@@ -106,6 +106,32 @@ def fixed(loaded: LoadedProblem) -> bool:
     return capture(loaded).graphs[0][1].batch_input is None
 
 
+# Forms of forward: forward, inputs, __init__ and the parameters of forward
+
+FORMS = {
+    "names of the file": ("return F.relu(check) * run + torch.tanh(launch)", "torch.randn(6, 20), torch.randn(20), torch.randn(6, 20)", "",
+                          "check, run, launch"),
+    "names that differ in case": ("return torch.exp(a) * A", "torch.randn(6, 20), torch.randn(6, 20)", "", "A, a"),
+    "a list and a dict": ("return torch.exp(xs[0]) + more['y']", "[torch.randn(6, 20)], {'y': torch.randn(6, 20)}", "", "xs, more"),
+    "any number of arguments": ("return torch.exp(xs[0]) * xs[1]", "torch.randn(6, 20), torch.randn(6, 1)", "", "*xs"),
+    "an input without dimensions": ("return torch.exp(x) * y", "torch.randn(6, 20), torch.tensor(1.5)", "", "x, y"),
+    "a constant number": ("return torch.maximum(torch.exp(x), torch.tensor(0.5)) * torch.tensor(3)", "torch.randn(6, 20)", "", "x"),
+    "a constant vector": ("return torch.exp(x) * torch.tensor([0.5, -2.0] * 10)", "torch.randn(6, 20)", "", "x"),
+    "tensors in a list": ("return torch.exp(x) * self.scales[1]", "torch.randn(6, 20)", "self.scales = [torch.ones(20), torch.arange(20.0)]", "x"),
+    "a write into a view": ("y = torch.exp(x)\ny[:, 3] = 0.0\nreturn torch.tanh(y) + 1.0", "torch.randn(6, 20)", "", "x"),
+    "layers with numbers": ("return self.layers(x)", "torch.randn(6, 20)", "self.layers = nn.Sequential(nn.Linear(20, 8), nn.Dropout(0.0), nn.GELU())", "x"),
+    "a dict of scalars": ("y = torch.exp(x)\nreturn {'y': y * 2.0, 'rows': x.shape[0], 'mean': y.mean()}", "torch.randn(6, 20)", "", "x"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_kernels_are_right_in_every_form_of_forward(form: str) -> None:
+    loaded = made(source(*FORMS[form]))
+    (found,) = plainest(design(loaded), 1)
+    assert found.kernels
+    assert_right(loaded, [found], "eval", ())
+
+
 # The reference problems
 
 
