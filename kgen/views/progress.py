@@ -114,18 +114,28 @@ class Watch(AbstractContextManager["Watch"]):
 
 
 class JsonLines(Watch):
-    """Writes each event as one line of JSON."""
+    """Writes each event as one line of JSON. The phase before the start follows it, so that bad input prints nothing."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         super().__init__()
         self._write = write
+        self._held: events.Step | None = None  #: the phase before the start
 
     def show(self, event: events.Event) -> None:
+        if isinstance(event, events.Step) and self.tally.started is None:
+            self._held = event
+            return
+        self._write_event(event)
+        if isinstance(event, events.Started) and self._held:
+            self._write_event(self._held)
+            self._held = None
+
+    def _write_event(self, event: events.Event) -> None:
         self._write(plain.dumps(plain.event(event), indent=None))
 
 
 class Live(Watch):
-    """Overwrites one line on a terminal; prints one line for each change elsewhere."""
+    """Overwrites one line on a terminal; prints one line for each change elsewhere, from the start of the sweep on."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -176,10 +186,9 @@ class Live(Watch):
             self._bar.update(self._task, total=total, completed=tally.done, line=tally.line)
             return
         state = (tally.phase, tally.done)
-        if state != self._printed:
+        if tally.started and state != self._printed:
             self._printed = state
-            of = f"{tally.done}/{tally.started.budget}  {tally.line}" if tally.started else tally.phase
-            self._console.print(of, soft_wrap=True)
+            self._console.print(f"{tally.done}/{tally.started.budget}  {tally.line}", soft_wrap=True)
 
 
 class Notices(Watch):
@@ -195,12 +204,16 @@ class Notices(Watch):
 
 
 class Steps(Watch):
-    """Shows the steps of the evaluation of one file: beside a spinner on a terminal, one line for each elsewhere."""
+    """Shows the steps of the evaluation of one file: beside a spinner on a terminal, one line for each elsewhere.
+
+    Plain lines begin when the evaluator has started, so that bad input prints nothing.
+    """
 
     def __init__(self, console: Console) -> None:
         super().__init__()
         self._console = console
         self._spinner = console.status("starting")
+        self._opened = False
 
     def __enter__(self) -> Steps:
         self._spinner.start()
@@ -216,12 +229,13 @@ class Steps(Watch):
             self._console.print(f"{event.problem.title}, {event.problem.mode} mode, accuracy {event.accuracy}")
             self._console.print(f"on {event.device}: {text.environment(event.environment)}")
             self._console.print(f"eval {event.sweep}: {event.file}, into {event.db}")
+            self._opened = True
         elif isinstance(event, events.Step):
             self._step(event.text)
 
     def _step(self, what: str) -> None:
         self._spinner.update(what)
-        if not self._console.is_terminal:
+        if self._opened and not self._console.is_terminal:
             self._console.print(what)
 
 

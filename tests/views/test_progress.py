@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from io import StringIO
 
 import pytest
@@ -82,10 +83,18 @@ def test_plain_output_has_one_line_for_each_change() -> None:
         live(judged())
     lines = [line for line in shown(console).splitlines() if "phase" in line]
     assert [line.partition("  best")[0] for line in lines] == [
-        "a phase",
         "1/5  a phase  built 0  right 0",
         "2/5  a phase  built 2  right 1",
     ]
+
+
+def test_json_begins_with_the_start_and_the_phase_follows() -> None:
+    lines: list[str] = []
+    watch = progress.JsonLines(lines.append)
+    for event in (events.Step("a phase"), started(), events.Step("another")):
+        watch(event)
+    found = [(line["event"], line.get("text")) for line in map(json.loads, lines)]
+    assert found == [("started", None), ("step", "a phase"), ("step", "another")]
 
 
 def test_terminal_shows_one_line_that_is_overwritten() -> None:
