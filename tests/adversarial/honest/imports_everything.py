@@ -1,6 +1,6 @@
 """Imports all of torch by name, and much else.
 
-defence: static findings
+defence: library label
 problem: mlp
 expect: ok
 """
