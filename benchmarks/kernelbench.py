@@ -81,7 +81,7 @@ def sweep(file: Path, options: argparse.Namespace, commit: str) -> dict[str, Cel
     words = ["sweep", str(file.resolve()), "--device", options.device, "--budget", str(options.budget)]
     words += ["--baselines", options.baselines, "--json"]
     words += [word for size in options.sizes for word in ("-D", size)]
-    with tempfile.TemporaryDirectory() as home:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "KGEN_HOME": home}
         environment.pop("KGEN_DB", None)
         started = time.monotonic()

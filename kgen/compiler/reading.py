@@ -6,25 +6,18 @@ Tensors that forward makes from numbers alone are computed here, once: they are 
 
 from __future__ import annotations
 
-import operator
-import re
 from typing import TYPE_CHECKING, Any
 
 from kgen.compiler import operators
-from kgen.compiler.graph import BatchSize, Code, Constant, Input, Literal, Node, OpGraph, Ref, Tensor, Weight, refs
-from kgen.compiler.tracing import Trace, failure, functional as made_functional, line_of
+from kgen.compiler.calls import Call, NeedsFunctional, is_mutable
+from kgen.compiler.graph import BatchSize, Constant, Input, Literal, Node, OpGraph, Ref, Tensor, Weight
+from kgen.compiler.source import escaped, identifier, tensor_source
+from kgen.compiler.tracing import MODULE_TABLES, Trace, failure, functional as made_functional, line_of
 
 if TYPE_CHECKING:
     import torch
 
-MOST_ELEMENTS = 16384  # of a tensor that forward makes from numbers; beyond it, its text would fill most of the file
-
-#: Python's functions that may stand in a program, as source.
-_FUNCTIONS = {operator.getitem: "{}[{}]"}
-
-
-class _NeedsFunctional(Exception):
-    """The program writes in place where the graph cannot follow, or has regions that a functional one has not."""
+MOST_ELEMENTS = 16384  # elements of one constant; more would fill most of a rendered file
 
 
 def read(trace: Trace) -> OpGraph:
@@ -34,13 +27,13 @@ def read(trace: Trace) -> OpGraph:
     """
     try:
         return _read(trace, False)
-    except _NeedsFunctional:
+    except NeedsFunctional:
         return _read(trace, True)
 
 
 def _read(trace: Trace, functional: bool) -> OpGraph:
-    def reader(program: Any, other: Any = None, batch: int | None = None) -> _Reader:
-        return _Reader(trace, program, other, batch, functional)
+    def reader(program: Any, other: Any = None, batch: int | None = None) -> Reader:
+        return Reader(trace, program, other, batch, functional)
 
     def prepared(program: Any) -> Any:
         return made_functional(trace.loaded, program) if functional else program
@@ -53,7 +46,7 @@ def _read(trace: Trace, functional: bool) -> OpGraph:
     return reader(program).graph()
 
 
-class _Reader:
+class Reader:
     """Turns an exported program (and a second one at another batch size) into an :class:`OpGraph`."""
 
     def __init__(self, trace: Trace, program: Any, other: Any, batch: int | None, functional: bool) -> None:
@@ -121,7 +114,7 @@ class _Reader:
         """The nodes that the outputs need, and those that write in place; checks of sizes are not among them."""
         found: set[Any] = set()
         for n in reversed(self.nodes):
-            if n.op == "output" or n in found or _is_mutable(n):
+            if n.op == "output" or n in found or is_mutable(n):
                 found.update((n, *n.all_input_nodes))
         return found
 
@@ -156,7 +149,7 @@ class _Reader:
             self.guards.append((self.sources[n], getattr(spec.arg, "value", n.meta.get("val"))))
 
     def _weight(self, n: Any, path: str, buffer: bool) -> None:
-        name = self.names[n] = self._fresh(_identifier(path))
+        name = self.names[n] = self._fresh(identifier(path))
         self.types[name] = self._type(n)
         self.weights.append(Weight(name, self.types[name], path, buffer))
 
@@ -182,7 +175,7 @@ class _Reader:
 
         for prefix, module in self.trace.module.named_modules():
             for key, held in vars(module).items():
-                if key.startswith("_") or not isinstance(held, (type(value), list, tuple, dict)):
+                if key in MODULE_TABLES or not isinstance(held, (type(value), list, tuple, dict)):
                     continue
                 for path, leaf in pytree.tree_flatten_with_path(held)[0]:
                     if leaf is value:
@@ -205,7 +198,7 @@ class _Reader:
     def _call(self, n: Any) -> None:
         if self._is_literal(n):
             return
-        call = _Call(self, n)
+        call = Call(self, n)
         self.names[n] = n.name
         node = operators.recognise(
             operators.Captured(n.name, call.target, call.arguments, self._type(n), call.source(), call.effect, self.types)
@@ -224,7 +217,7 @@ class _Reader:
             return False
         args, kwargs = torch.fx.node.map_arg((n.args, dict(n.kwargs)), lambda x: self.literals[x])
         value = n.target(*args, **kwargs)
-        if _is_mutable(n):
+        if is_mutable(n):
             self.names = {x: name for x, name in self.names.items() if x not in self.literals}
         if isinstance(value, torch.Tensor) and value.numel() > MOST_ELEMENTS:
             return False
@@ -242,7 +235,7 @@ class _Reader:
         if not isinstance(value, torch.Tensor):
             return value
         if value.dim() == 0:
-            return Literal(value.item(), _literal(value))
+            return Literal(value.item(), tensor_source(value))
         if value.numel() > MOST_ELEMENTS:
             raise self.failure(
                 f"it makes a tensor of {value.numel()} numbers; register it as a buffer in __init__", n
@@ -250,7 +243,7 @@ class _Reader:
         name = self.names[n] = self._fresh("constant")
         dtype = str(value.dtype).removeprefix("torch.")
         self.types[name] = Tensor(tuple(value.shape), dtype)
-        self.constants.append(Constant(name, self.types[name], _literal(value)))
+        self.constants.append(Constant(name, self.types[name], tensor_source(value)))
         return Ref(name)
 
     def current(self, n: Any) -> Any:
@@ -284,7 +277,7 @@ class _Reader:
                     names.append(self._returned(x))
                     returned.append(f"{{{names[-1]}}}")
                 else:
-                    returned.append(_escaped(self.number(x, y)))
+                    returned.append(escaped(self.number(x, y)))
         if not names:
             raise failure(self.trace.loaded, "it returns no tensor")
         structure = pytree.tree_unflatten(returned, self.program.call_spec.out_spec)
@@ -320,122 +313,14 @@ class _Reader:
             return "[" + ", ".join(map(self._spell_container, structure)) + "]"
         if isinstance(structure, dict):
             # Doubled braces: the text is formatted with the values' names later.
-            return "{{" + ", ".join(f"{_escaped(k)}: {self._spell_container(v)}" for k, v in structure.items()) + "}}"
+            return "{{" + ", ".join(f"{escaped(k)}: {self._spell_container(v)}" for k, v in structure.items()) + "}}"
         raise failure(self.trace.loaded, f"it returns a {type(structure).__name__}: return a tuple, a list or a dict")
-
-
-class _Call:
-    """One call of an ATen operator, read for the table and spelled as Python source."""
-
-    def __init__(self, reader: _Reader, n: Any) -> None:
-        self.reader, self.n = reader, n
-        target = n.target
-        self.is_operator = hasattr(target, "_schema")
-        if self.is_operator:
-            self.target = str(target)  # aten.linear.default
-        elif target in _FUNCTIONS:
-            self.target = f"_operator.{target.__name__}"
-        else:
-            raise self._unknown()
-        other = reader.others.get(n)
-        self.args = tuple(self._read(a, b) for a, b in zip(n.args, other.args if other else n.args))
-        self.kwargs = {
-            k: self._read(v, other.kwargs[k] if other and k in other.kwargs else v) for k, v in n.kwargs.items()
-        }
-        self.effect = _is_mutable(n)
-        if self.effect and self._writes_own_value():
-            # x.relu_() on a value of the graph: the same as y = relu(x) with y for x from here on.
-            self.target = self.target.replace("_.", ".", 1)
-            self.effect = False
-            reader.renamed[n.args[0]] = n
-
-    def _unknown(self) -> Exception:
-        """The error for a call of no operator. Functional programs have no regions without gradients and no ``vmap``."""
-        name = getattr(self.n.target, "__name__", str(self.n.target))
-        if name == "wrap_with_autocast":
-            return self.reader.failure("it uses torch.autocast, and kgen takes float32 only for now", self.n)
-        if not self.reader.functional:
-            return _NeedsFunctional()
-        return self.reader.failure(f"it calls {name}, which is no operator", self.n)
-
-    def _writes_own_value(self) -> bool:
-        """Whether the call writes in place into a value that the graph itself made."""
-        target = self.n.target
-        if not (self.args and isinstance(self.args[0], Ref) and target._schema.name.endswith("_")):
-            return False
-        base = root = self.n.args[0]
-        while root.op != "placeholder" and _is_mutable(root):
-            root = root.args[0]  # a tensor that was written in place is the same tensor
-        if root.op == "placeholder":
-            return self.reader.is_user_input(root)
-        if _is_view(base):
-            raise _NeedsFunctional
-        if any(_is_view(u) and any(self._after(w) for w in u.users) for u in base.users if not self._after(u)):
-            raise _NeedsFunctional
-        return True
-
-    def _after(self, other: Any) -> bool:
-        """Whether the other call comes after this one."""
-        order = self.reader.nodes
-        return order.index(other) > order.index(self.n)
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The arguments by the schema's names, defaults filled in; tensors as ``Ref``."""
-        if not self.is_operator:
-            return {str(i): a for i, a in enumerate(self.args)}
-        schema = self.n.target._schema.arguments
-        given = {a.name: v for a, v in zip(schema, self.args)} | self.kwargs
-        defaults = {a.name: tuple(a.default_value) if isinstance(a.default_value, list) else a.default_value for a in schema}
-        return defaults | given
-
-    def _read(self, a: Any, b: Any) -> Any:
-        import torch
-
-        if isinstance(a, torch.fx.Node):
-            return self.reader.value(a)
-        if isinstance(a, (list, tuple)):
-            return tuple(self._read(x, y) for x, y in zip(a, b))
-        if a is None or isinstance(a, (bool, int, float, str)):
-            return self.reader.number(a, b)
-        if isinstance(a, torch.device):
-            return Code("{device}")
-        return Code(str(a))
-
-    def source(self) -> str:
-        """The call as Python source, tensors as ``{0}``, ``{1}``, ... in the order of :func:`refs`."""
-        order = refs(self.arguments)
-
-        def spell(value: Any) -> str:
-            if isinstance(value, Ref):
-                return f"{{{order.index(value.name)}}}"
-            if isinstance(value, tuple):
-                return "[" + ", ".join(spell(v) for v in value) + "]"
-            return value.text if isinstance(value, (Code, Literal)) else _escaped(value)
-
-        positional = [spell(a) for a in self.args]
-        keywords = [f"{k}={spell(v)}" for k, v in self.kwargs.items()]
-        if not self.is_operator:
-            return _FUNCTIONS[self.n.target].format(*positional)
-        return f"torch.ops.{self.target}({', '.join(positional + keywords)})"
 
 
 def _has_values(tensor: "torch.Tensor") -> bool:
     from torch._subclasses.fake_tensor import FakeTensor
 
     return not tensor.is_meta and not isinstance(tensor, FakeTensor)
-
-
-def _is_mutable(n: Any) -> bool:
-    """Whether a call writes into one of its arguments."""
-    schema = getattr(n.target, "_schema", None)
-    return schema is not None and schema.is_mutable
-
-
-def _is_view(n: Any) -> bool:
-    """Whether a call's result may share its operand's memory."""
-    schema = getattr(n.target, "_schema", None)
-    return schema is not None and any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
 
 
 def _shape(n: Any) -> tuple[int, ...] | None:
@@ -459,32 +344,3 @@ def _multiple(a: int | float, b: int | float, batch: int | None) -> int:
     if batch and isinstance(a, int) and isinstance(b, int) and a % batch == 0 and b == a // batch * (2 * batch + 1):
         return a // batch
     raise ValueError(f"{a} and {b} do not follow the batch {batch}")
-
-
-def _identifier(path: str) -> str:
-    """A Python and C identifier for a path: ``linear.weight`` -> ``linear_weight``."""
-    name = re.sub(r"\W+", "_", path).strip("_") or "weight"
-    return f"w_{name}" if name[0].isdigit() else name
-
-
-def _escaped(value: Any) -> str:
-    """A value as Python source that ``str.format`` leaves as it is."""
-    return spell_value(value).replace("{", "{{").replace("}", "}}")
-
-
-def spell_value(value: Any) -> str:
-    """A number, string or nested list of them as Python source; infinities and NaN as calls."""
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return f'float("{value}")'
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(spell_value, value)) + "]"
-    return str(value) if isinstance(value, BatchSize) else repr(value)
-
-
-def _literal(tensor: "torch.Tensor") -> str:
-    """Python source that makes the tensor again."""
-    import torch
-
-    text = spell_value(tensor.tolist())
-    plain = (torch.float32, torch.int64, torch.bool)
-    return f"torch.tensor({text})" if tensor.dtype in plain and tensor.numel() else f"torch.tensor({text}, dtype={tensor.dtype})"

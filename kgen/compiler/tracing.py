@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _OTHER_FLOATING = {"float64", "float16", "bfloat16", "complex32", "complex64", "complex128"}
 
 #: Entries of a module's ``__dict__`` that hold its parts.
-_MODULE_TABLES = {"_parameters", "_buffers", "_modules"}
+MODULE_TABLES = {"_parameters", "_buffers", "_modules"}
 
 #: Names of torch's errors for a program that depends on values, and not on shapes alone.
 _DATA_DEPENDENT = {
@@ -179,7 +179,7 @@ def _make_fake(model: "torch.nn.Module") -> None:
         for tensors in (module._parameters, module._buffers):
             tensors.update({name: fake(x) for name, x in tensors.items() if x is not None})
         for name, value in list(vars(module).items()):
-            if name not in _MODULE_TABLES and isinstance(value, (torch.Tensor, list, tuple, dict)):
+            if name not in MODULE_TABLES and isinstance(value, (torch.Tensor, list, tuple, dict)):
                 vars(module)[name] = pytree.tree_map_only(torch.Tensor, fake, value)
 
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from string import Formatter
 
 from kgen.compiler.graph import BatchSize, Input, OpGraph, Weight
-from kgen.compiler.reading import spell_value
+from kgen.compiler.source import spell_value
 from kgen.templates.module_source import ModuleSource
 
 #: Names that the text of a ModelNew's methods uses for itself.
@@ -34,7 +34,7 @@ def python_name(name: str) -> str:
 def weight_source(weight: Weight) -> str:
     """Python source of a weight: ``self.linear.weight``, ``getattr(self.layers, "0").weight``."""
     source = "self"
-    for part in weight.path.split("."):
+    for part in re.findall(r"[^.\[]+(?:\[[^\]]*\])*", weight.path):
         name = re.match(r"\w*", part)[0]
         plain = name.isidentifier() and not keyword.iskeyword(name)
         source = f"{source}.{part}" if plain else f'getattr({source}, "{name}"){part[len(name):]}'

@@ -273,9 +273,17 @@ def test_weight_called_like_an_input_is_told_apart_from_it() -> None:
     assert found.inputs[0].name not in {w.name for w in found.weights}
 
 
-def test_plain_tensor_in_a_list_of_the_module_is_a_weight() -> None:
-    (weight,) = captured("return x * self.s[1]", init="self.s = [torch.rand(20), torch.rand(20)]").weights
-    assert weight.path == "s[1]"
+@pytest.mark.parametrize(
+    ("path", "init"),
+    [
+        ("s[1]", "self.s = [torch.rand(20), torch.rand(20)]"),
+        ("s['a.b']", "self.s = {'a.b': torch.rand(20)}"),
+        ("_s", "self._s = torch.rand(20)"),
+    ],
+)
+def test_plain_tensor_of_the_module_is_a_weight_with_the_way_to_it(path: str, init: str) -> None:
+    found = captured(f"return x * self.{path}", init=init)
+    assert [w.path for w in found.weights] == [path] and found.constants == ()
 
 
 # Constants

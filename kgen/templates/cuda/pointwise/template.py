@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from kgen.candidate import Params
 from kgen.compiler.loops import Program
 from kgen.compiler.schedule import schedule
@@ -67,6 +69,9 @@ def render(task: Task, params: Params) -> Rendering:
     inner += [statement(m, "cuda") for m in only.maps]
     store_outer, store_inner, close = common.store_statements(only.stores, vec, arguments)
     tile = threads * vec * items
+    row_statements = row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps]
+    outer, inner = outer + store_outer, inner + store_inner
+    lines = "\n".join([*row_statements, *outer, *inner, *close])
     context = {
         "name": task.kernel.name,
         "summary": summary(task),
@@ -78,10 +83,11 @@ def render(task: Task, params: Params) -> Rendering:
         "tile": tile,
         "tiles": -(-program.cols // tile),
         "exact": program.cols % tile == 0,
-        "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
-        "outer": outer + store_outer,
-        "inner": inner + store_inner,
+        "row_statements": row_statements,
+        "outer": outer,
+        "inner": inner,
         "close": close,
+        "used": [index for index in ("row", "col") if re.search(rf"\b{index}\b", lines)],
         **signature(arguments, params.get("launch") == "early"),
     }
     return Rendering(context, tuple(arguments))
