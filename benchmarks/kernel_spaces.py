@@ -114,7 +114,7 @@ def main() -> None:
         loaded = resolve_mode(loaded, loaded.model())
     hardware = probe("cuda")
     graph = capture(loaded).graphs[0][1]
-    plan = next(p for p in plans(graph) if arguments.plan in p.name and p.kernels)
+    plan = next(p for p in plans(graph, tuple(templates("cuda").values())) if arguments.plan in p.name and p.kernels)
     kernel = plan.kernels[arguments.kernel]
     task = Task(plan, kernel, hardware)
     combinations = list(template_for(task).space(task).allowed())

@@ -1,6 +1,7 @@
 """The evaluator's own processes fail: they are named, started again, and work with less where memory was the reason."""
 
 import os
+import time
 
 import pytest
 
@@ -122,4 +123,7 @@ def test_a_spare_worker_that_died_is_replaced(evaluator):
     assert judged(evaluator).status is Status.OK
     spare = evaluator._spare._ready.result()
     os.kill(spare.worker.child._pid, 9)
+    until = time.monotonic() + 10
+    while not spare.worker.child.has_ended() and time.monotonic() < until:
+        time.sleep(0.01)
     assert judged(evaluator).status is Status.OK

@@ -23,7 +23,11 @@ from kgen.candidate import Candidate
 from kgen.compiler.capture import capture
 from kgen.compiler.fusion import plans
 from kgen.problem import LoadedProblem
+from kgen.templates import templates
 from kgen.tuning.search import Point
+
+
+CPU_TEMPLATES = tuple(templates("cpu").values())
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -281,7 +285,7 @@ SPECIAL = {
 def test_nan_and_infinities_are_where_eager_has_them(case: str, softmax: str) -> None:
     loaded = made(source(SPECIAL[case], "torch.randn(16, 21)"))
     captured = capture(loaded)
-    plan = plans(captured.graphs[0][1])[0]
+    plan = plans(captured.graphs[0][1], CPU_TEMPLATES)[0]
     of = design(loaded)
     params = [p for p in of.options[0].kernels[0] if p.get("softmax", softmax) == softmax][0]
     lifted = {f"k{n}.{k}": v for n in range(len(plan.kernels)) for k, v in params.items()}
@@ -672,7 +676,7 @@ def both(name: str, *, train: str, evaluation: str) -> tuple[LoadedProblem, Any,
     loaded = reference(name, "both")
     captured = capture(loaded)
     picked = [
-        next(p for p in plans(found) if part in p.name)
+        next(p for p in plans(found, CPU_TEMPLATES) if part in p.name)
         for (_, found), part in zip(captured.graphs, (train, evaluation))
     ]
     params = []

@@ -507,7 +507,7 @@ def _differences(device: str, note: Note, loaded: list[str]) -> Callable[[], Non
 
 _LOOK_SECONDS = 0.002
 _STILL_SHARE = 0.1  #: share of an interval that other threads may work
-_STILL_LOOKS = 3  #: intervals in a row; a busy machine runs a working thread in some only
+_STILL_LOOKS = 10  #: intervals in a row; a busy machine runs a working thread in some only
 _WORK_SECONDS = 2.0  #: OpenMP's threads spin for up to 0.2 s before they sleep
 _SHARE_OF_CALLS = 16  #: of 256, after the first
 

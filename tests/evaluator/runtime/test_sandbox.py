@@ -158,9 +158,9 @@ def test_a_wall_that_is_missing_is_named(tmp_path, missing):
         from pathlib import Path
         from kgen.evaluator.runtime import sandbox
 
-        held = sandbox.Hold(writable=[Path(sys.argv[1])], devices=[], user=None, mounts=False, address_space=None,
+        held = sandbox.Confinement(writable=[Path(sys.argv[1])], devices=[], user=None, mounts=False, address_space=None,
                           file_bytes=1 << 20, folder_bytes=1 << 20, processes=8)
-        print(json.dumps(sandbox.hold(held)))
+        print(json.dumps(sandbox.confine(held)))
         """, tmp_path)
     assert missing in names
 
