@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kgen.evaluator.correctness.distributions import mixtures
-from kgen.evaluator.runtime.driver import Clock
+from kgen.evaluator.strict.fenced_clock import FencedClock
 
 pytestmark = pytest.mark.gpu
 MILLISECOND = 2_000_000  #: cycles, at most
@@ -13,14 +13,14 @@ MILLISECOND = 2_000_000  #: cycles, at most
 @pytest.fixture
 def clock():
     torch.ones(1, device="cuda").add_(1)
-    return Clock(torch.cuda.current_device())
+    return FencedClock(torch.cuda.current_device())
 
 
 def test_a_stream_takes_what_is_put_into_it(clock):
     torch.cuda._sleep(MILLISECOND)
-    clock.begin(fenced=True)
+    clock.begin_fenced(True)
     torch.cuda._sleep(2 * MILLISECOND)
-    found = clock.end()
+    found = clock.end_fenced()
     assert 2e6 <= found["ns"] < 8e6 and not found["exposed"] and found["launch_ns"] < 1e6 and found["behind_ns"] < 1e5
 
 
@@ -28,25 +28,25 @@ def test_a_stream_takes_what_is_put_into_it(clock):
 def test_work_that_the_stream_does_not_wait_for_is_behind_it(clock, queued):
     side = torch.cuda.Stream()
     torch.cuda._sleep(queued)
-    clock.begin(fenced=True)
+    clock.begin_fenced(True)
     with torch.cuda.stream(side):
         torch.cuda._sleep(2 * MILLISECOND)
     while not queued and not torch.cuda.current_stream().query():
         pass  # until the clock began, when launches show
-    found = clock.end()
+    found = clock.end_fenced()
     assert found["exposed"] is not bool(queued)
     assert found["ns"] < 1e6 < found["behind_ns"]
 
 
 def test_nothing_is_behind_a_stream_that_waited_where_launches_show(clock):
     side = torch.cuda.Stream()
-    clock.begin(fenced=True)
+    clock.begin_fenced(True)
     while not torch.cuda.current_stream().query():
         pass
     with torch.cuda.stream(side):
         torch.cuda._sleep(MILLISECOND)
     torch.cuda.current_stream().wait_stream(side)
-    found = clock.end()
+    found = clock.end_fenced()
     assert found["ns"] >= 9e5 and found["behind_ns"] < 2e3
 
 
