@@ -71,7 +71,7 @@ def test_problem_that_is_fast_already_is_told_so(tmp_path: Path) -> None:
 def test_gpu_without_tensor_cores_leaves_products_to_the_library(tmp_path: Path) -> None:
     found = planned(tmp_path, "return self.linear(x)", *reversed(LINEAR), arch="sm_75")
     assert found.library_calls == ["aten.linear.default"]
-    assert only(found).best[0].reasons[0][1] == "products of its own need the tensor cores of sm_80 or later"
+    assert only(found).best[0].reasons[0][1] == "contractions of our own need the tensor cores of sm_80 or later"
 
 
 @pytest.mark.parametrize("arch", ["sm_70", "sm_80", "sm_90a", "sm_120", "cpu"])
