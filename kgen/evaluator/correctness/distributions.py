@@ -67,8 +67,9 @@ class Distribution:
 DISTRIBUTIONS = (
     Distribution("as given", batch=FULL, own=True, purpose="the problem's own inputs, all rows"),
     Distribution("other weights", weights="rolled", own=True, purpose="stale folded weights"),
-    Distribution("sign flipped", values="flipped", purpose="wrong branches, results remembered by squares"),
-    Distribution("all rows scaled", values=SCALED, batch=FULL, own=True, timed=True,
+    # The weights are those of the case before: results remembered by a symmetric function of the input are wrong.
+    Distribution("sign flipped", values="flipped", weights="rolled", purpose="wrong branches, remembered results"),
+    Distribution("all rows scaled", values=SCALED, weights="rolled", batch=FULL, own=True, timed=True,
                  purpose="other signs and sizes, zeros and shifts in all rows: wrong code for large batches"),
     Distribution("NaN and infinities", values=NON_FINITE, batch=FULL, own=True, timed=True,
                  purpose="non-finite values that are lost, spread or of another kind"),
