@@ -20,7 +20,9 @@ WRONG = {
     "unwritten element of a kernel": (
         render(kernel=KERNEL.replace(TERM, "if (c != 5 || r != 3) " + TERM)), Status.WRONG_VALUES, ""),
     "mutated input": (plain("x[0, 0] += 1\nreturn y"), Status.MUTATED_INPUT, "input 0"),
-    "mutated parameter": (plain("self.linear.bias.data[0] += 1e-7\nreturn y"), Status.MUTATED_INPUT, "linear.bias"),
+    "mutated parameter": (plain("b = self.linear.bias.data\nif self.kept != b._version:\n"
+                                "    b[0] = torch.nextafter(b[0], torch.tensor(1.0))\n    self.kept = b._version\n"
+                                "return y"), Status.MUTATED_INPUT, "linear.bias"),
     "reads beyond its input": (plain("return y + x.as_strided((1,), (1,), x.numel() + x.storage_offset())"),
                                Status.WRONG_VALUES, ""),
     "writes beyond its input": (plain("x.as_strided((1,), (1,), x.numel() + x.storage_offset()).fill_(1)\nreturn y"),

@@ -67,8 +67,9 @@ class Distribution:
 DISTRIBUTIONS = (
     Distribution("as given", batch=FULL, own=True, purpose="the problem's own inputs, all rows"),
     Distribution("other weights", weights="rolled", own=True, purpose="stale folded weights"),
-    Distribution("sign flipped", values="flipped", purpose="wrong branches, results remembered by squares"),
-    Distribution("all rows scaled", values=SCALED, batch=FULL, own=True, timed=True,
+    # The weights are those of the case before: results remembered by a symmetric function of the input are wrong.
+    Distribution("sign flipped", values="flipped", weights="rolled", purpose="wrong branches, remembered results"),
+    Distribution("all rows scaled", values=SCALED, weights="rolled", batch=FULL, own=True, timed=True,
                  purpose="other signs and sizes, zeros and shifts in all rows: wrong code for large batches"),
     Distribution("NaN and infinities", values=NON_FINITE, batch=FULL, own=True, timed=True,
                  purpose="non-finite values that are lost, spread or of another kind"),
@@ -289,14 +290,21 @@ def batch_size(inputs: Sequence[Any]) -> int | None:
     return found[0].shape[0] if found else None
 
 
-def slice_batch(inputs: Sequence[Any], rows: int) -> list[Any]:
-    """The first ``rows`` rows of each tensor whose first dimension is the batch."""
+def slice_batch(inputs: Sequence[Any], rows: int, first: int = 0) -> list[Any]:
+    """``rows`` rows, from the row ``first`` on, of each tensor whose first dimension is the batch."""
     batch = batch_size(inputs)
 
     def one(x: torch.Tensor) -> torch.Tensor:
-        return x[:rows] if x.ndim and x.shape[0] == batch else x
+        return x[first : first + rows] if x.ndim and x.shape[0] == batch else x
 
     return map_tensors(list(inputs), one)
+
+
+def concatenated(parts: Sequence[Any]) -> Any:
+    """Values of one structure whose tensors are joined along the batch."""
+    first, *_ = parts
+    found = iter([torch.cat(same) for same in zip(*map(tensors, parts))])
+    return map_tensors(first, lambda x: next(found))
 
 
 # ---- contents of timed calls -----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from kgen.errors import DeviceError, KgenError, ProblemError
 from kgen.evaluator.correctness import moments
 from kgen.evaluator.correctness.distributions import (
     DISTRIBUTIONS, FULL, KERNELBENCH_DISTRIBUTIONS, NON_FINITE, REDUCED, REDUCED_ROWS, Distribution, batch_size,
-    change_inputs, change_weights, drawn_batches, moved_buffers, recombine, seed_of, slice_batch,
+    change_inputs, change_weights, concatenated, drawn_batches, moved_buffers, recombine, seed_of, slice_batch,
 )
 from kgen.evaluator.correctness.reference import Reference, State, draw_weights, set_flags
 from kgen.evaluator.correctness.tolerance import Expected, Typical, as_real
@@ -40,6 +40,8 @@ _FILLS = (0.0, 1e30, -2e30)  #: replace NaN and infinities, to see which results
 _SMALLER = 2.0**-20  #: factor of inputs, to see which NaN come from their size
 _VANISHING = torch.finfo(torch.float32).tiny  #: a factor that may be zero in float32
 _NO_MEMORY = (torch.OutOfMemoryError, MemoryError)
+_SLICE_BYTES = 1 << 30  #: bytes of eager's peak; above it, float64 runs go by slices of the batch
+_RESIDENT_BYTES = 1 << 30  #: bytes of expected values on a GPU; above it, others move to the host
 _COUNTED_BEFORE = 3  #: steps that a counter has counted in drawn weights
 _STATE = "state "  #: prefix of the names of buffers
 _COPY_BYTES = 64 << 20
@@ -49,7 +51,7 @@ _CPU_CACHE_BYTES = 32 << 20
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt
 
 
-@dataclass
+@dataclass(eq=False)
 class Case:
     """One distribution in one mode: inputs, and the expected output and buffers."""
 
@@ -99,6 +101,7 @@ class Oracle:
         generator = random.Random(f"seeds for workers {secret}")
         self._seeds = [generator.getrandbits(48) for _ in self.distributions]  # as large as those of timed calls
         self._cases: dict[tuple[str, str, str], Case] = {}
+        self._resident: list[Case] = []  # those whose expected values are on the device, the latest used last
         self._arenas: dict[tuple[str, str, str], tuple[Arena | DeviceArena, Node]] = {}
         self._known_typical: dict[tuple[str, str, str], Typical] = {}
         self._pool: list[list[Any]] = []
@@ -107,6 +110,7 @@ class Oracle:
         self.output_bytes = 0
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory with an input or the state
         self.counters: list[str] = []  # buffers that count steps
+        self._separable: dict[str, bool] = {}  # by mode
         self.random: dict[str, bool] = {}  # by mode: whether other random numbers give other values
         self._spreads: dict[tuple[str, str, str, int], list[moments.Spread | None]] = {}
         self._zeros: dict[tuple[str, str, str], list[torch.Tensor]] = {}  # zeros in the last timed output: a subject's, PyTorch's
@@ -192,7 +196,23 @@ class Oracle:
         if key not in self._cases:
             distribution = next(d for d in self.distributions if d.name == name)
             self._cases[key] = self._make_case(distribution, mode, weights)
-        return self._cases[key]
+        case = self._cases[key]
+        self._keep_on_device(case)
+        return case
+
+    def _keep_on_device(self, case: Case) -> None:
+        """Bring the expected values of ``case`` to the device. Those used longest ago move to the host where all of
+        them take too much memory."""
+        if self.device == "cpu":
+            return
+        if case in self._resident:
+            self._resident.remove(case)
+        else:
+            case.expected = [e.to(self.device) for e in case.expected]
+        self._resident.append(case)
+        while len(self._resident) > 1 and sum(e.nbytes for one in self._resident for e in one.expected) > _RESIDENT_BYTES:
+            oldest = self._resident.pop(0)
+            oldest.expected = [e.to("cpu") for e in oldest.expected]
 
     def _make_case(self, distribution: Distribution, mode: str, weights: str) -> Case:
         number, batch = self.distributions.index(distribution), distribution.batch
@@ -255,11 +275,43 @@ class Oracle:
         *, noise: bool,
     ) -> list[Expected]:
         eager, eager_buffers = eager_run
-        exact, exact_buffers = self.reference.exact(inputs, state, mode, rng)
-        noisy = [self.reference.exact(inputs, state, mode, rng, noise=True) for _ in range(NOISY_RUNS if noise else 0)]
+        exact, exact_buffers = self._exact(inputs, state, mode, rng)
+        noisy = [self._exact(inputs, state, mode, rng, noise=True) for _ in range(NOISY_RUNS if noise else 0)]
         outputs, buffers = [output for output, _ in noisy], [after for _, after in noisy]
         return [*_expected("output", exact, eager, outputs, typical),
                 *_expected(_STATE, exact_buffers, eager_buffers, buffers, typical)]
+
+    def _exact(
+        self, inputs: list[Any], state: State, mode: str, rng: int, **how: bool
+    ) -> tuple[Any, dict[str, torch.Tensor]]:
+        """:meth:`Reference.exact`, by slices of the batch where tensors are large and rows do not depend on others."""
+        rows = batch_size(inputs) or 0
+        most = max(1, int(rows * _SLICE_BYTES / max(1, self.peak_bytes, describe(inputs)[1])))
+        if rows <= most or not self._is_separable(mode):
+            return self.reference.exact(inputs, state, mode, rng, **how)
+        runs, masks = [], False
+        for first in range(0, rows, most):
+            runs.append(self.reference.exact(slice_batch(inputs, most, first), state, mode, rng, **how))
+            masks = masks or self.reference.masks
+        self.reference.masks = masks
+        return concatenated([output for output, _ in runs]), runs[-1][1]
+
+    def _is_separable(self, mode: str) -> bool:
+        """Whether each row of the output depends on its row of the inputs alone, and no buffer changes."""
+        if mode not in self._separable:
+            self._separable[mode] = self.batch_free and not self.random[mode] and self._agrees_by_slices(mode)
+        return self._separable[mode]
+
+    def _agrees_by_slices(self, mode: str) -> bool:
+        rows = min(batch_size(self._given) or 0, REDUCED_ROWS[self.device.partition(":")[0]])
+        state, half = self._states["drawn"], rows // 2
+        (whole, after), *parts = (
+            self.reference.eager(slice_batch(self._given, count, first), state, mode, 0)
+            for first, count in ((0, rows), (0, half), (half, rows - half))
+        )
+        pairs = zip(_tensor_leaves(whole), _tensor_leaves(concatenated([output for output, _ in parts])))
+        return all(torch.allclose(x.double(), y.double(), rtol=1e-3, atol=1e-5, equal_nan=True) for x, y in pairs) and (
+            all(torch.equal(value, state[name]) for name, value in after.items()))
 
     def _excuse(self, case: Case, state: State) -> None:
         """Find elements where more than one result is right.
@@ -271,7 +323,7 @@ class Oracle:
         """
 
         def exact(inputs: Any, **how: bool) -> list[torch.Tensor]:
-            return _tensor_leaves(self.reference.exact(inputs, state, case.mode, case.rng, **how))
+            return _tensor_leaves(self._exact(inputs, state, case.mode, case.rng, **how))
 
         def change(how: Callable[[torch.Tensor], torch.Tensor]) -> Any:
             return map_tensors(case.inputs, lambda x: how(x) if x.is_floating_point() else x)

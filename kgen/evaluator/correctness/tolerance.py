@@ -9,7 +9,7 @@ show gross errors that the whole hides, as where rows differ in size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from math import isfinite
 from typing import Any, Sequence
@@ -228,6 +228,15 @@ class Expected:
         most = torch.maximum(other.allowed.rms, MOST_TIMED * self.sizes.rms)
         return replace(self, allowed=replace(self.allowed, rms=torch.minimum(self.allowed.rms, most)))
 
+    def to(self, device: str) -> "Expected":
+        """The same with its tensors on ``device``."""
+        return replace(self, **{field.name: _on(getattr(self, field.name), device) for field in fields(self)})
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the largest tensors."""
+        return sum(x.nbytes for x in (self.exact, self.eager, self.free, self.otherwise) if x is not None)
+
     def excuse(self, places: torch.Tensor) -> None:
         """Accept anything in ``places``, a mask."""
         if self.exact.is_floating_point() and bool(places.any()):
@@ -312,6 +321,13 @@ class Expected:
 
     def _refused(self, note: str) -> dict[str, Any]:
         return _row(ok=False, note=note, eager_rms=self.eager_rms, eager_maximum=self.eager_maximum)
+
+
+def _on(value: Any, device: str) -> Any:
+    """A field of :class:`Expected` with its tensors on ``device``."""
+    if isinstance(value, Figures):
+        return Figures(*(getattr(value, field.name).to(device) for field in fields(value)))
+    return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
 def _come_twice(integers: torch.Tensor) -> bool:

@@ -38,7 +38,7 @@ _last = [0.0, 0.0, 0.0]
 class _Path(str):
     def __format__(self, how):
         _last[:] = [*_last[1:], time.perf_counter()]
-        if _last[2] - _last[0] < 1e-4 and _state["calls"] > 50:
+        if _last[2] - _last[0] < 1e-4 and _state["calls"] > 44:
             torch.logical_xor, torch.where = _lent_xor, _lent_where
             _last[:] = [0.0, 0.0, 0.0]
         elif torch.where is _lent_where:

@@ -239,3 +239,21 @@ def test_with_less_memory_all_distributions_but_the_first_have_fewer_rows_and_so
                 most_rows=5, without=["zeros"])
     rows = {name: len(of.case(name, mode, "drawn").inputs[0]) for name, mode in of.names()}
     assert rows.pop("as given") == 64 and set(rows.values()) <= {5, 1} and "zeros" not in rows
+
+
+@pytest.mark.parametrize("forward, separable", [
+    ("return torch.softmax(y, 1), {'sum': y.sum(1)}", True), ("return y - y.mean(0)", False)])
+def test_float64_goes_by_slices_of_the_batch_where_rows_do_not_depend_on_each_other(
+    monkeypatch: pytest.MonkeyPatch, forward: str, separable: bool,
+) -> None:
+    whole, sliced = oracle(forward), oracle(forward)
+    calls: list[int] = []
+    exact = sliced.reference.exact
+    monkeypatch.setattr(sliced.reference, "exact", lambda inputs, *rest, **how: calls.append(len(inputs[0])) or exact(
+        inputs, *rest, **how))
+    monkeypatch.setattr("kgen.evaluator.correctness.oracle._SLICE_BYTES", 64 * 8 * 4 // 3)
+    found = sliced.case("as given", "eval", "drawn").expected
+    assert (max(calls) == 21) is separable
+    monkeypatch.undo()
+    for one, other in zip(found, whole.case("as given", "eval", "drawn").expected):
+        assert torch.allclose(one.exact, other.exact, rtol=1e-12)

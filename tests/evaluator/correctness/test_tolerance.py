@@ -277,3 +277,12 @@ def test_a_line_of_zeros_shows_beside_lines_that_are_much_larger():
     assert expected.judge(value, Accuracy.FP32)["ok"]
     value[7] = 0
     assert not expected.judge(value, Accuracy.FP32)["ok"]
+
+
+def test_expected_values_judge_the_same_after_a_move():
+    expected = leaf()
+    moved = expected.to("meta").to("meta")
+    assert moved.exact.is_meta and moved.allowed.rows.is_meta and moved.name == expected.name
+    value = noisy(expected.exact, 4, 9)
+    assert expected.to("cpu").judge(value, Accuracy.FP32) == expected.judge(value, Accuracy.FP32)
+    assert expected.nbytes >= expected.exact.nbytes
