@@ -31,7 +31,7 @@ def _relay(parent, harness):
             packet, fds, _, _ = socket.recv_fds(source, 1 << 16, 64)
             if not packet:
                 os._exit(0)
-            if source is parent and b'"do":"go"' in packet:
+            if source is parent and b'"do":"run_call"' in packet:
                 number = json.loads(packet[1:])["id"]
                 time.sleep(_NS / 1e9)
                 parent.sendmsg([f'j{{"id":{number},"ns":{_NS}}}'.encode()])

@@ -38,7 +38,7 @@ def _tell_ahead():
     started = request = subject = None
     while frame is not None:
         name = frame.f_code.co_name
-        if name == "go":
+        if name == "run_call":
             request, subject = frame.f_locals["request"], frame.f_locals["self"]
             break
         frame = frame.f_back

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 def _handler(number, frame):
     request = subject = None
     while frame is not None:
-        if frame.f_code.co_name == "go":
+        if frame.f_code.co_name == "run_call":
             request, subject = frame.f_locals["request"], frame.f_locals["self"]
             break
         frame = frame.f_back

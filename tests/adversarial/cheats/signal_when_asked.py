@@ -55,8 +55,6 @@ class ModelNew(nn.Module):
 
             def ahead():
                 if subject.contents:
-                    for content in subject.contents:
-                        content.fill_column()
                     with torch.no_grad():
                         ready[:] = [self.compute(*subject.buffers)]
                 flush()
