@@ -124,6 +124,7 @@ CONTRACTIONS: dict[str, Contraction] = {
     "mm": Contraction(MATMUL, _product(0)),
     "bmm": Contraction(MATMUL, _product(0)),
     "matmul": Contraction(MATMUL, _product(0)),
+    "mv": Contraction(MATMUL, _product(0)),
     "addmm": Contraction(MATMUL, _product(0)),
     "aten.linear.default": Contraction(MATMUL, _product(0)),
     "aten.mm.default": Contraction(MATMUL, _product(0)),

@@ -26,7 +26,7 @@ import sympy
 
 from kgen.compiler.graph import BatchSize, Node, OpGraph, Operand, Tensor
 from kgen.compiler.indices import Axes, Size, spell
-from kgen.compiler.operators import COMBINES, FUNCTIONS, OPS, Kind, c_float, map_expression
+from kgen.compiler.operators import COMBINES, FUNCTIONS, OF_ONE, OPS, Kind, c_float, map_expression
 
 ELEMENT, ROW = "element", "row"
 
@@ -452,7 +452,9 @@ class _Builder:
     # The parts of lowerings
 
     def map(self, stem: str, expression: str, args: Sequence[str], dtype: str = "float32") -> str:
-        """A pointwise map over values."""
+        """A pointwise map over values; a value's own name where it changes nothing."""
+        if expression == "{0}":
+            return args[0]
         varies = frozenset().union(*(self.steps[a].varies for a in args))
         return self._keep(stem, _Step("map", expression, tuple(args), varies, dtype=dtype))
 
@@ -477,8 +479,10 @@ class _Builder:
         """The results of a reduction of the value over the axes that the index has in ``dims``."""
         over = frozenset().union(*(index[d].free_symbols for d in dims))
         arg = value(index)
+        if not over:
+            return tuple(self.map(f"{stem}_{part}", text, [arg]) for part, text in zip(COMBINES[kind], OF_ONE.get(kind, ("{0}",))))
         step = _Step("reduce", kind, (arg,), self.steps[arg].varies - over, axes=tuple(sorted(over, key=str)))
-        if not over or not over <= self.steps[arg].varies:
+        if not over <= self.steps[arg].varies:
             raise NotFusable(f"{stem} reduces values that are the same along a reduced axis")
         parts = COMBINES[kind]
         names = tuple(self._keep(f"{stem}_{part}", replace(step, part=number)) for number, part in enumerate(parts))

@@ -106,6 +106,8 @@ COMBINES: dict[str, tuple[str, ...]] = {
     "softmax": ("max", "sum"),  # the running maximum and the sum of exponentials below it
 }
 
+#: The results of a reduction of one element, as expressions of it; sums, maxima and minima are the element itself.
+OF_ONE = {"softmax": ("{0}", "EXP({0} - finite_max({0}))")}
 
 #: Functions that expressions call, by name. A body is one expression over its parameters.
 FUNCTIONS = {
@@ -447,6 +449,7 @@ OTHERS = (
        accept=lambda c: c.arguments.get("beta", 1) == 1 and c.arguments.get("alpha", 1) == 1),
     Op("mm", Kind.CONTRACTION, ("aten.mm.default",), ("self", "mat2")),
     Op("matmul", Kind.CONTRACTION, ("aten.matmul.default",), ("self", "other")),
+    Op("mv", Kind.CONTRACTION, ("aten.mv.default",), ("self", "vec")),
     Op("bmm", Kind.CONTRACTION, ("aten.bmm.default",), ("self", "mat2")),
     Op("batch_norm", Kind.BATCH_NORM, ("aten.batch_norm.default",),
        ("input", "weight", "bias", "running_mean", "running_var"), read=_batch_norm_attrs, library=_batch_norm_call),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kgen.compiler import operators
 from kgen.compiler.calls import Call, NeedsFunctional, is_mutable
 from kgen.compiler.graph import BatchSize, Constant, Input, Literal, Node, OpGraph, Ref, Tensor, Weight
+from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.source import escaped, identifier, tensor_source
 from kgen.compiler.tracing import MODULE_TABLES, Trace, failure, functional as made_functional, line_of
 
@@ -41,9 +42,16 @@ def _read(trace: Trace, functional: bool) -> OpGraph:
     program = prepared(trace.program)
     for size, other in trace.resized():
         found = reader(program, prepared(other), size)
-        if found.others:
-            return found.graph()
+        graph = found.graph() if found.others else None
+        if graph is not None and not _is_no_batch(graph):
+            return graph
     return reader(program).graph()
+
+
+def _is_no_batch(graph: OpGraph) -> bool:
+    """Whether a product has the chosen size elsewhere than in its rows, as ``a.t() @ b`` has the first size of ``a``."""
+    products = (n for n in graph.nodes if n.op in OPS and OPS[n.op].kind is Kind.CONTRACTION)
+    return any(any(graph.type(v).multiples[1:]) for n in products for v in n.values[:2])
 
 
 class Reader:

@@ -8,6 +8,8 @@
     merge_affine              scales and shifts for each feature after one another become one
     fold_batchnorm_into_linear, pull_scale_into_linear
                               scale and shift behind a linear layer go into its weight rows and bias
+    sum_into_linear, product_to_sum, diagonal_to_scale
+                              small products (:mod:`kgen.compiler.linear_rewrites`)
 
 Each takes a graph and returns a graph: the same one where it does not apply. A value with other users than the one
 that a rewrite swallows is left alone. :func:`variants` lists the combinations worth planning for.
@@ -21,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Callable
 
 from kgen.compiler.graph import FoldedWeight, Node, OpGraph, Tensor
+from kgen.compiler.linear_rewrites import diagonal_to_scale, product_to_sum, sum_into_linear
 from kgen.compiler.operators import OPS, Kind
 
 Rewrite = Callable[[OpGraph], OpGraph]
@@ -221,8 +224,23 @@ REWRITES: dict[str, Rewrite] = {
         merge_affine,
         fold_batchnorm_into_linear,
         pull_scale_into_linear,
+        sum_into_linear,
+        product_to_sum,
+        diagonal_to_scale,
     )
 }
+
+_WHOLE = (
+    "drop_identity",
+    "matmul_to_linear",
+    "merge_scalar_factors",
+    "batchnorm_to_affine",
+    "merge_affine",
+    "pull_scale_into_linear",
+    "fold_batchnorm_into_linear",
+    "split_batchnorm",
+    "merge_affine",
+)
 
 #: Combinations worth planning for, the plainest first; those that come to the same graph count once.
 PIPELINES = (
@@ -236,17 +254,8 @@ PIPELINES = (
         "split_batchnorm",
         "merge_affine",
     ),
-    (
-        "drop_identity",
-        "matmul_to_linear",
-        "merge_scalar_factors",
-        "batchnorm_to_affine",
-        "merge_affine",
-        "pull_scale_into_linear",
-        "fold_batchnorm_into_linear",
-        "split_batchnorm",
-        "merge_affine",
-    ),
+    _WHOLE,
+    (*_WHOLE, "sum_into_linear", "product_to_sum", "diagonal_to_scale"),
 )
 
 

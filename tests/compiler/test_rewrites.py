@@ -117,6 +117,14 @@ APPLIES = {
     "a scalar weight goes into the linear layer": ("return self.linear(x) * self.s", f"{LINEAR}\nself.s = nn.Parameter(torch.randn(()))", IN, "eval", (), "pull_scale_into_linear", ["linear"]),
     "a scale goes into a linear layer over sequences": ("return self.linear(x) * self.s", f"{LINEAR}\n{SCALE}", "torch.randn(2, 3, 12)", "eval", (), "pull_scale_into_linear", ["linear"]),
     "a scale goes into a linear layer without bias": ("return self.linear(x) * self.s", f"self.linear = nn.Linear(12, 20, bias=False)\n{SCALE}", IN, "train", (), "pull_scale_into_linear", ["linear"]),
+    "a sum over features is a product with the sum of rows": ("return self.linear(x).sum(1, keepdim=True)", LINEAR, IN, "eval", (), "sum_into_linear", ["linear"]),
+    "a mean over features without a bias": ("return self.linear(x).mean(-1)", "self.linear = nn.Linear(12, 20, bias=False)", IN, "eval", (), "sum_into_linear", ["linear", "view"]),
+    "a mean of features that are scaled and shifted": ("return ((self.linear(x) - self.s) * 3.0 / self.s + 1.0).mean(2)", f"{LINEAR}\n{SCALE}", "torch.randn(2, 3, 12)", "eval", (), "sum_into_linear", ["linear", "view"]),
+    "a linear layer of one feature is a sum": ("return self.linear(x)", "self.linear = nn.Linear(20, 1)", None, "eval", (), "product_to_sum", ["mul", "sum", "add"]),
+    "a product with a vector is a sum": ("return x @ self.v", "self.v = nn.Parameter(torch.randn(20))", None, "eval", (), "product_to_sum", ["mul", "sum"]),
+    "a product with a column is a sum": ("return x @ self.v", "self.v = nn.Parameter(torch.randn(20, 1))", None, "eval", (), "product_to_sum", ["view", "mul", "sum"]),
+    "a diagonal matrix scales rows": ("return torch.diag(self.v) @ x.t()", "self.v = nn.Parameter(torch.randn(20))", None, "eval", (), "diagonal_to_scale", ["permute", "view", "mul"]),
+    "a diagonal matrix scales columns": ("return x @ torch.diag(self.v)", "self.v = nn.Parameter(torch.randn(20))", None, "eval", (), "diagonal_to_scale", ["mul"]),
 }  # fmt: skip
 
 #: The same, for graphs that the rewrite must not change.
@@ -151,6 +159,12 @@ LEAVES_ALONE = {
     "a scale that the forward itself changes": ("self.s.add_(1.0)\nreturn self.linear(x) * self.s", f"{LINEAR}\nself.register_buffer('s', torch.randn(20))", IN, "eval", (), "pull_scale_into_linear"),
     "a scale behind another contraction than a linear layer": ("return F.relu(x) * self.s", SCALE, None, "eval", (), "pull_scale_into_linear"),
     "sequences whose steps are the channels": ("return self.norm(self.linear(x))", f"{LINEAR}\nself.norm = nn.BatchNorm1d(3)", "torch.randn(2, 3, 12)", "eval", ("batchnorm_to_affine",), "fold_batchnorm_into_linear"),
+    "a sum over rows of a linear layer": ("return self.linear(x).sum(0)", LINEAR, IN, "eval", (), "sum_into_linear"),
+    "a sum of what is not affine": ("return F.relu(self.linear(x)).sum(1)", LINEAR, IN, "eval", (), "sum_into_linear"),
+    "a sum of features that are used twice": ("y = self.linear(x)\nreturn y.sum(1), F.relu(y)", LINEAR, IN, "eval", (), "sum_into_linear"),
+    "a sum of features scaled by row": ("return (self.linear(x) * self.s).sum(1)", f"{LINEAR}\nself.s = nn.Parameter(torch.randn(6, 1))", IN, "eval", (), "sum_into_linear"),
+    "a product with two columns": ("return x @ self.v", "self.v = nn.Parameter(torch.randn(20, 2))", None, "eval", (), "product_to_sum"),
+    "a diagonal that is another than the main one": ("return x @ torch.diag(self.v, 1)", "self.v = nn.Parameter(torch.randn(19))", None, "eval", (), "diagonal_to_scale"),
 }  # fmt: skip
 
 

@@ -1,0 +1,151 @@
+"""Rewrites of products that what stands around them makes small.
+
+    sum_into_linear     sum(linear(x)) over the features becomes a product with the sum of the weight's rows
+    product_to_sum      a product with one column becomes the sum of a row's elements times that column's
+    diagonal_to_scale   diag(d) @ b scales the rows of b, and b @ diag(d) its columns
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kgen.compiler.graph import FoldedWeight, Node, OpGraph, Tensor
+
+_MATMULS = ("matmul", "mm", "mv")
+_DIAGONALS = ("aten.diag.default", "aten.diag_embed.default")
+
+
+def sum_into_linear(graph: OpGraph) -> OpGraph:
+    """Fold a sum or mean over a linear layer's features into its weight and bias, with the affine steps between them."""
+    for node in graph.nodes:
+        if node.op not in ("sum", "mean"):
+            continue
+        source = graph.type(node.inputs[0])
+        if node["dims"] != (len(source.shape) - 1,) or len(source.shape) < 2:
+            continue
+        found = _affine_of_linear(graph, node)
+        if found is not None:
+            graph = _summed(graph, node, *found)
+    return graph
+
+
+def _affine_of_linear(graph: OpGraph, node: Node) -> tuple[Node, list[Node]] | None:
+    """The linear layer behind a node's operand, and the affine steps from it to there; each has one user."""
+    steps: list[Node] = []
+    user = node
+    while True:
+        name = user.inputs[0]
+        inner = graph.producer(name)
+        if inner is None or name in graph.returns or graph.users(name) != (user,):
+            return None
+        if inner.op == "linear":
+            weights = all(graph.is_weight(w) for w in inner.inputs[1:])
+            return (inner, steps[::-1]) if weights else None
+        if inner.op not in _STEPS or not all(_by_feature(graph, o, inner.type.shape) for o in inner.inputs[1:]):
+            return None
+        steps.append(inner)
+        user = inner
+
+
+#: How an affine step changes the factor and the shift of a linear layer's features.
+_STEPS = {
+    "mul": ("{factor} * {0}", "({shift}) * {0}"),
+    "div": ("{factor} / {0}", "({shift}) / {0}"),
+    "add": ("{factor}", "{shift} + {0}"),
+    "sub": ("{factor}", "{shift} - {0}"),
+    "lerp_affine": ("{factor} * {0}", "({shift}) * {0} + {1}"),
+}
+
+
+def _by_feature(graph: OpGraph, operand: str | int | float, shape: tuple[int, ...]) -> bool:
+    """Whether the operand is a number, or a weight with one element for all features or one for each."""
+    if not isinstance(operand, str):
+        return True
+    own = graph.type(operand)
+    return graph.is_weight(operand) and own.numel in (1, shape[-1]) and len(own.shape) <= len(shape) and own.shape[-1:] in ((), (own.numel,))
+
+
+def _summed(graph: OpGraph, node: Node, linear: Node, steps: list[Node]) -> OpGraph:
+    """The graph with the sum as a linear layer of one feature."""
+    x, weight, *bias = linear.inputs
+    sources = [weight]
+
+    def spelled(operand: str | int | float) -> str:
+        if not isinstance(operand, str):
+            return repr(float(operand))
+        if operand not in sources:
+            sources.append(operand)
+        return f"{{{sources.index(operand)}}}.double().reshape(-1)"
+
+    features = linear.type.shape[-1]
+    factor = f"torch.ones({features}, dtype=torch.float64, device={{0}}.device)"
+    shift = spelled(bias[0]) if bias else "0.0"
+    for step in steps:
+        operands = [spelled(o) for o in step.inputs[1:]]
+        scale, move = _STEPS[step.op]
+        factor, shift = scale.format(*operands, factor=factor), move.format(*operands, shift=shift)
+    divisor = f" / {features}" if node.op == "mean" else ""
+    total, offset = graph.fresh(f"{linear.name}_row_sum"), graph.fresh(f"{linear.name}_bias_sum")
+    # A vector times the matrix in float64 would need the matrix in float64: rows are scaled in parts instead.
+    row_sum = f"sum(f[:, None].mul(w).sum(0, keepdim=True) for f, w in zip(({factor}).split(1024), {{0}}.split(1024)))"
+    folded = [FoldedWeight(total, Tensor((1, graph.type(weight).shape[1])), f"({row_sum}{divisor}).float()", tuple(sources))]
+    operands = [x, total]
+    if shift != "0.0":
+        text = f"((torch.zeros({features}, dtype=torch.float64, device={{0}}.device) + {shift}).sum(0, keepdim=True){divisor}).float()"
+        folded.append(FoldedWeight(offset, Tensor((1,)), text, tuple(sources)))
+        operands.append(offset)
+    call = f"F.linear({', '.join(f'{{{i}}}' for i in range(len(operands)))})"
+    kept = Tensor((*linear.type.shape[:-1], 1), multiples=(*linear.type.multiples[:-1], 0))
+    graph = graph.with_folded(*folded)
+    if node["keepdim"]:
+        return graph.with_node(Node(node.name, "linear", tuple(operands), kept, call))
+    product = Node(graph.fresh(f"{linear.name}_summed"), "linear", tuple(operands), kept, call)
+    view = Node(node.name, "view", (product.name,), node.type, "{0}.squeeze(-1)")
+    return graph.with_nodes_for(node.name, (product, view))
+
+
+def product_to_sum(graph: OpGraph) -> OpGraph:
+    """A product with one column as a sum along rows: it reads the left operand once, and needs no tensor cores."""
+    for node in graph.nodes:
+        if node.op not in ("linear", *_MATMULS):
+            continue
+        x, right, *bias = node.inputs
+        rows, column = graph.type(x), graph.type(right)
+        if len(rows.shape) < 2 or column.numel != rows.shape[-1] or column.batched or any(rows.multiples[-1:]):
+            continue
+        nodes: list[Node] = []
+        if len(column.shape) > 1 and node.op != "linear":
+            turned = Node(graph.fresh(f"{node.name}_column"), "view", (right,), Tensor(rows.shape[-1:]), "{0}.reshape(-1)")
+            nodes, right = [turned], turned.name
+        keepdim = len(node.type.shape) == len(rows.shape)
+        terms = Node(graph.fresh(f"{node.name}_terms"), "mul", (x, right), rows, "torch.mul({0}, {1})")
+        name = graph.fresh(f"{node.name}_sum") if bias else node.name
+        attrs = (("dims", (len(rows.shape) - 1,)), ("keepdim", keepdim))
+        nodes += [terms, Node(name, "sum", (terms.name,), node.type, f"torch.sum({{0}}, -1, keepdim={keepdim})", attrs)]
+        if bias:
+            nodes.append(Node(node.name, "add", (name, *bias), node.type, "torch.add({0}, {1})"))
+        graph = graph.with_nodes_for(node.name, nodes)
+    return graph
+
+
+def diagonal_to_scale(graph: OpGraph) -> OpGraph:
+    """A product with a diagonal matrix as a scale of rows or columns."""
+    for node in graph.nodes:
+        if node.op not in _MATMULS or len(node.type.shape) != 2:
+            continue
+        for side, other in (node.inputs, node.inputs[::-1]):
+            diagonal = graph.producer(side)
+            if diagonal is None or diagonal.op not in _DIAGONALS or len(graph.type(diagonal.inputs[0]).shape) != 1:
+                continue
+            if diagonal.type.shape[0] != graph.type(diagonal.inputs[0]).shape[0]:  # the diagonal is another than the main one
+                continue
+            scale, nodes = diagonal.inputs[0], []
+            if side == node.inputs[0]:
+                vector = graph.type(scale)
+                column = Tensor((*vector.shape, 1), multiples=(*vector.multiples, 0))
+                turned = Node(graph.fresh(f"{node.name}_scale"), "view", (scale,), column, "{0}.unsqueeze(-1)")
+                nodes, scale = [turned], turned.name
+            product = replace(node, op="mul", inputs=(scale, other), call="torch.mul({0}, {1})", attrs=())
+            graph = graph.with_nodes_for(node.name, (*nodes, product))
+            break
+    return graph
