@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import Callable
 
+from kgen.compiler.convolutions import TARGETS
 from kgen.compiler.graph import Node, OpGraph
 
 MATMUL, CONVOLUTION = "matmul", "convolution"
@@ -33,9 +34,14 @@ def flops(graph: OpGraph, node: Node) -> int:
     return found.flops(graph, node) if found else 0
 
 
+def is_convolution(node: Node) -> bool:
+    """Whether the node is a convolution, transposed or not."""
+    return node.op in _CONVOLUTIONS or node.op in _TRANSPOSED
+
+
 def is_depthwise(graph: OpGraph, node: Node) -> bool:
     """Whether the node is a convolution, transposed or not, of each channel by itself."""
-    if node.op not in _CONVOLUTIONS and node.op not in _TRANSPOSED:
+    if not is_convolution(node):
         return False
     x, weight = (graph.type(name).shape for name in node.values[:2])
     behind = len(weight) - 1  # the channels, and the dimensions that the kernel moves along
@@ -108,15 +114,10 @@ def _recurrent(graph: OpGraph, node: Node) -> int:
     return 2 * (x.numel // x.shape[-1]) * sum(m.numel for m in matrices if len(m.shape) == 2)
 
 
-_CONVOLUTIONS = {
-    f"aten.{name}.{overload}": Contraction(CONVOLUTION, _convolution)
-    for name in ("conv1d", "conv2d", "conv3d")
-    for overload in ("default", "padding")
-}
-_TRANSPOSED = {
-    f"aten.{name}": Contraction(CONVOLUTION, _transposed)
-    for name in ("conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input")
-}
+_CONVOLUTIONS, _TRANSPOSED = (
+    {name: Contraction(CONVOLUTION, count) for op, targets in TARGETS.items() if ("transpose" in op) is transposed for name in (op, *targets)}
+    for transposed, count in ((False, _convolution), (True, _transposed))
+)
 
 #: Every contraction by the name of its operator: kgen's own where the table of operators has one, else ATen's.
 CONTRACTIONS: dict[str, Contraction] = {

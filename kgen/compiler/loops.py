@@ -24,6 +24,7 @@ from typing import Callable, Iterable, Sequence
 
 import sympy
 
+from kgen.compiler.convolutions import Convolution, convolution
 from kgen.compiler.graph import BatchSize, Node, OpGraph, Operand, Tensor
 from kgen.compiler.indices import Axes, Size, spell
 from kgen.compiler.operators import COMBINES, FUNCTIONS, OF_ONE, OPS, Kind, c_float, map_expression
@@ -234,6 +235,8 @@ class Contraction:
     ``name`` is the sums' name in the program. ``weight`` is the right operand: a weight of the module, or a value that
     each call computes. With ``transposed``, its columns stand for its rows. In a batched contraction, each ``group`` rows
     of ``x`` have a matrix of ``weight`` to themselves, of ``matrices`` at the captured batch. Else all rows share one.
+
+    With a ``window``, the sums are a convolution of images ``x``: rows of the program are channels of images, columns pixels.
     """
 
     name: str
@@ -243,6 +246,7 @@ class Contraction:
     transposed: bool
     group: int | None = None
     matrices: int = 1
+    window: Convolution | None = None
 
 
 @dataclass(frozen=True)
@@ -426,27 +430,30 @@ class _Builder:
             raise NotFusable(f"{node.name} is no contraction of rows with a matrix")
         if any(rows.multiples[1:]) or any(matrix.multiples[1:]):
             raise NotFusable(f"an operand of {node.name} follows the batch in another dimension than the first")
-        batched = len(matrix.shape) > 2
+        window = convolution(self.graph, node)
+        batched = len(matrix.shape) > 2 and not window
         if batched and rows.sizes()[:-2] != matrix.sizes()[:-2]:
             raise NotFusable(f"{node.name} has other matrices than batches of rows")
         if not batched and matrix.batched:
             raise NotFusable(f"{node.name} has a matrix that follows the batch")
         if any(name in self.inside for name in (x, weight)):
             raise NotFusable(f"an operand of {node.name} is made in the same kernel")
-        self.contraction_index, self.last = index, index[-1]
+        self.contraction_index, self.last = index, sympy.Add(*index[2:]) if window else index[-1]
         self.contraction = Contraction(
             f"{node.name}_sum",
             x,
             weight,
-            rows.shape[-1],
+            window.taps * window.channels_in if window else rows.shape[-1],
             transposed=node.op != "linear",
             group=rows.shape[-2] if batched else None,
             matrices=matrix.numel // (matrix.shape[-1] * matrix.shape[-2]),
+            window=window,
         )
         varies = frozenset().union(*(i.free_symbols for i in index))
         found = self._keep(self.contraction.name, _Step("sums", node.name, (), varies))
         for value in bias:
-            found = self.map(node.name, "{0} + {1}", [found, self.value(value, self.broadcast(value, node.type, index))])
+            at = (index[1],) if window else self.broadcast(value, node.type, index)
+            found = self.map(node.name, "{0} + {1}", [found, self.value(value, at)])
         return found
 
     # The parts of lowerings

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import Any, Callable, Mapping, Protocol
 
-from kgen.compiler import views
+from kgen.compiler import convolutions, views
 from kgen.compiler.graph import Literal, Node, Operand, Ref, Tensor, refs
 
 
@@ -25,7 +25,7 @@ class Kind(StrEnum):
     REDUCTION = auto()  #: reduces some dimensions; lowers into maps and reductions
     VIEW = auto()  #: moves no element: a function of indices
     MOMENTS = auto()  #: mean and variance over the batch; a kernel ends with it, no library call computes it
-    CONTRACTION = auto()  #: a matrix product, with a bias or batched; rewrites fold scales into its weights
+    CONTRACTION = auto()  #: a matrix product or a convolution, with a bias; rewrites fold scales into its weights
     BATCH_NORM = auto()  #: a rewrite takes it apart before it can be fused
     IDENTITY = auto()  #: returns its first operand; a rewrite drops it
 
@@ -451,6 +451,8 @@ OTHERS = (
     Op("matmul", Kind.CONTRACTION, ("aten.matmul.default",), ("self", "other")),
     Op("mv", Kind.CONTRACTION, ("aten.mv.default",), ("self", "vec")),
     Op("bmm", Kind.CONTRACTION, ("aten.bmm.default",), ("self", "mat2")),
+    *(Op(name, Kind.CONTRACTION, targets, ("input", "weight", "bias"), read=convolutions.attributes)
+      for name, targets in convolutions.TARGETS.items()),
     Op("batch_norm", Kind.BATCH_NORM, ("aten.batch_norm.default",),
        ("input", "weight", "bias", "running_mean", "running_var"), read=_batch_norm_attrs, library=_batch_norm_call),
     Op("identity", Kind.IDENTITY, ("aten.alias.default", "aten.detach.default", "aten.detach_.default", "aten.lift_fresh_copy.default"), ("self",)),

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Callable, Sequence, TypeVar
 
-from kgen.compiler.contractions import CONTRACTIONS, CONVOLUTION, MATMUL, is_depthwise, kernel_size
+from kgen.compiler.contractions import CONTRACTIONS, CONVOLUTION, MATMUL, is_convolution, is_depthwise, kernel_size
 from kgen.compiler.costs import Cost, is_view, kernel_cost, library_cost
 from kgen.compiler.fusion import MOST_PLANS, FusionPlan, Kernel, Library
 from kgen.compiler.graph import Node, OpGraph
@@ -82,8 +82,7 @@ _CLASS_OF = {operator: found for found in LIBRARY_CLASSES for operator in found.
 
 def library_class(graph: OpGraph, node: Node) -> LibraryClass:
     """The class of a node that is left to the library."""
-    contraction = CONTRACTIONS.get(node.op)
-    if contraction and contraction.kind == CONVOLUTION and ".conv" in node.op:
+    if is_convolution(node):
         if is_depthwise(graph, node):
             return _DEPTHWISE
         window = kernel_size(graph, node)

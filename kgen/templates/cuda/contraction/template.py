@@ -59,8 +59,8 @@ _AT_ONCE = ((16, 1), (8, 3), (4, 7))
 
 
 def takes(program: Program) -> bool:
-    """Programs that begin with a contraction: maps follow it, and moments over the batch may end it."""
-    return program.contraction is not None
+    """Programs that begin with a contraction of matrices: maps follow it, and moments over the batch may end it."""
+    return program.contraction is not None and program.contraction.window is None
 
 
 def render(task: Task, params: Params) -> Rendering:

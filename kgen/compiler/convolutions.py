@@ -1,0 +1,133 @@
+"""Convolutions: contractions whose left operand is a window that moves over an image.
+
+    y[n, m, o] = sum over taps t and channels c of  x[n, c, q * stride + offset[t]] * w[m, c, t]      o = first + step * q
+
+An ordinary convolution is one such sum: first 0, step 1. A transposed one with stride s is s of them along each
+dimension, one for each *residue* of the output's index, and none of them multiplies by zeros.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from kgen.compiler.graph import Node, OpGraph
+
+#: The operators that are convolutions, with the ATen operators that each covers.
+TARGETS = {
+    **{f"conv{rank}d": (f"aten.conv{rank}d.default", f"aten.conv{rank}d.padding") for rank in (1, 2, 3)},
+    "conv_transpose1d": ("aten.conv_transpose1d.default",),
+    "conv_transpose2d": ("aten.conv_transpose2d.input",),
+    "conv_transpose3d": ("aten.conv_transpose3d.input",),
+}
+
+
+@dataclass(frozen=True)
+class Residue:
+    """Outputs ``first``, ``first + step``, ... of a dimension, ``count`` of them.
+
+    Output number q reads input ``q * stride + offset + tap * offset_step`` for each of ``taps``, times the kernel's element
+    ``element + tap * element_step``; an input that lies outside is 0.
+    """
+
+    first: int
+    step: int
+    count: int
+    stride: int
+    taps: int
+    offset: int
+    offset_step: int
+    element: int
+    element_step: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """One dimension that a window moves along."""
+
+    size: int
+    out: int
+    kernel: int
+    stride: int
+    padding: int
+    dilation: int
+
+    def residues(self, transposed: bool) -> tuple[Residue, ...]:
+        """The residues of the dimension that have an output: one, or as many as a transposed convolution's stride."""
+        if not transposed:
+            return (Residue(0, 1, self.out, self.stride, self.kernel, -self.padding, self.dilation, 0, 1),)
+        return tuple(self._residue(first) for first in range(min(self.stride, self.out)))
+
+    def _residue(self, first: int) -> Residue:
+        """Output ``first + stride * q`` reads input i through element k where ``i * stride - padding + k * dilation`` is it."""
+        step = self.stride // math.gcd(self.stride, self.dilation)
+        found = [k for k in range(self.kernel) if (first + self.padding - k * self.dilation) % self.stride == 0]
+        element = found[0] if found else 0
+        offset = (first + self.padding - element * self.dilation) // self.stride
+        count = -(-(self.out - first) // self.stride)
+        return Residue(first, self.stride, count, 1, len(found), offset, -self.dilation * step // self.stride, element, step)
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """What a contraction's window is: ``groups`` convolutions of ``channels_in`` by ``channels_out`` channels each."""
+
+    groups: int
+    channels_in: int
+    channels_out: int
+    lines: tuple[Line, ...]
+    transposed: bool
+
+    @property
+    def taps(self) -> int:
+        """Elements of the kernel for one channel."""
+        return math.prod(line.kernel for line in self.lines)
+
+    @property
+    def pixels_in(self) -> int:
+        return math.prod(line.size for line in self.lines)
+
+    @property
+    def pixels_out(self) -> int:
+        return math.prod(line.out for line in self.lines)
+
+    @property
+    def residues(self) -> tuple[tuple[Residue, ...], ...]:
+        """The convolutions that make up this one, each as a residue of every dimension, the last dimension's first."""
+        return tuple(itertools.product(*(line.residues(self.transposed) for line in self.lines)))
+
+
+def attributes(call: Any) -> dict[str, Any] | None:
+    """The attributes of a captured call of :data:`TARGETS`: the same for all of them."""
+    x, weight = call.shape("input"), call.shape("weight")
+    rank = len(weight) - 2
+    arguments = call.arguments
+    stride, dilation = (_each(arguments.get(name, 1), rank) for name in ("stride", "dilation"))
+    padding = arguments.get("padding", 0)
+    if padding == "same":
+        padding = tuple(d * (k - 1) // 2 for d, k in zip(dilation or (), weight[2:]))
+    padding = _each(0 if padding == "valid" else padding, rank)
+    if len(x) != rank + 2 or not stride or not dilation or padding is None or min(padding, default=0) < 0:
+        return None
+    transposed = "transpose" in call.target
+    return {"stride": stride, "padding": padding, "dilation": dilation, "groups": arguments["groups"], "transposed": transposed}
+
+
+def _each(value: Any, rank: int) -> tuple[int, ...] | None:
+    """A number for each dimension; a single one counts for all."""
+    found = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    found = found * rank if len(found) == 1 else found
+    return found if len(found) == rank and all(isinstance(v, int) for v in found) else None
+
+
+def convolution(graph: OpGraph, node: Node) -> Convolution | None:
+    """The convolution that a node is; ``None`` for another operator."""
+    if node.op not in TARGETS:
+        return None
+    x, weight = (graph.type(name).shape for name in node.values[:2])
+    sizes = zip(x[2:], node.type.shape[2:], weight[2:], node["stride"], node["padding"], node["dilation"])
+    groups = node["groups"]
+    lines = tuple(Line(*line) for line in sizes)
+    return Convolution(groups, x[1] // groups, node.type.shape[1] // groups, lines, node["transposed"])
