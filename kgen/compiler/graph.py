@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Iterable, Union
 
+from kgen.compiler.dtypes import nbytes
+
 
 @dataclass(frozen=True)
 class BatchSize:
@@ -59,7 +61,7 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        return self.numel * {"float64": 8, "int64": 8, "bool": 1, "uint8": 1, "int8": 1}.get(self.dtype, 4)
+        return self.numel * nbytes(self.dtype)
 
     @property
     def batched(self) -> bool:

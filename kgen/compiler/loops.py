@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Callable, Iterable, Sequence
 
 import sympy
 
 from kgen.compiler.convolutions import Convolution, convolution
+from kgen.compiler.dtypes import DTYPES
 from kgen.compiler.graph import BatchSize, Node, OpGraph, Operand, Tensor
 from kgen.compiler.indices import Axes, Size, spell
 from kgen.compiler.operators import COMBINES, FUNCTIONS, OF_ONE, OPS, Kind, c_float, map_expression
@@ -216,16 +218,19 @@ class Reduce:
     names: tuple[str, ...]
     kind: str
     arg: str
+    dtypes: tuple[str, ...] = ("float32",)  #: of each result
 
 
 @dataclass(frozen=True)
 class Store:
-    """A value written to the tensor of that name."""
+    """A value of dtype ``of`` written to the tensor of that name, whose elements are of ``dtype``."""
 
     tensor: str
     arg: str
     level: str
     access: Place
+    dtype: str = "float32"
+    of: str = "float32"
 
 
 @dataclass(frozen=True)
@@ -277,6 +282,32 @@ class Program:
         """The tensors that are read, each once, in the order of the kernel's arguments."""
         inner = [x for s in self.steps if isinstance(s, Window) for x in s.body if isinstance(x, Load)]
         return tuple(dict.fromkeys(load.tensor for load in (*self.loads, *inner) if load.tensor))
+
+    @cached_property
+    def tensor_dtypes(self) -> dict[str, str]:
+        """The dtype of each tensor that is read or written."""
+        inner = [x for s in self.steps if isinstance(s, Window) for x in s.body if isinstance(x, Load)]
+        return {x.tensor: x.dtype for x in (*self.stores, *self.loads, *inner)}
+
+    @cached_property
+    def dtypes(self) -> dict[str, str]:
+        """The dtype of each value."""
+        found = {load.name: load.dtype for load in self.loads}
+        if self.contraction:
+            found[self.contraction.name] = "float32"
+        for step in self.steps:
+            found |= dict(zip(step.names, step.dtypes)) if isinstance(step, Reduce) else {step.name: step.dtype}
+        return found
+
+    @property
+    def floats(self) -> bool:
+        """Whether every tensor that is read or written is of float32."""
+        return set(self.tensor_dtypes.values()) <= {"float32"}
+
+    @property
+    def reduces_floats(self) -> bool:
+        """Whether every result of a reduction is of float32."""
+        return {dtype for r in self.reductions for dtype in r.dtypes} <= {"float32"}
 
     @property
     def strided(self) -> bool:
@@ -381,7 +412,7 @@ class _Builder:
 
     def _load(self, name: str, index: Index) -> str:
         tensor = self.graph.type(name)
-        if tensor.dtype != "float32":
+        if tensor.dtype not in DTYPES:
             raise NotFusable(f"{name} is of type {tensor.dtype}")
         if any(tensor.multiples[1:]):
             raise NotFusable(f"{name} follows the batch in another dimension than the first")
@@ -488,7 +519,8 @@ class _Builder:
         arg = value(index)
         if not over:
             return tuple(self.map(f"{stem}_{part}", text, [arg]) for part, text in zip(COMBINES[kind], OF_ONE.get(kind, ("{0}",))))
-        step = _Step("reduce", kind, (arg,), self.steps[arg].varies - over, axes=tuple(sorted(over, key=str)))
+        axes, dtype = tuple(sorted(over, key=str)), self.steps[arg].dtype
+        step = _Step("reduce", kind, (arg,), self.steps[arg].varies - over, axes=axes, dtype=dtype)
         if not over <= self.steps[arg].varies:
             raise NotFusable(f"{stem} reduces values that are the same along a reduced axis")
         parts = COMBINES[kind]
@@ -624,7 +656,7 @@ def _build(
         moments_of, builder.last = builder.value(source, index), index[-1]
     for name in sorted((o for o in outputs if OPS[graph.node(o).op].kind is not Kind.MOMENTS), key=lambda o: -graph.type(o).numel):
         tensor = graph.type(name)
-        if tensor.dtype != "float32":
+        if tensor.dtype not in DTYPES:
             raise NotFusable(f"{name} is of type {tensor.dtype}")
         if any(tensor.multiples[1:]):
             raise NotFusable(f"{name} follows the batch in another dimension than the first")
@@ -674,7 +706,8 @@ class _Finished:
                 if whole not in reduced:
                     parts = [self.builder.known[replace(whole, part=p)] for p in range(len(COMBINES[step.text]))]
                     reduced[whole] = parts
-                    steps.append(Reduce(tuple(parts), step.text, step.args[0]))
+                    dtypes = tuple(self.builder.steps[p].dtype for p in parts)
+                    steps.append(Reduce(tuple(parts), step.text, step.args[0], dtypes))
         stores = tuple(self._store(o) for o in self.outputs)
         size: Size = 1
         for loop in self.rows:
@@ -719,7 +752,8 @@ class _Finished:
             raise NotFusable(f"{output.tensor} is a row value that needs no reduction")
         if not varies <= offset.free_symbols | self._lost:
             raise NotFusable(f"{output.tensor} varies over more axes than it is stored at")
-        return Store(output.tensor, output.value, level, Place(offset, self.rows, self.cols))
+        dtypes = self.graph.type(output.tensor).dtype, self.needed[output.value].dtype
+        return Store(output.tensor, output.value, level, Place(offset, self.rows, self.cols), *dtypes)
 
     def _depends(self, name: str) -> bool:
         """Whether a reduction leads to the value."""

@@ -16,6 +16,7 @@ from typing import Any, Callable, Mapping
 
 from kgen.candidate import Params
 from kgen.compiler import plan_name
+from kgen.compiler.dtypes import DTYPES
 from kgen.compiler.fusion import FusionPlan, Kernel
 from kgen.compiler.loops import Program
 from kgen.evaluator.protocol import Accuracy
@@ -54,9 +55,14 @@ class Argument:
     role: str
     tensor: str = ""
     size: str = ""
-    ctype: str = "float"
+    dtype: str = "float32"
     filled: Filled | None = None
     form: str = "{}"
+
+    @property
+    def ctype(self) -> str:
+        """The C type of an element."""
+        return DTYPES[self.dtype].memory
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,11 @@ def output_axis(task: Task) -> list[Axis]:
 def arguments(task: Task, program: Program, params: Params) -> list[Argument]:
     """The launcher's pointers: to tensors that are read, then to those that are written; an ``inout`` one is both."""
     over = task.kernel.overwrites if params.get("output") == "in_place" else None
-    found = [Argument(pointer(t), "inout" if t == over else "in", t) for t in program.tensors]
+    dtypes = program.tensor_dtypes
+    found = [Argument(pointer(t), "inout" if t == over else "in", t, dtype=dtypes[t]) for t in program.tensors]
     for store in program.stores:
         if not (over and store.level == "element"):
-            found.append(Argument(output_pointer(store.tensor), "out", store.tensor))
+            found.append(Argument(output_pointer(store.tensor), "out", store.tensor, dtype=store.dtype))
     return found
 
 
@@ -83,7 +84,7 @@ def batch_moments(task: Task) -> tuple[dict[str, Any], list[Argument]]:
     if "running_mean" in roles:
         extra += [Argument(r, "state", roles[r]) for r in ("running_mean", "running_var")]
     if "counter" in roles:
-        extra.append(Argument("batches_tracked", "state", roles["counter"], ctype="long long"))
+        extra.append(Argument("batches_tracked", "state", roles["counter"], dtype="int64"))
     context = {
         "eps": repr(float(node["eps"])),
         "momentum": repr(float(node["momentum"])),

@@ -166,7 +166,7 @@ class _File:
             "flags": _list(flags),
             "extension": f"kgen_{stem}_{digest}",
             "device_type": self.device_type,
-            "counts": any(a.ctype != "float" for _, r in self.kernels for a in r.arguments),
+            "mixed": any(a.dtype != "float32" for _, r in self.kernels for a in r.arguments),
             "functions": self._functions(),
             "alignment": self.target.alignment,
             "kernels": self._launchers(),
@@ -189,14 +189,14 @@ class _File:
         return text
 
     def _launchers(self) -> list[dict[str, Any]]:
-        """Every launcher with the number of its pointers: those that fill prepared memory, then the kernels' own."""
-        found = {}
+        """Every launcher with the dtypes that its pointers point to: those that fill prepared memory, then the kernels' own."""
+        found: dict[str, list[str]] = {}
         for name, rendering in self.kernels:
-            found |= {a.filled.launcher: 2 for a in rendering.all_arguments if a.filled}
+            found |= {a.filled.launcher: ["float32"] * 2 for a in rendering.all_arguments if a.filled}
             if rendering.before:
-                found[rendering.before.launcher] = len(rendering.before.arguments)
-            found[name] = len(rendering.arguments)
-        return [{"name": name, "pointers": pointers} for name, pointers in found.items()]
+                found[rendering.before.launcher] = [a.dtype for a in rendering.before.arguments]
+            found[name] = [a.dtype for a in rendering.arguments]
+        return [{"name": name, "dtypes": dtypes} for name, dtypes in found.items()]
 
     def _functions(self) -> list[str]:
         """Functions that the kernels' library calls need, each once."""
@@ -299,6 +299,10 @@ class _File:
         graph, lines = way.plan.graph, []
         given: dict[Argument, str] = {}
         first = python_name(graph.inputs[0].name)
+
+        def own_dtype(dtype: str) -> str:
+            return "" if dtype == graph.inputs[0].type.dtype else f", dtype=torch.{dtype}"
+
         program = way.plan.program(kernel)
         rows = str(program.row_size)
         if program.moments_of is not None:
@@ -314,12 +318,12 @@ class _File:
                 given[a] = overwritten
             elif a.role == "out":
                 local = python_name(a.tensor)
-                lines.append(f"{local} = {first}.new_empty({_sizes(graph.type(a.tensor))})")
+                lines.append(f"{local} = {first}.new_empty({_sizes(graph.type(a.tensor))}{own_dtype(a.dtype)})")
                 spelled[a.tensor] = given[a] = local
             elif a.role == "prepared":
                 given[a] = graph.fresh(a.name)
             else:
-                lines.append(f"{a.name} = {first}.new_empty({a.size.replace('rows', rows)})")
+                lines.append(f"{a.name} = {first}.new_empty({a.size.replace('rows', rows)}{own_dtype(a.dtype)})")
                 given[a] = a.name
 
         def launch(launcher: str, arguments: Sequence[Argument]) -> str:

@@ -7,7 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Callable, Mapping, Sequence
 
-from kgen.compiler.loops import Load, Map, Program
+from kgen.compiler.dtypes import loaded, stored, value_type
+from kgen.compiler.loops import Load, Map, Program, Store
 from kgen.compiler.operators import FUNCTIONS, Function
 from kgen.compiler.schedule import Pass, Schedule
 from kgen.templates import FOLDER
@@ -21,7 +22,19 @@ def expression(text: str, device_type: str) -> str:
 
 def statement(step: Map, device_type: str) -> str:
     """``const float name = expression;``"""
-    return f"const float {step.name} = {spell(step, device_type)};"
+    return f"const {value_type(step.dtype)} {step.name} = {spell(step, device_type)};"
+
+
+def load_statement(load: Load, read_from: Mapping[str, str], row: str = "row", col: str = "col") -> str:
+    """``const float name = tensor[index];``, of the element of that row and column."""
+    return f"const {value_type(load.dtype)} {load.name} = {load_value(load, read_from, row, col)};"
+
+
+def load_value(load: Load, read_from: Mapping[str, str], row: str = "row", col: str = "col") -> str:
+    """The value that is loaded; where the mask does not hold, nothing is read, and the value is the load's fill."""
+    index, condition = load.access.index(row, col), load.access.condition(row, col)
+    value = loaded(f"{read_from[load.tensor]}[{index}]", load.dtype) if load.tensor else index
+    return f"{condition} ? {value} : {load.fill}" if condition else value
 
 
 def spell(step: Map, device_type: str, at: Callable[[str], str] = str) -> str:
@@ -118,11 +131,23 @@ def describe(of: Pass, stores: tuple[str, ...]) -> str:
 
 def row_loads(plan_schedule: Schedule) -> list[str]:
     """Statements that load the values of the whole row."""
-    return [f"const float {x.name} = {pointer(x.tensor)}[{x.access.index('row', '0')}];" for x in plan_schedule.row_loads]
+    read_from = {x.tensor: pointer(x.tensor) for x in plan_schedule.row_loads}
+    return [load_statement(x, read_from, "row", "0") for x in plan_schedule.row_loads]
 
 
-def element_index(load: Load) -> str:
-    return load.access.index("row", "col")
+def store_statement(store: Store, target: str, row: str = "row", col: str = "col", value: str = "") -> str:
+    """``tensor[index] = value;``"""
+    return f"{target}[{store.access.index(row, col)}] = {store_value(store, value)};"
+
+
+def store_value(store: Store, value: str = "") -> str:
+    """The element that is stored: the value, or that of the store's argument."""
+    return stored(value or store.arg, store.of, store.dtype)
+
+
+def kept_values(program: Program, plan: Schedule) -> list[tuple[str, str]]:
+    """The values that are kept between the passes, with their C types."""
+    return [(name, value_type(program.dtypes[name])) for name in dict.fromkeys(k for s in plan.passes for k in s.keeps)]
 
 
 def output_pointer(tensor: str) -> str:

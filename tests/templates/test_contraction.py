@@ -329,8 +329,8 @@ def test_bias_is_added_in_the_epilogue() -> None:
 @pytest.mark.parametrize(
     ("arguments", "init", "spelled"),
     [
-        ("self.r", "self.r = nn.Parameter(torch.randn(20))", "const Vector<2> r_vector = load_vector<2>(r_in + col);"),
-        ("y", "", "const Vector<2> y_vector = load_vector<2>(y_in + row * 20 + col);"),
+        ("self.r", "self.r = nn.Parameter(torch.randn(20))", "const auto r_vector = load_vector<2>(r_in + col);"),
+        ("y", "", "const auto y_vector = load_vector<2>(y_in + row * 20 + col);"),
         ("y[:, :1]", "", "_in[row * 20];"),
         ("self.r", "self.r = nn.Parameter(torch.randn(()))", "const float r = r_in[0];"),
     ],

@@ -7,7 +7,7 @@ from typing import Sequence
 from kgen.compiler.loops import Load
 from kgen.templates import Task
 from kgen.templates.space import Constraint
-from kgen.templates.spelling import element_index
+from kgen.templates.spelling import load_statement
 
 BYTES_A_US = 15e3  # bytes a microsecond and thread, where no copy was measured; a copy on 2 shared cores: 11e3 to 35e3
 
@@ -30,6 +30,4 @@ def tile_in_row(cols: int, least: int) -> Constraint:
 
 
 def load_statements(loads: Sequence[Load], read_from: dict[str, str]) -> list[str]:
-    return [
-        f"const float {x.name} = {read_from[x.tensor]}[{element_index(x)}];" for x in loads if x.level == "element"
-    ]
+    return [load_statement(x, read_from) for x in loads if x.level == "element"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
+from kgen.compiler.dtypes import DTYPES, loaded, value_type
 from kgen.compiler.loops import Load, Store
 from kgen.hardware import Hardware
 from kgen.templates import Argument, Task
 from kgen.templates.arguments import batch_moments, written
 from kgen.templates.space import Axis, Constraint
-from kgen.templates.spelling import element_index
+from kgen.templates.spelling import load_statement, store_statement, store_value
 
 
 BYTES_A_US = 32e3  # bytes a microsecond and multiprocessor; H200; benchmarks/results/fused_tails.md
@@ -45,18 +46,24 @@ def load_statements(loads: Sequence[Load], vec: int, read_from: dict[str, str]) 
     for load in loads:
         if load.level == "row":
             continue
-        source, index, mode = read_from[load.tensor], element_index(load), load.access.mode(vec)
+        mode = load.access.mode(vec)
         if vec == 1:
-            inner.append(f"const float {load.name} = {source}[{index}];")
-        elif mode == "vector":
-            outer.append(f"const Vector<{vec}> {load.name}_vector = load_vector<{vec}>({source} + {index});")
-            inner.append(f"const float {load.name} = {load.name}_vector.v[j];")
+            inner.append(load_statement(load, read_from))
+        elif mode == "vector" and load.tensor:
+            outer.append(f"const auto {load.name}_vector = {_vector(load, vec, read_from)};")
+            inner.append(f"const {value_type(load.dtype)} {load.name} = {loaded(f'{load.name}_vector.v[j]', load.dtype)};")
         elif mode == "splat":
-            outer.append(f"const float {load.name} = {source}[{index}];")
+            outer.append(load_statement(load, read_from))
         else:
-            index = load.access.index("row", "(col + j)")
-            inner.append(f"const float {load.name} = {source}[{index}];")
+            inner.append(load_statement(load, read_from, "row", "(col + j)"))
     return outer, inner
+
+
+def _vector(load: Load, vec: int, read_from: dict[str, str]) -> str:
+    """The expression that loads neighbouring elements at once."""
+    vector = f"load_vector<{vec}>({read_from[load.tensor]} + {load.access.index()})"
+    condition = load.access.condition()
+    return f"{condition} ? {vector} : fill_vector<{DTYPES[load.dtype].memory}, {vec}>({load.fill})" if condition else vector
 
 
 def store_statements(
@@ -69,13 +76,13 @@ def store_statements(
     for store in stores:
         target = written(store, args)
         if vec == 1:
-            inner.append(f"{target}[{store.access.index()}] = {store.arg};")
+            inner.append(store_statement(store, target))
         elif store.access.mode(vec) == "vector":
-            outer.append(f"Vector<{vec}> {store.tensor}_result;")
-            inner.append(f"{store.tensor}_result.v[j] = {store.arg};")
+            outer.append(f"Vector<{DTYPES[store.dtype].memory}, {vec}> {store.tensor}_result;")
+            inner.append(f"{store.tensor}_result.v[j] = {store_value(store)};")
             close.append(f"store_vector<{vec}>({target} + {store.access.index()}, {store.tensor}_result);")
         else:
-            inner.append(f"{target}[{store.access.index('row', '(col + j)')}] = {store.arg};")
+            inner.append(store_statement(store, target, "row", "(col + j)"))
     return outer, inner, close
 
 

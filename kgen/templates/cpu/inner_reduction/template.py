@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kgen.candidate import Params
+from kgen.compiler.dtypes import value_type
 from kgen.compiler.loops import Program, Reduce
 from kgen.compiler.schedule import Pass, schedule
 from kgen.templates import Argument, Rendering, Task, Template
@@ -12,7 +13,7 @@ from kgen.templates.arguments import arguments as pointers, output_axis, signatu
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
 from kgen.templates.space import Axis, Constraint, Space
-from kgen.templates.spelling import describe, output_pointer, row_loads, statement, uses_online_softmax
+from kgen.templates.spelling import describe, kept_values, output_pointer, row_loads, statement, store_statement, uses_online_softmax
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
@@ -33,7 +34,7 @@ MOST_TERMS = 512
 
 def takes(program: Program) -> bool:
     """Programs with reductions along the row."""
-    return bool(program.reductions) and not (program.contraction or program.moments_of)
+    return bool(program.reductions) and program.reduces_floats and not (program.contraction or program.moments_of)
 
 
 def space(task: Task) -> Space:
@@ -86,23 +87,24 @@ def render(task: Task, params: Params) -> Rendering:
         "exact": program.cols % tile == 0,
         "keep": keep,
         "row_statements": row_loads(plan) + [statement(m, "cpu") for m in plan.row_maps],
-        "kept_values": list(dict.fromkeys(k for s in plan.passes for k in s.keeps)),
-        "passes": [_one_pass(s, args, program.cols, tile) for s in plan.passes],
+        "kept_values": kept_values(program, plan),
+        "passes": [_one_pass(s, args, program, tile) for s in plan.passes],
         **signature(args),
     }
     return Rendering(context, tuple(args))
 
 
-def _one_pass(of: Pass, args: list[Argument], cols: int, tile: int) -> dict[str, Any]:
+def _one_pass(of: Pass, args: list[Argument], program: Program, tile: int) -> dict[str, Any]:
+    dtypes = program.dtypes
     body = common.load_statements(of.loads, sources(args))
-    body += [f"const float {name} = {name}_kept[col];" for name in of.held]
+    body += [f"const {value_type(dtypes[name])} {name} = {name}_kept[col];" for name in of.held]
     body += [statement(m, "cpu") for m in of.maps]
     body += [f"{name}_kept[col] = {name};" for name in of.keeps]
-    body += [f"{written(s, args)}[{s.access.index()}] = {s.arg};" for s in of.stores]
+    body += [store_statement(s, written(s, args)) for s in of.stores]
     reductions = [_Reduction(r, r.arg in (*of.keeps, *of.held), tile) for r in of.reductions]
     after = [line for r in reductions for line in r.after]
     after += [statement(m, "cpu") for m in of.row_maps]
-    after += [f"{output_pointer(s.tensor)}[{s.access.index()}] = {s.arg};" for s in of.row_stores]
+    after += [store_statement(s, output_pointer(s.tensor)) for s in of.row_stores]
     return {
         "comment": describe(of, tuple(s.tensor for s in (*of.stores, *of.row_stores))).capitalize() + ".",
         "before": [line for r in reductions for line in r.before],

@@ -10,7 +10,7 @@ from kgen.templates.arguments import arguments as pointers, output_axis, signatu
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
 from kgen.templates.space import Axis, Space
-from kgen.templates.spelling import row_loads, statement
+from kgen.templates.spelling import row_loads, statement, store_statement
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
@@ -44,7 +44,7 @@ def render(task: Task, params: Params) -> Rendering:
     tile = min(int(params["tile"]), program.cols)
     body = common.load_statements(only.loads, sources(args))
     body += [statement(m, "cpu") for m in only.maps]
-    body += [f"{written(s, args)}[{s.access.index()}] = {s.arg};" for s in only.stores]
+    body += [store_statement(s, written(s, args)) for s in only.stores]
     context = {
         "name": task.kernel.name,
         "summary": summary(task),

@@ -30,7 +30,7 @@ from kgen.templates.cuda.contraction.space import (
     terms_of,
     tile_of,
 )
-from kgen.templates.spelling import element_index, output_pointer, pointer, row_loads, statement
+from kgen.templates.spelling import output_pointer, pointer, row_loads, statement
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
@@ -60,7 +60,7 @@ _AT_ONCE = ((16, 1), (8, 3), (4, 7))
 
 def takes(program: Program) -> bool:
     """Programs that begin with a contraction of matrices: maps follow it, and moments over the batch may end it."""
-    return program.contraction is not None and program.contraction.window is None
+    return program.contraction is not None and program.contraction.window is None and program.floats
 
 
 def render(task: Task, params: Params) -> Rendering:
@@ -213,7 +213,7 @@ def _epilogue(program: Program, args: list[Argument]) -> dict[str, object]:
     plan, read_from = schedule(program, keep=True), sources(args)
     (only,) = plan.passes
     vec = 2 if program.cols % 2 == 0 else 1
-    columns = [x for x in only.loads if x.level == ELEMENT and "row" not in element_index(x)]
+    columns = [x for x in only.loads if x.level == ELEMENT and "row" not in x.access.index()]
     outer, inner = common.load_statements([x for x in only.loads if x not in columns], vec, read_from)
     taken = [f"const float {x.name} = {x.name}_columns[group][j];" for x in columns]
     maps = [statement(m, "cuda") for m in only.maps]
@@ -235,7 +235,7 @@ def _column_load(load: Load, vec: int, source: str) -> list[str]:
     """The statements that read an operand for column ``col`` and the next one."""
     if vec == 2 and load.access.mode(vec) == "vector":
         pair = f"{load.name}_vector"
-        lines = [f"const Vector<2> {pair} = load_vector<2>({source} + {element_index(load)});"]
+        lines = [f"const auto {pair} = load_vector<2>({source} + {load.access.index()});"]
         values = [f"{pair}.v[0]", f"{pair}.v[1]"]
     else:
         lines = []

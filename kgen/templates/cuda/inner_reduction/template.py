@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Sequence
 
 from kgen.candidate import Params
+from kgen.compiler.dtypes import value_type
 from kgen.compiler.loops import ROW, Load, Map, Program, Reduce
 from kgen.compiler.schedule import Pass, Schedule, schedule
 from kgen.templates import Argument, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary
 from kgen.templates.cuda import common
 from kgen.templates.space import Axis, Constraint, Space
-from kgen.templates.spelling import block, describe, output_pointer, spell, uses_online_softmax
+from kgen.templates.spelling import block, describe, kept_values, load_value, output_pointer, spell, store_statement, uses_online_softmax
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
@@ -47,7 +48,7 @@ def _steps(params: Params, cols: int) -> int:
 
 def takes(program: Program) -> bool:
     """Programs with reductions along the row."""
-    return bool(program.reductions) and not (program.contraction or program.moments_of)
+    return bool(program.reductions) and program.reduces_floats and not (program.contraction or program.moments_of)
 
 
 def space(task: Task) -> Space:
@@ -144,7 +145,7 @@ def render(task: Task, params: Params) -> Rendering:
         "vec": emitter.vec,
         "steps": emitter.steps,
         "row_statements": emitter.row_values([(x.name, _row_load(x, emitter)) for x in plan.row_loads], plan.row_maps),
-        "kept_values": list(dict.fromkeys(k for s in plan.passes for k in s.keeps)),
+        "kept_values": kept_values(program, plan),
         "passes": [emitter.one_pass(s) for s in plan.passes],
         **signature(args, params.get("launch") == "early"),
     }
@@ -152,7 +153,7 @@ def render(task: Task, params: Params) -> Rendering:
 
 
 def _row_load(load: Load, emitter: _Emitter) -> str:
-    return f"{emitter.sources[load.tensor]}[{load.access.index('row', '0')}]"
+    return load_value(load, emitter.sources, "row", "0")
 
 
 def _follows_row(load: Load) -> bool:
@@ -184,7 +185,7 @@ class _Emitter:
         lines += self._columns(of, reductions)
         lines += [line for r in reductions for line in r.after]
         lines += self.row_values([], of.row_maps)
-        stores = [f"{output_pointer(s.tensor)}[{s.access.index()}] = {self._at(s.arg)};" for s in of.row_stores]
+        stores = [store_statement(s, output_pointer(s.tensor), value=self._at(s.arg)) for s in of.row_stores]
         if stores:
             lines += block(f"if (lane == 0{' && inside' if self.strip else ''})", self._each_row(stores, guard=True))
         stored = tuple(s.tensor for s in (*of.stores, *of.row_stores))
@@ -193,12 +194,17 @@ class _Emitter:
     def row_values(self, loads: list[tuple[str, str]], maps: Sequence[Map]) -> list[str]:
         """Values of the whole row, from memory or from other values of the row."""
         found = [*loads, *((m.name, spell(m, "cuda", self._at)) for m in maps)]
-        same = [f"const float {name} = {text};" for name, text in found if self.rows == 1 or name not in self.row_level]
+        same = [
+            f"const {self._type(name)} {name} = {text};" for name, text in found if self.rows == 1 or name not in self.row_level
+        ]
         found = [(name, text) for name, text in found if self.rows > 1 and name in self.row_level]
         if not found:
             return same
-        declared = f"float {', '.join(f'{name}[{self.rows}]' for name, _ in found)};"
-        return [*same, declared, *self._each_row([f"{name}[r] = {text};" for name, text in found])]
+        declared = [f"{self._type(name)} {name}[{self.rows}];" for name, _ in found]
+        return [*same, *declared, *self._each_row([f"{name}[r] = {text};" for name, text in found])]
+
+    def _type(self, name: str) -> str:
+        return value_type(self.program.dtypes[name])
 
     def _at(self, name: str) -> str:
         return f"{name}[r]" if self.rows > 1 and name in self.row_level else name
@@ -225,8 +231,8 @@ class _Emitter:
         outer, inner = common.load_statements(shared, self.vec, self.sources)
         row_outer, row_inner = common.load_statements(own, self.vec, self.sources)
         inner += row_inner
-        inner += [f"const float {name} = {self._kept(name)};" for name in of.held]
-        inner += [f"const float {m.name} = {spell(m, 'cuda', self._at)};" for m in of.maps]
+        inner += [f"const {self._type(name)} {name} = {self._kept(name)};" for name in of.held]
+        inner += [f"const {value_type(m.dtype)} {m.name} = {spell(m, 'cuda', self._at)};" for m in of.maps]
         inner += [f"{self._kept(name)} = {name};" for name in of.keeps]
         inner += [line for r in reductions for line in r.inner]
         gather, store_inner, store = common.store_statements(of.stores, self.vec, self.arguments)

@@ -1,15 +1,23 @@
-// WIDTH floats that lie side by side, moved by one instruction; the address is a multiple of their size.
-template <int WIDTH>
-struct alignas(4 * WIDTH) Vector {
-    float v[WIDTH];
+// WIDTH elements that lie side by side, moved by one instruction; the address is a multiple of their size, or of 16 bytes.
+template <typename T, int WIDTH>
+struct alignas(sizeof(T) * WIDTH < 16 ? sizeof(T) * WIDTH : 16) Vector {
+    T v[WIDTH];
 };
 
-template <int WIDTH>
-__device__ __forceinline__ Vector<WIDTH> load_vector(const float* from) {
-    return *reinterpret_cast<const Vector<WIDTH>*>(from);
+template <int WIDTH, typename T>
+__device__ __forceinline__ Vector<T, WIDTH> load_vector(const T* from) {
+    return *reinterpret_cast<const Vector<T, WIDTH>*>(from);
 }
 
-template <int WIDTH>
-__device__ __forceinline__ void store_vector(float* to, const Vector<WIDTH>& value) {
-    *reinterpret_cast<Vector<WIDTH>*>(to) = value;
+template <int WIDTH, typename T>
+__device__ __forceinline__ void store_vector(T* to, const Vector<T, WIDTH>& value) {
+    *reinterpret_cast<Vector<T, WIDTH>*>(to) = value;
+}
+
+template <typename T, int WIDTH>
+__device__ __forceinline__ Vector<T, WIDTH> fill_vector(const T value) {
+    Vector<T, WIDTH> found;
+    #pragma unroll
+    for (int j = 0; j < WIDTH; ++j) found.v[j] = value;
+    return found;
 }
