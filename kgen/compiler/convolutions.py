@@ -1,9 +1,9 @@
-"""Convolutions: contractions whose left operand is a window that moves over an image.
+"""Convolutions: contractions of a window that moves over an image.
 
     y[n, m, o] = sum over taps t and channels c of  x[n, c, q * stride + offset[t]] * w[m, c, t]      o = first + step * q
 
-An ordinary convolution is one such sum: first 0, step 1. A transposed one with stride s is s of them along each
-dimension, one for each *residue* of the output's index, and none of them multiplies by zeros.
+An ordinary convolution is one such sum, with first 0 and step 1. A transposed one of stride s is s sums along each
+dimension: one for each *residue* of the output's index. None of them multiplies by zeros.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ TARGETS = {
 class Residue:
     """Outputs ``first``, ``first + step``, ... of a dimension, ``count`` of them.
 
-    Output number q reads input ``q * stride + offset + tap * offset_step`` for each of ``taps``, times the kernel's element
-    ``element + tap * element_step``; an input that lies outside is 0.
+    Output q reads input ``q * stride + offset + tap * offset_step`` for each tap below ``taps``. It takes that times the
+    kernel's element ``element + tap * element_step``. Inputs that lie outside are 0.
     """
 
     first: int
@@ -61,7 +61,7 @@ class Line:
         return tuple(self._residue(first) for first in range(min(self.stride, self.out)))
 
     def _residue(self, first: int) -> Residue:
-        """Output ``first + stride * q`` reads input i through element k where ``i * stride - padding + k * dilation`` is it."""
+        """Input i and element k meet in output ``i * stride - padding + k * dilation``."""
         step = self.stride // math.gcd(self.stride, self.dilation)
         found = [k for k in range(self.kernel) if (first + self.padding - k * self.dilation) % self.stride == 0]
         element = found[0] if found else 0

@@ -79,7 +79,8 @@ def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int)
     nbytes = plan.bytes_moved(kernel)
     operations = sum(flops(plan.graph, plan.graph.node(name)) for name in kernel.nodes)
     if program.contraction:
-        return Cost(nbytes, operations, products)
+        staged = plan.graph.type(program.contraction.x).nbytes if program.contraction.window else 0  # written and read in half
+        return Cost(nbytes + staged, operations, products)
     if not program.reductions:
         return Cost(nbytes, operations)
     kept = schedule(program, keep=True)

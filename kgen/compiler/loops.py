@@ -467,6 +467,8 @@ class _Builder:
             raise NotFusable(f"{node.name} has other matrices than batches of rows")
         if not batched and matrix.batched:
             raise NotFusable(f"{node.name} has a matrix that follows the batch")
+        if window and not self.graph.is_weight(weight):
+            raise NotFusable(f"the kernel of {node.name} is no weight")
         if any(name in self.inside for name in (x, weight)):
             raise NotFusable(f"an operand of {node.name} is made in the same kernel")
         self.contraction_index, self.last = index, sympy.Add(*index[2:]) if window else index[-1]

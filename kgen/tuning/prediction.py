@@ -160,7 +160,7 @@ class Predictor:
             return self._library(plan.graph, step)
         key = id(plan.graph), step.nodes, step.outputs
         if key not in self._costs:
-            self._costs[key] = plan.graph, kernel_cost(plan, step, self._row_bytes, self._products(MATMUL))
+            self._costs[key] = plan.graph, kernel_cost(plan, step, self._row_bytes, self._products(_kind(plan.graph, step)))
         _, cost = self._costs[key]
         return self._time(step, cost, self._copy_ms(cost.nbytes), self._kernel_ms(cost))
 
@@ -210,6 +210,11 @@ class Predictor:
     def _row_bytes(self) -> int:
         """Bytes of a row that a block can keep: the registers of a multiprocessor, or a core's level-2 cache."""
         return 2 * self.hardware.registers_per_multiprocessor or self.hardware.l2_bytes
+
+
+def _kind(graph: OpGraph, kernel: Kernel) -> str:
+    """Which of PyTorch's TF32 flags a kernel's contraction follows."""
+    return CONVOLUTION if any(is_convolution(graph.node(name)) for name in kernel.nodes) else MATMUL
 
 
 Plan = TypeVar("Plan")

@@ -1,0 +1,1 @@
+"""Convolutions as implicit matrix products on tensor cores."""

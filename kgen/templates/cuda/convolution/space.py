@@ -1,0 +1,239 @@
+"""The space of convolutions in CUDA: tiles, the time that they take, and what rules them out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from kgen.candidate import Params
+from kgen.compiler.convolutions import Convolution
+from kgen.compiler.loops import Program
+from kgen.evaluator.protocol import Accuracy
+from kgen.hardware import Hardware
+from kgen.roofline import Arithmetic
+from kgen.templates import Task
+from kgen.templates.cuda.common import BYTES_A_US, LAUNCH_US
+from kgen.templates.space import Axis, Constraint, Space
+
+_WARP_COLS = 64  # pixels; a warp's tile
+_LEAST_CHANNELS = 8  # channels out of a group; with fewer, most of a product of 16 rows is thrown away
+_MOST_TAPS = 31  # taps of all dimensions together: bits of a window's mask
+_PRODUCTS_A_US = 3.0e6  # float16 products that full tiles add up, a microsecond and multiprocessor
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A block's tile: ``warps_m`` x ``warps_n`` warps, each ``16 * mma_m`` channels by 64 pixels.
+
+    ``blocks`` run on a multiprocessor at a time. ``share`` is the rate of its products beside that of the largest tiles.
+    """
+
+    warps_m: int
+    warps_n: int
+    mma_m: int
+    blocks: int
+    share: float
+
+    @property
+    def rows(self) -> int:
+        return 16 * self.mma_m * self.warps_m
+
+    @property
+    def cols(self) -> int:
+        return _WARP_COLS * self.warps_n
+
+
+TILES = {
+    "256x128": Tile(4, 2, 4, blocks=1, share=1.0),
+    "128x256": Tile(2, 4, 4, blocks=1, share=1.0),
+    "128x128": Tile(2, 2, 4, blocks=2, share=0.95),
+    "64x256": Tile(1, 4, 4, blocks=2, share=0.9),
+    "64x128": Tile(2, 2, 2, blocks=3, share=0.7),
+    "32x256": Tile(1, 4, 2, blocks=3, share=0.6),
+    "16x256": Tile(1, 4, 1, blocks=4, share=0.35),
+}
+
+
+def terms_of(params: Params) -> int:
+    """Float16 terms of each operand."""
+    return 2 if params["products"] == 3 else 1
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a convolution's kernels for one combination of parameters.
+
+    Channels of a group are copied in ``chunk`` at once, ``chunks`` of them; ``k`` is a product's length with its padding.
+    """
+
+    window: Convolution
+    params: Params
+
+    @classmethod
+    def of(cls, program: Program, params: Params) -> Sizes:
+        return cls(program.contraction.window, params)
+
+    @property
+    def tile(self) -> Tile:
+        return TILES[str(self.params["tile"])]
+
+    @property
+    def chunk(self) -> int:
+        return 4 if self.window.channels_in <= 4 else 8
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.window.channels_in // self.chunk)
+
+    @property
+    def channels_out(self) -> int:
+        return self.window.groups * self.window.channels_out
+
+    @property
+    def k(self) -> int:
+        most = max(math.prod(line.taps for line in residue) for residue in self.window.residues)
+        return _multiple(most * self.chunks * self.chunk, int(self.params["block_k"]))
+
+    @property
+    def panels(self) -> int:
+        """Matrices of weights: one for each group and residue."""
+        return self.window.groups * len(self.window.residues)
+
+    @property
+    def packed_rows(self) -> int:
+        return self.panels * _multiple(self.window.channels_out, self.tile.rows)
+
+    @property
+    def packed_floats(self) -> int:
+        """Float32 elements of memory that packed weights take, with their exponents."""
+        return self.packed_rows * (int(self.params["products"]) * self.k // 2 + 1)
+
+    @property
+    def most_pixels(self) -> int:
+        """Pixels of the largest residue."""
+        return max(math.prod(line.count for line in residue) for residue in self.window.residues)
+
+    @property
+    def pixels_at_once(self) -> int:
+        return next(width for width in (4, 2, 1) if self.window.pixels_in % width == 0)
+
+    @property
+    def chunk_lanes(self) -> int:
+        """Lanes of a warp that stage neighbouring chunks of channels."""
+        return min(4, 1 << (self.window.groups * self.chunks - 1).bit_length())
+
+    @property
+    def staged_halves(self) -> int:
+        """Elements of a staged image."""
+        return terms_of(self.params) * self.window.pixels_in * self.window.groups * self.chunks * self.chunk
+
+    @property
+    def image_floats(self) -> int:
+        """Float32 elements of the workspace for an image: staged, with the largest magnitudes of its parts, and its exponent."""
+        lanes = self.chunk_lanes
+        warps = -(-(self.window.pixels_in // self.pixels_at_once) // (32 // lanes)) * -(-(self.window.groups * self.chunks) // lanes)
+        return -(-self.staged_halves // 2) + -(-warps // 8) + 1
+
+    def shared_bytes(self, stages: int) -> int:
+        stage = 2 * int(self.params["block_k"]) * (self.tile.rows + self.tile.cols)
+        return stages * stage + int(self.params["products"]) * self.k // self.chunk * 8
+
+    def fits(self, stages: int, hardware: Hardware) -> bool:
+        """Whether as many blocks as the tile's registers allow have room for so many stages."""
+        taken = self.shared_bytes(stages)
+        room = hardware.shared_bytes_per_multiprocessor // self.tile.blocks - 1024
+        return taken <= min(room, hardware.shared_bytes_per_block)
+
+
+def _multiple(value: int, of: int) -> int:
+    return -(-value // of) * of
+
+
+def takes(program: Program) -> bool:
+    """Convolutions with maps behind them, of more than a few channels out a group."""
+    of = program.contraction
+    if of is None or of.window is None or program.reductions or program.moments_of:
+        return False
+    window = of.window
+    staged = 2 * window.pixels_in * window.groups * _multiple(window.channels_in, 8)
+    return (
+        window.channels_out >= _LEAST_CHANNELS
+        and sum(line.kernel for line in window.lines) <= _MOST_TAPS
+        and max(staged, window.pixels_out * window.groups * window.channels_out) < 1 << 31
+    )
+
+
+def lacks(hardware: Hardware) -> str:
+    return "" if hardware.capability >= 80 else "convolutions of our own need the tensor cores of sm_80 or later"
+
+
+def arithmetic(params: Params) -> Arithmetic:
+    """One or three products of float16 terms."""
+    return Arithmetic("float16", int(params["products"]))
+
+
+def space(task: Task) -> Space:
+    program = task.plan.program(task.kernel)
+    window, hardware, accuracy = program.contraction.window, task.hardware, task.accuracy
+    cheapest = sorted(TILES, key=lambda tile: _products(window, TILES[tile]) / TILES[tile].share)
+    least = _products(window, TILES[cheapest[0]]) / TILES[cheapest[0]].share
+    axes = (
+        Axis("variant", ("gather",)),
+        Axis("products", (1, 3)),
+        Axis("tile", tuple(cheapest)),
+        Axis("block_k", (32, 64)),
+        Axis("stages", (4, 3, 2)),
+    )
+    constraints = (
+        Constraint(
+            "one_product",
+            "one product of float16 terms is only as accurate as TF32, and the accuracy class asks for more",
+            lambda p: p["products"] == 3 or accuracy in (Accuracy.TF32, Accuracy.PYTORCH),
+        ),
+        Constraint(
+            "registers",
+            "sums of 64 x 64 a warp leave no registers for those between promotions",
+            lambda p: p["products"] == 1 or TILES[str(p["tile"])].mma_m < 4,
+        ),
+        Constraint(
+            "idle_tile",
+            "another tile takes less than two thirds of the time, since less of it lies beyond the channels and pixels",
+            lambda p: p["products"] == 3 or _products(window, TILES[str(p["tile"])]) / TILES[str(p["tile"])].share <= 1.5 * least,
+        ),
+        Constraint(
+            "short_k",
+            "the last stage would have more zeros than elements of k",
+            lambda p: p["block_k"] == 32 or Sizes(window, {**p, "block_k": 32}).k > 64,
+        ),
+        Constraint(
+            "shared_memory",
+            "the stages need more shared memory than the blocks on a multiprocessor can have",
+            lambda p: Sizes(window, p).fits(int(p["stages"]), hardware),
+        ),
+        Constraint(
+            "shallow_pipeline",
+            "one stage is filled while the other is used, where three stages fit",
+            lambda p: p["stages"] != 2 or not Sizes(window, p).fits(3, hardware),
+        ),
+    )
+    return Space(axes, constraints)
+
+
+def _products(window: Convolution, tile: Tile) -> float:
+    """Products of float16 that whole tiles make for one image and one element of k, those beyond the edges among them."""
+    pixels = max(math.prod(line.count for line in residue) for residue in window.residues)
+    return float(_multiple(window.channels_out, tile.rows) * _multiple(pixels, tile.cols))
+
+
+def cost(task: Task, params: Params) -> float:
+    """Microseconds: staging at the rate of a copy, then products or bytes, whichever takes longer."""
+    program, multiprocessors = task.plan.program(task.kernel), task.hardware.multiprocessors
+    sizes = Sizes.of(program, params)
+    images = program.rows / sizes.channels_out
+    staged = 2.0 * sizes.staged_halves * images
+    bandwidth = BYTES_A_US * multiprocessors
+    read = task.plan.graph.type(program.contraction.x).nbytes
+    multiplied = _products(sizes.window, sizes.tile) * sizes.panels * images * sizes.k * int(params["products"])
+    multiplying = multiplied / (_PRODUCTS_A_US * multiprocessors * sizes.tile.share)
+    moved = task.plan.bytes_moved(task.kernel) - read + staged
+    return 3 * LAUNCH_US + (read + staged) / bandwidth + max(multiplying, moved / bandwidth)

@@ -1,0 +1,153 @@
+"""Convolutions in CUDA: implicit matrix products on tensor cores, with maps in their epilogue.
+
+    stage     one pass makes float16 of the images, channels last, scaled by powers of two
+    gather    cp.async brings windows, mma.sync multiplies, from sm_80 on
+
+One product of float16 is as accurate as TF32, three are as accurate as float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+
+from kgen.candidate import Params
+from kgen.compiler.loops import Program
+from kgen.compiler.operators import OPS, Kind
+from kgen.compiler.schedule import schedule
+from kgen.templates import Argument, Filled, Rendering, Task, Template
+from kgen.templates.arguments import arguments as pointers, signature, sources, summary
+from kgen.templates.cuda import common
+from kgen.templates.cuda.convolution.space import Sizes, arithmetic, cost, lacks, space, takes, terms_of
+from kgen.templates.spelling import pointer, row_loads, statement
+
+#: The axes of the spaces, and what each means.
+PARAMETERS = {
+    "variant": "how windows come to the tensor cores",
+    "products": "products on tensor cores that make one in float32",
+    "tile": "channels and pixels that a block works on",
+    "block_k": "elements of k that a stage has",
+    "stages": "tiles that are loaded ahead",
+}
+
+_OUTER = (0, 1, 1, 1, 1, 0, 1, 0, 1)  # a dimension of one element, as a line of one tap
+
+
+def render(task: Task, params: Params) -> Rendering:
+    program = task.plan.program(task.kernel)
+    sizes = Sizes.of(program, params)
+    window, tile = sizes.window, sizes.tile
+    of = program.contraction
+    x, weight = Argument(pointer(of.x), "in", of.x), Argument(pointer(of.weight), "in", of.weight)
+    filled = Filled(f"{task.kernel.name}_pack_weight", sizes.packed_rows)
+    prepared = Argument(f"{task.kernel.name}_weight", "prepared", of.weight, str(sizes.packed_floats), filled=filled)
+    workspace = Argument("workspace", "workspace", size=f"rows // {sizes.channels_out} * {sizes.image_floats} + 4")
+    others = [a for a in pointers(task, program, params) if a != x]
+    elementwise = [a for a in (x, *others) if a.role == "out" or a.tensor in program.tensors]
+    args = [x, prepared, *others, workspace]
+    residues = [[_line(line) for line in _three(residue)] for residue in window.residues]
+    context = {
+        "name": task.kernel.name,
+        "summary": summary(task),
+        "formula": _formula(program, sizes),
+        "epilogue": ", ".join(_words(task)),
+        "variant": params["variant"],
+        "products": params["products"],
+        "terms": terms_of(params),
+        "tile": tile,
+        "block_k": params["block_k"],
+        "stages": params["stages"],
+        "groups": window.groups,
+        "channels_in": window.channels_in,
+        "channels_out": window.channels_out,
+        "chunk": sizes.chunk,
+        "chunks": sizes.chunks,
+        "size": _padded([line.size for line in window.lines]),
+        "out": _padded([line.out for line in window.lines]),
+        "kernel": _padded([line.kernel for line in window.lines]),
+        "transposed": window.transposed,
+        "k": sizes.k,
+        "residues": residues,
+        "residue_of_panel": "const Residue residue = RESIDUE[panel / GROUPS];" if len(residues) > 1 else "constexpr Residue residue = RESIDUE[0];",
+        "panels": sizes.panels,
+        "most_pixels": sizes.most_pixels,
+        "pixels_at_once": sizes.pixels_at_once,
+        "chunk_lanes": sizes.chunk_lanes,
+        "x": x.name,
+        "weight": weight.name,
+        "prepared": prepared.name,
+        "members": [f"{'const ' if a.role == 'in' else ''}float* {a.name}" for a in elementwise],
+        "member_names": [a.name for a in elementwise],
+        "sum": of.name,
+        **_epilogue(program, args, sizes),
+        **signature(args),
+    }
+    return Rendering(context, tuple(args))
+
+
+def _padded(sizes: list[int]) -> list[int]:
+    """Three dimensions, those in front of one element."""
+    return [1] * (3 - len(sizes)) + sizes
+
+
+def _three(residue: tuple) -> list[tuple[int, ...]]:
+    return [_OUTER] * (3 - len(residue)) + [astuple(line) for line in residue]
+
+
+def _line(line: tuple[int, ...]) -> str:
+    return "{" + ", ".join(map(str, line)) + "}"
+
+
+def _formula(program: Program, sizes: Sizes) -> str:
+    """The convolution, in terms of its sizes."""
+    window = sizes.window
+    shape = "x".join(str(line.kernel) for line in window.lines)
+    kind = "Transposed convolution" if window.transposed else "Convolution"
+    groups = f" in {window.groups} groups" if window.groups > 1 else ""
+    return f"{kind} of {window.channels_in * window.groups} channels to {sizes.channels_out}{groups}, kernel {shape},"
+
+
+def _words(task: Task) -> list[str]:
+    """The names of the operators that a sum goes through, in order."""
+    contraction, *rest = task.kernel.nodes
+    maps = [n for n in rest if OPS[task.plan.graph.node(n).op].kind is Kind.POINTWISE]
+    return [*(["bias added"] if len(task.plan.graph.node(contraction).inputs) > 2 else []), *maps]
+
+
+def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str, object]:
+    """The context of the epilogue: it finishes pairs of neighbouring pixels, or one by one where they are not aligned."""
+    plan, read_from = schedule(program, keep=True), sources(args)
+    (only,) = plan.passes
+    vec = 2 if program.cols % 2 == 0 and len(sizes.window.residues) == 1 else 1
+    # The members of the epilogue are read through it.
+    read_from = {tensor: f"epilogue.{name}" for tensor, name in read_from.items()}
+    outer, inner = common.load_statements(only.loads, vec, read_from)
+    store_outer, store_inner, close = common.store_statements(only.stores, vec, args)
+    rows = [line.replace(pointer(x.tensor), read_from[x.tensor]) for x, line in zip(plan.row_loads, row_loads(plan))]
+    out = [a.name for a in args if a.role == "out"]
+
+    def through(lines: list[str]) -> list[str]:
+        for name in out:
+            lines = [line.replace(f"{name}[", f"epilogue.{name}[").replace(f"({name} +", f"(epilogue.{name} +") for line in lines]
+        return lines
+
+    return {
+        "vec": vec,
+        "row_statements": rows + [statement(m, "cuda") for m in plan.row_maps],
+        "outer": outer + store_outer,
+        "inner": inner + [statement(m, "cuda") for m in only.maps] + through(store_inner),
+        "close": through(close),
+    }
+
+
+TEMPLATE = Template(
+    name="convolution",
+    device_type="cuda",
+    file="cuda/convolution/convolution.cu.j2",
+    takes=takes,
+    space=space,
+    render=render,
+    cost=cost,
+    parameters=PARAMETERS,
+    lacks=lacks,
+    arithmetic=arithmetic,
+)

@@ -1,0 +1,116 @@
+"""Convolutions of our own in CUDA: a CPU computes what their kernels load, by the index arithmetic of their own text."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from models import design, made, source
+
+from kgen.evaluator.protocol import Accuracy
+from kgen.hardware import for_arch
+from kgen.templates import Task
+from kgen.templates.render import kernel_text
+
+#: The module, and its input.
+CASES = {
+    "channels": ("nn.Conv2d(24, 40, 3, padding=1, bias=False)", (2, 24, 9, 10)),
+    "three channels": ("nn.Conv3d(3, 16, (2, 3, 3), bias=False)", (2, 3, 5, 7, 6)),
+    "strided and dilated": ("nn.Conv2d(9, 8, (3, 2), stride=(2, 3), padding=(2, 1), dilation=(2, 1), bias=False)", (1, 9, 12, 11)),
+    "groups": ("nn.Conv1d(12, 16, 4, groups=2, padding=3, bias=False)", (3, 12, 21)),
+    "transposed": ("nn.ConvTranspose2d(16, 8, 3, stride=2, padding=1, output_padding=1, bias=False)", (2, 16, 5, 6)),
+    "transposed and dilated": ("nn.ConvTranspose2d(5, 8, (2, 3), stride=(3, 2), padding=1, dilation=2, bias=False)", (1, 5, 4, 7)),
+    "transposed in groups": ("nn.ConvTranspose3d(8, 16, 3, stride=2, padding=1, groups=2, bias=False)", (1, 8, 3, 4, 3)),
+}
+
+#: The parts of CUDA that the arithmetic needs, for a C++ compiler: float16 is left as float32.
+_SHIM = r"""
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#define __device__
+#define __forceinline__ inline
+#define __constant__ static const
+using std::max;
+using std::min;
+struct int2 { int x, y; };
+struct uint2 { float v[4]; };
+struct uint4 { float v[8]; };
+using __half = float;
+static int2 make_int2(int x, int y) { return {x, y}; }
+static float __float2half_rn(float x) { return x; }
+static float power_of_two(int) { return 1.0f; }
+static struct { int x; } threadIdx;
+template <int WIDTH> struct Vector { float v[WIDTH]; };
+template <int WIDTH> Vector<WIDTH> load_vector(const float* from) { Vector<WIDTH> v; std::memcpy(&v, from, sizeof v); return v; }
+"""
+
+#: Staged images times packed weights, as the tensor cores would sum them.
+_DRIVER = r"""
+extern "C" void convolve(const float* x, const float* weight, float* y, float* staged, int images) {
+    for (int image = 0; image < images; ++image) {
+        float* const of = staged + static_cast<long long>(image) * IMAGE_CHUNKS * CHUNK;
+        for (int warp = 0; warp < STAGE_WARPS; ++warp) {
+            for (threadIdx.x = 0; threadIdx.x < 32; ++threadIdx.x) {
+                stage_share(x + static_cast<long long>(image) * GROUPS * CHANNELS_IN * PIXELS_IN, of, warp, 0);
+            }
+        }
+        for (int panel = 0; panel < PANELS; ++panel) {
+            const Residue residue = RESIDUE[panel / GROUPS];
+            const int group = panel % GROUPS, pixels = residue.d.count * residue.h.count * residue.w.count;
+            for (int channel = 0; channel < CHANNELS_OUT; ++channel) {
+                for (int pixel = 0; pixel < pixels; ++pixel) {
+                    const int2 window = window_of(residue, pixel);
+                    float sum = 0.0f;
+                    for (int k = 0; k < K; ++k) {
+                        const int2 entry = table_entry(residue, k / CHUNK);
+                        if ((window.y & entry.y) != entry.y) continue;
+                        const float taken = of[(window.x + entry.x + group * CHUNKS) * CHUNK + k % CHUNK];
+                        sum += taken * weight_at(residue, weight, group, channel, k);
+                    }
+                    y[(static_cast<long long>(image) * GROUPS + group) * CHANNELS_OUT * OUT_PIXELS + channel * OUT_PIXELS + column_of(residue, pixel)] = sum;
+                }
+            }
+        }
+    }
+}
+"""
+
+
+def _host_text(text: str) -> str:
+    """The constants and the index arithmetic of a kernel's text, without its kernels."""
+    body = text[text.index("namespace ") : text.index("}  // namespace")].split("{\n", 1)[1]
+    # Kernels, and the helpers that only they need, end with a closing brace in the first column.
+    kernels = r"^__global__ void .*?^}\n"
+    structs = r"^struct Epilogue .*?^};\n"
+    body = re.sub(f"{kernels}|{structs}", "", body, flags=re.MULTILINE | re.DOTALL)
+    pixels = "constexpr int OUT_PIXELS = OUT_D * OUT_H * OUT_W;\n"
+    return _SHIM + body.replace("#pragma unroll", "") + pixels + _DRIVER
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_windows_and_weights_make_the_convolution(case: str, tmp_path: Path) -> None:
+    init, shape = CASES[case]
+    loaded = made(source("return self.conv(x)", f"torch.randn{shape}", f"self.conv = {init}"))
+    found = design(loaded, for_arch("sm_90a"), Accuracy.PYTORCH)
+    choice = next(c for c in found.choices if c.name.startswith("convolution["))
+    ((_, plan),) = choice.plans
+    task = Task(plan, plan.kernels[0], found.hardware, Accuracy.PYTORCH)
+    text, _ = kernel_text(task, choice.kernels[0].allowed[0])
+    (tmp_path / "host.cpp").write_text(_host_text(text))
+    library = tmp_path / "host.so"
+    subprocess.run(["g++", "-O1", "-std=c++17", "-shared", "-fPIC", "-o", library, tmp_path / "host.cpp"], check=True)
+    torch.manual_seed(0)
+    conv = eval(init, {"nn": torch.nn})
+    x, expected = torch.randn(shape), None
+    expected = conv(x).detach()
+    y, staged = torch.full_like(expected, float("nan")), torch.zeros(64 * x.numel())
+    pointers = [ctypes.c_void_p(t.data_ptr()) for t in (x, conv.weight, y, staged)]
+    ctypes.CDLL(str(library)).convolve(*pointers, shape[0])
+    torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
