@@ -72,7 +72,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Convolution:
-    """What a contraction's window is: ``groups`` convolutions of ``channels_in`` by ``channels_out`` channels each."""
+    """The window of a contraction: ``groups`` convolutions of ``channels_in`` by ``channels_out`` channels each."""
 
     groups: int
     channels_in: int

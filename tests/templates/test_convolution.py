@@ -99,7 +99,7 @@ def test_windows_and_weights_make_the_convolution(case: str, tmp_path: Path) -> 
     init, shape = CASES[case]
     loaded = made(source("return self.conv(x)", f"torch.randn{shape}", f"self.conv = {init}"))
     found = design(loaded, for_arch("sm_90a"), Accuracy.PYTORCH)
-    choice = next(c for c in found.choices if c.name.startswith("convolution["))
+    choice = next(c for c in found.choices if c.name.startswith("implicit_gemm["))
     ((_, plan),) = choice.plans
     task = Task(plan, plan.kernels[0], found.hardware, Accuracy.PYTORCH)
     text, _ = kernel_text(task, choice.kernels[0].allowed[0])

@@ -17,7 +17,7 @@ from kgen.compiler.schedule import schedule
 from kgen.templates import Argument, Filled, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, signature, sources, summary
 from kgen.templates.cuda import common
-from kgen.templates.cuda.convolution.space import Sizes, arithmetic, cost, lacks, space, takes, terms_of
+from kgen.templates.cuda.implicit_gemm.space import Sizes, arithmetic, cost, lacks, space, takes, terms_of
 from kgen.templates.spelling import pointer, row_loads, statement
 
 #: The axes of the spaces, and what each means.
@@ -140,9 +140,9 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
 
 
 TEMPLATE = Template(
-    name="convolution",
+    name="implicit_gemm",
     device_type="cuda",
-    file="cuda/convolution/convolution.cu.j2",
+    file="cuda/implicit_gemm/implicit_gemm.cu.j2",
     takes=takes,
     space=space,
     render=render,

@@ -1,1 +1,0 @@
-"""Convolutions as implicit matrix products on tensor cores."""
