@@ -35,7 +35,7 @@ ELEMENT, ROW = "element", "row"
 
 #: Names that kernels use for themselves; a value of the graph that has one of them is called otherwise.
 RESERVED = frozenset(
-    "row rows col lane line step item j at begin end first last vector vectors tile count shift sum square mean squares "
+    "outer across along lines tiles row rows col lane line step item j at begin end first last vector vectors tile count shift sum square mean squares "
     "N K LD GROUP GROUPS AT_ONCE sums finite group half both x_exponent w_exponent x_exponents w_exponents "
     "inside from found moments difference deviation variance workspace stream stride next ahead own origin merges inverse "
     "merged total partial max min other piece "
@@ -130,7 +130,7 @@ class Place:
     def _names(self, row: str, col: str) -> dict[sympy.Symbol, str]:
         if self._wide():
             col = f"static_cast<long long>({col.removeprefix('(').removesuffix(')')})"
-        return {**_digits(row, self.row_loops), **_digits(col, self.col_loops)}
+        return {**digits(row, self.row_loops), **digits(col, self.col_loops)}
 
     def _wide(self) -> bool:
         """Whether the offset that columns make up does not fit an ``int``."""
@@ -159,7 +159,7 @@ def _with_whole(
     return rest + stride * symbol
 
 
-def _digits(number: str, loops: Sequence[Loop]) -> dict[sympy.Symbol, str]:
+def digits(number: str, loops: Sequence[Loop]) -> dict[sympy.Symbol, str]:
     """Each axis as a digit of the mixed radix number that counts them all."""
     found, inner = {}, 1
     for at, loop in reversed(list(enumerate(loops))):

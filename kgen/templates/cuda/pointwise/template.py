@@ -7,6 +7,7 @@ import re
 from kgen.candidate import Params
 from kgen.compiler.loops import Program
 from kgen.compiler.schedule import schedule
+from kgen.compiler.transposes import transpose_of
 from kgen.templates import Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary
 from kgen.templates.cuda import common
@@ -25,8 +26,8 @@ PARAMETERS = {
 
 
 def takes(program: Program) -> bool:
-    """Programs of maps alone."""
-    return not (program.contraction or program.moments_of or program.reductions)
+    """Programs of maps alone that read along the axis that they write along."""
+    return not (program.contraction or program.moments_of or program.reductions or transpose_of(program))
 
 
 def space(task: Task) -> Space:

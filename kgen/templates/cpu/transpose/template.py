@@ -1,0 +1,71 @@
+"""Transposes on the CPU: tiles that stay in the cache, written along the result's rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kgen.candidate import Params
+from kgen.compiler.loops import Program
+from kgen.compiler.transposes import transpose_of, wide
+from kgen.templates import Rendering, Task, Template
+from kgen.templates.arguments import arguments as pointers, signature, summary
+from kgen.templates.cpu import common
+from kgen.templates.cpu.target import vector_axis
+from kgen.templates.space import Axis, Space
+from kgen.templates.transposed import body
+
+#: The axes of the spaces, and what each means.
+PARAMETERS = {
+    "tile": "elements that are worked on at a time",
+    "vector_bits": "width of the vectors that the compiler prefers",
+}
+
+
+def takes(program: Program) -> bool:
+    """Programs of maps that read along another axis than they write along."""
+    return transpose_of(program) is not None
+
+
+def space(task: Task) -> Space:
+    return Space((Axis("tile", (32, 16, 64)), *vector_axis(task.hardware)))
+
+
+def render(task: Task, params: Params) -> Rendering:
+    program = task.plan.program(task.kernel)
+    found = transpose_of(program)
+    assert found is not None
+    args = pointers(task, program, params)
+    tile, along, across = int(params["tile"]), int(found.along.extent), int(found.across.extent)
+    along_tiles = -(-along // tile)
+    context = {
+        "name": task.kernel.name,
+        "summary": summary(task),
+        "tile": tile,
+        "along": along,
+        "across": across,
+        "along_tiles": along_tiles,
+        "tiles": along_tiles * -(-across // tile),
+        "index": "long long" if wide(program) else "int",
+        "count": found.count(program.cols),
+        "outer": bool(found.outer),
+        "body": body(program, replace(found, turned=()), args, found.names("along", "across", "outer"), "cpu"),
+        **signature(args),
+    }
+    return Rendering(context, tuple(args))
+
+
+def cost(task: Task, params: Params) -> float:
+    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
+    return common.memory_us(task)
+
+
+TEMPLATE = Template(
+    name="transpose",
+    device_type="cpu",
+    file="cpu/transpose/transpose.cpp.j2",
+    takes=takes,
+    space=space,
+    render=render,
+    cost=cost,
+    parameters=PARAMETERS,
+)
