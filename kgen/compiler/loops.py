@@ -76,19 +76,21 @@ class Place:
     """Where a contiguous tensor is read or written, by the row and the column of an element.
 
     ``row_loops`` and ``col_loops`` are the axes that a row and a column number are made of, the innermost last.
-    ``mask`` lists the conditions under which the element is there.
+    ``mask`` lists the conditions under which the element is there. ``spelled`` gives axes a spelling of their own, for
+    schedules that do not count rows and columns.
     """
 
     offset: sympy.Expr
     row_loops: tuple[Loop, ...]
     col_loops: tuple[Loop, ...]
     mask: tuple[Within, ...] = ()
+    spelled: tuple[tuple[sympy.Symbol, str], ...] = ()
 
     def index(self, row: str = "row", col: str = "col") -> str:
         """The offset as a C expression of ``row`` and ``col``."""
         names = self._names(row, col)
         offset = self.offset
-        for number, loops in ((row, self.row_loops), (col, self.col_loops)):
+        for number, loops in () if self.spelled else ((row, self.row_loops), (col, self.col_loops)):
             offset = _with_whole(offset, number, loops, names)
         return spell(offset, names)
 
@@ -128,6 +130,8 @@ class Place:
         return "vector" if all(coefficient % width == 0 for coefficient, _ in rest) else "gather"
 
     def _names(self, row: str, col: str) -> dict[sympy.Symbol, str]:
+        if self.spelled:
+            return dict(self.spelled)
         if self._wide():
             col = f"static_cast<long long>({col.removeprefix('(').removesuffix(')')})"
         return {**digits(row, self.row_loops), **digits(col, self.col_loops)}

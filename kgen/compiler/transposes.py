@@ -8,12 +8,9 @@ A schedule for them works on tiles of both axes, so that reads and writes both r
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import sympy
-
-from kgen.compiler.indices import spell
-from kgen.compiler.loops import ELEMENT, Load, Loop, Place, Program, digits
+from kgen.compiler.loops import ELEMENT, Load, Loop, Program, Store, digits
 
 LEAST_EXTENT = 16  # elements of either axis; fewer fill too little of a tile
 
@@ -27,14 +24,10 @@ class Transpose:
     outer: tuple[Loop, ...]
     turned: tuple[Load, ...]
 
-    def names(self, along: str, across: str, outer: str) -> dict[sympy.Symbol, str]:
-        """The axes as C, where these are the indices of both axes and the number of the others."""
-        return {**digits(outer, self.outer), self.along.symbol: along, self.across.symbol: across}
-
-    @staticmethod
-    def index(place: Place, names: dict[sympy.Symbol, str]) -> str:
-        """The offset of an element as C."""
-        return spell(place.offset, names)
+    def spelled(self, of: Load | Store) -> Load | Store:
+        """The access by ``along`` and ``across``, the indices of both axes, and ``outer``, the number of the others."""
+        names = {**digits("outer", self.outer), self.along.symbol: "along", self.across.symbol: "across"}
+        return replace(of, access=replace(of.access, spelled=tuple(names.items())))
 
     def count(self, cols: int) -> str:
         """How many pairs of both axes there are, in C, with ``rows`` of ``cols`` elements."""
@@ -56,7 +49,7 @@ def transpose_of(program: Program) -> Transpose | None:
         for loop in loops[:-1]:
             if load.access.offset.coeff(loop.symbol) == 1 != load.access.offset.coeff(along.symbol):
                 turned.setdefault(loop, []).append(load)
-    if len(turned) != 1 or any(load.access.mask for load in loads):
+    if len(turned) != 1:
         return None
     ((across, found),) = turned.items()
     extents = (along.extent, across.extent)

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from typing import Sequence
 
-import sympy
-
 from kgen.compiler.loops import Map, Program
 from kgen.compiler.transposes import Transpose
 from kgen.templates import Argument
 from kgen.templates.arguments import sources, written
-from kgen.templates.spelling import statement
+from kgen.templates.spelling import load_statement, statement, store_statement
 
 
-def body(
-    program: Program, found: Transpose, args: Sequence[Argument], names: dict[sympy.Symbol, str], device_type: str
-) -> list[str]:
+def body(program: Program, found: Transpose, args: Sequence[Argument], device_type: str) -> list[str]:
     """Loads of what is not turned, the maps, and the stores."""
-    read_from = sources(args)
-    loads = [x for x in program.loads if x not in found.turned]
-    lines = [f"const float {x.name} = {read_from[x.tensor]}[{found.index(x.access, names)}];" for x in loads]
+    lines = [load_statement(found.spelled(x), sources(args)) for x in program.loads if x not in found.turned]
     lines += [statement(m, device_type) for m in program.steps if isinstance(m, Map)]
-    return lines + [f"{written(s, args)}[{found.index(s.access, names)}] = {s.arg};" for s in program.stores]
+    return lines + [store_statement(found.spelled(s), written(s, args)) for s in program.stores]

@@ -48,7 +48,7 @@ def render(task: Task, params: Params) -> Rendering:
         "index": "long long" if wide(program) else "int",
         "count": found.count(program.cols),
         "outer": bool(found.outer),
-        "body": body(program, replace(found, turned=()), args, found.names("along", "across", "outer"), "cpu"),
+        "body": body(program, replace(found, turned=()), args, "cpu"),
         **signature(args),
     }
     return Rendering(context, tuple(args))

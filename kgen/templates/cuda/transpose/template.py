@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from kgen.candidate import Params
+from kgen.compiler.dtypes import DTYPES, value_type
 from kgen.compiler.loops import Program
 from kgen.compiler.transposes import transpose_of, wide
 from kgen.templates import Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, signature, sources, summary
 from kgen.templates.cuda import common
 from kgen.templates.space import Axis, Constraint, Space
+from kgen.templates.spelling import load_value
 from kgen.templates.transposed import body
 
 #: The axes of the spaces, and what each means.
@@ -29,6 +31,7 @@ def takes(program: Program) -> bool:
 def space(task: Task) -> Space:
     found = transpose_of(task.plan.program(task.kernel))
     assert found is not None
+    nbytes = sum(DTYPES[x.dtype].nbytes for x in found.turned)
     axes = (
         Axis("tile", (32, 64)),
         Axis("block", (256, 512, 1024)),
@@ -38,7 +41,7 @@ def space(task: Task) -> Space:
         Constraint(
             "shared_memory",
             "the tiles of all operands do not fit the shared memory of a block",
-            lambda p: 4 * len(found.turned) * int(p["tile"]) * (int(p["tile"]) + 1) <= _SHARED_BYTES,
+            lambda p: nbytes * int(p["tile"]) * (int(p["tile"]) + 1) <= _SHARED_BYTES,
         ),
         Constraint(
             "tile_in_axes",
@@ -57,7 +60,6 @@ def render(task: Task, params: Params) -> Rendering:
     tile, threads = int(params["tile"]), int(params["block"])
     along, across = int(found.along.extent), int(found.across.extent)
     along_tiles = -(-along // tile)
-    names = found.names("along", "across", "outer")
     context = {
         "name": task.kernel.name,
         "summary": summary(task),
@@ -73,10 +75,9 @@ def render(task: Task, params: Params) -> Rendering:
         "count": found.count(program.cols),
         "outer": bool(found.outer),
         "turned": [
-            {"name": x.name, "ctype": "float", "type": "float", "source": sources(args)[x.tensor], "index": found.index(x.access, names)}
-            for x in found.turned
+            {"name": x.name, "type": value_type(x.dtype), "value": load_value(found.spelled(x), sources(args))} for x in found.turned
         ],
-        "body": body(program, found, args, names, "cuda"),
+        "body": body(program, found, args, "cuda"),
         **signature(args, params.get("launch") == "early"),
     }
     return Rendering(context, tuple(args))
