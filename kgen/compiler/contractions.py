@@ -115,7 +115,7 @@ def _recurrent(graph: OpGraph, node: Node) -> int:
 
 
 _CONVOLUTIONS, _TRANSPOSED = (
-    {name: Contraction(CONVOLUTION, count) for op, targets in TARGETS.items() if ("transpose" in op) is transposed for name in (op, *targets)}
+    {name: Contraction(CONVOLUTION, count) for op, targets in TARGETS.items() if ("conv_transpose" in op) is transposed for name in (op, *targets)}
     for transposed, count in ((False, _convolution), (True, _transposed))
 )
 

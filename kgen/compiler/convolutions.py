@@ -111,7 +111,7 @@ def attributes(call: Any) -> dict[str, Any] | None:
     padding = _each(0 if padding == "valid" else padding, rank)
     if len(x) != rank + 2 or not stride or not dilation or padding is None or min(padding, default=0) < 0:
         return None
-    transposed = "transpose" in call.target
+    transposed = "conv_transpose" in call.target
     return {"stride": stride, "padding": padding, "dilation": dilation, "groups": arguments["groups"], "transposed": transposed}
 
 
