@@ -47,8 +47,8 @@ static int2 make_int2(int x, int y) { return {x, y}; }
 static float __float2half_rn(float x) { return x; }
 static float power_of_two(int) { return 1.0f; }
 static struct { int x; } threadIdx;
-template <int WIDTH> struct Vector { float v[WIDTH]; };
-template <int WIDTH> Vector<WIDTH> load_vector(const float* from) { Vector<WIDTH> v; std::memcpy(&v, from, sizeof v); return v; }
+template <typename T, int WIDTH> struct Vector { T v[WIDTH]; };
+template <int WIDTH> Vector<float, WIDTH> load_vector(const float* from) { Vector<float, WIDTH> v; std::memcpy(&v, from, sizeof v); return v; }
 """
 
 #: Staged images times packed weights, as the tensor cores would sum them.
@@ -83,33 +83,34 @@ extern "C" void convolve(const float* x, const float* weight, float* y, float* s
 """
 
 
-def _host_text(text: str) -> str:
+def _host_text(text: str, pixels: int) -> str:
     """The constants and the index arithmetic of a kernel's text, without its kernels."""
     body = text[text.index("namespace ") : text.index("}  // namespace")].split("{\n", 1)[1]
     # Kernels, and the helpers that only they need, end with a closing brace in the first column.
     kernels = r"^__global__ void .*?^}\n"
     structs = r"^struct Epilogue .*?^};\n"
     body = re.sub(f"{kernels}|{structs}", "", body, flags=re.MULTILINE | re.DOTALL)
-    pixels = "constexpr int OUT_PIXELS = OUT_D * OUT_H * OUT_W;\n"
-    return _SHIM + body.replace("#pragma unroll", "") + pixels + _DRIVER
+    if "column_of" not in body:
+        body += "static int column_of(const Residue&, const int pixel) { return pixel; }\n"
+    return _SHIM + body.replace("#pragma unroll", "") + f"constexpr int OUT_PIXELS = {pixels};\n" + _DRIVER
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_windows_and_weights_make_the_convolution(case: str, tmp_path: Path) -> None:
     init, shape = CASES[case]
     loaded = made(source("return self.conv(x)", f"torch.randn{shape}", f"self.conv = {init}"))
+    torch.manual_seed(0)
+    conv = eval(init, {"nn": torch.nn})
+    x = torch.randn(shape)
+    expected = conv(x).detach()
     found = design(loaded, for_arch("sm_90a"), Accuracy.PYTORCH)
     choice = next(c for c in found.choices if c.name.startswith("implicit_gemm["))
     ((_, plan),) = choice.plans
     task = Task(plan, plan.kernels[0], found.hardware, Accuracy.PYTORCH)
     text, _ = kernel_text(task, choice.kernels[0].allowed[0])
-    (tmp_path / "host.cpp").write_text(_host_text(text))
+    (tmp_path / "host.cpp").write_text(_host_text(text, expected[0, 0].numel()))
     library = tmp_path / "host.so"
     subprocess.run(["g++", "-O1", "-std=c++17", "-shared", "-fPIC", "-o", library, tmp_path / "host.cpp"], check=True)
-    torch.manual_seed(0)
-    conv = eval(init, {"nn": torch.nn})
-    x, expected = torch.randn(shape), None
-    expected = conv(x).detach()
     y, staged = torch.full_like(expected, float("nan")), torch.zeros(64 * x.numel())
     pointers = [ctypes.c_void_p(t.data_ptr()) for t in (x, conv.weight, y, staged)]
     ctypes.CDLL(str(library)).convolve(*pointers, shape[0])

@@ -138,10 +138,15 @@ class Sizes:
         stage = 2 * int(self.params["block_k"]) * (self.tile.rows + self.tile.cols)
         return stages * stage + int(self.params["products"]) * self.k // self.chunk * 8
 
+    @property
+    def blocks(self) -> int:
+        """Blocks on a multiprocessor; three products take registers for sums between promotions."""
+        return max(1, self.tile.blocks - 1) if self.params["products"] == 3 else self.tile.blocks
+
     def fits(self, stages: int, hardware: Hardware) -> bool:
         """Whether as many blocks as the tile's registers allow have room for so many stages."""
         taken = self.shared_bytes(stages)
-        room = hardware.shared_bytes_per_multiprocessor // self.tile.blocks - 1024
+        room = hardware.shared_bytes_per_multiprocessor // self.blocks - 1024
         return taken <= min(room, hardware.shared_bytes_per_block)
 
 
@@ -152,7 +157,7 @@ def _multiple(value: int, of: int) -> int:
 def takes(program: Program) -> bool:
     """Convolutions with maps behind them, of more than a few channels out a group."""
     of = program.contraction
-    if of is None or of.window is None or program.reductions or program.moments_of:
+    if of is None or of.window is None or program.reductions or program.moments_of or not program.floats:
         return False
     window = of.window
     staged = 2 * window.pixels_in * window.groups * _multiple(window.channels_in, 8)

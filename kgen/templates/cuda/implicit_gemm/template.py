@@ -54,6 +54,7 @@ def render(task: Task, params: Params) -> Rendering:
         "products": params["products"],
         "terms": terms_of(params),
         "tile": tile,
+        "blocks": sizes.blocks,
         "block_k": params["block_k"],
         "stages": params["stages"],
         "groups": window.groups,
@@ -118,24 +119,14 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
     plan, read_from = schedule(program, keep=True), sources(args)
     (only,) = plan.passes
     vec = 2 if program.cols % 2 == 0 and len(sizes.window.residues) == 1 else 1
-    # The members of the epilogue are read through it.
-    read_from = {tensor: f"epilogue.{name}" for tensor, name in read_from.items()}
     outer, inner = common.load_statements(only.loads, vec, read_from)
     store_outer, store_inner, close = common.store_statements(only.stores, vec, args)
-    rows = [line.replace(pointer(x.tensor), read_from[x.tensor]) for x, line in zip(plan.row_loads, row_loads(plan))]
-    out = [a.name for a in args if a.role == "out"]
-
-    def through(lines: list[str]) -> list[str]:
-        for name in out:
-            lines = [line.replace(f"{name}[", f"epilogue.{name}[").replace(f"({name} +", f"(epilogue.{name} +") for line in lines]
-        return lines
-
     return {
         "vec": vec,
-        "row_statements": rows + [statement(m, "cuda") for m in plan.row_maps],
+        "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
         "outer": outer + store_outer,
-        "inner": inner + [statement(m, "cuda") for m in only.maps] + through(store_inner),
-        "close": through(close),
+        "inner": inner + [statement(m, "cuda") for m in only.maps] + store_inner,
+        "close": close,
     }
 
 
