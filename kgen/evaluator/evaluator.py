@@ -52,6 +52,7 @@ _ATTEMPTS = 4  #: to judge a candidate, or to prepare a baseline, when processes
 _FEWER_ROWS = 4096  #: rows; the bound for test cases is half of it after memory ran out once
 _CPU_COMPILE_SECONDS = 60.0
 _LOG_BYTES = 1 << 20
+_LARGE_BYTES = 1 << 30  #: of inputs and outputs; above it, memory is freed between calls
 _PROFILE_SECONDS, _PROFILE_KEYS = 10.0, 32
 _NO_LIMIT = 1 << 62
 #: The steps of preparing the baselines that take long.
@@ -240,14 +241,16 @@ class Evaluator:
         """Bytes of device memory that a candidate may have, by PyTorch's allocator. They are a multiple of the peak of
         PyTorch's own forward, and the harness's tensors in the same process."""
         opened = self._opened
-        harness = (2 * opened["state_bytes"] + opened["pool"]["pool_bytes"] + 3 * opened["pool"]["bytes"]
-                   + 8 * opened["output_bytes"] + self._about["flush_bytes"])
+        harness = (2 * opened["state_bytes"] + 2 * opened["pool"]["bytes"] + 3 * opened["output_bytes"]
+                   + self._about["flush_bytes"])
         return _TIMES_PEAK * opened["peak_bytes"] + harness + _SPARE_BYTES
 
     def _fit(self) -> int:
-        """How many candidates fit into the device's memory side by side."""
+        """How many candidates are judged side by side. All may fit into their share of the device's memory, and hold as
+        much as the oracle together if each needs as much as PyTorch."""
         shared = self.limits.device_share * self.hardware.global_bytes
-        return max(1, min(_AT_ONCE, int(shared / self._candidate_bytes())))
+        peak = self._opened["peak_bytes"]
+        return max(1, min(_AT_ONCE, int(shared / self._candidate_bytes()), int((2 * peak + _SPARE_BYTES) / (2 * peak + 1))))
 
     def _stop(self) -> None:
         self._life += 1
@@ -554,7 +557,11 @@ class Evaluator:
     def _load(self, worker: WorkerClient, what: dict[str, Any]) -> dict[str, Any]:
         """Have a worker construct its module. Raises :class:`Failure`."""
         oracle, _ = self._running()
-        memory, fds = oracle.ask("output", subject=worker.subject)
+        judged = "baseline" not in what or self._checks.strict  # a baseline's calls cost as much as a candidate's there
+        output = self._opened["output_bytes"] if judged else 0
+        size = output if output > _LARGE_BYTES else 2 * output  # the second run takes the place of the first, or its own
+        memory, fds = oracle.ask("output", subject=worker.subject, bytes=size)
+        worker.output_bytes = memory["bytes"]
         try:
             reply = worker.ask("load", [*self._fds, *fds], state=self._opened["state"],
                                state_bytes=self._opened["state_bytes"], init=self._opened["init"],
@@ -581,9 +588,15 @@ class Evaluator:
             first, steady, launch = (int(reply[name]) for name in ("first_ns", "steady_ns", "launch_ns"))
         except (KeyError, TypeError, ValueError) as error:
             raise Failure(Status.SUSPICIOUS, "what it answers makes no sense", worker.phase) from error
-        return self._checks.make_runner(
+        runner = self._checks.make_runner(
             name, worker, self._cuda, self.problem.modes, first / 1e6, steady / 1e6,
-            sleep_ns=sleep_ns(launch) if self._cuda else 0, cold=self._cold)
+            sleep_ns=sleep_ns(launch) if self._cuda else 0, cold=self._cold, frees=self._is_large())
+        runner.rest()
+        return runner
+
+    def _is_large(self) -> bool:
+        """Whether workers free the memory of timed calls while others run."""
+        return self._opened["pool"]["bytes"] + self._opened["output_bytes"] > _LARGE_BYTES
 
     def _let_go(self, worker: WorkerClient) -> None:
         """End a worker, and free the oracle's memory for it."""
@@ -732,7 +745,7 @@ class _Evaluating:
         self._worker.enter(Phase.VALIDATE, evaluator.limits.validate_seconds)
         names = [tuple(pair) for pair in evaluator._opened["cases"]]
         # On a CPU, the oracle and the worker would compete for the cores.
-        room = evaluator._opened["output_bytes"] if evaluator._cuda else 0
+        room = self._worker.output_bytes // 2 if evaluator._cuda else 0
         with self._step("validate"):
             validate(self._worker, *evaluator._running(), names, self._matched, self._errors, self._labels, room,
                      self._checks.settled)

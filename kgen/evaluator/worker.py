@@ -14,6 +14,7 @@ import ctypes
 import gc
 import importlib
 import importlib.util
+import math
 import os
 import sys
 import time
@@ -36,6 +37,7 @@ FILE_BYTES = 256 << 20  #: the largest file that a candidate may write, its log 
 _MESSAGE_CHARACTERS = 400
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc")  # in a RuntimeError's message
 _POISON_BLOCKS = 3  # of the output's size
+_LARGE_BYTES = 1 << 30  # bytes of an output; of a larger one, one block is poisoned
 _FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 bytes
 _PERTURB = -6  # mallopt: fill what is allocated and freed
 _PERTURB_BYTE = 0x80
@@ -46,6 +48,7 @@ _full = torch.full
 _no_grad = torch.no_grad
 _seed = torch.Generator.manual_seed
 _copy, _fill, _multiply = torch.Tensor.copy_, torch.Tensor.fill_, torch.Tensor.mul_
+_empty_cache = torch.cuda.empty_cache
 _sleep = getattr(torch._C, "_cuda_sleep", None)  # a build for the CPU has none
 _attributes = vars(torch.nn.Module)["__dict__"].__get__  # a class may have a property of that name
 _get, _items = dict.get, dict.items  # a subclass may show other items
@@ -80,6 +83,7 @@ class Subject:
         self.modes: list[str] = []
         self.mode = ""  # of the latest call
         self.last: Any = None  # the latest output
+        self.second: Any = None  # the second run in validation, where the oracle's memory holds one at a time
         self.key, self.values = 0, "given"  # the source of the latest timed call's contents
         self.guards: list[torch.Tensor] = []  # the buffers with their fences
         self.fences: list[torch.Tensor] = []  # the fences as they must stay
@@ -88,8 +92,8 @@ class Subject:
         self.generators: list[torch.Generator] = []
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory in the problem's own output too
         self.handlers: dict[str, Callable[[dict[str, Any], list[int]], dict[str, Any]]] = {
-            "load": self.load, "run": self.run, "audit": self.audit, "prepare": self.prepare, "block": self.block,
-            "fetch": self.fetch, "profile": self.profile,
+            "load": self.load, "run": self.run, "write_second": self.write_second, "audit": self.audit,
+            "prepare": self.prepare, "block": self.block, "fetch": self.fetch, "rest": self.rest, "profile": self.profile,
         }
 
     def start(self) -> None:
@@ -116,9 +120,8 @@ class Subject:
         """Construct the module and give it the weights where names and shapes agree."""
         state_arena, init_arena = self._arena(fds[0], request["state_bytes"]), Arena.open(fds[1])
         self.output = self._arena(fds[2], request["output_bytes"], writable=True)
-        self.base = state_arena.read(request["state"], self.device)
+        self.base = state_arena.read(request["state"], self.device)  # in the arena's memory, which stays
         init = init_arena.read(request["init"], self.device)
-        state_arena.close()
         init_arena.close()
         self.modes, self.views = request["modes"], request["views"]
         self.counters, self.ties = request["counters"], request["ties"]
@@ -186,8 +189,12 @@ class Subject:
         The second forward draws the same random numbers as the first; with ``go_on`` it draws the next ones.
         """
         arena = self._arena(fds[0], request["bytes"])
-        pristine = arena.read(request["inputs"], self.device)
-        arena.close()
+        try:
+            return self._run_twice(arena.read(request["inputs"], self.device), request)
+        finally:
+            arena.close()
+
+    def _run_twice(self, pristine: list[Any], request: dict[str, Any]) -> dict[str, Any]:
         guards: list[torch.Tensor] = []
         inputs = self._guarded_inputs(pristine, guards)
         fences = [_fences(guard).clone() for guard in guards]
@@ -205,8 +212,13 @@ class Subject:
         same = _bitwise([first, state], [second, later])
         reply |= self._write("first", [first, state], request["place"])
         if not same:
-            reply |= self._write("second", [second, later], request["end"])
+            self.second = [second, later]
+            reply |= self._write("second", self.second, request["end"])
         return reply | {"repeatable": same}
+
+    def write_second(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Write the second run's tensors over the first's."""
+        return self._write("second", self.second, 0)
 
     def _guarded_inputs(self, pristine: list[Any], guards: list[torch.Tensor]) -> list[Any]:
         """Copies of the inputs between fences."""
@@ -259,7 +271,8 @@ class Subject:
         """Fill the allocator's free blocks of the output's size with NaN: an unwritten element shows. (On the CPU
         the C library fills every block.)"""
         if self.cuda:
-            blocks = [_full(size, float("nan"), device=self.device) for size in sizes for _ in range(_POISON_BLOCKS)]
+            count = _POISON_BLOCKS if 4 * sum(map(math.prod, sizes)) < _LARGE_BYTES else 1
+            blocks = [_full(size, float("nan"), device=self.device) for size in sizes for _ in range(count)]
             self._wait()
             del blocks
 
@@ -306,15 +319,13 @@ class Subject:
     # ---- timing --------------------------------------------------------------------------------------------
 
     def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """Prepare for timed calls: read the pool of inputs, and measure how long calls and launches take."""
+        """Prepare for timed calls: map the pool of inputs, and measure how long calls and launches take."""
         assert self.model is not None
+        self.second = None
         if not self.cuda:
             _fill_allocations(0)
-        arena = self._arena(fds[0], request["pool_bytes"])
-        self.pool = [map_tensors(inputs, self._copied) for inputs in arena.read(request["pool"], self.device)]
-        self.buffers = map_tensors(self.pool[0], lambda x: self._guarded(x, self.guards))
-        self.fences = [_fences(guard).clone() for guard in self.guards]
-        arena.close()
+        self.pool = self._arena(fds[0], request["pool_bytes"]).read(request["pool"], self.device)
+        self._wake()
         self._set_weights(force=True)
         first = self._host_ns()
         steady = min(self._host_ns() for _ in range(2))
@@ -322,11 +333,19 @@ class Subject:
         gc.freeze()  # the garbage collector lists none of the harness's objects
         return {"first_ns": first, "steady_ns": steady, "launch_ns": launch}
 
-    def _copied(self, x: torch.Tensor) -> torch.Tensor:
-        return _copy(self._empty_alike(x), x)
+    def _wake(self) -> None:
+        """Make the buffers of timed calls, unless they are there."""
+        if not self.buffers:
+            self.buffers = map_tensors(self.pool[0], lambda x: self._guarded(x, self.guards))
+            self.fences = [_fences(guard).clone() for guard in self.guards]
 
-    def _empty_alike(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=self.device)
+    def rest(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """Free the memory of timed calls until the next one."""
+        self.buffers, self.guards, self.fences, self.last = [], [], [], None
+        if self.cuda:
+            self._wait()
+            _empty_cache()
+        return {}
 
     def _wait(self) -> None:
         """Wait until the device is idle; the CPU always is."""
@@ -384,6 +403,7 @@ class Subject:
     def _renew(self, key: int, mode: str) -> None:
         """Give the next call new contents in the same buffers, the buffers and random numbers that the oracle has."""
         self.key = key
+        self._wake()
         self._set_mode(mode)
         self._restore_buffers(key, mode)
         self._seed(seed_of(key))
@@ -418,9 +438,9 @@ class Subject:
 
     def fetch(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Write out the latest timed output and the buffers after it; report whether the inputs changed."""
-        pristine = map_tensors(self.buffers, self._empty_alike)
-        recombine(pristine, self.pool, self.key, self.values)
-        mutated = self._mutated(self.buffers, pristine)
+        given = mixtures(self.buffers, self.pool, self.key, self.values)
+        same = all(same_bits(part, contents) for content in given for part, contents in content.parts())
+        mutated = "" if same else "an input"
         if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(self.guards, self.fences)):
             mutated = "memory beside an input"
         return {"mutated": mutated} | self._write("output", [self.last, self._state()], 0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Any, Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -37,7 +37,8 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 _copy, _detach = torch.Tensor.copy_, torch.Tensor.detach
 _sha256 = sha256
 _Generator, _equal, _logical_xor = torch.Generator, torch.equal, torch.logical_xor
-_randint, _randperm, _where = torch.randint, torch.randperm, torch.where
+_randint, _randperm, _where, _narrow = torch.randint, torch.randperm, torch.where, torch.Tensor.narrow
+_PART = 1 << 26  #: elements that are mixed at once
 
 
 @dataclass(frozen=True)
@@ -300,11 +301,18 @@ def slice_batch(inputs: Sequence[Any], rows: int, first: int = 0) -> list[Any]:
     return map_tensors(list(inputs), one)
 
 
-def concatenated(parts: Sequence[Any]) -> Any:
-    """Values of one structure whose tensors are joined along the batch."""
-    first, *_ = parts
-    found = iter([torch.cat(same) for same in zip(*map(tensors, parts))])
-    return map_tensors(first, lambda x: next(found))
+def joined(parts: Iterable[Any], rows: int) -> Any:
+    """Values of one structure whose tensors are joined along the batch, which has ``rows``."""
+    whole, first = None, 0
+    for part in parts:
+        if whole is None:
+            whole = map_tensors(part, lambda x: x.new_empty((rows, *x.shape[1:])))
+        count = 0
+        for all_rows, some in zip(tensors(whole), tensors(part)):
+            count = len(some)
+            all_rows[first : first + count] = some
+        first += count
+    return whole
 
 
 # ---- contents of timed calls -----------------------------------------------------------------------------------
@@ -334,7 +342,7 @@ class Mixture:
     buffer: torch.Tensor  # at least one dimension
     bits: Sequence[torch.Tensor]  # bool, one tensor for each index; they broadcast
     first: torch.Tensor  # like the buffer: taken where the exclusive or of the bits is true
-    second: torch.Tensor  # taken elsewhere
+    second: torch.Tensor  # taken elsewhere; with fewer rows, they come again
 
     def pinned(self) -> Mixture:
         """The same with bits in pinned memory, which a GPU copies in stream order. Raises ``RuntimeError`` without a
@@ -343,15 +351,40 @@ class Mixture:
 
     def fill(self) -> None:
         """Write the contents into the buffer."""
-        choice = reduce(_logical_xor, (bit.to(self.buffer.device, non_blocking=True) for bit in self.bits))
-        _copy(self.buffer, _where(choice, self.first, self.second))
+        for part, contents in self.parts():
+            _copy(part, contents)
+
+    def parts(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Rows of the buffer, some at a time, with their contents."""
+        count = len(self.first)
+        for first, rows, contents in self._made(0, count):
+            yield self.buffer if rows == count else _narrow(self.buffer, 0, first, rows), contents
+
+    def rows(self, first: int, count: int) -> torch.Tensor:
+        """The contents of ``count`` rows from the row ``first`` on."""
+        found = [contents for *_, contents in self._made(first, count)]
+        return found[0] if len(found) == 1 else torch.cat(found)
+
+    def _made(self, first: int, count: int) -> Iterator[tuple[int, int, torch.Tensor]]:
+        """The contents of these rows, some at a time, with the first row and their number."""
+        bits, *others = (bit.to(self.buffer.device, non_blocking=True) for bit in self.bits)
+        whole, again = len(self.first), len(self.second)
+        most, end = max(1, _PART * whole // self.first.numel()), first + count
+        while first < end:
+            rows = min(most, end - first, again - first % again)
+            some = bits, self.first, self.second
+            if rows < whole:
+                some = tuple(_narrow(x, 0, start, rows) for x, start in zip(some, (first, first, first % again)))
+            yield first, rows, _where(reduce(_logical_xor, others, some[0]), *some[1:])
+            first += rows
 
 
 def mixtures(buffers: Any, pool: Sequence[Any], key: int, values: str = "given") -> Iterator[Mixture]:
     """The mixtures by which :func:`recombine` fills the tensors of ``buffers``."""
     generator = _Generator().manual_seed(key)
-    chosen = _randperm(len(pool), generator=generator)[:2]
-    first, second = (change_inputs(pool[int(i)], values, key) for i in chosen)
+    first, second = (change_inputs(pool[int(i)], values, key) for i in _randperm(len(pool), generator=generator)[:2])
+    if batch_size(first) != batch_size(pool[0]):
+        first, second = second, first
     for (_, buffer), (_, a), (_, b) in zip(leaves(buffers), leaves(first), leaves(second)):
         if isinstance(buffer, torch.Tensor) and 0 not in buffer.shape:
             # Detached: a candidate may have marked its input as one to differentiate by.

@@ -12,7 +12,7 @@ import time
 import traceback
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -20,7 +20,7 @@ from kgen.errors import DeviceError, KgenError, ProblemError
 from kgen.evaluator.correctness import moments
 from kgen.evaluator.correctness.distributions import (
     DISTRIBUTIONS, FULL, KERNELBENCH_DISTRIBUTIONS, NON_FINITE, REDUCED, REDUCED_ROWS, Distribution, batch_size,
-    change_inputs, change_weights, concatenated, drawn_batches, moved_buffers, recombine, seed_of, slice_batch,
+    change_inputs, change_weights, drawn_batches, joined, mixtures, moved_buffers, seed_of, slice_batch,
 )
 from kgen.evaluator.correctness.reference import Reference, State, draw_weights, set_flags
 from kgen.evaluator.correctness.tolerance import Expected, Typical, as_real
@@ -28,13 +28,15 @@ from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.arena import Arena, Node, describe, is_inexact, leaves, map_tensors, nodes, span, tensors
 from kgen.evaluator.runtime.channel import Channel
-from kgen.evaluator.runtime.device_arena import DeviceArena, holding
+from kgen.evaluator.runtime.device_arena import DeviceArena, created, holding
 from kgen.hardware import probe
 from kgen.machine import resolve_device
 from kgen.problem import Problem, load, resolve_mode
 
 POOL_BYTES = 1 << 30  #: bytes; of all input sets for timed calls
-POOL_SETS = 4
+POOL_SETS = 4  #: at most; two at least
+_LARGE_BYTES = 1 << 28  #: bytes of inputs and outputs; above it, all test cases but the problem's own have fewer rows
+_FEW_BYTES = 1 << 26  #: bytes of inputs and outputs in these
 NOISY_RUNS = 3  #: float64 runs with float32 rounding, for each test case
 _FILLS = (0.0, 1e30, -2e30)  #: replace NaN and infinities, to see which results depend on them
 _SMALLER = 2.0**-20  #: factor of inputs, to see which NaN come from their size
@@ -42,6 +44,7 @@ _VANISHING = torch.finfo(torch.float32).tiny  #: a factor that may be zero in fl
 _NO_MEMORY = (torch.OutOfMemoryError, MemoryError)
 _SLICE_BYTES = 1 << 30  #: bytes of eager's peak; above it, float64 runs go by slices of the batch
 _RESIDENT_BYTES = 1 << 30  #: bytes of expected values on a GPU; above it, others move to the host
+_CACHED_BYTES = 1 << 28  #: bytes of a GPU that torch keeps for later; more of them are freed after each answer
 _COUNTED_BEFORE = 3  #: steps that a counter has counted in drawn weights
 _STATE = "state "  #: prefix of the names of buffers
 _COPY_BYTES = 64 << 20
@@ -58,8 +61,11 @@ class Case:
     distribution: Distribution
     mode: str
     rng: int
-    inputs: list[Any]
+    inputs: list[Any]  # in the memory of the arena
     expected: list[Expected]
+    arena: Arena | DeviceArena | None = None
+    node: Node | None = None  # of the inputs
+    weights: str = "drawn"
     outputs: Node | None = None  # structure of [output, buffers]
     end: int = 0  # the byte behind them
     note: str = ""  # why it is skipped
@@ -92,20 +98,17 @@ class Oracle:
             "constructed": {k: v.detach().clone() for k, v in self.reference.single.state_dict().items()},
         }
         _refuse_others(loaded.problem.path, "get_init_inputs() gives", loaded.init_inputs())
+        self._on_host = device == "cpu"  # whether get_inputs() works on the CPU alone
         self._given = self._get_inputs(0)  # reduced batches are slices of it: drawing takes long
         rows = batch_size(self._given)
         every = KERNELBENCH_DISTRIBUTIONS if self.accuracy is Accuracy.KERNELBENCH else (
             *DISTRIBUTIONS, *drawn_batches(secret, rows or 0))
         self.distributions = tuple(d for d in every if (strict or d.own) and d.name not in without)
-        self._most_rows = most_rows
         generator = random.Random(f"seeds for workers {secret}")
         self._seeds = [generator.getrandbits(48) for _ in self.distributions]  # as large as those of timed calls
         self._cases: dict[tuple[str, str, str], Case] = {}
         self._resident: list[Case] = []  # those whose expected values are on the device, the latest used last
-        self._arenas: dict[tuple[str, str, str], tuple[Arena | DeviceArena, Node]] = {}
         self._known_typical: dict[tuple[str, str, str], Typical] = {}
-        self._pool: list[list[Any]] = []
-        self.pool_arena: tuple[Arena | DeviceArena, Node] | None = None
         self._outputs_of: dict[str, Arena | DeviceArena] = {}
         self.output_bytes = 0
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory with an input or the state
@@ -135,6 +138,32 @@ class Oracle:
             if mode == "train":
                 self._find_counters(run[1])
         self.batch_free = rows is not None and rows > 1 and self._takes_other_batches(rows)
+        size = describe(self._given)[1]
+        self.bytes = size + self.output_bytes
+        few = max(2, ((rows or 0) * _FEW_BYTES // self.bytes - 1) | 1)  # odd: more than whole tiles
+        self._most_rows = min(most_rows, few) if self.bytes > _LARGE_BYTES else most_rows
+        self._make_pool(size)
+
+    def _make_pool(self, size: int) -> None:
+        """Put the problem's own inputs of ``size`` bytes, and others that timed calls mix with them, into one arena. Of
+        large inputs, the others have fewer rows."""
+        rows = batch_size(self._given) or 0
+        some = max(1, rows * POOL_BYTES // size) if self.batch_free and size > POOL_BYTES else rows
+        count = max(2, min(POOL_SETS, POOL_BYTES // max(size, 1)))
+        other = describe(slice_batch(self._given, some))[1]
+        self.pool_arena = created(size + (count - 1) * other, self.device, self.shared)
+        items, end = [], 0
+        for index in range(count):
+            inputs = slice_batch(self._get_inputs(99 + index), some) if index else self._given
+            node, end = describe(inputs, end)
+            if end > self.pool_arena.size:
+                raise ProblemError(f"{self.loaded.problem.path}: get_inputs() gives tensors of other shapes each time")
+            self.pool_arena.write(inputs, node)
+            items.append(node)
+        self.pool_arena.seal()
+        self.pool_node: Node = {"kind": "list", "items": items}
+        self._pool: list[list[Any]] = self.pool_arena.read(self.pool_node, self.device)
+        self._given = self._pool[0]
 
     def _draw_weights(self, *, signs: bool = True) -> State:
         return change_weights(draw_weights(self.loaded, self.device, self._secret, signs=signs), "drawn", ties=self.ties)
@@ -165,13 +194,25 @@ class Oracle:
         return not all(torch.equal(x.nan_to_num(), y.nan_to_num()) for x, y in zip(*map(_tensor_leaves, (run, other))))
 
     def _get_inputs(self, number: int) -> list[Any]:
-        torch.manual_seed(self._secret + 1000 * number + 7)
-        inputs = map_tensors(self.loaded.inputs(), lambda x: _apart(x.detach().cpu()))
+        inputs = map_tensors(self._call_get_inputs(self._secret + 1000 * number + 7), lambda x: _apart(
+            x.detach().to(self.device)))
         _refuse_others(self.loaded.problem.path, "get_inputs() gives", inputs)
         for _, leaf in leaves(inputs):
             if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.dtype != torch.float32:
                 raise ProblemError(f"{self.loaded.problem.path}: an input is {leaf.dtype}; only float32 is supported")
         return inputs
+
+    def _call_get_inputs(self, seed: int) -> list[Any]:
+        """What ``get_inputs()`` gives, made on the device where that works: the CPU's generator takes seconds."""
+        if not self._on_host:
+            torch.manual_seed(seed)
+            try:
+                with torch.device(self.device):
+                    return self.loaded.inputs()
+            except ProblemError:
+                self._on_host = True
+        torch.manual_seed(seed)
+        return self.loaded.inputs()
 
     def _takes_other_batches(self, rows: int) -> bool:
         """Whether the reference takes a smaller batch and gives as many rows of output."""
@@ -187,7 +228,8 @@ class Oracle:
     def names(self) -> list[tuple[str, str]]:
         """The test cases: distributions with their modes, in the order in which they are tried."""
         rows = batch_size(self._given) or 0
-        kept = [d for d in self.distributions if not d.shape_only or (self.batch_free and d.batch < rows)]
+        most = min(rows, self._most_rows + 1)
+        kept = [d for d in self.distributions if not d.shape_only or (self.batch_free and d.batch < most)]
         return [(distribution.name, mode) for distribution in kept for mode in self.modes]
 
     def case(self, name: str, mode: str, weights: str) -> Case:
@@ -197,8 +239,44 @@ class Oracle:
             distribution = next(d for d in self.distributions if d.name == name)
             self._cases[key] = self._make_case(distribution, mode, weights)
         case = self._cases[key]
+        if case.arena is None:
+            self._hold_inputs(case)
         self._keep_on_device(case)
         return case
+
+    def _hold_inputs(self, case: Case) -> None:
+        """Put the inputs of ``case`` into an arena. Of large ones, only those of the latest case stay."""
+        if case.distribution.values == "given" and not self._rows(case.distribution):
+            case.arena, case.node, case.inputs = self.pool_arena, self.pool_node["items"][0], self._given
+            return
+        for other in self._cases.values():
+            if not self.stays(other) and other.arena is not None:
+                other.inputs = []
+                other.arena.close()
+                other.arena = None
+        case.arena, case.node = holding(self._changed(case), self.device, self.shared)
+        case.inputs = case.arena.read(case.node, self.device)
+
+    def _changed(self, case: Case) -> list[Any]:
+        """The inputs of ``case``, made from the problem's own."""
+        rows, number = self._rows(case.distribution), self.distributions.index(case.distribution)
+        inputs = slice_batch(self._given, rows) if rows else self._given
+        if describe(inputs)[1] < _LARGE_BYTES:  # on a GPU, each change would load kernels
+            inputs = map_tensors(inputs, lambda x: x.cpu())
+        weights = self.state(case.distribution, case.weights).values()
+        return change_inputs(inputs, case.distribution.values, self._secret + number, weights)
+
+    def _rows(self, distribution: Distribution) -> int:
+        """The rows of a distribution that has fewer than the problem's own inputs; else 0."""
+        rows = {FULL: 1 << 62, REDUCED: REDUCED_ROWS[self.device.partition(":")[0]]}.get(
+            distribution.batch, distribution.batch)
+        if distribution is not self.distributions[0]:
+            rows = min(rows, self._most_rows)
+        return rows if self.batch_free and rows < (batch_size(self._given) or 0) else 0
+
+    def stays(self, case: Case) -> bool:
+        """Whether the inputs of ``case`` stay in memory."""
+        return case.arena is self.pool_arena or case.arena is None or case.arena.size < _LARGE_BYTES
 
     def _keep_on_device(self, case: Case) -> None:
         """Bring the expected values of ``case`` to the device. Those used longest ago move to the host where all of
@@ -210,23 +288,17 @@ class Oracle:
         else:
             case.expected = [e.to(self.device) for e in case.expected]
         self._resident.append(case)
-        while len(self._resident) > 1 and sum(e.nbytes for one in self._resident for e in one.expected) > _RESIDENT_BYTES:
+        most = _RESIDENT_BYTES + self.bytes + self.bytes // 4
+        while len(self._resident) > 1 and sum(e.nbytes for one in self._resident for e in one.expected) > most:
             oldest = self._resident.pop(0)
             oldest.expected = [e.to("cpu") for e in oldest.expected]
 
     def _make_case(self, distribution: Distribution, mode: str, weights: str) -> Case:
-        number, batch = self.distributions.index(distribution), distribution.batch
-        given = batch_size(self._given) or 0
-        rows = {FULL: given, REDUCED: REDUCED_ROWS[self.device.partition(":")[0]]}.get(batch, batch)
-        rows = min(rows, self._most_rows) if number else rows
-        if self.batch_free and rows < given:
-            inputs = slice_batch(self._given, rows)
-            inputs = map_tensors(inputs, lambda x: x.clone(memory_format=torch.preserve_format))
-        else:
-            inputs = self._get_inputs(number + 10)
+        number = self.distributions.index(distribution)
         state = self.state(distribution, weights)
-        inputs = change_inputs(inputs, distribution.values, self._secret + number, state.values())
-        case = Case(distribution, mode, self._seeds[number], inputs, [])
+        case = Case(distribution, mode, self._seeds[number], [], [], weights=weights)
+        self._hold_inputs(case)
+        inputs = case.inputs
         try:
             eager = self.reference.eager(inputs, state, mode, case.rng)
             case.outputs, case.end = describe(list(eager))
@@ -237,7 +309,7 @@ class Oracle:
             case.raises = distribution.shape_only
             return case
         try:
-            noise = (distribution.values, batch) != ("given", FULL) or self.device != "cpu" or not all(
+            noise = (distribution.values, distribution.batch) != ("given", FULL) or self.device != "cpu" or not all(
                 map(is_inexact, tensors([eager[0]])))
             typical = self._typical(distribution, mode, weights)
             case.expected = self._expect(inputs, state, mode, case.rng, eager, typical, noise=noise)
@@ -274,27 +346,43 @@ class Oracle:
         self, inputs: list[Any], state: State, mode: str, rng: int, eager_run: tuple[Any, Any], typical: Typical,
         *, noise: bool,
     ) -> list[Expected]:
-        eager, eager_buffers = eager_run
         exact, exact_buffers = self._exact(inputs, state, mode, rng)
-        noisy = [self._exact(inputs, state, mode, rng, noise=True) for _ in range(NOISY_RUNS if noise else 0)]
-        outputs, buffers = [output for output, _ in noisy], [after for _, after in noisy]
-        return [*_expected("output", exact, eager, outputs, typical),
-                *_expected(_STATE, exact_buffers, eager_buffers, buffers, typical)]
+        found = [*_begun("output", exact, eager_run[0]), *_begun(_STATE, exact_buffers, eager_run[1])]
+        del exact
+        for _ in range(NOISY_RUNS if noise else 0):
+            for expected, value in zip(found, _tensor_leaves(list(self._exact(inputs, state, mode, rng, noise=True)))):
+                expected.see(value)
+        for expected in found:
+            expected.settle(typical)
+        return found
 
     def _exact(
         self, inputs: list[Any], state: State, mode: str, rng: int, **how: bool
     ) -> tuple[Any, dict[str, torch.Tensor]]:
         """:meth:`Reference.exact`, by slices of the batch where tensors are large and rows do not depend on others."""
-        rows = batch_size(inputs) or 0
-        most = max(1, int(rows * _SLICE_BYTES / max(1, self.peak_bytes, describe(inputs)[1])))
-        if rows <= most or not self._is_separable(mode):
+        slices = self._slices(batch_size(inputs) or 0, mode)
+        if not slices:
             return self.reference.exact(inputs, state, mode, rng, **how)
-        runs, masks = [], False
-        for first in range(0, rows, most):
-            runs.append(self.reference.exact(slice_batch(inputs, most, first), state, mode, rng, **how))
-            masks = masks or self.reference.masks
+        masks, after = False, {}
+
+        def outputs() -> Iterator[Any]:
+            nonlocal masks, after
+            for first, count in slices:
+                output, after = self.reference.exact(slice_batch(inputs, count, first), state, mode, rng, **how)
+                masks = masks or self.reference.masks
+                yield output
+
+        output = joined(outputs(), batch_size(inputs) or 0)
         self.reference.masks = masks
-        return concatenated([output for output, _ in runs]), runs[-1][1]
+        return output, after
+
+    def _slices(self, rows: int, mode: str) -> list[tuple[int, int]]:
+        """Slices of a batch of ``rows``, first row and count, where tensors are large and rows do not depend on each
+        other; else empty."""
+        most = max(1, (batch_size(self._given) or 0) * _SLICE_BYTES // max(1, self.peak_bytes, self.bytes))
+        if rows <= most or not self._is_separable(mode):
+            return []
+        return [(first, min(most, rows - first)) for first in range(0, rows, most)]
 
     def _is_separable(self, mode: str) -> bool:
         """Whether each row of the output depends on its row of the inputs alone, and no buffer changes."""
@@ -309,7 +397,7 @@ class Oracle:
             self.reference.eager(slice_batch(self._given, count, first), state, mode, 0)
             for first, count in ((0, rows), (0, half), (half, rows - half))
         )
-        pairs = zip(_tensor_leaves(whole), _tensor_leaves(concatenated([output for output, _ in parts])))
+        pairs = zip(_tensor_leaves(whole), _tensor_leaves(joined((output for output, _ in parts), rows)))
         return all(torch.allclose(x.double(), y.double(), rtol=1e-3, atol=1e-5, equal_nan=True) for x, y in pairs) and (
             all(torch.equal(value, state[name]) for name, value in after.items()))
 
@@ -347,18 +435,9 @@ class Oracle:
                 expected.either = torch.stack([
                     (other - first).abs() <= abs(number) * _VANISHING for other, number in zip(others, _FILLS[1:])]).all(0)
 
-    def inputs(self, name: str, mode: str, weights: str) -> tuple[Arena | DeviceArena, Node]:
-        """The memory with the inputs of a test case."""
-        key = (name, mode, weights)
-        if key not in self._arenas:
-            self._arenas[key] = holding(self.case(*key).inputs, self.device, self.shared)
-        return self._arenas[key]
-
-    def output_memory(self, subject: str) -> Arena | DeviceArena:
-        """Fresh memory for two outputs of ``subject``; it holds nothing of another subject."""
-        size = 2 * self.output_bytes
-        memory = DeviceArena.create(size, self.device) if self.shared else Arena.create(size)
-        self._outputs_of[subject] = memory
+    def output_memory(self, subject: str, size: int) -> Arena | DeviceArena:
+        """Fresh memory for outputs of ``subject``; it holds nothing of another subject."""
+        memory = self._outputs_of[subject] = created(size, self.device, self.shared)
         return memory
 
     def forget(self, subject: str) -> None:
@@ -370,24 +449,23 @@ class Oracle:
             memory.close()
 
     def read_outputs(self, subject: str, node: Node, shift: int) -> list[torch.Tensor]:
-        """Copies of the tensors that ``subject`` wrote ``shift`` bytes behind the places in ``node``."""
+        """The tensors that ``subject`` wrote ``shift`` bytes behind the places in ``node``. Small ones are copies."""
         memory = self._outputs_of[subject]
-        return [
-            memory.read(leaf | {"offset": leaf["offset"] + shift}).to(self.device, copy=not self.shared)
-            for leaf in nodes(node) if leaf["kind"] == "tensor"
-        ]
+        found = [memory.read(leaf | {"offset": leaf["offset"] + shift}, self.device)
+                 for leaf in nodes(node) if leaf["kind"] == "tensor"]
+        return found if self.output_bytes > _LARGE_BYTES else [x.clone() for x in found]
+
+    def free_cache(self) -> None:
+        """Give back device memory that torch keeps for later, if it is much."""
+        if self.device != "cpu" and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _CACHED_BYTES:
+            torch.cuda.empty_cache()
 
     def judge(self, expected: list[Expected], values: list[torch.Tensor]) -> list[dict[str, Any]]:
         """Error figures of each tensor of a candidate's output and buffers."""
         return [e.judge(value, self.accuracy) | {"output": e.name} for e, value in zip(expected, values)]
 
     def pool(self) -> list[list[Any]]:
-        """The input sets on the device that timed calls mix."""
-        if not self._pool:
-            size = describe(self._given)[1]
-            sets = max(2, min(POOL_SETS, POOL_BYTES // max(size, 1)))
-            given = [self._get_inputs(100 + index) for index in range(sets)]
-            self._pool = map_tensors(given, lambda x: x.to(self.device))
+        """The input sets that timed calls mix."""
         return self._pool
 
     def judge_timed(
@@ -400,16 +478,25 @@ class Oracle:
         tolerance. A refused output is judged again in full, against float64 on the call's own inputs. With
         ``own_numbers``, other random numbers are right too.
         """
-        inputs = map_tensors(self.pool()[0], torch.empty_like)
         case = self.case(name, mode, weights)
-        recombine(inputs, self.pool(), key, case.distribution.values)
         state = self._timed_state(weights, key, mode)
-        rng = seed_of(key)
-        run = self.reference.eager(inputs, state, mode, rng)
-        eager = _tensor_leaves(run)
+        rng, rows_of = seed_of(key), batch_size(self._given) or 0
+
+        def contents(first: int = 0, count: int = rows_of) -> list[Any]:
+            return self._contents(key, case.distribution.values, first, count)
+
+        slices = self._slices(rows_of, mode)
+        if slices:
+            runs = (self.reference.eager(contents(*one), state, mode, rng)[0] for one in slices)
+            run = joined(runs, rows_of), {k: state[k] for k, _ in self.reference.single.named_buffers() if k in state}
+        else:
+            run = self.reference.eager(contents(), state, mode, rng)
+        eager = _tensor_leaves(list(run))
         expected = [e.again(value) for e, value in zip(case.expected, eager)]
         rows = self.judge(expected, values)
+        inputs: list[Any] = []
         if not all(row["ok"] for row in rows):
+            inputs = contents()
             found = self._expect(inputs, state, mode, rng, run, Typical(), noise=True)
             full = Case(case.distribution, mode, rng, inputs, found)
             self._excuse(full, state)
@@ -425,6 +512,14 @@ class Oracle:
             if row["ok"] and before is not None and moments.is_repeated(before, zeros):
                 row |= {"ok": False, "note": "zeros are in the same places as in another call, and PyTorch's in others"}
         return rows
+
+    def _contents(self, key: int, values: str, first: int, count: int) -> list[Any]:
+        """``count`` rows, from the row ``first`` on, of the inputs in the timed call with ``key``."""
+        batch, full = batch_size(self._given), [x for x in tensors(self._given) if 0 not in x.shape]
+        mixed = zip(full, mixtures(full, [[x for x in tensors(one) if 0 not in x.shape] for one in self._pool], key, values))
+        made = {id(x): content.rows(*(first, count) if x.ndim and len(x) == batch else (0, len(content.first))).view(
+            x.shape[:1] and (-1, *x.shape[1:])) for x, content in mixed}
+        return map_tensors(self._given, lambda x: made.get(id(x), x))
 
     def _timed_state(self, weights: str, key: int, mode: str) -> State:
         """The state dict of the timed call with ``key``."""
@@ -484,7 +579,7 @@ class Oracle:
 
     def health(self) -> list[str]:
         """The trivial answers that pass in every test case."""
-        answers = {"zeros": torch.zeros_like, "the mean": _mean}
+        answers = {"zeros": lambda x: x.new_zeros(()).expand(x.shape), "the mean": _mean}
         passed = [name for name, answer in answers.items() if self._lets_through(answer)]
         if self._lets_through_other_seed():
             passed.append("another seed's output")
@@ -534,7 +629,7 @@ class Oracle:
 def _mean(x: torch.Tensor) -> torch.Tensor | None:
     """The mean of ``x`` for each element; ``None`` where that is no trivial answer: for one element and for
     integers."""
-    return torch.full_like(x, float(x.mean())) if x.is_floating_point() and x.numel() > 1 else None
+    return x.mean().expand(x.shape) if x.is_floating_point() and x.numel() > 1 else None
 
 
 def _apart(x: torch.Tensor) -> torch.Tensor:
@@ -571,21 +666,16 @@ def _generators(device: str) -> list[torch.Tensor]:
     return [torch.get_rng_state(), *([] if device == "cpu" else [torch.cuda.get_rng_state(device)])]
 
 
-def _expected(name: str, exact: Any, eager: Any, noisy: list[Any], typical: Typical) -> list[Expected]:
+def _begun(name: str, exact: Any, eager: Any) -> list[Expected]:
+    """Expectations of the tensors of a value, before noisy runs."""
     found = []
-    others = [_leaves(value) for value in noisy]
-    for number, ((path, e64), (_, e32)) in enumerate(zip(leaves(exact), leaves(eager))):
-        if isinstance(e64, torch.Tensor):
-            if is_inexact(e64):
-                expected = Expected.within(name + path, e64, e32, [other[number] for other in others], typical)
-                found.append(replace(expected, statistic=name == _STATE))
-            else:
-                found.append(Expected.exactly(name + path, e32, [e64, *(other[number] for other in others)]))
+    for (path, e64), (_, e32) in zip(leaves(exact), leaves(eager)):
+        if isinstance(e64, torch.Tensor) and is_inexact(e64):
+            found.append(replace(Expected.begun(name + path, e64, e32), statistic=name == _STATE))
+        elif isinstance(e64, torch.Tensor):
+            found.append(Expected(name + path, e32, None))
+            found[-1].see(e64)
     return found
-
-
-def _leaves(value: Any) -> list[Any]:
-    return [leaf for _, leaf in leaves(value)]
 
 
 def lock_key(device: str) -> str:
@@ -672,6 +762,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
             memory = isinstance(error, _NO_MEMORY)
             reply, answer = {"error": f"{type(error).__name__}: {text}", "memory": memory}, []
         channel.send(reply, answer)
+        oracle.free_cache()
 
 
 def _opened(oracle: Oracle, channel: Channel) -> None:
@@ -693,13 +784,13 @@ def _inputs(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], li
              "random": oracle.random[case.mode]}
     if case.note and not case.raises:
         return reply, []
-    arena, node = oracle.inputs(*at)
-    return reply | {"inputs": node, "bytes": arena.size, "outputs": case.outputs, "end": case.end}, [
-        arena.fd]
+    assert case.arena is not None
+    return reply | {"inputs": case.node, "bytes": case.arena.size, "outputs": case.outputs, "end": case.end,
+                    "stays": oracle.stays(case)}, [case.arena.fd]
 
 
 def _output(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    memory = oracle.output_memory(request["subject"])
+    memory = oracle.output_memory(request["subject"], request["bytes"])
     return {"bytes": memory.size}, [memory.fd]
 
 
@@ -732,10 +823,8 @@ def _moments(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], l
 
 
 def _pool(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    if oracle.pool_arena is None:
-        oracle.pool_arena = holding(oracle.pool(), oracle.device, oracle.shared)
-    arena, node = oracle.pool_arena
-    return {"pool": node, "pool_bytes": arena.size, "bytes": describe(oracle.pool()[0])[1]}, [arena.fd]
+    arena = oracle.pool_arena
+    return {"pool": oracle.pool_node, "pool_bytes": arena.size, "bytes": describe(oracle.pool()[0])[1]}, [arena.fd]
 
 
 def _forget(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:

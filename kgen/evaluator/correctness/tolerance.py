@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from math import isfinite
-from typing import Any, Sequence
+from typing import Any, Iterable, Iterator, Sequence
 
 import torch
 
@@ -28,6 +28,7 @@ FEW_ELEMENTS = 1024  #: elements; a smaller tensor may be one sum, which hides e
 ONE_OF_FEW, ONE_OF_MANY = 4.0, 10.0  #: extra factor where one error has all the weight
 _ENOUGH_LINES, _ENOUGH_OF_MANY = 32, 1 << 16  #: lines that show how errors scatter; of many lines, some are read
 _ONE_SIGMA = torch.tensor([0.159, 0.841], dtype=torch.float64)  #: quantiles
+_PART = 1 << 25  #: elements that are compared at once
 _SAMPLE = 4096  #: elements that show whether a tensor has few different values
 NOISE_SCALE = 100.0  #: factor; a long sum errs at most that much more than one rounding behind it
 FLOOR_RMS, FLOOR_MAX = 2.0, 4.0  #: epsilons of float32, relative to the expected values
@@ -76,30 +77,48 @@ def as_matrix(x: torch.Tensor) -> torch.Tensor:
     return x.reshape(-1, x.shape[-1]) if x.ndim else x.reshape(1, 1)
 
 
-def figures(error: torch.Tensor) -> Figures:
-    """The figures of ``error``, a float64 tensor, which is overwritten."""
-    squares = as_matrix(error).square_()
-    rows, columns = squares.mean(1), squares.mean(0)
-    return Figures(rows.mean().sqrt(), squares.max().sqrt(), rows.sqrt_(), columns.sqrt_())
+def parts(*alike: torch.Tensor) -> Iterator[tuple[int, list[torch.Tensor]]]:
+    """The rows of tensors of one shape, some at a time, with the flat index of the first element."""
+    matrices = [as_matrix(x) for x in alike]
+    columns = matrices[0].shape[1]
+    step = max(1, _PART // max(1, columns))
+    for first in range(0, len(matrices[0]), step):
+        yield first * columns, [x[first : first + step] for x in matrices]
+
+
+def figures(errors: Iterable[torch.Tensor]) -> Figures:
+    """The figures of an error in float64, given as the parts of its matrix, which are overwritten."""
+    rows: list[torch.Tensor] = []
+    maxima: list[torch.Tensor] = []
+    columns: Any = 0.0
+    for error in errors:
+        squares = error.square_()
+        rows.append(squares.mean(1))
+        maxima.append(squares.max())
+        columns = columns + squares.sum(0)
+    means = torch.cat(rows)
+    return Figures(means.mean().sqrt(), torch.stack(maxima).max().sqrt(), means.sqrt(), (columns / len(means)).sqrt())
 
 
 def _rows_are_alike(values: torch.Tensor) -> bool:
     """Whether all rows are equal, as for zero inputs."""
     rows = as_matrix(values)
-    return len(rows) > 1 and rows.shape[1] >= LINE_ELEMENTS and bool((rows == rows[0]).all())
+    return len(rows) > 1 and rows.shape[1] >= LINE_ELEMENTS and all(
+        bool((part == rows[0]).all()) for _, (part,) in parts(values))
 
 
 def _largest(a: Figures, b: Figures) -> Figures:
     return Figures(*(torch.maximum(getattr(a, f), getattr(b, f)) for f in a.__dataclass_fields__))
 
 
-def _spread(values: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
+def _spread(values: torch.Tensor, errors: Iterable[torch.Tensor]) -> torch.Tensor:
     """How many elements carry the weight of the whole's root mean square: the smallest of three numbers. They are those
     of the expected values, of eager's errors and of different values. It is 1 where all rows are equal, which then err
     like one row."""
     if _rows_are_alike(values):
         return torch.ones((), dtype=torch.float64, device=values.device)
-    return torch.minimum(_carriers(values), _carriers(error)).clamp(max=_different(values))
+    carriers = _carriers(part for _, (part,) in parts(values))
+    return torch.minimum(carriers, _carriers(errors)).clamp(max=_different(values))
 
 
 def _different(values: torch.Tensor) -> float:
@@ -110,10 +129,11 @@ def _different(values: torch.Tensor) -> float:
     return float(found if 2 * found < len(sample) else max(1, len(flat)))
 
 
-def _carriers(x: torch.Tensor) -> torch.Tensor:
-    """(sum x^2)^2 / sum x^4: between 1 and the number of elements."""
-    squares = x.square()
-    return (squares.sum().square() / squares.square().sum()).nan_to_num_(1.0).clamp_(min=1.0)
+def _carriers(found: Iterable[torch.Tensor]) -> torch.Tensor:
+    """(sum x^2)^2 / sum x^4 of a tensor's parts: between 1 and the number of elements."""
+    sums = [(squares.sum(), squares.square().sum()) for squares in (x.square() for x in found)]
+    second, fourth = (torch.stack(same).sum() for same in zip(*sums))
+    return (second.square() / fourth).nan_to_num_(1.0).clamp_(min=1.0)
 
 
 def _factor(base: float, spread: torch.Tensor, elements: int) -> torch.Tensor:
@@ -128,6 +148,22 @@ def _factor(base: float, spread: torch.Tensor, elements: int) -> torch.Tensor:
 def _places(wanted: torch.Tensor) -> torch.Tensor:
     """The flat indices of true elements."""
     return wanted.reshape(-1).nonzero().view(-1)
+
+
+def _without(part: torch.Tensor, first: int, places: torch.Tensor | None) -> torch.Tensor:
+    """``part``, whose first element has the flat index ``first``, with zeros in ``places``, which rise."""
+    if places is not None:
+        part = part.contiguous()
+        low, high = torch.searchsorted(places, places.new_tensor([first, first + part.numel()])).tolist()
+        part.view(-1).index_fill_(0, places[low:high] - first, 0.0)
+    return part
+
+
+def _non_finite(*alike: torch.Tensor) -> torch.Tensor | None:
+    """The flat indices of elements that are not finite in one of the tensors; ``None`` without any."""
+    found = [first + _places(~reduce(torch.logical_and, map(torch.isfinite, some))) for first, some in parts(*alike)]
+    places = torch.cat(found)
+    return places if len(places) else None
 
 
 def _finite(x: torch.Tensor) -> torch.Tensor:
@@ -153,6 +189,8 @@ class Expected:
     either: torch.Tensor | None = None  # where NaN and infinities are both right there
     errors: tuple[float, float] = (float("inf"),) * 2  # independent errors in a row, and in a column
     rounded: torch.Tensor | None = None  # integers: where rounding decides
+    spread: torch.Tensor | None = None  # how many elements carry the weight of the whole
+    epsilon: float = EPSILON
 
     @classmethod
     def exactly(cls, name: str, value: torch.Tensor, others: Sequence[torch.Tensor] = ()) -> "Expected":
@@ -160,10 +198,9 @@ class Expected:
         with and without rounding. If that is over half of a row, the rest of the row may differ too (orders of equal
         elements)."""
         found = cls(name, value, None)
-        alike = [other for other in others if other.shape == value.shape]
-        if alike and value.numel():
-            rounded = as_matrix(torch.stack([value != other for other in alike]).any(0))
-            found.rounded = (rounded | (rounded.double().mean(1, keepdim=True) > 0.5)).view(value.shape)
+        for other in others:
+            found.see(other)
+        found.settle()
         return found
 
     @classmethod
@@ -173,47 +210,77 @@ class Expected:
     ) -> "Expected":
         """A floating or complex tensor: ``exact`` in float64, ``eager`` by PyTorch, ``noisy`` runs in float64 with a
         float32 rounding behind each operator. Without these, eager's error alone is the reference error."""
-        exact, eager, *noisy = (as_real(x) for x in (exact, eager, *noisy))
+        found = cls.begun(name, exact, eager)
+        for run in noisy:
+            found.see(run)
+        found.settle(typical)
+        return found
+
+    @classmethod
+    def begun(cls, name: str, exact: torch.Tensor, eager: torch.Tensor) -> "Expected":
+        """:meth:`within` without noise: :meth:`see` adds runs, :meth:`settle` ends it."""
+        exact, eager = as_real(exact), as_real(eager)
         if not exact.numel():
             return cls(name, exact, None)
         exact = exact.double()  # a problem may end in bfloat16
-        bad = ~(torch.isfinite(eager) & torch.isfinite(exact))
-        kept = eager if bool(bad.any()) else None
-        found = cls(name, exact, kept, free=None if kept is None else _places(bad))
-        # Values that float32 cannot hold would dominate the tensor's size.
-        values = _finite(exact).masked_fill_(bad, 0.0) if kept is not None else exact
-
-        def error_of(run: torch.Tensor) -> torch.Tensor:
-            error = (run.double() - values).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
-            return error if kept is None else error.masked_fill_(bad, 0.0)
-
-        error = error_of(eager)
-        own = figures(error.clone())
-        noise = [_as_large(figures(error_of(other)), own) for other in noisy]
+        found = cls(name, exact, None, free=_non_finite(eager, exact))
+        found.eager = None if found.free is None else eager
+        found.reference_error = own = figures(found._errors(eager))
         found.eager_rms, found.eager_maximum = float(own.rms), float(own.maximum)
-        found.sizes = size = figures(values.clone())
+        found.sizes = size = figures(part.clone() for part in found._values())
         found.errors = _errors_in(own.rows, size.rows), _errors_in(own.columns, size.columns)
-        errors = min(min(found.errors[0], typical.rows) * len(size.rows),
-                     min(found.errors[1], typical.columns) * len(size.columns))
-        epsilon = max(EPSILON, torch.finfo(eager.dtype).eps / _COARSER)
-        found.reference_error = _reference_error(reduce(_largest, [own, *noise]), size, typical, epsilon)
-        found.allowed = _allowed(found.reference_error, size, _spread(values, error).clamp(max=max(1.0, errors)), epsilon)
+        values = exact if found.free is None else torch.cat(list(found._values()))
+        found.spread = _spread(values, found._errors(eager))
+        found.epsilon = max(EPSILON, torch.finfo(eager.dtype).eps / _COARSER)
         return found
+
+    def see(self, noisy: torch.Tensor) -> None:
+        """Take in a run in float64 with a float32 rounding behind each operator."""
+        if not is_inexact(self.exact):
+            if noisy.shape == self.exact.shape and noisy.numel():
+                differs = self.exact != noisy
+                self.rounded = differs if self.rounded is None else self.rounded.logical_or_(differs)
+        elif self.sizes is not None and self.reference_error is not None:
+            noise = figures(self._errors(as_real(noisy)))
+            scale = (self.eager_rms / (noise.rms + TINY)).clamp(1.0, NOISE_SCALE)
+            scaled = Figures(*(getattr(noise, field.name) * scale for field in fields(noise)))
+            self.reference_error = _largest(self.reference_error, scaled)
+
+    def settle(self, typical: Typical = Typical()) -> None:
+        """Set the tolerance once all runs were seen; ``typical`` is eager's error elsewhere."""
+        if self.rounded is not None:
+            rows = as_matrix(self.rounded)
+            self.rounded = (rows | (rows.double().mean(1, keepdim=True) > 0.5)).view(self.exact.shape)
+        if self.sizes is None or self.reference_error is None or self.spread is None:
+            return
+        size, (rows, columns) = self.sizes, self.errors
+        errors = min(min(rows, typical.rows) * len(size.rows), min(columns, typical.columns) * len(size.columns))
+        self.reference_error = _reference_error(self.reference_error, size, typical, self.epsilon)
+        self.allowed = _allowed(self.reference_error, size, self.spread.clamp(max=max(1.0, errors)), self.epsilon)
+
+    def _values(self) -> Iterator[torch.Tensor]:
+        """The parts of ``exact``. Values that float32 cannot hold are zero: they would dominate the tensor's size."""
+        for first, (part,) in parts(self.exact):
+            yield part if self.free is None else _without(_finite(part), first, self.free)
+
+    def _errors(self, run: torch.Tensor) -> Iterator[torch.Tensor]:
+        """The parts of the error of ``run``."""
+        for (first, (part,)), values in zip(parts(run), self._values()):
+            error = (part.double() - values).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+            yield _without(error, first, self.free)
 
     def again(self, eager: torch.Tensor) -> "Expected":
         """The expectation for other inputs like these, of which only ``eager`` in float32 is known. Eager's error is
         taken to be as large as here, in shares of the values."""
         if not is_inexact(eager):
             return Expected.exactly(self.name, eager)
-        eager = as_real(eager).double()
-        bad = ~torch.isfinite(eager)
-        found = Expected(self.name, eager, None)
-        if bool(bad.any()):
-            found.eager, found.free = eager, _places(bad)
+        eager = as_real(eager)
+        found = Expected(self.name, eager, None, free=_non_finite(eager) if eager.numel() else None)
+        found.eager = None if found.free is None else eager
         if self.reference_error is None or self.allowed is None or self.sizes is None:
             found.skipped = self.skipped or "nothing is known of it"
             return found
-        found.sizes = sizes = figures(_finite(eager))
+        found.sizes = sizes = figures(_finite(part.double()) for _, (part,) in parts(eager))
         by = TIMED_FACTOR * (sizes.rms / self.sizes.rms if self.sizes.rms else 1.0)
         lines = [(TIMED_FACTOR * _middle_share(getattr(self.allowed, f), getattr(self.sizes, f)) * getattr(sizes, f)
                   ).nan_to_num(nan=float("inf"), posinf=float("inf")) for f in ("rows", "columns")]
@@ -277,16 +344,19 @@ class Expected:
             return _row(ok=not wrong, note=f"{wrong} of {value.numel()} elements differ" if wrong else "")
         if not value.numel():
             return _row(ok=True, note="empty")
-        error = value.double().sub_(self.exact)
-        if self.eager is not None and self.free is not None:
-            if note := self._other_kind(value):
-                return self._refused(note)
-            error = error.contiguous()
-            error.view(-1).index_fill_(0, self.free, 0.0)
-        tolerated = []
-        if accuracy is Accuracy.KERNELBENCH:
-            tolerated = [_share_of(error.abs(), KERNELBENCH_TOLERANCE * (1 + _finite(self.exact).abs()))]
-        mine = figures(error)
+        if self.eager is not None and self.free is not None and (note := self._other_kind(value)):
+            return self._refused(note)
+
+        def errors() -> Iterator[torch.Tensor]:
+            for first, (mine, exact) in parts(value, self.exact):
+                error = _without(mine.double() - exact, first, self.free)
+                if accuracy is Accuracy.KERNELBENCH:
+                    tolerated.append(_share_of(error.abs(), KERNELBENCH_TOLERANCE * (1 + _finite(exact).abs())))
+                yield error
+
+        tolerated: list[torch.Tensor] = []
+        mine = figures(errors())
+        tolerated = tolerated and [torch.stack(tolerated).max()]
         # All at once: each read waits for the device.
         rms, maximum, *found = torch.stack([mine.rms, mine.maximum, *(tolerated or self._shares(mine))]).tolist()
         if not isfinite(rms):
@@ -364,12 +434,6 @@ def _middle_share(lines: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
 def _line_reference_error(error: torch.Tensor, size: torch.Tensor, least: float) -> torch.Tensor:
     share = _middle_share(error, size).clamp(min=least)
     return torch.maximum(error, share * size)
-
-
-def _as_large(noise: Figures, own: Figures) -> Figures:
-    """A noisy run's error, scaled up to eager's over the whole: it shows where errors are, eager how large."""
-    scale = (own.rms / (noise.rms + TINY)).clamp(1.0, NOISE_SCALE)
-    return Figures(*(getattr(noise, f) * scale for f in noise.__dataclass_fields__))
 
 
 def _allowed(error: Figures, size: Figures, spread: torch.Tensor, epsilon: float) -> Figures:

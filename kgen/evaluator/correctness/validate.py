@@ -90,6 +90,7 @@ class WorkerClient:
     def __init__(self, child: Child, subject: str) -> None:
         self.child = child
         self.subject = subject  # the oracle's name for its output memory
+        self.output_bytes = 0  # of that memory
         self.phase = Phase.LOAD
         self._left = 0.0
         self._budget = 0.0
@@ -162,6 +163,7 @@ class CaseHandle:
     outputs: dict[str, Any]
     end: int
     random: bool  # whether the reference draws numbers in this mode
+    stays: bool = True  # whether its inputs stay in memory when another case is asked for
 
     @property
     def label(self) -> str:
@@ -169,7 +171,7 @@ class CaseHandle:
 
 
 class Cases:
-    """The oracle's test cases, each asked for once. Thread-safe."""
+    """The oracle's test cases. One whose inputs do not stay is asked for each time. Thread-safe."""
 
     def __init__(self, oracle: OracleClient) -> None:
         self._oracle = oracle
@@ -179,19 +181,25 @@ class Cases:
     def get(self, name: str, mode: str, weights: str) -> CaseHandle:
         key = (name, mode, weights)
         with self._lock:
-            if key not in self._known:
+            if key not in self._known or not self._known[key].stays:
+                self._let_go(lambda case: not case.stays)
                 reply, fds = self._oracle.ask("inputs", case=name, mode=mode, weights=weights)
                 self._known[key] = CaseHandle(
                     name, mode, weights, reply["note"], reply["raises"], reply["change"], reply["rng"],
                     fds[0] if fds else None, reply.get("bytes", 0), reply.get("inputs", {}),
-                    reply.get("outputs") or {}, reply.get("end", 0), reply["random"])
+                    reply.get("outputs") or {}, reply.get("end", 0), reply["random"],
+                    reply.get("stays", True))
             return self._known[key]
 
     def close(self) -> None:
-        for case in self._known.values():
-            if case.fd is not None:
-                os.close(case.fd)
-        self._known = {}
+        self._let_go(lambda case: True)
+
+    def _let_go(self, which: Callable[[CaseHandle], bool]) -> None:
+        for key, case in [*self._known.items()]:
+            if which(case):
+                del self._known[key]
+                if case.fd is not None:
+                    os.close(case.fd)
 
 
 Settled = Callable[[WorkerClient], None]
@@ -204,7 +212,8 @@ def validate(
     """Run the test cases ``names`` (distribution and mode); their error figures are appended to ``found``.
 
     Raises :class:`Failure` at the first wrong one, and :class:`EvaluatorError` when the oracle fails. The oracle judges
-    one case while the worker runs the next if each output fits into half of ``room`` bytes. Otherwise the worker waits.
+    one case while the worker runs the next if each output fits into half of ``room`` bytes, of which the output's memory
+    has two. Otherwise the worker waits.
     ``settled`` checks the candidate's processes at the end.
     """
     with ThreadPoolExecutor(1, "kgen-judge") as thread:
@@ -246,7 +255,7 @@ class _Validation:
         one_mode = len({mode for _, mode in names}) == 1
         for (name, mode), following in zip(names, [*names[1:], None]):
             case = self._cases.get(name, mode, self._weights)
-            if following is not None and self._room:  # the oracle prepares the next case while this one runs
+            if following is not None and self._room and case.stays:  # the oracle prepares the next case while this one runs
                 self._thread.submit(self._cases.get, *following, self._weights)
             self._take(case, case.name if one_mode else case.label)
         self._settle()
@@ -291,7 +300,8 @@ class _Validation:
             self._found.append(_skipped(label, case.note + (", and so does the candidate" if "error" in reply else "")))
             return
         _check_run(case, reply, label, self._matched)
-        shifts = [self._place] if reply.get("repeatable") else [self._place, self._place + case.end]
+        beyond = self._place + 2 * case.end > self._worker.output_bytes
+        shifts = [self._place] if reply.get("repeatable") else [self._place, 0 if beyond else self._place + case.end]
         self._judging = label, self._thread.submit(self._judged, case, label, shifts)
         if not beside:
             self._settle()
@@ -300,7 +310,9 @@ class _Validation:
         """Figures of the run whose tensors are at the first of ``shifts``; if they are right, of the next run too."""
         own_numbers = _own_numbers(case, label) in self._labels
         found: list[list[CaseErrors]] = []
-        for shift in shifts:
+        for number, shift in enumerate(shifts):
+            if number and not shift:
+                raise_if_failed(self._worker.ask("write_second"), Phase.VALIDATE, label)
             about = _about(self._worker, case, self._matched)
             reply, _ = self._oracle.ask("judge", **about, shift=shift, own_numbers=own_numbers)
             found.append([CaseErrors(case=label, **row) for row in reply["rows"]])

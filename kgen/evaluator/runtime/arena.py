@@ -25,7 +25,8 @@ _NO_OTHER_CONTENTS = fcntl.F_SEAL_SEAL | 0x10  # F_SEAL_FUTURE_WRITE: its maker'
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN = (bool, int, float, str, type(None))
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
-_equal = torch.equal  # bound here: a candidate may patch torch
+_PART = 1 << 28  #: elements that are compared at once
+_equal, _narrow = torch.equal, torch.Tensor.narrow  # bound here: a candidate may patch torch
 #: Iteration of containers; a subclass may show other items.
 _of_tuple, _of_list, _of_dict, _names = tuple.__iter__, list.__iter__, dict.items, dict.__iter__
 
@@ -121,7 +122,11 @@ def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
     if x.is_floating_point():
         integer = _INTEGERS[x.element_size()]
         x, y = x.detach().contiguous().view(integer), y.detach().contiguous().view(integer)
-    return _equal(x, y)
+    step = max(1, _PART * len(x) // x.numel()) if x.ndim and x.numel() else 0
+    if not step or step >= len(x):
+        return _equal(x, y)
+    starts = range(0, len(x), step)
+    return all(_equal(*(_narrow(z, 0, first, min(step, len(z) - first)) for z in (x, y))) for first in starts)
 
 
 def span(x: torch.Tensor) -> int:
@@ -179,8 +184,12 @@ class Arena:
         node, size = describe(value)
         arena = cls.create(size)
         arena.write(value, node)
-        fcntl.fcntl(arena.fd, fcntl.F_ADD_SEALS, _NO_OTHER_CONTENTS)
+        arena.seal()
         return arena, node
+
+    def seal(self) -> None:
+        """Let no other process change the contents."""
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _NO_OTHER_CONTENTS)
 
     @classmethod
     def open(cls, fd: int, *, writable: bool = False) -> "Arena":
@@ -194,7 +203,7 @@ class Arena:
                 self._flat(leaf).copy_(item.detach().reshape(-1))
 
     def read(self, node: Node, device: str | torch.device = "cpu") -> Any:
-        """The value that ``node`` describes; on the CPU its tensors may share the arena's memory."""
+        """The value that ``node`` describes; on the arena's device its tensors may share the arena's memory."""
         return rebuild(node, lambda leaf: self._tensor(leaf, torch.device(device)))
 
     def _tensor(self, node: Node, device: torch.device) -> torch.Tensor:

@@ -63,26 +63,39 @@ class DeviceArena:
         torch.cuda.synchronize(self.device)
 
     def read(self, node: Node, device: str | torch.device | None = None) -> Any:
-        """The value that ``node`` describes, with its tensors copied on the arena's device."""
-        value = rebuild(node, self._tensor)
-        torch.cuda.synchronize(self.device)  # unmapping does not wait for queued copies
-        return value
+        """The value that ``node`` describes. Its tensors share the arena's memory, and are gone once it is closed."""
+        return rebuild(node, self._tensor)
 
     def _tensor(self, node: Node) -> torch.Tensor:
-        flat = torch.empty(node["size"], dtype=getattr(torch, node["dtype"]), device=self.device)
-        if not 0 <= node["offset"] <= self.size - flat.nbytes:
+        dtype, size = getattr(torch, node["dtype"]), node["size"]
+        nbytes = count(size) * dtype.itemsize
+        if not 0 <= node["offset"] <= self.size - nbytes:
             raise ValueError("a tensor lies outside the arena")
-        copy(flat.data_ptr(), self._memory.address + node["offset"], flat.nbytes, self._stream())
-        if not count(node["size"]) or list(flat.stride()) == node["stride"] or any(s == 0 for s in node["stride"]):
+        flat = torch.empty(size, dtype=dtype, device=self.device if not nbytes else "meta")
+        if not nbytes:
             return flat
-        return torch.empty_strided(node["size"], node["stride"], dtype=flat.dtype, device=self.device).copy_(flat)
+        address = self._memory.address + node["offset"]
+        storage = torch._C._construct_storage_from_data_pointer(address, self.device, nbytes)
+        shared = torch.empty(0, dtype=dtype, device=self.device).set_(storage, 0, size, flat.stride())
+        if list(flat.stride()) == node["stride"] or any(s == 0 for s in node["stride"]):
+            return shared
+        return torch.empty_strided(size, node["stride"], dtype=dtype, device=self.device).copy_(shared)
 
     def _stream(self) -> int:
         return torch.cuda.current_stream(self.device).cuda_stream
 
+    def seal(self) -> None:
+        """Nothing is left to do: other processes map the memory for reading."""
+
     def close(self) -> None:
+        torch.cuda.synchronize(self.device)  # unmapping does not wait for queued work
         self._memory.close()
         os.close(self.fd)
+
+
+def created(size: int, device: str, shared: bool) -> Arena | DeviceArena:
+    """A writable arena of ``size`` bytes, of the kind that :func:`holding` makes."""
+    return DeviceArena.create(size, device) if shared else Arena.create(size)
 
 
 def holding(value: Any, device: str, shared: bool) -> tuple[Arena | DeviceArena, Node]:

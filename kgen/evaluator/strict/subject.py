@@ -152,12 +152,17 @@ class StrictSubject(worker.Subject):
         self.described = describe(self.buffers)[0]
         return reply
 
+    def rest(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        self.previous, self.contents, self.fetched, self.seen = [], [], [], None
+        return super().rest(request, fds)
+
     def prepare_call(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """The first half of a timed call: buffers, random numbers, and on the CPU contents and flush. Steps that a
         candidate could observe come first, while the inputs still have their old contents."""
         look = self.look if request["watched"] else lambda: None
         look()
         late = self._is_late()
+        self._wake()
         if describe(self.buffers)[0] != self.described:
             return {"mutated": "an input"}
         self.key = key = request["key"]

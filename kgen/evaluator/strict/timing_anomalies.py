@@ -212,6 +212,7 @@ class StrictRunner(Runner):
                                      checked_synced=owed or number == synced)
         if again == blocks:
             self.try_other_values(generator)
+        self.rest()
 
     def turn(self, calls: int, generator: random.Random, *, thorough: bool) -> None:
         checked = generator.randrange(calls) if thorough or generator.random() < CHECK_SHARE else -1
@@ -219,6 +220,7 @@ class StrictRunner(Runner):
             self.try_other_values(generator)
         self.warm_up(generator)
         self.strict_block(calls, generator, checked, watched=thorough, checked_synced=checked >= 0)
+        self.rest()
 
     def forget(self) -> None:
         super().forget()

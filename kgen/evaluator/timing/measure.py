@@ -47,6 +47,7 @@ class Runner:
     sleep_ns: int = 0  #: nanoseconds of work queued in front of a sample
     doublings: int = 0  #: of ``sleep_ns``
     cold: bool = True  #: whether the cache is flushed before each call
+    frees: bool = False  #: whether the worker frees its memory between turns
     #: Judges a fetched output by its mode, key and values.
     check: Callable[[Mapping[str, Any], str, int, str], None] | None = None
     blocks: list[tuple[float, ...]] = field(default_factory=list)
@@ -125,11 +126,18 @@ class Runner:
         odd = self.oddest()
         if odd is not None:
             self.blocks[odd] = self._samples(calls, generator, False)
+        self.rest()
+
+    def rest(self) -> None:
+        """Have the worker free the memory of timed calls until its next call. Raises :class:`Failure`."""
+        if self.frees:
+            raise_if_failed(self.worker.ask("rest"), Phase.TIME)
 
     def turn(self, calls: int, generator: random.Random, *, thorough: bool) -> None:
         """One block of finals, after a call that is no sample: another subject left the clocks and caches."""
         self.warm_up(generator)
         self.block(calls, generator, checked=thorough or generator.random() < CHECK_SHARE)
+        self.rest()
 
     def oddest(self) -> int | None:
         """The number of the block whose median is farthest from that of all, if it is odd; else ``None``."""
@@ -185,7 +193,7 @@ def interleave(
             failed(runner, failure)
 
     for runner in runners:
-        attempt(runner, partial(runner.warm_up, generator))
+        attempt(runner, partial(_warm_up, runner, generator))
     lap = (time.monotonic() - started) * max((runner.extra_calls for runner in alive if runner.cuda), default=1.0)
     calls = calls_of_finals(seconds, lap)
     for runner in alive:
@@ -198,6 +206,11 @@ def interleave(
             attempt(runner, partial(runner.turn, calls, generator, thorough=rounds == thorough))
         rounds += 1
     return alive
+
+
+def _warm_up(runner: Runner, generator: random.Random) -> None:
+    runner.warm_up(generator)
+    runner.rest()
 
 
 def calls_of_finals(seconds: float, lap: float) -> int:

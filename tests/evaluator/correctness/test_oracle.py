@@ -251,9 +251,49 @@ def test_float64_goes_by_slices_of_the_batch_where_rows_do_not_depend_on_each_ot
     exact = sliced.reference.exact
     monkeypatch.setattr(sliced.reference, "exact", lambda inputs, *rest, **how: calls.append(len(inputs[0])) or exact(
         inputs, *rest, **how))
-    monkeypatch.setattr("kgen.evaluator.correctness.oracle._SLICE_BYTES", 64 * 8 * 4 // 3)
+    monkeypatch.setattr("kgen.evaluator.correctness.oracle._SLICE_BYTES", sliced.bytes // 3)
     found = sliced.case("as given", "eval", "drawn").expected
     assert (max(calls) == 21) is separable
     monkeypatch.undo()
     for one, other in zip(found, whole.case("as given", "eval", "drawn").expected):
         assert torch.allclose(one.exact, other.exact, rtol=1e-12)
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Oracle]:
+    """Makes oracles to which every problem is large, and is compared in parts."""
+    monkeypatch.setattr("kgen.evaluator.correctness.oracle._LARGE_BYTES", 1000)
+    monkeypatch.setattr("kgen.evaluator.correctness.oracle._FEW_BYTES", 500)
+    monkeypatch.setattr("kgen.evaluator.correctness.oracle.POOL_BYTES", 1000)
+    monkeypatch.setattr("kgen.evaluator.correctness.oracle._SLICE_BYTES", 1000)
+    monkeypatch.setattr("kgen.evaluator.correctness.tolerance._PART", 64)
+    monkeypatch.setattr("kgen.evaluator.correctness.distributions._PART", 64)
+    return oracle
+
+
+def test_of_a_large_problem_only_its_own_inputs_have_all_rows(large: Callable[[str], Oracle]) -> None:
+    of = large("return torch.softmax(y, 1)")
+    rows = {name: len(of.case(name, mode, "drawn").inputs[0]) for name, mode in of.names()}
+    assert rows.pop("as given") == 64 and max(rows.values()) < 10
+    assert [len(inputs[0]) for inputs in of.pool()] == [64, 31]
+
+
+@pytest.mark.parametrize("forward", ["return torch.softmax(y, 1)", "return y - y.mean(0)", "return y.sum()"])
+def test_a_large_problem_is_judged_as_a_small_one(large: Callable[[str], Oracle], forward: str) -> None:
+    of = large(forward)
+    for name, mode in of.names():
+        case = of.case(name, mode, "drawn")
+        mine, _ = of.reference.eager(case.inputs, of.state(case.distribution, "drawn"), mode, case.rng)
+        assert all(row["ok"] for row in of.judge(case.expected, [mine]))
+    mine = output(of)
+    assert ok(of, mine) and not ok(of, mine + 0.1 * mine.abs().mean())
+    assert of.health() == []
+
+
+def test_inputs_of_a_large_problem_without_a_batch_are_held_one_case_at_a_time(large: Callable[[str], Oracle]) -> None:
+    of = large("return y.sum()")
+    names = [name for name, _ in of.names()]
+    cases = [of.case(name, "eval", "drawn") for name in names]
+    held = [case.distribution.name for case in cases if case.inputs]
+    assert not of.batch_free and set(held) == {"as given", "other weights", names[-1]}
+    assert torch.equal(of.case("zeros", "eval", "drawn").inputs[0], torch.zeros(64, 8))

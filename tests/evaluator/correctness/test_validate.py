@@ -45,16 +45,20 @@ class Worker:
     """A worker whose runs are all alike; of those in ``fails``, a number, comes a crash, and of those in ``differs`` two
     results."""
 
-    subject, phase = "subject", Phase.VALIDATE
+    subject, phase, output_bytes = "subject", Phase.VALIDATE, 4 * BYTES
 
     def __init__(self, fails=(), differs=()):
         self.fails = fails
         self.differs = differs
         self.runs = []  # the byte that each begins to write at
+        self.wrote_second = 0
         self.after_running = lambda number: None
 
     def ask(self, do, fds=(), **request):
         if do == "audit":
+            return {}
+        if do == "write_second":
+            self.wrote_second += 1
             return {}
         number = len(self.runs)
         self.runs.append(request["place"])
@@ -90,6 +94,13 @@ def test_cases_beside_each_other_write_to_different_halves():
     assert worker.runs == [2 * BYTES, 0, 2 * BYTES, 0]
     assert oracle.judged == [("a", 2 * BYTES), ("b", 0), ("c", 2 * BYTES), ("c", 3 * BYTES), ("d", 0)]
     assert (len(found), labels) == (4, ["not bitwise repeatable"])
+
+
+def test_a_second_run_takes_the_place_of_the_first_where_memory_holds_one():
+    worker, oracle = Worker(differs=[2]), Oracle()
+    worker.output_bytes = BYTES
+    run(worker, oracle, BYTES // 2)
+    assert oracle.judged == [("a", 0), ("b", 0), ("c", 0), ("c", 0), ("d", 0)] and worker.wrote_second == 1
 
 
 @pytest.mark.parametrize("room, random", [(0, False), (2 * BYTES - 256, False), (2 * BYTES, True)],
