@@ -203,7 +203,7 @@ class Oracle:
         return inputs
 
     def _call_get_inputs(self, seed: int) -> list[Any]:
-        """What ``get_inputs()`` gives, made on the device where that works: the CPU's generator takes seconds."""
+        """Call ``get_inputs()`` on the device, or on the CPU where that fails. The CPU takes seconds for large inputs."""
         if not self._on_host:
             torch.manual_seed(seed)
             try:
