@@ -19,6 +19,8 @@ _COMBINATION = 2.0  # observations; one combination of a kernel
 
 _CAP = 1.5  # log of the time over the fastest; slower answers are cut to it
 _HOPE = 0.1  # log of the time; optimism about a term without observations
+_OPENED = 4  # plans that are tried before the model chooses points
+_BETWEEN = 3  # points that the model chooses before each later plan
 _ROUNDS = 4  # Gauss-Seidel rounds per answer; the fit continues from the answer before
 
 
@@ -31,7 +33,7 @@ class Additive(Strategy):
 
     The next point has the least expected time, less an optimism for terms with few observations.
 
-        opening      every plan with each kernel's first combination
+        opening      the first plans with each kernel's first combination; each later plan after some other points
         unanswered   while no plan has an answer, the next combination of each plan in turn
         then         the best point of the answered plans by the model, or that point with one kernel changed
     """
@@ -80,13 +82,18 @@ class Additive(Strategy):
         return Counter(term for point in self.waiting for term in self._terms_of(point))
 
     def _next(self) -> Point | None:
-        return self.opening() or self._expected_best()
+        return (self.opening() if self._opens() else None) or self._expected_best() or self.opening()
+
+    def _opens(self) -> bool:
+        """Whether it is a new plan's turn. Plans come in the order of their predicted times, and few are worth a budget."""
+        opened = sum(count > 0 for count in self._count.values())
+        return opened < _OPENED or len(self.asked) - opened >= _BETWEEN * (opened - _OPENED + 1)
 
     def _expected_best(self) -> Point | None:
         self._fit()
         open_options, known = self.open_options(), {point.option for point in self.told}
         if not known:
-            return self._next_plainest(open_options)
+            return self._next_plainest([n for n in open_options if self._count[n]] or open_options)
         scores, best = self._scores(), None
         for number in filter(known.__contains__, open_options):
             found = self.cheapest(number, [scores[kernel] for kernel in self.options[number].kernels])
