@@ -246,11 +246,11 @@ class Evaluator:
         return _TIMES_PEAK * opened["peak_bytes"] + harness + _SPARE_BYTES
 
     def _fit(self) -> int:
-        """How many candidates are judged side by side. All may fit into their share of the device's memory, and hold as
-        much as the oracle together if each needs as much as PyTorch."""
+        """How many candidates are judged side by side. All fit into their share of the device's memory. Those beside the
+        first have the spare bytes together if each needs as much as PyTorch."""
         shared = self.limits.device_share * self.hardware.global_bytes
         peak = self._opened["peak_bytes"]
-        return max(1, min(_AT_ONCE, int(shared / self._candidate_bytes()), int((2 * peak + _SPARE_BYTES) / (2 * peak + 1))))
+        return max(1, min(_AT_ONCE, int(shared / self._candidate_bytes()), int(1 + _SPARE_BYTES / (peak + 1))))
 
     def _stop(self) -> None:
         self._life += 1
@@ -655,6 +655,8 @@ class _Evaluating:
         slots = evaluator._slots
         slots.acquire()
         try:
+            if evaluator._is_large():
+                evaluator._prepared()  # the baselines have freed their memory then
             with evaluator._lock.working():  # for both: a waiting timing waits for candidates on the way to one
                 with self._phase(Phase.LOAD):
                     self._load()
@@ -749,6 +751,8 @@ class _Evaluating:
         with self._step("validate"):
             validate(self._worker, *evaluator._running(), names, self._matched, self._errors, self._labels, room,
                      self._checks.settled)
+        if evaluator._is_large():
+            raise_if_failed(self._worker.ask("rest"), Phase.VALIDATE)
 
     def runner(self) -> Runner:
         """The candidate, loaded again and ready to be timed, for a session of finals. Raises :class:`Failure`."""

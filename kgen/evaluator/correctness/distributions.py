@@ -130,7 +130,7 @@ def _rows(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     if x.ndim < 1:
         return x
     exponent = torch.rand(x.shape[:1], generator=generator) * 10 - 7
-    return x * (10.0**exponent).view(-1, *[1] * (x.ndim - 1))
+    return x * (10.0**exponent).view(-1, *[1] * (x.ndim - 1)).to(x.device)
 
 
 def _outliers(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -142,7 +142,7 @@ def _outliers(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         first = torch.randint(columns, (len(chosen), 1), generator=generator)
         together = min(_TOGETHER, columns // 4)
         large.view(rows, columns)[chosen] |= (torch.arange(columns) - first) % columns < together
-    return torch.where(large, x * 100, x)
+    return torch.where(large.to(x.device), x * 100, x)
 
 
 def _shifted(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -221,7 +221,7 @@ def _alike(weights: Collection[torch.Tensor]) -> Callable[[torch.Tensor, torch.G
         for number, y in enumerate(fitting):
             mine, theirs = drawn[number :: len(fitting)], y if y.ndim == 2 else y.reshape(-1, y.shape[-1])
             chosen = theirs[_randint(len(theirs), mine.shape, generator=generator).to(y.device)].to(x)
-            changed[mine] = chosen * (1 + _APART * (torch.rand(chosen.shape, generator=generator) - 0.5))
+            changed[mine] = chosen * (1 + _APART * (torch.rand(chosen.shape, generator=generator) - 0.5).to(x.device))
         others.append(changed)
         return changed.view(x.shape)
 

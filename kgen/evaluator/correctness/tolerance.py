@@ -28,7 +28,7 @@ FEW_ELEMENTS = 1024  #: elements; a smaller tensor may be one sum, which hides e
 ONE_OF_FEW, ONE_OF_MANY = 4.0, 10.0  #: extra factor where one error has all the weight
 _ENOUGH_LINES, _ENOUGH_OF_MANY = 32, 1 << 16  #: lines that show how errors scatter; of many lines, some are read
 _ONE_SIGMA = torch.tensor([0.159, 0.841], dtype=torch.float64)  #: quantiles
-_PART = 1 << 25  #: elements that are compared at once
+_PART = 1 << 24  #: elements that are compared at once
 _SAMPLE = 4096  #: elements that show whether a tensor has few different values
 NOISE_SCALE = 100.0  #: factor; a long sum errs at most that much more than one rounding behind it
 FLOOR_RMS, FLOOR_MAX = 2.0, 4.0  #: epsilons of float32, relative to the expected values

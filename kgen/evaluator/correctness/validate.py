@@ -211,10 +211,9 @@ def validate(
 ) -> None:
     """Run the test cases ``names`` (distribution and mode); their error figures are appended to ``found``.
 
-    Raises :class:`Failure` at the first wrong one, and :class:`EvaluatorError` when the oracle fails. The oracle judges
-    one case while the worker runs the next if each output fits into half of ``room`` bytes, of which the output's memory
-    has two. Otherwise the worker waits.
-    ``settled`` checks the candidate's processes at the end.
+    Raises :class:`Failure` at the first wrong one, and :class:`EvaluatorError` when the oracle fails. ``room`` is half of
+    the bytes for outputs. The oracle judges one case while the worker runs the next if each output fits into half of it.
+    Otherwise the worker waits. ``settled`` checks the candidate's processes at the end.
     """
     with ThreadPoolExecutor(1, "kgen-judge") as thread:
         _Validation(worker, oracle, cases, matched, found, labels, room, thread).run(names)

@@ -154,6 +154,7 @@ class StrictSubject(worker.Subject):
 
     def rest(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         self.previous, self.contents, self.fetched, self.seen = [], [], [], None
+        self.held, self.places = [], {}
         return super().rest(request, fds)
 
     def prepare_call(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
