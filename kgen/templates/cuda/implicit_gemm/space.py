@@ -146,7 +146,7 @@ class Sizes:
     def fits(self, stages: int, hardware: Hardware) -> bool:
         """Whether as many blocks as the tile's registers allow have room for so many stages."""
         taken = self.shared_bytes(stages)
-        room = hardware.shared_bytes_per_multiprocessor // self.blocks - 1024
+        room = hardware.shared_bytes_per_multiprocessor // self.blocks - 4096  # the system's, and values of rows
         return taken <= min(room, hardware.shared_bytes_per_block)
 
 

@@ -121,8 +121,10 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
     vec = 2 if program.cols % 2 == 0 and len(sizes.window.residues) == 1 else 1
     outer, inner = common.load_statements(only.loads, vec, read_from)
     store_outer, store_inner, close = common.store_statements(only.stores, vec, args)
+    used = {name for m in only.maps for name in m.args} | {store.arg for store in only.stores}
     return {
         "vec": vec,
+        "row_values": [v.name for v in (*plan.row_loads, *plan.row_maps) if v.name in used],
         "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
         "outer": outer + store_outer,
         "inner": inner + [statement(m, "cuda") for m in only.maps] + store_inner,
