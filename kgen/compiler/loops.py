@@ -30,6 +30,7 @@ from kgen.compiler.dtypes import DTYPES
 from kgen.compiler.graph import BatchSize, Node, OpGraph, Operand, Tensor
 from kgen.compiler.indices import Axes, Size, spell
 from kgen.compiler.operators import COMBINES, FUNCTIONS, OF_ONE, OPS, Kind, c_float, map_expression
+from kgen.compiler.windows import Slide
 
 ELEMENT, ROW = "element", "row"
 
@@ -37,6 +38,7 @@ ELEMENT, ROW = "element", "row"
 RESERVED = frozenset(
     "outer across along lines tiles row rows col lane line step item j at begin end first last vector vectors tile count shift sum square mean squares "
     "N K LD GROUP GROUPS AT_ONCE sums finite group half both x_exponent w_exponent x_exponents w_exponents "
+    "tap tap_a tap_b tap_c tap_d in_a in_b in_c in_d out_a out_b out_c out_d inside_row running totals warp so_far first_line first_col strip down before carry "
     "inside from found moments difference deviation variance workspace stream stride next ahead own origin merges inverse "
     "merged total partial max min other piece "
     "asm auto bool break case catch char class const constexpr continue default delete do double else enum explicit "
@@ -90,8 +92,9 @@ class Place:
         """The offset as a C expression of ``row`` and ``col``."""
         names = self._names(row, col)
         offset = self.offset
-        for number, loops in () if self.spelled else ((row, self.row_loops), (col, self.col_loops)):
-            offset = _with_whole(offset, number, loops, names)
+        for number, loops in ((row, self.row_loops), (col, self.col_loops)):
+            if not any(loop.symbol in dict(self.spelled) for loop in loops):
+                offset = _with_whole(offset, number, loops, names)
         return spell(offset, names)
 
     def condition(self, row: str = "row", col: str = "col") -> str:
@@ -130,11 +133,9 @@ class Place:
         return "vector" if all(coefficient % width == 0 for coefficient, _ in rest) else "gather"
 
     def _names(self, row: str, col: str) -> dict[sympy.Symbol, str]:
-        if self.spelled:
-            return dict(self.spelled)
         if self._wide():
             col = f"static_cast<long long>({col.removeprefix('(').removesuffix(')')})"
-        return {**digits(row, self.row_loops), **digits(col, self.col_loops)}
+        return {**digits(row, self.row_loops), **digits(col, self.col_loops), **dict(self.spelled)}
 
     def _wide(self) -> bool:
         """Whether the offset that columns make up does not fit an ``int``."""
@@ -200,17 +201,34 @@ class Map:
 
 @dataclass(frozen=True)
 class Window:
-    """``name``: the reduction of ``arg`` over a few elements around each element, in loops of one thread.
+    """``name``: the reduction of ``arg`` over the taps of a window around each element, in loops of one thread.
 
-    ``body`` computes ``arg`` within the loops; ``args`` are the values that it takes from outside them.
+    ``kind`` is ``sum``, ``mean`` or ``max``. ``body`` computes ``arg`` from the positions and taps of ``slides``, the innermost
+    last; ``args`` are the values that it takes from outside. What lies outside of the tensor counts as ``fill``.
     """
 
     name: str
     kind: str
     arg: str
-    loops: tuple[Loop, ...]
+    slides: tuple[Slide, ...]
     body: tuple[Load | Map, ...]
     args: tuple[str, ...]
+    level: str
+    fill: str
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True)
+class Scan:
+    """``name``: the running value of ``args[0]`` along the columns, from the last one back where ``reverse``.
+
+    ``kind`` is a key of :data:`kgen.compiler.scans.SCANS`.
+    """
+
+    name: str
+    kind: str
+    args: tuple[str]
+    reverse: bool
     level: str
     dtype: str = "float32"
 
@@ -272,7 +290,7 @@ class Program:
     row_loops: tuple[Loop, ...]
     col_loops: tuple[Loop, ...]
     loads: tuple[Load, ...]
-    steps: tuple[Map | Window | Reduce, ...]
+    steps: tuple[Map | Window | Scan | Reduce, ...]
     stores: tuple[Store, ...]
     moments_of: str | None = None
     contraction: Contraction | None = None
@@ -282,15 +300,23 @@ class Program:
         return tuple(s for s in self.steps if isinstance(s, Reduce))
 
     @property
+    def windows(self) -> tuple[Window, ...]:
+        return tuple(s for s in self.steps if isinstance(s, Window))
+
+    @property
+    def scans(self) -> tuple[Scan, ...]:
+        return tuple(s for s in self.steps if isinstance(s, Scan))
+
+    @property
     def tensors(self) -> tuple[str, ...]:
         """The tensors that are read, each once, in the order of the kernel's arguments."""
-        inner = [x for s in self.steps if isinstance(s, Window) for x in s.body if isinstance(x, Load)]
+        inner = [x for w in self.windows for x in w.body if isinstance(x, Load)]
         return tuple(dict.fromkeys(load.tensor for load in (*self.loads, *inner) if load.tensor))
 
     @cached_property
     def tensor_dtypes(self) -> dict[str, str]:
         """The dtype of each tensor that is read or written."""
-        inner = [x for s in self.steps if isinstance(s, Window) for x in s.body if isinstance(x, Load)]
+        inner = [x for w in self.windows for x in w.body if isinstance(x, Load)]
         return {x.tensor: x.dtype for x in (*self.stores, *self.loads, *inner)}
 
     @cached_property
@@ -331,7 +357,7 @@ class Program:
 class _Step:
     """One value while the program is built, before rows and columns are known."""
 
-    kind: str  # load, map, reduce, window, or the sums of a contraction
+    kind: str  # load, map, reduce, window, scan, or the sums of a contraction
     text: str  # expression, tensor, or kind of reduction
     args: tuple[str, ...]
     varies: frozenset[sympy.Symbol]
@@ -341,6 +367,8 @@ class _Step:
     dtype: str = "float32"
     fill: str = "0.0f"
     part: int = 0  # which result of a reduction
+    slides: tuple[Slide, ...] = ()
+    reverse: bool = False
 
 
 Index = tuple[sympy.Expr, ...]
@@ -409,9 +437,10 @@ class _Builder:
 
     def _node(self, node: Node, index: Index) -> str:
         kind = OPS[node.op].kind
-        handler = {Kind.POINTWISE: self._map, Kind.REDUCTION: self._row, Kind.CONTRACTION: self._contraction, Kind.VIEW: self._view}.get(kind)
+        handler = {Kind.POINTWISE: self._map, Kind.REDUCTION: self._row, Kind.CONTRACTION: self._contraction, Kind.VIEW: self._view,
+                   Kind.WINDOW: self._own, Kind.SCAN: self._own}.get(kind)  # fmt: skip
         if handler is None:
-            raise NotFusable(f"{node.name} is no pointwise operator, reduction or view")
+            raise NotFusable(f"{node.name} has no lowering")
         return handler(node, index)
 
     def _load(self, name: str, index: Index) -> str:
@@ -438,6 +467,9 @@ class _Builder:
         found = self.value(node.inputs[0], tuple(OPS[node.op].index(self.axes, source, node, index)))
         self.part = before
         return found
+
+    def _own(self, node: Node, index: Index) -> str:
+        return OPS[node.op].lower(self, node, index)
 
     def _row(self, node: Node, index: Index) -> str:
         source = self.graph.type(node.inputs[0])
@@ -532,6 +564,31 @@ class _Builder:
         parts = COMBINES[kind]
         names = tuple(self._keep(f"{stem}_{part}", replace(step, part=number)) for number, part in enumerate(parts))
         return names
+
+    def inner_axis(self, name: str, size: int) -> sympy.Symbol:
+        """A position or a tap of a window, along which no result varies."""
+        symbol = sympy.Symbol(name, integer=True, nonnegative=True)
+        self.axes.extents[symbol] = size
+        return symbol
+
+    def window(self, node: Node, kind: str, fill: str, slides: Sequence[Slide], arg: str) -> str:
+        """The reduction of a value over the taps and positions of a window."""
+        self._require_floats(node, arg)
+        inner = tuple(symbol for s in slides for symbol in (s.position, s.tap))
+        varies = self.steps[arg].varies - set(inner) | frozenset().union(*(s.output.free_symbols for s in slides))
+        return self._keep(f"{node.name}_window", _Step("window", kind, (arg,), varies, axes=inner, fill=fill, slides=tuple(slides)))
+
+    def scan(self, node: Node, kind: str, index: Index, axes: Sequence[sympy.Symbol], *, reverse: bool) -> str:
+        """The running value of a node's operand along axes."""
+        arg = self.value(node.inputs[0], index)
+        self._require_floats(node, arg)
+        if not axes or not set(axes) <= self.steps[arg].varies:
+            raise NotFusable(f"{node.name} runs along no axis of its operand")
+        return self._keep(node.name, _Step("scan", kind, (arg,), self.steps[arg].varies, axes=tuple(axes), reverse=reverse))
+
+    def _require_floats(self, node: Node, arg: str) -> None:
+        if self.steps[arg].dtype != "float32":
+            raise NotFusable(f"{node.name} takes values of type {self.steps[arg].dtype}")
 
     def broadcast(self, name: Operand, to: Tensor, index: Index) -> Index:
         """The index at which an operand is read that is broadcast to a shape."""
@@ -631,6 +688,7 @@ def _indices(builder: _Builder, outputs: Sequence[_Output]) -> Iterable[sympy.Ex
     for step in builder.steps.values():
         yield step.offset
         yield from (w.index for w in step.mask)
+        yield from (s.output for s in step.slides)
     for output in outputs:
         yield from output.index
 
@@ -702,11 +760,15 @@ class _Finished:
     def program(self) -> Program:
         loads, steps = [], []
         reduced: dict[_Step, list[str]] = {}
-        for name, step in self.needed.items():
+        for name, step in self._outer():
             if step.kind == "load":
                 loads.append(Load(name, step.text, self._place(step), self._level(step.varies), step.dtype, step.fill))
             elif step.kind == "map":
                 steps.append(Map(name, step.text, step.args, self._level(step.varies), step.dtype))
+            elif step.kind == "window":
+                steps.append(self._window(name, step))
+            elif step.kind == "scan":
+                steps.append(Scan(name, step.text, (step.args[0],), step.reverse, self._level(step.varies)))
             elif step.kind == "reduce":
                 whole = replace(step, part=0)
                 if whole not in reduced:
@@ -724,6 +786,22 @@ class _Finished:
         return Program(
             rows, cols, size, self.rows, self.cols, tuple(loads), tuple(steps), stores, self.moments_of, self.builder.contraction
         )
+
+    def _outer(self) -> Iterable[tuple[str, _Step]]:
+        """The steps outside of windows."""
+        return ((name, step) for name, step in self.needed.items() if not step.varies & self._inner)
+
+    def _window(self, name: str, step: _Step) -> Window:
+        body: list[Load | Map] = []
+        outside: dict[str, None] = {}
+        for at, inner in self.needed.items():
+            if inner.varies & self._inner and inner.kind == "load":
+                body.append(Load(at, inner.text, self._place(inner), ELEMENT, inner.dtype, inner.fill))
+            elif inner.varies & self._inner:
+                body.append(Map(at, inner.text, inner.args, ELEMENT, inner.dtype))
+                outside |= {a: None for a in inner.args if not self.needed[a].varies & self._inner}
+        slides = tuple(replace(s, output=self._merged(s.output)) for s in step.slides)
+        return Window(name, step.text, step.args[0], slides, tuple(body), tuple(outside), self._level(step.varies), step.fill)
 
     def _check_work(self, elements: int) -> None:
         """Raise where the loops of a reduction visit elements far more often than each tensor has them."""
@@ -772,6 +850,8 @@ class _Finished:
         """The axes of rows and of columns, neighbours that run through memory as one joined."""
         symbols = frozenset().union(*(s.varies for s in self.needed.values()), *(o.free_symbols for o in self.offsets.values()))
         self._reduced = frozenset().union(*(s.axes for s in self.needed.values() if s.kind == "reduce"))
+        around = self._around()
+        symbols -= self._inner
         for name, step in self.needed.items():
             if step.kind == "reduce" and frozenset(step.axes) != self._reduced:
                 raise NotFusable(f"{name} reduces other axes than another reduction of the kernel")
@@ -783,6 +863,9 @@ class _Finished:
                 raise NotFusable("a reduction along rows and a contraction, or moments over the batch, are two kernels")
             rows = [s for s in order if s in symbols - self._reduced]
             cols = [s for s in order if s in self._reduced]
+        elif around is not None:
+            rows = [s for s in order if s in symbols and s not in around]
+            cols = [s for s in around if s in symbols]
         else:
             rows, cols = self._pointwise([s for s in order if s in symbols])
         if any(not isinstance(self.extents[s], int) for s in cols):
@@ -790,6 +873,19 @@ class _Finished:
         self._lost: frozenset[sympy.Symbol] = frozenset()
         self._names: dict[sympy.Symbol, sympy.Expr] = {}
         return self._joined(rows), self._joined(cols)
+
+    def _around(self) -> list[sympy.Symbol] | None:
+        """The axes that a window moves along, or that a scan runs along; ``None`` where the program has neither."""
+        found = [s for s in self.needed.values() if s.kind in ("window", "scan")]
+        self._inner = frozenset().union(*(s.axes for s in found if s.kind == "window"))
+        if not found:
+            return None
+        if len(found) > 1 or self._reduced or self.builder.contraction or self.moments_of:
+            raise NotFusable("a window or a scan and another one, a reduction or a contraction are two kernels")
+        (step,) = found
+        if any(not isinstance(s.output, sympy.Symbol) and s.output != 0 for s in step.slides):
+            raise NotFusable("the result of a window is read through a view")
+        return list(step.axes) if step.kind == "scan" else [s.output for s in step.slides if s.output != 0]
 
     def _pointwise(self, order: list[sympy.Symbol]) -> tuple[list[sympy.Symbol], list[sympy.Symbol]]:
         """Rows and columns without a reduction: contractions and moments have one dimension of columns."""
@@ -844,6 +940,7 @@ class _Finished:
         for step in self.needed.values():
             yield self._merged(step.offset)
             yield from (self._merged(w.index) for w in step.mask)
+            yield from (s.stride * self._merged(s.output) for s in step.slides)
         for offset in self.offsets.values():
             yield self._merged(offset)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import Any, Callable, Mapping, Protocol
 
-from kgen.compiler import convolutions, views
+from kgen.compiler import convolutions, scans, views, windows
 from kgen.compiler.graph import Literal, Node, Operand, Ref, Tensor, refs
 
 
@@ -25,13 +25,15 @@ class Kind(StrEnum):
     REDUCTION = auto()  #: reduces some dimensions; lowers into maps and reductions
     VIEW = auto()  #: moves no element: a function of indices
     MOMENTS = auto()  #: mean and variance over the batch; a kernel ends with it, no library call computes it
+    WINDOW = auto()  #: values of neighbours of each element; ``lower`` asks a program's builder for it at an index
+    SCAN = auto()  #: running values along a dimension; lowered like a window
     CONTRACTION = auto()  #: a matrix product or a convolution, with a bias; rewrites fold scales into its weights
     BATCH_NORM = auto()  #: a rewrite takes it apart before it can be fused
     IDENTITY = auto()  #: returns its first operand; a rewrite drops it
 
 
 #: Kinds that :func:`kgen.compiler.loops.lower` takes.
-LOWERED = frozenset({Kind.POINTWISE, Kind.REDUCTION, Kind.VIEW, Kind.MOMENTS, Kind.CONTRACTION})
+LOWERED = frozenset({Kind.POINTWISE, Kind.REDUCTION, Kind.VIEW, Kind.WINDOW, Kind.SCAN, Kind.MOMENTS, Kind.CONTRACTION})
 
 
 @dataclass(frozen=True)
@@ -358,6 +360,7 @@ REDUCTIONS = (
     _reduction("logsumexp", "logsumexp.default", _logsumexp, flops=10),
     _reduction("sum", "sum.dim_IntList sum.default", _reduce("sum"), accept=_no_dtype),
     _reduction("mean", "mean.dim mean.default", _reduce("sum", "{0} / {cols}"), accept=_no_dtype),
+    _reduction("mean_pool", "", _reduce("sum", "{0} / {cols}"), windows.over_all),
     _reduction("amax", "amax.default", _reduce("max")),
     _reduction("amin", "amin.default", _reduce("min")),
     _reduction("norm", "linalg_vector_norm.default", _reduce("sum", "SQRT({0})", "{0} * {0}"),
@@ -425,6 +428,25 @@ VIEWS = (
 )  # fmt: skip
 
 
+WINDOWS = tuple(
+    Op(name, Kind.WINDOW, targets, operands, lower=lower, read=read)
+    for d in (1, 2, 3)  # dimensions that windows move along
+    for name, targets, operands, lower, read in (
+        (f"max_pool{d}d", (f"aten.max_pool{d}d.default",), ("self",), windows.max_pool, windows.pooled),
+        (f"avg_pool{d}d", (f"aten.avg_pool{d}d.default",), ("self",), windows.avg_pool, windows.pooled),
+        (f"adaptive_avg_pool{d}d", (f"aten.adaptive_avg_pool{d}d.default",), ("self",), windows.avg_pool, windows.adaptive),
+        (f"upsample_nearest{d}d", (f"aten.upsample_nearest{d}d.vec",), ("input",), windows.upsample, windows.upsampled),
+        (f"depthwise_conv{d}d", (), ("input", "weight", "bias"),
+         windows.depthwise, windows.convolved),
+    )
+)  # fmt: skip
+
+SCANS = tuple(
+    Op(name, Kind.SCAN, (f"aten.{name}.default",), lower=scans.scan(kind), read=scans.along, accept=_no_dtype)
+    for name, kind in (("cumsum", "sum"), ("cumprod", "prod"))
+)
+
+
 def _batch_norm_attrs(call: Captured) -> dict[str, Any] | None:
     roles = tuple(
         r for r in ("input", "weight", "bias", "running_mean", "running_var") if isinstance(call.arguments.get(r), Ref)
@@ -465,13 +487,17 @@ OTHERS = (
 )  # fmt: skip
 
 #: Every operator that kgen knows, by name.
-OPS: dict[str, Op] = {op.name: op for op in (*POINTWISE, *REDUCTIONS, *VIEWS, *OTHERS)}
+OPS: dict[str, Op] = {op.name: op for op in (*POINTWISE, *REDUCTIONS, *VIEWS, *WINDOWS, *SCANS, *OTHERS)}
 
 _BY_TARGET: dict[str, Op] = {target: op for op in OPS.values() for target in op.targets}
 
 #: gelu has two forms behind one target, told apart by an attribute.
 _FORMS = {"aten.gelu.default": lambda c: OPS["gelu_tanh"] if c.arguments.get("approximate") == "tanh" else OPS["gelu"],
-          "aten.add.Tensor": lambda c: OPS["add"] if c.arguments.get("alpha", 1) == 1 else OPS["add_scaled"]}  # fmt: skip
+          "aten.add.Tensor": lambda c: OPS["add"] if c.arguments.get("alpha", 1) == 1 else OPS["add_scaled"],
+          **{f"aten.adaptive_avg_pool{d}d.default": lambda c, own=OPS[f"adaptive_avg_pool{d}d"]: OPS["mean_pool"] if windows.is_mean(c) else own
+             for d in (1, 2, 3)},
+          **{target: lambda c, d=d: OPS[f"depthwise_conv{d}d" if windows.convolved(c) else f"conv{d}d"]
+             for d in (1, 2, 3) for target in convolutions.TARGETS[f"conv{d}d"]}}  # fmt: skip
 
 #: How the library call of an operator is spelled, for those that people know by a shorter name.
 _SPELLING = (

@@ -15,6 +15,8 @@ _REFUSED = {
     Kind.POINTWISE: "its arguments are not the tensors and numbers that our kernel takes",
     Kind.REDUCTION: "it reduces no dimension, or one that follows the batch",
     Kind.VIEW: "it takes a part that follows the batch",
+    Kind.WINDOW: "its window is no fixed one, or its groups have many channels",
+    Kind.SCAN: "it runs along the batch, or converts to another dtype",
     Kind.BATCH_NORM: "its momentum is no number",
     Kind.CONTRACTION: "it scales its terms",
     Kind.IDENTITY: "it copies or drops elements, or changes the shape",

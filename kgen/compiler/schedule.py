@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kgen.compiler.loops import ELEMENT, ROW, Load, Map, Program, Reduce, Store, Window
+from kgen.compiler.loops import ELEMENT, ROW, Load, Map, Program, Reduce, Scan, Store, Window
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Pass:
     number: int
     held: tuple[str, ...]
     loads: tuple[Load, ...]
-    maps: tuple[Map | Window, ...]
+    maps: tuple[Map | Window | Scan, ...]
     keeps: tuple[str, ...]
     stores: tuple[Store, ...]
     reductions: tuple[Reduce, ...]
@@ -55,7 +55,7 @@ def schedule(program: Program, *, keep: bool) -> Schedule:
             ready.update(dict.fromkeys(step.names, ready[step.arg] + 1))
         else:
             ready[step.name] = max((ready[a] for a in step.args), default=0)
-    by_name: dict[str, Load | Map | Window] = {load.name: load for load in program.loads}
+    by_name: dict[str, Load | Map | Window | Scan] = {load.name: load for load in program.loads}
     by_name |= {s.name: s for s in program.steps if not isinstance(s, Reduce)}
 
     def element(name: str) -> bool:

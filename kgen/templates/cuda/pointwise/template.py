@@ -27,7 +27,8 @@ PARAMETERS = {
 
 def takes(program: Program) -> bool:
     """Programs of maps alone that read along the axis that they write along."""
-    return not (program.contraction or program.moments_of or program.reductions or transpose_of(program))
+    others = program.contraction or program.moments_of or program.reductions or program.windows or program.scans
+    return not (others or transpose_of(program))
 
 
 def space(task: Task) -> Space:

@@ -1,0 +1,34 @@
+"""Scans: running sums and products along one dimension, from either end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable
+
+if TYPE_CHECKING:
+    import sympy
+
+    from kgen.compiler.graph import Node
+    from kgen.compiler.loops import _Builder
+    from kgen.compiler.operators import Captured
+
+#: How scans combine values: the C expression of ``{0}`` so far and a further ``{1}``, and the value before the first.
+SCANS = {"sum": ("{0} + {1}", "0"), "prod": ("{0} * {1}", "1")}
+
+
+def along(call: Captured) -> dict[str, Any] | None:
+    """The dimension of a scan, which does not follow the batch."""
+    shape = call.shape("self")
+    dim = call.arguments["dim"] % max(len(shape), 1)
+    return {"dim": dim} if shape and call.type is not None and not call.type.multiples[dim] else None
+
+
+def scan(kind: str) -> Callable[[_Builder, Node, tuple[sympy.Expr, ...]], str]:
+    """The lowering of a scan: of its operand at the same index, in reverse where the index runs backwards."""
+
+    def lower(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
+        size = node.type.shape[node["dim"]]
+        at = index[node["dim"]]
+        forward = b.axes.covers(at, size)
+        return b.scan(node, kind, index, forward or b.axes.covers(size - 1 - at, size) or (), reverse=forward is None)
+
+    return lower

@@ -1,0 +1,198 @@
+"""Windows: pooling, upsampling, and convolutions of each channel by itself, as values of neighbours of each output.
+
+An output ``o`` of a window's dimension takes ``taps`` inputs: those at ``o * stride + tap * dilation - padding``. Inputs
+outside of the tensor count as the identity of the reduction. Each function here reads the attributes of a call, or
+lowers a node: it asks the builder of a program for the node's operand at the positions of a window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Sequence
+
+import sympy
+
+if TYPE_CHECKING:
+    from kgen.compiler.graph import Node
+    from kgen.compiler.loops import _Builder
+    from kgen.compiler.operators import Captured
+
+#: Weights that a group of a convolution may have for each output: more are a contraction, not a window.
+MOST_WEIGHTS = 256
+MOST_CHANNELS = 4  # input channels of a group; more are worth a contraction
+
+
+@dataclass(frozen=True)
+class Slide:
+    """One dimension of a window, with the symbols of a position in the input and of a tap.
+
+    ``output`` is the index of one of ``outputs``, ``size`` the input's extent. A mean counts positions from ``counted[0]`` up to
+    ``counted[1]``.
+    """
+
+    position: sympy.Symbol
+    tap: sympy.Symbol
+    output: sympy.Expr
+    outputs: int
+    size: int
+    taps: int
+    stride: int = 1
+    padding: int = 0
+    dilation: int = 1
+    counted: tuple[int, int] = (0, 0)
+
+    @property
+    def span(self) -> int:
+        """Positions from the first to the last tap."""
+        return (self.taps - 1) * self.dilation + 1
+
+    @property
+    def counts_all(self) -> bool:
+        """Whether every tap of every output counts in a mean."""
+        last = (self.outputs - 1) * self.stride - self.padding
+        return -self.padding >= self.counted[0] and last + self.span <= self.counted[1]
+
+
+# Attributes of calls
+
+
+def _each(value: Any, rank: int) -> tuple[int, ...]:
+    """One number for each dimension."""
+    return tuple(value) * (rank // len(value)) if isinstance(value, tuple) else (value,) * rank
+
+
+def _rank(call: Captured) -> int:
+    """Dimensions of the window, from the operator's name: ``aten.avg_pool2d.default``."""
+    return int(call.target.split(".")[1].partition("d_")[0].rstrip("d")[-1])
+
+
+def _fixed(call: Captured, rank: int) -> bool:
+    """Whether the dimensions of the window keep their sizes at any batch."""
+    return call.type is not None and not any(call.type.multiples[-rank:])
+
+
+def pooled(call: Captured) -> dict[str, Any] | None:
+    """The window of a pooling operator. ``counted`` says whether padding counts in a mean; ``divisor`` stands for the count."""
+    rank, given = _rank(call), call.arguments
+    kernel = _each(given["kernel_size"], rank)
+    window = {
+        "taps": kernel,
+        "stride": _each(given.get("stride") or kernel, rank),
+        "padding": _each(given["padding"], rank),
+        "dilation": _each(given.get("dilation", 1), rank),
+        "counted": bool(given.get("count_include_pad", False)),
+        "divisor": given.get("divisor_override"),
+    }
+    return window if _fixed(call, rank) else None
+
+
+def adaptive(call: Captured) -> dict[str, Any] | None:
+    """The window of adaptive average pooling, where output sizes divide the input's."""
+    rank = _rank(call)
+    sizes, outputs = call.shape("self")[-rank:], call.type.shape[-rank:] if call.type else ()
+    if not _fixed(call, rank) or any(not o or s % o for s, o in zip(sizes, outputs)):
+        return None
+    taps = tuple(s // o for s, o in zip(sizes, outputs))
+    return {"taps": taps, "stride": taps, "padding": (0,) * rank, "dilation": (1,) * rank, "counted": False, "divisor": None}
+
+
+def is_mean(call: Captured) -> bool:
+    """Whether an adaptive pooling has one output: the mean over all positions."""
+    return call.type is not None and set(call.type.shape[-_rank(call) :]) == {1}
+
+
+def over_all(call: Captured) -> dict[str, Any]:
+    """The dimensions of an adaptive pooling with one output."""
+    rank = len(call.shape("self"))
+    return {"dims": tuple(range(rank - _rank(call), rank)), "keepdim": True}
+
+
+def upsampled(call: Captured) -> dict[str, Any] | None:
+    """The whole factors of nearest upsampling."""
+    rank = _rank(call)
+    sizes, outputs = call.shape("input")[-rank:], call.type.shape[-rank:] if call.type else ()
+    scales = call.arguments.get("scale_factors")
+    factors = tuple(o // s for s, o in zip(sizes, outputs))
+    exact = all(f * s == o for f, s, o in zip(factors, sizes, outputs))
+    return {"factors": factors} if _fixed(call, rank) and exact and scales in (None, tuple(float(f) for f in factors)) else None
+
+
+def convolved(call: Captured) -> dict[str, Any] | None:
+    """The window of a convolution whose groups are so small that no contraction is worth it."""
+    rank, given = _rank(call), call.arguments
+    weight, groups = call.shape("weight"), given["groups"]
+    if groups == 1 or weight[1] > MOST_CHANNELS or weight[1] * _product(weight[2:]) > MOST_WEIGHTS or not _fixed(call, rank + 1):
+        return None
+    padding, dilation = given["padding"], _each(given["dilation"], rank)
+    if isinstance(padding, str):
+        whole = [(taps - 1) * d if padding == "same" else 0 for taps, d in zip(weight[2:], dilation)]
+        if any(p % 2 for p in whole):
+            return None  # padding on one side alone
+        padding = tuple(p // 2 for p in whole)
+    return {"taps": weight[2:], "stride": _each(given["stride"], rank), "padding": _each(padding, rank),
+            "dilation": dilation, "groups": groups, "channels": weight[1]}  # fmt: skip
+
+
+def _product(sizes: Sequence[int]) -> int:
+    found = 1
+    for size in sizes:
+        found *= size
+    return found
+
+
+# Lowerings: the name of the step that holds a node's value at an index
+
+
+def _slides(b: _Builder, node: Node, index: Sequence[sympy.Expr], counted: bool = False) -> list[Slide]:
+    """The window's dimensions for the output at the index."""
+    taps, source = node["taps"], b.graph.type(node.inputs[0]).shape
+    found = []
+    for d in range(len(taps)):
+        size, padding = source[d - len(taps)], node["padding"][d]
+        inside = (-padding, size + padding) if counted else (0, size)
+        found.append(
+            Slide(b.inner_axis(f"{node.name} position {d}", size), b.inner_axis(f"{node.name} tap {d}", taps[d]), index[d - len(taps)],
+                  node.type.shape[d - len(taps)], size, taps[d], node["stride"][d], padding, node["dilation"][d], inside)
+        )  # fmt: skip
+    return found
+
+
+def max_pool(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
+    """The largest value of the window; NaN where there is one."""
+    slides = _slides(b, node, index)
+    value = b.value(node.inputs[0], (*index[: -len(slides)], *(s.position for s in slides)))
+    return b.window(node, "max", "-INFINITY", slides, value)
+
+
+def avg_pool(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
+    """The sum of the window over a fixed divisor, or over the count of its positions where that differs."""
+    slides = _slides(b, node, index, node["counted"])
+    value = b.value(node.inputs[0], (*index[: -len(slides)], *(s.position for s in slides)))
+    if node["divisor"] is None and not all(s.counts_all for s in slides):
+        return b.window(node, "mean", "0.0f", slides, value)
+    divisor = node["divisor"] or _product(node["taps"])
+    return b.map(node.name, f"{{0}} / {float(divisor)}f", [b.window(node, "sum", "0.0f", slides, value)])
+
+
+def depthwise(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
+    """The sum of products of the window with the output channel's weights, and the bias."""
+    slides = _slides(b, node, index)
+    rank, channel = len(slides), index[-len(slides) - 1]
+    own = b.axes.divide(channel, node.type.shape[-rank - 1] // node["groups"])
+    within: sympy.Expr = sympy.Integer(0)
+    if node["channels"] > 1:  # the channels of a group are a dimension of the window that does not move
+        position = b.inner_axis(f"{node.name} position channel", node["channels"])
+        tap = b.inner_axis(f"{node.name} tap channel", node["channels"])
+        slides.insert(0, Slide(position, tap, sympy.Integer(0), 1, node["channels"], node["channels"], 0))
+        own, within = own * node["channels"] + position, tap
+    x = b.value(node.inputs[0], (*index[: -rank - 1], own, *(s.position for s in slides[-rank:])))
+    weight = b.value(node.inputs[1], (channel, within, *(s.tap for s in slides[-rank:])))
+    total = b.window(node, "sum", "0.0f", slides, b.map(f"{node.name}_product", "{0} * {1}", [x, weight]))
+    return b.map(node.name, "{0} + {1}", [total, b.value(node.inputs[2], (channel,))]) if len(node.inputs) > 2 else total
+
+
+def upsample(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
+    """The nearest element of the operand."""
+    factors = node["factors"]
+    behind = [b.axes.divide(i, factor) for i, factor in zip(index[-len(factors) :], factors)]
+    return b.value(node.inputs[0], (*index[: -len(factors)], *behind))

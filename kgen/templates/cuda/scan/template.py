@@ -1,0 +1,143 @@
+"""Scans in CUDA: running sums and products along rows, a block, a warp or a thread for each."""
+
+from __future__ import annotations
+
+from kgen.candidate import Params
+from kgen.compiler.loops import Program
+from kgen.templates import Rendering, Task, Template
+from kgen.templates.arguments import arguments as pointers, signature, sources, summary
+from kgen.templates.cuda import common
+from kgen.templates.scanning import ScanParts
+from kgen.templates.space import Axis, Constraint, Space
+from kgen.templates.spelling import block, row_loads, statement
+
+#: The axes of the spaces, and what each means.
+PARAMETERS = {
+    "row_per": "whether a block, a warp or one thread of a line takes a row",
+    "block": "threads in a block",
+    "vec": "elements in one load or store",
+    "items": "vectors that a thread handles",
+    "launch": "whether the kernel is launched while the one before it ends",
+}
+
+
+def takes(program: Program) -> bool:
+    """Programs with one scan."""
+    return bool(program.scans)
+
+
+def _tile(params: Params) -> int:
+    """Columns that the threads of a row take at a time."""
+    lanes = {"block": int(params["block"]), "warp": 32, "line": 1}[str(params["row_per"])]
+    return lanes * int(params["vec"]) * int(params["items"])
+
+
+def space(task: Task) -> Space:
+    program = task.plan.program(task.kernel)
+    cols = program.cols
+    axes = (
+        Axis("row_per", ("line",) if program.strided else ("block", "warp", "line")),
+        Axis("block", (256, 128, 512, 1024)),
+        Axis("vec", (4, 2, 1)),
+        Axis("items", (4, 2, 1, 8)),
+        *common.launch_axis(task.hardware),
+    )
+    constraints = (
+        common.vector_width(cols),
+        Constraint(
+            "vectors_of_lines",
+            "a thread that takes a row by itself reads columns that lie apart: there is no vector of them",
+            lambda p: p["row_per"] != "line" or p["vec"] == 1,
+        ),
+        Constraint(
+            "side_by_side",
+            "neighbouring threads would read columns that lie apart: a warp or a block takes long contiguous rows",
+            lambda p: p["row_per"] != "line" or program.strided or cols <= 32,
+        ),
+        Constraint(
+            "idle_threads",
+            f"half of the threads or more would have no column of {cols}",
+            lambda p: p["row_per"] == "line" or _tile(p) < 2 * cols or _tile(p) == 32,
+        ),
+        Constraint(
+            "registers",
+            "more than 16 elements to a thread: it would spill or starve the multiprocessor",
+            lambda p: int(p["vec"]) * int(p["items"]) <= 16,
+        ),
+    )
+    return Space(axes, constraints)
+
+
+def render(task: Task, params: Params) -> Rendering:
+    program = task.plan.program(task.kernel)
+    parts = ScanParts.of(program)
+    args = pointers(task, program, params)
+    lines, vec, items, threads = params["row_per"] == "line", int(params["vec"]), int(params["items"]), int(params["block"])
+    warps = threads // 32 if params["row_per"] == "block" else 1
+    start, reverse, cols, tile = f"{parts.start}.0f", parts.scan.reverse, program.cols, _tile(params)
+    name, (arg,) = parts.scan.name, parts.scan.args
+    at = "first + item" if lines else f"first + {f'warp * {tile // warps} + ' if warps > 1 else ''}(item * 32 + lane){f' * {vec}' if vec > 1 else ''}"
+    col = f"const int col = {f'{cols - vec} - ({at})' if reverse else at};"
+    inside = "" if cols % tile == 0 else "if (col >= 0)" if reverse else f"if (col < {cols})"
+
+    def each(within: list[str]) -> list[str]:
+        return ["#pragma unroll", *block(f"for (int j = 0; j < {vec}; ++j)", within)] if vec > 1 else within
+
+    def guarded(body: list[str]) -> list[str]:
+        return block(inside, body) if inside else body
+
+    element = "running[item]" if lines else f"running[item][{'j' if vec > 1 else 0}]"
+    outer, inner = common.load_statements(parts.loads, vec, sources(args))
+    inner += [*(statement(m, "cuda") for m in parts.maps), f"{element} = {arg};"]
+    load = [col, *guarded([*outer, *each(inner)])]
+    if inside:
+        load = [*load[:-1], *(f"}} {line}" if not number else line for number, line in enumerate(block("else", each([f"{element} = {start};"]))))]
+    outer, inner = common.load_statements(parts.later_loads, vec, sources(args))
+    gather, put, close = common.store_statements(program.stores, vec, args)
+    here = "carry" if lines else parts.combined("earlier", element)
+    inner = [f"const float {name} = {here};", *inner, *(statement(m, "cuda") for m in parts.later_maps), *put]
+    within = "for (int j = 1; j < {v}; ++j) running[item][j] = {c};" if not reverse else "for (int j = {w}; j >= 0; --j) running[item][j] = {c};"
+    before = "running[item][j + 1]" if reverse else "running[item][j - 1]"
+    context = {
+        "name": task.kernel.name,
+        "summary": summary(task),
+        "cols": cols,
+        "threads": threads,
+        "lines": lines,
+        "warps": warps,
+        "tile": tile,
+        "vec": vec,
+        "items": items,
+        "reverse": reverse,
+        "kind": parts.scan.kind,
+        "start": start,
+        "end": 0 if reverse else vec - 1,
+        "within_vector": within.format(v=vec, w=vec - 2, c=parts.combined(before, "running[item][j]")),
+        "up_to_here": parts.combined("so_far", "up_to"),
+        "on_from_here": parts.combined("so_far", "__shfl_sync(~0u, through, 31)"),
+        "carry_on": parts.combined("carry", "running[item]" if lines else "totals[side][other]" if warps > 1 else "so_far"),
+        "earlier": parts.combined("ahead", "before[item]"),
+        "load": load,
+        "store": [col, *guarded([*outer, *gather, *each(inner), *close])],
+        "row_statements": row_loads(parts.plan) + [statement(m, "cuda") for m in parts.plan.row_maps],
+        "rows_per_block": threads if lines else 1 if warps > 1 else threads // 32,
+        **signature(args, params.get("launch") == "early"),
+    }
+    return Rendering(context, tuple(args))
+
+
+def cost(task: Task, params: Params) -> float:
+    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
+    return common.memory_us(task)
+
+
+TEMPLATE = Template(
+    name="scan",
+    device_type="cuda",
+    file="cuda/scan/scan.cu.j2",
+    takes=takes,
+    space=space,
+    render=render,
+    cost=cost,
+    parameters=PARAMETERS,
+)

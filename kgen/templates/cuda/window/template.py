@@ -1,0 +1,433 @@
+"""Windows in CUDA: a thread computes a strip of outputs, and reads each input of the strip once."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Sequence
+
+import sympy
+
+from kgen.candidate import Params
+from kgen.compiler.loops import Load, Map, Place, Program
+from kgen.compiler.schedule import schedule
+from kgen.compiler.windows import Slide
+from kgen.templates import Argument, Rendering, Task, Template
+from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.templates.cuda import common
+from kgen.templates.space import Axis, Constraint, Space
+from kgen.templates.spelling import block, row_loads, statement
+from kgen.templates.windowing import WindowParts
+
+#: The axes of the spaces, and what each means.
+PARAMETERS = {
+    "block": "threads in a block",
+    "x": "neighbouring outputs of a row that a thread computes",
+    "y": "rows of outputs that a thread computes",
+    "launch": "whether the kernel is launched while the one before it ends",
+}
+
+MOST_SPAN = 64  # inputs of a row that one output reads from the first to the last: they stay in registers
+MOST_NEAR = 256  # inputs that the loops of a thread are unrolled over; more make a kernel of many thousand instructions
+_WARP = 32
+
+_COMBINE = {"max": "max_or_nan({0}, {1})", "sum": "{0} + {1}", "mean": "{0} + {1}"}
+
+
+def takes(program: Program) -> bool:
+    """Programs with one window, of a few inputs along a row."""
+    return len(program.windows) == 1 and program.windows[0].slides[-1].span <= MOST_SPAN
+
+
+def _vector(place: Place, symbol: sympy.Symbol, width: int) -> bool:
+    """Whether ``width`` neighbours along the axis are one vector, where the axis' index is a multiple of ``width``."""
+    if place.offset.coeff(symbol) != 1 or any(symbol in w.index.free_symbols for w in place.mask):
+        return False
+    rest = place.offset - symbol
+    if rest.has(symbol):
+        return False
+    return all(int(term.as_coeff_Mul()[0]) % width == 0 for term in sympy.Add.make_args(rest))
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What a thread computes and reads, for one choice of parameters."""
+
+    program: Program
+    parts: WindowParts
+    threads: int
+    x: int
+    y: int
+
+    @staticmethod
+    def of(program: Program, params: Params) -> _Layout:
+        return _Layout(program, WindowParts.of(program), int(params["block"]), int(params["x"]), int(params["y"]))
+
+    @property
+    def inner(self) -> Slide:
+        return self.parts.inner
+
+    @property
+    def above(self) -> Slide | None:
+        """The dimension of rows: the one before the innermost, where the window moves along it."""
+        outer = self.parts.outer
+        return outer[-1] if outer and outer[-1].stride else None
+
+    @property
+    def across(self) -> int:
+        """Threads along a row of outputs."""
+        return min(self.threads, 1 << max(0, (-(-self.inner.outputs // self.x) - 1).bit_length()))
+
+    @property
+    def columns(self) -> int:
+        """Blocks along a row of outputs."""
+        return -(-self.inner.outputs // (self.across * self.x))
+
+    @property
+    def strips(self) -> int:
+        """Strips of outputs of one row of the program."""
+        planes = math.prod(s.outputs for s in self.parts.outer if s is not self.above)
+        return planes * (-(-self.above.outputs // self.y) if self.above else 1)
+
+    @cached_property
+    def width(self) -> int:
+        """Elements of one load along a row."""
+        loads = [p.access for p in self.parts.points if isinstance(p, Load) and self.inner.position in p.access.symbols]
+        fits = lambda v: (self.x * self.inner.stride % v == 0 and self.inner.size % v == 0  # noqa: E731
+                          and all(_vector(place, self.inner.position, v) for place in loads))  # fmt: skip
+        return next(v for v in (4, 2, 1) if v == 1 or fits(v))
+
+    @property
+    def lead(self) -> int:
+        """Inputs before the first that a thread needs: its loads begin at a multiple of their width."""
+        return -self.inner.padding % self.width
+
+    @property
+    def near(self) -> int:
+        """Inputs that a thread reads of one row."""
+        needed = self.lead + (self.x - 1) * self.inner.stride + self.inner.span
+        return -(-needed // self.width) * self.width
+
+    @property
+    def step(self) -> int:
+        """Input rows from one that a thread reads to the next."""
+        if self.above is None:
+            return 1
+        return self.above.dilation if self.y == 1 else math.gcd(self.above.stride, self.above.dilation)
+
+    @property
+    def lines(self) -> int:
+        """Input rows that a thread reads."""
+        if self.above is None:
+            return 1
+        return ((self.y - 1) * self.above.stride + self.above.span - 1) // self.step + 1
+
+    @property
+    def stored_width(self) -> int:
+        """Elements of one store along a row."""
+        element = [s.access for s in self.program.stores]
+        fits = lambda v: self.x % v == 0 and self.inner.outputs % v == 0 and all(_vector(p, self.inner.output, v) for p in element)  # noqa: E731
+        return next(v for v in (4, 2, 1) if v == 1 or (self.inner.output != 0 and fits(v)))
+
+    @property
+    def staged(self) -> bool:
+        """Whether a warp's outputs go through shared memory, so that neighbours store neighbours."""
+        return self.stored_width < self.x and self.across >= _WARP
+
+
+def space(task: Task) -> Space:
+    program = task.plan.program(task.kernel)
+    plain = _Layout.of(program, {"block": 256, "x": 4, "y": 1})
+    above = plain.above
+    overlaps = above is not None and above.span > above.stride
+    axes = (
+        Axis("block", (256, 128, 512)),
+        Axis("x", (4, 2, 1) if plain.width > 1 else (1, 2, 4)),
+        Axis("y", (4, 2, 8, 1) if overlaps else (1, 2, 4) if above is not None else (1,)),
+        *common.launch_axis(task.hardware),
+    )
+
+    def layout(p: Params) -> _Layout:
+        return _Layout.of(program, p)
+
+    constraints = (
+        Constraint(
+            "outputs_in_row",
+            f"a row has {plain.inner.outputs} outputs: fewer to a thread do the same",
+            lambda p: p["x"] == 1 or int(p["x"]) <= plain.inner.outputs,
+        ),
+        Constraint(
+            "rows_in_image",
+            "an image has fewer rows of outputs: fewer to a thread do the same",
+            lambda p: p["y"] == 1 or (above is not None and int(p["y"]) <= above.outputs),
+        ),
+        Constraint(
+            "near_inputs",
+            f"more than {MOST_NEAR} inputs to a thread: its loops are unrolled over all of them",
+            lambda p: (p["x"] == 1 and p["y"] == 1) or layout(p).near * layout(p).lines <= MOST_NEAR,
+        ),
+    )
+    return Space(axes, constraints)
+
+
+class _Emitter:
+    """Spells the kernel of one layout."""
+
+    def __init__(self, layout: _Layout, plan_maps: Sequence[Map], args: Sequence[Argument]) -> None:
+        self.layout, self.parts, self.maps, self.arguments = layout, layout.parts, plan_maps, args
+        self.sources, self.variables = sources(args), layout.parts.variables()
+        self.window = self.parts.window
+        self.combine = _COMBINE[self.window.kind]
+
+    def _index(self, place: Place) -> str:
+        return place.index(named=self.variables)
+
+    def _read(self, load: Load) -> str:
+        text = f"{self.sources[load.tensor]}[{self._index(load.access)}]"
+        condition = load.access.condition(named=self.variables)
+        return f"{condition} ? {text} : {load.fill}" if condition else text
+
+    def place(self) -> list[str]:
+        """Where the thread's strip lies: the program's row, and the first output of each dimension."""
+        layout, lines, rest = self.layout, [], "strip"
+        if layout.above is not None:
+            strips = -(-layout.above.outputs // layout.y)
+            number = f"static_cast<int>(strip % {strips})" if strips > 1 else "0"
+            lines.append(f"const int first_line = {number}{f' * {layout.y}' if layout.y > 1 else ''};")
+            rest = f"strip / {strips}" if strips > 1 else rest
+        for slide in reversed([s for s in self.parts.outer if s is not layout.above and s.outputs > 1]):
+            lines.append(f"const int out_{self.parts.letter(slide)} = static_cast<int>({rest} % {slide.outputs});")
+            rest = f"{rest} / {slide.outputs}"
+        lines += [f"const int out_{self.parts.letter(s)} = 0;" for s in self.parts.outer if s is not layout.above and s.outputs == 1 and s.stride]
+        return [*lines, f"const long long row = {rest};"]
+
+    def reduction(self) -> list[str]:
+        """The loops over the inputs of the strip."""
+        body = self._lines()
+        for slide in reversed([s for s in self.parts.outer if s is not self.layout.above]):
+            body = self._outer_loop(slide, body)
+        return body
+
+    def _outer_loop(self, slide: Slide, body: list[str]) -> list[str]:
+        """A dimension whose outputs are one to a thread: its taps one after the other, those outside left out."""
+        letter = self.parts.letter(slide)
+        at = f"out_{letter} * {slide.stride} + " if slide.stride else ""
+        head = [f"const int in_{letter} = {at}tap_{letter}{_times(slide.dilation)}{_minus(slide.padding)};"]
+        outside = _outside(f"in_{letter}", -slide.padding, (slide.outputs - 1) * slide.stride - slide.padding + slide.span - 1, slide.size)
+        head += [f"if ({outside}) continue;"] if outside else []
+        unroll = ["#pragma unroll"] if slide.taps <= 4 else []
+        return [*unroll, *block(f"for (int tap_{letter} = 0; tap_{letter} < {slide.taps}; ++tap_{letter})", [*head, *body])]
+
+    def _lines(self) -> list[str]:
+        """The loop over the input rows of the strip."""
+        layout, above = self.layout, self.layout.above
+        if above is None:
+            return [*self._near(""), *self._take()]
+        letter = self.parts.letter(above)
+        last = (-(-above.outputs // layout.y) * layout.y - layout.y) * above.stride + (layout.lines - 1) * layout.step - above.padding
+        outside = _outside(f"in_{letter}", -above.padding, last, above.size)
+        head = [f"const int in_{letter} = first_line{_times(above.stride)} + line{_times(layout.step)}{_minus(above.padding)};"]
+        if outside:
+            head.append(f"const bool inside_row = {_inside(f'in_{letter}', -above.padding, last, above.size)};")
+        unroll = ["#pragma unroll"] if layout.near * layout.lines <= MOST_NEAR else ["#pragma unroll 1"]
+        body = [*head, *self._near("inside_row" if outside else ""), *self._take()]
+        return [*unroll, *block(f"for (int line = 0; line < {layout.lines}; ++line)", body)]
+
+    def _near(self, inside_row: str) -> list[str]:
+        """The inputs of one row that the thread needs, loaded and computed."""
+        layout, inner, letter = self.layout, self.layout.inner, self.parts.letter(self.layout.inner)
+        threads = layout.across * layout.columns if layout.staged else -(-inner.outputs // layout.x)
+        first = -inner.padding - layout.lead
+        last = first + (threads - 1) * layout.x * inner.stride + layout.near - 1
+        conditions = [c for c in (inside_row, _inside(f"in_{letter}", first, last, inner.size)) if c]
+        lines = [f"const int in_{letter} = first_col{_times(inner.stride)} + at{_minus(-first)};"]
+        inside = ""
+        if conditions:
+            inside = "inside ? "
+            lines.append(f"const bool inside = {' && '.join(conditions)};")
+        width, within, fill = layout.width, [], self.window.fill
+        for step in self.parts.points:
+            if isinstance(step, Map):
+                within.append(statement(step, "cuda"))
+            elif width > 1 and inner.position in step.access.symbols:
+                load = f"load_vector<{width}>({self.sources[step.tensor]} + {self._index(step.access)})"
+                lines.append(f"const Vector<{width}> {step.name}_vector = {inside}{load}{f' : Vector<{width}>{{}}' if inside else ''};")
+                within.append(f"const float {step.name} = {step.name}_vector.v[j];")
+            else:
+                lines.append(f"const float {step.name} = {inside}{self._read(step)}{' : 0.0f' if inside else ''};")
+        at = "at + j" if width > 1 else "at"
+        within += [f"{name}_near[{at}] = {inside}{name}{f' : {fill}' if inside else ''};" for name in self.parts.near]
+        if width > 1:
+            within = ["#pragma unroll", *block(f"for (int j = 0; j < {width}; ++j)", within)]
+        step = f"at += {width}" if width > 1 else "++at"
+        declared = [f"float {', '.join(f'{name}_near[{layout.near}]' for name in self.parts.near)};"]
+        return [*declared, "#pragma unroll", *block(f"for (int at = 0; at < {layout.near}; {step})", [*lines, *within])]
+
+    def _take(self) -> list[str]:
+        """The row's inputs taken into the totals: summed along the row first where no tap has a value of its own."""
+        return self._separable() if not (self.parts.pairs or self.parts.taps) else self._weighted()
+
+    def _at(self, tap: str) -> str:
+        inner, lead = self.layout.inner, self.layout.lead
+        return f"{f'{lead} + ' if lead else ''}across{_times(inner.stride)}{f' + {tap}{_times(inner.dilation)}' if tap else ''}"
+
+    def _separable(self) -> list[str]:
+        inner, name = self.layout.inner, f"{self.window.arg}_near"
+        lines = [f"float partial = {name}[{self._at('')}];"]
+        if inner.taps > 1:
+            taken = self.combine.format("partial", f"{name}[{self._at('tap')}]")
+            lines += ["#pragma unroll", f"for (int tap = 1; tap < {inner.taps}; ++tap) partial = {taken};"]
+        lines += self._each_output([f"total[down][across] = {self.combine.format('total[down][across]', 'partial')};"], named=False)
+        return ["#pragma unroll", *block(f"for (int across = 0; across < {self.layout.x}; ++across)", lines)]
+
+    def _weighted(self) -> list[str]:
+        letter = self.parts.letter(self.layout.inner)
+        lines = [f"const float {name} = {name}_near[{self._at(f'tap_{letter}')}];" for name in self.parts.near]
+        lines += [self._statement(step) for step in self.parts.pairs]
+        lines.append(f"total[down][across] = {self.combine.format('total[down][across]', self.window.arg)};")
+        own = [self._statement(step) for step in self.parts.taps]
+        lines = [*own, "#pragma unroll", *block(f"for (int across = 0; across < {self.layout.x}; ++across)", lines)]
+        taps = f"for (int tap_{letter} = 0; tap_{letter} < {self.layout.inner.taps}; ++tap_{letter})"
+        return self._each_output(["#pragma unroll", *block(taps, lines)], named=True)
+
+    def _statement(self, step: Load | Map) -> str:
+        return statement(step, "cuda") if isinstance(step, Map) else f"const float {step.name} = {self._read(step)};"
+
+    def _each_output(self, lines: list[str], named: bool) -> list[str]:
+        """The lines for each output row that has the input row in its window; ``named`` says that they use the tap."""
+        layout, above = self.layout, self.layout.above
+        if above is None:
+            return ["constexpr int down = 0;", *lines]
+        tap = f"tap_{self.parts.letter(above)}"
+        if layout.y == 1:
+            return ["constexpr int down = 0;", *([f"const int {tap} = line;"] if named else []), *lines]
+        distance = f"line{_times(layout.step)} - down{_times(above.stride)}"
+        exact = f" && distance % {above.dilation} == 0" if above.dilation > layout.step else ""
+        head = [f"const int {tap} = distance{f' / {above.dilation}' if above.dilation > 1 else ''};"] if named else []
+        body = [f"const int distance = {distance};  // known once the loops are unrolled"]
+        body += block(f"if (distance >= 0 && distance < {above.span}{exact})", [*head, *lines])
+        return ["#pragma unroll", *block(f"for (int down = 0; down < {layout.y}; ++down)", body)]
+
+    def finish(self) -> list[str]:
+        """The maps behind the window, and the stores."""
+        layout, above = self.layout, self.layout.above
+        body = self._staged() if layout.staged else self._direct()
+        if above is None:
+            return ["constexpr int down = 0;", *body]
+        letter = self.parts.letter(above)
+        if above.outputs % layout.y:
+            body = block(f"if (out_{letter} < {above.outputs})", body)
+        body = [f"const int out_{letter} = first_line + down;", *body]
+        return ["#pragma unroll", *block(f"for (int down = 0; down < {layout.y}; ++down)", body)]
+
+    def _finished(self, total: str) -> list[str]:
+        """One output from its total: the maps, without the store."""
+        mean = f" / static_cast<float>({self.parts.count()})" if self.window.kind == "mean" else ""
+        loads = [f"const float {x.name} = {self._read(x)};" for x in self.layout.program.loads if x.level == "element"]
+        return [f"const float {self.window.name} = {total}{mean};", *loads, *(statement(m, "cuda") for m in self.maps)]
+
+    def _stores(self) -> list[str]:
+        return [f"{written(s, self.arguments)}[{self._index(s.access)}] = {s.arg};" for s in self.layout.program.stores]
+
+    def _direct(self) -> list[str]:
+        layout, width, letter = self.layout, self.layout.stored_width, self.parts.letter(self.layout.inner)
+        if width == 1:
+            lines = [f"const int out_{letter} = first_col + across;", *self._finished("total[down][across]"), *self._stores()]
+            if layout.inner.outputs % layout.x:
+                lines = [lines[0], *block(f"if (out_{letter} < {layout.inner.outputs})", lines[1:])]
+            return ["#pragma unroll", *block(f"for (int across = 0; across < {layout.x}; ++across)", lines)]
+        stores = layout.program.stores
+        lines = [f"Vector<{width}> {s.tensor}_result;" for s in stores]
+        inner = [*self._finished("total[down][across + j]"), *(f"{s.tensor}_result.v[j] = {s.arg};" for s in stores)]
+        if any(re.search(rf"\bout_{letter}\b", line) for line in inner):
+            inner = [f"const int out_{letter} = first_col + across + j;", *inner]
+        lines += ["#pragma unroll", *block(f"for (int j = 0; j < {width}; ++j)", inner), f"const int out_{letter} = first_col + across;"]
+        lines += [f"store_vector<{width}>({written(s, self.arguments)} + {self._index(s.access)}, {s.tensor}_result);" for s in stores]
+        return ["#pragma unroll", *block(f"for (int across = 0; across < {layout.x}; across += {width})", lines)]
+
+    def _staged(self) -> list[str]:
+        """A warp's outputs put side by side in shared memory, and stored from there."""
+        x, letter = self.layout.x, self.parts.letter(self.layout.inner)
+        lines = [f"const int out_{letter} = first_col - lane * {x - 1} + across * {_WARP};"]
+        body = [*self._finished(f"own[across * {_WARP} + lane]"), *self._stores()]
+        lines += block(f"if (out_{letter} < {self.layout.inner.outputs})", body)
+        return [
+            f"Vector<{x}> result;",
+            "#pragma unroll",
+            f"for (int across = 0; across < {x}; ++across) result.v[across] = total[down][across];",
+            f"store_vector<{x}>(own + lane * {x}, result);",
+            "__syncwarp();",
+            "#pragma unroll",
+            *block(f"for (int across = 0; across < {x}; ++across)", lines),
+            "__syncwarp();",
+        ]
+
+
+def _times(factor: int) -> str:
+    return f" * {factor}" if factor != 1 else ""
+
+
+def _minus(amount: int) -> str:
+    return f" - {amount}" if amount > 0 else ""
+
+
+def _inside(name: str, first: int, last: int, size: int) -> str:
+    """The condition that an index from ``first`` to ``last`` lies inside; empty where it always does."""
+    return " && ".join([*([f"{name} >= 0"] if first < 0 else []), *([f"{name} < {size}"] if last >= size else [])])
+
+
+def _outside(name: str, first: int, last: int, size: int) -> str:
+    """The condition that an index from ``first`` to ``last`` lies outside; empty where it never does."""
+    return " || ".join([*([f"{name} < 0"] if first < 0 else []), *([f"{name} >= {size}"] if last >= size else [])])
+
+
+def render(task: Task, params: Params) -> Rendering:
+    program = task.plan.program(task.kernel)
+    plan = schedule(program, keep=True)
+    (only,) = plan.passes
+    arguments = pointers(task, program, params)
+    layout = _Layout.of(program, params)
+    emitter = _Emitter(layout, [m for m in only.maps if isinstance(m, Map)], arguments)
+    finish = emitter.finish()
+    if layout.staged:
+        shared = f"__shared__ alignas(16) float stage[{layout.threads // _WARP}][{_WARP * layout.x}];"
+        finish = [shared, f"const int lane = threadIdx.x % {_WARP};", f"float* own = stage[threadIdx.x / {_WARP}];", *finish]
+    context = {
+        "name": task.kernel.name,
+        "summary": summary(task),
+        "threads": layout.threads,
+        "across": layout.across,
+        "columns": layout.columns,
+        "strips": layout.strips,
+        "x": layout.x,
+        "y": layout.y,
+        "width": layout.inner.outputs,
+        "idle": layout.inner.outputs % (layout.across * layout.x) != 0,
+        "staged": layout.staged,
+        "place": emitter.place(),
+        "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
+        "start": layout.parts.window.fill,
+        "reduction": emitter.reduction(),
+        "finish": finish,
+        **signature(arguments, params.get("launch") == "early"),
+    }
+    return Rendering(context, tuple(arguments))
+
+
+def cost(task: Task, params: Params) -> float:
+    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
+    return common.memory_us(task)
+
+
+TEMPLATE = Template(
+    name="window",
+    device_type="cuda",
+    file="cuda/window/window.cu.j2",
+    takes=takes,
+    space=space,
+    render=render,
+    cost=cost,
+    parameters=PARAMETERS,
+)
