@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import sympy
 
-from kgen.compiler.loops import Load, Map, Program, Window
+from kgen.compiler.loops import Load, Map, Program, Store, Window
 from kgen.compiler.windows import Slide
+from kgen.templates.spelling import block
 
 _LETTERS = "abcd"
+
+T = TypeVar("T", Load, Store)
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,58 @@ class WindowParts:
                 found[slide.output] = f"out_{letter}"
         return found
 
+    def named(self, of: T) -> T:
+        """A load or a store with the index in these variables."""
+        return replace(of, access=replace(of.access, spelled=tuple(self.variables().items())))
+
     def count(self) -> str:
         """The count of positions of a mean, in C."""
         return " * ".join(
             f"covered<{s.taps}, {s.counted[0]}, {s.counted[1]}>(out_{self.letter(s)} * {s.stride} - {s.padding})"
             for s in self.window.slides
         )  # fmt: skip
+
+    def places(self, above: Slide | None = None, down: int = 1) -> tuple[int, list[str]]:
+        """The strips of one row of the program, and the statements that find the outputs of a ``strip``.
+
+        A strip has ``down`` outputs of the dimension ``above``, and one of each other outer dimension.
+        """
+        lines, rest, strips = [], "strip", 1
+        for slide in reversed([s for s in self.outer if s.stride]):
+            letter, count = self.letter(slide), -(-slide.outputs // (down if slide is above else 1))
+            number = f"static_cast<int>({rest} % {count})" if count > 1 else "0"
+            if slide is above:
+                lines.append(f"const int first_line = {number}{times(down)};")
+            else:
+                lines.append(f"const int out_{letter} = {number};")
+            rest = f"{rest} / {count}" if count > 1 else rest
+            strips *= count
+        return strips, [*lines, f"const long long row = {rest};"]
+
+    def outer_loop(self, slide: Slide, body: list[str]) -> list[str]:
+        """The taps of an outer dimension one after the other, those outside left out."""
+        letter = self.letter(slide)
+        at = f"out_{letter}{times(slide.stride)} + " if slide.stride else ""
+        head = [f"const int in_{letter} = {at}tap_{letter}{times(slide.dilation)}{minus(slide.padding)};"]
+        last = (slide.outputs - 1) * slide.stride - slide.padding + slide.span - 1
+        beyond = outside(f"in_{letter}", -slide.padding, last, slide.size)
+        head += [f"if ({beyond}) continue;"] if beyond else []
+        return block(f"for (int tap_{letter} = 0; tap_{letter} < {slide.taps}; ++tap_{letter})", [*head, *body])
+
+
+def times(factor: int) -> str:
+    return f" * {factor}" if factor != 1 else ""
+
+
+def minus(amount: int) -> str:
+    return f" - {amount}" if amount > 0 else ""
+
+
+def inside(name: str, first: int, last: int, size: int) -> str:
+    """The condition that an index from ``first`` to ``last`` lies inside; empty where it always does."""
+    return " && ".join([*([f"{name} >= 0"] if first < 0 else []), *([f"{name} < {size}"] if last >= size else [])])
+
+
+def outside(name: str, first: int, last: int, size: int) -> str:
+    """The condition that an index from ``first`` to ``last`` lies outside; empty where it never does."""
+    return " || ".join([*([f"{name} < 0"] if first < 0 else []), *([f"{name} >= {size}"] if last >= size else [])])

@@ -11,6 +11,7 @@ from typing import Sequence
 import sympy
 
 from kgen.candidate import Params
+from kgen.compiler.dtypes import DTYPES, loaded, value_type
 from kgen.compiler.loops import Load, Map, Place, Program
 from kgen.compiler.schedule import schedule
 from kgen.compiler.windows import Slide
@@ -18,8 +19,8 @@ from kgen.templates import Argument, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
 from kgen.templates.cuda import common
 from kgen.templates.space import Axis, Constraint, Space
-from kgen.templates.spelling import block, row_loads, statement
-from kgen.templates.windowing import WindowParts
+from kgen.templates.spelling import block, load_statement, load_value, row_loads, statement, store_statement, store_value
+from kgen.templates.windowing import WindowParts, inside, minus, times
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
@@ -84,12 +85,6 @@ class _Layout:
     def columns(self) -> int:
         """Blocks along a row of outputs."""
         return -(-self.inner.outputs // (self.across * self.x))
-
-    @property
-    def strips(self) -> int:
-        """Strips of outputs of one row of the program."""
-        planes = math.prod(s.outputs for s in self.parts.outer if s is not self.above)
-        return planes * (-(-self.above.outputs // self.y) if self.above else 1)
 
     @cached_property
     def width(self) -> int:
@@ -165,8 +160,9 @@ def space(task: Task) -> Space:
         ),
         Constraint(
             "near_inputs",
-            f"more than {MOST_NEAR} inputs to a thread: its loops are unrolled over all of them",
-            lambda p: (p["x"] == 1 and p["y"] == 1) or layout(p).near * layout(p).lines <= MOST_NEAR,
+            f"more than {MOST_SPAN} inputs of a row to a thread, or {MOST_NEAR} of the rows that its loops are unrolled over",
+            lambda p: layout(p).near <= max(MOST_SPAN, plain.inner.span + 3)
+            and (p["y"] == 1 or layout(p).near * layout(p).lines <= MOST_NEAR),
         ),
     )
     return Space(axes, constraints)
@@ -177,48 +173,16 @@ class _Emitter:
 
     def __init__(self, layout: _Layout, plan_maps: Sequence[Map], args: Sequence[Argument]) -> None:
         self.layout, self.parts, self.maps, self.arguments = layout, layout.parts, plan_maps, args
-        self.sources, self.variables = sources(args), layout.parts.variables()
+        self.sources = sources(args)
         self.window = self.parts.window
         self.combine = _COMBINE[self.window.kind]
-
-    def _index(self, place: Place) -> str:
-        return place.index(named=self.variables)
-
-    def _read(self, load: Load) -> str:
-        text = f"{self.sources[load.tensor]}[{self._index(load.access)}]"
-        condition = load.access.condition(named=self.variables)
-        return f"{condition} ? {text} : {load.fill}" if condition else text
-
-    def place(self) -> list[str]:
-        """Where the thread's strip lies: the program's row, and the first output of each dimension."""
-        layout, lines, rest = self.layout, [], "strip"
-        if layout.above is not None:
-            strips = -(-layout.above.outputs // layout.y)
-            number = f"static_cast<int>(strip % {strips})" if strips > 1 else "0"
-            lines.append(f"const int first_line = {number}{f' * {layout.y}' if layout.y > 1 else ''};")
-            rest = f"strip / {strips}" if strips > 1 else rest
-        for slide in reversed([s for s in self.parts.outer if s is not layout.above and s.outputs > 1]):
-            lines.append(f"const int out_{self.parts.letter(slide)} = static_cast<int>({rest} % {slide.outputs});")
-            rest = f"{rest} / {slide.outputs}"
-        lines += [f"const int out_{self.parts.letter(s)} = 0;" for s in self.parts.outer if s is not layout.above and s.outputs == 1 and s.stride]
-        return [*lines, f"const long long row = {rest};"]
 
     def reduction(self) -> list[str]:
         """The loops over the inputs of the strip."""
         body = self._lines()
         for slide in reversed([s for s in self.parts.outer if s is not self.layout.above]):
-            body = self._outer_loop(slide, body)
+            body = [*(["#pragma unroll"] if slide.taps <= 4 else []), *self.parts.outer_loop(slide, body)]
         return body
-
-    def _outer_loop(self, slide: Slide, body: list[str]) -> list[str]:
-        """A dimension whose outputs are one to a thread: its taps one after the other, those outside left out."""
-        letter = self.parts.letter(slide)
-        at = f"out_{letter} * {slide.stride} + " if slide.stride else ""
-        head = [f"const int in_{letter} = {at}tap_{letter}{_times(slide.dilation)}{_minus(slide.padding)};"]
-        outside = _outside(f"in_{letter}", -slide.padding, (slide.outputs - 1) * slide.stride - slide.padding + slide.span - 1, slide.size)
-        head += [f"if ({outside}) continue;"] if outside else []
-        unroll = ["#pragma unroll"] if slide.taps <= 4 else []
-        return [*unroll, *block(f"for (int tap_{letter} = 0; tap_{letter} < {slide.taps}; ++tap_{letter})", [*head, *body])]
 
     def _lines(self) -> list[str]:
         """The loop over the input rows of the strip."""
@@ -227,12 +191,11 @@ class _Emitter:
             return [*self._near(""), *self._take()]
         letter = self.parts.letter(above)
         last = (-(-above.outputs // layout.y) * layout.y - layout.y) * above.stride + (layout.lines - 1) * layout.step - above.padding
-        outside = _outside(f"in_{letter}", -above.padding, last, above.size)
-        head = [f"const int in_{letter} = first_line{_times(above.stride)} + line{_times(layout.step)}{_minus(above.padding)};"]
-        if outside:
-            head.append(f"const bool inside_row = {_inside(f'in_{letter}', -above.padding, last, above.size)};")
+        condition = inside(f"in_{letter}", -above.padding, last, above.size)
+        head = [f"const int in_{letter} = first_line{times(above.stride)} + line{times(layout.step)}{minus(above.padding)};"]
+        head += [f"const bool inside_row = {condition};"] if condition else []
         unroll = ["#pragma unroll"] if layout.near * layout.lines <= MOST_NEAR else ["#pragma unroll 1"]
-        body = [*head, *self._near("inside_row" if outside else ""), *self._take()]
+        body = [*head, *self._near("inside_row" if condition else ""), *self._take()]
         return [*unroll, *block(f"for (int line = 0; line < {layout.lines}; ++line)", body)]
 
     def _near(self, inside_row: str) -> list[str]:
@@ -241,24 +204,26 @@ class _Emitter:
         threads = layout.across * layout.columns if layout.staged else -(-inner.outputs // layout.x)
         first = -inner.padding - layout.lead
         last = first + (threads - 1) * layout.x * inner.stride + layout.near - 1
-        conditions = [c for c in (inside_row, _inside(f"in_{letter}", first, last, inner.size)) if c]
-        lines = [f"const int in_{letter} = first_col{_times(inner.stride)} + at{_minus(-first)};"]
-        inside = ""
+        conditions = [c for c in (inside_row, inside(f"in_{letter}", first, last, inner.size)) if c]
+        lines = [f"const int in_{letter} = first_col{times(inner.stride)} + at{minus(-first)};"]
+        guard = ""
         if conditions:
-            inside = "inside ? "
+            guard = "inside ? "
             lines.append(f"const bool inside = {' && '.join(conditions)};")
         width, within, fill = layout.width, [], self.window.fill
         for step in self.parts.points:
             if isinstance(step, Map):
                 within.append(statement(step, "cuda"))
             elif width > 1 and inner.position in step.access.symbols:
-                load = f"load_vector<{width}>({self.sources[step.tensor]} + {self._index(step.access)})"
-                lines.append(f"const Vector<{width}> {step.name}_vector = {inside}{load}{f' : Vector<{width}>{{}}' if inside else ''};")
-                within.append(f"const float {step.name} = {step.name}_vector.v[j];")
+                load = f"load_vector<{width}>({self.sources[step.tensor]} + {self.parts.named(step).access.index()})"
+                empty = f" : fill_vector<{DTYPES[step.dtype].memory}, {width}>({step.fill})" if guard else ""
+                lines.append(f"const auto {step.name}_vector = {guard}{load}{empty};")
+                within.append(f"const {value_type(step.dtype)} {step.name} = {loaded(f'{step.name}_vector.v[j]', step.dtype)};")
             else:
-                lines.append(f"const float {step.name} = {inside}{self._read(step)}{' : 0.0f' if inside else ''};")
+                read = load_value(self.parts.named(step), self.sources)
+                lines.append(f"const {value_type(step.dtype)} {step.name} = {f'{guard}({read}) : {step.fill}' if guard else read};")
         at = "at + j" if width > 1 else "at"
-        within += [f"{name}_near[{at}] = {inside}{name}{f' : {fill}' if inside else ''};" for name in self.parts.near]
+        within += [f"{name}_near[{at}] = {guard}{name}{f' : {fill}' if guard else ''};" for name in self.parts.near]
         if width > 1:
             within = ["#pragma unroll", *block(f"for (int j = 0; j < {width}; ++j)", within)]
         step = f"at += {width}" if width > 1 else "++at"
@@ -271,7 +236,7 @@ class _Emitter:
 
     def _at(self, tap: str) -> str:
         inner, lead = self.layout.inner, self.layout.lead
-        return f"{f'{lead} + ' if lead else ''}across{_times(inner.stride)}{f' + {tap}{_times(inner.dilation)}' if tap else ''}"
+        return f"{f'{lead} + ' if lead else ''}across{times(inner.stride)}{f' + {tap}{times(inner.dilation)}' if tap else ''}"
 
     def _separable(self) -> list[str]:
         inner, name = self.layout.inner, f"{self.window.arg}_near"
@@ -293,7 +258,7 @@ class _Emitter:
         return self._each_output(["#pragma unroll", *block(taps, lines)], named=True)
 
     def _statement(self, step: Load | Map) -> str:
-        return statement(step, "cuda") if isinstance(step, Map) else f"const float {step.name} = {self._read(step)};"
+        return statement(step, "cuda") if isinstance(step, Map) else load_statement(self.parts.named(step), self.sources)
 
     def _each_output(self, lines: list[str], named: bool) -> list[str]:
         """The lines for each output row that has the input row in its window; ``named`` says that they use the tap."""
@@ -303,7 +268,7 @@ class _Emitter:
         tap = f"tap_{self.parts.letter(above)}"
         if layout.y == 1:
             return ["constexpr int down = 0;", *([f"const int {tap} = line;"] if named else []), *lines]
-        distance = f"line{_times(layout.step)} - down{_times(above.stride)}"
+        distance = f"line{times(layout.step)} - down{times(above.stride)}"
         exact = f" && distance % {above.dilation} == 0" if above.dilation > layout.step else ""
         head = [f"const int {tap} = distance{f' / {above.dilation}' if above.dilation > 1 else ''};"] if named else []
         body = [f"const int distance = {distance};  // known once the loops are unrolled"]
@@ -325,11 +290,11 @@ class _Emitter:
     def _finished(self, total: str) -> list[str]:
         """One output from its total: the maps, without the store."""
         mean = f" / static_cast<float>({self.parts.count()})" if self.window.kind == "mean" else ""
-        loads = [f"const float {x.name} = {self._read(x)};" for x in self.layout.program.loads if x.level == "element"]
+        loads = [self._statement(x) for x in self.layout.program.loads if x.level == "element"]
         return [f"const float {self.window.name} = {total}{mean};", *loads, *(statement(m, "cuda") for m in self.maps)]
 
     def _stores(self) -> list[str]:
-        return [f"{written(s, self.arguments)}[{self._index(s.access)}] = {s.arg};" for s in self.layout.program.stores]
+        return [store_statement(self.parts.named(s), written(s, self.arguments)) for s in self.layout.program.stores]
 
     def _direct(self) -> list[str]:
         layout, width, letter = self.layout, self.layout.stored_width, self.parts.letter(self.layout.inner)
@@ -339,12 +304,12 @@ class _Emitter:
                 lines = [lines[0], *block(f"if (out_{letter} < {layout.inner.outputs})", lines[1:])]
             return ["#pragma unroll", *block(f"for (int across = 0; across < {layout.x}; ++across)", lines)]
         stores = layout.program.stores
-        lines = [f"Vector<{width}> {s.tensor}_result;" for s in stores]
-        inner = [*self._finished("total[down][across + j]"), *(f"{s.tensor}_result.v[j] = {s.arg};" for s in stores)]
+        lines = [f"Vector<{DTYPES[s.dtype].memory}, {width}> {s.tensor}_result;" for s in stores]
+        inner = [*self._finished("total[down][across + j]"), *(f"{s.tensor}_result.v[j] = {store_value(s)};" for s in stores)]
         if any(re.search(rf"\bout_{letter}\b", line) for line in inner):
             inner = [f"const int out_{letter} = first_col + across + j;", *inner]
         lines += ["#pragma unroll", *block(f"for (int j = 0; j < {width}; ++j)", inner), f"const int out_{letter} = first_col + across;"]
-        lines += [f"store_vector<{width}>({written(s, self.arguments)} + {self._index(s.access)}, {s.tensor}_result);" for s in stores]
+        lines += [f"store_vector<{width}>({written(s, self.arguments)} + {self.parts.named(s).access.index()}, {s.tensor}_result);" for s in stores]
         return ["#pragma unroll", *block(f"for (int across = 0; across < {layout.x}; across += {width})", lines)]
 
     def _staged(self) -> list[str]:
@@ -354,7 +319,7 @@ class _Emitter:
         body = [*self._finished(f"own[across * {_WARP} + lane]"), *self._stores()]
         lines += block(f"if (out_{letter} < {self.layout.inner.outputs})", body)
         return [
-            f"Vector<{x}> result;",
+            f"Vector<float, {x}> result;",
             "#pragma unroll",
             f"for (int across = 0; across < {x}; ++across) result.v[across] = total[down][across];",
             f"store_vector<{x}>(own + lane * {x}, result);",
@@ -365,24 +330,6 @@ class _Emitter:
         ]
 
 
-def _times(factor: int) -> str:
-    return f" * {factor}" if factor != 1 else ""
-
-
-def _minus(amount: int) -> str:
-    return f" - {amount}" if amount > 0 else ""
-
-
-def _inside(name: str, first: int, last: int, size: int) -> str:
-    """The condition that an index from ``first`` to ``last`` lies inside; empty where it always does."""
-    return " && ".join([*([f"{name} >= 0"] if first < 0 else []), *([f"{name} < {size}"] if last >= size else [])])
-
-
-def _outside(name: str, first: int, last: int, size: int) -> str:
-    """The condition that an index from ``first`` to ``last`` lies outside; empty where it never does."""
-    return " || ".join([*([f"{name} < 0"] if first < 0 else []), *([f"{name} >= {size}"] if last >= size else [])])
-
-
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
     plan = schedule(program, keep=True)
@@ -391,6 +338,7 @@ def render(task: Task, params: Params) -> Rendering:
     layout = _Layout.of(program, params)
     emitter = _Emitter(layout, [m for m in only.maps if isinstance(m, Map)], arguments)
     finish = emitter.finish()
+    strips, place = layout.parts.places(layout.above, layout.y)
     if layout.staged:
         shared = f"__shared__ alignas(16) float stage[{layout.threads // _WARP}][{_WARP * layout.x}];"
         finish = [shared, f"const int lane = threadIdx.x % {_WARP};", f"float* own = stage[threadIdx.x / {_WARP}];", *finish]
@@ -400,13 +348,13 @@ def render(task: Task, params: Params) -> Rendering:
         "threads": layout.threads,
         "across": layout.across,
         "columns": layout.columns,
-        "strips": layout.strips,
+        "strips": strips,
         "x": layout.x,
         "y": layout.y,
         "width": layout.inner.outputs,
         "idle": layout.inner.outputs % (layout.across * layout.x) != 0,
         "staged": layout.staged,
-        "place": emitter.place(),
+        "place": place,
         "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
         "start": layout.parts.window.fill,
         "reduction": emitter.reduction(),

@@ -1,0 +1,1 @@
+"""The schedule ``scan`` for the CPU."""

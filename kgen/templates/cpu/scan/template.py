@@ -1,0 +1,91 @@
+"""Scans on the CPU: running sums and products, of neighbouring rows side by side, or of a few rows at a time."""
+
+from __future__ import annotations
+
+
+from kgen.candidate import Params
+from kgen.compiler.loops import Load, Map, Program, Store, digits
+from kgen.templates import Rendering, Task, Template
+from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.templates.cpu import common
+from kgen.templates.cpu.target import vector_axis
+from kgen.templates.scanning import ScanParts
+from kgen.templates.space import Axis, Space
+from kgen.templates.spelling import load_statement, statement, store_statement
+
+#: The axes of the spaces, and what each means.
+PARAMETERS = {
+    "tile": "rows that a thread takes at a time",
+    "vector_bits": "width of the vectors that the compiler prefers",
+}
+
+
+T = TypeVar("T", Load, Store)
+
+
+def takes(program: Program) -> bool:
+    """Programs with one scan."""
+    return bool(program.scans)
+
+
+def space(task: Task) -> Space:
+    strided = task.plan.program(task.kernel).strided
+    return Space((Axis("tile", (256, 64, 1024) if strided else (4, 2, 8, 1)), *vector_axis(task.hardware)))
+
+
+def render(task: Task, params: Params) -> Rendering:
+    program = task.plan.program(task.kernel)
+    parts = ScanParts.of(program)
+    args, lines = pointers(task, program, params), program.strided
+    read_from, cols = sources(args), program.cols
+    inner = program.row_loops[-1] if program.row_loops else None
+    # Side by side, the innermost axis of the rows is a loop of its own, so that no index has a division.
+    named = {**digits("outer", program.row_loops[:-1]), inner.symbol: "line"} if lines and inner else {}
+
+    def step(of: Load | Map) -> str:
+        if isinstance(of, Map):
+            return statement(of, "cpu")
+        return load_statement(spelled(of), read_from)
+
+    def spelled(of: T) -> T:
+        return replace(of, access=replace(of.access, spelled=tuple(named.items())))
+
+    carry = f"carry[line{' - begin' if lines else ''}]"
+    before = [*parts.plan.row_loads, *parts.plan.row_maps, *parts.loads, *parts.maps]
+    body = [
+        *map(step, before),
+        f"{carry} = {parts.combined(carry, parts.scan.args[0])};",
+        f"const float {parts.scan.name} = static_cast<float>({carry});",
+        *(step(x) for x in (*parts.later_loads, *parts.later_maps) if x not in before),
+        *(store_statement(spelled(s), written(s, args)) for s in program.stores),
+    ]
+    context = {
+        "name": task.kernel.name,
+        "summary": summary(task),
+        "cols": cols,
+        "lines": lines,
+        "tile": params["tile"],
+        "inner": inner.extent if inner and isinstance(inner.extent, int) else "rows",
+        "start": f"{parts.start}.0",
+        "col": f"{cols - 1} - at" if parts.scan.reverse else "at",
+        "body": body,
+        **signature(args),
+    }
+    return Rendering(context, tuple(args))
+
+
+def cost(task: Task, params: Params) -> float:
+    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
+    return common.memory_us(task)
+
+
+TEMPLATE = Template(
+    name="scan",
+    device_type="cpu",
+    file="cpu/scan/scan.cpp.j2",
+    takes=takes,
+    space=space,
+    render=render,
+    cost=cost,
+    parameters=PARAMETERS,
+)

@@ -1,0 +1,1 @@
+"""The schedule ``window`` for the CPU."""

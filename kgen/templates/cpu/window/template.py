@@ -1,0 +1,114 @@
+"""Windows on the CPU: rows of outputs over threads, columns of a row vectorised, those at the border apart."""
+
+from __future__ import annotations
+
+from kgen.candidate import Params
+from kgen.compiler.loops import Load, Map, Program
+from kgen.compiler.schedule import schedule
+from kgen.templates import Rendering, Task, Template
+from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.templates.cpu import common
+from kgen.templates.cpu.target import vector_axis
+from kgen.templates.space import Axis, Space
+from kgen.templates.spelling import block, load_statement, row_loads, statement, store_statement
+from kgen.templates.windowing import WindowParts, minus, outside, times
+
+#: The axes of the spaces, and what each means.
+PARAMETERS = {
+    "tile": "elements that are worked on at a time",
+    "vector_bits": "width of the vectors that the compiler prefers",
+}
+
+MOST_UNROLLED = 16  # taps along a row that are unrolled; more run in a loop
+
+_COMBINE = {"max": "nan_max({0}, {1})", "sum": "{0} + {1}", "mean": "{0} + {1}"}
+
+
+def takes(program: Program) -> bool:
+    """Programs with one window."""
+    return bool(program.windows)
+
+
+def space(task: Task) -> Space:
+    inner = task.plan.program(task.kernel).windows[0].slides[-1]
+    return Space((Axis("tile", (1024, 256, 4096)), *vector_axis(task.hardware)), (common.tile_in_row(inner.outputs, least=256),))
+
+
+def render(task: Task, params: Params) -> Rendering:
+    program = task.plan.program(task.kernel)
+    plan = schedule(program, keep=True)
+    (only,) = plan.passes
+    args = pointers(task, program, params)
+    parts = WindowParts.of(program)
+    read_from, inner = sources(args), parts.inner
+    letter = parts.letter(inner)
+
+    def step(of: Load | Map) -> str:
+        if isinstance(of, Map):
+            return statement(of, "cpu")
+        return load_statement(parts.named(of), read_from)
+
+    def taps(head: list[str], guard: str) -> list[str]:
+        """The loop over the taps along a row, those outside left out where there is a ``guard``."""
+        at = f"const int in_{letter} = out_{letter}{times(inner.stride)} + tap_{letter}{times(inner.dilation)}{minus(inner.padding)};"
+        body = [*map(step, parts.window.body), f"total = {_COMBINE[parts.window.kind].format('total', parts.window.arg)};"]
+        lines = [at, *([f"if ({guard}) continue;"] if guard else []), *body]
+        total = f"totals[out_{letter} - begin]"
+        loop = block(f"for (int tap_{letter} = 0; tap_{letter} < {inner.taps}; ++tap_{letter})", lines)
+        return [*head, f"float total = {total};", *loop, f"{total} = total;"]
+
+    # Outputs from `low` up to `high` have all their taps inside.
+    low = min(-(-inner.padding // inner.stride), inner.outputs)
+    high = max(low, min(inner.outputs, (inner.size + inner.padding - inner.span) // inner.stride + 1))
+    unrolled = [f"#pragma GCC unroll {inner.taps}"] if 1 < inner.taps <= MOST_UNROLLED else []
+    body = taps([], "")
+    at = next(n for n, line in enumerate(body) if line.startswith("for"))
+    whole = [*body[:at], *unrolled, *body[at:]]
+    first = f"begin > {low} ? begin : {low}" if low else "begin"
+    last = f"end < {high} ? end : {high}" if high < inner.outputs else "end"
+    reduction = ["#pragma omp simd", *block(f"for (int out_{letter} = {first}; out_{letter} < ({last}); ++out_{letter})", whole)]
+    if low or high < inner.outputs:
+        border = taps([f"if (out_{letter} >= {low} && out_{letter} < {high}) out_{letter} = {high};", f"if (out_{letter} >= end) break;"],
+                      outside(f"in_{letter}", -1, inner.size, inner.size))  # fmt: skip
+        reduction += block(f"for (int out_{letter} = begin; out_{letter} < end; ++out_{letter})", border)
+    for slide in reversed(parts.outer):
+        reduction = parts.outer_loop(slide, reduction)
+    strips, place = parts.places()
+    mean = f" / static_cast<float>({parts.count()})" if parts.window.kind == "mean" else ""
+    context = {
+        "name": task.kernel.name,
+        "summary": summary(task),
+        "width": inner.outputs,
+        "letter": letter,
+        "tile": min(int(params["tile"]), inner.outputs),
+        "strips": strips,
+        "start": parts.window.fill,
+        "place": place,
+        "row_statements": row_loads(plan) + [statement(m, "cpu") for m in plan.row_maps],
+        "reduction": reduction,
+        "finish": [
+            f"const float {parts.window.name} = totals[out_{letter} - begin]{mean};",
+            *(step(x) for x in program.loads if x.level == "element"),
+            *(statement(m, "cpu") for m in only.maps if isinstance(m, Map)),
+            *(store_statement(parts.named(s), written(s, args)) for s in program.stores),
+        ],
+        **signature(args),
+    }
+    return Rendering(context, tuple(args))
+
+
+def cost(task: Task, params: Params) -> float:
+    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
+    return common.memory_us(task)
+
+
+TEMPLATE = Template(
+    name="window",
+    device_type="cpu",
+    file="cpu/window/window.cpp.j2",
+    takes=takes,
+    space=space,
+    render=render,
+    cost=cost,
+    parameters=PARAMETERS,
+)
