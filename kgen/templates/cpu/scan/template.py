@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TypeVar
 
 from kgen.candidate import Params
 from kgen.compiler.loops import Load, Map, Program, Store, digits
