@@ -132,6 +132,13 @@ class Place:
             return "gather"
         return "vector" if all(coefficient % width == 0 for coefficient, _ in rest) else "gather"
 
+    def steps_by_one(self, symbol: sympy.Symbol, width: int) -> bool:
+        """Whether ``width`` neighbours along the axis are one vector, from a multiple of ``width`` on."""
+        rest = self.offset - symbol
+        if rest.has(symbol) or any(symbol in w.index.free_symbols for w in self.mask):
+            return False
+        return all(int(term.as_coeff_Mul()[0]) % width == 0 for term in sympy.Add.make_args(rest))
+
     def _names(self, row: str, col: str) -> dict[sympy.Symbol, str]:
         if self._wide():
             col = f"static_cast<long long>({col.removeprefix('(').removesuffix(')')})"
@@ -204,7 +211,7 @@ class Window:
     """``name``: the reduction of ``arg`` over the taps of a window around each element, in loops of one thread.
 
     ``kind`` is ``sum``, ``mean`` or ``max``. ``body`` computes ``arg`` from the positions and taps of ``slides``, the innermost
-    last; ``args`` are the values that it takes from outside. What lies outside of the tensor counts as ``fill``.
+    last; ``args`` are the values that it takes from outside. Positions outside of the tensor count as ``fill``.
     """
 
     name: str
@@ -357,7 +364,7 @@ class Program:
 class _Step:
     """One value while the program is built, before rows and columns are known."""
 
-    kind: str  # load, map, reduce, window, scan, or the sums of a contraction
+    kind: str  # load, map, reduce, taps of a window, running values, or the sums of a contraction
     text: str  # expression, tensor, or kind of reduction
     args: tuple[str, ...]
     varies: frozenset[sympy.Symbol]
@@ -576,7 +583,7 @@ class _Builder:
         self._require_floats(node, arg)
         inner = tuple(symbol for s in slides for symbol in (s.position, s.tap))
         varies = self.steps[arg].varies - set(inner) | frozenset().union(*(s.output.free_symbols for s in slides))
-        return self._keep(f"{node.name}_window", _Step("window", kind, (arg,), varies, axes=inner, fill=fill, slides=tuple(slides)))
+        return self._keep(f"{node.name}_window", _Step("taps", kind, (arg,), varies, axes=inner, fill=fill, slides=tuple(slides)))
 
     def scan(self, node: Node, kind: str, index: Index, axes: Sequence[sympy.Symbol], *, reverse: bool) -> str:
         """The running value of a node's operand along axes."""
@@ -584,7 +591,7 @@ class _Builder:
         self._require_floats(node, arg)
         if not axes or not set(axes) <= self.steps[arg].varies:
             raise NotFusable(f"{node.name} runs along no axis of its operand")
-        return self._keep(node.name, _Step("scan", kind, (arg,), self.steps[arg].varies, axes=tuple(axes), reverse=reverse))
+        return self._keep(node.name, _Step("running", kind, (arg,), self.steps[arg].varies, axes=tuple(axes), reverse=reverse))
 
     def _require_floats(self, node: Node, arg: str) -> None:
         if self.steps[arg].dtype != "float32":
@@ -765,9 +772,9 @@ class _Finished:
                 loads.append(Load(name, step.text, self._place(step), self._level(step.varies), step.dtype, step.fill))
             elif step.kind == "map":
                 steps.append(Map(name, step.text, step.args, self._level(step.varies), step.dtype))
-            elif step.kind == "window":
+            elif step.kind == "taps":
                 steps.append(self._window(name, step))
-            elif step.kind == "scan":
+            elif step.kind == "running":
                 steps.append(Scan(name, step.text, (step.args[0],), step.reverse, self._level(step.varies)))
             elif step.kind == "reduce":
                 whole = replace(step, part=0)
@@ -876,8 +883,8 @@ class _Finished:
 
     def _around(self) -> list[sympy.Symbol] | None:
         """The axes that a window moves along, or that a scan runs along; ``None`` where the program has neither."""
-        found = [s for s in self.needed.values() if s.kind in ("window", "scan")]
-        self._inner = frozenset().union(*(s.axes for s in found if s.kind == "window"))
+        found = [s for s in self.needed.values() if s.kind in ("taps", "running")]
+        self._inner = frozenset().union(*(s.axes for s in found if s.kind == "taps"))
         if not found:
             return None
         if len(found) > 1 or self._reduced or self.builder.contraction or self.moments_of:
@@ -885,7 +892,7 @@ class _Finished:
         (step,) = found
         if any(not isinstance(s.output, sympy.Symbol) and s.output != 0 for s in step.slides):
             raise NotFusable("the result of a window is read through a view")
-        return list(step.axes) if step.kind == "scan" else [s.output for s in step.slides if s.output != 0]
+        return list(step.axes) if step.kind == "running" else [s.output for s in step.slides if s.output != 0]
 
     def _pointwise(self, order: list[sympy.Symbol]) -> tuple[list[sympy.Symbol], list[sympy.Symbol]]:
         """Rows and columns without a reduction: contractions and moments have one dimension of columns."""

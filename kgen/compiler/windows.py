@@ -1,8 +1,8 @@
 """Windows: pooling, upsampling, and convolutions of each channel by itself, as values of neighbours of each output.
 
 An output ``o`` of a window's dimension takes ``taps`` inputs: those at ``o * stride + tap * dilation - padding``. Inputs
-outside of the tensor count as the identity of the reduction. Each function here reads the attributes of a call, or
-lowers a node: it asks the builder of a program for the node's operand at the positions of a window.
+outside of the tensor count as the identity of the reduction. The functions
+here read the attributes of calls, and lower nodes by means of a program's builder.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Sequence
 
-import sympy
-
 if TYPE_CHECKING:
+    import sympy
+
     from kgen.compiler.graph import Node
     from kgen.compiler.loops import _Builder
     from kgen.compiler.operators import Captured
@@ -179,11 +179,11 @@ def depthwise(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
     slides = _slides(b, node, index)
     rank, channel = len(slides), index[-len(slides) - 1]
     own = b.axes.divide(channel, node.type.shape[-rank - 1] // node["groups"])
-    within: sympy.Expr = sympy.Integer(0)
+    within = b.axes.constant(0)
     if node["channels"] > 1:  # the channels of a group are a dimension of the window that does not move
         position = b.inner_axis(f"{node.name} position channel", node["channels"])
         tap = b.inner_axis(f"{node.name} tap channel", node["channels"])
-        slides.insert(0, Slide(position, tap, sympy.Integer(0), 1, node["channels"], node["channels"], 0))
+        slides.insert(0, Slide(position, tap, b.axes.constant(0), 1, node["channels"], node["channels"], 0))
         own, within = own * node["channels"] + position, tap
     x = b.value(node.inputs[0], (*index[: -rank - 1], own, *(s.position for s in slides[-rank:])))
     weight = b.value(node.inputs[1], (channel, within, *(s.tap for s in slides[-rank:])))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeVar
-
-import sympy
+from typing import TYPE_CHECKING, TypeVar
 
 from kgen.compiler.loops import Load, Map, Program, Store, Window
 from kgen.compiler.windows import Slide
 from kgen.templates.spelling import block
+
+if TYPE_CHECKING:
+    import sympy
 
 _LETTERS = "abcd"
 

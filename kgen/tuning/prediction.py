@@ -65,7 +65,7 @@ LIBRARY_CLASSES = (
            "pairwise_distance"),
     _class("norm", 0.4, 1.0, "reads its operand twice", "layer_norm native_layer_norm group_norm instance_norm rms_norm"),
     _class("batch norm", 0.25, 1.0, "reads its operand for moments, then again", "batch_norm native_batch_norm"),
-    _class("scan", 0.45, 1.0, "reads and writes partial results", "cumsum cumprod logcumsumexp cummax cummin"),
+    _class("running values", 0.45, 1.0, "reads and writes partial results", "cumsum cumprod logcumsumexp cummax cummin"),
     _class("pooling", 0.13, 1.0, "one thread an output; max pooling writes indices too",
            "max_pool1d max_pool2d max_pool3d max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool3d "
            "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d "

@@ -88,7 +88,7 @@ def test_convolution_of_the_library_is_in_tf32_by_default(accuracy: Accuracy | N
         ("return x.relu()", "", "one pass"),
         ("return x.sum(0)", "", "reduction"),
         ("return torch.softmax(x, 1)", "", "softmax"),
-        ("return torch.cumsum(x, 1)", "", "scan"),
+        ("return torch.cumsum(x, 1)", "", "running values"),
         ("return F.max_pool2d(x, 2)", "", "pooling"),
         ("return F.avg_pool2d(x, 2)", "", "one pass"),
         ("return self.conv(x)", "self.conv = nn.Conv2d(4, 4, 3)", "convolution, 2-d"),

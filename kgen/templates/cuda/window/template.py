@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Sequence
 
-import sympy
-
 from kgen.candidate import Params
 from kgen.compiler.dtypes import DTYPES, loaded, value_type
-from kgen.compiler.loops import Load, Map, Place, Program
+from kgen.compiler.loops import Load, Map, Program
 from kgen.compiler.schedule import schedule
 from kgen.compiler.windows import Slide
 from kgen.templates import Argument, Rendering, Task, Template
@@ -42,19 +40,9 @@ def takes(program: Program) -> bool:
     return len(program.windows) == 1 and program.windows[0].slides[-1].span <= MOST_SPAN
 
 
-def _vector(place: Place, symbol: sympy.Symbol, width: int) -> bool:
-    """Whether ``width`` neighbours along the axis are one vector, where the axis' index is a multiple of ``width``."""
-    if place.offset.coeff(symbol) != 1 or any(symbol in w.index.free_symbols for w in place.mask):
-        return False
-    rest = place.offset - symbol
-    if rest.has(symbol):
-        return False
-    return all(int(term.as_coeff_Mul()[0]) % width == 0 for term in sympy.Add.make_args(rest))
-
-
 @dataclass(frozen=True)
 class _Layout:
-    """What a thread computes and reads, for one choice of parameters."""
+    """The outputs of a thread and the inputs that it reads, for one choice of parameters."""
 
     program: Program
     parts: WindowParts
@@ -91,7 +79,7 @@ class _Layout:
         """Elements of one load along a row."""
         loads = [p.access for p in self.parts.points if isinstance(p, Load) and self.inner.position in p.access.symbols]
         fits = lambda v: (self.x * self.inner.stride % v == 0 and self.inner.size % v == 0  # noqa: E731
-                          and all(_vector(place, self.inner.position, v) for place in loads))  # fmt: skip
+                          and all(place.steps_by_one(self.inner.position, v) for place in loads))  # fmt: skip
         return next(v for v in (4, 2, 1) if v == 1 or fits(v))
 
     @property
@@ -123,7 +111,7 @@ class _Layout:
     def stored_width(self) -> int:
         """Elements of one store along a row."""
         element = [s.access for s in self.program.stores]
-        fits = lambda v: self.x % v == 0 and self.inner.outputs % v == 0 and all(_vector(p, self.inner.output, v) for p in element)  # noqa: E731
+        fits = lambda v: self.x % v == 0 and self.inner.outputs % v == 0 and all(p.steps_by_one(self.inner.output, v) for p in element)  # noqa: E731
         return next(v for v in (4, 2, 1) if v == 1 or (self.inner.output != 0 and fits(v)))
 
     @property
