@@ -10,6 +10,8 @@
                               scale and shift behind a linear layer go into its weight rows and bias
     sum_into_linear, product_to_sum, diagonal_to_scale
                               small products (:mod:`kgen.compiler.linear_rewrites`)
+    mean_into_convolution, average_into_convolution, affine_into_convolution
+                              small convolutions (:mod:`kgen.compiler.convolution_rewrites`)
 
 Each takes a graph and returns a graph: the same one where it does not apply. A value with other users than the one
 that a rewrite swallows is left alone. :func:`variants` lists the combinations worth planning for.
@@ -22,6 +24,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Callable
 
+from kgen.compiler.convolution_rewrites import affine_into_convolution, average_into_convolution, mean_into_convolution
 from kgen.compiler.graph import FoldedWeight, Node, OpGraph, Tensor
 from kgen.compiler.linear_rewrites import diagonal_to_scale, product_to_sum, sum_into_linear
 from kgen.compiler.operators import OPS, Kind
@@ -227,6 +230,9 @@ REWRITES: dict[str, Rewrite] = {
         sum_into_linear,
         product_to_sum,
         diagonal_to_scale,
+        mean_into_convolution,
+        average_into_convolution,
+        affine_into_convolution,
     )
 }
 
@@ -234,8 +240,11 @@ _WHOLE = (
     "drop_identity",
     "matmul_to_linear",
     "merge_scalar_factors",
+    "mean_into_convolution",
+    "average_into_convolution",
     "batchnorm_to_affine",
     "merge_affine",
+    "affine_into_convolution",
     "pull_scale_into_linear",
     "fold_batchnorm_into_linear",
     "split_batchnorm",

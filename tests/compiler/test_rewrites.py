@@ -117,6 +117,12 @@ APPLIES = {
     "a scalar weight goes into the linear layer": ("return self.linear(x) * self.s", f"{LINEAR}\nself.s = nn.Parameter(torch.randn(()))", IN, "eval", (), "pull_scale_into_linear", ["linear"]),
     "a scale goes into a linear layer over sequences": ("return self.linear(x) * self.s", f"{LINEAR}\n{SCALE}", "torch.randn(2, 3, 12)", "eval", (), "pull_scale_into_linear", ["linear"]),
     "a scale goes into a linear layer without bias": ("return self.linear(x) * self.s", f"self.linear = nn.Linear(12, 20, bias=False)\n{SCALE}", IN, "train", (), "pull_scale_into_linear", ["linear"]),
+    "a mean of a convolution is a product": ("return self.c(x).mean((2, 3))", "self.c = nn.Conv2d(3, 4, (3, 2), padding=1, dilation=(2, 1))", "torch.randn(2, 3, 7, 8)", "eval", (), "mean_into_convolution", ["sum", "aten.stack.default", "sum", "aten.stack.default", "linear"]),
+    "a mean of a scaled transposed convolution is a product": ("return (self.c(x) * 0.5 / 3.0).mean((2, 3), keepdim=True)", "self.c = nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1)", "torch.randn(2, 3, 7, 8)", "eval", (), "mean_into_convolution", ["sum", "aten.stack.default", "sum", "aten.stack.default", "linear", "view", "mul", "div"]),
+    "a mean over depth is a flat convolution": ("return self.c(x).mean(2, keepdim=True)", "self.c = nn.ConvTranspose3d(3, 4, 3, stride=(1, 2, 1), padding=1, output_padding=(0, 1, 0), bias=False)", "torch.randn(2, 3, 5, 4, 6)", "eval", (), "mean_into_convolution", ["sum", "aten.stack.default", "conv_transpose2d", "view"]),
+    "a mean over a width is a convolution along the height": ("return self.c(x).mean(3)", "self.c = nn.Conv2d(3, 4, 3, stride=(2, 1))", "torch.randn(2, 3, 7, 8)", "eval", (), "mean_into_convolution", ["sum", "aten.stack.default", "conv1d"]),
+    "batch norm goes into a convolution": ("return self.n(self.c(x))", "self.c, self.n = nn.Conv2d(3, 4, 3, stride=2, bias=False), nn.BatchNorm2d(4)", "torch.randn(2, 3, 7, 8)", "eval", ("batchnorm_to_affine",), "affine_into_convolution", ["conv2d"]),
+    "batch norm goes into a transposed convolution with a bias": ("return self.n(self.c(x))", "self.c, self.n = nn.ConvTranspose1d(3, 4, 3, stride=2), nn.BatchNorm1d(4)", "torch.randn(2, 3, 7)", "eval", ("batchnorm_to_affine",), "affine_into_convolution", ["conv_transpose1d"]),
     "a sum over features is a product with the sum of rows": ("return self.linear(x).sum(1, keepdim=True)", LINEAR, IN, "eval", (), "sum_into_linear", ["linear"]),
     "a mean over features without a bias": ("return self.linear(x).mean(-1)", "self.linear = nn.Linear(12, 20, bias=False)", IN, "eval", (), "sum_into_linear", ["linear", "view"]),
     "a mean of features that are scaled and shifted": ("return ((self.linear(x) - self.s) * 3.0 / self.s + 1.0).mean(2)", f"{LINEAR}\n{SCALE}", "torch.randn(2, 3, 12)", "eval", (), "sum_into_linear", ["linear", "view"]),
@@ -159,6 +165,10 @@ LEAVES_ALONE = {
     "a scale that the forward itself changes": ("self.s.add_(1.0)\nreturn self.linear(x) * self.s", f"{LINEAR}\nself.register_buffer('s', torch.randn(20))", IN, "eval", (), "pull_scale_into_linear"),
     "a scale behind another contraction than a linear layer": ("return F.relu(x) * self.s", SCALE, None, "eval", (), "pull_scale_into_linear"),
     "sequences whose steps are the channels": ("return self.norm(self.linear(x))", f"{LINEAR}\nself.norm = nn.BatchNorm1d(3)", "torch.randn(2, 3, 12)", "eval", ("batchnorm_to_affine",), "fold_batchnorm_into_linear"),
+    "a mean over the channels of a convolution": ("return self.c(x).mean((1, 2))", "self.c = nn.Conv2d(3, 4, 3)", "torch.randn(2, 3, 7, 8)", "eval", (), "mean_into_convolution"),
+    "a mean of a convolution that steps over inputs": ("return self.c(x).mean(2)", "self.c = nn.Conv1d(3, 4, 3, stride=4)", "torch.randn(2, 3, 40)", "eval", (), "mean_into_convolution"),
+    "a convolution that is used twice": ("y = self.c(x)\nreturn self.n(y), F.relu(y)", "self.c, self.n = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)", "torch.randn(2, 3, 7, 8)", "eval", ("batchnorm_to_affine",), "affine_into_convolution"),
+    "an average pool with padding": ("return F.avg_pool2d(self.c(x), 2, padding=1)", "self.c = nn.Conv2d(3, 4, 3)", "torch.randn(2, 3, 9, 9)", "eval", (), "average_into_convolution"),
     "a sum over rows of a linear layer": ("return self.linear(x).sum(0)", LINEAR, IN, "eval", (), "sum_into_linear"),
     "a sum of what is not affine": ("return F.relu(self.linear(x)).sum(1)", LINEAR, IN, "eval", (), "sum_into_linear"),
     "a sum of features that are used twice": ("y = self.linear(x)\nreturn y.sum(1), F.relu(y)", LINEAR, IN, "eval", (), "sum_into_linear"),
@@ -198,7 +208,7 @@ def test_rewrite_leaves_alone(case: str) -> None:
 def test_every_rewrite_has_a_case_of_each_kind() -> None:
     assert (
         {c[5] for c in APPLIES.values()}
-        == {c[5] for c in LEAVES_ALONE.values()} | {"fold_batchnorm_into_linear"}
+        == {c[5] for c in LEAVES_ALONE.values()} | {"fold_batchnorm_into_linear", "average_into_convolution"}
         == set(REWRITES)
     )
 
