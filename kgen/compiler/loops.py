@@ -267,7 +267,7 @@ class Contraction:
     """The sums that a program begins with: rows of ``x`` times rows of ``weight``, both of ``k`` elements.
 
     ``name`` is the sums' name in the program. ``weight`` is the right operand: a weight of the module, or a value that
-    each call computes. With ``transposed``, its columns stand for its rows. In a batched contraction, each ``group`` rows
+    each call computes. With ``transposed``, its columns stand for its rows, and with ``turned`` those of ``x``. In a batched contraction, each ``group`` rows
     of ``x`` have a matrix of ``weight`` to themselves, of ``matrices`` at the captured batch. Else all rows share one.
 
     With a ``window``, the sums are a convolution of images ``x``: rows of the program are channels of images, columns pixels.
@@ -281,6 +281,7 @@ class Contraction:
     group: int | None = None
     matrices: int = 1
     window: Convolution | None = None
+    turned: bool = False
 
 
 @dataclass(frozen=True)
@@ -512,6 +513,7 @@ class _Builder:
             raise NotFusable(f"{node.name} has a matrix that follows the batch")
         if window and not self.graph.is_weight(weight):
             raise NotFusable(f"the kernel of {node.name} is no weight")
+        (x, turned), (weight, other) = self._turned(x), self._turned(weight)
         if any(name in self.inside for name in (x, weight)):
             raise NotFusable(f"an operand of {node.name} is made in the same kernel")
         self.contraction_index, self.last = index, sympy.Add(*index[2:]) if window else index[-1]
@@ -520,10 +522,11 @@ class _Builder:
             x,
             weight,
             window.taps * window.channels_in if window else rows.shape[-1],
-            transposed=node.op != "linear",
+            transposed=(node.op != "linear") != other,
             group=rows.shape[-2] if batched else None,
             matrices=matrix.numel // (matrix.shape[-1] * matrix.shape[-2]),
             window=window,
+            turned=turned,
         )
         varies = frozenset().union(*(i.free_symbols for i in index))
         found = self._keep(self.contraction.name, _Step("sums", node.name, (), varies))
@@ -531,6 +534,15 @@ class _Builder:
             at = (index[1],) if window else self.broadcast(value, node.type, index)
             found = self.map(node.name, "{0} + {1}", [found, self.value(value, at)])
         return found
+
+    def _turned(self, name: str) -> tuple[str, bool]:
+        """An operand of a contraction, and whether the kernel reads it through a transpose of its last two dimensions."""
+        node = self.graph.node(name) if name in self.inside else None
+        if node is None or node.op != "permute":
+            return name, False
+        order = node["dims"]
+        swapped = order == (*range(len(order) - 2), len(order) - 1, len(order) - 2)
+        return (node.values[0], True) if swapped else (name, False)
 
     # The parts of lowerings
 

@@ -54,6 +54,8 @@ UNSEEN = {
     "contraction_moments": ("return self.norm(self.linear(x) * self.s)", "self.linear, self.norm = nn.Linear(1111, 4999), nn.BatchNorm1d(4999)\nself.s = nn.Parameter(torch.randn(4999))", "torch.randn(1000, 1111)", "train"),
     "small_contraction": ("return self.norm(self.linear(x) * self.s)", "self.linear, self.norm = nn.Linear(500, 510), nn.BatchNorm1d(510)\nself.s = nn.Parameter(torch.randn(510))", "torch.randn(520, 500)", "train"),
     "batch_of_contractions": ("return torch.bmm(x, x.mT).relu()", "", "torch.randn(3, 101, 8192)", "eval"),
+    "turned_contraction": ("return (x.t() @ x[:, :1000]).relu()", "", "torch.randn(2000, 1500)", "eval"),
+    "turned_batch_of_contractions": ("return x.mT @ x", "", "torch.randn(3, 777, 101)", "eval"),
     "contraction_of_a_long_row": ("return self.linear(x)", "self.linear = nn.Linear(40000, 100, bias=False)", "torch.randn(4, 5, 40000)", "eval"),
     "functions": ("a = x.abs()\ny = torch.sin(x) + torch.cos(x) + torch.erf(x) + torch.log1p(a) + torch.expm1(x) + F.softplus(x) + F.mish(x)\nreturn y + (a + 1) ** 1.5 + torch.tanh(x) + F.silu(x) + F.elu(x) + F.logsigmoid(x) + F.hardswish(x) + F.gelu(x, approximate='tanh')", "", "torch.randn(64, 1000)", "eval"),
 }  # fmt: skip

@@ -245,6 +245,7 @@ class _Shape:
     matrices: int
     grouped: bool
     weight: bool  # whether the right operand is a weight, which is split once
+    turned: bool  # whether rows of the left operand are columns in memory
     hardware: Hardware
 
     @classmethod
@@ -253,7 +254,7 @@ class _Shape:
         of = program.contraction
         rows, grouped = of.group or program.rows, of.group is not None
         weight = task.plan.graph.is_weight(of.weight)
-        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, task.hardware)
+        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, of.turned, task.hardware)
 
     @property
     def intervals(self) -> int:
@@ -410,8 +411,8 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
         ),
         Constraint(
             "whole_rows",
-            "blocks that split whole rows of x themselves need a w that was split beforehand: a weight of one matrix",
-            lambda p: p["variant"] != "whole" or (shape.weight and not shape.grouped),
+            "blocks that split whole rows of x themselves need those in memory, and a w that was split beforehand: a weight of one matrix",
+            lambda p: p["variant"] != "whole" or (shape.weight and not shape.grouped and not shape.turned),
         ),
         Constraint(
             "more_stages",

@@ -102,6 +102,9 @@ def render(task: Task, params: Params) -> Rendering:
         "x": operands.x.name,
         "weight": operands.right.name,
         "split": _split(k, ld, terms),
+        "split_columns": f"split_columns<{k}, {ld}, {terms}>",
+        "turned": of.turned,
+        "columns_of_weight": of.transposed and not operands.prepared,
         "members": [f"{'const ' if a.role == 'in' else ''}float* {a.name}" for a in elementwise],
         "member_names": [a.name for a in elementwise],
         "moments": program.moments_of is not None,
@@ -156,8 +159,7 @@ class _Operands:
     """The launcher's pointers to both operands, and to memory for their terms.
 
     ``prepared`` has the terms of a weight, split once; the kernel reads the weight itself for rows that are not finite.
-    Any other right operand is split in each call, into the workspace. Where its columns stand for rows, it comes
-    transposed.
+    Any other right operand is split in each call, into the workspace.
     """
 
     x: Argument
@@ -179,9 +181,7 @@ class _Operands:
         if not task.plan.graph.is_weight(of.weight):
             w_rows = n if of.group is None else f"rows // {of.group} * {n}"
             size += f" + {w_rows} * {row + 1} + 3"
-            if of.transposed:
-                right = Argument(f"{of.weight}_transposed_in", "in", of.weight, form=turned)
-            return cls(x, right, None, Argument("workspace", "workspace", size=size), strided=False)
+            return cls(x, right, None, Argument("workspace", "workspace", size=size), of.transposed)
         w_rows = of.matrices * n
         filled = Filled(f"{task.kernel.name}_split_weight", w_rows, turned)
         name = f"{of.weight}_{'split' if terms == 2 else 'rounded'}"

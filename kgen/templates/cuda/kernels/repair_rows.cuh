@@ -1,7 +1,8 @@
 // The products of rows of x and w that hold a NaN or an infinity, in plain float32, into y [rows, N]. Each `group` rows of x
-// have a matrix of w; element i of a matrix's row n lies at n * ALONG_N + i * ALONG_K. Exponents begin at multiples of 16 bytes.
+// have a matrix of w; element i of a matrix's row n lies at n * ALONG_N + i * ALONG_K. With TURNED, the rows of x are columns in
+// memory. Exponents begin at multiples of 16 bytes.
 // Where all are numbers, every block sees that and ends.
-template <int N, int K, int ALONG_N, int ALONG_K>
+template <int N, int K, int ALONG_N, int ALONG_K, bool TURNED>
 __global__ void __launch_bounds__(256) repair_kernel(
     const float* x, const int* x_exponents, const float* w, const int* w_exponents, float* y, const long long rows,
     const long long group
@@ -27,7 +28,8 @@ __global__ void __launch_bounds__(256) repair_kernel(
     const long long warp = blockIdx.x * 8ll + threadIdx.x / 32, warps = gridDim.x * 8ll;
     const auto multiply = [&](const long long row, const long long col) {
         const float* const matrix = w + row / group * N * K;
-        const float sum = warp_dot<K, 1, ALONG_K>(x + row * K, matrix + col * ALONG_N);
+        const float* const of_x = TURNED ? x + row / group * group * K + row % group : x + row * K;
+        const float sum = warp_dot<K, ALONG_K>(of_x, TURNED ? group : 1, matrix + col * ALONG_N);
         if (lane == 0) y[row * N + col] = sum;
     };
     for (long long row = 0; row < rows; ++row) {
@@ -41,11 +43,11 @@ __global__ void __launch_bounds__(256) repair_kernel(
     }
 }
 
-template <int N, int K, int ALONG_N, int ALONG_K>
+template <int N, int K, int ALONG_N, int ALONG_K, bool TURNED>
 static void repair_rows(
     const float* x, const int* x_exponents, const float* w, const int* w_exponents, float* y, const long long rows,
     const long long group, const cudaStream_t stream
 ) {
-    const auto kernel = repair_kernel<N, K, ALONG_N, ALONG_K>;
+    const auto kernel = repair_kernel<N, K, ALONG_N, ALONG_K, TURNED>;
     launch_early(kernel, {dim3(264), 256}, stream, x, x_exponents, w, w_exponents, y, rows, group);
 }
