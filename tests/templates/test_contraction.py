@@ -674,10 +674,10 @@ def multiplied(forward: str, inputs: str, arguments: str = "x, y", init: str = "
 @pytest.mark.parametrize(
     ("forward", "inputs", "spelled"),
     [
-        ("return torch.matmul(x, y)", "torch.randn(6, 12), torch.randn(12, 20)", "dense(x), dense(y.mT)"),
+        ("return torch.matmul(x, y)", "torch.randn(6, 12), torch.randn(12, 20)", "dense(x), dense(y)"),
         ("return F.linear(x, y)", "torch.randn(6, 12), torch.randn(20, 12)", "dense(x), dense(y)"),
-        ("return torch.bmm(x, y)", "torch.randn(6, 7, 12), torch.randn(6, 12, 20)", "dense(x), dense(y.mT)"),
-        ("return torch.matmul(x, y)", "torch.randn(3, 6, 7, 12), torch.randn(3, 6, 12, 20)", "dense(x), dense(y.mT)"),
+        ("return torch.bmm(x, y)", "torch.randn(6, 7, 12), torch.randn(6, 12, 20)", "dense(x), dense(y)"),
+        ("return torch.matmul(x, y)", "torch.randn(3, 6, 7, 12), torch.randn(3, 6, 12, 20)", "dense(x), dense(y)"),
     ],
 )
 def test_operand_that_is_no_weight_is_split_in_each_call(forward: str, inputs: str, spelled: str) -> None:
@@ -685,9 +685,21 @@ def test_operand_that_is_no_weight_is_split_in_each_call(forward: str, inputs: s
     assert spelled in text and "_weights" not in text and "_split_weight" not in text
 
 
-def test_operand_used_twice_comes_in_both_forms() -> None:
+def test_operand_used_twice_is_split_along_rows_and_along_columns() -> None:
     text = multiplied("return torch.matmul(x, x)", "torch.randn(5, 12, 12)", "x").source
-    assert "dense(x), dense(x.mT)" in text
+    assert "split_columns<12, 64, 2>(x_in, w_terms" in text and "(x_in, x_terms" in text
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "columns"),
+    [
+        ("return torch.matmul(x.mT, y)", "torch.randn(6, 12), torch.randn(6, 20)", "x_in, x_terms, x_exponents, 1, static_cast<int>(rows)"),
+        ("return torch.matmul(x.mT, y)", "torch.randn(3, 6, 12), torch.randn(3, 6, 20)", "x_in, x_terms, x_exponents, rows / GROUP, GROUP"),
+    ],
+)
+def test_a_transposed_left_operand_is_split_along_its_columns(forward: str, inputs: str, columns: str) -> None:
+    text = multiplied(forward, inputs).source
+    assert f"split_columns<6, 64, 2>({columns}" in text and "dense(x), dense(y)" in text
 
 
 def test_memory_for_a_batch_of_contractions_follows_the_batch() -> None:
@@ -714,7 +726,6 @@ def test_batches_are_left_to_kernels_of_our_own() -> None:
     [
         ("return torch.matmul(x, y)", "torch.randn(6, 12, 8), torch.randn(5, 1, 8, 20)"),  # matrices are broadcast
         ("return torch.matmul(x, y)", "torch.randn(12, 8), torch.randn(6, 8, 20)"),
-        ("return torch.matmul(x.mT, y)", "torch.randn(6, 12), torch.randn(6, 20)"),  # k follows the batch
         ("return torch.matmul(x, y)", "torch.randn(6, 12), torch.randn(12)"),
     ],
 )
