@@ -57,6 +57,12 @@ UNSEEN = {
     "turned_contraction": ("return (x.t() @ x[:, :1000]).relu()", "", "torch.randn(2000, 1500)", "eval"),
     "turned_batch_of_contractions": ("return x.mT @ x", "", "torch.randn(3, 777, 101)", "eval"),
     "contraction_of_a_long_row": ("return self.linear(x)", "self.linear = nn.Linear(40000, 100, bias=False)", "torch.randn(4, 5, 40000)", "eval"),
+    "window": ("return self.pool(x)", "self.pool = nn.MaxPool2d(4, 1, 1)", "torch.randn(2, 3, 512, 512)", "eval"),
+    "window_counted": ("return self.pool(x.relu()) * 2.0", "self.pool = nn.AvgPool3d(3, 2, 1, ceil_mode=True, count_include_pad=False)", "torch.randn(2, 3, 20, 21, 64)", "eval"),
+    "depthwise": ("return self.conv(x).relu()", "self.conv = nn.Conv2d(16, 16, (3, 7), groups=16)", "torch.randn(2, 16, 64, 258)", "eval"),
+    "scan": ("return torch.cumsum(x * x, 1) * x", "", "torch.randn(64, 8192)", "eval"),
+    "scan_back": ("return torch.cumprod(x.flip(1), 1).flip(1)", "", "torch.randn(64, 999)", "eval"),
+    "scan_side_by_side": ("return torch.cumsum(x, 1)", "", "torch.randn(4, 100, 33)", "eval"),
     "functions": ("a = x.abs()\ny = torch.sin(x) + torch.cos(x) + torch.erf(x) + torch.log1p(a) + torch.expm1(x) + F.softplus(x) + F.mish(x)\nreturn y + (a + 1) ** 1.5 + torch.tanh(x) + F.silu(x) + F.elu(x) + F.logsigmoid(x) + F.hardswish(x) + F.gelu(x, approximate='tanh')", "", "torch.randn(64, 1000)", "eval"),
 }  # fmt: skip
 
