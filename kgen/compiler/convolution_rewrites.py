@@ -4,7 +4,7 @@
     average_into_convolution  avg_pool(conv(x)) becomes one convolution with a wider kernel and a larger stride
     affine_into_convolution   conv(x) * scale + shift for each channel, with both in its weight and bias
 
-Factors that are numbers may stand between: they move behind the result.
+Factors may stand between, if they are the same at every position: they move behind the result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_EDGES = 8  # elements at one edge that a tap leaves out; they are subtract
 
 @dataclass(frozen=True)
 class _Reduced:
-    """A convolution that only ``last`` reads, through ``factors``: multiplications and divisions by numbers."""
+    """A convolution that only ``last`` reads, through ``factors``: products and quotients with numbers and weights."""
 
     node: Node
     window: Convolution
@@ -47,10 +47,19 @@ def _reduced(graph: OpGraph, ops: Sequence[str]) -> Iterator[_Reduced]:
                 if window.groups == 1 and all(graph.is_weight(w) for w in inner.inputs[1:]):
                     yield _Reduced(inner, window, tuple(reversed(factors)), last)
                 break
-            if inner.op not in ("mul", "div") or isinstance(inner.inputs[1], str):
+            if inner.op not in ("mul", "div") or not _is_factor(graph, inner, last):
                 break
             factors.append(inner)
             user = inner
+
+
+def _is_factor(graph: OpGraph, node: Node, last: Node) -> bool:
+    """Whether a node's second operand is a number or a weight that is the same at every position, before ``last`` and behind it."""
+    factor = node.inputs[1]
+    if not isinstance(factor, str):
+        return True
+    kept = len(last.type.shape) == len(node.type.shape)
+    return _by_channel(graph, factor, node.type) and (kept or graph.type(factor).shape in ((), (1,)))
 
 
 def _in_place_of(graph: OpGraph, found: _Reduced, nodes: Sequence[Node], folded: FoldedWeight) -> OpGraph:
@@ -58,7 +67,7 @@ def _in_place_of(graph: OpGraph, found: _Reduced, nodes: Sequence[Node], folded:
     nodes = list(nodes)
     for factor in found.factors:
         value = nodes[-1]
-        nodes.append(replace(factor, name=graph.fresh(f"{factor.name}_reduced"), inputs=(value.name, factor.inputs[1]), type=value.type))
+        nodes.append(replace(factor, name=graph.fresh(f"{factor.name}_reduced"), inputs=(value.name, *factor.inputs[1:]), type=value.type))
     nodes[-1] = replace(nodes[-1], name=found.last.name)
     return graph.with_folded(folded).with_nodes_for(found.last.name, nodes).pruned()
 
@@ -240,4 +249,4 @@ def _by_channel(graph: OpGraph, operand: str | int | float, of: Tensor) -> bool:
     if not isinstance(operand, str) or not graph.is_weight(operand):
         return False
     shape = (1,) * (len(of.shape) - len(graph.type(operand).shape)) + graph.type(operand).shape
-    return shape[1] in (1, of.shape[1]) and math.prod(shape) == shape[1]
+    return len(shape) == len(of.shape) and shape[1] in (1, of.shape[1]) and math.prod(shape) == shape[1]

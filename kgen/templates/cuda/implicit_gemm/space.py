@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from kgen.candidate import Params
-from kgen.compiler.convolutions import Convolution
+from kgen.compiler.convolutions import Convolution, Residue
 from kgen.compiler.loops import Program
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Hardware
@@ -18,21 +18,22 @@ from kgen.templates.space import Axis, Constraint, Space
 _WARP_COLS = 64  # pixels; a warp's tile
 _LEAST_CHANNELS = 8  # channels out of a group; with fewer, most of a product of 16 rows is thrown away
 _MOST_TAPS = 31  # taps of all dimensions together: bits of a window's mask
-_PRODUCTS_A_US = 3.0e6  # float16 products that full tiles add up, a microsecond and multiprocessor
+_ROOM = 4096  # bytes of shared memory of a block beside its stages: the system's, and values of rows
 
 
 @dataclass(frozen=True)
-class Tile:
-    """A block's tile: ``warps_m`` x ``warps_n`` warps, each ``16 * mma_m`` channels by 64 pixels.
+class WarpTile:
+    """A block's tile of the variant ``gather``: ``warps_m`` x ``warps_n`` warps, each ``16 * mma_m`` channels by 64 pixels.
 
-    ``blocks`` run on a multiprocessor at a time. ``share`` is the rate of its products beside that of the largest tiles.
+    ``blocks`` run on a multiprocessor at a time. ``rate`` is how many products full tiles add up, in millions a
+    microsecond and multiprocessor.
     """
 
     warps_m: int
     warps_n: int
     mma_m: int
     blocks: int
-    share: float
+    rate: float
 
     @property
     def rows(self) -> int:
@@ -43,15 +44,51 @@ class Tile:
         return _WARP_COLS * self.warps_n
 
 
-TILES = {
-    "256x128": Tile(4, 2, 4, blocks=1, share=1.0),
-    "128x256": Tile(2, 4, 4, blocks=1, share=1.0),
-    "128x128": Tile(2, 2, 4, blocks=2, share=0.95),
-    "64x256": Tile(1, 4, 4, blocks=2, share=0.9),
-    "64x128": Tile(2, 2, 2, blocks=3, share=0.7),
-    "32x256": Tile(1, 4, 2, blocks=3, share=0.6),
-    "16x256": Tile(1, 4, 1, blocks=4, share=0.35),
+@dataclass(frozen=True)
+class WarpgroupTile:
+    """A block's tile of the variant ``im2col``: two warpgroups, each 64 channels by ``128 * halves`` pixels.
+
+    They share the pixels where the tile has 128 ``rows``, and the channels where it has 64.
+    """
+
+    rows: int
+    halves: int
+    blocks: int
+    rate: float
+
+    @property
+    def cols(self) -> int:
+        return 128 * self.halves * (128 // self.rows)
+
+
+Tile = WarpTile | WarpgroupTile
+
+#: The tiles of each variant by their names.
+TILES: dict[str, dict[str, Tile]] = {
+    "gather": {
+        "256x128": WarpTile(4, 2, 4, blocks=1, rate=1.4),
+        "128x256": WarpTile(2, 4, 4, blocks=1, rate=1.4),
+        "128x128": WarpTile(2, 2, 4, blocks=2, rate=1.45),
+        "64x256": WarpTile(1, 4, 4, blocks=2, rate=1.3),
+        "64x128": WarpTile(2, 2, 2, blocks=3, rate=1.0),
+        "32x256": WarpTile(1, 4, 2, blocks=3, rate=0.85),
+        "16x256": WarpTile(1, 4, 1, blocks=4, rate=0.5),
+    },
+    "im2col": {
+        "128x256": WarpgroupTile(128, 2, blocks=1, rate=2.2),
+        "128x128": WarpgroupTile(128, 1, blocks=2, rate=2.0),
+        "64x256": WarpgroupTile(64, 1, blocks=2, rate=1.8),
+    },
 }
+
+#: By the dimensions of an image: the most that a tap may lie from a window's first element, and a window from the image's
+#: edge, for TMA's im2col mode.
+_REACH = {1: (65535, 32767), 2: (255, 127), 3: (31, 15)}
+_MOST_STRIDE = 8  # elements; between windows, for TMA
+
+
+def tile_of(params: Params) -> Tile:
+    return TILES[str(params["variant"])][str(params["tile"])]
 
 
 def terms_of(params: Params) -> int:
@@ -75,14 +112,16 @@ class Sizes:
 
     @property
     def tile(self) -> Tile:
-        return TILES[str(self.params["tile"])]
+        return tile_of(self.params)
 
     @property
     def chunk(self) -> int:
-        return 4 if self.window.channels_in <= 4 else 8
+        return 4 if self.window.channels_in <= 4 and self.params["variant"] == "gather" else 8
 
     @property
     def chunks(self) -> int:
+        if self.params["variant"] == "im2col":  # a stage has channels of one tap
+            return _multiple(self.window.channels_in, int(self.params["block_k"])) // self.chunk
         return -(-self.window.channels_in // self.chunk)
 
     @property
@@ -136,6 +175,8 @@ class Sizes:
 
     def shared_bytes(self, stages: int) -> int:
         stage = 2 * int(self.params["block_k"]) * (self.tile.rows + self.tile.cols)
+        if self.params["variant"] == "im2col":
+            return stages * (stage + 16) + 1024
         return stages * stage + int(self.params["products"]) * self.k // self.chunk * 8
 
     @property
@@ -146,7 +187,7 @@ class Sizes:
     def fits(self, stages: int, hardware: Hardware) -> bool:
         """Whether as many blocks as the tile's registers allow have room for so many stages."""
         taken = self.shared_bytes(stages)
-        room = hardware.shared_bytes_per_multiprocessor // self.blocks - 4096  # the system's, and values of rows
+        room = hardware.shared_bytes_per_multiprocessor // self.blocks - _ROOM
         return taken <= min(room, hardware.shared_bytes_per_block)
 
 
@@ -160,7 +201,7 @@ def takes(program: Program) -> bool:
     if of is None or of.window is None or program.reductions or program.moments_of or not program.floats:
         return False
     window = of.window
-    staged = 2 * window.pixels_in * window.groups * _multiple(window.channels_in, 8)
+    staged = 2 * window.pixels_in * window.groups * _multiple(window.channels_in, 64)
     return (
         window.channels_out >= _LEAST_CHANNELS
         and sum(line.kernel for line in window.lines) <= _MOST_TAPS
@@ -178,17 +219,18 @@ def arithmetic(params: Params) -> Arithmetic:
 
 
 def space(task: Task) -> Space:
-    program = task.plan.program(task.kernel)
-    window, hardware, accuracy = program.contraction.window, task.hardware, task.accuracy
-    cheapest = sorted(TILES, key=lambda tile: _products(window, TILES[tile]) / TILES[tile].share)
-    least = _products(window, TILES[cheapest[0]]) / TILES[cheapest[0]].share
-    axes = (
-        Axis("variant", ("gather",)),
-        Axis("products", (1, 3)),
-        Axis("tile", tuple(cheapest)),
-        Axis("block_k", (32, 64)),
-        Axis("stages", (4, 3, 2)),
-    )
+    window, hardware, accuracy = task.plan.program(task.kernel).contraction.window, task.hardware, task.accuracy
+
+    def us(variant: str, tile: str) -> float:
+        return _products(window, TILES[variant][tile]) / TILES[variant][tile].rate
+
+    def axes(variant: str, products: tuple[int, ...], block_k: tuple[int, ...], stages: tuple[int, ...]) -> tuple[Axis, ...]:
+        tiles = tuple(sorted(TILES[variant], key=lambda tile: us(variant, tile)))
+        return (Axis("variant", (variant,)), Axis("products", products), Axis("tile", tiles), Axis("block_k", block_k), Axis("stages", stages))
+
+    gather = axes("gather", (1, 3), (64, 32), (4, 3, 2))
+    variants = [axes("im2col", (1,), (64, 32, 16), (6, 5, 4, 3, 2)), gather] if hardware.capability == 90 else [gather]
+    least = {variant: min(us(variant, tile) for tile in tiles) for variant, tiles in TILES.items()}
     constraints = (
         Constraint(
             "one_product",
@@ -198,17 +240,32 @@ def space(task: Task) -> Space:
         Constraint(
             "registers",
             "sums of 64 x 64 a warp leave no registers for those between promotions",
-            lambda p: p["products"] == 1 or TILES[str(p["tile"])].mma_m < 4,
+            lambda p: p["products"] == 1 or tile_of(p).rows * tile_of(p).cols <= 64 * 128 or tile_of(p).mma_m < 4,
         ),
         Constraint(
             "idle_tile",
             "another tile takes less than two thirds of the time, since less of it lies beyond the channels and pixels",
-            lambda p: p["products"] == 3 or _products(window, TILES[str(p["tile"])]) / TILES[str(p["tile"])].share <= 1.5 * least,
+            lambda p: p["products"] == 3 or us(str(p["variant"]), str(p["tile"])) <= 1.5 * least[str(p["variant"])],
+        ),
+        Constraint(
+            "window_reach",
+            "TMA takes windows no further apart, and taps no further from each other",
+            lambda p: p["variant"] == "gather" or _in_reach(window),
+        ),
+        Constraint(
+            "idle_channels",
+            "more than a quarter of a stage's channels would be zeros",
+            lambda p: p["variant"] == "gather" or 4 * _multiple(window.channels_in, int(p["block_k"])) <= 5 * window.channels_in,
+        ),
+        Constraint(
+            "short_stages",
+            "the channels fill stages of twice the length",
+            lambda p: p["variant"] == "gather" or p["block_k"] != 16 or window.channels_in % 32 != 0,
         ),
         Constraint(
             "short_k",
             "the last stage would have more zeros than elements of k",
-            lambda p: p["block_k"] == 32 or Sizes(window, {**p, "block_k": 32}).k > 64,
+            lambda p: p["variant"] == "im2col" or p["block_k"] == 32 or Sizes(window, {**p, "block_k": 32}).k > 64,
         ),
         Constraint(
             "shared_memory",
@@ -216,12 +273,32 @@ def space(task: Task) -> Space:
             lambda p: Sizes(window, p).fits(int(p["stages"]), hardware),
         ),
         Constraint(
-            "shallow_pipeline",
-            "one stage is filled while the other is used, where three stages fit",
-            lambda p: p["stages"] != 2 or not Sizes(window, p).fits(3, hardware),
+            "more_stages",
+            "as many blocks have room for another stage",
+            lambda p: int(p["stages"]) == (6 if p["variant"] == "im2col" else 4) or not Sizes(window, p).fits(int(p["stages"]) + 1, hardware),
         ),
     )
-    return Space(axes, constraints)
+    first, *others = variants
+    return Space(first, constraints, tuple(others))
+
+
+def _in_reach(window: Convolution) -> bool:
+    """Whether TMA's im2col mode takes the windows."""
+    taps, edge = _REACH[len(window.lines)]
+    return all(
+        line.stride <= _MOST_STRIDE
+        and max(0, line.taps - 1) * abs(line.offset_step) <= taps
+        and -edge - 1 <= first <= edge
+        and -edge - 1 <= last <= edge
+        for residue in window.residues
+        for line, of in zip(residue, window.lines)
+        for first, last in [(least_offset(line), least_offset(line) + (line.count - 1) * line.stride - of.size + 1)]
+    )
+
+
+def least_offset(line: Residue) -> int:
+    """The offset of the tap that lies furthest to the front."""
+    return line.offset + min(0, max(0, line.taps - 1) * line.offset_step)
 
 
 def _products(window: Convolution, tile: Tile) -> float:
@@ -239,6 +316,6 @@ def cost(task: Task, params: Params) -> float:
     bandwidth = BYTES_A_US * multiprocessors
     read = task.plan.graph.type(program.contraction.x).nbytes
     multiplied = _products(sizes.window, sizes.tile) * sizes.panels * images * sizes.k * int(params["products"])
-    multiplying = multiplied / (_PRODUCTS_A_US * multiprocessors * sizes.tile.share)
+    multiplying = multiplied / (1e6 * sizes.tile.rate * multiprocessors)
     moved = task.plan.bytes_moved(task.kernel) - read + staged
     return 3 * LAUNCH_US + (read + staged) / bandwidth + max(multiplying, moved / bandwidth)

@@ -2,6 +2,7 @@
 
     stage     one pass makes float16 of the images, channels last, scaled by powers of two
     gather    cp.async brings windows, mma.sync multiplies, from sm_80 on
+    im2col    TMA brings windows, wgmma multiplies, on sm_90 alone
 
 One product of float16 is as accurate as TF32, three are as accurate as float32.
 """
@@ -11,13 +12,14 @@ from __future__ import annotations
 from dataclasses import astuple
 
 from kgen.candidate import Params
+from kgen.compiler.convolutions import Convolution, Residue
 from kgen.compiler.loops import Program
 from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.schedule import schedule
 from kgen.templates import Argument, Filled, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, signature, sources, summary
 from kgen.templates.cuda import common
-from kgen.templates.cuda.implicit_gemm.space import Sizes, arithmetic, cost, lacks, space, takes, terms_of
+from kgen.templates.cuda.implicit_gemm.space import Sizes, arithmetic, cost, lacks, least_offset, space, takes, terms_of
 from kgen.templates.spelling import pointer, row_loads, statement
 
 #: The axes of the spaces, and what each means.
@@ -40,7 +42,8 @@ def render(task: Task, params: Params) -> Rendering:
     x, weight = Argument(pointer(of.x), "in", of.x), Argument(pointer(of.weight), "in", of.weight)
     filled = Filled(f"{task.kernel.name}_pack_weight", sizes.packed_rows)
     prepared = Argument(f"{task.kernel.name}_weight", "prepared", of.weight, str(sizes.packed_floats), filled=filled)
-    workspace = Argument("workspace", "workspace", size=f"rows // {sizes.channels_out} * {sizes.image_floats} + 4")
+    least = 32768 if params["variant"] == "im2col" else 4  # maps of less than 128 KB are refused
+    workspace = Argument("workspace", "workspace", size=f"rows // {sizes.channels_out} * {sizes.image_floats} + {least}")
     others = [a for a in pointers(task, program, params) if a != x]
     elementwise = [a for a in (x, *others) if a.role == "out" or a.tensor in program.tensors]
     args = [x, prepared, *others, workspace]
@@ -69,6 +72,9 @@ def render(task: Task, params: Params) -> Rendering:
         "k": sizes.k,
         "residues": residues,
         "residue_of_panel": "const Residue residue = RESIDUE[panel / GROUPS];" if len(residues) > 1 else "constexpr Residue residue = RESIDUE[0];",
+        "residue_of_work": "const Residue residue = RESIDUE[work.panel / GROUPS];" if len(residues) > 1 else "constexpr Residue residue = RESIDUE[0];",
+        "rank": len(window.lines),
+        "maps": [_along(window, residue) for residue in window.residues],
         "panels": sizes.panels,
         "most_pixels": sizes.most_pixels,
         "pixels_at_once": sizes.pixels_at_once,
@@ -82,7 +88,7 @@ def render(task: Task, params: Params) -> Rendering:
         **_epilogue(program, args, sizes),
         **signature(args),
     }
-    return Rendering(context, tuple(args))
+    return Rendering(context, tuple(args), specific=params["variant"] == "im2col")
 
 
 def _padded(sizes: list[int]) -> list[int]:
@@ -96,6 +102,13 @@ def _three(residue: tuple) -> list[tuple[int, ...]]:
 
 def _line(line: tuple[int, ...]) -> str:
     return "{" + ", ".join(map(str, line)) + "}"
+
+
+def _along(window: Convolution, residue: tuple[Residue, ...]) -> list[str]:
+    """Where the windows of a residue begin along each dimension, the innermost first."""
+    pairs = reversed(list(zip(window.lines, residue)))
+    firsts = [(of.size, least_offset(line), line) for of, line in pairs]
+    return ["{%d, %d, %d, %d}" % (size, first, first + (line.count - 1) * line.stride, line.stride) for size, first, line in firsts]
 
 
 def _formula(program: Program, sizes: Sizes) -> str:
