@@ -81,8 +81,8 @@ TILES: dict[str, dict[str, Tile]] = {
     },
 }
 
-#: By the dimensions of an image: the most that a tap may lie from a window's first element, and a window from the image's
-#: edge, for TMA's im2col mode.
+#: Reach of TMA's im2col mode, by the dimensions of an image: of taps from a window's first element, and of windows from the
+#: image's edges.
 _REACH = {1: (65535, 32767), 2: (255, 127), 3: (31, 15)}
 _MOST_STRIDE = 8  # elements; between windows, for TMA
 
