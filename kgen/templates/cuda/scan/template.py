@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kgen.candidate import Params
 from kgen.compiler.loops import Program
-from kgen.templates import Rendering, Task, Template
+from kgen.templates import Argument, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, signature, sources, summary
 from kgen.templates.cuda import common
 from kgen.templates.scanning import ScanParts
@@ -17,6 +17,7 @@ PARAMETERS = {
     "block": "threads in a block",
     "vec": "elements in one load or store",
     "items": "vectors that a thread handles",
+    "splits": "parts that a row is split into, for more blocks",
     "launch": "whether the kernel is launched while the one before it ends",
 }
 
@@ -35,11 +36,13 @@ def _tile(params: Params) -> int:
 def space(task: Task) -> Space:
     program = task.plan.program(task.kernel)
     cols = program.cols
+    few = program.rows < 2 * max(task.hardware.multiprocessors, 1)
     axes = (
         Axis("row_per", ("line",) if program.strided else ("block", "warp", "line")),
         Axis("block", (256, 128, 512, 1024)),
         Axis("vec", (4, 2, 1)),
         Axis("items", (4, 2, 1, 8)),
+        Axis("splits", (1, 8, 32, 128) if few and not program.strided else (1,)),
         *common.launch_axis(task.hardware),
     )
     constraints = (
@@ -60,6 +63,18 @@ def space(task: Task) -> Space:
             lambda p: p["row_per"] == "line" or _tile(p) < 2 * cols or _tile(p) == 32,
         ),
         Constraint(
+            "parts_of_tiles",
+            "the parts of a row, one for each block, have a tile or more; their first launch is no early one",
+            lambda p: p["splits"] == 1
+            or (p["row_per"] == "block" and int(p["splits"]) * _tile(p) <= cols and p.get("launch", "plain") == "plain"),
+        ),
+        Constraint(
+            "too_many_blocks",
+            "more blocks than the chip can run in four rounds",
+            lambda p: p["splits"] == 1
+            or program.rows * int(p["splits"]) * int(p["block"]) <= 4 * 2048 * max(task.hardware.multiprocessors, 1),
+        ),
+        Constraint(
             "registers",
             "more than 16 elements to a thread: it would spill or starve the multiprocessor",
             lambda p: int(p["vec"]) * int(p["items"]) <= 16,
@@ -71,7 +86,8 @@ def space(task: Task) -> Space:
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
     parts = ScanParts.of(program)
-    args = pointers(task, program, params)
+    args, splits = pointers(task, program, params), int(params["splits"])
+    workspace = [Argument("workspace", "workspace", size=f"rows * {splits}")] if splits > 1 else []
     lines, vec, items, threads = params["row_per"] == "line", int(params["vec"]), int(params["items"]), int(params["block"])
     warps = threads // 32 if params["row_per"] == "block" else 1
     start, reverse, cols, tile = f"{parts.start}.0f", parts.scan.reverse, program.cols, _tile(params)
@@ -121,9 +137,12 @@ def render(task: Task, params: Params) -> Rendering:
         "store": [col, *guarded([*outer, *gather, *each(inner), *close])],
         "row_statements": row_loads(parts.plan) + [statement(m, "cuda") for m in parts.plan.row_maps],
         "rows_per_block": threads if lines else 1 if warps > 1 else threads // 32,
-        **signature(args, params.get("launch") == "early"),
+        "splits": splits,
+        "part": -(-cols // (splits * tile)) * tile,
+        "carry_parts": parts.combined("carry", f"workspace[row * {splits} + other]"),
+        **signature([*args, *workspace], params.get("launch") == "early"),
     }
-    return Rendering(context, tuple(args))
+    return Rendering(context, (*args, *workspace))
 
 
 def cost(task: Task, params: Params) -> float:

@@ -298,6 +298,8 @@ class _Emitter:
             inner = [f"const int out_{letter} = first_col + across + j;", *inner]
         lines += ["#pragma unroll", *block(f"for (int j = 0; j < {width}; ++j)", inner), f"const int out_{letter} = first_col + across;"]
         lines += [f"store_vector<{width}>({written(s, self.arguments)} + {self.parts.named(s).access.index()}, {s.tensor}_result);" for s in stores]
+        if layout.inner.outputs % layout.x:
+            lines = block(f"if (first_col + across < {layout.inner.outputs})", lines)
         return ["#pragma unroll", *block(f"for (int across = 0; across < {layout.x}; across += {width})", lines)]
 
     def _staged(self) -> list[str]:
