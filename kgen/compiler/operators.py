@@ -424,11 +424,10 @@ VIEWS = (
     _view("expand", "expand.default expand_as.default", views.expand),
     _view("slice", "slice.Tensor", views.cut, read=_sliced, part=True),
     _view("select", "select.int", views.select, read=_selected, part=True),
-    _view("flip", "flip.default", views.flip, read=_flipped),
 )  # fmt: skip
 
 
-WINDOWS = tuple(
+WINDOWS = (Op("flip", Kind.WINDOW, ("aten.flip.default",), lower=windows.flip, read=_flipped),) + tuple(
     Op(name, Kind.WINDOW, targets, operands, lower=lower, read=read)
     for d in (1, 2, 3)  # dimensions that windows move along
     for name, targets, operands, lower, read in (

@@ -41,8 +41,3 @@ def cut(axes: Axes, source: Tensor, node: Node, index: Index) -> Index:
 def select(axes: Axes, source: Tensor, node: Node, index: Index) -> Index:
     """One element of a dimension, which the result lacks."""
     return [*index[: node["dim"]], axes.constant(node["at"]), *index[node["dim"] :]]
-
-
-def flip(axes: Axes, source: Tensor, node: Node, index: Index) -> Index:
-    """Dimensions in reverse order."""
-    return [source.shape[d] - 1 - i if d in node["dims"] else i for d, i in enumerate(index)]
