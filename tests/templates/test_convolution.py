@@ -88,7 +88,7 @@ def _host_text(text: str, pixels: int) -> str:
     body = text[text.index("namespace ") : text.index("}  // namespace")].split("{\n", 1)[1]
     # Kernels, and the helpers that only they need, end with a closing brace in the first column.
     kernels = r"^__global__ void .*?^}\n"
-    structs = r"^struct (?:Epilogue|Ahead) .*?^};\n"
+    structs = r"^struct (?:Epilogue|Ahead|Row|Work|Copies) .*?^};\n"
     body = re.sub(f"{kernels}|{structs}", "", body, flags=re.MULTILINE | re.DOTALL)
     if "column_of" not in body:
         body += "static int column_of(const Residue&, const int pixel) { return pixel; }\n"

@@ -177,12 +177,13 @@ class Sizes:
         stage = 2 * int(self.params["block_k"]) * (self.tile.rows + self.tile.cols)
         if self.params["variant"] == "im2col":
             return stages * (stage + 16) + 1024
-        return stages * stage + int(self.params["products"]) * self.k // self.chunk * 8
+        return stages * stage + len(self.window.residues) * int(self.params["products"]) * self.k // self.chunk * 8
 
     @property
     def blocks(self) -> int:
-        """Blocks on a multiprocessor; three products take registers for sums between promotions."""
-        return max(1, self.tile.blocks - 1) if self.params["products"] == 3 else self.tile.blocks
+        """Blocks on a multiprocessor; sums between promotions take registers, and so do places of pixels beside warpgroups' sums."""
+        scattered = self.params["variant"] == "im2col" and len(self.window.residues) > 1
+        return max(1, self.tile.blocks - 1) if self.params["products"] == 3 or scattered else self.tile.blocks
 
     def fits(self, stages: int, hardware: Hardware) -> bool:
         """Whether as many blocks as the tile's registers allow have room for so many stages."""
