@@ -69,11 +69,11 @@ def library_cost(graph: OpGraph, node: Node) -> Cost:
     return Cost(read + written, flops(graph, node), blocks=blocks)
 
 
-def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int) -> Cost:
+def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int, shares: int = 1) -> Cost:
     """The work of a kernel: it moves each tensor once, and again for each later pass over a row that a block cannot keep.
 
-    ``row_bytes`` is how much of a row one block can keep on chip, ``products`` how many tensor-core products make one
-    contraction.
+    ``row_bytes`` is how much of a row its blocks can keep on chip, ``products`` how many tensor-core products make one
+    contraction. ``shares`` is the number of blocks that may share a row; any number may where they keep nothing of it.
     """
     program = plan.program(kernel)
     nbytes = plan.bytes_moved(kernel)
@@ -83,11 +83,13 @@ def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int)
         return Cost(nbytes + staged, operations, products)
     if not program.reductions:
         return Cost(nbytes, operations)
+    if program.collapses:
+        return Cost(nbytes, operations)  # any number of blocks share a row
     kept = schedule(program, keep=True)
-    if 4 * kept.kept * program.cols > row_bytes:
+    if 4 * kept.kept * program.cols > row_bytes or not isinstance(program.col_size, int):
         loads = [load for later in schedule(program, keep=False).passes[1:] for load in later.loads]
         nbytes += sum(plan.graph.type(load.tensor).nbytes for load in loads)
-    return Cost(nbytes, operations, blocks=program.rows)
+    return Cost(nbytes, operations, blocks=program.rows * shares)
 
 
 def _result_bytes(graph: OpGraph, node: Node) -> int:

@@ -38,7 +38,7 @@ _C_FUNCTIONS = frozenset("abs cos div erf exp expm1 log log1p pow sin sqrt tanh"
 _UNNAMED = {"aten.add_.Tensor", "_operator.getitem"}
 
 #: Rewrites that every variant goes through: a plan's name leaves them out.
-_UNNAMED_REWRITES = {"drop_identity", "matmul_to_linear", "split_batchnorm"}
+_UNNAMED_REWRITES = {"drop_identity", "matmul_to_linear", "split_batchnorm", "group_norm_to_moments", "split_norms"}
 
 
 @dataclass(frozen=True)
@@ -411,7 +411,8 @@ def _order(graph: OpGraph, fusable: frozenset[str]) -> list[Node]:
         ]  # fmt: skip
         libraries = [n for n in ready if n.name not in fusable]
         follows = [n for n in ready if out and out[-1].name in read[n.name]]
-        node = (libraries or follows or ready)[0]
+        effects = [n for n in ready if n.effect and n.name in fusable]
+        node = (libraries or effects or follows or ready)[0]
         waiting.remove(node)
         made.add(node.name)
         out.append(node)
@@ -445,7 +446,7 @@ def _used_outside(graph: OpGraph, names: Sequence[str]) -> tuple[str, ...]:
 
     def leaves(name: str) -> bool:
         users = graph.users(name)
-        return name in graph.returns or any(leaves(u.name) if _is_view(u) else u.name not in inside for u in users)
+        return graph.node(name).effect or name in graph.returns or any(leaves(u.name) if _is_view(u) else u.name not in inside for u in users)
 
     return tuple(n for n in names if leaves(n))
 
@@ -511,7 +512,9 @@ def _read_after_store(program: Program, tensor: str) -> bool:
     return any(x.tensor == tensor for p in passes[stored + 1 :] for x in p.loads)
 
 
-_LABELS = {"lerp_affine": "affine", "normalise_affine": "normalise", "batch_moments": "moments", "pow_scalar": "pow"}
+_LABELS = {"lerp_affine": "affine", "normalise_affine": "normalise", "batch_moments": "moments", "pow_scalar": "pow", "moments_mean": "mean",
+           "scaled_inverse_deviation": "inverse_deviation", "unbiased_variance": "variance", "apply_softmax": "softmax",
+           "apply_log_softmax": "log_softmax"}  # fmt: skip
 
 
 def _label(node: Node) -> str:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Callable, Iterable, Sequence
 
 import sympy
@@ -40,7 +40,7 @@ RESERVED = frozenset(
     "N K LD GROUP GROUPS AT_ONCE sums finite group half both x_exponent w_exponent x_exponents w_exponents "
     "tap tap_a tap_b tap_c tap_d in_a in_b in_c in_d out_a out_b out_c out_d inside_row running totals warp so_far first_line first_col strip down before carry "
     "inside from found moments difference deviation variance workspace stream stride next ahead own origin merges inverse "
-    "merged total partial max min other piece "
+    "merged total partial max min other piece cols rank round team arrivals part place chunk parts "
     "asm auto bool break case catch char class const constexpr continue default delete do double else enum explicit "
     "export extern float for friend goto if inline int long mutable namespace new noexcept operator private protected "
     "public register return short signed sizeof static struct switch template this throw typedef typeid typename union "
@@ -121,7 +121,7 @@ class Place:
         if width == 1:
             return "splat"
         inner = self.col_loops[-1] if self.col_loops else None
-        if inner is None or not isinstance(inner.extent, int) or inner.extent % width:
+        if inner is None or (inner.extent if isinstance(inner.extent, int) else inner.extent.multiple) % width:
             return "gather" if self.symbols & {loop.symbol for loop in self.col_loops} else "splat"
         rest = [t.as_coeff_Mul() for t in sympy.Add.make_args(self.offset) if inner.symbol not in t.free_symbols]
         if inner.symbol not in self.symbols:
@@ -246,13 +246,20 @@ class Reduce:
 
     names: tuple[str, ...]
     kind: str
-    arg: str
+    args: tuple[str, ...]
     dtypes: tuple[str, ...] = ("float32",)  #: of each result
+
+    @property
+    def arg(self) -> str:
+        return self.args[0]
 
 
 @dataclass(frozen=True)
 class Store:
-    """A value of dtype ``of`` written to the tensor of that name, whose elements are of ``dtype``."""
+    """A value of dtype ``of`` written to the tensor of that name, whose elements are of ``dtype``.
+
+    With ``into``, that is a buffer of the module, which is updated.
+    """
 
     tensor: str
     arg: str
@@ -260,6 +267,7 @@ class Store:
     access: Place
     dtype: str = "float32"
     of: str = "float32"
+    into: str = ""
 
 
 @dataclass(frozen=True)
@@ -286,15 +294,16 @@ class Contraction:
 
 @dataclass(frozen=True)
 class Program:
-    """The loops of one kernel: ``row_size`` rows of ``cols`` columns. ``moments_of`` is the value
+    """The loops of one kernel: ``row_size`` rows of ``col_size`` columns. ``moments_of`` is the value
     whose moments over the rows end the kernel.
 
-    ``rows`` counts rows at the captured batch.
+    ``rows`` and ``cols`` count at the captured batch, which rows or columns may follow.
     """
 
     rows: int
     cols: int
     row_size: Size
+    col_size: Size
     row_loops: tuple[Loop, ...]
     col_loops: tuple[Loop, ...]
     loads: tuple[Load, ...]
@@ -344,8 +353,26 @@ class Program:
 
     @property
     def reduces_floats(self) -> bool:
-        """Whether every result of a reduction is of float32."""
-        return {dtype for r in self.reductions for dtype in r.dtypes} <= {"float32"}
+        """Whether every reduction is one of values of float32."""
+        return {r.dtypes[0] for r in self.reductions} <= {"float32"}
+
+    @property
+    def size(self) -> Size:
+        """What a launcher is told of the batch: the number of columns where these follow it, else of rows."""
+        return self.row_size if isinstance(self.col_size, int) else self.col_size
+
+    @property
+    def wide(self) -> bool:
+        """Whether the number of a column may not fit an ``int``."""
+        return not isinstance(self.col_size, int) or self.cols > _INT_MAX
+
+    @property
+    def collapses(self) -> bool:
+        """Whether each element is used up at once, in one reduction or several: what is stored are row values."""
+        made = {name for r in self.reductions for name in r.names}
+        for step in self.steps:
+            made |= {step.name} if not isinstance(step, Reduce) and made & set(step.args) else set()
+        return all(s.level == ROW for s in self.stores) and not any(a in made for r in self.reductions for a in r.args)
 
     @property
     def strided(self) -> bool:
@@ -395,20 +422,18 @@ class _Lowering:
     two_passes: bool
 
     @property
-    def cols(self) -> int:
-        count = math.prod(self.sizes[d] if isinstance(self.sizes[d], int) else 0 for d in self.dims)
-        if not count:
-            raise NotFusable(f"{self.node.name} reduces a dimension that follows the batch")
-        return count
+    def count(self) -> str:
+        sizes = [self.sizes[d] for d in self.dims]
+        return c_float(math.prod(sizes)) if all(isinstance(s, int) for s in sizes) else "static_cast<float>(cols)"
 
     def map(self, expression: str, *values: Deferred, name: str = "") -> Deferred:
         stem = f"{self.node.name}_{name}" if name else self.node.name
         return lambda index: self.builder.map(stem, expression, [v(index) for v in values])
 
-    def reduce(self, kind: str, value: Deferred) -> Deferred | tuple[Deferred, ...]:
+    def reduce(self, kind: str, *values: Deferred) -> Deferred | tuple[Deferred, ...]:
         def part(number: int) -> Deferred:
             return lambda index: self.builder.reduce(
-                self.node.name, kind, value, self.builder.reduced_index(self.node, index, self.dims, self.sizes), self.dims
+                self.node.name, kind, values, self.builder.reduced_index(self.node, index, self.dims, self.sizes), self.dims
             )[number]
 
         parts = tuple(part(number) for number in range(len(COMBINES[kind])))
@@ -570,19 +595,22 @@ class _Builder:
             return known
         return self.axes.index(name, size)
 
-    def reduce(self, stem: str, kind: str, value: Deferred, index: Index, dims: tuple[int, ...]) -> tuple[str, ...]:
-        """The results of a reduction of the value over the axes that the index has in ``dims``."""
+    def reduce(self, stem: str, kind: str, values: Sequence[Deferred], index: Index, dims: tuple[int, ...]) -> tuple[str, ...]:
+        """The results of a reduction of the values over the axes that the index has in ``dims``."""
         over = frozenset().union(*(index[d].free_symbols for d in dims))
-        arg = value(index)
+        args = tuple(value(index) for value in values)
         if not over:
-            return tuple(self.map(f"{stem}_{part}", text, [arg]) for part, text in zip(COMBINES[kind], OF_ONE.get(kind, ("{0}",))))
-        axes, dtype = tuple(sorted(over, key=str)), self.steps[arg].dtype
-        step = _Step("reduce", kind, (arg,), self.steps[arg].varies - over, axes=axes, dtype=dtype)
-        if not over <= self.steps[arg].varies:
+            return tuple(self.map(f"{stem}_{part}", text, args[:1]) for part, text in zip(COMBINES[kind], OF_ONE.get(kind, ("{0}",))))
+        varies = frozenset().union(*(self.steps[a].varies for a in args))
+        step = _Step("reduce", kind, args, varies - over, axes=tuple(sorted(over, key=str)), dtype=self.steps[args[0]].dtype)
+        if not over <= varies:
             raise NotFusable(f"{stem} reduces values that are the same along a reduced axis")
-        parts = COMBINES[kind]
-        names = tuple(self._keep(f"{stem}_{part}", replace(step, part=number)) for number, part in enumerate(parts))
-        return names
+        return tuple(self._keep(f"{stem}_{part}", self.part_of(step, number)) for number, part in enumerate(COMBINES[kind]))
+
+    def part_of(self, step: _Step, number: int) -> _Step:
+        """One result of a reduction, of which ``step`` is another."""
+        dtype = "int64" if COMBINES[step.text][number] == "at" else self.steps[step.args[0]].dtype
+        return replace(step, part=number, dtype=dtype)
 
     def inner_axis(self, name: str, size: int) -> sympy.Symbol:
         """A position or a tap of a window, along which no result varies."""
@@ -757,9 +785,10 @@ def _own_index(builder: _Builder, tensor: Tensor) -> Index:
 
 
 def _stored_index(builder: _Builder, name: str, tensor: Tensor) -> Index:
-    """Where the tensor was asked for already, if that covers it; else axes of its own."""
+    """Where the tensor, or an operand of its shape, was asked for already, if that covers it; else axes of its own."""
+    alike = {name, *(v for v in builder.graph.node(name).values if builder.graph.type(v).sizes() == tensor.sizes())}
     for asked, index, mask in builder.asked:
-        if asked == name and not mask and all(
+        if asked in alike and not mask and all(
             builder.axes.covers(i, size) is not None for i, size in zip(index, tensor.sizes())
         ):
             return index
@@ -789,21 +818,18 @@ class _Finished:
             elif step.kind == "running":
                 steps.append(Scan(name, step.text, (step.args[0],), step.reverse, self._level(step.varies)))
             elif step.kind == "reduce":
-                whole = replace(step, part=0)
+                whole = self.builder.part_of(step, 0)
                 if whole not in reduced:
-                    parts = [self.builder.known[replace(whole, part=p)] for p in range(len(COMBINES[step.text]))]
+                    parts = [self.builder.known[self.builder.part_of(step, p)] for p in range(len(COMBINES[step.text]))]
                     reduced[whole] = parts
                     dtypes = tuple(self.builder.steps[p].dtype for p in parts)
-                    steps.append(Reduce(tuple(parts), step.text, step.args[0], dtypes))
+                    steps.append(Reduce(tuple(parts), step.text, step.args, dtypes))
         stores = tuple(self._store(o) for o in self.outputs)
-        size: Size = 1
-        for loop in self.rows:
-            size = _times(size, loop.extent)
-        rows = size if isinstance(size, int) else size.multiple * (self.graph.batch or 1)
-        cols = math.prod(loop.extent for loop in self.cols)
+        sizes = [reduce(_times, (loop.extent for loop in loops), 1) for loops in (self.rows, self.cols)]
+        rows, cols = (size if isinstance(size, int) else size.multiple * (self.graph.batch or 1) for size in sizes)
         self._check_work(rows * cols)
         return Program(
-            rows, cols, size, self.rows, self.cols, tuple(loads), tuple(steps), stores, self.moments_of, self.builder.contraction
+            rows, cols, *sizes, self.rows, self.cols, tuple(loads), tuple(steps), stores, self.moments_of, self.builder.contraction
         )
 
     def _outer(self) -> Iterable[tuple[str, _Step]]:
@@ -855,8 +881,9 @@ class _Finished:
             raise NotFusable(f"{output.tensor} is a row value that needs no reduction")
         if not varies <= offset.free_symbols | self._lost:
             raise NotFusable(f"{output.tensor} varies over more axes than it is stored at")
-        dtypes = self.graph.type(output.tensor).dtype, self.needed[output.value].dtype
-        return Store(output.tensor, output.value, level, Place(offset, self.rows, self.cols), *dtypes)
+        dtypes, node = (self.graph.type(output.tensor).dtype, self.needed[output.value].dtype), self.graph.node(output.tensor)
+        into = node.values[0] if node.effect else ""
+        return Store(output.tensor, output.value, level, Place(offset, self.rows, self.cols), *dtypes, into)
 
     def _depends(self, name: str) -> bool:
         """Whether a reduction leads to the value."""
@@ -887,8 +914,8 @@ class _Finished:
             cols = [s for s in around if s in symbols]
         else:
             rows, cols = self._pointwise([s for s in order if s in symbols])
-        if any(not isinstance(self.extents[s], int) for s in cols):
-            raise NotFusable("a dimension that follows the batch is reduced")
+        if any(not isinstance(self.extents[s], int) for s in (*cols[1:], *(rows if cols and not isinstance(self.extents[cols[0]], int) else ()))):
+            raise NotFusable("a dimension that follows the batch is reduced inside of others")
         self._lost: frozenset[sympy.Symbol] = frozenset()
         self._names: dict[sympy.Symbol, sympy.Expr] = {}
         return self._joined(rows), self._joined(cols)

@@ -57,7 +57,7 @@ class Lowering(Protocol):
     """The means of lowering a reduction; values are opaque handles of elements or of rows."""
 
     two_passes: bool
-    cols: int
+    count: str  #: the number of elements that are reduced, as a C expression of type float
 
     def map(self, expression: str, *values: Any, name: str = "") -> Any: ...
     def reduce(self, kind: str, *values: Any) -> Any: ...
@@ -102,14 +102,18 @@ class Function:
 #: How reductions combine values, with the names of their results.
 COMBINES: dict[str, tuple[str, ...]] = {
     "sum": ("sum",),
+    "product": ("product",),
     "max": ("max",),
     "min": ("min",),
+    "argmax": ("max", "at"),  # of values and their places: the first place of the largest, or of NaN
+    "argmin": ("min", "at"),
+    "moments": ("count", "mean", "squares"),  # squares: the sum of squared deviations from the mean
     "max_finite": ("max",),  # starts at the lowest float and ignores NaN: softmax subtracts it
     "softmax": ("max", "sum"),  # the running maximum and the sum of exponentials below it
 }
 
 #: The results of a reduction of one element, as expressions of it; sums, maxima and minima are the element itself.
-OF_ONE = {"softmax": ("{0}", "EXP({0} - finite_max({0}))")}
+OF_ONE = {"argmax": ("{0}", "0"), "argmin": ("{0}", "0"), "moments": ("1.0f", "{0}", "0.0f"), "softmax": ("{0}", "EXP({0} - finite_max({0}))")}
 
 #: Functions that expressions call, by name. A body is one expression over its parameters.
 FUNCTIONS = {
@@ -253,6 +257,12 @@ POINTWISE = (
     _pointwise("lerp_affine", "", "{0} * {1} + {2}", flops=2),
     _pointwise("normalise", "", "({0} - {1}) * {2}", flops=2),
     _pointwise("normalise_affine", "", "({0} - {1}) * {2} + {3}", flops=3),
+    # In float64: what is rounded here is the same for all elements of a channel, and nothing averages it out.
+    _pointwise("inverse_deviation", "", "static_cast<float>(1.0 / sqrt({0} + {eps}))", attrs=("eps",)),
+    _pointwise("scaled_inverse_deviation", "", "static_cast<float>({1} / sqrt({0} + {eps}))", attrs=("eps",)),
+    _pointwise("moving_average", "", "static_cast<float>({keep} * {0} + {momentum} * {1})", attrs=("keep", "momentum")),
+    _pointwise("apply_softmax", "", "EXP({0} - finite_max({1})) * softmax_factor({1}, {2})", flops=10),
+    _pointwise("apply_log_softmax", "", "({0} - {1}) - log_sum({1}, {2})", flops=10),
 )  # fmt: skip
 
 
@@ -290,19 +300,49 @@ def _logsumexp(b: Lowering, node: Node, x: Any) -> Any:
 def _reduce(kind: str, after: str = "{0}", before: str = "{0}") -> Callable[..., Any]:
     def lower(b: Lowering, node: Node, x: Any) -> Any:
         r = b.reduce(kind, x if before == "{0}" else b.map(before, x, name="term"))
-        return r if after == "{0}" else b.map(after.replace("{cols}", c_float(b.cols)), r)
+        return r if after == "{0}" else b.map(after.replace("{count}", b.count), r)
 
     return lower
 
 
-def _layer_norm(b: Lowering, node: Node, x: Any, *affine: Any) -> Any:
-    inverse = c_float(1.0 / b.cols)
-    mean = b.map(f"{{0}} * {inverse}", b.reduce("sum", x), name="mean")
+def _moments(b: Lowering, x: Any) -> tuple[Any, Any]:
+    """The mean, and the sum of squared deviations from it: in one pass, or in two."""
+    if not b.two_passes:
+        return b.reduce("moments", x)[1:]
+    mean = b.map(f"{{0}} / {b.count}", b.reduce("sum", x), name="mean")
     centred = b.map("{0} - {1}", x, mean, name="centred")
-    square = b.map("{0} * {0}", centred, name="square")
-    variance = b.map(f"{{0}} * {inverse}", b.reduce("sum", square), name="variance")
+    return mean, b.reduce("sum", b.map("{0} * {0}", centred, name="square"))
+
+
+def _mean(b: Lowering, node: Node, x: Any) -> Any:
+    return _moments(b, x)[0]
+
+
+def _variance(b: Lowering, node: Node, x: Any) -> Any:
+    """The sum of squared deviations over the number of elements, less the correction."""
+    count = f"({b.count} - {c_float(node['correction'])})" if node["correction"] else b.count
+    return b.map(f"{{0}} / {count}", _moments(b, x)[1])
+
+
+def _softmax_part(number: int) -> Callable[..., Any]:
+    """The maximum that softmax subtracts, or the sum of exponentials below it."""
+
+    def lower(b: Lowering, node: Node, x: Any) -> Any:
+        m, (_, s) = _stable_sum(b, x)
+        return (m, s)[number]
+
+    return lower
+
+
+def _extreme_at(kind: str) -> Callable[..., Any]:
+    return lambda b, node, x: b.reduce(kind, x, b.place)[1]
+
+
+def _layer_norm(b: Lowering, node: Node, x: Any, *affine: Any) -> Any:
+    mean, squares = _moments(b, x)
+    variance = b.map(f"{{0}} / {b.count}", squares, name="variance")
     deviation = b.map(f"1.0f / SQRT({{0}} + {c_float(node['eps'])})", variance, name="inverse_deviation")
-    y = b.map("{0} * {1}", centred, deviation)
+    y = b.map("({0} - {1}) * {2}", x, mean, deviation)
     for expression, value in zip(("{0} * {1}", "{0} + {1}"), affine):
         y = b.map(expression, y, value)
     return y
@@ -310,7 +350,7 @@ def _layer_norm(b: Lowering, node: Node, x: Any, *affine: Any) -> Any:
 
 def _rms_norm(b: Lowering, node: Node, x: Any, *weight: Any) -> Any:
     square = b.map("{0} * {0}", x, name="square")
-    mean = b.map(f"{{0}} * {c_float(1.0 / b.cols)}", b.reduce("sum", square), name="mean_square")
+    mean = b.map(f"{{0}} / {b.count}", b.reduce("sum", square), name="mean_square")
     root = b.map(f"1.0f / SQRT({{0}} + {c_float(node['eps'])})", mean, name="inverse_root")
     y = b.map("{0} * {1}", x, root)
     return b.map("{0} * {1}", y, weight[0]) if weight else y
@@ -359,10 +399,16 @@ REDUCTIONS = (
     _reduction("log_softmax", "log_softmax.int _log_softmax.default", _log_softmax, _kept, accept=_no_dtype, flops=10),
     _reduction("logsumexp", "logsumexp.default", _logsumexp, flops=10),
     _reduction("sum", "sum.dim_IntList sum.default", _reduce("sum"), accept=_no_dtype),
-    _reduction("mean", "mean.dim mean.default", _reduce("sum", "{0} / {cols}"), accept=_no_dtype),
-    _reduction("mean_pool", "", _reduce("sum", "{0} / {cols}"), windows.over_all),
+    _reduction("mean", "mean.dim mean.default", _reduce("sum", "{0} / {count}"), accept=_no_dtype),
+    _reduction("mean_pool", "", _reduce("sum", "{0} / {count}"), windows.over_all),
     _reduction("amax", "amax.default", _reduce("max")),
     _reduction("amin", "amin.default", _reduce("min")),
+    _reduction("prod", "prod.dim_int prod.default", _reduce("product"), accept=_no_dtype),
+    _reduction("variance", "", _variance),
+    _reduction("unbiased_variance", "", _variance),
+    _reduction("moments_mean", "", _mean),
+    _reduction("softmax_max", "", _softmax_part(0)),
+    _reduction("softmax_sum", "", _softmax_part(1)),
     _reduction("norm", "linalg_vector_norm.default", _reduce("sum", "SQRT({0})", "{0} * {0}"),
          accept=lambda c: c.arguments.get("ord", 2) == 2 and _no_dtype(c)),
     _reduction("layer_norm", "layer_norm.default", _layer_norm, _normalized, operands=("input", "weight", "bias"),
@@ -464,7 +510,14 @@ def _batch_norm_call(attrs: Mapping[str, Any]) -> str:
     return f"F.batch_norm({tensors}, {attrs['training']}, {attrs['momentum']!r}, {attrs['eps']!r})"
 
 
+def _group_norm(call: Captured) -> dict[str, Any] | None:
+    roles = tuple(r for r in ("input", "weight", "bias") if isinstance(call.arguments.get(r), Ref))
+    groups, eps = call.arguments["num_groups"], call.arguments.get("eps", 1e-5)
+    return {"roles": roles, "groups": groups, "eps": eps} if isinstance(groups, int) and call.type and len(call.type.shape) > 1 else None
+
+
 OTHERS = (
+    Op("group_norm", Kind.BATCH_NORM, ("aten.group_norm.default",), ("input", "weight", "bias"), read=_group_norm),
     Op("linear", Kind.CONTRACTION, ("aten.linear.default",), ("input", "weight", "bias")),
     Op("addmm", Kind.CONTRACTION, ("aten.addmm.default",), ("mat1", "mat2", "self"),
        accept=lambda c: c.arguments.get("beta", 1) == 1 and c.arguments.get("alpha", 1) == 1),
@@ -491,7 +544,8 @@ OPS: dict[str, Op] = {op.name: op for op in (*POINTWISE, *REDUCTIONS, *VIEWS, *W
 _BY_TARGET: dict[str, Op] = {target: op for op in OPS.values() for target in op.targets}
 
 #: gelu has two forms behind one target, told apart by an attribute.
-_FORMS = {"aten.gelu.default": lambda c: OPS["gelu_tanh"] if c.arguments.get("approximate") == "tanh" else OPS["gelu"],
+_FORMS = {"aten.pow.Tensor_Scalar": lambda c: OPS["square"] if c.arguments.get("exponent") == 2 else OPS["pow_scalar"],
+          "aten.gelu.default": lambda c: OPS["gelu_tanh"] if c.arguments.get("approximate") == "tanh" else OPS["gelu"],
           "aten.add.Tensor": lambda c: OPS["add"] if c.arguments.get("alpha", 1) == 1 else OPS["add_scaled"],
           **{f"aten.adaptive_avg_pool{d}d.default": lambda c, own=OPS[f"adaptive_avg_pool{d}d"]: OPS["mean_pool"] if windows.is_mean(c) else own
              for d in (1, 2, 3)},
@@ -572,7 +626,7 @@ def _known(op: Op, call: Captured) -> Node | None:
         source = source.replace(f"{{{number}}}", f"\0{operands.index(name)}\1")
     source = source.replace("\0", "{").replace("\1", "}")
     source = op.library(attrs) if op.library else spell(source)
-    effect = op.kind is Kind.BATCH_NORM and attrs["training"] and "running_mean" in attrs["roles"]
+    effect = op.name == "batch_norm" and attrs["training"] and "running_mean" in attrs["roles"]
     return Node(call.name, op.name, tuple(operands), call.type, source, tuple(attrs.items()), effect)
 
 
@@ -596,6 +650,10 @@ def c_float(value: float | int | None) -> str:
     return f"{text}f"
 
 
+#: Attributes that are spelled as doubles.
+_WIDE = ("eps", "keep", "momentum")
+
+
 def map_expression(node: Node, operands: list[str]) -> str:
     """The C expression of a pointwise node over the spelled ``operands``; attributes and numbers become literals."""
     attrs: dict[str, str] = {}
@@ -605,5 +663,5 @@ def map_expression(node: Node, operands: list[str]) -> str:
         if key == "max" and value is None:
             value = math.inf
         if isinstance(value, (int, float)):
-            attrs[key] = c_float(value)
+            attrs[key] = repr(value) if key in _WIDE else c_float(value)
     return OPS[node.op].expression.format(*operands, **attrs)

@@ -5,6 +5,8 @@
     merge_scalar_factors      x * 2.0, x + x, x / 4.0, -x after one another become one factor
     batchnorm_to_affine       batch norm in eval mode becomes x * scale + shift for each feature
     split_batchnorm           batch norm in train mode becomes moments over the batch, then a normalisation
+    group_norm_to_moments     group norm becomes moments of each group, then a normalisation
+    split_norms               layer norm and softmax become their reductions, then what uses them: two kernels can share the row
     merge_affine              scales and shifts for each feature after one another become one
     fold_batchnorm_into_linear, pull_scale_into_linear
                               scale and shift behind a linear layer go into its weight rows and bias
@@ -24,6 +26,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Callable
 
+from kgen.compiler import norms
 from kgen.compiler.convolution_rewrites import affine_into_convolution, average_into_convolution, mean_into_convolution
 from kgen.compiler.graph import FoldedWeight, Node, OpGraph, Tensor
 from kgen.compiler.linear_rewrites import diagonal_to_scale, product_to_sum, sum_into_linear
@@ -147,14 +150,17 @@ def split_batchnorm(graph: OpGraph) -> OpGraph:
     """Batch norm in train mode as moments over the batch (a node of its own) and a normalisation.
 
     The moments are a (2, channels) tensor: the mean, and ``weight / sqrt(var + eps)``. Their node updates the
-    running statistics and counts the batch. Only for 2-D inputs whose first dimension is the batch.
+    running statistics and counts the batch. With more than two dimensions, mean, variance and updates are nodes.
     """
     for node in graph.nodes:
         if node.op != "batch_norm" or not node["training"]:
             continue
         roles = dict(zip(node["roles"], node.inputs))
         x = roles["input"]
-        if len(node.type.shape) != 2 or node.type.multiples[1] or ("running_mean" in roles) != ("running_var" in roles):
+        if len(node.type.shape) < 2 or node.type.multiples[1] or ("running_mean" in roles) != ("running_var" in roles):
+            continue
+        if len(node.type.shape) > 2:
+            graph = norms.split_channels(graph, node, roles)
             continue
         channels = node.type.shape[1]
         counting = _counting(graph, roles.get("running_mean"))
@@ -233,6 +239,8 @@ REWRITES: dict[str, Rewrite] = {
         mean_into_convolution,
         average_into_convolution,
         affine_into_convolution,
+        norms.group_norm_to_moments,
+        norms.split_norms,
     )
 }
 
@@ -249,12 +257,13 @@ _WHOLE = (
     "fold_batchnorm_into_linear",
     "split_batchnorm",
     "merge_affine",
+    "group_norm_to_moments",
 )
 
 #: Combinations worth planning for, the plainest first; those that come to the same graph count once.
 PIPELINES = (
     ("drop_identity", "matmul_to_linear"),
-    ("drop_identity", "matmul_to_linear", "batchnorm_to_affine", "split_batchnorm"),
+    ("drop_identity", "matmul_to_linear", "batchnorm_to_affine", "split_batchnorm", "group_norm_to_moments"),
     (
         "drop_identity",
         "matmul_to_linear",
@@ -262,9 +271,11 @@ PIPELINES = (
         "batchnorm_to_affine",
         "split_batchnorm",
         "merge_affine",
+        "group_norm_to_moments",
     ),
     _WHOLE,
     (*_WHOLE, "sum_into_linear", "product_to_sum", "diagonal_to_scale"),
+    (*_WHOLE, "split_norms"),
 )
 
 

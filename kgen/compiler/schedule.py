@@ -52,7 +52,7 @@ def schedule(program: Program, *, keep: bool) -> Schedule:
         ready[program.contraction.name] = 0
     for step in program.steps:
         if isinstance(step, Reduce):
-            ready.update(dict.fromkeys(step.names, ready[step.arg] + 1))
+            ready.update(dict.fromkeys(step.names, 1 + max(ready[a] for a in step.args)))
         else:
             ready[step.name] = max((ready[a] for a in step.args), default=0)
     by_name: dict[str, Load | Map | Window | Scan] = {load.name: load for load in program.loads}
@@ -62,14 +62,14 @@ def schedule(program: Program, *, keep: bool) -> Schedule:
         return name in by_name and by_name[name].level == ELEMENT
 
     count = 1 + max(
-        [ready[r.arg] for r in program.reductions]
+        [ready[r.names[0]] - 1 for r in program.reductions]
         + [ready[s.arg] for s in program.stores if s.level == ELEMENT]
         + ([ready[program.moments_of]] if program.moments_of else []),
         default=0,
     )
     wanted: list[set[str]] = [set() for _ in range(count)]  # element values that each pass must have
     for r in program.reductions:
-        wanted[ready[r.arg]].add(r.arg)
+        wanted[ready[r.names[0]] - 1].update(r.args)
     for s in program.stores:
         if s.level == ELEMENT:
             wanted[ready[s.arg]].add(s.arg)
@@ -108,7 +108,7 @@ def schedule(program: Program, *, keep: bool) -> Schedule:
                 tuple(s for s in program.steps if not isinstance(s, Reduce) and s.name in closures[number]),
                 tuple(n for n in by_name if n in keeps),
                 tuple(s for s in program.stores if s.level == ELEMENT and ready[s.arg] == number),
-                tuple(r for r in program.reductions if ready[r.arg] == number),
+                tuple(r for r in program.reductions if ready[r.names[0]] == number + 1),
                 tuple(s for s in program.steps if not isinstance(s, Reduce) and s.level == ROW and ready[s.name] == number + 1),
                 tuple(s for s in program.stores if s.level == ROW and ready[s.arg] == number + 1),
             )

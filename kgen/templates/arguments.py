@@ -23,21 +23,25 @@ def output_axis(task: Task) -> list[Axis]:
 def arguments(task: Task, program: Program, params: Params) -> list[Argument]:
     """The launcher's pointers: to tensors that are read, then to those that are written; an ``inout`` one is both."""
     over = task.kernel.overwrites if params.get("output") == "in_place" else None
-    dtypes = program.tensor_dtypes
-    found = [Argument(pointer(t), "inout" if t == over else "in", t, dtype=dtypes[t]) for t in program.tensors]
+    states = {store.into for store in program.stores} - {""}
+    roles = {t: "state" if t in states else "inout" if t == over else "in" for t in program.tensors}
+    found = [Argument(pointer(t), role, t, dtype=program.tensor_dtypes[t]) for t, role in roles.items()]
     for store in program.stores:
-        if not (over and store.level == "element"):
-            found.append(Argument(output_pointer(store.tensor), "out", store.tensor, dtype=store.dtype))
+        if store.into not in roles and not (over and store.level == "element"):
+            role, tensor = ("state", store.into) if store.into else ("out", store.tensor)
+            found.append(Argument(output_pointer(store.tensor), role, tensor, dtype=store.dtype))
     return found
 
 
 def sources(args: Sequence[Argument]) -> dict[str, str]:
     """The pointer through which each tensor is read."""
-    return {a.tensor: a.name for a in args if a.role in ("in", "inout")}
+    return {a.tensor: a.name for a in args if a.role in ("in", "inout", "state")}
 
 
 def written(store: Store, args: Sequence[Argument]) -> str:
-    """The pointer through which a result is written: its own, or that of the operand that it is written over."""
+    """The pointer through which a result is written: its own, or that of what it is written over."""
+    if store.into:
+        return next(a.name for a in args if a.tensor == store.into)
     own = output_pointer(store.tensor)
     return own if any(a.name == own for a in args) else next(a.name for a in args if a.role == "inout")
 

@@ -304,9 +304,9 @@ class _File:
             return "" if dtype == graph.inputs[0].type.dtype else f", dtype=torch.{dtype}"
 
         program = way.plan.program(kernel)
-        rows = str(program.row_size)
-        if program.moments_of is not None:
-            lines.append(f"if {rows} < 2:")
+        rows = str(program.size)
+        if program.moments_of is not None or any(graph.node(n).op == "unbiased_variance" for n in kernel.nodes):
+            lines.append(f"if {rows if program.moments_of else program.col_size} < 2:")
             lines.append('    raise ValueError("batch norm in train mode needs more than one value per channel")')
         overwritten: str | None = None
         for a in rendering.all_arguments:
@@ -334,7 +334,7 @@ class _File:
             lines.append(rendering.before.call.format(rows=rows))
         lines.append(launch(self._renamed(way, kernel).name, rendering.arguments))
         for store in program.stores:
-            if store.tensor not in spelled:
+            if store.tensor not in spelled and not store.into:
                 spelled[store.tensor] = overwritten
         return lines + self._moved_on([spelled[a.tensor] for a in rendering.arguments if a.role == "state"])
 

@@ -9,9 +9,10 @@ from typing import Callable, Mapping, Sequence
 
 from kgen.compiler.dtypes import loaded, stored, value_type
 from kgen.compiler.loops import Load, Map, Program, Store
-from kgen.compiler.operators import FUNCTIONS, Function
+from kgen.compiler.operators import COMBINES, FUNCTIONS, Function
 from kgen.compiler.schedule import Pass, Schedule
 from kgen.templates import FOLDER
+from kgen.templates.combines import SPELLED
 from kgen.templates.target import Helpers, target
 
 def expression(text: str, device_type: str) -> str:
@@ -84,15 +85,6 @@ def _defined(folder: Path) -> Mapping[str, str]:
     return {name: stem for stem, text in _files(folder).items() for name in pattern.findall(text)}
 
 
-#: Reductions of one number: how the comment calls them, and how ``value[r]`` takes in ``other``.
-_SCALAR_REDUCTIONS = {
-    "sum": ("The sum", "value[r] + other"),
-    "max": ("The maximum", "nan_max(value[r], other)"),
-    "min": ("The minimum", "nan_min(value[r], other)"),
-    "max_finite": ("The maximum, NaN left out,", "fmaxf(value[r], other)"),
-}
-
-
 @lru_cache(maxsize=None)
 def _files(folder: Path) -> Mapping[str, str]:
     """The helpers of a folder by their names; a template stands for one of each kind of reduction."""
@@ -100,10 +92,15 @@ def _files(folder: Path) -> Mapping[str, str]:
 
     found = {path.stem: path.read_text() for path in sorted(folder.glob("*")) if path.suffix in (".h", ".cuh")}
     for path in sorted(folder.glob("*_kind_*.j2")):
-        template = jinja2.Template(path.read_text(), undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
-        for kind, (word, expression) in _SCALAR_REDUCTIONS.items():
+        template = jinja2.Template(
+            path.read_text(), undefined=jinja2.StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True
+        )
+        for kind, combine in SPELLED.items():
             name = path.name.partition(".")[0].replace("kind", kind)
-            found[name] = template.render(kind=kind, word=word, expression=expression)
+            parts = [{"name": part, "type": type_} for part, type_ in zip(COMBINES[kind], combine.types)]
+            own = [part["name"] for part in parts]
+            merge = combine.merged([f"{p}[r]" for p in own], [f"other_{p}" for p in own])
+            found[name] = template.render(kind=kind, word=combine.word, parts=parts, merge=merge)
     return found
 
 
@@ -154,5 +151,6 @@ def output_pointer(tensor: str) -> str:
     return f"{tensor}_out"
 
 
-def uses_online_softmax(program: Program) -> bool:
-    return any(r.kind == "softmax" for r in program.reductions)
+def one_pass(program: Program) -> str:
+    """The kind of a reduction in one pass that two passes could take as well; empty where there is none."""
+    return next((r.kind for r in program.reductions if r.kind in ("softmax", "moments")), "")

@@ -160,7 +160,8 @@ class Predictor:
             return self._library(plan.graph, step)
         key = id(plan.graph), step.nodes, step.outputs
         if key not in self._costs:
-            self._costs[key] = plan.graph, kernel_cost(plan, step, self._row_bytes, self._products(_kind(plan.graph, step)))
+            products = self._products(_kind(plan.graph, step))
+            self._costs[key] = plan.graph, kernel_cost(plan, step, self._row_bytes, products, self._shares)
         _, cost = self._costs[key]
         return self._time(step, cost, self._copy_ms(cost.nbytes), self._kernel_ms(cost))
 
@@ -207,9 +208,14 @@ class Predictor:
         return (self.ceilings.tflops(type_) or self.ceilings.float32_tflops) * 1e9
 
     @property
+    def _shares(self) -> int:
+        """Blocks that may share a row: on a GPU those of the whole chip, on a CPU one."""
+        return self.hardware.multiprocessors if self.hardware.registers_per_multiprocessor else 1
+
+    @property
     def _row_bytes(self) -> int:
-        """Bytes of a row that a block can keep: the registers of a multiprocessor, or a core's level-2 cache."""
-        return 2 * self.hardware.registers_per_multiprocessor or self.hardware.l2_bytes
+        """Bytes of a row that its blocks can keep: half of the registers of a chip, or a core's level-2 cache."""
+        return 2 * self.hardware.registers_per_multiprocessor * self._shares or self.hardware.l2_bytes
 
 
 def _kind(graph: OpGraph, kernel: Kernel) -> str:

@@ -26,8 +26,12 @@ def memory_us(task: Task) -> float:
 
 def launch_axis(hardware: Hardware) -> list[Axis]:
     """When the kernel is launched: while the one before it ends, waiting for it before it reads, or after it."""
-    number = int("".join(c for c in hardware.arch if c.isdigit()) or 0)
-    return [Axis("launch", ("early", "plain"))] if number >= 90 else []
+    return [Axis("launch", ("early", "plain"))] if sm(hardware) >= 90 else []
+
+
+def sm(hardware: Hardware) -> int:
+    """The number in the architecture's name: 90 of ``sm_90``."""
+    return int("".join(c for c in hardware.arch if c.isdigit()) or 0)
 
 
 def vector_width(cols: int) -> Constraint:

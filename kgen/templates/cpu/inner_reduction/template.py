@@ -13,7 +13,7 @@ from kgen.templates.arguments import arguments as pointers, output_axis, signatu
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
 from kgen.templates.space import Axis, Constraint, Space
-from kgen.templates.spelling import describe, kept_values, output_pointer, row_loads, statement, store_statement, uses_online_softmax
+from kgen.templates.spelling import describe, kept_values, one_pass, output_pointer, row_loads, statement, store_statement
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
@@ -32,20 +32,23 @@ MOST_KEPT_BYTES = 256 << 10  # bytes of kept rows on a thread's stack
 MOST_TERMS = 512
 
 
+#: Kinds of reductions that this schedule holds; moments are always taken in two passes.
+KINDS = {"sum", "max", "min", "max_finite", "softmax", "moments"}
+
+
 def takes(program: Program) -> bool:
     """Programs with reductions along the row."""
-    return bool(program.reductions) and program.reduces_floats and not (program.contraction or program.moments_of)
+    if program.contraction or program.moments_of or not isinstance(program.col_size, int) or any(s.into for s in program.stores):
+        return False
+    return bool(program.reductions) and program.reduces_floats and {r.kind for r in program.reductions} <= KINDS
 
 
 def space(task: Task) -> Space:
-    online = task.plan.program(task.kernel)
+    online = _program(task, "online")
     cols, widest = online.cols, max(task.hardware.vector_bits, default=128)
-    kept = {
-        how: schedule(task.plan.program(task.kernel, two_passes=how == "two_pass"), keep=True).kept
-        for how in ("online", "two_pass")
-    }
+    kept = {how: schedule(_program(task, how), keep=True).kept for how in ("online", "two_pass")}
     axes = [Axis("tile", (512, 256, 2048, 8192)), Axis("chunk", (1, 8, 32))]
-    if uses_online_softmax(online):
+    if one_pass(online) == "softmax":
         axes.append(Axis("softmax", ("two_pass", "online")))
     if len(schedule(online, keep=True).passes) > 1:
         axes.append(Axis("row", ("buffer", "reread")))
@@ -72,8 +75,15 @@ def space(task: Task) -> Space:
     return Space(tuple(axes), constraints)
 
 
+def _program(task: Task, softmax: str) -> Program:
+    """The program with softmax in one pass or two; moments are taken in two."""
+    online = task.plan.program(task.kernel)
+    both = softmax == "two_pass" or any(r.kind == "moments" for r in online.reductions)
+    return task.plan.program(task.kernel, two_passes=True) if both else online
+
+
 def render(task: Task, params: Params) -> Rendering:
-    program = task.plan.program(task.kernel, two_passes=params.get("softmax") == "two_pass")
+    program = _program(task, str(params.get("softmax", "online")))
     keep = params.get("row") == "buffer"
     plan = schedule(program, keep=keep)
     args = pointers(task, program, params)

@@ -11,10 +11,11 @@ from kgen.compiler.dtypes import value_type
 from kgen.compiler.loops import ROW, Load, Map, Program, Reduce
 from kgen.compiler.schedule import Pass, Schedule, schedule
 from kgen.templates import Argument, Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary
+from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary, written
+from kgen.templates.combines import SPELLED
 from kgen.templates.cuda import common
 from kgen.templates.space import Axis, Constraint, Space
-from kgen.templates.spelling import block, describe, kept_values, load_value, output_pointer, spell, store_statement, uses_online_softmax
+from kgen.templates.spelling import block, describe, load_value, one_pass, spell, store_statement
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
@@ -24,21 +25,30 @@ PARAMETERS = {
     "vec": "elements in one load or store",
     "rows": "rows that a block takes at once",
     "softmax": "one pass with a running maximum, or two",
+    "blocks": "blocks that share a row",
+    "merge": "how the blocks of a row put together what they found",
+    "moments": "one pass with Welford's moments, or two",
     "row": "whether a row is kept on chip or read again",
     "output": "whether the result is written over an operand",
     "launch": "whether the kernel is launched while the one before it ends",
 }
 
-#: Registers that a thread may spend on the kept row before occupancy falls too far.
-MOST_KEPT = 64
+#: Registers that a thread may spend on the kept row before occupancy falls too far; where blocks share a row, half of the
+#: chip's registers hold rows, and no other block has to hide the latency.
+MOST_KEPT, MOST_KEPT_SHARED = 64, 96
 
 
 STRIP = 32  # neighbouring rows, each of one line of threads; a warp reads them in one transaction
 
+CLUSTERS = (8, 4, 2)  # blocks; a cluster of more does not run on every device
+MOST_BLOCKS = 2048  # blocks that share a row by way of the workspace
+BLOCKS_A_MULTIPROCESSOR = (2, 24)  # the least and the most that a split puts on each, where it can choose
+
 
 def _lanes(params: Params) -> int:
     """Threads that share a row."""
-    return {"warp": 32, "block": int(params["block"]), "line": int(params["block"]) // STRIP}[str(params["row_per"])]
+    threads = {"warp": 32, "block": int(params["block"]), "line": int(params["block"]) // STRIP}[str(params["row_per"])]
+    return threads * int(params.get("blocks", 1))
 
 
 def _steps(params: Params, cols: int) -> int:
@@ -51,6 +61,19 @@ def takes(program: Program) -> bool:
     return bool(program.reductions) and program.reduces_floats and not (program.contraction or program.moments_of)
 
 
+def _shared(task: Task, online: Program, kept: int) -> list[tuple[str, tuple[int, ...]]]:
+    """The ways in which blocks may share a row, with their numbers of blocks; none where one block does for each."""
+    chip = task.hardware.multiprocessors
+    if online.collapses:
+        few = online.rows < 4 * chip * (STRIP if online.strided else 1)
+        return [("last_block", tuple(1 << n for n in range(1, MOST_BLOCKS.bit_length())))] if few else []
+    fits = kept * online.cols <= MOST_KEPT_SHARED * 512 and isinstance(online.col_size, int)
+    if online.strided or (fits and online.rows >= chip):
+        return []
+    teams = tuple(dict.fromkeys(-(-chip // parts) for parts in (1, 2, 3, 4) if chip // parts > 1))
+    return [*([("cluster", CLUSTERS)] if common.sm(task.hardware) >= 90 else []), *([("team", (*teams, 2 * chip))] if teams else [])]
+
+
 def space(task: Task) -> Space:
     online = task.plan.program(task.kernel)
     cols, kept = online.cols, {}
@@ -58,6 +81,8 @@ def space(task: Task) -> Space:
         program = task.plan.program(task.kernel, two_passes=softmax == "two_pass")
         kept[softmax] = schedule(program, keep=True).kept
     passes = len(schedule(online, keep=True).passes)
+    several = one_pass(online)
+    shared = _shared(task, online, min(kept.values()))
     axes = [
         Axis("block", (512, 256, 1024, 128)),
         Axis("row_per", ("line", "block", "warp") if online.strided else ("block", "warp")),
@@ -65,17 +90,36 @@ def space(task: Task) -> Space:
         Axis("vec", (4, 2, 1)),
         Axis("rows", (1, 2)),
     ]
-    if uses_online_softmax(online):
-        axes.append(Axis("softmax", ("two_pass", "online")))
+    if shared:
+        axes += [Axis("blocks", (1,)), Axis("merge", ("one_block",))]
+    if several:
+        axes.append(Axis(several, ("two_pass", "online")))
     if passes > 1:
-        axes.append(Axis("row", ("registers", "reread")))
+        axes.append(Axis("row", ("registers", "reread") if isinstance(online.col_size, int) else ("reread",)))
     axes += [*output_axis(task), *common.launch_axis(task.hardware)]
+
+    def sharing(how: str, blocks: tuple[int, ...]) -> tuple[Axis, ...]:
+        """The axes where so many blocks share a row."""
+        row_per = tuple(r for r in ("line", "block") if r == "block" or online.strided)
+        chosen = {"rows": (1,), "row_per": row_per, "blocks": blocks, "merge": (how,), "reduction": ("warp_shuffle", "shared_tree") if "line" in row_per else ("warp_shuffle",)}
+        if how == "team":
+            chosen["launch"] = ("plain",)
+        if how == "last_block":
+            chosen[several] = ("online",)
+        return tuple(Axis(a.name, chosen.get(a.name, a.values)) for a in axes)
 
     def held(params: Params) -> int:
         if params.get("row") != "registers":
             return 0
-        return kept[params.get("softmax", "online")] * _steps(params, cols) * int(params["vec"]) * int(params["rows"])
+        return kept[params.get(several, "online")] * _steps(params, cols) * int(params["vec"]) * int(params["rows"])
 
+    def blocks(params: Params) -> int:
+        """Blocks of the whole launch."""
+        if params["row_per"] == "line":
+            return -(-online.rows // STRIP) * int(params.get("blocks", 1))
+        return online.rows * int(params.get("blocks", 1))
+
+    fewest, most = (n * task.hardware.multiprocessors for n in BLOCKS_A_MULTIPROCESSOR)
     constraints = (
         common.vector_width(cols),
         Constraint(
@@ -85,13 +129,14 @@ def space(task: Task) -> Space:
         ),
         Constraint(
             "idle_threads",
-            f"half of the block or more would have no column of {cols}",
+            f"half of the threads or more would have no column of {cols}",
             lambda p: p["row_per"] == "warp" or _lanes(p) * int(p["vec"]) < 2 * max(cols, 32 * int(p["vec"])),
         ),
         Constraint(
             "kept_registers",
-            f"more than {MOST_KEPT} registers a thread to keep the row: it would spill or starve the multiprocessor",
-            lambda p: held(p) <= MOST_KEPT,
+            f"more than {MOST_KEPT} registers a thread to keep the row, or {MOST_KEPT_SHARED} of blocks that share it: it would "
+            "spill or starve the multiprocessor",
+            lambda p: held(p) <= (MOST_KEPT_SHARED if p.get("blocks", 1) != 1 else MOST_KEPT),
         ),
         Constraint(
             "block_registers",
@@ -117,39 +162,73 @@ def space(task: Task) -> Space:
             "shared_memory",
             "the tree of several rows would need more shared memory than a block has without asking",
             lambda p: p["reduction"] == "warp_shuffle"
-            or 8 * int(p["block"]) * int(p["rows"]) * len(online.reductions) <= 48 << 10,
+            or 4 * int(p["block"]) * int(p["rows"]) * (1 + int(p.get("blocks", 1) != 1)) * _slots(online) <= 48 << 10,
         ),
         Constraint(
             "rows_per_warp",
             f"a warp for a row of {cols} leaves most of the chip idle",
             lambda p: p["row_per"] != "warp" or cols <= 8192,
         ),
+        Constraint(
+            "blocks_for_all",
+            "so few blocks that some multiprocessors get none, or so many that merging costs more than they win",
+            lambda p: p.get("merge", "one_block") != "last_block"
+            or p["blocks"] == 2
+            or fewest <= blocks(p) <= most * 256 // int(p["block"]),
+        ),
+        Constraint(
+            "team_in_block",
+            "each thread reads what one block of the team found: a team has no more blocks than a block has threads",
+            lambda p: p.get("merge") != "team" or int(p["blocks"]) <= int(p["block"]),
+        ),
     )
-    return Space(tuple(axes), constraints)
+    return Space(tuple(axes), constraints, tuple(sharing(how, counts) for how, counts in shared))
+
+
+def _slots(program: Program) -> int:
+    """Elements of 4 bytes that the results of all reductions take."""
+    return sum(2 if type_ == "long long" else 1 for r in program.reductions for type_ in SPELLED[r.kind].types)
 
 
 def render(task: Task, params: Params) -> Rendering:
-    program = task.plan.program(task.kernel, two_passes=params.get("softmax") == "two_pass")
+    several = one_pass(task.plan.program(task.kernel))
+    program = task.plan.program(task.kernel, two_passes=params.get(several) == "two_pass")
     plan = schedule(program, keep=params.get("row") == "registers")
     args = pointers(task, program, params)
-    emitter = _Emitter(program, plan, params, args)
+    emitter = _Emitter(program, plan, params, args, task.hardware.multiprocessors)
+    body = emitter.body(plan)
+    lanes, threads = _lanes(params), int(params["block"])
+    rows_at_once = threads * emitter.blocks // lanes * emitter.rows
+    row_limit = "rows" if emitter.cols != "cols" else str(program.rows)
+    early = params.get("launch") == "early"
+    all_arguments = [*args, *emitter.workspace]
     context = {
         "name": task.kernel.name,
         "summary": summary(task),
-        "cols": program.cols,
-        "threads": int(params["block"]),
-        "lanes": emitter.lanes,
+        "columns": "any number of columns" if emitter.cols == "cols" else program.cols,
+        "threads": threads,
+        "lanes": lanes,
+        "lines": threads // STRIP,
         "rows": emitter.rows,
-        "rows_per_block": int(params["block"]) // emitter.lanes * emitter.rows,
+        "blocks": emitter.blocks,
+        "merge": emitter.merge,
         "strip": emitter.strip,
         "vec": emitter.vec,
         "steps": emitter.steps,
-        "row_statements": emitter.row_values([(x.name, _row_load(x, emitter)) for x in plan.row_loads], plan.row_maps),
-        "kept_values": kept_values(program, plan),
-        "passes": [emitter.one_pass(s) for s in plan.passes],
-        **signature(args, params.get("launch") == "early"),
+        "extent": "cols" if emitter.cols == "cols" else "rows",
+        "row_count": program.rows,
+        "row_limit": row_limit,
+        "rows_used": emitter.strip or any(re.search(r"\brows\b", line) for line in body),
+        "row_used": any(re.search(r"\brow\b", line) for line in body),
+        "units": row_limit if rows_at_once == 1 else f"({row_limit} + {rows_at_once - 1}) / {rows_at_once}",
+        "counters": emitter.counters,
+        "most_teams": emitter.teams,
+        "kept_values": plan.kept > 0,
+        "several_passes": len(plan.passes) > 1,
+        "body": body,
+        **signature(all_arguments, early),
     }
-    return Rendering(context, tuple(args))
+    return Rendering(context, tuple(all_arguments))
 
 
 def _row_load(load: Load, emitter: _Emitter) -> str:
@@ -164,32 +243,118 @@ def _follows_row(load: Load) -> bool:
 class _Emitter:
     """Spells the passes of one kernel. With several rows to a block, a row value is an array with one for each."""
 
-    def __init__(self, program: Program, plan: Schedule, params: Params, args: list[Argument]) -> None:
+    def __init__(self, program: Program, plan: Schedule, params: Params, args: list[Argument], multiprocessors: int) -> None:
         self.program, self.arguments = program, args
         self.sources = sources(args)
-        self.lanes, self.vec, self.rows = _lanes(params), int(params["vec"]), int(params["rows"])
+        self.vec, self.rows, self.threads = int(params["vec"]), int(params["rows"]), int(params["block"])
+        self.blocks, self.merge = int(params.get("blocks", 1)), str(params.get("merge", "one_block"))
+        self.all_lanes = _lanes(params)
+        self.lanes = self.all_lanes // self.blocks
+        self.cols = str(program.cols) if isinstance(program.col_size, int) else "cols"
         self.steps = _steps(params, program.cols)
-        self.exact = self.steps * self.lanes * self.vec == program.cols
-        self.unroll = "#pragma unroll" if params.get("row") == "registers" or self.steps <= 8 else "#pragma unroll 4"
+        self.keeps = params.get("row") == "registers"
+        self.exact = self.steps * self.all_lanes * self.vec == program.cols and self.cols != "cols"
         self.strip = params["row_per"] == "line"
         self.how = "shuffle" if params["reduction"] == "warp_shuffle" else "lines" if self.strip else "tree"
         self.row_level = {x.name for x in plan.row_loads if _follows_row(x)}
         self.row_level |= {n for r in program.reductions for n in r.names}
         self.row_level |= {s.name for s in program.steps if isinstance(s, Map) and s.level == ROW}
         self.sites = 0
+        self.teams = multiprocessors * (2048 // self.threads) // self.blocks  # that a device may run beside each other
+        self.counters, self.workspace = "", []
+        if self.merge in ("team", "last_block"):
+            self._reserve()
 
-    def one_pass(self, of: Pass) -> dict[str, Any]:
-        """The lines of one pass, and a comment that says what it does."""
+    def _reserve(self) -> None:
+        """Room in the workspace: a counter of arrivals for each row, then what each block finds; for teams, twice."""
+        size, team = self.program.row_size, self.merge == "team"
+        rows = str(self.teams) if team else "rows" if not isinstance(size, int) else str(size)
+        self.counters = rows
+        self.room = f"({rows} + 1) / 2 * 2" if rows == "rows" else str((int(rows) + 1) // 2 * 2)
+        wide = any(type_ == "long long" for r in self.program.reductions for type_ in SPELLED[r.kind].types)
+        self.part = f"{(2 if wide else 1) * (2 if team else 1) * self.blocks} * {rows}"
+        parts = sum(len(r.names) for r in self.program.reductions)
+        self.parts = 0
+        size = f"({rows} + 1) // 2 * 2 + {parts} * {self.part}"
+        self.workspace = [Argument("workspace", "workspace", size=size)]
+
+    def body(self, plan: Schedule) -> list[str]:
+        """The kernel's statements behind those that say which row a thread works on."""
+        lines = self.row_values([(x.name, _row_load(x, self)) for x in plan.row_loads], plan.row_maps)
+        for value in dict.fromkeys(k for s in plan.passes for k in s.keeps):
+            lines.append(f"{self._type(value)} {value}_kept{f'[{self.rows}]' if self.rows > 1 else ''}[{self.steps}][{self.vec}];")
+        for of in plan.passes:
+            lines += ["", *self._one_pass(of)]
+        if self.merge == "team":
+            limit = "rows" if self.cols != "cols" else str(self.program.rows)
+            lines = block(f"for (long long row = team; row < {limit}; row += gridDim.x / {self.blocks})", lines)
+        return lines
+
+    def _one_pass(self, of: Pass) -> list[str]:
+        """The lines of one pass, behind a comment that says what it does."""
         reductions = [self._reduction(r, r.arg in (*of.keeps, *of.held)) for r in of.reductions]
-        lines = [line for r in reductions for line in r.before]
+        stored = tuple(s.tensor for s in (*of.stores, *of.row_stores))
+        lines = [f"// {describe(of, stored).capitalize()}."]
+        lines += [line for r in reductions for line in r.before]
         lines += self._columns(of, reductions)
         lines += [line for r in reductions for line in r.after]
+        if of.reductions and self.blocks > 1:
+            lines += self._exchange(of.reductions)
         lines += self.row_values([], of.row_maps)
-        stores = [store_statement(s, output_pointer(s.tensor), value=self._at(s.arg)) for s in of.row_stores]
+        stores = [store_statement(s, written(s, self.arguments), value=self._at(s.arg)) for s in of.row_stores]
         if stores:
-            lines += block(f"if (lane == 0{' && inside' if self.strip else ''})", self._each_row(stores, guard=True))
-        stored = tuple(s.tensor for s in (*of.stores, *of.row_stores))
-        return {"comment": describe(of, stored).capitalize() + ".", "lines": lines}
+            first = "lane == 0" if self.merge != "last_block" else f"threadIdx.x < {STRIP}" if self.strip else "threadIdx.x == 0"
+            lines += block(f"if ({first}{' && inside' if self.strip else ''})", self._each_row(stores, guard=True))
+        return lines
+
+    def _exchange(self, reductions: Sequence[Reduce]) -> list[str]:
+        """Merge what the blocks of a row found, in a fixed order: each thread reads a share, and the block reduces again."""
+        found = [(r, part, name, type_, start) for r in reductions
+                 for part, (name, type_, start) in enumerate(zip(r.names, SPELLED[r.kind].types, SPELLED[r.kind].starts))]  # fmt: skip
+        again = [f"{self._call(r)}({', '.join(r.names)});" for r in reductions]
+        if self.merge == "cluster":
+            lines = [f"__shared__ {type_} {name}_partial;" for _, _, name, type_, _ in found]
+            lines += block("if (threadIdx.x == 0)", [f"{name}_partial = {name};" for _, _, name, _, _ in found])
+            lines.append("cluster_sync();")
+            for _, _, name, _, start in found:
+                lines.append(f"{name} = threadIdx.x < {self.blocks} ? cluster_partial({name}_partial, threadIdx.x) : {start};")
+            return [*lines, *again]
+        lines = [self._partial(name, type_) for _, _, name, type_, _ in found]
+        if self.merge == "team":
+            lines += block("if (threadIdx.x == 0)", [f"{name}_partial[rank] = {name};" for _, _, name, _, _ in found])
+            lines.append(f"team_barrier(arrivals, ++round * {self.blocks});")
+            for _, _, name, _, start in found:
+                lines.append(f"{name} = threadIdx.x < {self.blocks} ? __ldcg({name}_partial + threadIdx.x) : {start};")
+            return [*lines, *again]
+        rank = f"blockIdx.x % {self.blocks}"
+        first = f"threadIdx.x < {STRIP} && inside" if self.strip else "threadIdx.x == 0"
+        lines += block(f"if ({first})", [f"{name}_partial[({rank}) * rows] = {name};" for _, _, name, _, _ in found])
+        unit = f"blockIdx.x / {self.blocks}"
+        lines += [
+            "__shared__ bool last;",
+            "__threadfence();",
+            "__syncthreads();",
+            f"if (threadIdx.x == 0) last = atomicAdd(reinterpret_cast<unsigned*>(workspace) + {unit}, 1u) == {self.blocks - 1};",
+            "__syncthreads();",
+            "if (!last) return;",
+            "__threadfence();",
+        ]
+        lines += [f"{name} = {start};" for _, _, name, _, start in found]
+        own = f"threadIdx.x / {STRIP}" if self.strip else "threadIdx.x"
+        merges = []
+        for r in reductions:
+            others = [f"__ldcg({name}_partial + other * rows)" for name in r.names]
+            merges.append(SPELLED[r.kind].merged(r.names, others))
+        return [*lines, *block(f"for (int other = {own}; other < {self.blocks}; other += {self.lanes})", merges), *again]
+
+    def _partial(self, name: str, type_: str) -> str:
+        """The statement that finds the room of one result in the workspace: of the first block of a row."""
+        at = f"workspace + {self.room}" + (f" + {self.parts} * {self.part}" if self.parts else "")
+        self.parts += 1
+        start = f"reinterpret_cast<{type_}*>({at})" if type_ != "float" else at
+        # Teams write to one half while slower blocks may still read the other.
+        place = f"(team * 2 + round % 2) * {self.blocks}" if self.merge == "team" else "row"
+        return f"{type_}* {name}_partial = {start} + {place};"
 
     def row_values(self, loads: list[tuple[str, str]], maps: Sequence[Map]) -> list[str]:
         """Values of the whole row, from memory or from other values of the row."""
@@ -249,46 +414,59 @@ class _Emitter:
         rows = row_outer + [x for r in reductions for x in r.outer] + gather + inner
         rows += [x for r in reductions for x in r.close] + store
         body = outer + self._each_row(rows)
-        if not self.exact:
-            body = block(f"if (col < {self.program.cols})", body)
-        if any(re.search(r"\bcol\b", line) for line in body):
-            number = f"step * {self.lanes} + lane"
-            body = [f"const int col = {number if self.vec == 1 else f'({number}) * {self.vec}'};", *body]
-        return [self.unroll, *block(f"for (int step = 0; step < {self.steps}; ++step)", body)]
+        if self.keeps:
+            return self._kept_loop(body)
+        return self._loop(body, of.number % 2 == 1)
 
-    def _reduction(self, r: Reduce, kept: bool) -> _Lines:
+    def _kept_loop(self, body: list[str]) -> list[str]:
+        """The body for each vector that a thread keeps, by its step."""
+        if not self.exact:
+            body = block(f"if (col < {self.cols})", body)
+        if any(re.search(r"\bcol\b", line) for line in body):
+            number = f"step * {self.all_lanes} + lane"
+            body = [f"const int col = {number if self.vec == 1 else f'({number}) * {self.vec}'};", *body]
+        return ["#pragma unroll", *block(f"for (int step = 0; step < {self.steps}; ++step)", body)]
+
+    def _loop(self, body: list[str], backwards: bool) -> list[str]:
+        """The body for each vector of a thread, in the order of memory or against it."""
+        stride = self.all_lanes * self.vec
+        integer = "long long" if self.program.wide or self.program.cols + stride > _INT_MAX else "int"
+        first = "lane" if self.vec == 1 else f"lane * {self.vec}"
+        if integer != "int" and self.vec > 1:
+            first = f"lane * {self.vec}LL"
+        at = "col"
+        if backwards:
+            at = "ahead"
+            body = [f"const {integer} col = {self.cols} - {self.vec} - ahead;", *body]
+        unroll = f"#pragma unroll {max(4, 8 // self.vec)}"
+        return [unroll, *block(f"for ({integer} {at} = {first}; {at} < {self.cols}; {at} += {stride})", body)]
+
+    def _call(self, r: Reduce) -> str:
+        """The function that reduces over a block, at a site of its own."""
         self.sites += 1
         rows = f", {self.rows}" if self.rows > 1 else ""
-        call = f"reduce_{r.kind}_{self.how}<{self.lanes}, {self.sites}{rows}>"
-        if r.kind == "softmax":
-            return self._softmax(r, kept, call)
-        (name,) = r.names
-        start, step = {
-            "sum": ("0.0f", "{0} += {1};"),
-            "max": ("-INFINITY", "{0} = nan_max({0}, {1});"),
-            "min": ("INFINITY", "{0} = nan_min({0}, {1});"),
-            "max_finite": ("-FLT_MAX", "{0} = fmaxf({0}, {1});"),
-        }[r.kind]
-        after = f"{call}({name});" if self.rows > 1 else f"{name} = {call}({name});"
-        return _Lines([self._declared(name, start)], [], [step.format(self._at(name), r.arg)], [], [after])
+        return f"reduce_{r.kind}_{self.how}<{self.lanes}, {self.sites}{rows}>"
 
-    def _softmax(self, r: Reduce, kept: bool, call: str) -> _Lines:
-        largest, total = r.names
-        before = [self._declared(largest, "-FLT_MAX"), self._declared(total, "0.0f")]
-        last = f"{call}({largest}, {total});"
-        here, sum_here = self._at(largest), self._at(total)
-        if kept:
+    def _reduction(self, r: Reduce, kept: bool) -> _Lines:
+        combine = SPELLED[r.kind]
+        before = [self._declared(*part) for part in zip(r.names, combine.types, combine.starts)]
+        own = [self._at(name) for name in r.names]
+        after = [f"{self._call(r)}({', '.join(r.names)});"]
+        if combine.take:
+            return _Lines(before, [], [combine.take.format(*own, *r.args)], [], after)
+        if kept and r.kind == "softmax":
             # The whole row is in registers: its maximum first, then one exponential for each column.
-            return _Lines(before, [], [f"{here} = fmaxf({here}, {r.arg});"], [], [*self._sum_kept(r.arg, here, sum_here), last])
+            return _Lines(before, [], [f"{own[0]} = fmaxf({own[0]}, {r.arg});"], [], [*self._sum_kept(r.arg, *own), *after])
         chunk = f"{r.arg}_chunk"
         inner = f"{chunk}[{'j' if self.vec > 1 else 0}] = {r.arg};"
-        close = f"merge_chunk<{self.vec}>({here}, {sum_here}, {chunk});"
-        return _Lines(before, [f"float {chunk}[{self.vec}];"], [inner], [close], [last])
+        function = {"softmax": "merge_chunk", "moments": "moments_chunk"}[r.kind]
+        close = f"{function}<{self.vec}>({', '.join(own)}, {chunk});"
+        return _Lines(before, [f"float {chunk}[{self.vec}];"], [inner], [close], after)
 
-    def _declared(self, name: str, start: str) -> str:
+    def _declared(self, name: str, type_: str, start: str) -> str:
         if self.rows == 1:
-            return f"float {name} = {start};"
-        return f"float {name}[{self.rows}] = {{{', '.join([start] * self.rows)}}};"
+            return f"{type_} {name} = {start};"
+        return f"{type_} {name}[{self.rows}] = {{{', '.join([start] * self.rows)}}};"
 
     def _sum_kept(self, arg: str, largest: str, total: str) -> list[str]:
         """A thread's sum of exponentials below its own maximum, over the columns that it keeps."""
@@ -297,8 +475,8 @@ class _Emitter:
             lines = ["#pragma unroll", *block(f"for (int j = 0; j < {self.vec}; ++j)", lines)]
         lines = self._each_row(lines)
         if not self.exact:
-            col = f"(step * {self.lanes} + lane){f' * {self.vec}' if self.vec > 1 else ''}"
-            lines = block(f"if ({col} < {self.program.cols})", lines)
+            col = f"(step * {self.all_lanes} + lane){f' * {self.vec}' if self.vec > 1 else ''}"
+            lines = block(f"if ({col} < {self.cols})", lines)
         return ["#pragma unroll", *block(f"for (int step = 0; step < {self.steps}; ++step)", lines)]
 
 

@@ -1,0 +1,134 @@
+"""Norms taken apart: reductions as nodes of their own, then the pointwise operators that use them.
+
+    batch norm, (N, C, H, W)     mean, variance (C) of x over N, H, W; running statistics; (x - mean) * scale + bias
+    group norm, (N, C, H, W)     mean, variance (N, G, 1) of x as (N, G, C / G * H * W); normalised; back to x's shape; affine
+    layer norm, softmax          the same reductions as in one node, so that a plan may cut behind them
+
+A kernel may still hold all of it. Where rows are few and long, many blocks reduce, and a second kernel applies.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Mapping
+
+from kgen.compiler.graph import BatchSize, Node, OpGraph, Operand, Tensor
+from kgen.compiler.source import spell_value
+
+
+def _node(graph: OpGraph, stem: str, op: str, inputs: tuple[Operand, ...], type_: Tensor, call: str = "", **attrs: object) -> Node:
+    return Node(graph.fresh(stem), op, inputs, type_, call, tuple(attrs.items()))
+
+
+def _view(graph: OpGraph, stem: str, source: str, type_: Tensor) -> Node:
+    sizes = tuple(s if isinstance(s, BatchSize) else int(s) for s in type_.sizes())
+    return _node(graph, stem, "view", (source,), type_, f"torch.reshape({{0}}, {spell_value(sizes)})")
+
+
+def _moments(graph: OpGraph, node: Node, source: str, type_: Tensor, dims: tuple[int, ...], keepdim: bool) -> list[Node]:
+    """The mean and the variance of a value over some dimensions."""
+    both = {"dims": dims, "keepdim": keepdim}
+    keep = ", keepdim=True" if keepdim else ""
+    mean = _node(graph, f"{node.name}_mean", "moments_mean", (source,), type_, f"torch.mean({{0}}, {dims}{keep})", **both)
+    call = f"torch.var({{0}}, {dims}, correction=0{keep})"
+    return [mean, _node(graph, f"{node.name}_variance", "variance", (source,), type_, call, **both, correction=0)]
+
+
+def split_channels(graph: OpGraph, node: Node, roles: Mapping[str, str]) -> OpGraph:
+    """Batch norm in train mode over all dimensions but the second, with its running statistics."""
+    shape = node.type.shape
+    dims = tuple(d for d in range(len(shape)) if d != 1)
+    channels, wide = Tensor((shape[1],)), Tensor((shape[1],) + (1,) * (len(shape) - 2))
+    mean, variance = nodes = _moments(graph, node, roles["input"], channels, dims, False)
+    if "running_mean" in roles:
+        unbiased = replace(
+            variance, name=graph.fresh(f"{node.name}_unbiased"), op="unbiased_variance", call=f"torch.var({{0}}, {dims})",
+            attrs=(("dims", dims), ("keepdim", False), ("correction", 1)),
+        )  # fmt: skip
+        factors = {"keep": 1.0 - node["momentum"], "momentum": node["momentum"]}
+        kept = [
+            replace(_node(graph, f"{node.name}_{role}", "moving_average", (roles[role], new.name), channels, **factors), effect=True)
+            for role, new in (("running_mean", mean), ("running_var", unbiased))
+        ]
+        nodes = [mean, unbiased, *kept, variance]
+    scaled = (variance.name, roles["weight"]) if "weight" in roles else (variance.name,)
+    op = "scaled_inverse_deviation" if "weight" in roles else "inverse_deviation"
+    scale = _node(graph, f"{node.name}_scale", op, scaled, channels, eps=node["eps"])
+    operands = [mean.name, scale.name, *((roles["bias"],) if "bias" in roles else ())]
+    views = [_view(graph, f"{name}_wide", name, wide) for name in operands]
+    apply = _applied(node, roles["input"], [v.name for v in views])
+    return graph.with_nodes_for(node.name, (*nodes, scale, *views, apply))
+
+
+def _applied(node: Node, x: str, operands: list[str]) -> Node:
+    """The node as ``(x - mean) * scale``, with a bias where there is one."""
+    op, call = ("normalise_affine", "({0} - {1}) * {2} + {3}") if len(operands) > 2 else ("normalise", "({0} - {1}) * {2}")
+    return replace(node, op=op, inputs=(x, *operands), call=call, attrs=(), effect=False)
+
+
+def group_norm_to_moments(graph: OpGraph) -> OpGraph:
+    """Group norm as moments of each group, a normalisation, and scale and shift for each channel."""
+    for node in graph.nodes:
+        if node.op != "group_norm" or any(node.type.multiples[1:]):
+            continue
+        roles = dict(zip(node["roles"], node.inputs))
+        shape, groups = node.type.shape, node["groups"]
+        split = Tensor((shape[0], groups, math.prod(shape[1:]) // groups), multiples=(node.type.multiples[0], 0, 0))
+        each = Tensor((shape[0], groups, 1), multiples=split.multiples)
+        x = _view(graph, f"{node.name}_groups", roles["input"], split)
+        mean, variance = _moments(graph, node, x.name, each, (2,), True)
+        scale = _node(graph, f"{node.name}_scale", "inverse_deviation", (variance.name,), each, f"torch.rsqrt({{0}} + {node['eps']!r})", eps=node["eps"])
+        found = [x, mean, variance, scale, replace(_applied(node, x.name, [mean.name, scale.name]), name=graph.fresh(f"{node.name}_normal"), type=split)]
+        found.append(_view(graph, f"{node.name}_whole", found[-1].name, node.type))
+        wide = Tensor((shape[1],) + (1,) * (len(shape) - 2))
+        operands = []
+        for role in ("weight", "bias"):
+            if role in roles:
+                operands.append(_view(graph, f"{node.name}_{role}", roles[role], wide))
+        if operands:
+            op, call = (("mul", "torch.mul({0}, {1})"), ("lerp_affine", "torch.addcmul({2}, {0}, {1})"))[len(operands) - 1]
+            found += [*operands, replace(node, op=op, inputs=(found[-1].name, *(o.name for o in operands)), call=call, attrs=())]
+        else:
+            found[-1] = replace(found[-1], name=node.name)
+        graph = graph.with_nodes_for(node.name, found)
+    return graph
+
+
+def split_norms(graph: OpGraph) -> OpGraph:
+    """Layer norm and softmax as their reductions and what applies them."""
+    for node in graph.nodes:
+        if node.op == "layer_norm":
+            graph = _split_layer_norm(graph, node)
+        elif node.op in ("softmax", "log_softmax"):
+            graph = _split_softmax(graph, node)
+    return graph
+
+
+def _reduced(node: Node) -> Tensor:
+    """The type of a reduction of the node's operand, which keeps its dimensions."""
+    pairs = [(1, 0) if d in node["dims"] else (s, m) for d, (s, m) in enumerate(zip(node.type.shape, node.type.multiples))]
+    return Tensor(tuple(s for s, _ in pairs), multiples=tuple(m for _, m in pairs))
+
+
+def _split_layer_norm(graph: OpGraph, node: Node) -> OpGraph:
+    x, *affine = node.inputs
+    mean, variance = _moments(graph, node, x, _reduced(node), node["dims"], True)
+    scale = _node(graph, f"{node.name}_scale", "inverse_deviation", (variance.name,), mean.type, f"torch.rsqrt({{0}} + {node['eps']!r})", eps=node["eps"])
+    normal = _applied(node, x, [mean.name, scale.name])
+    if not affine:
+        return graph.with_nodes_for(node.name, (mean, variance, scale, normal))
+    normal = replace(normal, name=graph.fresh(f"{node.name}_normal"))
+    op, call = (("mul", "torch.mul({0}, {1})"), ("lerp_affine", "torch.addcmul({2}, {0}, {1})"))[len(affine) - 1]
+    last = replace(node, op=op, inputs=(normal.name, *affine), call=call, attrs=())
+    return graph.with_nodes_for(node.name, (mean, variance, scale, normal, last))
+
+
+def _split_softmax(graph: OpGraph, node: Node) -> OpGraph:
+    (x,) = node.inputs
+    both = {"dims": node["dims"], "keepdim": True}
+    largest = _node(graph, f"{node.name}_max", "softmax_max", (x,), _reduced(node), f"torch.amax({{0}}, {node['dims']}, keepdim=True)", **both)
+    total = _node(graph, f"{node.name}_sum", "softmax_sum", (x,), _reduced(node), "", **both)
+    op = {"softmax": "apply_softmax", "log_softmax": "apply_log_softmax"}[node.op]
+    apply = replace(node, op=op, inputs=(x, largest.name, total.name), call="", attrs=())
+    return graph.with_nodes_for(node.name, (largest, total, apply))
