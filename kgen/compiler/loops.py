@@ -358,7 +358,7 @@ class Program:
 
     @property
     def size(self) -> Size:
-        """What a launcher is told of the batch: the number of columns where these follow it, else of rows."""
+        """The extent that a launcher takes: the number of columns where these follow the batch, else of rows."""
         return self.row_size if isinstance(self.col_size, int) else self.col_size
 
     @property

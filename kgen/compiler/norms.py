@@ -16,6 +16,8 @@ from typing import Mapping
 from kgen.compiler.graph import BatchSize, Node, OpGraph, Operand, Tensor
 from kgen.compiler.source import spell_value
 
+FEW_ROWS, LONG_ROW = 512, 16384  # rows, and elements of each: blocks of one kernel would be too few, and long at work
+
 
 def _node(graph: OpGraph, stem: str, op: str, inputs: tuple[Operand, ...], type_: Tensor, call: str = "", **attrs: object) -> Node:
     return Node(graph.fresh(stem), op, inputs, type_, call, tuple(attrs.items()))
@@ -46,15 +48,17 @@ def split_channels(graph: OpGraph, node: Node, roles: Mapping[str, str]) -> OpGr
             variance, name=graph.fresh(f"{node.name}_unbiased"), op="unbiased_variance", call=f"torch.var({{0}}, {dims})",
             attrs=(("dims", dims), ("keepdim", False), ("correction", 1)),
         )  # fmt: skip
+        update = f"torch.ops.aten.lerp_.Scalar({{0}}, {{1}}, {node['momentum']!r})"
         factors = {"keep": 1.0 - node["momentum"], "momentum": node["momentum"]}
         kept = [
-            replace(_node(graph, f"{node.name}_{role}", "moving_average", (roles[role], new.name), channels, **factors), effect=True)
+            replace(_node(graph, f"{node.name}_{role}", "moving_average", (roles[role], new.name), channels, update, **factors), effect=True)
             for role, new in (("running_mean", mean), ("running_var", unbiased))
         ]
         nodes = [mean, unbiased, *kept, variance]
     scaled = (variance.name, roles["weight"]) if "weight" in roles else (variance.name,)
     op = "scaled_inverse_deviation" if "weight" in roles else "inverse_deviation"
-    scale = _node(graph, f"{node.name}_scale", op, scaled, channels, eps=node["eps"])
+    call = ("{1} * " if "weight" in roles else "") + f"torch.rsqrt({{0}} + {node['eps']!r})"
+    scale = _node(graph, f"{node.name}_scale", op, scaled, channels, call, eps=node["eps"])
     operands = [mean.name, scale.name, *((roles["bias"],) if "bias" in roles else ())]
     views = [_view(graph, f"{name}_wide", name, wide) for name in operands]
     apply = _applied(node, roles["input"], [v.name for v in views])
@@ -96,13 +100,21 @@ def group_norm_to_moments(graph: OpGraph) -> OpGraph:
 
 
 def split_norms(graph: OpGraph) -> OpGraph:
-    """Layer norm and softmax as their reductions and what applies them."""
+    """Layer norm and softmax of few long rows as their reductions and what applies them."""
     for node in graph.nodes:
+        if node.op not in ("layer_norm", "softmax", "log_softmax") or not _few_long_rows(node):
+            continue
         if node.op == "layer_norm":
             graph = _split_layer_norm(graph, node)
-        elif node.op in ("softmax", "log_softmax"):
+        else:
             graph = _split_softmax(graph, node)
     return graph
+
+
+def _few_long_rows(node: Node) -> bool:
+    """Whether one block for each row would leave most of a chip idle."""
+    long = math.prod(node.type.shape[d] for d in node["dims"])
+    return long >= LONG_ROW and node.type.numel // long <= FEW_ROWS
 
 
 def _reduced(node: Node) -> Tensor:
@@ -127,8 +139,10 @@ def _split_layer_norm(graph: OpGraph, node: Node) -> OpGraph:
 def _split_softmax(graph: OpGraph, node: Node) -> OpGraph:
     (x,) = node.inputs
     both = {"dims": node["dims"], "keepdim": True}
-    largest = _node(graph, f"{node.name}_max", "softmax_max", (x,), _reduced(node), f"torch.amax({{0}}, {node['dims']}, keepdim=True)", **both)
-    total = _node(graph, f"{node.name}_sum", "softmax_sum", (x,), _reduced(node), "", **both)
-    op = {"softmax": "apply_softmax", "log_softmax": "apply_log_softmax"}[node.op]
-    apply = replace(node, op=op, inputs=(x, largest.name, total.name), call="", attrs=())
+    maximum = f"torch.amax({{0}}, {node['dims']}, keepdim=True)"
+    largest = _node(graph, f"{node.name}_max", "softmax_max", (x,), _reduced(node), maximum, **both)
+    sums = f"torch.sum(torch.exp({{0}} - {maximum}), {node['dims']}, keepdim=True)"
+    total = _node(graph, f"{node.name}_sum", "softmax_sum", (x,), _reduced(node), sums, **both)
+    calls = {"softmax": "torch.exp({0} - {1}) / {2}", "log_softmax": "({0} - {1}) - torch.log({2})"}
+    apply = replace(node, op=f"apply_{node.op}", inputs=(x, largest.name, total.name), call=calls[node.op], attrs=())
     return graph.with_nodes_for(node.name, (largest, total, apply))

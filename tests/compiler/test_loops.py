@@ -275,8 +275,13 @@ def test_kept_values_are_counted(forward: str, kept: int) -> None:
 
 
 def test_layer_norm_sums_twice() -> None:
-    found = schedule(program("return F.layer_norm(x, (20,))"), keep=True)
+    found = schedule(program("return F.layer_norm(x, (20,))", two_passes=True), keep=True)
     assert [len(s.reductions) for s in found.passes] == [1, 1, 0]
+
+
+def test_layer_norm_takes_moments_once() -> None:
+    (first, second) = schedule(program("return F.layer_norm(x, (20,))"), keep=True).passes
+    assert [r.kind for r in first.reductions] == ["moments"] and not second.reductions
 
 
 @pytest.mark.parametrize("keep", [True, False])

@@ -17,6 +17,8 @@ from kgen.templates.cuda import common
 from kgen.templates.space import Axis, Constraint, Space
 from kgen.templates.spelling import block, describe, load_value, one_pass, spell, store_statement
 
+_INT_MAX = (1 << 31) - 1
+
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
     "block": "threads in a block",
@@ -33,8 +35,8 @@ PARAMETERS = {
     "launch": "whether the kernel is launched while the one before it ends",
 }
 
-#: Registers that a thread may spend on the kept row before occupancy falls too far; where blocks share a row, half of the
-#: chip's registers hold rows, and no other block has to hide the latency.
+#: Registers that a thread may spend on the kept row before occupancy falls too far. Blocks that share a row may spend more,
+#: because their other choice is to read it again.
 MOST_KEPT, MOST_KEPT_SHARED = 64, 96
 
 
