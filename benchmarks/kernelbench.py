@@ -1,10 +1,12 @@
-"""Sweep KernelBench problems one at a time, as a user would, and record one row for each.
+"""Sweep KernelBench problems as a user would, and record one row for each.
 
-    python benchmarks/kernelbench.py KernelBench/level1 KernelBench/level2 [--seconds 550] [--memory]
+    python benchmarks/kernelbench.py KernelBench/level1 KernelBench/level2 [--seconds 550] [--memory] [--at-once 4]
 
 A row that is recorded already is skipped, so the same command goes on where the last one ended (``--again`` repeats).
 Each row names the commit that it was measured at. ``--seconds`` bounds the whole run: no sweep begins after it.
 ``--memory`` also measures device memory: the peak of all of kgen's processes, and that of eager alone.
+``--at-once`` runs several sweeps beside each other: kgen's locks keep them out of each other's timings, and each row says
+how many there were. Their seconds are then no measure of one sweep.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import geometric_mean, median
@@ -95,8 +98,8 @@ def sweep(file: Path, options: argparse.Namespace, commit: str) -> dict[str, Cel
             code, out, err = None, _text(expired.stdout), f"killed after {SWEEP_SECONDS} s"
         seconds = time.monotonic() - started
     events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    level = re.sub(r"\D", "", file.parent.name)
-    row: dict[str, Cell] = {"level": int(level) if level else None, "problem": file.stem}
+    level, problem = _key(file)
+    row: dict[str, Cell] = {"level": level, "problem": problem}
     return row | _verdict(events, code, err) | {"seconds": seconds, "exit": code, "commit": commit}
 
 
@@ -170,7 +173,7 @@ def summary(rows: list[dict[str, Cell]]) -> str:
     mean = f"; geometric mean over the best baseline {geometric_mean(speedups):.2f}x" if speedups else ""
     return (
         f"{len(rows)} problems: {counts}{mean}; {median(seconds):.0f} s a problem in the median, {max(seconds):.0f} s at "
-        "most. One sweep at a time, from nothing, in the class of accuracy that is the default at its commit."
+        "most. Each from nothing, in the class of accuracy that is the default at its commit."
     )
 
 
@@ -184,22 +187,34 @@ def main() -> None:
     parser.add_argument("--only", default="", help="regular expression over the problems' names")
     parser.add_argument("--again", action="store_true", help="sweep recorded problems again")
     parser.add_argument("--memory", action="store_true", help="measure device memory, too")
+    parser.add_argument("--at-once", type=int, default=1, help="sweeps beside each other")
     parser.add_argument("-D", dest="sizes", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
     name = NAME + ("_memory" if options.memory else "") + ("_cpu" if options.device == "cpu" else "")
     started, commit = time.monotonic(), conditions().commit
     rows = {(row["level"], row["problem"]): row for row in recorded(name)}
-    for file in problem_files(options.paths):
-        level = re.sub(r"\D", "", file.parent.name)
-        key = (int(level) if level else None, file.stem)
-        if not re.search(options.only, file.stem) or (key in rows and not options.again):
-            continue
+    def one(file: Path) -> dict[str, Cell] | None:
         if time.monotonic() - started > options.seconds:
-            break
-        rows[key] = (memory if options.memory else sweep)(file, options, commit)
-        print(json.dumps(rows[key]), file=sys.stderr, flush=True)
-        ordered = sorted(rows.values(), key=lambda r: (r["level"] or 0, int(re.match(r"\d*", str(r["problem"]))[0] or 0)))
-        record(name, TITLE, ordered, summary(ordered))
+            return None
+        return (memory if options.memory else sweep)(file, options, commit) | {"at once": options.at_once}
+
+    files = [file for file in problem_files(options.paths) if re.search(options.only, file.stem)]
+    waiting = [file for file in files if options.again or _key(file) not in rows]
+    with ThreadPoolExecutor(1 if options.memory else options.at_once) as pool:
+        for done in as_completed([pool.submit(one, file) for file in waiting]):
+            row = done.result()
+            if row is None:
+                continue
+            rows[row["level"], row["problem"]] = row
+            print(json.dumps(row), file=sys.stderr, flush=True)
+            ordered = sorted(rows.values(), key=lambda r: (r["level"] or 0, int(re.match(r"\d*", str(r["problem"]))[0] or 0)))
+            record(name, TITLE, ordered, summary(ordered))
+
+
+def _key(file: Path) -> tuple[int | None, str]:
+    """The level and the name of a problem, which name its row."""
+    level = re.sub(r"\D", "", file.parent.name)
+    return int(level) if level else None, file.stem
 
 
 if __name__ == "__main__":
