@@ -35,6 +35,7 @@ _SHIM = r"""
 #include <cstdint>
 #include <cstring>
 #define __device__
+#define __host__
 #define __forceinline__ inline
 #define __constant__ static const
 using std::max;

@@ -100,7 +100,7 @@ def terms_of(params: Params) -> int:
 class Sizes:
     """The sizes of a convolution's kernels for one combination of parameters.
 
-    Channels of a group are copied in ``chunk`` at once, ``chunks`` of them; ``k`` is a product's length with its padding.
+    Channels of a group are copied in ``chunk`` at once, ``chunks`` of them; ``k`` is the length of all products with its padding.
     """
 
     window: Convolution
@@ -131,7 +131,7 @@ class Sizes:
     @property
     def k(self) -> int:
         most = max(math.prod(line.taps for line in residue) for residue in self.window.residues)
-        return _multiple(most * self.chunks * self.chunk, int(self.params["block_k"]))
+        return _multiple(int(self.params["products"]) * most * self.chunks * self.chunk, int(self.params["block_k"]))
 
     @property
     def panels(self) -> int:
@@ -145,7 +145,7 @@ class Sizes:
     @property
     def packed_floats(self) -> int:
         """Float32 elements of memory that packed weights take, with their exponents."""
-        return self.packed_rows * (int(self.params["products"]) * self.k // 2 + 1)
+        return self.packed_rows * (self.k // 2 + 1)
 
     @property
     def most_pixels(self) -> int:
@@ -177,7 +177,7 @@ class Sizes:
         stage = 2 * int(self.params["block_k"]) * (self.tile.rows + self.tile.cols)
         if self.params["variant"] == "im2col":
             return stages * (stage + 16) + 1024
-        return stages * stage + len(self.window.residues) * int(self.params["products"]) * self.k // self.chunk * 8
+        return stages * stage + len(self.window.residues) * self.k // self.chunk * 8
 
     @property
     def blocks(self) -> int:
@@ -316,7 +316,7 @@ def cost(task: Task, params: Params) -> float:
     staged = 2.0 * sizes.staged_halves * images
     bandwidth = BYTES_A_US * multiprocessors
     read = task.plan.graph.type(program.contraction.x).nbytes
-    multiplied = _products(sizes.window, sizes.tile) * sizes.panels * images * sizes.k * int(params["products"])
+    multiplied = _products(sizes.window, sizes.tile) * sizes.panels * images * sizes.k
     multiplying = multiplied / (1e6 * sizes.tile.rate * multiprocessors)
     moved = task.plan.bytes_moved(task.kernel) - read + staged
     return 3 * LAUNCH_US + (read + staged) / bandwidth + max(multiplying, moved / bandwidth)
