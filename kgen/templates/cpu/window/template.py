@@ -21,7 +21,14 @@ PARAMETERS = {
 
 MOST_UNROLLED = 16  # taps along a row that are unrolled; more run in a loop
 
-_COMBINE = {"max": "nan_max({0}, {1})", "sum": "{0} + {1}", "mean": "{0} + {1}"}
+#: How a kind takes in a value: the statements for each, and the total afterwards. A NaN is found by a selection of its own:
+#: g++ vectorises two plain selections, and not one that keeps NaN.
+_SUM = ("total += {0};",), "total"
+_TAKE = {
+    "max": (("total = {0} > total ? {0} : total;", "found = {0} != {0} ? {0} : found;"), "found != found ? found : total"),
+    "sum": _SUM,
+    "mean": _SUM,
+}
 
 
 def takes(program: Program) -> bool:
@@ -41,7 +48,7 @@ def render(task: Task, params: Params) -> Rendering:
     args = pointers(task, program, params)
     parts = WindowParts.of(program)
     read_from, inner = sources(args), parts.inner
-    letter = parts.letter(inner)
+    letter, (take, result) = parts.letter(inner), _TAKE[parts.window.kind]
 
     def step(of: Load | Map) -> str:
         if isinstance(of, Map):
@@ -51,11 +58,11 @@ def render(task: Task, params: Params) -> Rendering:
     def taps(head: list[str], guard: str) -> list[str]:
         """The loop over the taps along a row, those outside left out where there is a ``guard``."""
         at = f"const int in_{letter} = out_{letter}{times(inner.stride)} + tap_{letter}{times(inner.dilation)}{minus(inner.padding)};"
-        body = [*map(step, parts.window.body), f"total = {_COMBINE[parts.window.kind].format('total', parts.window.arg)};"]
+        body = [*map(step, parts.window.body), *(line.format(parts.window.arg) for line in take)]
         lines = [at, *([f"if ({guard}) continue;"] if guard else []), *body]
         total = f"totals[out_{letter} - begin]"
         loop = block(f"for (int tap_{letter} = 0; tap_{letter} < {inner.taps}; ++tap_{letter})", lines)
-        return [*head, f"float total = {total};", *loop, f"{total} = total;"]
+        return [*head, f"float total = {total}{', found = 0.0f' if parts.window.kind == 'max' else ''};", *loop, f"{total} = {result};"]
 
     # Outputs from `low` up to `high` have all their taps inside.
     low = min(-(-inner.padding // inner.stride), inner.outputs)
