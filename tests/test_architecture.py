@@ -34,7 +34,7 @@ THIRD_PARTY = {
     "kgen.views": allowed("rich"),
     "kgen.problem": allowed(in_functions="torch"),
     **{f"kgen.compiler.{name}": allowed(in_functions="torch") for name in ("calls", "reading", "source", "tracing")},
-    **{f"kgen.compiler.{name}": allowed("sympy") for name in ("indices", "loops", "views")},
+    **{f"kgen.compiler.{name}": allowed("sympy") for name in ("indices", "loops", "views", "windows")},
     "kgen.hardware": allowed(in_functions="torch"),
     "kgen.tuning.search": allowed(in_functions="optuna"),
     "kgen.machine": allowed(in_functions="torch"),

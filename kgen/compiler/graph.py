@@ -15,6 +15,10 @@ from typing import Any, Iterable, Union
 from kgen.compiler.dtypes import nbytes
 
 
+class NotFusable(Exception):
+    """These nodes do not make one kernel; the message says why."""
+
+
 @dataclass(frozen=True)
 class BatchSize:
     """An integer that follows the batch: ``multiple * batch``."""

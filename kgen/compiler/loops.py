@@ -27,10 +27,11 @@ import sympy
 
 from kgen.compiler.convolutions import Convolution, convolution
 from kgen.compiler.dtypes import DTYPES
-from kgen.compiler.graph import BatchSize, Node, OpGraph, Operand, Tensor
+from kgen.compiler.graph import BatchSize, Node, NotFusable, OpGraph, Operand, Tensor
 from kgen.compiler.indices import Axes, Size, spell
 from kgen.compiler.operators import COMBINES, FUNCTIONS, OF_ONE, OPS, Kind, c_float, map_expression
-from kgen.compiler.windows import Slide
+from kgen.compiler.scans import Scan
+from kgen.compiler.windows import Slide, Window
 
 ELEMENT, ROW = "element", "row"
 
@@ -51,10 +52,6 @@ RESERVED = frozenset(
 MOST_IN_WINDOW = 1024
 MOST_VISITS = 2  # visits of an element by the loops of a reduction; more are work that is done again
 _INT_MAX = (1 << 31) - 1
-
-
-class NotFusable(Exception):
-    """These nodes do not make one kernel; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -202,40 +199,6 @@ class Map:
     name: str
     expression: str
     args: tuple[str, ...]
-    level: str
-    dtype: str = "float32"
-
-
-@dataclass(frozen=True)
-class Window:
-    """``name``: the reduction of ``arg`` over the taps of a window around each element, in loops of one thread.
-
-    ``kind`` is ``sum``, ``mean`` or ``max``. ``body`` computes ``arg`` from the positions and taps of ``slides``, the innermost
-    last; ``args`` are the values that it takes from outside. Positions outside of the tensor count as ``fill``.
-    """
-
-    name: str
-    kind: str
-    arg: str
-    slides: tuple[Slide, ...]
-    body: tuple[Load | Map, ...]
-    args: tuple[str, ...]
-    level: str
-    fill: str
-    dtype: str = "float32"
-
-
-@dataclass(frozen=True)
-class Scan:
-    """``name``: the running value of ``args[0]`` along the columns, from the last one back where ``reverse``.
-
-    ``kind`` is a key of :data:`kgen.compiler.scans.SCANS`.
-    """
-
-    name: str
-    kind: str
-    args: tuple[str]
-    reverse: bool
     level: str
     dtype: str = "float32"
 
@@ -612,31 +575,6 @@ class _Builder:
         dtype = "int64" if COMBINES[step.text][number] == "at" else self.steps[step.args[0]].dtype
         return replace(step, part=number, dtype=dtype)
 
-    def inner_axis(self, name: str, size: int) -> sympy.Symbol:
-        """A position or a tap of a window, along which no result varies."""
-        symbol = sympy.Symbol(name, integer=True, nonnegative=True)
-        self.axes.extents[symbol] = size
-        return symbol
-
-    def window(self, node: Node, kind: str, fill: str, slides: Sequence[Slide], arg: str) -> str:
-        """The reduction of a value over the taps and positions of a window."""
-        self._require_floats(node, arg)
-        inner = tuple(symbol for s in slides for symbol in (s.position, s.tap))
-        varies = self.steps[arg].varies - set(inner) | frozenset().union(*(s.output.free_symbols for s in slides))
-        return self._keep(f"{node.name}_window", _Step("taps", kind, (arg,), varies, axes=inner, fill=fill, slides=tuple(slides)))
-
-    def scan(self, node: Node, kind: str, index: Index, axes: Sequence[sympy.Symbol], *, reverse: bool) -> str:
-        """The running value of a node's operand along axes."""
-        arg = self.value(node.inputs[0], index)
-        self._require_floats(node, arg)
-        if not axes or not set(axes) <= self.steps[arg].varies:
-            raise NotFusable(f"{node.name} runs along no axis of its operand")
-        return self._keep(node.name, _Step("running", kind, (arg,), self.steps[arg].varies, axes=tuple(axes), reverse=reverse))
-
-    def _require_floats(self, node: Node, arg: str) -> None:
-        if self.steps[arg].dtype != "float32":
-            raise NotFusable(f"{node.name} takes values of type {self.steps[arg].dtype}")
-
     def broadcast(self, name: Operand, to: Tensor, index: Index) -> Index:
         """The index at which an operand is read that is broadcast to a shape."""
         if not isinstance(name, str):
@@ -646,6 +584,16 @@ class _Builder:
         if len(sizes) > len(index):
             raise NotFusable(f"{name} has more dimensions than the result")
         return tuple(sympy.Integer(0) if size == 1 else i for size, i in zip(sizes, behind))
+
+    def step(self, stem: str, *fields: Any, **more: Any) -> str:
+        """A further step, under a name that begins so."""
+        return self._keep(stem, _Step(*fields, **more))
+
+    def floats(self, node: Node, arg: str) -> str:
+        """The value; raises :class:`NotFusable` where it is not of float32."""
+        if self.steps[arg].dtype != "float32":
+            raise NotFusable(f"{node.name} takes values of type {self.steps[arg].dtype}")
+        return arg
 
     def _keep(self, stem: str, step: _Step) -> str:
         if step not in self.known:

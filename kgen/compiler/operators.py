@@ -473,18 +473,10 @@ VIEWS = (
 )  # fmt: skip
 
 
-WINDOWS = (Op("flip", Kind.WINDOW, ("aten.flip.default",), lower=windows.flip, read=_flipped),) + tuple(
-    Op(name, Kind.WINDOW, targets, operands, lower=lower, read=read)
-    for d in (1, 2, 3)  # dimensions that windows move along
-    for name, targets, operands, lower, read in (
-        (f"max_pool{d}d", (f"aten.max_pool{d}d.default",), ("self",), windows.max_pool, windows.pooled),
-        (f"avg_pool{d}d", (f"aten.avg_pool{d}d.default",), ("self",), windows.avg_pool, windows.pooled),
-        (f"adaptive_avg_pool{d}d", (f"aten.adaptive_avg_pool{d}d.default",), ("self",), windows.avg_pool, windows.adaptive),
-        (f"upsample_nearest{d}d", (f"aten.upsample_nearest{d}d.vec",), ("input",), windows.upsample, windows.upsampled),
-        (f"depthwise_conv{d}d", (), ("input", "weight", "bias"),
-         windows.depthwise, windows.convolved),
-    )
-)  # fmt: skip
+WINDOWS = (
+    Op("flip", Kind.WINDOW, ("aten.flip.default",), lower=windows.flip, read=_flipped),
+    *(Op(name, Kind.WINDOW, targets, operands, lower=lower, read=read) for name, targets, operands, lower, read in windows.TABLE),
+)
 
 SCANS = tuple(
     Op(name, Kind.SCAN, (f"aten.{name}.default",), lower=scans.scan(kind), read=scans.along, accept=_no_dtype)
@@ -547,10 +539,8 @@ _BY_TARGET: dict[str, Op] = {target: op for op in OPS.values() for target in op.
 _FORMS = {"aten.pow.Tensor_Scalar": lambda c: OPS["square"] if c.arguments.get("exponent") == 2 else OPS["pow_scalar"],
           "aten.gelu.default": lambda c: OPS["gelu_tanh"] if c.arguments.get("approximate") == "tanh" else OPS["gelu"],
           "aten.add.Tensor": lambda c: OPS["add"] if c.arguments.get("alpha", 1) == 1 else OPS["add_scaled"],
-          **{f"aten.adaptive_avg_pool{d}d.default": lambda c, own=OPS[f"adaptive_avg_pool{d}d"]: OPS["mean_pool"] if windows.is_mean(c) else own
-             for d in (1, 2, 3)},
-          **{target: lambda c, d=d: OPS[f"depthwise_conv{d}d" if windows.convolved(c) else f"conv{d}d"]
-             for d in (1, 2, 3) for target in convolutions.TARGETS[f"conv{d}d"]}}  # fmt: skip
+          **{target: lambda c, own=own, other=other, when=when: OPS[other if when(c) else own]
+             for target, own, other, when in windows.FORMS}}  # fmt: skip
 
 #: How the library call of an operator is spelled, for those that people know by a shorter name.
 _SPELLING = (

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable
+
+from kgen.compiler.graph import NotFusable
 
 if TYPE_CHECKING:
     import sympy
@@ -13,6 +16,21 @@ if TYPE_CHECKING:
 
 #: How scans combine values: the C expression of ``{0}`` so far and a further ``{1}``, and the value before the first.
 SCANS = {"sum": ("{0} + {1}", "0"), "prod": ("{0} * {1}", "1")}
+
+
+@dataclass(frozen=True)
+class Scan:
+    """``name``: the running value of ``args[0]`` along the columns, from the last one back where ``reverse``.
+
+    ``kind`` is a key of :data:`kgen.compiler.scans.SCANS`.
+    """
+
+    name: str
+    kind: str
+    args: tuple[str]
+    reverse: bool
+    level: str
+    dtype: str = "float32"
 
 
 def along(call: Captured) -> dict[str, Any] | None:
@@ -26,9 +44,12 @@ def scan(kind: str) -> Callable[[_Builder, Node, tuple[sympy.Expr, ...]], str]:
     """The lowering of a scan: of its operand at the same index, in reverse where the index runs backwards."""
 
     def lower(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
-        size = node.type.shape[node["dim"]]
-        at = index[node["dim"]]
+        size, at = node.type.shape[node["dim"]], index[node["dim"]]
         forward = b.axes.covers(at, size)
-        return b.scan(node, kind, index, forward or b.axes.covers(size - 1 - at, size) or (), reverse=forward is None)
+        axes = forward or b.axes.covers(size - 1 - at, size) or ()
+        arg = b.floats(node, b.value(node.inputs[0], index))
+        if not axes or not set(axes) <= b.steps[arg].varies:
+            raise NotFusable(f"{node.name} runs along no axis of its operand")
+        return b.step(node.name, "running", kind, (arg,), b.steps[arg].varies, axes=tuple(axes), reverse=forward is None)
 
     return lower

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Sequence
 
-if TYPE_CHECKING:
-    import sympy
+import sympy
 
+if TYPE_CHECKING:
     from kgen.compiler.graph import Node
-    from kgen.compiler.loops import _Builder
+    from kgen.compiler.loops import Load, Map, _Builder
     from kgen.compiler.operators import Captured
 
 #: Weights that a group of a convolution may have for each output: more are a contraction, not a window.
@@ -51,6 +51,25 @@ class Slide:
         """Whether every tap of every output counts in a mean."""
         last = (self.outputs - 1) * self.stride - self.padding
         return -self.padding >= self.counted[0] and last + self.span <= self.counted[1]
+
+
+@dataclass(frozen=True)
+class Window:
+    """``name``: the reduction of ``arg`` over the taps of a window around each element, in loops of one thread.
+
+    ``kind`` is ``sum``, ``mean`` or ``max``. ``body`` computes ``arg`` from the positions and taps of ``slides``, the innermost
+    last; ``args`` are the values that it takes from outside. Positions outside of the tensor count as ``fill``.
+    """
+
+    name: str
+    kind: str
+    arg: str
+    slides: tuple[Slide, ...]
+    body: tuple[Load | Map, ...]
+    args: tuple[str, ...]
+    level: str
+    fill: str
+    dtype: str = "float32"
 
 
 # Attributes of calls
@@ -143,6 +162,20 @@ def _product(sizes: Sequence[int]) -> int:
 # Lowerings: the name of the step that holds a node's value at an index
 
 
+def _inner_axis(b: _Builder, name: str, size: int) -> sympy.Symbol:
+    """A position or a tap of a window, along which no result varies."""
+    symbol = sympy.Symbol(name, integer=True, nonnegative=True)
+    b.axes.extents[symbol] = size
+    return symbol
+
+
+def _window(b: _Builder, node: Node, kind: str, fill: str, slides: Sequence[Slide], arg: str) -> str:
+    """The reduction of a value over the taps and positions of a window."""
+    inner = tuple(symbol for s in slides for symbol in (s.position, s.tap))
+    varies = b.steps[b.floats(node, arg)].varies - set(inner) | frozenset().union(*(s.output.free_symbols for s in slides))
+    return b.step(f"{node.name}_window", "taps", kind, (arg,), varies, axes=inner, fill=fill, slides=tuple(slides))
+
+
 def _slides(b: _Builder, node: Node, index: Sequence[sympy.Expr], counted: bool = False) -> list[Slide]:
     """The window's dimensions for the output at the index."""
     taps, source = node["taps"], b.graph.type(node.inputs[0]).shape
@@ -151,7 +184,7 @@ def _slides(b: _Builder, node: Node, index: Sequence[sympy.Expr], counted: bool 
         size, padding = source[d - len(taps)], node["padding"][d]
         inside = (-padding, size + padding) if counted else (0, size)
         found.append(
-            Slide(b.inner_axis(f"{node.name} position {d}", size), b.inner_axis(f"{node.name} tap {d}", taps[d]), index[d - len(taps)],
+            Slide(_inner_axis(b, f"{node.name} position {d}", size), _inner_axis(b, f"{node.name} tap {d}", taps[d]), index[d - len(taps)],
                   node.type.shape[d - len(taps)], size, taps[d], node["stride"][d], padding, node["dilation"][d], inside)
         )  # fmt: skip
     return found
@@ -161,7 +194,7 @@ def max_pool(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
     """The largest value of the window; NaN where there is one."""
     slides = _slides(b, node, index)
     value = b.value(node.inputs[0], (*index[: -len(slides)], *(s.position for s in slides)))
-    return b.window(node, "max", "-INFINITY", slides, value)
+    return _window(b, node, "max", "-INFINITY", slides, value)
 
 
 def avg_pool(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
@@ -169,9 +202,9 @@ def avg_pool(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
     slides = _slides(b, node, index, node["counted"])
     value = b.value(node.inputs[0], (*index[: -len(slides)], *(s.position for s in slides)))
     if node["divisor"] is None and not all(s.counts_all for s in slides):
-        return b.window(node, "mean", "0.0f", slides, value)
+        return _window(b, node, "mean", "0.0f", slides, value)
     divisor = node["divisor"] or _product(node["taps"])
-    return b.map(node.name, f"{{0}} / {float(divisor)}f", [b.window(node, "sum", "0.0f", slides, value)])
+    return b.map(node.name, f"{{0}} / {float(divisor)}f", [_window(b, node, "sum", "0.0f", slides, value)])
 
 
 def depthwise(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
@@ -181,13 +214,13 @@ def depthwise(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
     own = b.axes.divide(channel, node.type.shape[-rank - 1] // node["groups"])
     within = b.axes.constant(0)
     if node["channels"] > 1:  # the channels of a group are a dimension of the window that does not move
-        position = b.inner_axis(f"{node.name} position channel", node["channels"])
-        tap = b.inner_axis(f"{node.name} tap channel", node["channels"])
+        position = _inner_axis(b, f"{node.name} position channel", node["channels"])
+        tap = _inner_axis(b, f"{node.name} tap channel", node["channels"])
         slides.insert(0, Slide(position, tap, b.axes.constant(0), 1, node["channels"], node["channels"], 0))
         own, within = own * node["channels"] + position, tap
     x = b.value(node.inputs[0], (*index[: -rank - 1], own, *(s.position for s in slides[-rank:])))
     weight = b.value(node.inputs[1], (channel, within, *(s.tap for s in slides[-rank:])))
-    total = b.window(node, "sum", "0.0f", slides, b.map(f"{node.name}_product", "{0} * {1}", [x, weight]))
+    total = _window(b, node, "sum", "0.0f", slides, b.map(f"{node.name}_product", "{0} * {1}", [x, weight]))
     return b.map(node.name, "{0} + {1}", [total, b.value(node.inputs[2], (channel,))]) if len(node.inputs) > 2 else total
 
 
@@ -201,3 +234,28 @@ def upsample(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
     factors = node["factors"]
     behind = [b.axes.divide(i, factor) for i, factor in zip(index[-len(factors) :], factors)]
     return b.value(node.inputs[0], (*index[: -len(factors)], *behind))
+
+
+#: The operators: name, ATen operators, operands, how they are lowered, and how their attributes are read.
+TABLE = tuple(
+    entry
+    for d in (1, 2, 3)  # dimensions that windows move along
+    for entry in (
+        (f"max_pool{d}d", (f"aten.max_pool{d}d.default",), ("self",), max_pool, pooled),
+        (f"avg_pool{d}d", (f"aten.avg_pool{d}d.default",), ("self",), avg_pool, pooled),
+        (f"adaptive_avg_pool{d}d", (f"aten.adaptive_avg_pool{d}d.default",), ("self",), avg_pool, adaptive),
+        (f"upsample_nearest{d}d", (f"aten.upsample_nearest{d}d.vec",), ("input",), upsample, upsampled),
+        (f"depthwise_conv{d}d", (), ("input", "weight", "bias"), depthwise, convolved),
+    )
+)
+
+#: ATen operators that are one operator of ours or another: the first, the second, and when it is that.
+FORMS = tuple(
+    form
+    for d in (1, 2, 3)
+    for form in (
+        (f"aten.adaptive_avg_pool{d}d.default", f"adaptive_avg_pool{d}d", "mean_pool", is_mean),
+        (f"aten.conv{d}d.default", f"conv{d}d", f"depthwise_conv{d}d", convolved),
+        (f"aten.conv{d}d.padding", f"conv{d}d", f"depthwise_conv{d}d", convolved),
+    )
+)
