@@ -4,7 +4,8 @@
 
 A row that is recorded already is skipped, so the same command goes on where the last one ended (``--again`` repeats).
 Each row names the commit that it was measured at. ``--seconds`` bounds the whole run: no sweep begins after it.
-``--memory`` also measures device memory: the peak of all of kgen's processes, and that of eager alone.
+``--cut`` halves the problems' sizes until a forward suits two CPU cores. ``--memory`` also measures device memory: the
+peak of all of kgen's processes, and that of eager alone.
 ``--at-once`` runs several sweeps beside each other: kgen's locks keep them out of each other's timings, and each row says
 how many there were. Their seconds are then no measure of one sweep.
 """
@@ -28,6 +29,7 @@ from statistics import geometric_mean, median
 from typing import Any
 
 from _record import RESULTS, ROOT, Cell, conditions, record
+from _sizes import cut
 
 NAME = "kernelbench"
 TITLE = "KernelBench problems, one sweep each"
@@ -83,7 +85,9 @@ def sweep(file: Path, options: argparse.Namespace, commit: str) -> dict[str, Cel
     """One sweep from nothing, as a row. A sweep that does not end is a row, too."""
     words = ["sweep", str(file.resolve()), "--device", options.device, "--budget", str(options.budget)]
     words += ["--baselines", options.baselines, "--json"]
-    words += [word for size in options.sizes for word in ("-D", size)]
+    cut_to = cut(file) if options.cut else {}
+    sizes = [*options.sizes, *(f"{name}={value}" for name, value in cut_to.items())]
+    words += [word for size in sizes for word in ("-D", size)]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "KGEN_HOME": home}
         environment.pop("KGEN_DB", None)
@@ -100,6 +104,7 @@ def sweep(file: Path, options: argparse.Namespace, commit: str) -> dict[str, Cel
     events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     level, problem = _key(file)
     row: dict[str, Cell] = {"level": level, "problem": problem}
+    row |= {"sizes": ", ".join(sizes)} if sizes else {}
     return row | _verdict(events, code, err) | {"seconds": seconds, "exit": code, "commit": commit}
 
 
@@ -188,6 +193,7 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="sweep recorded problems again")
     parser.add_argument("--memory", action="store_true", help="measure device memory, too")
     parser.add_argument("--at-once", type=int, default=1, help="sweeps beside each other")
+    parser.add_argument("--cut", action="store_true", help="cut sizes until they suit a CPU of two cores")
     parser.add_argument("-D", dest="sizes", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
     name = NAME + ("_memory" if options.memory else "") + ("_cpu" if options.device == "cpu" else "")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import linecache
+import operator
 import sys
 import traceback
 import types
@@ -229,6 +230,19 @@ def _constants(tree: ast.Module) -> dict[str, ast.expr]:
     return found
 
 
+_ARITHMETIC = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+               ast.Pow: operator.pow}
+
+
+def _value(expression: ast.expr) -> Any:
+    """The value of a literal, or of arithmetic of numbers such as ``2048 * 2``. Raises ``ValueError`` for others."""
+    if isinstance(expression, ast.BinOp) and type(expression.op) in _ARITHMETIC:
+        return _ARITHMETIC[type(expression.op)](_value(expression.left), _value(expression.right))
+    if isinstance(expression, ast.Tuple):
+        return tuple(map(_value, expression.elts))
+    return ast.literal_eval(expression)
+
+
 def _override(
     path: Path, source: str, overrides: Mapping[str, str]
 ) -> tuple[str, tuple[tuple[str, Any], ...]]:
@@ -250,7 +264,7 @@ def _override(
             raise OverrideError(f"-D {name}={text}: the value is not a Python literal") from error
         expression = constants[name]
         try:
-            old = ast.literal_eval(expression)
+            old = _value(expression)
         except ValueError as error:
             raise OverrideError(
                 f"{path}: -D {name}: the constant is computed ({ast.unparse(expression)}); override what it is made of"

@@ -55,8 +55,8 @@ class Arithmetic:
 
     @classmethod
     def of_library(cls, accuracy: Accuracy) -> Arithmetic:
-        """That of PyTorch's contractions for an accuracy class."""
-        return cls("tf32" if accuracy is Accuracy.TF32 else "float32")
+        """That of PyTorch's contractions for an accuracy class; results in ``pytorch`` have convolutions in TF32."""
+        return cls("tf32" if accuracy in (Accuracy.TF32, Accuracy.PYTORCH) else "float32")
 
 
 @dataclass(frozen=True)

@@ -231,6 +231,12 @@ def test_computed_constant_is_refused_with_what_it_is_made_of(folder: Path) -> N
         read_problem(write(folder), {"wide": "4"})
 
 
+def test_arithmetic_of_numbers_is_replaced_as_a_whole(folder: Path) -> None:
+    path = write(folder, TEXT.replace("batch_size = 4", "batch_size = 2 * 2").replace("(1, 2)", "(2**3 + 1, 2)"))
+    source = read_problem(path, {"batch_size": "8", "lengths": "(9, 6)"}).source
+    assert "batch_size = 8\n" in source and "lengths = (9, 6)\n" in source
+
+
 # Loading
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 MODES = ("train", "eval", "both")
-ACCURACIES = ("fp32", "tf32", "kernelbench")
+ACCURACIES = ("pytorch", "fp32", "tf32", "kernelbench")
 BASELINES = ("eager", "compile", "compile-max-autotune")
 
 
@@ -71,7 +71,7 @@ def judging_options(function: Command) -> Command:
     function = click.option(
         "--accuracy",
         type=click.Choice(ACCURACIES),
-        default="fp32",
+        default="pytorch",
         show_default=True,
         help="Class of accuracy: the errors that a right candidate may have.",
     )(function)

@@ -148,7 +148,7 @@ def _sweep_ended(tally: Tally, problem: Problem, reference: str, db: str | None,
     if not dict(finished.counts).get("ok"):
         return say(_why_none(detail.failures), NO_SUCCESS)
     if not finished.beats_baseline:
-        return say(f"{_why_no_winner(finished)}; more: kgen show {finished.sweep}", NO_SUCCESS)
+        return say(f"{_why_no_winner(finished, detail.failures)}; more: kgen show {finished.sweep}", NO_SUCCESS)
     if not as_json:
         click.echo(f"write the winner to a file: {_export_command(problem, reference, db)}")
     return 0
@@ -156,18 +156,23 @@ def _sweep_ended(tally: Tally, problem: Problem, reference: str, db: str | None,
 
 def _why_none(failed: Sequence[Failures]) -> str:
     """The reason why no candidate of a sweep was right: the most frequent failure."""
+    return f"no candidate was right: {_most_frequent(failed) or 'none was tried'}"
+
+
+def _most_frequent(failed: Sequence[Failures]) -> str:
+    """The most frequent failure of a sweep; empty without one."""
     if not failed:
-        return "no candidate was right: none was tried"
-    most, tried = failed[0], sum(group.count for group in failed)
-    example = f"such as {most.example[:SHORT]}: {most.reason}"
-    return f"no candidate was right: {most.count} of {tried} ended as {most.status}, {example}"
+        return ""
+    most, every = failed[0], sum(group.count for group in failed)
+    return f"{most.count} of {every} ended as {most.status}, such as {most.example[:SHORT]}: {most.reason}"
 
 
-def _why_no_winner(finished: Finished) -> str:
+def _why_no_winner(finished: Finished, failed: Sequence[Failures]) -> str:
     """The reason why a sweep with right candidates has no winner."""
     best = next((row for row in finished.leaders if row.candidate and row.candidate == finished.best), None)
     if best is None:
-        return "nothing beats PyTorch here: no candidate with a kernel of its own was right"
+        why = ": ".join(["no candidate with a kernel of its own was right", *filter(None, [_most_frequent(failed)])])
+        return f"nothing beats PyTorch here: {why}"
     if best.too_busy:
         figures = f"{best.speedup:.3g}x, between {best.speedup_low:.3g}x and {best.speedup_high:.3g}x"
         return f"the machine was too busy to tell whether anything beats PyTorch here ({figures})"

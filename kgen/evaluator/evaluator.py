@@ -250,6 +250,8 @@ class Evaluator:
         first have the spare bytes together if each needs as much as PyTorch."""
         shared = self.limits.device_share * self.hardware.global_bytes
         peak = self._opened["peak_bytes"]
+        if self._is_large():
+            return 1
         return max(1, min(_AT_ONCE, int(shared / self._candidate_bytes()), int(1 + _SPARE_BYTES / (peak + 1))))
 
     def _stop(self) -> None:
@@ -673,7 +675,7 @@ class _Evaluating:
             self.close()
             slots.release()
             raise
-        if self._checks.ahead:
+        if self._checks.ahead and not evaluator._is_large():  # memory of a large problem is free before the next begins
             evaluator._ends.submit(self._end, slots)
         else:
             self._end(slots)

@@ -47,6 +47,12 @@ class Accuracy(StrEnum):
     TF32 = "tf32"  #: as accurate as PyTorch with TF32 allowed
     KERNELBENCH = "kernelbench"  #: 1e-4 absolute and relative, for comparison with others
 
+    @property
+    def stored_as(self) -> "tuple[Accuracy, ...]":
+        """The classes that results in this class may be stored in, the preferred one first. On the CPU and for problems
+        without convolutions, ``pytorch`` is ``fp32``."""
+        return (self, Accuracy.FP32) if self is Accuracy.PYTORCH else (self,)
+
 
 RMS_FACTOR, MAX_FACTOR = 2.0, 4.0  #: times PyTorch's own error; allowed over a whole tensor in ``fp32`` and ``tf32``
 KERNELBENCH_TOLERANCE = 1e-4  #: absolute and relative

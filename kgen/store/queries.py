@@ -331,20 +331,20 @@ def _compared(
     query = select(table.id, table.problem_id, table.environment_id, table.accuracy, has_right.label("right"))
     query = query.where(table.kind == "sweep").order_by(table.started_at.desc(), table.id)
     if accuracy is not None:
-        query = query.where(table.accuracy == accuracy.value)
+        query = query.where(table.accuracy.in_([stored.value for stored in accuracy.stored_as]))
     query = query.where(*among.conditions(connection))
     if problem_ids is not None:
         query = query.where(table.problem_id.in_(problem_ids))
     by_problem: dict[str, list[Row[Any]]] = {}
     for row in connection.execute(query):
         by_problem.setdefault(row.problem_id, []).append(row)
-    return (_comparable(sweeps) for sweeps in by_problem.values())
+    order = [stored.value for stored in (accuracy.stored_as if accuracy else Accuracy)]
+    return (_comparable(sweeps, order) for sweeps in by_problem.values())
 
 
-def _comparable(sweeps: Sequence[Row[Any]]) -> list[Row[Any]]:
-    """The sweeps of one problem in the chosen class of accuracy and environment."""
-    strictness = {accuracy.value: place for place, accuracy in enumerate(Accuracy)}
-    chosen = min([row for row in sweeps if row.right] or sweeps, key=lambda row: strictness[row.accuracy])
+def _comparable(sweeps: Sequence[Row[Any]], order: Sequence[str]) -> list[Row[Any]]:
+    """The sweeps of one problem in the chosen environment and class of accuracy, the first in ``order``."""
+    chosen = min([row for row in sweeps if row.right] or sweeps, key=lambda row: order.index(row.accuracy))
     same = (chosen.environment_id, chosen.accuracy)
     return [row for row in sweeps if (row.environment_id, row.accuracy) == same]
 

@@ -30,9 +30,6 @@ from kgen.store.database import Database
 #: The thresholds of ``fast_p`` that KernelBench's tables have.
 THRESHOLDS = (0.0, 1.0, 1.5, 2.0)
 
-#: The classes that a class may be stored as: without convolutions, and on the CPU, ``pytorch`` is ``fp32``.
-_STORED_AS = {"pytorch": ("pytorch", "fp32")}
-
 #: Resamples for the interval of the speedup over eager: its ends are shown with three digits.
 _RESAMPLES = 500
 
@@ -105,11 +102,6 @@ class Summary:
     def correct(self) -> float:
         """The share of the problems that are right."""
         return self.right / self.problems if self.problems else 0.0
-
-
-def stored_as(accuracy: Accuracy) -> tuple[str, ...]:
-    """The classes of accuracy that results asked for in this class may be stored in, the first of them first."""
-    return _STORED_AS.get(accuracy.value, (accuracy.value,))
 
 
 def summary(scores: Sequence[Score]) -> Summary:
@@ -196,7 +188,7 @@ def _in_mode(known: Sequence[ProblemRow], mode: str | None) -> ProblemRow | None
 
 
 def _fits(attempt: StoredAttempt, mode: str | None, accuracy: Accuracy | None) -> bool:
-    return attempt.mode in (None, mode) and (accuracy is None or attempt.accuracy in stored_as(accuracy))
+    return attempt.mode in (None, mode) and (accuracy is None or attempt.accuracy in accuracy.stored_as)
 
 
 # Their results -------------------------------------------------------------------------------------------------
@@ -228,10 +220,9 @@ def _bests(
 ) -> dict[str, BestRow]:
     """The best of each of these problems that was swept, by problem."""
     found: dict[str, BestRow] = {}
-    for stored in map(Accuracy, stored_as(accuracy)) if accuracy else (None,):
-        for chunk in chunks([name for name in ids if name not in found]):
-            bests = queries.best(database, problem_ids=chunk, accuracy=stored, among=among)
-            found |= {best.problem.id: best for best in bests}
+    for chunk in chunks(ids):
+        bests = queries.best(database, problem_ids=chunk, accuracy=accuracy, among=among)
+        found |= {best.problem.id: best for best in bests}
     return found
 
 

@@ -111,6 +111,12 @@ class Design:
         return min(times) < WORTH * times[controls.index(True)]
 
     @property
+    def control(self) -> Point:
+        """The point that leaves everything to the library."""
+        whole = [all(plan.control for _, plan in choice.plans) for choice in self.choices]
+        return Point(whole.index(True), ())
+
+    @property
     def combinations(self) -> int:
         """The number of points: the product over the kernels of a plan, summed over the plans."""
         return sum(option.size for option in self.options)

@@ -44,7 +44,7 @@ class EvalRequest:
     file: str
     source: str
     device: str | None = None
-    accuracy: Accuracy = Accuracy.FP32
+    accuracy: Accuracy = Accuracy.PYTORCH
     baselines: tuple[str, ...] = BASELINES
     seconds: float | None = None
     cache: str = "cold"
@@ -151,7 +151,7 @@ class _Eval:
         self.sweep = self.database.start_sweep(
             problem=problem,
             environment=environment,
-            accuracy=self.request.accuracy,
+            accuracy=self.evaluator.accuracy,
             device=self.device,
             arguments={
                 "file": self.request.file,
@@ -171,7 +171,7 @@ class _Eval:
             problem=problem,
             device=self.device,
             environment=environment,
-            accuracy=self.request.accuracy,
+            accuracy=self.evaluator.accuracy,
             health=health,
             db=self.database.name,
         )
@@ -181,7 +181,7 @@ class _Eval:
     def _judge(self, opened: events.Opened) -> events.Judged:
         """Build, validate and screen the file; if it is right, time it with the baselines."""
         if reason := syntax_error(self.request.file, self.request.source):
-            evaluation = Evaluation(self.candidate.id, Status.LOAD_ERROR, reason, self.request.accuracy, Phase.LOAD)
+            evaluation = Evaluation(self.candidate.id, Status.LOAD_ERROR, reason, self.evaluator.accuracy, Phase.LOAD)
             return events.Judged(opened, self._keep(evaluation), evaluation)
         self._step("building")
         build = self.evaluator.builder().build(self.candidate.source)
@@ -256,7 +256,7 @@ class _Eval:
         return replace(evaluation, status=status, phase=Phase.TIME, reason=reason)
 
     def _keep_timings(self, timings: tuple[Timing, ...]) -> None:
-        self.database.add_timings(self.sweep, self.evaluator.environment.id, self.request.accuracy, timings)
+        self.database.add_timings(self.sweep, self.evaluator.environment.id, self.evaluator.accuracy, timings)
 
     def _step(self, text: str) -> None:
         self.on_event(events.Step(text))

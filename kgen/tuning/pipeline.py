@@ -167,7 +167,8 @@ class Pipeline:
             raise _Late
         assert item.build is not None
         evaluation = judge.evaluate(item.candidate, item.build)
-        self._any_judged.set()
+        if not item.candidate.control:  # at least one other candidate is tried
+            self._any_judged.set()
         return evaluation
 
     def _judged(self, item: _Item, judged: DeviceResult) -> None:

@@ -99,7 +99,7 @@ class _Suite:
     def _ended(self, member: Member) -> str | None:
         """How the problem ended before, under the same command; ``None`` where it has not."""
         mode = member.problem.asked_mode if member.problem else None
-        classes = scores.stored_as(self.request.accuracy)
+        classes = self.request.accuracy.stored_as
         asked = self._arguments()
         found = self.before.get(member.source_hash, ())
         same = (end for end in found if end.is_of(mode, self.environment, classes, asked))

@@ -45,7 +45,8 @@ KNOWN_PART = 0.125  # share of the budget; limit of warm-start points
 KNOWN_OF_EACH = 3  # warm-start points; limit per problem and plan
 FINALISTS = 5  # candidates; limit of those that are timed again
 FINALIST_MARGIN = 1.10  # times the fastest screening; limit for a finalist
-FINAL_SECONDS = {"cuda": 20.0, "cpu": 12.0}  # seconds by device type; duration of the finals
+LEAST_BUDGET = 2  # candidates: the control and another one
+FINAL_SECONDS = {"cuda": 8.0, "cpu": 12.0}  # seconds by device type; duration of the finals
 _SCREENING_RESAMPLES = 400  # bootstrap resamples; the interval of a screening is shown and decides nothing
 
 
@@ -61,7 +62,7 @@ class SweepRequest:
 
     problem: Problem
     device: str | None = None
-    accuracy: Accuracy = Accuracy.FP32
+    accuracy: Accuracy = Accuracy.PYTORCH
     budget: int | None = None
     seconds: float | None = None
     strategy: str | None = None
@@ -131,6 +132,7 @@ def run(
         problem = devices.first.problem
         if problem.modes != loaded.problem.modes:  # its constructor leaves another mode than train
             graphs = captured(replace(loaded, problem=problem))
+        request = replace(request, accuracy=devices.first.accuracy)  # as it is stored
         design = Design(problem, graphs, devices.first.hardware, request.accuracy)
         return _Sweep(request, database, devices, design, on_event, started).run()
 
@@ -200,7 +202,7 @@ class _Sweep:
     def budget(self) -> int:
         asked = self.request.strategy and STRATEGIES[self.request.strategy].most(self.design.options)
         if self.request.budget or asked:
-            return self.request.budget or asked
+            return max(self.request.budget or asked, LEAST_BUDGET)
         most = DEFAULT_BUDGET[self.design.hardware.device_type]
         return most if self.design.promising else min(most, HOPELESS_TRIES * len(self.design.options))
 
@@ -327,9 +329,9 @@ class _Sweep:
     def _search(self, pipeline: Pipeline, ahead: int) -> None:
         """Ask for candidates, judge them, store each evaluation at once, and tell the search."""
         kind = STRATEGIES[self.strategy]
-        first: list[Point] = []
+        first = [self.design.control]  # judged in every sweep: without a winner, it decides the verdict
         if kind.learns and not self.request.fresh:
-            first = promising(self.database, self.sweep, self.design, int(KNOWN_PART * self.budget))
+            first += promising(self.database, self.sweep, self.design, int(KNOWN_PART * self.budget))
         search = Search(kind(self.design.options, self.request.seed, first), ahead)
         points: dict[str, Point] = {}  # of every candidate in flight
         seen: set[str] = set()
@@ -375,7 +377,7 @@ class _Sweep:
         right = self._right(outcome)
         self.number += 1
         self.counts[evaluation.status] += 1
-        if not outcome.found:
+        if not outcome.found and not candidate.control:  # which takes less time, and is no try
             self.time_budget.judged(evaluation.seconds)
         if right is not None:
             self.right = _fastest([*self.right, right])

@@ -153,6 +153,16 @@ def test_strictest_class_of_accuracy_is_shown_unless_asked(filled: Filled, datab
     assert best_id(filled, accuracy=Accuracy.KERNELBENCH) == candidate("loose").id
 
 
+def test_results_in_float32_are_those_of_pytorchs_own_flags_where_these_have_none(
+    filled: Filled, database: Database
+) -> None:
+    filled.finish(candidate("exact"), 1.1, 1.2, 1.3)
+    assert best_id(filled, accuracy=Accuracy.PYTORCH) == candidate("exact").id
+    Filled(database, accuracy=Accuracy.PYTORCH).finish(candidate("own flags"), 1.0, 1.1, 1.2)
+    assert best_id(filled, accuracy=Accuracy.PYTORCH) == candidate("own flags").id
+    assert best_id(filled) == candidate("exact").id
+
+
 def test_first_gpu_has_two_names(filled: Filled, database: Database) -> None:
     Filled(database, environment=environment("a gpu", "cuda"), device="cuda").finish(candidate("on cuda"), 1.1, 1.2, 1.3)
     assert best_id(filled, among=Selection(device="cuda:0")) == candidate("on cuda").id

@@ -257,6 +257,7 @@ def test_source_is_read_byte_for_byte(folder: Path) -> None:
 class Scripted:
     """Stands for the evaluator: a right file, timed twice as fast as eager unless ``lost`` names who is left out."""
 
+    accuracy = Accuracy.FP32
     lost: tuple[str, ...] = ()
     health_passed_by: tuple[str, ...] = ()
 
@@ -339,7 +340,12 @@ def test_speedup_is_over_the_fastest_baseline(scripted: type[Scripted]) -> None:
 
 def test_seconds_and_cache_are_given_on(scripted: type[Scripted]) -> None:
     conduct(seconds=3.0, cache="warm")
-    assert (scripted.seconds, scripted.given["cache"], scripted.given["accuracy"]) == (3.0, "warm", Accuracy.FP32)
+    assert (scripted.seconds, scripted.given["cache"], scripted.given["accuracy"]) == (3.0, "warm", Accuracy.PYTORCH)
+
+
+def test_results_are_stored_in_the_class_that_the_evaluator_settles_on(scripted: type[Scripted]) -> None:
+    conduct()
+    assert stored_trial()[0].evaluation.accuracy is Accuracy.FP32
 
 
 def test_file_that_fails_beside_the_baselines_has_that_status(scripted: type[Scripted]) -> None:

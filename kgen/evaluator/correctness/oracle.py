@@ -37,6 +37,7 @@ POOL_BYTES = 1 << 30  #: bytes; of all input sets for timed calls
 POOL_SETS = 4  #: at most; two at least
 _LARGE_BYTES = 1 << 28  #: bytes of inputs and outputs; above it, all test cases but the problem's own have fewer rows
 _FEW_BYTES = 1 << 26  #: bytes of inputs and outputs in these
+_LARGE_OUTPUT = 1 << 30  #: bytes; larger outputs of own candidates share one memory
 NOISY_RUNS = 3  #: float64 runs with float32 rounding, for each test case
 _FILLS = (0.0, 1e30, -2e30)  #: replace NaN and infinities, to see which results depend on them
 _SMALLER = 2.0**-20  #: factor of inputs, to see which NaN come from their size
@@ -110,6 +111,8 @@ class Oracle:
         self._resident: list[Case] = []  # those whose expected values are on the device, the latest used last
         self._known_typical: dict[tuple[str, str, str], Typical] = {}
         self._outputs_of: dict[str, Arena | DeviceArena] = {}
+        self._strict = strict
+        self._lent: Arena | DeviceArena | None = None  # one memory for the outputs of several subjects
         self.output_bytes = 0
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory with an input or the state
         self.counters: list[str] = []  # buffers that count steps
@@ -436,8 +439,12 @@ class Oracle:
                     (other - first).abs() <= abs(number) * _VANISHING for other, number in zip(others, _FILLS[1:])]).all(0)
 
     def output_memory(self, subject: str, size: int) -> Arena | DeviceArena:
-        """Fresh memory for outputs of ``subject``; it holds nothing of another subject."""
-        memory = self._outputs_of[subject] = created(size, self.device, self.shared)
+        """Memory for outputs of ``subject``. It holds nothing of another subject, but for large outputs of own candidates,
+        which are judged one at a time."""
+        lent = not self._strict and size > _LARGE_OUTPUT
+        if lent and self._lent is None:
+            self._lent = created(size, self.device, self.shared)
+        memory = self._outputs_of[subject] = self._lent if lent and self._lent else created(size, self.device, self.shared)
         return memory
 
     def forget(self, subject: str) -> None:
@@ -445,7 +452,7 @@ class Oracle:
         self._draws.pop(subject, None)
         self._zeros = {at: zeros for at, zeros in self._zeros.items() if at[0] != subject}
         memory = self._outputs_of.pop(subject, None)
-        if memory is not None:
+        if memory is not None and memory is not self._lent:
             memory.close()
 
     def read_outputs(self, subject: str, node: Node, shift: int) -> list[torch.Tensor]:

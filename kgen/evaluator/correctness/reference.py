@@ -91,7 +91,7 @@ _PRODUCTS = frozenset({
     torch.ops.aten.dot.default, torch.ops.aten.addmm.default, torch.ops.aten.addmv.default,
     torch.ops.aten.baddbmm.default,
 })
-_PART = 1 << 17  #: elements that are rounded at once
+_PARTS = {"cpu": 1 << 17, "cuda": 1 << 25}  #: elements that are rounded at once; on a CPU, they fit into its cache
 _APART, _LEAST = 2.0**-30, 1e-290  #: relative and absolute; make equal numbers differ, by less than float32 shows
 
 
@@ -234,7 +234,7 @@ class _Rounding(TorchDispatchMode):
             x = torch.view_as_real(x)
         if x.dtype == torch.float64 and x.numel():
             flat = x.view(-1) if x.is_contiguous() else x
-            for part in flat.split(_PART) if x.device.type == "cpu" else (flat,):  # parts that fit into a CPU's cache
+            for part in flat.split(_PARTS[x.device.type]):
                 part.mul_(self._uniform(part).mul_(EPSILON).add_(1.0))  # an infinity stays one
         return x
 
@@ -319,7 +319,7 @@ class Reference:
         ``noise`` rounds to float32 after each operator. ``bare`` gives NaN for fully masked attention, where PyTorch
         gives 0. ``sparse`` leaves out products of zero with a non-finite number.
         """
-        inputs = map_tensors(self._place(inputs), lambda x: x.to(_DOUBLED.get(x.dtype, x.dtype)))
+        inputs = map_tensors(list(inputs), lambda x: x.to(self.device, _DOUBLED.get(x.dtype, x.dtype), copy=True))
         rounding = _Rounding(self._noise, turn=next(self._turns)) if noise else _Rounding(None, bare=bare, sparse=sparse)
         with default_dtype(torch.float64), _in_parts(), rounding:
             run = self._run(self.double, inputs, state, mode, rng)

@@ -125,7 +125,8 @@ class StrictRunner(Runner):
         return total
 
     def warm_up(self, generator: random.Random) -> None:
-        self.call(generator)
+        for _ in range(1 + self.frees):
+            self.call(generator)
 
     def try_other_values(self, generator: random.Random, most: int | None = None) -> None:
         """Checked calls with other values than the problem's, all kinds or ``most`` of them; they are no samples."""
@@ -203,6 +204,8 @@ class StrictRunner(Runner):
         again = generator.randrange(tried, blocks) + 1  # possibly after all blocks
         synced = generator.choice([n for n in range(blocks - 1) if n != watched]) if self.cuda else blocks
         owed = False
+        if self.frees:
+            self.warm_up(generator)
         for number in range(blocks):
             last = number == blocks - 1
             if number in (tried, again):

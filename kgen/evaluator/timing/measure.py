@@ -63,8 +63,9 @@ class Runner:
         return median(sample for block in self.blocks for sample in block)
 
     def warm_up(self, generator: random.Random) -> None:
-        """One call that is no sample. Raises :class:`Failure`."""
-        self._calls([generator.getrandbits(48)], self.modes)
+        """One call that is no sample; two where memory was freed, for the two outputs that are alive at once. Raises
+        :class:`Failure`."""
+        self._calls([generator.getrandbits(48) for _ in range(1 + self.frees)], self.modes)
 
     def block(self, calls: int, generator: random.Random, *, checked: bool = False) -> None:
         """Add a block of ``calls`` samples; ``checked`` judges the last output.
@@ -121,6 +122,8 @@ class Runner:
         """Time the subject alone and briefly. The last output of a drawn block and of the last one are checked."""
         calls = calls_per_block(self.steady_ms, "cuda" if self.cuda else "cpu")
         drawn, last = generator.randrange(blocks), blocks - 1
+        if self.frees:
+            self.warm_up(generator)
         for number in range(blocks):
             self.block(calls, generator, checked=number in (drawn, last))
         odd = self.oddest()
