@@ -62,6 +62,7 @@ UNSEEN = {
     "depthwise": ("return self.conv(x).relu()", "self.conv = nn.Conv2d(16, 16, (3, 7), groups=16)", "torch.randn(2, 16, 64, 258)", "eval"),
     "scan": ("return torch.cumsum(x * x, 1) * x", "", "torch.randn(64, 8192)", "eval"),
     "scan_back": ("return torch.cumprod(x.flip(1), 1).flip(1)", "", "torch.randn(64, 999)", "eval"),
+    "scan_in_parts": ("return torch.cumsum(x, 1)", "", "torch.randn(4, 1000000)", "eval"),
     "scan_side_by_side": ("return torch.cumsum(x, 1)", "", "torch.randn(4, 100, 33)", "eval"),
     "convolution_tf32": ("return torch.relu(self.conv(x)) * self.s + x", "self.conv = nn.Conv2d(64, 64, 3, padding=1)\nself.s = nn.Parameter(torch.randn(64, 1, 1))", "torch.randn(4, 64, 30, 30)", "eval"),
     "convolution_of_three_channels": ("return torch.tanh(self.conv(x))", "self.conv = nn.Conv3d(3, 24, 3, stride=2, bias=False)", "torch.randn(4, 3, 9, 17, 17)", "eval"),

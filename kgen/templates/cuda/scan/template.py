@@ -39,7 +39,7 @@ def space(task: Task) -> Space:
     few = program.rows < 2 * max(task.hardware.multiprocessors, 1)
     axes = (
         Axis("row_per", ("line",) if program.strided else ("block", "warp", "line")),
-        Axis("block", (256, 128, 512, 1024)),
+        Axis("block", (512, 256, 128, 1024)),
         Axis("vec", (4, 2, 1)),
         Axis("items", (4, 2, 1, 8)),
         Axis("splits", (1, 8, 32, 128) if few and not program.strided else (1,)),

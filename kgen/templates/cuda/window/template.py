@@ -22,7 +22,7 @@ from kgen.templates.windowing import WindowParts, inside, minus, times
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
-    "block": "threads in a block",
+    "block": "threads in a block, at most",
     "x": "neighbouring outputs of a row that a thread computes",
     "y": "rows of outputs that a thread computes",
     "launch": "whether the kernel is launched while the one before it ends",
@@ -31,6 +31,9 @@ PARAMETERS = {
 MOST_SPAN = 64  # inputs of a row that one output reads from the first to the last: they stay in registers
 MOST_NEAR = 256  # inputs that the loops of a thread are unrolled over; more make a kernel of many thousand instructions
 _WARP = 32
+
+#: Neighbouring outputs to a thread, the likeliest first, by the stride: 16 bytes of input to a load where it can be; H200.
+_ORDER_OF_X = {1: (4, 2, 1), 2: (2, 4, 1)}
 
 _COMBINE = {"max": "max_or_nan({0}, {1})", "sum": "{0} + {1}", "mean": "{0} + {1}"}
 
@@ -46,7 +49,7 @@ class _Layout:
 
     program: Program
     parts: WindowParts
-    threads: int
+    block: int
     x: int
     y: int
 
@@ -65,14 +68,20 @@ class _Layout:
         return outer[-1] if outer and outer[-1].stride else None
 
     @property
-    def across(self) -> int:
-        """Threads along a row of outputs."""
-        return min(self.threads, 1 << max(0, (-(-self.inner.outputs // self.x) - 1).bit_length()))
-
-    @property
     def columns(self) -> int:
         """Blocks along a row of outputs."""
-        return -(-self.inner.outputs // (self.across * self.x))
+        return -(-self.inner.outputs // (self.block * self.x))
+
+    @property
+    def across(self) -> int:
+        """Threads along a row of outputs: whole warps, or a part of one."""
+        needed = -(-self.inner.outputs // (self.columns * self.x))
+        return 1 << (needed - 1).bit_length() if needed < _WARP else -(-needed // _WARP) * _WARP
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: as many rows of outputs as find room."""
+        return self.block // self.across * self.across
 
     @cached_property
     def width(self) -> int:
@@ -124,11 +133,11 @@ def space(task: Task) -> Space:
     program = task.plan.program(task.kernel)
     plain = _Layout.of(program, {"block": 256, "x": 4, "y": 1})
     above = plain.above
-    overlaps = above is not None and above.span > above.stride
+    overlaps = above is not None and above.span > above.stride == 1
     axes = (
         Axis("block", (256, 128, 512)),
-        Axis("x", (4, 2, 1) if plain.width > 1 else (1, 2, 4)),
-        Axis("y", (4, 2, 8, 1) if overlaps else (1, 2, 4) if above is not None else (1,)),
+        Axis("x", _ORDER_OF_X.get(plain.inner.stride, (1, 2, 4)) if plain.width > 1 else (1, 2, 4)),
+        Axis("y", (8, 4, 2, 1) if overlaps else (1, 2, 4) if above is not None else (1,)),
         *common.launch_axis(task.hardware),
     )
 
@@ -332,6 +341,9 @@ def render(task: Task, params: Params) -> Rendering:
     if layout.staged:
         shared = f"__shared__ alignas(16) float stage[{layout.threads // _WARP}][{_WARP * layout.x}];"
         finish = [shared, f"const int lane = threadIdx.x % {_WARP};", f"float* own = stage[threadIdx.x / {_WARP}];", *finish]
+    leave = [f"strip >= {f'rows * {strips}' if strips > 1 else 'rows'}"] if layout.across < layout.threads else []
+    if layout.inner.outputs % (layout.across * layout.x) and not layout.staged:
+        leave.append(f"first_col >= {layout.inner.outputs}")
     context = {
         "name": task.kernel.name,
         "summary": summary(task),
@@ -341,9 +353,7 @@ def render(task: Task, params: Params) -> Rendering:
         "strips": strips,
         "x": layout.x,
         "y": layout.y,
-        "width": layout.inner.outputs,
-        "idle": layout.inner.outputs % (layout.across * layout.x) != 0,
-        "staged": layout.staged,
+        "leave": " || ".join(leave),
         "place": place,
         "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
         "start": layout.parts.window.fill,
