@@ -159,9 +159,9 @@ def resolution(device: str, runs: int, seconds: float, parallel: int, home: Path
     record(f"timing_resolution_{device}", "Resolution of timings", rows, notes)
 
 
-def cost(device: str, count: int, cases: list[str], home: Path, trust: Trust) -> None:
+def cost(device: str, count: int, cases: list[str], home: Path, trusts: Sequence[Trust]) -> None:
     rows = []
-    for case in cases:
+    for case, trust in itertools.product(cases, trusts):
         steps: defaultdict[str, list[float]] = defaultdict(list)
         with open_evaluator(case, device, home, trust) as evaluator:
             builder = evaluator.builder()
@@ -201,15 +201,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="of interleaved timing in each run")
     parser.add_argument("--parallel", type=int, default=4, help="runs beside each other")
     parser.add_argument("--candidates", type=int, default=6, help="judged for each problem to see what it costs")
-    parser.add_argument("--foreign", action="store_true", help="judge the candidates of the cost as foreign ones")
+    parser.add_argument("--foreign", action="store_true", help="judge the candidates of the cost as foreign ones too")
     parser.add_argument("--case", action="append", choices=CASES, help="problems for the cost (default: all of fp32)")
     arguments = parser.parse_args()
     find_own_tools()
     with tempfile.TemporaryDirectory() as folder:
         if arguments.candidates:
             cases = arguments.case or [name for name, case in CASES.items() if case.accuracy is Accuracy.FP32]
-            trust = Trust.FOREIGN if arguments.foreign else Trust.OWN
-            cost(arguments.device, arguments.candidates, cases, Path(folder), trust)
+            trusts = [Trust.OWN, Trust.FOREIGN] if arguments.foreign else [Trust.OWN]
+            cost(arguments.device, arguments.candidates, cases, Path(folder), trusts)
         if arguments.runs:
             resolution(arguments.device, arguments.runs, arguments.seconds, arguments.parallel, Path(folder))
 
