@@ -28,12 +28,10 @@ ERRORS = 300.0  #: times eager's errors; a row's scale is at least that: errors 
 NO_ZERO = 1e-7  #: share of a row's root mean square; smaller values count as zeros
 ENOUGH = 256  #: elements with weight; one run of fewer shows nothing
 MOST_ELEMENTS = 1 << 20  #: of a tensor that are read: whole rows, evenly spaced
-MOST_PAIRED = 1 << 18  #: of those where neighbours or runs are compared
-REPEATED, PLACES = 0.2, 1024  #: correlation above PyTorch's that means repeated zeros; elements it needs
+MOST_PAIRED = 1 << 18  #: of those where runs are compared with each other
+ALIKE, UNLIKE = 0.9, 0.5  #: correlation of two runs of the same numbers, at least; of other numbers, at most
 MOST_LINES = 256  #: rows and columns that are compared with each other
-ALIKE, UNLIKE = 0.9, 0.5  #: likeness of two runs of the same numbers, at least; of other numbers, at most
 SCATTER = 4.0  #: standard deviation of a number of zeros that varies from run to run
-EVENTS = 16  #: elements that carry the randomness of a run; fewer agree by chance
 _SAME, _SAME_SINGLE = 1e-12, 1e-5  #: relative differences of equal values in float64 and float32
 
 #: Averages over the whole, each row and each column, from deviations and a mask of zeros.
@@ -43,25 +41,20 @@ ELEMENTS: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "share of zeros": lambda d, zero: zero,
 }
 
-#: How the elements of a run hang together: numbers that are used twice show here. Taken of the deviations, and of the
-#: deviations away from zero.
+#: A mask that rows or columns share shows here.
 TOGETHER: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "fourth moment": lambda d: d.square().square().mean(),
     "spread of the columns' means": lambda d: d.mean(0).square().mean() * d.shape[0],
     "spread of the rows' means": lambda d: d.mean(1).square().mean() * d.shape[1],
-    "product of neighbours in a row": lambda d: _mean(d[:, 1:] * d[:, :-1]),
-    "product of neighbours in a column": lambda d: _mean(d[1:] * d[:-1]),
 }
 
-#: Common to all runs (runs, rows, columns): a mask that rows or columns share, and an error that is not random.
+#: The same behind a contraction, common to all runs (runs, rows, columns).
 ALWAYS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "likeness of rows": lambda runs: _alike(runs[:, :MOST_LINES, :MOST_LINES]),
     "likeness of columns": lambda runs: _alike(runs[:, :MOST_LINES, :MOST_LINES].mT),
-    "likeness of calls": lambda runs: _with_others(runs.flatten(1)),
 }
 
 #: Names of the statistics over the whole, in order.
-_WHOLE = (*(f"{kind} of the whole" for kind in ELEMENTS), *TOGETHER, *(f"{kind}, away from zero" for kind in TOGETHER))
+_WHOLE = (*(f"{kind} of the whole" for kind in ELEMENTS), *TOGETHER)
 
 
 @dataclass(frozen=True)
@@ -146,7 +139,6 @@ class Spread:
     two: TwoValues | None  # None if an element takes more
     own: Statistics
     distinct: bool  # whether no two runs of the reference are the same
-    apart: float  # mean square difference of two runs of the reference
     unlike: bool  # whether no two runs of the reference are alike
 
     @classmethod
@@ -167,13 +159,11 @@ class Spread:
         typical = (spread / (size + TINY)).clamp_(max=1.0).square_().mean().sqrt()
         scale = torch.maximum(torch.maximum(spread, typical * size), ERRORS * error) + TINY
         two = TwoValues.of(values, [x.masked_fill(~finite, 0.0) for x in others], _SAME * size)
-        draft = cls(centre, scale, size, finite, two, Statistics(*(centre,) * 4), False, 0.0, False)
+        draft = cls(centre, scale, size, finite, two, Statistics(*(centre,) * 4), False, False)
         deviations = [draft._deviations(x) for x in others]
-        own, apart = draft._statistics(others, deviations), _distances(deviations)
         return replace(
-            draft, own=own, distinct=not any(torch.equal(x, y) for i, x in enumerate(others) for y in others[:i]),
-            apart=float(apart.mean()),
-            unlike=_events(deviations) >= EVENTS and float((1 - apart / apart.mean()).max()) < UNLIKE)
+            draft, own=draft._statistics(others, deviations), unlike=bool(_correlations(deviations).max() < UNLIKE),
+            distinct=not any(torch.equal(x, y) for i, x in enumerate(others) for y in others[:i]))
 
     def judge(self, runs: Sequence[torch.Tensor], known: torch.Tensor) -> Comparison:
         """Compare many runs. ``known`` is the reference's value under the seed of the first."""
@@ -182,11 +172,11 @@ class Spread:
             return fault
         deviations = [self._deviations(x) for x in values]
         its = self._deviations(sampled(known).double())
-        if self.unlike and torch.cosine_similarity(deviations[0].flatten(), its.flatten(), dim=0) > ALIKE:
+        if self.unlike and _correlations([its, deviations[0]]) > ALIKE:
             return Comparison(False, float("inf"), "its random numbers are PyTorch's", same_numbers=True)
         if self.distinct and all(torch.equal(x, values[0]) for x in values):
             return Comparison(False, float("inf"), f"{len(runs)} calls draw the same numbers")
-        if self.unlike and float((1 - _distances(deviations) / self.apart).max()) > ALIKE:
+        if self.unlike and _correlations(deviations).max() > ALIKE:
             return Comparison(False, float("inf"), f"two of {len(runs)} calls draw the same numbers")
         mine = self._statistics(values, deviations)
         if self._counts(self.own).std() > SCATTER and self._counts(mine).std() < 0.5 / len(runs):
@@ -221,16 +211,12 @@ class Spread:
 
     def _statistics(self, values: Sequence[torch.Tensor], deviations: Sequence[torch.Tensor]) -> Statistics:
         whole, rows, columns = [], [], []
-        some = _evenly(self.centre, MOST_PAIRED)
         for x, d in zip(values, deviations):
             elements = [kind(d, self._zeros(x)) for kind in ELEMENTS.values()]
             rows.append(torch.stack([e.mean(1) for e in elements]))
             columns.append(torch.stack([e.mean(0) for e in elements]))
-            away = d * self.centre.sign()
-            together = [kind(y[some]) for y in (d, away) for kind in TOGETHER.values()]
-            whole.append(torch.stack([*rows[-1].mean(1), *together]))
-        runs = torch.stack(list(deviations))
-        always = torch.stack([kind(runs) for kind in ALWAYS.values()], 1)
+            whole.append(torch.stack([*rows[-1].mean(1), *(kind(d) for kind in TOGETHER.values())]))
+        always = torch.stack([kind(torch.stack(list(deviations))) for kind in ALWAYS.values()], 1)
         return Statistics(torch.stack(whole), torch.stack(rows), torch.stack(columns), always)
 
     def _not_finite(self, values: Sequence[torch.Tensor]) -> Comparison | None:
@@ -289,21 +275,6 @@ def judge_runs(
     return worst | {"ok": found.ok, "used": used, "note": found.note}, found.same_numbers
 
 
-def is_repeated(before: Sequence[torch.Tensor], now: Sequence[torch.Tensor]) -> bool:
-    """Whether a candidate's zeros (first of each pair) repeat from one call to another more than PyTorch's (second)."""
-    mine, its = (_correlation(a, b) for a, b in zip(before, now))
-    return mine > its + REPEATED
-
-
-def _correlation(a: torch.Tensor, b: torch.Tensor) -> float:
-    """The correlation of two masks; 0 for few places or a constant mask."""
-    if a.shape != b.shape or a.numel() < PLACES:
-        return 0.0
-    x, y = (part.double() - part.double().mean() for part in (a, b))
-    size = float((x.square().mean() * y.square().mean()).sqrt())
-    return float((x * y).mean()) / size if size else 0.0
-
-
 def worst_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return max(rows, key=lambda row: (not row["ok"], row["used"] or 0.0))
 
@@ -346,20 +317,11 @@ def _comparison(found: Mapping[str, torch.Tensor], runs: int) -> Comparison:
     return Comparison(largest[worst] <= allowed, largest[worst] / allowed, note)
 
 
-def _distances(deviations: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The mean square difference of each pair of runs, (pairs,)."""
+def _correlations(deviations: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The correlation of each pair of runs, (pairs,). Runs of few random events correlate by chance."""
     runs = torch.stack([d[_evenly(d, MOST_PAIRED)].flatten() for d in deviations])
-    products = runs @ runs.T
-    squares = products.diagonal()
     first, second = torch.triu_indices(len(runs), len(runs), 1, device=runs.device)
-    return (squares[first] + squares[second] - 2 * products[first, second]) / runs.shape[1]
-
-
-def _events(deviations: Sequence[torch.Tensor]) -> float:
-    """How many elements carry the randomness of a run: (sum x^2)^2 / sum x^4, over the runs."""
-    runs = torch.stack([d[_evenly(d, MOST_PAIRED)] for d in deviations])
-    squares = (runs - runs.mean(0)).square_()
-    return float(squares.sum().square() / (squares.square().sum() * len(runs) + TINY))
+    return torch.corrcoef(runs)[first, second].nan_to_num_(1.0)
 
 
 def _evenly(matrix: torch.Tensor, most: int) -> torch.Tensor:
@@ -378,14 +340,5 @@ def _varies(values: torch.Tensor, tolerance: torch.Tensor, finite: torch.Tensor 
 def _alike(runs: torch.Tensor) -> torch.Tensor:
     """For each run (runs, rows, columns), how well the products of its rows agree with those of the other runs."""
     products = (runs @ runs.mT).tril(-1).flatten(1)
-    return _with_others(products) * products.shape[1] / (runs.shape[2] * max(runs.shape[1], 2))
-
-
-def _with_others(runs: torch.Tensor) -> torch.Tensor:
-    """The mean product of each run (runs, elements) with the mean of the others."""
-    others = (runs.sum(0) - runs) / max(len(runs) - 1, 1)
-    return (runs * others).mean(1)
-
-
-def _mean(x: torch.Tensor) -> torch.Tensor:
-    return x.mean() if x.numel() else x.new_zeros(())
+    others = (products.sum(0) - products) / max(len(runs) - 1, 1)
+    return (products * others).sum(1) / (runs.shape[2] * max(runs.shape[1], 2))

@@ -119,7 +119,6 @@ class Oracle:
         self._separable: dict[str, bool] = {}  # by mode
         self.random: dict[str, bool] = {}  # by mode: whether other random numbers give other values
         self._spreads: dict[tuple[str, str, str, int], list[moments.Spread | None]] = {}
-        self._zeros: dict[tuple[str, str, str], list[torch.Tensor]] = {}  # zeros in the last timed output: a subject's, PyTorch's
         self._draws: dict[str, list[list[Any]]] = {}  # by subject: each tensor in each run
         if self.accuracy is Accuracy.PYTORCH and not any(
             self.reference.uses_cudnn(self._given, self._states["drawn"], mode) for mode in self.modes
@@ -450,7 +449,6 @@ class Oracle:
     def forget(self, subject: str) -> None:
         """Free a subject's output memory and its runs."""
         self._draws.pop(subject, None)
-        self._zeros = {at: zeros for at, zeros in self._zeros.items() if at[0] != subject}
         memory = self._outputs_of.pop(subject, None)
         if memory is not None and memory is not self._lent:
             memory.close()
@@ -477,7 +475,6 @@ class Oracle:
 
     def judge_timed(
         self, key: int, name: str, mode: str, weights: str, values: list[torch.Tensor], *, own_numbers: bool,
-        subject: str = "",
     ) -> list[dict[str, Any]]:
         """Error figures of the timed call with ``key`` and the values of the distribution ``name``, which has all rows.
 
@@ -511,14 +508,7 @@ class Oracle:
             rows = self.judge(expected, values)
         if not own_numbers or not self.random[mode] or all(row["ok"] for row in rows):
             return rows
-        rows = self._judge_run(self._runs(inputs, state, mode, case.expected, moments.FEW), expected, values)
-        for row, e, value, its in zip(rows, expected, values, eager):
-            zeros = [moments.sampled(x) == 0 for x in (value, its)]
-            before = self._zeros.get((subject, mode, e.name))
-            self._zeros[subject, mode, e.name] = zeros
-            if row["ok"] and before is not None and moments.is_repeated(before, zeros):
-                row |= {"ok": False, "note": "zeros are in the same places as in another call, and PyTorch's in others"}
-        return rows
+        return self._judge_run(self._runs(inputs, state, mode, case.expected, moments.FEW), expected, values)
 
     def _contents(self, key: int, values: str, first: int, count: int) -> list[Any]:
         """``count`` rows, from the row ``first`` on, of the inputs in the timed call with ``key``."""
@@ -807,8 +797,7 @@ def _judge(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], lis
     own_numbers = request.get("own_numbers", False)
     if "key" in request:
         return {"rows": oracle.judge_timed(
-            request["key"], request["case"], mode, weights, values, own_numbers=own_numbers,
-            subject=request["subject"])}, []
+            request["key"], request["case"], mode, weights, values, own_numbers=own_numbers)}, []
     case = oracle.case(request["case"], mode, weights)
     rows = oracle.judge(case.expected, values)
     if own_numbers and not all(row["ok"] for row in rows):

@@ -310,15 +310,3 @@ def test_running_statistics_of_random_numbers_are_judged_by_moments_too(evaluato
     assert any(row.output.startswith("state") and "moments" in row.note for row in found[0].errors)
     assert found[1].status in (Status.WRONG_VALUES, Status.WRONG_STATE)
     assert "state" in found[1].reason
-
-
-def test_zeros_in_the_same_places_as_before_tell_one_mask_for_all_calls():
-    masks = [torch.rand(64, 48) < 0.3 for _ in range(6)]
-    structure = torch.rand(64, 48) < 0.4  # as behind a rectifier
-    assert moments.is_repeated([masks[0], masks[1]], [masks[0], masks[2]])
-    assert moments.is_repeated([masks[0] | structure, masks[1] | structure], [masks[0] | structure, masks[2] | structure])
-    assert not moments.is_repeated([masks[0], masks[1]], [masks[2], masks[3]])
-    assert not moments.is_repeated([masks[0] | structure, masks[1] | structure], [masks[2] | structure, masks[3] | structure])
-    assert not moments.is_repeated([structure] * 2, [structure] * 2)
-    assert not moments.is_repeated([masks[0][:4], masks[1][:4]], [masks[0][:4], masks[2][:4]])  # by chance
-    assert not moments.is_repeated([masks[0] & False] * 2, [masks[1] & False] * 2)
