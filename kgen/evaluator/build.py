@@ -99,6 +99,16 @@ def _is_strings(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
 
 
+def copy_library(extension: Extension | None, build: BuildReport, folder: Path) -> dict[str, str]:
+    """Copy the library that a build made into ``folder``. Returns its path by the extension's content; empty without
+    a library."""
+    if extension is None or build.binary is None:
+        return {}
+    name = f"{extension.name}.so"
+    shutil.copyfile(Path(build.directory) / extension.name / name, folder / name)
+    return {extension.content: str(folder / name)}
+
+
 def compiler_version(command: str) -> str:
     """The first line that ``command --version`` prints, or for nvcc its release. Raises :class:`ToolchainError`."""
     try:

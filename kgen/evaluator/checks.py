@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
 from kgen.candidate import Candidate
-from kgen.evaluator.build import Extension
 from kgen.evaluator.correctness.validate import Failure, WorkerClient
-from kgen.evaluator.protocol import BuildReport, Status
+from kgen.evaluator.protocol import Status
 from kgen.evaluator.timing.measure import Runner, interleave
 
 #: The driver makes a process's queues one by one under a lock of the machine. With one instead of eight, CUDA contexts
@@ -48,26 +47,17 @@ class Checks:
     ahead = True  #: whether workers may start before their candidate is known, and end after its evaluation
     wrong_when_timed = Status.WRONG_VALUES  #: the status of wrong output in a timed call
     make_runner: Callable[..., Runner] = Runner
+    variables: Mapping[str, str] = _ONE_QUEUE  #: of the environment of a candidate's worker
 
-    def environment(self, build: BuildReport | None, extension: Extension | None) -> dict[str, str]:
-        """Environment variables of a candidate's worker, beside those of every worker."""
-        return dict(_ONE_QUEUE)
-
-    def options(self, scratch: Path, build: BuildReport | None, extension: Extension | None) -> dict[str, Any]:
+    def options(self, scratch: Path) -> dict[str, Any]:
         """Options of a candidate's process, beside those of every worker."""
         return {}
-
-    def libraries(self, build: BuildReport, extension: Extension | None) -> dict[str, str]:
-        """Libraries, by name, that the worker takes as built instead of asking the compilers."""
-        if extension is None or build.binary is None:
-            return {}
-        return {extension.name: str(Path(build.directory) / extension.name / f"{extension.name}.so")}
 
     def settled(self, worker: WorkerClient) -> None:
         """Check a candidate's processes after loading and after validation. Raises :class:`Failure`."""
         worker.check_limits()
 
-    def screened(self, runner: Runner, setting: Setting, build: BuildReport, extension: Extension | None) -> list[str]:
+    def screened(self, runner: Runner, setting: Setting) -> list[str]:
         """Check a candidate's samples. Returns labels; raises :class:`Failure`."""
         noise = runner.noise()
         return [noise] if noise else []

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from kgen.candidate import SHORT, Candidate, Trust
-from kgen.errors import DeviceError, EvaluatorError
-from kgen.evaluator.build import Builder, compiler_version, read_extension
+from kgen.errors import DeviceError, DiskError, EvaluatorError
+from kgen.evaluator.build import Builder, compiler_version, copy_library, read_extension
 from kgen.evaluator.checks import Checks, Setting
 from kgen.evaluator.correctness.validate import (
     OWN_NUMBERS, Cases, Failure, OracleClient, OracleFailed, WorkerClient, check_structure, explain, raise_if_failed, validate,
@@ -39,7 +39,7 @@ from kgen.evaluator.runtime.process import Child, ChildDied, Server
 from kgen.evaluator.spares import SpareWorker, Started
 from kgen.evaluator.strict.labels import has_native_code, profile_labels
 from kgen.evaluator.strict.strict import Strict
-from kgen.evaluator.strict.timing_anomalies import StrictRunner, least_ms
+from kgen.evaluator.strict.timing_anomalies import least_ms
 from kgen.evaluator.timing.conditions import Conditions, conditions, worse
 from kgen.evaluator.timing.measure import FINAL_BLOCKS, SCREEN_BLOCKS, Runner, sleep_ns
 from kgen.hardware import Hardware
@@ -517,25 +517,24 @@ class Evaluator:
 
     # ---- workers -------------------------------------------------------------------------------------------
 
-    def _start_worker(self, source: str = "", build: BuildReport | None = None) -> Started:
-        """Start a worker for the candidate of ``source``, or for one that is not known yet. Where none starts in the
-        sandbox (a GPU's driver may refuse), workers run with less of it, and a notice says so once."""
+    def _start_worker(self, place: Callable[[Path], None] = lambda scratch: None) -> Started:
+        """Start a worker; ``place`` puts the candidate's files into its scratch folder if it is known already. Where
+        none starts in the sandbox (a GPU's driver may refuse), workers run with less of it, and a notice says so
+        once."""
         name = uuid.uuid4().hex
         scratch = self.home / "scratch" / name
         scratch.mkdir(parents=True)
-        (scratch / CANDIDATE_FILE).write_text(source, encoding="utf-8")
+        place(scratch)
         log = self.home / "logs" / "candidates" / f"worker-{name}.log"
         limits, levels = self.limits, self._checks.levels
-        extension = read_extension(source) if source else None
-        own = self._checks.options(scratch, build, extension)
-        variables = self._checks.environment(build, extension)
+        options = self._worker_options() | self._checks.options(scratch)
         while True:
             level = levels[self._level]
             with _STARTS:
-                child = self._server.spawn("candidate", self._worker_options() | own | dict(level.options) | {
+                child = self._server.spawn("candidate", options | dict(level.options) | {
                     "scratch": str(scratch), "host_bytes": limits.host_bytes, "scratch_bytes": limits.scratch_bytes,
                     "device_share": self._share(), "processes": self._most_processes(),
-                }, log, _worker_environment(scratch) | variables | self._alone)
+                }, log, _worker_environment(scratch) | dict(self._checks.variables) | self._alone)
                 try:
                     self._notice_missing(_await_ready(child, log))
                 except EvaluatorError as error:
@@ -568,8 +567,7 @@ class Evaluator:
             reply = worker.ask("load", [*self._fds, *fds], state=self._opened["state"],
                                state_bytes=self._opened["state_bytes"], init=self._opened["init"],
                                output_bytes=memory["bytes"], modes=self.problem.modes,
-                               construction=self._construction, views=self._opened["views"],
-                               counters=self._opened["counters"], ties=self._opened["ties"],
+                               construction=self._construction, views=self._opened["views"], ties=self._opened["ties"],
                                flush_bytes=self._about["flush_bytes"] if self._cold else 0, **what)
         finally:
             for fd in fds:
@@ -611,18 +609,6 @@ class Evaluator:
                 if not self._closing.is_set():
                     self._notice(f"the oracle failed: {error}")
 
-    def _other_values(self, matched: bool) -> dict[str, str]:
-        """Values of timed calls beside the problem's own, with their distribution, where every mode's result is known.
-        With other random numbers, non-finite elements are elsewhere: nothing is known of them."""
-        _, cases = self._running()
-
-        def is_known(values: str, name: str) -> bool:
-            modes = [mode for case, mode in self._opened["cases"] if case == name]
-            known = [cases.get(name, mode, "drawn" if matched else "constructed") for mode in modes]
-            return bool(known) and not any(case.note or case.random and values == "non-finite" for case in known)
-
-        return {values: name for values, name in self._opened["timed"].items() if is_known(values, name)}
-
     def _notice_missing(self, missing: Any) -> None:
         for part in missing if isinstance(missing, list) else []:
             if part not in _NOTICED_MISSING:
@@ -638,11 +624,10 @@ class _Evaluating:
         self._checks = evaluator._checks
         self._candidate = candidate
         self._build = build
-        self._extension = read_extension(candidate.source)
         self._depth = depth
         self._started: Started | None = None
         self._matched = True
-        self._other_values: dict[str, str] = {}
+        self._libraries: dict[str, str] = {}  # the paths of libraries that are built, by what they are made of
         self._errors: list[CaseErrors] = []
         self._labels: list[str] = []
         self._seconds: list[tuple[str, float]] = [(Phase.BUILD, build.seconds)] if build.seconds else []
@@ -728,21 +713,27 @@ class _Evaluating:
         with self._step("start"):
             if evaluator._spare is not None:
                 self._started = evaluator._spare.take()
-                (self._started.scratch / CANDIDATE_FILE).write_text(self._candidate.source, encoding="utf-8")
+                self._place(self._started.scratch)
             else:
-                self._started = evaluator._start_worker(self._candidate.source, self._build)
+                self._started = evaluator._start_worker(self._place)
             self._started.log.replace(self._log)
         with self._step("load"):
             path = self._started.scratch / CANDIDATE_FILE
             limits = evaluator.limits
-            built = self._extension is not None and self._build.binary is not None
-            self._worker.enter(Phase.LOAD, limits.load_seconds + (0.0 if built else limits.build_seconds))
-            libraries = checks.libraries(self._build, self._extension)
-            reply = evaluator._load(self._worker, {"path": str(path), "libraries": libraries})
+            self._worker.enter(Phase.LOAD, limits.load_seconds + (0.0 if self._libraries else limits.build_seconds))
+            reply = evaluator._load(self._worker, {"path": str(path), "libraries": self._libraries})
             checks.settled(self._worker)
         self._matched = reply.get("matched") is True
         if not self._matched:
             self._labels.append("kernelbench protocol")
+
+    def _place(self, scratch: Path) -> None:
+        """Put the candidate's file and its library into ``scratch``. Raises :class:`DiskError`."""
+        try:
+            (scratch / CANDIDATE_FILE).write_text(self._candidate.source, encoding="utf-8")
+            self._libraries = copy_library(read_extension(self._candidate.source), self._build, scratch)
+        except OSError as error:
+            raise DiskError(f"{scratch}: a candidate's files cannot be put there: {error}") from error
 
     def _validate(self) -> None:
         evaluator = self._evaluator
@@ -769,9 +760,6 @@ class _Evaluating:
         with self._step("prepare"):
             runner = evaluator._ready(self._candidate.id, self._worker)
         runner.check = self._check_output
-        if isinstance(runner, StrictRunner):
-            self._other_values = evaluator._other_values(self._matched)
-            runner.values = tuple(self._other_values)
         return runner
 
     def _time(self) -> None:
@@ -782,7 +770,7 @@ class _Evaluating:
             with self._step("sample"):
                 runner.screen(evaluator._random, SCREEN_BLOCKS if self._depth is Depth.SCREEN else FINAL_BLOCKS)
             with self._step("check samples"):
-                self._labels += self._checks.screened(runner, evaluator._setting(), self._build, self._extension)
+                self._labels += self._checks.screened(runner, evaluator._setting())
         finally:
             under = worse(before, evaluator._conditions())
             self._timing = runner.timing(self._depth, uuid.uuid4().hex, under) if runner.blocks else None
@@ -801,12 +789,12 @@ class _Evaluating:
         native = has_native_code(self._candidate.source)
         self._labels += profile_labels(found, native=native, cuda=self._evaluator._cuda)
 
-    def _check_output(self, reply: Mapping[str, Any], mode: str, key: int, values: str) -> None:
+    def _check_output(self, reply: Mapping[str, Any], mode: str, key: int) -> None:
         """Judge the output of a timed call. Raises :class:`Failure`."""
         evaluator = self._evaluator
         oracle, cases = evaluator._running()
         weights = "drawn" if self._matched else "constructed"
-        name = self._other_values.get(values, evaluator._opened["cases"][0][0])
+        name = evaluator._opened["cases"][0][0]
         expected = cases.get(name, mode, weights).outputs
         check_structure(expected, reply.get("output"), "in a timed call", self._matched, Phase.TIME)
         if self._errors:

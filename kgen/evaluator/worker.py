@@ -24,7 +24,8 @@ from typing import Any, Callable, Iterable, Mapping
 
 import torch
 
-from kgen.evaluator.correctness.distributions import change_weights, mixtures, moved_buffers, recombine, seed_of
+from kgen.evaluator.build import Extension
+from kgen.evaluator.correctness.distributions import change_weights, mixtures, recombine, seed_of
 from kgen.evaluator.correctness.reference import construct, set_flags
 from kgen.evaluator.runtime import driver, sandbox
 from kgen.evaluator.runtime.arena import (
@@ -75,7 +76,6 @@ class Subject:
         self.weights: dict[str, torch.Tensor] = {}
         self.parameters: list[str] = []  # the names among them that are parameters
         self.change = "drawn"  # how the weights are changed now
-        self.counters: list[str] = []  # buffers that count steps
         self.ties: dict[str, str] = {}  # a parameter's second name -> its first
         self.own: set[str] = set()  # buffers that the problem has not
         self.buffers: list[Any] = []  # the inputs of timed calls
@@ -84,7 +84,7 @@ class Subject:
         self.mode = ""  # of the latest call
         self.last: Any = None  # the latest output
         self.second: Any = None  # the second run in validation, where the oracle's memory holds one at a time
-        self.key, self.values = 0, "given"  # the source of the latest timed call's contents
+        self.key = 0  # the source of the latest timed call's contents
         self.guards: list[torch.Tensor] = []  # the buffers with their fences
         self.fences: list[torch.Tensor] = []  # the fences as they must stay
         self.flush_buffer: torch.Tensor | None = None
@@ -123,8 +123,7 @@ class Subject:
         self.base = state_arena.read(request["state"], self.device)  # in the arena's memory, which stays
         init = init_arena.read(request["init"], self.device)
         init_arena.close()
-        self.modes, self.views = request["modes"], request["views"]
-        self.counters, self.ties = request["counters"], request["ties"]
+        self.modes, self.views, self.ties = request["modes"], request["views"], request["ties"]
         if request["flush_bytes"]:  # before the candidate is loaded: it may replace the allocator
             self.flush_buffer = _full((request["flush_bytes"] // 4,), 1.0, device=self.device)
         # A GPU's generators exist once CUDA has started.
@@ -162,24 +161,20 @@ class Subject:
         """Load the weights with that change. Where they have it already, restore the buffers that a forward changes."""
         assert self.model is not None
         if self.matched and (force or change != self.change):
-            self.weights = change_weights(self.base, change, self.counters, self.ties)
+            self.weights = change_weights(self.base, change, self.ties)
             self.model.load_state_dict(self.weights)
             self.change = change
         else:
             self._restore_buffers()
 
-    def _restore_buffers(self, key: int = 0, mode: str = "eval") -> None:
-        """Write back the buffers that changed; in train mode they depend on ``key``. Untouched buffers keep their
-        version, so that weights folded from them stay valid."""
+    def _restore_buffers(self) -> None:
+        """Write back the buffers that changed. Untouched buffers keep their version, so that weights folded from them
+        stay valid."""
         assert self.model is not None
-        names = self.weights.keys() - self.own
-        found = {name: buffer for name, buffer in _buffers(self.model).items() if name in names}
         with _no_grad():
-            for name, value in moved_buffers(
-                {name: self.weights[name] for name in found}, key, mode, self.counters
-            ).items():
-                if not _bitwise(found[name], value):
-                    _copy(found[name], value)
+            for name, buffer in _buffers(self.model).items():
+                if name in self.weights and name not in self.own and not _bitwise(buffer, self.weights[name]):
+                    _copy(buffer, self.weights[name])
 
     # ---- validation ----------------------------------------------------------------------------------------
 
@@ -405,7 +400,7 @@ class Subject:
         self.key = key
         self._wake()
         self._set_mode(mode)
-        self._restore_buffers(key, mode)
+        self._restore_buffers()
         self._seed(seed_of(key))
         for content in mixtures(self.buffers, self.pool, key):
             content.fill()
@@ -438,7 +433,7 @@ class Subject:
 
     def fetch(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Write out the latest timed output and the buffers after it; report whether the inputs changed."""
-        given = mixtures(self.buffers, self.pool, self.key, self.values)
+        given = mixtures(self.buffers, self.pool, self.key)
         same = all(same_bits(part, contents) for content in given for part, contents in content.parts())
         mutated = "" if same else "an input"
         if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(self.guards, self.fences)):
@@ -531,16 +526,25 @@ def _candidate(path: str, init: list[Any]) -> Callable[[], Any]:
 
 
 def _use_built(libraries: Mapping[str, str]) -> None:
-    """Have ``load_inline`` return the libraries that the builder made, by name. They were checked against source, flags
-    and compilers; torch's own way runs compilers and ninja to find that out (0.1 s)."""
+    """Have ``load_inline`` load the libraries that the builder made, by the content of their extensions. They were
+    checked against source, flags and compilers; torch's own way runs compilers and ninja to find that out (0.1 s)."""
     if not libraries:
         return
     from torch.utils import cpp_extension
 
     build = cpp_extension.load_inline
 
-    def load_inline(name: str, *arguments: Any, **options: Any) -> Any:
-        return libraries[name] if name in libraries else build(name, *arguments, **options)
+    def load_inline(
+        name: str, cpp_sources: Any = "", cuda_sources: Any = "", extra_cflags: Any = (), extra_cuda_cflags: Any = (),
+        **options: Any,
+    ) -> Any:
+        flags = tuple(extra_cflags or ()), tuple(extra_cuda_cflags or ())
+        if options == {"is_python_module": False, "no_implicit_headers": True}:
+            library = libraries.get(Extension(name, cpp_sources, cuda_sources or "", *flags).content)
+            if library is not None:
+                torch.ops.load_library(library)
+                return library
+        return build(name, cpp_sources, cuda_sources or None, extra_cflags=flags[0], extra_cuda_cflags=flags[1], **options)
 
     cpp_extension.load_inline = load_inline
 

@@ -11,7 +11,8 @@ import torch.nn as nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kgen.evaluator import worker
-from kgen.evaluator.correctness.distributions import DISTRIBUTIONS, WEIGHTS
+from kgen.evaluator.build import Extension
+from kgen.evaluator.correctness.distributions import WEIGHTS
 from kgen.evaluator.runtime.arena import Arena, describe, tensors
 from kgen.evaluator.strict.subject import StrictSubject, _sampled
 from kgen.evaluator.strict.tampering import _OPERATORS
@@ -106,8 +107,8 @@ def prepared(subject):
     arena.close()
 
 
-def call(subject, key, values="given"):
-    subject.prepare_call({"watched": False, "key": key, "cold": True, "mode": "train", "values": values}, [])
+def call(subject, key):
+    subject.prepare_call({"watched": False, "key": key, "cold": True, "mode": "train"}, [])
     reply = subject.run_call({"id": 1, "how": "event", "sleep_ns": 0}, [])
     return reply, lambda: subject.fetch({}, [])
 
@@ -115,8 +116,7 @@ def call(subject, key, values="given"):
 def test_tamper_detection_knows_every_operator_around_a_timed_call(subject):
     with _Operators() as operators:
         prepared(subject)
-        for key, values in enumerate(("given", *(one.values for one in DISTRIBUTIONS if one.timed))):
-            call(subject, key, values)[1]()
+        call(subject, 0)[1]()
         for change in WEIGHTS:
             subject._set_weights(change)
     assert operators.seen <= set(_OPERATORS), operators.seen - set(_OPERATORS)
@@ -195,10 +195,16 @@ def test_an_own_candidates_worker_loads_no_tamper_detection():
     assert found.stdout.strip() == "[]"
 
 
-def test_a_built_library_is_taken_by_its_name(monkeypatch):
+def test_a_built_library_is_taken_by_what_it_is_made_of(monkeypatch):
     from torch.utils import cpp_extension
 
+    loaded = []
     monkeypatch.setattr(cpp_extension, "load_inline", lambda name, *_, **__: f"built {name}")
-    worker._use_built({"known": "/builds/known.so"})
-    assert cpp_extension.load_inline(name="known", cpp_sources="") == "/builds/known.so"
-    assert cpp_extension.load_inline("other") == "built other"
+    monkeypatch.setattr(torch.ops, "load_library", loaded.append)
+    known, plain = Extension("known", "int f;", "", ("-O2",), ()), {"is_python_module": False, "no_implicit_headers": True}
+    worker._use_built({known.content: "/scratch/known.so"})
+    load = cpp_extension.load_inline
+    assert load(name="known", cpp_sources="int f;", extra_cflags=["-O2"], **plain) == "/scratch/known.so"
+    assert loaded == ["/scratch/known.so"]
+    assert load("known", cpp_sources="int g;", extra_cflags=["-O2"], **plain) == "built known"
+    assert load("known", cpp_sources="int f;", extra_cflags=["-O2"]) == "built known"

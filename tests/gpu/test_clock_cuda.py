@@ -18,9 +18,9 @@ def clock():
 
 def test_a_stream_takes_what_is_put_into_it(clock):
     torch.cuda._sleep(MILLISECOND)
-    clock.begin_fenced(True)
+    clock.begin()
     torch.cuda._sleep(2 * MILLISECOND)
-    found = clock.end_fenced()
+    found = clock.end()
     assert 2e6 <= found["ns"] < 8e6 and not found["exposed"] and found["launch_ns"] < 1e6 and found["behind_ns"] < 1e5
 
 
@@ -28,25 +28,25 @@ def test_a_stream_takes_what_is_put_into_it(clock):
 def test_work_that_the_stream_does_not_wait_for_is_behind_it(clock, queued):
     side = torch.cuda.Stream()
     torch.cuda._sleep(queued)
-    clock.begin_fenced(True)
+    clock.begin()
     with torch.cuda.stream(side):
         torch.cuda._sleep(2 * MILLISECOND)
     while not queued and not torch.cuda.current_stream().query():
         pass  # until the clock began, when launches show
-    found = clock.end_fenced()
+    found = clock.end()
     assert found["exposed"] is not bool(queued)
     assert found["ns"] < 1e6 < found["behind_ns"]
 
 
 def test_nothing_is_behind_a_stream_that_waited_where_launches_show(clock):
     side = torch.cuda.Stream()
-    clock.begin_fenced(True)
+    clock.begin()
     while not torch.cuda.current_stream().query():
         pass
     with torch.cuda.stream(side):
         torch.cuda._sleep(MILLISECOND)
     torch.cuda.current_stream().wait_stream(side)
-    found = clock.end_fenced()
+    found = clock.end()
     assert found["ns"] >= 9e5 and found["behind_ns"] < 2e3
 
 

@@ -31,7 +31,6 @@ _LOOKED_AT = 16  #: entries of the first index that show whether integers depend
 _TOGETHER, _ROWS_BESIDE = 32, 16  #: neighbouring outliers in a row; one row in 16 has them
 _OTHERS = 6  #: rows that NON_FINITE changes
 _APART = 2.0**-7  #: relative distance between rows that are almost equal
-_COUNTED = 5  #: steps that a counter is ahead in rolled weights; odd, to catch kernels that skip every other step
 _NONE: Mapping[str, str] = MappingProxyType({})
 # Bound before a candidate is loaded: a candidate may patch torch, and would see how contents are mixed.
 _copy, _detach = torch.Tensor.copy_, torch.Tensor.detach
@@ -46,8 +45,7 @@ class Distribution:
     """One input distribution.
 
     ``batch`` is a number of rows, :data:`FULL` or :data:`REDUCED`. Own candidates are tried on those with ``own``,
-    foreign candidates on all. ``timed`` marks values that some timed calls of foreign candidates get too.
-    ``purpose`` says in the docs which mistakes it finds.
+    foreign candidates on all. ``purpose`` says in the docs which mistakes it finds.
     """
 
     name: str
@@ -55,7 +53,6 @@ class Distribution:
     weights: str = "drawn"
     batch: int = REDUCED
     own: bool = False
-    timed: bool = False
     purpose: str = ""
 
     @property
@@ -70,9 +67,9 @@ DISTRIBUTIONS = (
     Distribution("other weights", weights="rolled", own=True, purpose="stale folded weights"),
     # The weights are those of the case before: results remembered by a symmetric function of the input are wrong.
     Distribution("sign flipped", values="flipped", weights="rolled", purpose="wrong branches, remembered results"),
-    Distribution("all rows scaled", values=SCALED, weights="rolled", batch=FULL, own=True, timed=True,
+    Distribution("all rows scaled", values=SCALED, weights="rolled", batch=FULL, own=True,
                  purpose="other signs and sizes, zeros and shifts in all rows: wrong code for large batches"),
-    Distribution("NaN and infinities", values=NON_FINITE, batch=FULL, own=True, timed=True,
+    Distribution("NaN and infinities", values=NON_FINITE, batch=FULL, own=True,
                  purpose="non-finite values that are lost, spread or of another kind"),
     Distribution("all positive", values="positive", weights="positive", own=True,
                  purpose="truncation, which adds up without cancellation"),
@@ -200,10 +197,7 @@ def change_inputs(
         changed = change(x, generator)
         return changed if changed.stride() == x.stride() else torch.empty_like(x).copy_(changed)
 
-    found = map_tensors(list(inputs), one)
-    if how == NON_FINITE:
-        _pair_infinities(found, generator)
-    return found
+    return map_tensors(list(inputs), one)
 
 
 def _alike(weights: Collection[torch.Tensor]) -> Callable[[torch.Tensor, torch.Generator], torch.Tensor]:
@@ -228,21 +222,6 @@ def _alike(weights: Collection[torch.Tensor]) -> Callable[[torch.Tensor, torch.G
     return change
 
 
-def _pair_infinities(inputs: Sequence[Any], generator: torch.Generator) -> None:
-    """Give several tensors of one shape infinities in the same places, with equal and with opposite signs. Tensors on
-    a GPU are skipped: the search for places would load kernels (30 ms)."""
-    shapes: dict[torch.Size, list[torch.Tensor]] = {}
-    for x in tensors(list(inputs)):
-        if x.is_floating_point() and x.ndim > 1:
-            shapes.setdefault(x.shape, []).append(x)
-    for first, *others in shapes.values():
-        for index in first.isinf().nonzero().tolist() if others and not first.is_cuda else ():
-            place = (*index[:-1], int(_randint(first.shape[-1], (1,), generator=generator)))
-            first[place] = first[tuple(index)]
-            for x in others:
-                x[place] = float("inf")
-
-
 # ---- weights ---------------------------------------------------------------------------------------------------
 
 
@@ -259,27 +238,15 @@ WEIGHTS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def change_weights(
-    state: Mapping[str, torch.Tensor], how: str, counters: Collection[str] = (), ties: Mapping[str, str] = _NONE
+    state: Mapping[str, torch.Tensor], how: str, ties: Mapping[str, str] = _NONE
 ) -> dict[str, torch.Tensor]:
-    """``state`` with the entry ``how`` of :data:`WEIGHTS` applied to its floating tensors.
-
-    Rolled weights move ``counters`` on too. ``ties`` maps a parameter's second name to its first.
-    """
+    """``state`` with the entry ``how`` of :data:`WEIGHTS` applied to its floating tensors. ``ties`` maps a parameter's
+    second name to its first."""
     found = {
         name: WEIGHTS[how](value) if value.is_floating_point() and name not in ties else value
         for name, value in state.items()
     }
-    if how == "rolled":
-        found |= {name: state[name] + _COUNTED for name in counters if name in state}
     return found | {name: found[other] for name, other in ties.items()}
-
-
-def moved_buffers(
-    state: Mapping[str, torch.Tensor], key: int, mode: str, counters: Collection[str] = ()
-) -> dict[str, torch.Tensor]:
-    """Buffers at the start of the timed call with ``key``. In train mode every other call gets rolled buffers: a
-    kernel that keeps a private copy of them is wrong."""
-    return change_weights(state, "rolled" if key % 2 and mode == "train" else "drawn", counters=counters)
 
 
 # ---- batches ---------------------------------------------------------------------------------------------------
@@ -324,14 +291,13 @@ def seed_of(key: int) -> int:
     return int.from_bytes(_sha256(str(key).encode()).digest()[:6], "little")
 
 
-def recombine(buffers: Any, pool: Sequence[Any], key: int, values: str = "given") -> None:
+def recombine(buffers: Any, pool: Sequence[Any], key: int) -> None:
     """Fill ``buffers`` with new contents: elements of two input sets of ``pool``, mixed as ``key`` says.
 
     A bit for each index, combined by exclusive or, chooses the set: no row and no column comes twice. Integers that
-    depend on each other along a row are chosen by the row. ``values`` is an entry of :data:`VALUES` that treats
-    every element alike.
+    depend on each other along a row are chosen by the row.
     """
-    for mixture in mixtures(buffers, pool, key, values):
+    for mixture in mixtures(buffers, pool, key):
         mixture.fill()
 
 
@@ -379,10 +345,10 @@ class Mixture:
             first += rows
 
 
-def mixtures(buffers: Any, pool: Sequence[Any], key: int, values: str = "given") -> Iterator[Mixture]:
+def mixtures(buffers: Any, pool: Sequence[Any], key: int) -> Iterator[Mixture]:
     """The mixtures by which :func:`recombine` fills the tensors of ``buffers``."""
     generator = _Generator().manual_seed(key)
-    first, second = (change_inputs(pool[int(i)], values, key) for i in _randperm(len(pool), generator=generator)[:2])
+    first, second = (pool[int(i)] for i in _randperm(len(pool), generator=generator)[:2])
     if batch_size(first) != batch_size(pool[0]):
         first, second = second, first
     for (_, buffer), (_, a), (_, b) in zip(leaves(buffers), leaves(first), leaves(second)):

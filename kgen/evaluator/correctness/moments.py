@@ -29,7 +29,7 @@ NO_ZERO = 1e-7  #: share of a row's root mean square; smaller values count as ze
 ENOUGH = 256  #: elements with weight; one run of fewer shows nothing
 MOST_ELEMENTS = 1 << 20  #: of a tensor that are read: whole rows, evenly spaced
 MOST_PAIRED = 1 << 18  #: of those where runs are compared with each other
-ALIKE, UNLIKE = 0.9, 0.5  #: correlation of two runs of the same numbers, at least; of other numbers, at most
+ALIKE, UNLIKE = 0.9, 0.5  #: likeness of two runs of the same numbers, at least; of other numbers, at most
 MOST_LINES = 256  #: rows and columns that are compared with each other
 SCATTER = 4.0  #: standard deviation of a number of zeros that varies from run to run
 _SAME, _SAME_SINGLE = 1e-12, 1e-5  #: relative differences of equal values in float64 and float32
@@ -139,6 +139,7 @@ class Spread:
     two: TwoValues | None  # None if an element takes more
     own: Statistics
     distinct: bool  # whether no two runs of the reference are the same
+    apart: float  # mean square distance of two runs of the reference
     unlike: bool  # whether no two runs of the reference are alike
 
     @classmethod
@@ -159,10 +160,12 @@ class Spread:
         typical = (spread / (size + TINY)).clamp_(max=1.0).square_().mean().sqrt()
         scale = torch.maximum(torch.maximum(spread, typical * size), ERRORS * error) + TINY
         two = TwoValues.of(values, [x.masked_fill(~finite, 0.0) for x in others], _SAME * size)
-        draft = cls(centre, scale, size, finite, two, Statistics(*(centre,) * 4), False, False)
+        draft = cls(centre, scale, size, finite, two, Statistics(*(centre,) * 4), False, 0.0, False)
         deviations = [draft._deviations(x) for x in others]
+        apart = _distances(deviations)
         return replace(
-            draft, own=draft._statistics(others, deviations), unlike=bool(_correlations(deviations).max() < UNLIKE),
+            draft, own=draft._statistics(others, deviations), apart=float(apart.mean()),
+            unlike=float((1 - apart / apart.mean()).max()) < UNLIKE,
             distinct=not any(torch.equal(x, y) for i, x in enumerate(others) for y in others[:i]))
 
     def judge(self, runs: Sequence[torch.Tensor], known: torch.Tensor) -> Comparison:
@@ -172,11 +175,11 @@ class Spread:
             return fault
         deviations = [self._deviations(x) for x in values]
         its = self._deviations(sampled(known).double())
-        if self.unlike and _correlations([its, deviations[0]]) > ALIKE:
+        if self.unlike and self._likeness([its, deviations[0]]) > ALIKE:
             return Comparison(False, float("inf"), "its random numbers are PyTorch's", same_numbers=True)
         if self.distinct and all(torch.equal(x, values[0]) for x in values):
             return Comparison(False, float("inf"), f"{len(runs)} calls draw the same numbers")
-        if self.unlike and _correlations(deviations).max() > ALIKE:
+        if self.unlike and self._likeness(deviations) > ALIKE:
             return Comparison(False, float("inf"), f"two of {len(runs)} calls draw the same numbers")
         mine = self._statistics(values, deviations)
         if self._counts(self.own).std() > SCATTER and self._counts(mine).std() < 0.5 / len(runs):
@@ -218,6 +221,10 @@ class Spread:
             whole.append(torch.stack([*rows[-1].mean(1), *(kind(d) for kind in TOGETHER.values())]))
         always = torch.stack([kind(torch.stack(list(deviations))) for kind in ALWAYS.values()], 1)
         return Statistics(torch.stack(whole), torch.stack(rows), torch.stack(columns), always)
+
+    def _likeness(self, deviations: Sequence[torch.Tensor]) -> float:
+        """That of the two most alike of these runs: 1 if they are equal, 0 if they differ as much as the reference's."""
+        return float((1 - _distances(deviations) / self.apart).max())
 
     def _not_finite(self, values: Sequence[torch.Tensor]) -> Comparison | None:
         bad = sum(int((~torch.isfinite(x) & self.finite).sum()) for x in values)
@@ -317,11 +324,9 @@ def _comparison(found: Mapping[str, torch.Tensor], runs: int) -> Comparison:
     return Comparison(largest[worst] <= allowed, largest[worst] / allowed, note)
 
 
-def _correlations(deviations: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The correlation of each pair of runs, (pairs,). Runs of few random events correlate by chance."""
-    runs = torch.stack([d[_evenly(d, MOST_PAIRED)].flatten() for d in deviations])
-    first, second = torch.triu_indices(len(runs), len(runs), 1, device=runs.device)
-    return torch.corrcoef(runs)[first, second].nan_to_num_(1.0)
+def _distances(deviations: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The square distance of each pair of runs, (pairs,)."""
+    return torch.pdist(torch.stack([d[_evenly(d, MOST_PAIRED)].flatten() for d in deviations])).square()
 
 
 def _evenly(matrix: torch.Tensor, most: int) -> torch.Tensor:

@@ -12,7 +12,7 @@ import time
 import traceback
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 import torch
 
@@ -20,7 +20,7 @@ from kgen.errors import DeviceError, KgenError, ProblemError
 from kgen.evaluator.correctness import moments
 from kgen.evaluator.correctness.distributions import (
     DISTRIBUTIONS, FULL, KERNELBENCH_DISTRIBUTIONS, NON_FINITE, REDUCED, REDUCED_ROWS, Distribution, batch_size,
-    change_inputs, change_weights, drawn_batches, joined, mixtures, moved_buffers, seed_of, slice_batch,
+    change_inputs, change_weights, drawn_batches, joined, mixtures, seed_of, slice_batch,
 )
 from kgen.evaluator.correctness.reference import Reference, State, draw_weights, set_flags
 from kgen.evaluator.correctness.tolerance import Expected, Typical, as_real
@@ -46,7 +46,6 @@ _NO_MEMORY = (torch.OutOfMemoryError, MemoryError)
 _SLICE_BYTES = 1 << 28  #: bytes of eager's peak; above it, float64 runs go by slices of the batch
 _RESIDENT_BYTES = 1 << 30  #: bytes of expected values on a GPU; above it, others move to the host
 _CACHED_BYTES = 1 << 28  #: bytes of a GPU that torch keeps for later; more of them are freed after each answer
-_COUNTED_BEFORE = 3  #: steps that a counter has counted in drawn weights
 _STATE = "state "  #: prefix of the names of buffers
 _COPY_BYTES = 64 << 20
 #: Bytes; a cold cache on the CPU. A server's last-level cache is larger than any problem, and flushing it takes longer
@@ -115,7 +114,6 @@ class Oracle:
         self._lent: Arena | DeviceArena | None = None  # one memory for the outputs of several subjects
         self.output_bytes = 0
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory with an input or the state
-        self.counters: list[str] = []  # buffers that count steps
         self._separable: dict[str, bool] = {}  # by mode
         self.random: dict[str, bool] = {}  # by mode: whether other random numbers give other values
         self._spreads: dict[tuple[str, str, str, int], list[moments.Spread | None]] = {}
@@ -137,8 +135,6 @@ class Oracle:
             self.output_bytes = max(self.output_bytes, describe(list(run))[1])
             self.views[mode] = sorted(views)
             self.random[mode] = self._is_random(mode, run)
-            if mode == "train":
-                self._find_counters(run[1])
         self.batch_free = rows is not None and rows > 1 and self._takes_other_batches(rows)
         size = describe(self._given)[1]
         self.bytes = size + self.output_bytes
@@ -168,23 +164,7 @@ class Oracle:
         self._given = self._pool[0]
 
     def _draw_weights(self, *, signs: bool = True) -> State:
-        return change_weights(draw_weights(self.loaded, self.device, self._secret, signs=signs), "drawn", ties=self.ties)
-
-    def _find_counters(self, after: Mapping[str, torch.Tensor]) -> None:
-        """Find counters: buffers of one integer that a forward changed to ``after``. Drawn weights let them start
-        ahead."""
-        before = self._states["drawn"]
-        found = [name for name, value in after.items()
-                 if not value.ndim and not is_inexact(value) and int(value) != int(before[name])]
-        if not found:
-            return
-        moved = before | {name: before[name] + _COUNTED_BEFORE for name in found}
-        try:
-            for state in (moved, change_weights(moved, "rolled", counters=found)):
-                self.reference.eager(self._given, state, "train", 0)
-        except Exception:
-            return  # the counter has a limit
-        self._states["drawn"], self.counters = moved, found
+        return change_weights(draw_weights(self.loaded, self.device, self._secret, signs=signs), "drawn", self.ties)
 
     def _is_random(self, mode: str, run: tuple[Any, Any]) -> bool:
         """Whether the latest forward, which gave ``run``, drew random numbers that change its values."""
@@ -332,7 +312,7 @@ class Oracle:
     def state(self, distribution: Distribution, weights: str) -> State:
         """The state dict of a distribution."""
         how = distribution.weights if weights == "drawn" else "drawn"
-        return change_weights(self._states[weights], how, self.counters, self.ties)
+        return change_weights(self._states[weights], how, self.ties)
 
     def _typical(self, distribution: Distribution, mode: str, weights: str) -> Typical:
         """Eager's error on the problem's own inputs; part of the reference error where only the batch differs."""
@@ -476,18 +456,18 @@ class Oracle:
     def judge_timed(
         self, key: int, name: str, mode: str, weights: str, values: list[torch.Tensor], *, own_numbers: bool,
     ) -> list[dict[str, Any]]:
-        """Error figures of the timed call with ``key`` and the values of the distribution ``name``, which has all rows.
+        """Error figures of the timed call with ``key``; its test case ``name`` has all rows.
 
         PyTorch's own output is expected, since it is as fast as the call; its error in that test case sets the
         tolerance. A refused output is judged again in full, against float64 on the call's own inputs. With
         ``own_numbers``, other random numbers are right too.
         """
         case = self.case(name, mode, weights)
-        state = self._timed_state(weights, key, mode)
+        state = self._states[weights]
         rng, rows_of = seed_of(key), batch_size(self._given) or 0
 
         def contents(first: int = 0, count: int = rows_of) -> list[Any]:
-            return self._contents(key, case.distribution.values, first, count)
+            return self._contents(key, first, count)
 
         slices = self._slices(rows_of, mode)
         if slices:
@@ -510,19 +490,13 @@ class Oracle:
             return rows
         return self._judge_run(self._runs(inputs, state, mode, case.expected, moments.FEW), expected, values)
 
-    def _contents(self, key: int, values: str, first: int, count: int) -> list[Any]:
+    def _contents(self, key: int, first: int, count: int) -> list[Any]:
         """``count`` rows, from the row ``first`` on, of the inputs in the timed call with ``key``."""
         batch, full = batch_size(self._given), [x for x in tensors(self._given) if 0 not in x.shape]
-        mixed = zip(full, mixtures(full, [[x for x in tensors(one) if 0 not in x.shape] for one in self._pool], key, values))
+        mixed = zip(full, mixtures(full, [[x for x in tensors(one) if 0 not in x.shape] for one in self._pool], key))
         made = {id(x): content.rows(*(first, count) if x.ndim and len(x) == batch else (0, len(content.first))).view(
             x.shape[:1] and (-1, *x.shape[1:])) for x, content in mixed}
         return map_tensors(self._given, lambda x: made.get(id(x), x))
-
-    def _timed_state(self, weights: str, key: int, mode: str) -> State:
-        """The state dict of the timed call with ``key``."""
-        state, names = self._states[weights], {name for name, _ in self.reference.single.named_buffers()}
-        return {**state, **moved_buffers(
-            {name: state[name] for name in names & set(state)}, key, mode, self.counters)}
 
     def judge_run(self, case: Case, weights: str, values: list[torch.Tensor]) -> list[dict[str, Any]]:
         """Figures of each tensor in one run of a candidate with random numbers of its own."""
@@ -767,8 +741,7 @@ def _opened(oracle: Oracle, channel: Channel) -> None:
     init, init_node = Arena.holding(oracle.loaded.init_inputs())
     channel.send(
         {"mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "cases": oracle.names(),
-         "timed": {d.values: d.name for d in oracle.distributions if d.timed}, "output_bytes": oracle.output_bytes,
-         "peak_bytes": oracle.peak_bytes, "views": oracle.views, "counters": oracle.counters, "ties": oracle.ties,
+         "output_bytes": oracle.output_bytes, "peak_bytes": oracle.peak_bytes, "views": oracle.views, "ties": oracle.ties,
          "state": state_node, "state_bytes": state.size, "init": init_node},
         [state.fd, init.fd],
     )

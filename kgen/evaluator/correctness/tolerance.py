@@ -406,11 +406,6 @@ def _come_twice(integers: torch.Tensor) -> bool:
     return bool((rows[:, 1:] == rows[:, :-1]).any())
 
 
-def _worst(figure: torch.Tensor, bound: torch.Tensor) -> float:
-    """The largest share of ``bound``; infinite if it is unknown."""
-    return float(_share_of(figure, bound))
-
-
 def _share_of(figure: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
     return (figure / (bound + TINY)).max().nan_to_num(nan=float("inf"))
 

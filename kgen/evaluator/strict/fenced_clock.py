@@ -31,7 +31,7 @@ class FencedClock(Clock):
             self._hold_back, self._record_all = library.cuCtxWaitEvent, library.cuCtxRecordEvent
         self._idle = driver._event()
         self._no_window = (ctypes.c_ubyte * _ATTRIBUTE_BYTES)()
-        self._fenced, self._begun = False, 0
+        self._begun = 0
         self._current_stream, self._raise_fault = driver._current_stream, driver._raise_fault
 
     def reset_persisting_cache(self) -> None:
@@ -43,27 +43,26 @@ class FencedClock(Clock):
         stream = self._current_stream(self._device)
         self._raise_fault(self._set_attribute(stream, _ACCESS_POLICY_WINDOW, self._no_window))
 
-    def begin_fenced(self, fenced: bool) -> None:
-        """Like :meth:`begin`. With ``fenced``, work that any stream gets from now on starts after the first event."""
-        self.begin()
-        self._fenced = fenced and self.can_fence
-        if self._fenced:
+    def begin(self) -> None:
+        """Record the first event in the current stream. Work that any stream gets from now on starts after it."""
+        super().begin()
+        if self.can_fence:
             self._raise_fault(self._hold_back(self._context, self._start))
         self._begun = _now()
 
-    def end_fenced(self) -> dict[str, int | bool]:
-        """Like :meth:`end`, with ``launch_ns``, the time that submitting took. After a fenced begin, ``behind_ns`` says
-        how much later than the stream the device was idle."""
+    def end(self) -> dict[str, int | bool]:
+        """Like the base class, with ``launch_ns``, the time that submitting took. ``behind_ns`` says how much later
+        than the stream the device was idle."""
         submitted = _now()
         status = self._record(self._end, self._stream)
-        if self._fenced:
+        if self.can_fence:
             status = status or self._record_all(self._context, self._idle)
         apart = _now() - submitted
         exposed = self._query(self._start) == 0
         self.wait()
         self._raise_fault(status)
         found = {"ns": self._ns(self._end), "exposed": exposed, "launch_ns": submitted - self._begun}
-        if self._fenced:
+        if self.can_fence:
             behind = self._ns(self._idle) - found["ns"]
             # In an idle stream an event passes when it is submitted, one after the other.
             found["behind_ns"] = behind - apart if exposed else behind

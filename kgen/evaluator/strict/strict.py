@@ -4,19 +4,16 @@ checked."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from kgen.candidate import Candidate
-from kgen.evaluator.build import Extension, binary_hash
 from kgen.evaluator.checks import Checks, Level, Setting
 from kgen.evaluator.correctness.validate import Failure, WorkerClient
-from kgen.evaluator.protocol import BuildReport, Phase, Status
+from kgen.evaluator.protocol import Phase, Status
 from kgen.evaluator.strict.labels import static_labels
 from kgen.evaluator.strict.processes import strangers
-from kgen.evaluator.strict.timing_anomalies import (
-    Habits, StrictRunner, anomaly, raise_if_suspicious, timed_again,
-)
-from kgen.evaluator.timing.measure import Runner
+from kgen.evaluator.strict.timing_anomalies import Habits, StrictRunner, anomaly, queue_alike, raise_if_suspicious
+from kgen.evaluator.timing.measure import Runner, interleave
 
 #: torch.compile takes a second to load, and replaces functions of torch: it is loaded before tamper detection starts.
 _MODULES = ("torch._dynamo", "kgen.evaluator.strict.subject")
@@ -36,20 +33,13 @@ class Strict(Checks):
     ahead = False
     wrong_when_timed = Status.SUSPICIOUS
     make_runner = StrictRunner
+    variables: Mapping[str, str] = {}
 
     def __init__(self) -> None:
         self._eager: Habits | None = None
 
-    def environment(self, build: BuildReport | None, extension: Extension | None) -> dict[str, str]:
-        return {"TORCH_EXTENSIONS_DIR": build.directory} if build is not None and _is_built(build, extension) else {}
-
-    def options(self, scratch: Path, build: BuildReport | None, extension: Extension | None) -> dict[str, Any]:
-        assert build is not None
-        library = [Path(build.directory) / extension.name] if _is_built(build, extension) and extension else []
-        return {"writable": [str(scratch), *map(str, library)], "modules": list(_MODULES)}
-
-    def libraries(self, build: BuildReport, extension: Extension | None) -> dict[str, str]:
-        return {}
+    def options(self, scratch: Path) -> dict[str, Any]:
+        return {"writable": [str(scratch)], "modules": list(_MODULES)}
 
     def settled(self, worker: WorkerClient) -> None:
         """Raises :class:`Failure` for findings of tamper detection and for processes that still run, too."""
@@ -62,15 +52,13 @@ class Strict(Checks):
             names = ", ".join(sorted(set(left))[:3])
             raise Failure(Status.SUSPICIOUS, f"it left {what} running: {names}", worker.phase)
 
-    def screened(self, runner: Runner, setting: Setting, build: BuildReport, extension: Extension | None) -> list[str]:
-        """Raises :class:`Failure` for an anomaly of time, and when the library changed."""
+    def screened(self, runner: Runner, setting: Setting) -> list[str]:
+        """Raises :class:`Failure` for an anomaly of time."""
         assert isinstance(runner, StrictRunner)
         beside = setting.eager if isinstance(setting.eager, StrictRunner) else None
         raise_if_suspicious(runner, self.settled, eager=self._eager, floor_ms=setting.floor_ms, beside=beside,
                             generator=setting.generator)
-        if _is_built(build, extension) and extension is not None:
-            _raise_if_changed(Path(build.directory) / extension.name / f"{extension.name}.so", build.binary)
-        return super().screened(runner, setting, build, extension)
+        return super().screened(runner, setting)
 
     def baseline_screened(self, runner: Runner) -> None:
         if runner.name == "eager" and isinstance(runner, StrictRunner):
@@ -81,22 +69,15 @@ class Strict(Checks):
         failed: Callable[[Runner, Failure], None], notice: Callable[[str], None],
     ) -> list[Runner]:
         """As for own candidates; times all once more after an anomaly, and leaves out finalists that keep it."""
-
-        def candidates(runners: Sequence[StrictRunner]) -> list[StrictRunner]:
-            return [runner for runner in runners if runner not in baselines]
-
-        def has_anomaly(runners: Sequence[StrictRunner]) -> bool:
-            eager = _habits(runners)
-            found = (anomaly(runner, eager=eager, floor_ms=setting.floor_ms) for runner in candidates(runners))
-            reason = next(filter(None, found), "")
-            if reason:
-                notice(f"finals are timed once more: of a candidate, {reason}")
-            return bool(reason)
-
-        everybody = [runner for runner in (*finalists, *baselines) if isinstance(runner, StrictRunner)]
-        kept = timed_again(everybody, seconds, setting.generator, failed, has_anomaly)
-        eager, right = _habits(kept), []
-        for runner in kept:
+        runners = interleave([*finalists, *baselines], seconds, setting.generator, failed)
+        found = (anomaly(runner, eager=_habits(runners), floor_ms=setting.floor_ms) for runner in runners
+                 if runner not in baselines)
+        if reason := next(filter(None, found), ""):  # a busy machine causes some
+            notice(f"finals are timed once more: of a candidate, {reason}")
+            queue_alike(runners)
+            runners = interleave(runners, seconds, setting.generator, failed)
+        eager, right = _habits(runners), []
+        for runner in runners:
             try:
                 if runner not in baselines:
                     raise_if_suspicious(runner, self.settled, eager=eager, floor_ms=setting.floor_ms)
@@ -110,19 +91,6 @@ class Strict(Checks):
         return static_labels(candidate.source)
 
 
-def _is_built(build: BuildReport | None, extension: Extension | None) -> bool:
-    return build is not None and extension is not None and build.binary is not None
-
-
 def _habits(runners: Sequence[StrictRunner]) -> Habits | None:
     """PyTorch's habits in this session, if it was timed."""
     return next((runner.habits() for runner in runners if runner.name == "eager"), None)
-
-
-def _raise_if_changed(library: Path, binary: str | None) -> None:
-    try:
-        same = binary_hash(library) == binary
-    except (OSError, ValueError):
-        same = False
-    if not same:
-        raise Failure(Status.SUSPICIOUS, "its library changed while it ran", Phase.TIME)

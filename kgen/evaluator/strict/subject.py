@@ -60,7 +60,7 @@ class StrictSubject(worker.Subject):
         self.places: dict[Any, torch.UntypedStorage] = {}  # the memory of inputs in validation
         self.held: list[_Seen] = []  # tensors of the latest outputs in validation
         self.fetched: list[_Seen] = []  # tensors of the timed outputs that were fetched
-        self.returned: Callable[[Any], None] = lambda output: None  # see tampering.Hooks
+        self.returned: Callable[[], None] = lambda: None  # see tampering.Hooks
         self.glimpse: Callable[[], None] = lambda: None
         self.glance: Callable[[], None] = lambda: None
         self.look: Callable[[], None] = lambda: None
@@ -127,10 +127,9 @@ class StrictSubject(worker.Subject):
     def _forward(
         self, inputs: list[Any], request: dict[str, Any], *, seeded: bool = True
     ) -> tuple[Any, dict[str, torch.Tensor]]:
-        output, state = super()._forward(inputs, request, seeded=seeded)
-        if self._is_on_device(output):
-            self.returned(output)
-        return output, state
+        found = super()._forward(inputs, request, seeded=seeded)
+        self.returned()
+        return found
 
     def _reused(self, first: Any, second: Any) -> str:
         """Whether a forward returned memory of an earlier output. The latest outputs are held, so that nothing else
@@ -167,14 +166,13 @@ class StrictSubject(worker.Subject):
         if describe(self.buffers)[0] != self.described:
             return {"mutated": "an input"}
         self.key = key = request["key"]
-        self.values = request["values"]
         self.cold = request["cold"]
         self.previous, self.last = self._fresh(self.last), None  # held, so that nothing else gets its memory
         self._set_mode(request["mode"])
-        self._restore_buffers(key, request["mode"])
+        self._restore_buffers()
         look()  # functions that are replaced for a moment to observe the contents are replaced now
         self._seed(seed_of(key))
-        self.contents = list(mixtures(self.buffers, self.pool, key, self.values))
+        self.contents = list(mixtures(self.buffers, self.pool, key))
         if self.clock is not None:
             self.contents = [content.pinned() for content in self.contents]
             self.clock.reset_persisting_cache()
@@ -196,9 +194,9 @@ class StrictSubject(worker.Subject):
                 reply = {"ns": _now() - started}
             elif request["how"] == "event":
                 self._renew_contents(self.clock, request["sleep_ns"])
-                self.clock.begin_fenced(request["fenced"])
+                self.clock.begin()
                 self.last = self.call_model(*self.buffers)
-                reply = self.clock.end_fenced()
+                reply = self.clock.end()
             else:
                 self._renew_contents(self.clock, 0)
                 self.clock.wait()

@@ -1,15 +1,13 @@
 """Tamper detection: what a foreign candidate does to its process other than compute.
 
-It is installed in a worker before the candidate is loaded, and has four parts:
+It is installed in a worker before the candidate is loaded, and has three parts:
 
 - *events*: Python's audit hook reports files opened for writing, processes, sockets, frames, the garbage collector;
 - *names*: functions and classes that the harness uses must stay the same objects, operators must keep their kernels;
-- *switches*: global state, such as the number of threads, must be unchanged when a forward returns;
-- *stillness*: after a forward returned, no thread works on and the output does not change.
+- *switches*: global state, such as the number of threads, must be unchanged when a forward returns.
 
-The candidate runs in the same process. So decoys replace kgen's modules, names are compared by a function that looks
-nothing up, and each finding is sent to the parent at once. Native code can still overwrite everything
-(docs/threat-model.md).
+The candidate runs in the same process. So names are compared by a function that looks nothing up, and each finding is
+sent to the parent at once. Native code can still overwrite everything (docs/threat-model.md).
 """
 
 from __future__ import annotations
@@ -27,19 +25,16 @@ import signal
 import socket
 import sys
 import threading
-import time
 import traceback
 import weakref
 from _thread import get_ident
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import torch
 import torch.fx
 from torch._utils import CallbackRegistry
 from torch.cuda import _gpu_trace
-
-from kgen.evaluator.runtime.arena import same_bits, tensors
 
 Note = Callable[[str], None]
 
@@ -379,31 +374,6 @@ def _is_kgens(name: str) -> bool:
     return name == "kgen" or name.startswith("kgen.")
 
 
-def _put_decoys() -> None:
-    """Replace kgen's modules by copies that nothing uses: changing one has no effect, and is seen. Functions and
-    classes are copied too."""
-    real = {name: module for name, module in sys.modules.items() if _is_kgens(name)}
-    decoys = {name: ModuleType(name, module.__doc__) for name, module in real.items()}
-    by_module = {id(real[name]): decoy for name, decoy in decoys.items()}
-    for name, decoy in decoys.items():
-        for key, value in vars(real[name]).items():
-            if callable(value) and _is_kgens(getattr(value, "__module__", None) or ""):
-                value = _decoy(value, vars(decoy))
-            vars(decoy)[key] = by_module.get(id(value), value)
-    sys.modules.update(decoys)
-    sys.modules["__main__"] = ModuleType("__main__")
-
-
-def _decoy(value: Any, namespace: dict[str, Any]) -> Any:
-    """A copy of the function or class ``value``, with ``namespace`` as its globals."""
-    if isinstance(value, FunctionType):
-        return FunctionType(value.__code__, namespace, value.__name__, value.__defaults__, value.__closure__)
-    if isinstance(value, type):
-        own = {name: _decoy(item, namespace) for name, item in vars(value).items() if isinstance(item, FunctionType)}
-        return type(value.__name__, (), own | {"__module__": value.__module__})
-    return value
-
-
 def _kept_class(label: str, kind: type) -> list[_Names]:
     """The attributes of a class, and the inherited names that it must not define."""
     inherited = {name for base in kind.__mro__[1:] for name in vars(base)} - set(vars(kind))
@@ -503,63 +473,15 @@ def _differences(device: str, note: Note, loaded: list[str]) -> Callable[[], Non
     return compare
 
 
-# ---- stillness -------------------------------------------------------------------------------------------------
-
-_LOOK_SECONDS = 0.002
-_STILL_SHARE = 0.1  #: share of an interval that other threads may work
-_STILL_LOOKS = 10  #: intervals in a row; a busy machine runs a working thread in some only
-_WORK_SECONDS = 2.0  #: OpenMP's threads spin for up to 0.2 s before they sleep
-_SHARE_OF_CALLS = 16  #: of 256, after the first
-
-
-def _stillness(note: Note) -> Callable[[Any], None]:
-    """A function that checks, after the first forward and some later ones, whether threads still work."""
-    first, still = True, True
-
-    def look(output: Any) -> None:
-        nonlocal first, still
-        if not still:
-            return
-        found = [x for x in tensors(output) if x.device.type == "cpu" and x.layout == torch.strided]
-        if not found or not first and os.urandom(1)[0] >= _SHARE_OF_CALLS:
-            return
-        first = False
-        copies = [x.detach().clone() for x in found]
-        still = _becomes_still()
-        if not still:
-            note("it works on after forward returned")
-        if not all(same_bits(x, copy) for x, copy in zip(found, copies)):
-            note("its output changes after forward returned")
-
-    return look
-
-
-def _becomes_still() -> bool:
-    """Wait until this process's other threads are idle; ``False`` if they never are."""
-    deadline = time.monotonic() + _WORK_SECONDS
-    before, still = _others_ns(), 0
-    while still < _STILL_LOOKS and time.monotonic() < deadline:
-        time.sleep(_LOOK_SECONDS)
-        after = _others_ns()
-        still = still + 1 if after - before < _STILL_SHARE * _LOOK_SECONDS * 1e9 else 0
-        before = after
-    return still == _STILL_LOOKS
-
-
-def _others_ns() -> int:
-    """The CPU time of this process's other threads."""
-    return time.process_time_ns() - time.thread_time_ns()
-
-
 # ---- all together ----------------------------------------------------------------------------------------------
 
 
 class Hooks(NamedTuple):
-    """Functions that a worker calls. ``returned`` gets each validated output. ``glimpse`` compares the names nearest to
+    """Functions that a worker calls. ``returned`` compares switches after a validated call. ``glimpse`` compares the names nearest to
     the harness right after a timed call. ``glance`` compares names and switches when its time is sent. ``look``
     compares everything, at other times."""
 
-    returned: Callable[[Any], None]
+    returned: Callable[[], None]
     glimpse: Callable[[], None]
     glance: Callable[[], None]
     look: Callable[[], None]
@@ -607,22 +529,13 @@ def install(folders: Sequence[str], device: str, send: Callable[..., int], harne
 
     sys.dont_write_bytecode = True
     events = _Events(note, folders)
-    differences, stillness = _differences(device, note, events.loaded), _stillness(note)
-    real = _own_names()
+    differences = _differences(device, note, events.loaded)
     own = vars(harness)
     methods = [(name, _ABSENT) for kind in type(harness).__mro__ for name in vars(kind)]
     handlers = own["handlers"]
-    table = [*_names(), *real, ("the harness", own, (("tell", own["tell"]), ("handlers", handlers), *methods)),
+    table = [*_names(), *_own_names(), ("the harness", own, (("tell", own["tell"]), ("handlers", handlers), *methods)),
              ("the harness's handlers", handlers, tuple(handlers.items()))]
     names, nearest = (_replacements(of, note, operators=()) for of in (table, _nearest(table)))
-    _put_decoys()
-    compare = _replacements([*table, *_own_names()], note, operators=_OPERATORS)
-    cpu = device == "cpu"
-
-    def returned(output: Any) -> None:
-        differences()
-        if cpu:
-            stillness(output)
-
+    compare = _replacements(table, note, operators=_OPERATORS)
     _listen(events.handlers)
-    return Hooks(returned, nearest, _both(differences, names), _both(differences, compare))
+    return Hooks(differences, nearest, _both(differences, names), _both(differences, compare))

@@ -13,13 +13,13 @@ import time
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median, quantiles
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 from kgen.evaluator.correctness.validate import OVERWRITTEN, Failure, Settled, audit, raise_if_failed
 from kgen.evaluator.protocol import Phase, Status
 from kgen.evaluator.strict.processes import settle
 from kgen.evaluator.timing.measure import (
-    CHECK_SHARE, MIN_CALLS, SCREEN_BLOCKS, Runner, calls_per_block, interleave,
+    CHECK_SHARE, MIN_CALLS, SCREEN_BLOCKS, Runner, calls_per_block,
 )
 
 REMEASUREMENTS, REMEASURED_ROUNDS = 3, 4  #: of a suspected subject, at most, in turns with PyTorch
@@ -61,7 +61,6 @@ class StrictRunner(Runner):
 
     extra_calls = 1 / (1 - SYNC_SHARE)  # on a GPU
 
-    values: Sequence[str] = ()  #: other values than the problem's that a call may get
     outside: list[float] = field(default_factory=list)
     whole: list[float] = field(default_factory=list)  #: whole calls, by the parent's clock
     synced: list[float] = field(default_factory=list)
@@ -97,7 +96,6 @@ class StrictRunner(Runner):
 
     def call(
         self, generator: random.Random, how: str = "event", *, checked: bool = False, watched: bool = False,
-        values: str = "given",
     ) -> float:
         """One call in each mode, bracketed by events or by synchronisations (``how``: ``event`` or ``sync``).
 
@@ -108,15 +106,15 @@ class StrictRunner(Runner):
         seen: list[tuple[float, int]] = []
         family = self.worker.child.family
         for mode in self.modes:
-            self._prepare(mode, key, watched, values)
+            self._prepare(mode, key, watched)
             if watched and family is not None:
                 seen.append(settle(family))
-            sample, taken = self._run(how, fenced=values == "given")
+            sample, taken = self._run(how)
             total, whole = total + sample, whole + taken
             if watched and not self.cuda and family is not None:  # work left on a GPU is waited for
                 seen.append(settle(family))
             if checked:
-                self._fetch(mode, key, values)
+                self._fetch(mode, key)
         if seen:
             self.settles.append(max(ms for ms, _ in seen))
             self.wakeups.append(max(wakeups for _, wakeups in seen))
@@ -128,23 +126,18 @@ class StrictRunner(Runner):
         for _ in range(1 + self.frees):
             self.call(generator)
 
-    def try_other_values(self, generator: random.Random, most: int | None = None) -> None:
-        """Checked calls with other values than the problem's, all kinds or ``most`` of them; they are no samples."""
-        for values in generator.sample(list(self.values), len(self.values))[:most]:
-            self.call(generator, checked=True, values=values)
-
-    def _prepare(self, mode: str, key: int, watched: bool, values: str) -> None:
+    def _prepare(self, mode: str, key: int, watched: bool) -> None:
         started = time.perf_counter_ns()
-        reply = self.worker.ask("prepare_call", key=key, mode=mode, cold=self.cold, watched=watched, values=values)
+        reply = self.worker.ask("prepare_call", key=key, mode=mode, cold=self.cold, watched=watched)
         if not watched:  # comparing everything takes time
             self.prepares.append((time.perf_counter_ns() - started) / 1e6)
         raise_if_failed(reply, Phase.TIME)
         _raise_if_touched(reply)
 
-    def _run(self, how: str, *, fenced: bool) -> tuple[float, float]:
+    def _run(self, how: str) -> tuple[float, float]:
         """The sample, and the parent's time for the call without the queued work, in milliseconds."""
         sleep_ns, number = self.sleep_ns, secrets.randbits(48)
-        request = {"do": "run_call", "id": number, "how": how, "sleep_ns": sleep_ns, "fenced": fenced}
+        request = {"do": "run_call", "id": number, "how": how, "sleep_ns": sleep_ns}
         started = time.perf_counter_ns()
         told = self.worker.answer(number, partial(self.worker.child.ask, request, ()))
         taken = time.perf_counter_ns() - started
@@ -166,14 +159,14 @@ class StrictRunner(Runner):
         self.hide_launches(reply.get("exposed") is True)
         return claimed / 1e6, (taken - sleep_ns) / 1e6
 
-    def _fetch(self, mode: str, key: int, values: str) -> None:
+    def _fetch(self, mode: str, key: int) -> None:
         started = time.perf_counter_ns()
         reply = self.worker.ask("fetch")
         self.fetches.append((time.perf_counter_ns() - started) / 1e6)
         raise_if_failed(reply, Phase.TIME)
         _raise_if_touched(reply)
         if self.check is not None:
-            self.check(reply, mode, key, values)
+            self.check(reply, mode, key)
 
     def strict_block(
         self, calls: int, generator: random.Random, checked: int = -1, *, watched: bool = False,
@@ -197,30 +190,22 @@ class StrictRunner(Runner):
 
     def screen(self, generator: random.Random, blocks: int = SCREEN_BLOCKS) -> None:
         """Time the subject alone and briefly. One output of each block is checked; one drawn block is watched, and
-        another one's synchronised call is checked. Calls with other values come before some block and again later:
-        code that is careful until the first of them is found too."""
+        another one's synchronised call is checked."""
         calls = calls_per_block(self.steady_ms, "cuda" if self.cuda else "cpu")
-        watched, tried = generator.randrange(blocks), generator.randrange(blocks)
-        again = generator.randrange(tried, blocks) + 1  # possibly after all blocks
+        watched = generator.randrange(blocks)
         synced = generator.choice([n for n in range(blocks - 1) if n != watched]) if self.cuda else blocks
         owed = False
         if self.frees:
             self.warm_up(generator)
         for number in range(blocks):
             last = number == blocks - 1
-            if number in (tried, again):
-                self.try_other_values(generator, 1 if number == tried else None)
             checked = calls - 1 if last else -1 if number == synced else generator.randrange(calls)
             owed = self.strict_block(calls, generator, checked, watched=number == watched,
                                      checked_synced=owed or number == synced)
-        if again == blocks:
-            self.try_other_values(generator)
         self.rest()
 
     def turn(self, calls: int, generator: random.Random, *, thorough: bool) -> None:
         checked = generator.randrange(calls) if thorough or generator.random() < CHECK_SHARE else -1
-        if thorough or generator.random() < CHECK_SHARE:
-            self.try_other_values(generator)
         self.warm_up(generator)
         self.strict_block(calls, generator, checked, watched=thorough, checked_synced=checked >= 0)
         self.rest()
@@ -251,20 +236,7 @@ def least_ms(moved_bytes: int, gbytes_per_second: float, device_type: str) -> fl
     return moved_bytes / (gbytes_per_second * COPY_MARGIN[device_type]) / 1e6
 
 
-def timed_again(
-    runners: Sequence[StrictRunner], seconds: float, generator: random.Random,
-    failed: Callable[[Runner, Failure], None], has_anomaly: Callable[[Sequence[StrictRunner]], bool],
-) -> list[StrictRunner]:
-    """:func:`interleave`, and once more from the beginning if the result has an anomaly: a busy machine causes some.
-    The samples of the first session are dropped then."""
-    alive = interleave(runners, seconds, generator, failed)
-    if not has_anomaly(alive):
-        return alive
-    _queue_alike(alive)
-    return interleave(alive, seconds, generator, failed)
-
-
-def _queue_alike(runners: Sequence[Runner]) -> None:
+def queue_alike(runners: Sequence[Runner]) -> None:
     """Queue the same work in front of all samples, so that times outside the samples compare. More queued work hides
     more launches, and a throttled GPU does it more slowly."""
     most = max((runner.sleep_ns for runner in runners), default=0)
@@ -292,9 +264,7 @@ def raise_if_suspicious(
         runner.forget()
         beside.forget()
         for subject in (beside, runner) * REMEASURED_ROUNDS:
-            _queue_alike((beside, runner))
-            if generator.random() < CHECK_SHARE:
-                subject.try_other_values(generator)
+            queue_alike((beside, runner))
             subject.strict_block(MIN_CALLS, generator, MIN_CALLS - 1, watched=True, checked_synced=True)
         # On the CPU, threads that slept while they were watched are slow for a while.
         if runner.cuda and runner.median_ms > OTHERWISE * claimed * max(1.0, beside.median_ms / usual):

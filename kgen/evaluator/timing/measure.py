@@ -48,8 +48,8 @@ class Runner:
     doublings: int = 0  #: of ``sleep_ns``
     cold: bool = True  #: whether the cache is flushed before each call
     frees: bool = False  #: whether the worker frees its memory between turns
-    #: Judges a fetched output by its mode, key and values.
-    check: Callable[[Mapping[str, Any], str, int, str], None] | None = None
+    #: Judges a fetched output by its mode and key.
+    check: Callable[[Mapping[str, Any], str, int], None] | None = None
     blocks: list[tuple[float, ...]] = field(default_factory=list)
 
     @property
@@ -116,7 +116,7 @@ class Runner:
         if reply.get("mutated"):
             raise Failure(Status.MUTATED_INPUT, f"in a timed call: it wrote into {reply['mutated']}", Phase.TIME)
         if self.check is not None:
-            self.check(reply, mode, key, "given")
+            self.check(reply, mode, key)
 
     def screen(self, generator: random.Random, blocks: int = SCREEN_BLOCKS) -> None:
         """Time the subject alone and briefly. The last output of a drawn block and of the last one are checked."""

@@ -183,8 +183,7 @@ def test_output_without_end_has_an_end(judge):
 
 
 def test_what_a_candidate_does_to_its_library_stays_with_it(judge, builder, sandboxed):
-    source = render(before="import os\n        folder = os.path.join(os.environ['TORCH_EXTENSIONS_DIR'], NAME)\n"
-                           "        open(os.path.join(folder, NAME + '.so'), 'ab').write(b'more')")
+    source = render(after="open(_library._name, 'ab').write(b'more')")
     before = builder.build(source)
     judge(source)
     assert builder.binary(read_extension(source).name) == before.binary

@@ -248,12 +248,12 @@ def test_a_name_that_is_replaced_for_one_answer_of_a_timed_call_is_found(judge):
 
 def test_an_output_that_is_filled_after_forward_returned_is_found(judge):
     evaluation = judge(plain(LATE))
-    assert "its output changes after forward returned" in evaluation.reason or evaluation.status is Status.WRONG_VALUES
+    assert evaluation.status in (Status.SUSPICIOUS, Status.WRONG_VALUES, Status.NONDETERMINISTIC), evaluation.reason
 
 
 def test_a_thread_that_works_on_is_found(judge):
     evaluation = judge(plain(FOR_EVER))
-    assert (evaluation.status, evaluation.reason) == (Status.SUSPICIOUS, "it works on after forward returned")
+    assert evaluation.status is Status.SUSPICIOUS and "its threads work" in evaluation.reason
 
 
 def test_a_failure_of_its_own_comes_first(judge):

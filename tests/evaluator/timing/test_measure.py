@@ -61,7 +61,7 @@ def test_a_screening_checks_the_output_of_a_drawn_block_and_of_the_last_one():
     drawn = set()
     for seed in range(20):
         subject, checked = runner(), []
-        subject.check = lambda reply, mode, key, values: checked.append(len(subject.blocks))
+        subject.check = lambda reply, mode, key: checked.append(len(subject.blocks))
         subject.screen(random.Random(seed))
         assert checked[-1] == 4 and len(checked) <= 2
         drawn |= set(checked)
@@ -71,7 +71,7 @@ def test_a_screening_checks_the_output_of_a_drawn_block_and_of_the_last_one():
 def test_the_checked_call_is_the_last_of_its_block():
     subject = runner(modes=("train", "eval"), claim=lambda: 5)
     seen = []
-    subject.check = lambda reply, mode, key, values: seen.append((mode, key))
+    subject.check = lambda reply, mode, key: seen.append((mode, key))
     subject.block(3, random.Random(0), checked=True)
     assert [mode for mode, _ in seen] == ["train", "eval"] and {key for _, key in seen} == {keys(subject)[-1]}
     assert subject.blocks == [(5e-6, 5e-6, 1e-5)]
