@@ -6,8 +6,9 @@ It is installed in a worker before the candidate is loaded, and has three parts:
 - *names*: functions and classes that the harness uses must stay the same objects, operators must keep their kernels;
 - *switches*: global state, such as the number of threads, must be unchanged when a forward returns.
 
-The candidate runs in the same process. So names are compared by a function that looks nothing up, and each finding is
-sent to the parent at once. Native code can still overwrite everything (docs/threat-model.md).
+The candidate runs in the same process. So decoys replace kgen's modules, names are compared by a function that looks
+nothing up, and each finding is sent to the parent at once. Native code can still overwrite everything
+(docs/threat-model.md).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import threading
 import traceback
 import weakref
 from _thread import get_ident
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import torch
@@ -374,6 +375,31 @@ def _is_kgens(name: str) -> bool:
     return name == "kgen" or name.startswith("kgen.")
 
 
+def _put_decoys() -> None:
+    """Replace kgen's modules by copies that nothing uses: changing one has no effect, and is seen. Functions and
+    classes are copied too."""
+    real = {name: module for name, module in sys.modules.items() if _is_kgens(name)}
+    decoys = {name: ModuleType(name, module.__doc__) for name, module in real.items()}
+    by_module = {id(real[name]): decoy for name, decoy in decoys.items()}
+    for name, decoy in decoys.items():
+        for key, value in vars(real[name]).items():
+            if callable(value) and _is_kgens(getattr(value, "__module__", None) or ""):
+                value = _decoy(value, vars(decoy))
+            vars(decoy)[key] = by_module.get(id(value), value)
+    sys.modules.update(decoys)
+    sys.modules["__main__"] = ModuleType("__main__")
+
+
+def _decoy(value: Any, namespace: dict[str, Any]) -> Any:
+    """A copy of the function or class ``value``, with ``namespace`` as its globals."""
+    if isinstance(value, FunctionType):
+        return FunctionType(value.__code__, namespace, value.__name__, value.__defaults__, value.__closure__)
+    if isinstance(value, type):
+        own = {name: _decoy(item, namespace) for name, item in vars(value).items() if isinstance(item, FunctionType)}
+        return type(value.__name__, (), own | {"__module__": value.__module__})
+    return value
+
+
 def _kept_class(label: str, kind: type) -> list[_Names]:
     """The attributes of a class, and the inherited names that it must not define."""
     inherited = {name for base in kind.__mro__[1:] for name in vars(base)} - set(vars(kind))
@@ -536,6 +562,7 @@ def install(folders: Sequence[str], device: str, send: Callable[..., int], harne
     table = [*_names(), *_own_names(), ("the harness", own, (("tell", own["tell"]), ("handlers", handlers), *methods)),
              ("the harness's handlers", handlers, tuple(handlers.items()))]
     names, nearest = (_replacements(of, note, operators=()) for of in (table, _nearest(table)))
-    compare = _replacements(table, note, operators=_OPERATORS)
+    _put_decoys()
+    compare = _replacements([*table, *_own_names()], note, operators=_OPERATORS)
     _listen(events.handlers)
     return Hooks(differences, nearest, _both(differences, names), _both(differences, compare))
