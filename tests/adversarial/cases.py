@@ -80,13 +80,11 @@ DEFENCES = {
     "replaced operators": "The dispatcher's kernels of the operators that the harness calls are compared.",
     "global switches": "Global switches of torch and of the processor are compared after each call.",
     "modes and hooks": "Dispatch modes, tracers, profilers and observers may not outlive a call.",
-    "unchanged libraries": "The loaded library is the one that was built.",
     "work after the call, threads": "The output is read again later, and threads that work on are reported.",
     "work after the call, processes": "A process that outlives a call is reported.",
     # Time
     "parent's clock": "The parent's clock brackets each call and must account for its sample.",
     "checked timed outputs": "Outputs of timed calls that are drawn afterwards are compared with PyTorch's.",
-    "other values in timed calls": "Some timed calls get other values than the problem's own.",
     "preparation time": "Preparing a call may take little longer than PyTorch's worker needs.",
     "late contents": "The contents of a timed call, or a part of them, arrive when the clock starts.",
     "sampled outputs": "Elements on each page of the output are read before the call's time is answered.",
