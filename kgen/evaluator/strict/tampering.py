@@ -47,21 +47,6 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 # ---- events ----------------------------------------------------------------------------------------------------
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-#: For each event that changes a file: the index of its path, and of the folder that the path starts from.
-_CHANGES: dict[str, tuple[tuple[int, int | None], ...]] = {
-    "os.chmod": ((0, 2),),
-    "os.chown": ((0, 3),),
-    "os.link": ((1, 3),),
-    "os.mkdir": ((0, 2),),
-    "os.remove": ((0, 1),),
-    "os.removexattr": ((0, None),),
-    "os.rename": ((0, 2), (1, 3)),
-    "os.rmdir": ((0, 1),),
-    "os.setxattr": ((0, None),),
-    "os.symlink": ((1, 2),),
-    "os.truncate": ((0, None),),
-    "os.utime": ((0, 3),),
-}
 #: Files outside its folders that anybody may write to.
 _HARMLESS = re.compile(r"/dev/(null|zero|full|tty|std(in|out|err)|nvidia.*)|/(proc/self|dev)/fd/[012]")
 #: The memory of a process, and its open files.
@@ -104,7 +89,6 @@ class _Events:
         self._note = note
         self.loaded: list[str] = []  # libraries
         self._folders = tuple(os.path.realpath(folder) for folder in folders)
-        self._mounts = {os.stat(folder).st_dev for folder in self._folders if os.path.ismount(folder)}
         libraries = {os.path.realpath(path) for path in sys.path if path} | {os.path.dirname(os.__file__)}
         around = {path for path in libraries for folder in self._folders if f"{folder}/".startswith(f"{path}/")}
         self._libraries = tuple(path + os.sep for path in libraries - around)
@@ -120,7 +104,6 @@ class _Events:
             "os.kill": self._killed,
             "os.killpg": self._killed,
         }
-        self.handlers |= {event: self._changed(places) for event, places in _CHANGES.items()}
         self.handlers |= dict.fromkeys(_ADDRESSED, self._addressed)
         self.handlers |= dict.fromkeys(_LOOKED_UP, lambda given: note(f"it looked up {given[0]} in the network"))
         self.handlers |= {event: self._peeked(text) for event, text in _PEEKING.items()}
@@ -135,31 +118,8 @@ class _Events:
         elif flags & _WRITING and not _HARMLESS.fullmatch(text) and self._outside(text):
             self._note(f"it tried to write outside its folders: {text}")
 
-    def _changed(self, places: tuple[tuple[int, int | None], ...]) -> Callable[[tuple[Any, ...]], None]:
-        def handler(arguments: tuple[Any, ...]) -> None:
-            for index, base in places:
-                path = arguments[index]
-                if isinstance(path, int):
-                    if path in (1, 2):
-                        self._note("it changed its log")
-                    continue
-                text = os.fsdecode(path)
-                if base is not None and arguments[base] not in (-1, None):
-                    text = os.path.join(f"/proc/self/fd/{arguments[base]}", text)
-                if self._outside(os.path.dirname(text) or os.curdir) and not os.path.isdir(text):
-                    self._note(f"it tried to write outside its folders: {text}")
-
-        return handler
-
     def _outside(self, path: str) -> bool:
-        """Whether ``path``, or its folder, is outside the candidate's folders."""
-        for place in (path, os.path.dirname(path) or os.curdir):
-            try:
-                if os.stat(place).st_dev in self._mounts:
-                    return False
-                break
-            except FileNotFoundError:
-                continue
+        """Whether ``path`` is outside the candidate's folders."""
         real = os.path.realpath(path)
         return not any(real == folder or real.startswith(folder + os.sep) for folder in self._folders)
 

@@ -213,7 +213,8 @@ def own(text, kernel=KERNEL, scale="(1.0 - p)", index="i", seed=DRAWN):
     return text.replace("class Model(", f"{head}\nclass ModelNew(").replace("nn.Dropout(", "OwnDropout(")
 
 
-@pytest.fixture(scope="module", params=FORWARDS)
+@pytest.fixture(scope="module", params=[
+    "softmax", *(pytest.param(name, marks=pytest.mark.exhaustive) for name in FORWARDS if name != "softmax")])
 def random_problem(request, evaluator_of, tmp_path_factory):
     """A problem in train mode, as text, and what evaluates candidates for it."""
     text = PROBLEM.format(forward=FORWARDS[request.param])

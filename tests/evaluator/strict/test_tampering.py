@@ -23,15 +23,9 @@ def quietly(statement):
 EVENTS = {
     "writes a file": (quietly("open('/tmp/kgen-test-watch', 'w')"), "outside its folders: /tmp/kgen-test-watch"),
     "appends to a file": (quietly("os.open('/etc/hosts', os.O_APPEND | os.O_WRONLY)"), "folders: /etc/hosts"),
-    "removes a file": (quietly("os.remove('/tmp/kgen-test-watch')"), "outside its folders"),
-    "moves a file out": (
-        quietly("os.rename('model_new.py', '/tmp/kgen-test-watch')"), "outside its folders"),
-    "makes a folder": (quietly("os.makedirs('/tmp/kgen-test-watch/deeper')"), "outside its folders"),
-    "makes a link": (quietly("os.symlink('model_new.py', '/tmp/kgen-test-watch')"), "outside its folders"),
     "writes through a link": (
         quietly("os.symlink('/etc', 'etc')\n    open('etc/kgen-test-watch', 'w')"), "outside its folders"),
     "leaves its folder upwards": (quietly("open('../kgen-test-watch', 'w')"), "outside its folders"),
-    "cuts its log": (quietly("os.ftruncate(1, 0)"), "it changed its log"),
     "connects": (quietly("__import__('socket').create_connection(('127.0.0.1', 9), 1)"), "127.0.0.1"),
     "sends": (quietly("__import__('socket').socket(type=2).sendto(b'x', ('127.0.0.1', 9))"), "in the network"),
     "listens": (quietly("__import__('socket').socket().bind(('0.0.0.0', 0))"), "in the network"),
@@ -191,14 +185,23 @@ HONEST = {
 }
 
 
-@pytest.mark.parametrize("name", EVENTS)
+def some(table, *always):
+    """The names in ``table``; those that are not among ``always`` run where all cases are asked for."""
+    return [name if name in always else pytest.param(name, marks=pytest.mark.exhaustive) for name in table]
+
+
+@pytest.mark.parametrize("name", some(
+    EVENTS, "writes a file", "writes through a link", "connects to an abstract socket", "forks", "signals its parent",
+    "opens its memory", "looks into frames", "looks into frames by TorchScript", "looks into frames by a thread",
+    "searches all objects", "imports kgen", "replaces code"))
 def test_an_event_is_found(judge, name):
     source, words = EVENTS[name]
     evaluation = judge(source)
     assert (evaluation.status, words in evaluation.reason) == (Status.SUSPICIOUS, True), evaluation.reason
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some(
+    NAMES, "a comparison", "a builtin", "the bases of a class", "an operator", "the harness's methods"))
 def test_a_name_that_was_replaced_is_found_before_anything_runs(judge, name):
     statements, words = NAMES[name]
     evaluation = judge(at_load(statements))
@@ -206,14 +209,14 @@ def test_a_name_that_was_replaced_is_found_before_anything_runs(judge, name):
     assert "it replaced" in evaluation.reason and words in evaluation.reason
 
 
-@pytest.mark.parametrize("name", SWITCHES)
+@pytest.mark.parametrize("name", some(SWITCHES, "TF32 for products", "the default dtype", "autocast"))
 def test_a_switch_that_is_changed_when_the_file_is_loaded_is_named(judge, name):
     evaluation = judge(at_load(SWITCHES[name]))
     assert evaluation.status is Status.SUSPICIOUS, evaluation.reason
     assert f"it changed {name}" in evaluation.reason
 
 
-@pytest.mark.parametrize("name", ["the number of threads", "cuDNN's benchmark mode", "what timers do"])
+@pytest.mark.parametrize("name", ["the number of threads", "what timers do"])
 def test_a_switch_that_a_forward_leaves_changed_is_named(judge, name):
     evaluation = judge(plain(f"{SWITCHES[name]}\n{RIGHT}"))
     assert evaluation.status is Status.SUSPICIOUS, evaluation.reason
