@@ -60,7 +60,7 @@ class StrictSubject(worker.Subject):
         self.places: dict[Any, torch.UntypedStorage] = {}  # the memory of inputs in validation
         self.held: list[_Seen] = []  # tensors of the latest outputs in validation
         self.fetched: list[_Seen] = []  # tensors of the timed outputs that were fetched
-        self.returned: Callable[[], None] = lambda: None  # see tampering.Hooks
+        self.returned: Callable[[Any], None] = lambda output: None  # see tampering.Hooks
         self.glimpse: Callable[[], None] = lambda: None
         self.glance: Callable[[], None] = lambda: None
         self.look: Callable[[], None] = lambda: None
@@ -127,9 +127,10 @@ class StrictSubject(worker.Subject):
     def _forward(
         self, inputs: list[Any], request: dict[str, Any], *, seeded: bool = True
     ) -> tuple[Any, dict[str, torch.Tensor]]:
-        found = super()._forward(inputs, request, seeded=seeded)
-        self.returned()
-        return found
+        output, state = super()._forward(inputs, request, seeded=seeded)
+        if self._is_on_device(output):
+            self.returned(output)
+        return output, state
 
     def _reused(self, first: Any, second: Any) -> str:
         """Whether a forward returned memory of an earlier output. The latest outputs are held, so that nothing else

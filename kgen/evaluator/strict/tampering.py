@@ -1,10 +1,11 @@
 """Tamper detection: what a foreign candidate does to its process other than compute.
 
-It is installed in a worker before the candidate is loaded, and has three parts:
+It is installed in a worker before the candidate is loaded, and has four parts:
 
 - *events*: Python's audit hook reports files opened for writing, processes, sockets, frames, the garbage collector;
 - *names*: functions and classes that the harness uses must stay the same objects, operators must keep their kernels;
-- *switches*: global state, such as the number of threads, must be unchanged when a forward returns.
+- *switches*: global state, such as the number of threads, must be unchanged when a forward returns;
+- *stillness*: after a forward returned, no thread works on and the output does not change.
 
 The candidate runs in the same process. So decoys replace kgen's modules, names are compared by a function that looks
 nothing up, and each finding is sent to the parent at once. Native code can still overwrite everything
@@ -26,6 +27,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 import weakref
 from _thread import get_ident
@@ -36,6 +38,8 @@ import torch
 import torch.fx
 from torch._utils import CallbackRegistry
 from torch.cuda import _gpu_trace
+
+from kgen.evaluator.runtime.arena import same_bits, tensors
 
 Note = Callable[[str], None]
 
@@ -459,15 +463,63 @@ def _differences(device: str, note: Note, loaded: list[str]) -> Callable[[], Non
     return compare
 
 
+# ---- stillness -------------------------------------------------------------------------------------------------
+
+_LOOK_SECONDS = 0.002
+_STILL_SHARE = 0.1  #: share of an interval that other threads may work
+_STILL_LOOKS = 10  #: intervals in a row; a busy machine runs a working thread in some only
+_WORK_SECONDS = 2.0  #: OpenMP's threads spin for up to 0.2 s before they sleep
+_SHARE_OF_CALLS = 16  #: of 256, after the first
+
+
+def _stillness(note: Note) -> Callable[[Any], None]:
+    """A function that checks, after the first forward and some later ones, whether threads still work."""
+    first, still = True, True
+
+    def look(output: Any) -> None:
+        nonlocal first, still
+        if not still:
+            return
+        found = [x for x in tensors(output) if x.device.type == "cpu" and x.layout == torch.strided]
+        if not found or not first and os.urandom(1)[0] >= _SHARE_OF_CALLS:
+            return
+        first = False
+        copies = [x.detach().clone() for x in found]
+        still = _becomes_still()
+        if not still:
+            note("it works on after forward returned")
+        if not all(same_bits(x, copy) for x, copy in zip(found, copies)):
+            note("its output changes after forward returned")
+
+    return look
+
+
+def _becomes_still() -> bool:
+    """Wait until this process's other threads are idle; ``False`` if they never are."""
+    deadline = time.monotonic() + _WORK_SECONDS
+    before, still = _others_ns(), 0
+    while still < _STILL_LOOKS and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+        after = _others_ns()
+        still = still + 1 if after - before < _STILL_SHARE * _LOOK_SECONDS * 1e9 else 0
+        before = after
+    return still == _STILL_LOOKS
+
+
+def _others_ns() -> int:
+    """The CPU time of this process's other threads."""
+    return time.process_time_ns() - time.thread_time_ns()
+
+
 # ---- all together ----------------------------------------------------------------------------------------------
 
 
 class Hooks(NamedTuple):
-    """Functions that a worker calls. ``returned`` compares switches after a validated call. ``glimpse`` compares the names nearest to
+    """Functions that a worker calls. ``returned`` gets each validated output. ``glimpse`` compares the names nearest to
     the harness right after a timed call. ``glance`` compares names and switches when its time is sent. ``look``
     compares everything, at other times."""
 
-    returned: Callable[[], None]
+    returned: Callable[[Any], None]
     glimpse: Callable[[], None]
     glance: Callable[[], None]
     look: Callable[[], None]
@@ -515,7 +567,7 @@ def install(folders: Sequence[str], device: str, send: Callable[..., int], harne
 
     sys.dont_write_bytecode = True
     events = _Events(note, folders)
-    differences = _differences(device, note, events.loaded)
+    differences, stillness = _differences(device, note, events.loaded), _stillness(note)
     own = vars(harness)
     methods = [(name, _ABSENT) for kind in type(harness).__mro__ for name in vars(kind)]
     handlers = own["handlers"]
@@ -524,5 +576,12 @@ def install(folders: Sequence[str], device: str, send: Callable[..., int], harne
     names, nearest = (_replacements(of, note, operators=()) for of in (table, _nearest(table)))
     _put_decoys()
     compare = _replacements([*table, *_own_names()], note, operators=_OPERATORS)
+    cpu = device == "cpu"
+
+    def returned(output: Any) -> None:
+        differences()
+        if cpu:
+            stillness(output)
+
     _listen(events.handlers)
-    return Hooks(differences, nearest, _both(differences, names), _both(differences, compare))
+    return Hooks(returned, nearest, _both(differences, names), _both(differences, compare))

@@ -256,7 +256,7 @@ def test_an_output_that_is_filled_after_forward_returned_is_found(judge):
 
 def test_a_thread_that_works_on_is_found(judge):
     evaluation = judge(plain(FOR_EVER))
-    assert evaluation.status is Status.SUSPICIOUS and "its threads work" in evaluation.reason
+    assert (evaluation.status, evaluation.reason) == (Status.SUSPICIOUS, "it works on after forward returned")
 
 
 def test_a_failure_of_its_own_comes_first(judge):
