@@ -243,7 +243,7 @@ return y
 
 
 def test_a_name_that_is_replaced_for_one_answer_of_a_timed_call_is_found(judge):
-    body = "self.kept = (self.kept or 0) + 1\nif self.kept < 60:\n    return y" + LENT
+    body = "self.kept = (self.kept or 0) + 1\nif self.kept < 50:\n    return y" + LENT
     evaluation = judge(plain(body))
     assert (evaluation.status, evaluation.phase) == (Status.SUSPICIOUS, Phase.TIME), evaluation.reason
     assert "it replaced json.dumps" in evaluation.reason
