@@ -22,8 +22,8 @@ _LONGEST = ("evaluator", "test_candidates_cpu.py", "test_adversarial.py", "test_
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give each worker one processor for PyTorch's operators in this process; processes that it starts have all, and
-    their threads do not spin while those of others work."""
+    """Give each worker one processor for PyTorch's operators in this process; processes that it starts have all.
+    Idle threads of OpenMP sleep, since other workers need the processors."""
     if os.environ.get("PYTEST_XDIST_WORKER"):
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         import torch
