@@ -23,6 +23,8 @@ CASES = {
     "strided and dilated": ("nn.Conv2d(9, 8, (3, 2), stride=(2, 3), padding=(2, 1), dilation=(2, 1), bias=False)", (1, 9, 12, 11)),
     "groups": ("nn.Conv1d(12, 16, 4, groups=2, padding=3, bias=False)", (3, 12, 21)),
     "transposed": ("nn.ConvTranspose2d(16, 8, 3, stride=2, padding=1, output_padding=1, bias=False)", (2, 16, 5, 6)),
+    "transposed to an odd width": ("nn.ConvTranspose2d(16, 12, 4, stride=(1, 2), padding=1, dilation=(2, 1), bias=False)", (2, 16, 5, 6)),
+    "transposed by rows of 4": ("nn.ConvTranspose1d(16, 8, 5, stride=2, dilation=2, padding=3, output_padding=1, bias=False)", (2, 16, 8)),
     "transposed and dilated": ("nn.ConvTranspose2d(5, 8, (2, 3), stride=(3, 2), padding=1, dilation=2, bias=False)", (1, 5, 4, 7)),
     "transposed in groups": ("nn.ConvTranspose3d(8, 16, 3, stride=2, padding=1, groups=2, bias=False)", (1, 8, 3, 4, 3)),
 }
@@ -65,17 +67,20 @@ extern "C" void convolve(const float* x, const float* weight, float* y, float* s
         for (int panel = 0; panel < PANELS; ++panel) {
             const Residue residue = RESIDUE[panel / GROUPS];
             const int group = panel % GROUPS, pixels = residue.d.count * residue.h.count * residue.w.count;
-            for (int channel = 0; channel < CHANNELS_OUT; ++channel) {
-                for (int pixel = 0; pixel < pixels; ++pixel) {
+            for (int row = 0; row < 2 * CHANNELS_OUT + 16; ++row) {
+                const int channel = channel_of(row), side = side_of(row);
+                for (int pixel = 0; pixel < pixels && channel < CHANNELS_OUT; ++pixel) {
+                    const int column = column_of(residue, pixel) + side;
+                    if (side && column % WIDTH == 0) continue;  // an odd width has no last right pixel
                     const int2 window = window_of(residue, pixel);
                     float sum = 0.0f;
                     for (int k = 0; k < K; ++k) {
                         const int2 entry = table_entry(residue, k / CHUNK);
                         if ((window.y & entry.y) != entry.y) continue;
                         const float taken = of[(window.x + entry.x + group * CHUNKS) * CHUNK + k % CHUNK];
-                        sum += taken * weight_at(residue, weight, group, channel, k);
+                        sum += taken * weight_at(residue, weight, group, row, k);
                     }
-                    y[(static_cast<long long>(image) * GROUPS + group) * CHANNELS_OUT * OUT_PIXELS + channel * OUT_PIXELS + column_of(residue, pixel)] = sum;
+                    y[(static_cast<long long>(image) * GROUPS + group) * CHANNELS_OUT * OUT_PIXELS + channel * OUT_PIXELS + column] = sum;
                 }
             }
         }
@@ -84,7 +89,7 @@ extern "C" void convolve(const float* x, const float* weight, float* y, float* s
 """
 
 
-def _host_text(text: str, pixels: int) -> str:
+def _host_text(text: str, pixels: int, width: int) -> str:
     """The constants and the index arithmetic of a kernel's text, without its kernels."""
     body = text[text.index("namespace ") : text.index("}  // namespace")].split("{\n", 1)[1]
     # Kernels, and the helpers that only they need, end with a closing brace in the first column.
@@ -93,6 +98,11 @@ def _host_text(text: str, pixels: int) -> str:
     body = re.sub(f"{kernels}|{structs}", "", body, flags=re.MULTILINE | re.DOTALL)
     if "column_of" not in body:
         body += "static int column_of(const Residue&, const int pixel) { return pixel; }\n"
+    if "channel_of" not in body:
+        body += "static int channel_of(const int row) { return row; }\nstatic int side_of(int) { return 0; }\n"
+    else:
+        body += "static int side_of(const int row) { return row / 8 % 2; }\n"
+    body += f"constexpr int WIDTH = {width};\n"
     return _SHIM + body.replace("#pragma unroll", "") + f"constexpr int OUT_PIXELS = {pixels};\n" + _DRIVER
 
 
@@ -109,7 +119,7 @@ def test_windows_and_weights_make_the_convolution(case: str, tmp_path: Path) -> 
     ((_, plan),) = choice.plans
     task = Task(plan, plan.kernels[0], found.hardware, Accuracy.PYTORCH)
     text, _ = kernel_text(task, next(p for p in choice.kernels[0].allowed if p["variant"] == "gather"))
-    (tmp_path / "host.cpp").write_text(_host_text(text, expected[0, 0].numel()))
+    (tmp_path / "host.cpp").write_text(_host_text(text, expected[0, 0].numel(), expected.shape[-1]))
     library = tmp_path / "host.so"
     subprocess.run(["g++", "-O1", "-std=c++17", "-shared", "-fPIC", "-o", library, tmp_path / "host.cpp"], check=True)
     y, staged = torch.full_like(expected, float("nan")), torch.zeros(64 * x.numel())

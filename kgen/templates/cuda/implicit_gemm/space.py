@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -91,6 +92,25 @@ def tile_of(params: Params) -> Tile:
     return TILES[str(params["variant"])][str(params["tile"])]
 
 
+def pair_of(window: Convolution) -> tuple[Residue, Residue] | None:
+    """The two residues of the last dimension, where the stride is 2: their outputs are neighbours, and stored together."""
+    last = window.lines[-1]
+    if not window.transposed or last.stride != 2 or last.out < 2:
+        return None
+    left, right = last.residues(True)
+    return (left, right) if left.taps + right.taps and {left.offset_step, right.offset_step} == {-1} else None
+
+
+def residues_of(window: Convolution) -> tuple[tuple[Residue, ...], ...]:
+    """The residues of the outputs that share their windows: a pair counts as one, with the taps of both."""
+    pair = pair_of(window)
+    if pair is None:
+        return window.residues
+    reached = [offset for of in pair for offset in range(of.offset, of.offset - of.taps, -1)]
+    both = Residue(0, 2, pair[0].count, 1, max(reached) - min(reached) + 1, max(reached), -1, 0, 0)
+    return tuple(itertools.product(*(line.residues(True) for line in window.lines[:-1]), [both]))
+
+
 def terms_of(params: Params) -> int:
     """Float16 terms of each operand."""
     return 2 if params["products"] == 3 else 1
@@ -109,6 +129,10 @@ class Sizes:
     @classmethod
     def of(cls, program: Program, params: Params) -> Sizes:
         return cls(program.contraction.window, params)
+
+    @property
+    def residues(self) -> tuple[tuple[Residue, ...], ...]:
+        return residues_of(self.window)
 
     @property
     def tile(self) -> Tile:
@@ -130,17 +154,17 @@ class Sizes:
 
     @property
     def k(self) -> int:
-        most = max(math.prod(line.taps for line in residue) for residue in self.window.residues)
+        most = max(math.prod(line.taps for line in residue) for residue in self.residues)
         return _multiple(int(self.params["products"]) * most * self.chunks * self.chunk, int(self.params["block_k"]))
 
     @property
     def panels(self) -> int:
         """Matrices of weights: one for each group and residue."""
-        return self.window.groups * len(self.window.residues)
+        return self.window.groups * len(self.residues)
 
     @property
     def packed_rows(self) -> int:
-        return self.panels * _multiple(self.window.channels_out, self.tile.rows)
+        return self.panels * _multiple(rows_of(self.window), self.tile.rows)
 
     @property
     def packed_floats(self) -> int:
@@ -150,7 +174,7 @@ class Sizes:
     @property
     def most_pixels(self) -> int:
         """Pixels of the largest residue."""
-        return max(math.prod(line.count for line in residue) for residue in self.window.residues)
+        return max(math.prod(line.count for line in residue) for residue in self.residues)
 
     @property
     def pixels_at_once(self) -> int:
@@ -177,12 +201,12 @@ class Sizes:
         stage = 2 * int(self.params["block_k"]) * (self.tile.rows + self.tile.cols)
         if self.params["variant"] == "im2col":
             return stages * (stage + 16) + 1024
-        return stages * stage + len(self.window.residues) * self.k // self.chunk * 8
+        return stages * stage + len(self.residues) * self.k // self.chunk * 8
 
     @property
     def blocks(self) -> int:
         """Blocks on a multiprocessor; sums between promotions take registers, and so do places of pixels beside warpgroups' sums."""
-        scattered = self.params["variant"] == "im2col" and len(self.window.residues) > 1
+        scattered = self.params["variant"] == "im2col" and self.window.transposed
         return max(1, self.tile.blocks - 1) if self.params["products"] == 3 or scattered else self.tile.blocks
 
     def fits(self, stages: int, hardware: Hardware) -> bool:
@@ -291,10 +315,15 @@ def _in_reach(window: Convolution) -> bool:
         and max(0, line.taps - 1) * abs(line.offset_step) <= taps
         and -edge - 1 <= first <= edge
         and -edge - 1 <= last <= edge
-        for residue in window.residues
+        for residue in residues_of(window)
         for line, of in zip(residue, window.lines)
         for first, last in [(least_offset(line), least_offset(line) + (line.count - 1) * line.stride - of.size + 1)]
     )
+
+
+def rows_of(window: Convolution) -> int:
+    """Rows of weights of a panel: one for each channel out; of a pair 16 for each 8 channels."""
+    return window.channels_out if pair_of(window) is None else 2 * _multiple(window.channels_out, 8)
 
 
 def least_offset(line: Residue) -> int:
@@ -304,8 +333,8 @@ def least_offset(line: Residue) -> int:
 
 def _products(window: Convolution, tile: Tile) -> float:
     """Products of float16 that whole tiles make for one image and one element of k, those beyond the edges among them."""
-    pixels = max(math.prod(line.count for line in residue) for residue in window.residues)
-    return float(_multiple(window.channels_out, tile.rows) * _multiple(pixels, tile.cols))
+    pixels = max(math.prod(line.count for line in residue) for residue in residues_of(window))
+    return float(_multiple(rows_of(window), tile.rows) * _multiple(pixels, tile.cols))
 
 
 def cost(task: Task, params: Params) -> float:

@@ -19,7 +19,7 @@ from kgen.compiler.schedule import schedule
 from kgen.templates import Argument, Filled, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, signature, sources, summary
 from kgen.templates.cuda import common
-from kgen.templates.cuda.implicit_gemm.space import Sizes, arithmetic, cost, lacks, least_offset, space, takes, terms_of
+from kgen.templates.cuda.implicit_gemm.space import Sizes, arithmetic, cost, lacks, least_offset, pair_of, rows_of, space, takes, terms_of
 from kgen.templates.spelling import pointer, row_loads, statement
 
 #: The axes of the spaces, and what each means.
@@ -46,8 +46,9 @@ def render(task: Task, params: Params) -> Rendering:
     workspace = Argument("workspace", "workspace", size=f"rows // {sizes.channels_out} * {sizes.image_floats} + {least}")
     others = [a for a in pointers(task, program, params) if a != x]
     elementwise = [a for a in (x, *others) if a.role == "out" or a.tensor in program.tensors]
-    args = [x, prepared, *others, workspace]
-    residues = [[_line(line) for line in _three(residue)] for residue in window.residues]
+    raw = [weight] if pair_of(window) else []
+    args = [x, *raw, prepared, *(a for a in others if a not in raw), workspace]
+    residues = [[_line(line) for line in _three(residue)] for residue in sizes.residues]
     context = {
         "name": task.kernel.name,
         "summary": summary(task),
@@ -74,7 +75,10 @@ def render(task: Task, params: Params) -> Rendering:
         "residue_of_panel": "const Residue residue = RESIDUE[panel / GROUPS];" if len(residues) > 1 else "constexpr Residue residue = RESIDUE[0];",
         "residue_of_work": "const Residue residue = RESIDUE[work.panel / GROUPS];" if len(residues) > 1 else "constexpr Residue residue = RESIDUE[0];",
         "rank": len(window.lines),
-        "maps": [_along(window, residue) for residue in window.residues],
+        "maps": [_along(window, residue) for residue in sizes.residues],
+        "pair": [_line(astuple(line)) for line in pair_of(window) or ()],
+        "scattered": len(residues) > 1 or pair_of(window) is not None,
+        "rows_out": rows_of(window),
         "panels": sizes.panels,
         "most_pixels": sizes.most_pixels,
         "pixels_at_once": sizes.pixels_at_once,
@@ -128,12 +132,16 @@ def _words(task: Task) -> list[str]:
 
 
 def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str, object]:
-    """The context of the epilogue: it finishes pairs of neighbouring pixels, or one by one where they are not aligned."""
+    """The context of the epilogue: it finishes four neighbouring pixels, two, or one by one where they are not aligned."""
     plan, read_from = schedule(program, keep=True), sources(args)
     (only,) = plan.passes
-    vec = 2 if program.cols % 2 == 0 and len(sizes.window.residues) == 1 else 1
+    if pair_of(sizes.window):
+        vec = 4 if sizes.window.lines[-1].out % 4 == 0 else 1
+    else:
+        vec = next(width for width in (4, 2, 1) if program.cols % width == 0) if len(sizes.residues) == 1 else 1
     outer, inner = common.load_statements(only.loads, vec, read_from)
     store_outer, store_inner, close = common.store_statements(only.stores, vec, args)
+    loads_alone, stores_alone = common.load_statements(only.loads, 1, read_from)[1], common.store_statements(only.stores, 1, args)[1]
     used = {name for m in only.maps for name in m.args} | {store.arg for store in only.stores}
     return {
         "vec": vec,
@@ -141,7 +149,8 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
         "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
         "outer": outer + store_outer,
         "inner": inner + [statement(m, "cuda") for m in only.maps] + store_inner,
-        "close": close,
+        "close": [line.replace(f"store_vector<{vec}>", "store_pixels") for line in close],
+        "alone": loads_alone + [statement(m, "cuda") for m in only.maps] + stores_alone,
     }
 
 
