@@ -18,6 +18,7 @@ from kgen.templates.space import Axis, Constraint, Space
 
 _WARP_COLS = 64  # pixels; a warp's tile
 _LEAST_CHANNELS = 8  # channels out of a group; with fewer, most of a product of 16 rows is thrown away
+_TF32_CHANNELS = 16  # channels in; with fewer, cuDNN often computes in float32, TF32 allowed or not, and so much is asked of us
 _MOST_TAPS = 31  # taps of all dimensions together: bits of a window's mask
 _ROOM = 4096  # bytes of shared memory of a block beside its stages: the system's, and values of rows
 
@@ -253,7 +254,8 @@ def space(task: Task) -> Space:
         tiles = tuple(sorted(TILES[variant], key=lambda tile: us(variant, tile)))
         return (Axis("variant", (variant,)), Axis("products", products), Axis("tile", tiles), Axis("block_k", block_k), Axis("stages", stages))
 
-    gather = axes("gather", (1, 3), (64, 32), (4, 3, 2))
+    exact = window.channels_in < _TF32_CHANNELS or window.groups > 1
+    gather = axes("gather", (3, 1) if exact else (1, 3), (64, 32), (4, 3, 2))
     variants = [axes("im2col", (1,), (64, 32, 16), (6, 5, 4, 3, 2)), gather] if hardware.capability == 90 else [gather]
     least = {variant: min(us(variant, tile) for tile in tiles) for variant, tiles in TILES.items()}
     constraints = (
