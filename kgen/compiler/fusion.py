@@ -213,8 +213,11 @@ class _Cutter:
         return self._known[key]
 
     def _find(self, names: tuple[str, ...]) -> _Taken | None:
-        last = names[-1:]
-        for outputs in dict.fromkeys((_used_outside(self.graph, names) or last, last)):
+        last, used = names[-1:], _used_outside(self.graph, names)
+        returned = {_root(self.graph, r) for r in self.graph.returns}
+        for outputs in dict.fromkeys((used or last, last)):
+            if returned & set(used) - set(outputs):
+                continue  # no later kernel would store it
             for nodes in _with_views(self.graph, names):
                 program = self._lowered(nodes, outputs)
                 template = self._template(program) if program else None

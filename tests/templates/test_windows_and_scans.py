@@ -2,76 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 from models import design, graph, made, module, source
+from windows_and_scans import CASES, IMAGE, INPUTS, LINE, problem
 
 from kgen.compiler.loops import NotFusable, lower
 from kgen.compiler.operators import OPS
-from kgen.problem import LoadedProblem
 from kgen.tuning.search import Point
-
-LINE, IMAGE, VOLUME = "line", "image", "volume"
-INPUTS = {LINE: "torch.randn(2, 6, 19)", IMAGE: "torch.randn(2, 6, 9, 12)", VOLUME: "torch.randn(2, 4, 6, 7, 10)"}
-
-#: The call of each case, with its input: the modules in it are made in ``__init__``.
-WINDOWS = {
-    "max 1d": ("nn.MaxPool1d(3)(line)", LINE),
-    "max 1d dilated": ("nn.MaxPool1d(4, 1, 2, 3)(line)", LINE),
-    "max 2d between maps": ("nn.MaxPool2d(3, 2, 1, ceil_mode=True)(image.relu() * -2.0) + 1.0", IMAGE),
-    "max 2d of a view": ("nn.MaxPool2d(2)(image.transpose(2, 3)).flatten(1)", IMAGE),
-    "max 2d of one image": ("nn.MaxPool2d((3, 2), 1, 1)(line)", LINE),
-    "max 3d": ("nn.MaxPool3d(3, 2, 1, 2)(volume)", VOLUME),
-    "mean 1d": ("nn.AvgPool1d(4, 1, 2, count_include_pad=False)(line)", LINE),
-    "mean 2d": ("nn.AvgPool2d(3)(image)", IMAGE),
-    "mean 2d in ceil mode": ("nn.AvgPool2d(3, 2, 1, ceil_mode=True)(image)", IMAGE),
-    "mean 2d of inner elements": ("nn.AvgPool2d(3, 2, 1, ceil_mode=True, count_include_pad=False)(image)", IMAGE),
-    "mean 2d with a divisor": ("nn.AvgPool2d(3, 2, 1, divisor_override=5)(image)", IMAGE),
-    "mean 3d": ("nn.AvgPool3d(3, 2, 1)(volume)", VOLUME),
-    "adaptive": ("nn.AdaptiveAvgPool2d((3, 4))(image)", IMAGE),
-    "adaptive to one": ("nn.AdaptiveAvgPool3d(1)(volume)", VOLUME),
-    "nearest": ("F.interpolate(image, scale_factor=(2, 3)).tanh()", IMAGE),
-    "depthwise 1d": ("nn.Conv1d(6, 6, 4, groups=6, stride=3)(line)", LINE),
-    "depthwise 2d": ("nn.Conv2d(6, 6, 3, groups=6, padding=1)(torch.tanh(image))", IMAGE),
-    "depthwise 2d, two outputs to a channel": ("nn.Conv2d(6, 12, (3, 5), groups=6, padding='same', bias=False)(image).relu()", IMAGE),
-    "groups of two channels": ("nn.Conv2d(6, 9, 3, groups=3, stride=2, padding=2, dilation=2)(image)", IMAGE),
-    "depthwise 3d": ("nn.Conv3d(4, 4, 3, groups=4)(volume)", VOLUME),
-}  # fmt: skip
-
-SCANS = {
-    "sum along rows": ("torch.cumsum(line, -1)", LINE),
-    "sum between maps": ("torch.cumsum(line * line, 2) * line + 1.0", LINE),
-    "sum along an outer axis": ("torch.cumsum(line, 1)", LINE),
-    "sum of a view": ("torch.cumsum(line.transpose(1, 2), 1)", LINE),
-    "product": ("torch.cumprod(image, 2).relu()", IMAGE),
-    "sum from the end": ("torch.cumsum(line.flip(2), 2).flip(2)", LINE),
-    "sum from the end of an outer axis": ("torch.cumsum(image.flip(1), 1).flip(1)", IMAGE),
-    "masked sum": ("torch.cumsum(line * (line[:, :1] * 2.0), 1)", LINE),
-}  # fmt: skip
-
-CASES = {**WINDOWS, **SCANS}
-
-
-def problem(calls: Sequence[str]) -> LoadedProblem:
-    """One forward that returns the value of every call, its modules made once."""
-    init, lines = [], []
-    for number, call in enumerate(calls):
-        if call.startswith("nn."):
-            made_by, _, given = call.partition(")(")
-            init.append(f"self.m{number} = {made_by})")
-            call = f"self.m{number}({given}"
-        lines.append(f"r{number} = {call}")
-    returned = ", ".join(f"r{n}" for n in range(len(calls)))
-    return made(source("\n".join([*lines, f"return [{returned}]"]), ", ".join(INPUTS.values()), "\n".join(init), ", ".join(INPUTS)))
-
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[torch.Tensor, ...]]:
-    """Of each case the values of kgen, of eager, and of eager in float64, at the captured batch and at another."""
-    loaded = problem([call for call, _ in CASES.values()])
+    """Of each case the values of kgen, of eager, and of eager in float64."""
+    loaded = problem(INPUTS)
     of = design(loaded)
     option = of.options[0]
     assert "(library)" not in option.name

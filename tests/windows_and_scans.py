@@ -1,0 +1,64 @@
+"""Calls with windows and scans, for tests on the CPU and on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from models import made, source
+
+from kgen.problem import LoadedProblem
+
+LINE, IMAGE, VOLUME = "line", "image", "volume"
+#: Inputs of a few columns, and of so many that several warps lie along a row.
+INPUTS = {LINE: "torch.randn(2, 6, 19)", IMAGE: "torch.randn(2, 6, 9, 12)", VOLUME: "torch.randn(2, 4, 6, 7, 10)"}
+WIDE_INPUTS = {LINE: "torch.randn(3, 6, 2051)", IMAGE: "torch.randn(3, 6, 36, 516)", VOLUME: "torch.randn(3, 4, 6, 19, 138)"}
+
+#: The call of each case, with its input: the modules in it are made in ``__init__``.
+WINDOWS = {
+    "max 1d": ("nn.MaxPool1d(3)(line)", LINE),
+    "max 1d dilated": ("nn.MaxPool1d(4, 1, 2, 3)(line)", LINE),
+    "max 2d between maps": ("nn.MaxPool2d(3, 2, 1, ceil_mode=True)(image.relu() * -2.0) + 1.0", IMAGE),
+    "max 2d of a view": ("nn.MaxPool2d(2)(image.transpose(2, 3)).flatten(1)", IMAGE),
+    "max 2d of one image": ("nn.MaxPool2d((3, 2), 1, 1)(line)", LINE),
+    "max 3d": ("nn.MaxPool3d(3, 2, 1, 2)(volume)", VOLUME),
+    "mean 1d": ("nn.AvgPool1d(4, 1, 2, count_include_pad=False)(line)", LINE),
+    "mean 2d": ("nn.AvgPool2d(3)(image)", IMAGE),
+    "mean 2d in ceil mode": ("nn.AvgPool2d(3, 2, 1, ceil_mode=True)(image)", IMAGE),
+    "mean 2d of inner elements": ("nn.AvgPool2d(3, 2, 1, ceil_mode=True, count_include_pad=False)(image)", IMAGE),
+    "mean 2d with a divisor": ("nn.AvgPool2d(3, 2, 1, divisor_override=5)(image)", IMAGE),
+    "mean 3d": ("nn.AvgPool3d(3, 2, 1)(volume)", VOLUME),
+    "adaptive": ("nn.AdaptiveAvgPool2d((3, 4))(image)", IMAGE),
+    "adaptive to one": ("nn.AdaptiveAvgPool3d(1)(volume)", VOLUME),
+    "nearest": ("F.interpolate(image, scale_factor=(2, 3)).tanh()", IMAGE),
+    "depthwise 1d": ("nn.Conv1d(6, 6, 4, groups=6, stride=3)(line)", LINE),
+    "depthwise 2d": ("nn.Conv2d(6, 6, 3, groups=6, padding=1)(torch.tanh(image))", IMAGE),
+    "depthwise 2d, two outputs to a channel": ("nn.Conv2d(6, 12, (3, 5), groups=6, padding='same', bias=False)(image).relu()", IMAGE),
+    "groups of two channels": ("nn.Conv2d(6, 9, 3, groups=3, stride=2, padding=2, dilation=2)(image)", IMAGE),
+    "depthwise 3d": ("nn.Conv3d(4, 4, 3, groups=4)(volume)", VOLUME),
+}  # fmt: skip
+
+SCANS = {
+    "sum along rows": ("torch.cumsum(line, -1)", LINE),
+    "sum between maps": ("torch.cumsum(line * line, 2) * line + 1.0", LINE),
+    "sum along an outer axis": ("torch.cumsum(line, 1)", LINE),
+    "sum of a view": ("torch.cumsum(line.transpose(1, 2), 1)", LINE),
+    "product": ("torch.cumprod(image, 2).relu()", IMAGE),
+    "sum from the end": ("torch.cumsum(line.flip(2), 2).flip(2)", LINE),
+    "sum from the end of an outer axis": ("torch.cumsum(image.flip(1), 1).flip(1)", IMAGE),
+    "masked sum": ("torch.cumsum(line * (line[:, :1] * 2.0), 1)", LINE),
+}  # fmt: skip
+
+CASES = {**WINDOWS, **SCANS}
+
+
+def problem(inputs: Mapping[str, str]) -> LoadedProblem:
+    """One forward that returns the value of every call, its modules made once."""
+    init, lines = [], []
+    for number, (call, _) in enumerate(CASES.values()):
+        if call.startswith("nn."):
+            made_by, _, given = call.partition(")(")
+            init.append(f"self.m{number} = {made_by})")
+            call = f"self.m{number}({given}"
+        lines.append(f"r{number} = {call}")
+    returned = ", ".join(f"r{n}" for n in range(len(CASES)))
+    return made(source("\n".join([*lines, f"return [{returned}]"]), ", ".join(inputs.values()), "\n".join(init), ", ".join(inputs)))
