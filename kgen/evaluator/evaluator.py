@@ -341,7 +341,7 @@ class Evaluator:
             self._notice(f"{error}; it is started again")
             self._failures[error.case] += 1
             if error.memory:
-                self._rows = max(1, min(self._rows, _FEWER_ROWS) // 2)
+                self._rows = max(1, min(self._rows, self._opened.get("rows", _FEWER_ROWS), _FEWER_ROWS) // 2)
             if error.case and self._failures[error.case] >= _ATTEMPTS - 1:
                 self._without.append(error.case)
                 self._notice(f"the test case {error.case!r} is left out: it failed {_ATTEMPTS - 1} times")

@@ -58,7 +58,11 @@ class TimeBudget:
         return max(min(self._planned, left), min(self._planned, LEAST_FINAL_SECONDS))
 
     def finalists(self, candidates_ms: Sequence[float], baselines_ms: Sequence[float]) -> int:
-        """How many of the candidates, the fastest first, can be timed beside the baselines in finals: at least one."""
+        """How many of the candidates, the fastest first, can be timed beside the baselines in finals: at least one.
+        Finals take about as long for each of them as its screening, or longer."""
+        screened = self._usual(Phase.TIME)
+        if screened:
+            candidates_ms = candidates_ms[: max(1, int(self._planned / screened) - len(baselines_ms))]
         if self.seconds is None:
             return len(candidates_ms)
         room = 1e3 * self._planned / FINAL_CALLS - sum(baselines_ms)

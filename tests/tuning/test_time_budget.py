@@ -101,6 +101,12 @@ def test_so_many_finalists_are_timed_as_the_time_allows() -> None:
     assert budget(None).finalists(slow, [900.0]) == 3
 
 
+def test_so_many_finalists_are_timed_as_finals_have_time_for_screenings(clock: list[float]) -> None:
+    allotted = TimeBudget(None, 0.0, 12.0)
+    allotted.judged([(Phase.TIME, 3.0)])
+    assert allotted.finalists([1.0] * 5, [1.0]) == 3 and allotted.finalists([1.0] * 5, [1.0] * 9) == 1
+
+
 def test_baselines_are_compiled_in_half_of_the_time() -> None:
     request = sweep.SweepRequest(read_problem(PROBLEM), device="cpu", seconds=40.0)
     [evaluator] = sweep.open_devices(request, print, 100.0).evaluators

@@ -139,7 +139,7 @@ class Oracle:
         size = describe(self._given)[1]
         self.bytes = size + self.output_bytes
         few = max(2, ((rows or 0) * _FEW_BYTES // self.bytes - 1) | 1)  # odd: more than whole tiles
-        self._most_rows = min(most_rows, few) if self.bytes > _LARGE_BYTES else most_rows
+        self.most_rows = min(most_rows, few) if self.bytes > _LARGE_BYTES else most_rows
         self._make_pool(size)
 
     def _make_pool(self, size: int) -> None:
@@ -210,7 +210,7 @@ class Oracle:
     def names(self) -> list[tuple[str, str]]:
         """The test cases: distributions with their modes, in the order in which they are tried."""
         rows = batch_size(self._given) or 0
-        most = min(rows, self._most_rows + 1)
+        most = min(rows, self.most_rows + 1)
         kept = [d for d in self.distributions if not d.shape_only or (self.batch_free and d.batch < most)]
         return [(distribution.name, mode) for distribution in kept for mode in self.modes]
 
@@ -253,7 +253,7 @@ class Oracle:
         rows = {FULL: 1 << 62, REDUCED: REDUCED_ROWS[self.device.partition(":")[0]]}.get(
             distribution.batch, distribution.batch)
         if distribution is not self.distributions[0]:
-            rows = min(rows, self._most_rows)
+            rows = min(rows, self.most_rows)
         return rows if self.batch_free and rows < (batch_size(self._given) or 0) else 0
 
     def stays(self, case: Case) -> bool:
@@ -742,6 +742,7 @@ def _opened(oracle: Oracle, channel: Channel) -> None:
     channel.send(
         {"mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "cases": oracle.names(),
          "output_bytes": oracle.output_bytes, "peak_bytes": oracle.peak_bytes, "views": oracle.views, "ties": oracle.ties,
+         "rows": oracle.most_rows,
          "state": state_node, "state_bytes": state.size, "init": init_node},
         [state.fd, init.fd],
     )

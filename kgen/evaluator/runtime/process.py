@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
@@ -228,7 +228,8 @@ class Child:
     def terminate(self) -> None:
         """Ask the process to end; another thread may be waiting for its answer."""
         if not self._closed:
-            signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
+            with suppress(ProcessLookupError):  # it has just ended
+                signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
 
     def kill(self) -> None:
         """End the process and everything that it started. Returns when they are gone."""
