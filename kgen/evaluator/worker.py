@@ -25,7 +25,7 @@ from typing import Any, Callable, Iterable, Mapping
 import torch
 
 from kgen.evaluator.build import Extension
-from kgen.evaluator.correctness.distributions import change_weights, mixtures, recombine, seed_of
+from kgen.evaluator.correctness.distributions import change_weights, mixtures, seed_of
 from kgen.evaluator.correctness.reference import construct, set_flags
 from kgen.evaluator.runtime import driver, sandbox
 from kgen.evaluator.runtime.arena import (
@@ -445,7 +445,7 @@ class Subject:
         from kgen.evaluator.strict.profile import own_share
 
         keys = iter(request["keys"])
-        return own_share(self._call_all, lambda: recombine(self.buffers, self.pool, next(keys)), self._wait, self.cuda)
+        return own_share(self._call_all, lambda: self._renew(next(keys), self.mode), self._wait, self.cuda)
 
 
 def _parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -291,16 +291,6 @@ def seed_of(key: int) -> int:
     return int.from_bytes(_sha256(str(key).encode()).digest()[:6], "little")
 
 
-def recombine(buffers: Any, pool: Sequence[Any], key: int) -> None:
-    """Fill ``buffers`` with new contents: elements of two input sets of ``pool``, mixed as ``key`` says.
-
-    A bit for each index, combined by exclusive or, chooses the set: no row and no column comes twice. Integers that
-    depend on each other along a row are chosen by the row.
-    """
-    for mixture in mixtures(buffers, pool, key):
-        mixture.fill()
-
-
 @dataclass(frozen=True)
 class Mixture:
     """New contents of one tensor. The bits are drawn on the CPU, so that every device gets the same."""
@@ -346,7 +336,11 @@ class Mixture:
 
 
 def mixtures(buffers: Any, pool: Sequence[Any], key: int) -> Iterator[Mixture]:
-    """The mixtures by which :func:`recombine` fills the tensors of ``buffers``."""
+    """New contents of ``buffers``: elements of two input sets of ``pool``, mixed as ``key`` says.
+
+    A bit for each index, combined by exclusive or, chooses the set: no row and no column comes twice. Integers that
+    depend on each other along a row are chosen by the row.
+    """
     generator = _Generator().manual_seed(key)
     first, second = (pool[int(i)] for i in _randperm(len(pool), generator=generator)[:2])
     if batch_size(first) != batch_size(pool[0]):

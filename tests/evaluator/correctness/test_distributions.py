@@ -4,13 +4,14 @@ import pytest
 import torch
 
 from kgen.evaluator.correctness.distributions import (
-    ALIKE, DISTRIBUTIONS, SCALED, change_inputs, change_weights, drawn_batches, recombine, seed_of,
+    ALIKE, DISTRIBUTIONS, SCALED, change_inputs, change_weights, drawn_batches, mixtures, seed_of,
 )
 
 
 def mixed(pool, key):
     buffers = [torch.empty_like(x) for x in pool[0]]
-    recombine(buffers, pool, key)
+    for mixture in mixtures(buffers, pool, key):
+        mixture.fill()
     return buffers[0]
 
 

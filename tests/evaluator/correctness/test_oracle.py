@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kgen.errors import ProblemError
-from kgen.evaluator.correctness.distributions import DISTRIBUTIONS, recombine
+from kgen.evaluator.correctness.distributions import DISTRIBUTIONS, mixtures
 from kgen.evaluator.correctness.oracle import Oracle, Case
 from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.runtime.arena import map_tensors
@@ -44,7 +44,8 @@ def oracle(forward: str) -> Oracle:
 def output(of: Oracle) -> torch.Tensor:
     """PyTorch's own, of the timed call."""
     inputs = map_tensors(of.pool()[0], torch.empty_like)
-    recombine(inputs, of.pool(), KEY)
+    for mixture in mixtures(inputs, of.pool(), KEY):
+        mixture.fill()
     return of.reference.eager(inputs, of._states["drawn"], "eval", KEY)[0]
 
 
