@@ -7,15 +7,18 @@ Each row names the commit that it was measured at. ``--seconds`` bounds the whol
 ``--cut`` halves the problems' sizes until a forward suits two CPU cores. ``--memory`` also measures device memory: the
 peak of all of kgen's processes, and that of eager alone.
 ``--at-once`` runs several sweeps beside each other: kgen's locks keep them out of each other's timings, and each row says
-how many there were. Their seconds are then no measure of one sweep.
+how many there were. Their seconds are then no measure of one sweep. ``of a copy`` is the time that a copy of the
+problem's inputs, weights and outputs takes, over the winner's.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -23,7 +26,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
@@ -55,7 +57,7 @@ class MemoryPeak:
     def __init__(self) -> None:
         self.mib = 0
 
-    @contextmanager
+    @contextlib.contextmanager
     def measured(self) -> Iterator[MemoryPeak]:
         """Poll the device until the block ends."""
         command = ["nvidia-smi", "-i", "0", "--query-gpu=memory.used", "--format=csv,noheader,nounits", f"-lms={POLL_MS}"]
@@ -101,11 +103,24 @@ def sweep(file: Path, options: argparse.Namespace, commit: str) -> dict[str, Cel
         except subprocess.TimeoutExpired as expired:
             code, out, err = None, _text(expired.stdout), f"killed after {SWEEP_SECONDS} s"
         seconds = time.monotonic() - started
+        limits = _limits(Path(home) / "kgen.db")
     events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     level, problem = _key(file)
     row: dict[str, Cell] = {"level": level, "problem": problem}
     row |= {"sizes": ", ".join(sizes)} if sizes else {}
-    return row | _verdict(events, code, err) | {"seconds": seconds, "exit": code, "commit": commit}
+    found = _verdict(events, code, err)
+    if found["ms"] and limits.get("copy_gbytes_per_second"):
+        found["of a copy"] = limits["nbytes"] / limits["copy_gbytes_per_second"] / 1e6 / float(str(found["ms"]))
+    return row | found | {"seconds": seconds, "exit": code, "commit": commit}
+
+
+def _limits(database: Path) -> dict[str, Any]:
+    """The work and the device's rates that a sweep kept; empty where it did not begin."""
+    if not database.exists():
+        return {}
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        kept = connection.execute("SELECT arguments FROM sweep").fetchone()
+    return json.loads(kept[0]).get("roofline") or {} if kept else {}
 
 
 def _text(output: str | bytes | None) -> str:

@@ -124,8 +124,8 @@ def _variants(case: str, arch: str) -> Iterator[Variant]:
 
 @lru_cache(maxsize=None)
 def covering_set(arch: str) -> tuple[Variant, ...]:
-    """The variants that are compiled for an architecture. Contractions are left out that an earlier one compiles."""
-    seen = {value for v in _earlier(arch) if v.is_contraction for value in v.values}
+    """The variants that are compiled for an architecture: the plainest ones, and values that no earlier one compiles."""
+    seen = {value for v in _earlier(arch) for value in v.values}
     chosen = []
     for variant in (v for case in _CASES for v in _variants(case, arch)):
         if variant.plainest or variant.values - seen:
