@@ -1,7 +1,6 @@
 """Every CUDA template compiles without a warning over a covering set of its space, for two architectures. Needs no GPU.
 
-The covering set has each program at its plainest parameters, and each value of each parameter. Pointwise kernels and
-reductions have each value in each case. Contractions take ten times as long to compile, and have each value once.
+The covering set has each program at its plainest parameters, and each value of each parameter of each schedule once.
 Kernels are renamed, and many share a file: starting nvcc takes longer than compiling most of them.
 """
 
@@ -99,7 +98,7 @@ class Variant:
     @property
     def values(self) -> set[tuple[object, ...]]:
         """The values of its parameters, with what tells them from equal values that are compiled apart."""
-        scope = self.params["variant"] if self.is_contraction else self.case
+        scope = self.params.get("variant") or self.params.get("row_per")
         return {(self.task.kernel.schedule, scope, axis, value) for axis, value in self.params.items()}
 
 
