@@ -10,13 +10,15 @@ from kgen.problem import LoadedProblem
 
 LINE, IMAGE, VOLUME = "line", "image", "volume"
 #: Inputs of a few columns, and of so many that several warps lie along a row.
-INPUTS = {LINE: "torch.randn(2, 6, 19)", IMAGE: "torch.randn(2, 6, 9, 12)", VOLUME: "torch.randn(2, 4, 6, 7, 10)"}
+INPUTS = {LINE: "torch.randn(2, 6, 79)", IMAGE: "torch.randn(2, 6, 9, 12)", VOLUME: "torch.randn(2, 4, 6, 7, 10)"}
 WIDE_INPUTS = {LINE: "torch.randn(3, 6, 2051)", IMAGE: "torch.randn(3, 6, 36, 516)", VOLUME: "torch.randn(3, 4, 6, 19, 138)"}
 
 #: The call of each case, with its input: the modules in it are made in ``__init__``.
 WINDOWS = {
     "max 1d": ("nn.MaxPool1d(3)(line)", LINE),
     "max 1d dilated": ("nn.MaxPool1d(4, 1, 2, 3)(line)", LINE),
+    "max 1d of wide windows": ("nn.MaxPool1d(35)(line)", LINE),
+    "mean 1d of wide windows": ("nn.AvgPool1d(34)(line.tanh())", LINE),
     "max 2d between maps": ("nn.MaxPool2d(3, 2, 1, ceil_mode=True)(image.relu() * -2.0) + 1.0", IMAGE),
     "max 2d of a view": ("nn.MaxPool2d(2)(image.transpose(2, 3)).flatten(1)", IMAGE),
     "max 2d of one image": ("nn.MaxPool2d((3, 2), 1, 1)(line)", LINE),

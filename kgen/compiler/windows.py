@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 #: Weights that a group of a convolution may have for each output: more are a contraction, not a window.
 MOST_WEIGHTS = 256
+MOST_BESIDE = 32  # taps along a row; wider windows that lie side by side are reductions over blocks of their operand
 MOST_CHANNELS = 4  # input channels of a group; more are worth a contraction
 
 
@@ -190,21 +191,37 @@ def _slides(b: _Builder, node: Node, index: Sequence[sympy.Expr], counted: bool 
     return found
 
 
+def _apart(b: _Builder, node: Node, index: tuple[sympy.Expr, ...], kind: str) -> str | None:
+    """The reduction of wide windows that lie side by side, as one over axes of their own; ``None`` for other windows."""
+    taps, rank, sizes = node["taps"], len(node["taps"]), b.graph.type(node.inputs[0]).shape
+    beside = node["stride"] == taps and not any(node["padding"]) and set(node["dilation"]) == {1}
+    if taps[-1] <= MOST_BESIDE or not beside or any(o * t > s for o, t, s in zip(node.type.shape[-rank:], taps, sizes[-rank:])):
+        return None
+    within = tuple(b.new_axis(f"{node.name}.{d}", t) for d, t in enumerate(taps))
+    at = (*index[:-rank], *(i * t + w for i, t, w in zip(index[-rank:], taps, within)))
+    return b.reduce(node.name, kind, (lambda _: b.value(node.inputs[0], at),), within, tuple(range(rank)))[0]
+
+
+def _pool(b: _Builder, node: Node, index: tuple[sympy.Expr, ...], slides: Sequence[Slide], kind: str, fill: str) -> str:
+    """The reduction of the operand over the window."""
+    apart = _apart(b, node, index, kind)
+    if apart:
+        return apart
+    return _window(b, node, kind, fill, slides, b.value(node.inputs[0], (*index[: -len(slides)], *(s.position for s in slides))))
+
+
 def max_pool(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
     """The largest value of the window; NaN where there is one."""
-    slides = _slides(b, node, index)
-    value = b.value(node.inputs[0], (*index[: -len(slides)], *(s.position for s in slides)))
-    return _window(b, node, "max", "-INFINITY", slides, value)
+    return _pool(b, node, index, _slides(b, node, index), "max", "-INFINITY")
 
 
 def avg_pool(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
     """The sum of the window over a fixed divisor, or over the count of its positions where that differs."""
     slides = _slides(b, node, index, node["counted"])
-    value = b.value(node.inputs[0], (*index[: -len(slides)], *(s.position for s in slides)))
     if node["divisor"] is None and not all(s.counts_all for s in slides):
-        return _window(b, node, "mean", "0.0f", slides, value)
-    divisor = node["divisor"] or _product(node["taps"])
-    return b.map(node.name, f"{{0}} / {float(divisor)}f", [_window(b, node, "sum", "0.0f", slides, value)])
+        return _pool(b, node, index, slides, "mean", "0.0f")
+    divisor = float(node["divisor"] or _product(node["taps"]))
+    return b.map(node.name, f"{{0}} / {divisor}f", [_pool(b, node, index, slides, "sum", "0.0f")])
 
 
 def depthwise(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
