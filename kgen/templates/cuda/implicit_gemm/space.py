@@ -198,11 +198,20 @@ class Sizes:
         warps = -(-(self.window.pixels_in // self.pixels_at_once) // (32 // lanes)) * -(-(self.window.groups * self.chunks) // lanes)
         return -(-self.staged_halves // 2) + -(-warps // 8) + 1
 
+    @property
+    def vec(self) -> int:
+        """Neighbouring pixels that one instruction stores."""
+        if pair_of(self.window):
+            return 4 if self.window.lines[-1].out % 4 == 0 else 1
+        return next(width for width in (4, 2, 1) if self.window.pixels_out % width == 0) if len(self.residues) == 1 else 1
+
     def shared_bytes(self, stages: int) -> int:
         stage = 2 * int(self.params["block_k"]) * (self.tile.rows + self.tile.cols)
+        exchange = 16 * 72 * 4 if self.vec == 1 else 0  # of a warp: 16 rows of 64 sums, or 8 of 128
         if self.params["variant"] == "im2col":
-            return stages * (stage + 16) + 1024
-        return stages * stage + len(self.residues) * self.k // self.chunk * 8
+            return stages * (stage + 16) + 1024 + 8 * exchange
+        warps = self.tile.warps_m * self.tile.warps_n
+        return stages * stage + len(self.residues) * self.k // self.chunk * 8 + warps * exchange
 
     @property
     def blocks(self) -> int:

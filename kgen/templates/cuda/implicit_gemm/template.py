@@ -135,10 +135,7 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
     """The context of the epilogue: it finishes four neighbouring pixels, two, or one by one where they are not aligned."""
     plan, read_from = schedule(program, keep=True), sources(args)
     (only,) = plan.passes
-    if pair_of(sizes.window):
-        vec = 4 if sizes.window.lines[-1].out % 4 == 0 else 1
-    else:
-        vec = next(width for width in (4, 2, 1) if program.cols % width == 0) if len(sizes.residues) == 1 else 1
+    vec = sizes.vec
     outer, inner = common.load_statements(only.loads, vec, read_from)
     store_outer, store_inner, close = common.store_statements(only.stores, vec, args)
     loads_alone, stores_alone = common.load_statements(only.loads, 1, read_from)[1], common.store_statements(only.stores, 1, args)[1]
