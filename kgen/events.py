@@ -56,6 +56,15 @@ class Notice:
 
 
 @dataclass(frozen=True)
+class Cluster:
+    """The part of a cluster that a sweep or suite has now: nodes, devices, and devices that are busy."""
+
+    nodes: int
+    devices: int
+    busy: int
+
+
+@dataclass(frozen=True)
 class Measured:
     """The baselines' medians in milliseconds, by name, measured in this sweep on one of its devices."""
 
@@ -243,7 +252,7 @@ class SuiteFinished:
 #: The events of a suite, around those of its sweeps.
 SuiteEvent = SuiteStarted | ProblemStarted | ProblemEnded | SuiteFinished
 
-Event = Step | Started | Notice | Measured | Built | Evaluated | Finals | Finished | Opened | Judged | SuiteEvent
+Event = Step | Started | Notice | Cluster | Measured | Built | Evaluated | Finals | Finished | Opened | Judged | SuiteEvent
 
 #: Receives each event.
 Listener = Callable[[Event], None]

@@ -21,9 +21,10 @@ from typing import Any, Callable
 
 from kgen import syntax
 from kgen.candidate import SHORT, Candidate
-from kgen.evaluator.pool import DeviceEvaluator, DevicePool, DeviceResult, SourceBuilder
+from kgen.evaluator.pool import DeviceEvaluator, DeviceLost, DevicePool, DeviceResult, SourceBuilder
 from kgen.evaluator.protocol import BuildReport, Evaluation, Status, Timing
 
+_MOST_LOSSES = 3  # devices that a candidate may lose; it ends as an infra_error then
 _SAME_AS = "the same machine code as "  # prefix of the reason of a duplicate
 
 
@@ -55,6 +56,7 @@ class _Item:
     build: BuildReport | None = None
     fingerprint: str | None = None
     future: "Future[Any] | None" = None
+    losses: int = 0  # devices that were lost while they judged it
 
 
 class Pipeline:
@@ -118,8 +120,7 @@ class Pipeline:
                 self._built(item, item.future.result())
             elif item in self._judging:
                 self._judging.remove(item)
-                if not isinstance(item.future.exception(), _Late):
-                    self._judged(item, item.future.result())
+                self._judgement_ended(item, item.future)
         return self._done.popleft() if self._done else None
 
     def give_up(self) -> None:
@@ -170,6 +171,22 @@ class Pipeline:
         if not item.candidate.control:  # at least one other candidate is tried
             self._any_judged.set()
         return evaluation
+
+    def _judgement_ended(self, item: _Item, future: Future[DeviceResult]) -> None:
+        """Take the result of a judgement. A candidate whose device was lost goes to another device."""
+        error = future.exception()
+        if isinstance(error, _Late):
+            return
+        if not isinstance(error, DeviceLost):
+            self._judged(item, future.result())
+            return
+        item.losses += 1
+        if item.losses < _MOST_LOSSES:
+            self._judge(item)
+        else:
+            accuracy = self._devices.first.accuracy
+            evaluation = Evaluation(item.candidate.id, Status.INFRA_ERROR, str(error), accuracy, build=item.build)
+            self._judged(item, DeviceResult(evaluation, None, ()))
 
     def _judged(self, item: _Item, judged: DeviceResult) -> None:
         found, evaluation = item.known is not None, judged.evaluation

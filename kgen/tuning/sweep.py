@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import heapq
 import math
-import os
 import time
 from collections import Counter
 from concurrent.futures import Future
@@ -97,10 +96,14 @@ def open_devices(request: SweepRequest, on_event: events.Listener, started: floa
     )
 
 
+#: Makes the devices of a sweep; :func:`open_devices`.
+OpenDevices = Callable[[SweepRequest, events.Listener, float], DevicePool]
+
+
 def run(
     request: SweepRequest,
     on_event: events.Listener,
-    open_devices: Callable[[SweepRequest, events.Listener, float], DevicePool] = open_devices,
+    open_devices: OpenDevices = open_devices,
 ) -> events.Finished:
     """Run a sweep to its end, its budget, or an interrupt.
 
@@ -220,10 +223,10 @@ class _Sweep:
     @property
     def device(self) -> str:
         """The names of all devices."""
-        return ",".join(evaluator.device for evaluator in self.devices.evaluators)
+        return self.devices.name
 
     def run(self) -> events.Finished:
-        jobs = self.request.jobs or max(1, len(os.sched_getaffinity(0)))
+        jobs = self.request.jobs or self.devices.jobs
         builder = self.devices.first.builder()
         pipeline = Pipeline(builder, self.devices, jobs, self._built, self.time_budget.is_late)
         self._open()
@@ -440,7 +443,8 @@ class _Sweep:
             return self._screened()
         self.on_event(events.Finals(tuple(r.candidate.id for r in finalists)))
         entries = [(r.candidate, builder.build(r.candidate.source)) for r in finalists]
-        timings = self.devices.first.finals(entries, seconds=self.time_budget.finals(len(entries)))
+        seconds = self.time_budget.finals(len(entries))
+        timings = self.devices.on_first(lambda device: device.finals(entries, seconds=seconds))
         self.database.add_timings(self.sweep, self.devices.first.environment.id, self.request.accuracy, timings)
         by_id = {r.candidate.id: r for r in finalists}
         baselines = [t for t in timings if t.subject not in by_id]

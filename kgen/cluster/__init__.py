@@ -1,0 +1,12 @@
+"""Sweeps on a Ray cluster: evaluators in actors, builds as tasks, one driver that searches and writes to the store.
+
+    connection   finds or starts a cluster, and connects to it
+    probe        describes one node; it runs there, where kgen may be missing
+    fleet        which nodes serve a sweep: equal ones, with everything that it needs
+    host         the actor that holds an evaluator, and the task that builds
+    devices      the driver's side: devices and a builder for :class:`kgen.evaluator.pool.DevicePool`
+    suite        problems of a suite beside each other, each in a process of the driver
+
+Queues, heartbeats, placement and retries of tasks are Ray's. Nothing outside imports this package, except functions
+that run where ``--cluster`` is given.
+"""

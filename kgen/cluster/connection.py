@@ -1,0 +1,119 @@
+"""The connection to a Ray cluster: one that runs, or one of several nodes on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any, Iterator
+
+from kgen.errors import ExtraError, InputError
+
+# Ray writes to the terminal what kgen says in one line. The variables count when Ray is first imported.
+os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+try:
+    import ray
+    import ray._private.worker
+    from ray.cluster_utils import Cluster
+except ImportError as error:
+    raise ExtraError("--cluster needs Ray: pip install 'kgen[ray]'") from error
+
+PACKAGE = Path(__file__).resolve().parents[1]  #: kgen itself, as it travels to nodes that lack it
+_ANSWER_SECONDS = 4.0  # of the head of a cluster
+_STORE_BYTES = 128 << 20  # for objects of each local node: libraries are small
+#: The first bytes of a connection by HTTP/2, which Ray's head speaks: preface and empty settings.
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+_SETTINGS = 4  # type of the first frame of the answer
+
+
+@contextlib.contextmanager
+def connected(asked: str) -> Iterator[str]:
+    """Connect to the cluster ``asked`` (``auto``, ``HOST:PORT`` or ``local:N``), and yield its ``HOST:PORT``.
+
+    Leaving disconnects, and ends a local cluster. Raises :class:`InputError` where no cluster answers.
+    """
+    with contextlib.ExitStack() as stack:
+        if local := re.fullmatch(r"local:([1-9]\d*)", asked):
+            address = stack.enter_context(_local(int(local[1]))).address
+        else:
+            address = _checked(asked)
+        connect(address)
+        stack.callback(ray.shutdown)
+        yield address
+
+
+def connect(address: str, *, with_code: bool = False) -> None:
+    """Connect this process to the cluster, anew if it is connected. ``with_code`` sends kgen to all nodes."""
+    ray.shutdown()
+    # Ray prints the tail of a dead node's log, to stdout.
+    ray._private.worker.print_to_stdstream = lambda *_, **__: None
+    code = {"py_modules": [str(PACKAGE)], "excludes": ["__pycache__"]} if with_code else {}
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    try:
+        ray.init(
+            address=address, runtime_env=code, log_to_driver=False, configure_logging=False, include_dashboard=False
+        )
+    except (RuntimeError, ConnectionError, ValueError, OSError) as error:
+        raise InputError(f"--cluster {address}: {' '.join(str(error).split())[:400]}") from error
+
+
+def _checked(asked: str) -> str:
+    """The ``HOST:PORT`` of a cluster whose head answers. Ray itself would wait for minutes."""
+    address = _running() if asked == "auto" else asked
+    found = re.fullmatch(r"([^:/\s]+):(\d{1,5})", address)
+    if not found:
+        raise InputError(f"--cluster {asked}: say auto, HOST:PORT or local:N")
+    remedy = "start one with `ray start --head`, or name the address that it printed"
+    try:
+        with socket.create_connection((found[1], int(found[2])), _ANSWER_SECONDS) as head:
+            head.settimeout(_ANSWER_SECONDS)
+            head.sendall(_HELLO)
+            answer = head.recv(9)
+    except (OSError, OverflowError) as error:
+        raise InputError(f"--cluster {asked}: nothing answers at {address} ({error}); {remedy}") from error
+    if len(answer) < 4 or answer[3] != _SETTINGS:
+        raise InputError(f"--cluster {asked}: no Ray cluster answers at {address}; {remedy}")
+    return address
+
+
+def _running() -> str:
+    """The address of the cluster that this machine is a node of."""
+    file = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster")
+    named = os.environ.get("RAY_ADDRESS", "")
+    with contextlib.suppress(OSError):
+        named = named or file.read_text().strip()
+    if not named:
+        raise InputError("--cluster auto: this machine is a node of no Ray cluster; start one with `ray start`")
+    return named
+
+
+@contextlib.contextmanager
+def _local(nodes: int) -> Iterator[Cluster]:
+    """A cluster of so many nodes, each a process of this machine, beside a head without resources."""
+    folder = tempfile.mkdtemp(prefix="kgen-ray-")  # Ray's sockets need a short path
+    cluster = Cluster()
+    try:
+        head: dict[str, Any] = {"num_cpus": 0, "node_name": "head", "include_dashboard": False, "temp_dir": folder}
+        cluster.add_node(**head, object_store_memory=_STORE_BYTES)
+        for number in range(nodes):
+            add_local_node(cluster, f"local-{number}", nodes)
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def add_local_node(cluster: Cluster, name: str, nodes: int) -> Any:
+    """Add one of so many nodes to a local cluster, with its part of the cores and of the memory."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // nodes
+    cores = max(1, len(os.sched_getaffinity(0)) // nodes)
+    return cluster.add_node(
+        wait=False, num_cpus=cores, memory=memory, node_name=name, object_store_memory=_STORE_BYTES
+    )
