@@ -3,6 +3,7 @@
     sweep   Step ..., Started, Measured for each device, Built and Evaluated ..., Finals, Finished
     eval    Step ..., Opened, Step ..., Judged
     suite   SuiteStarted, then for each problem ProblemStarted, its sweep's and ProblemEnded; SuiteFinished
+            (the sweep's are wrapped in Beside where several problems are swept at once)
 
 A Notice may come at any time. Events may come from any thread.
 """
@@ -249,10 +250,19 @@ class SuiteFinished:
     troubled: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Beside:
+    """An event of the sweep of one problem, by its number, where several problems of a suite are swept at once."""
+
+    number: int
+    problem: str
+    event: "Event"
+
+
 #: The events of a suite, around those of its sweeps.
 SuiteEvent = SuiteStarted | ProblemStarted | ProblemEnded | SuiteFinished
 
-Event = Step | Started | Notice | Cluster | Measured | Built | Evaluated | Finals | Finished | Opened | Judged | SuiteEvent
+Event = Beside | Step | Started | Notice | Cluster | Measured | Built | Evaluated | Finals | Finished | Opened | Judged | SuiteEvent
 
 #: Receives each event.
 Listener = Callable[[Event], None]

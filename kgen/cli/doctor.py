@@ -11,10 +11,13 @@ import tempfile
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Callable
+from typing import TYPE_CHECKING, Callable
 
 from kgen.errors import KgenError
 from kgen.paths import db_url, home
+
+if TYPE_CHECKING:
+    from kgen.cluster.fleet import Node
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Extra:
 EXTRAS = (
     Extra("optuna", "optuna", "for `kgen sweep --strategy tpe`"),
     Extra("browse", "datasette", "for `kgen browse`"),
+    Extra("ray", "ray", "for `kgen sweep --cluster`"),
     Extra("postgresql", "psycopg", "for databases on a PostgreSQL server"),
 )
 
@@ -61,6 +65,29 @@ def run(db: str | None = None) -> list[Check]:
         lambda: check_database(db),
     )
     return [*(check() for check in checks), *map(check_extra, EXTRAS)]
+
+
+def run_on(cluster: str) -> list[Check]:
+    """One check for each node of a Ray cluster. They are needed where no node can run a sweep."""
+    from kgen.cluster.connection import connected
+    from kgen.cluster.fleet import kinds, survey
+
+    with connected(cluster):
+        nodes = survey()
+    none_serves = not kinds(nodes)
+    return [_check_node(node, none_serves) for node in nodes]
+
+
+def _check_node(node: Node, needed: bool) -> Check:
+    parts = [f"{node.gpus:g} GPUs"] if node.gpus else []
+    parts += [f"{node.cpus:g} CPUs"] if node.cpus else []
+    if not parts:
+        return Check(node.name, True, False, "offers no CPUs and no GPUs: takes no part")
+    facts = node.facts or {}
+    parts += [str(facts[name]) for name in ("gpu" if node.gpus else "cpu", "compiler") if facts.get(name)]
+    parts += [f"{name} {facts[name]}" for name in ("torch", "kgen", "nvcc") if facts.get(name)]
+    lacks = node.lacks("cuda" if node.gpus else "cpu")
+    return Check(node.name, not lacks, needed, ", ".join(parts), "; ".join(lacks))
 
 
 def check_python() -> Check:

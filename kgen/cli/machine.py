@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import islice
 
+import click
+
 from kgen.cli.group import NO_SUCCESS, main
 from kgen.cli.listing import Listing, listing_options
 
@@ -25,15 +27,17 @@ def problems(listing: Listing) -> None:
 
 
 @main.command()
+@click.option("--cluster", metavar="ADDRESS", help="Check the nodes of a Ray cluster instead: auto or HOST:PORT.")
 @listing_options()
-def doctor(listing: Listing) -> int:
+def doctor(listing: Listing, cluster: str | None) -> int:
     """Check this machine for the parts that kgen uses, its optional extras included.
 
-    Each missing part is listed with the way to get it. Exit code 1: a part is missing that every sweep needs.
+    Each missing part is listed with the way to get it. Exit code 1: a part is missing that every sweep needs. With
+    --cluster, each node is listed with what it lacks. Exit code 1: no node can run a sweep.
     """
     from kgen.cli import doctor as checks
     from kgen.views import plain, tables
 
-    found = checks.run(listing.db)[: listing.limit]
+    found = (checks.run_on(cluster) if cluster else checks.run(listing.db))[: listing.limit]
     listing.answer([plain.check(item) for item in found], lambda console: tables.checks(console, found))
     return 0 if all(item.ok for item in found if item.needed) else NO_SUCCESS

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 import click
 
@@ -10,8 +11,20 @@ from kgen.cli.group import INTERRUPTED, NO_SUCCESS, say
 from kgen.cli.options import open_database
 from kgen.problem_set import Member
 
+if TYPE_CHECKING:
+    from kgen.events import SuiteFinished
+    from kgen.views.progress import Watch
 
-def run_suite(members: Sequence[Member], ask: Callable[..., Any], *, db: str | None, as_json: bool, quiet: bool) -> int:
+
+def run_suite(
+    members: Sequence[Member],
+    ask: Callable[..., Any],
+    *,
+    cluster: str | None,
+    db: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> int:
     """Sweep each of the problems, show what all of them came to, and return the exit code."""
     from kgen.tuning import suite
     from kgen.views import progress
@@ -20,7 +33,10 @@ def run_suite(members: Sequence[Member], ask: Callable[..., Any], *, db: str | N
 
     watch = progress.JsonLines(click.echo) if as_json else progress.Watch() if quiet else SuiteLive(console())
     with watch:
-        finished = suite.run(members, ask, watch)
+        if cluster:
+            finished, ask = _run_on(cluster, members, ask, watch)
+        else:
+            finished = suite.run(members, ask, watch)
     if not as_json:
         _show(members, ask, db)
     if finished.state == suite.INTERRUPTED:
@@ -29,6 +45,22 @@ def run_suite(members: Sequence[Member], ask: Callable[..., Any], *, db: str | N
         names = ", ".join(finished.troubled)
         return say(f"{len(finished.troubled)} of {finished.problems} were refused or failed: {names}", NO_SUCCESS)
     return 0
+
+
+def _run_on(
+    cluster: str, members: Sequence[Member], ask: Callable[..., Any], watch: Watch
+) -> tuple[SuiteFinished, Callable[..., Any]]:
+    """Sweep the problems beside each other on a cluster. Returns with them the requests' device type filled in."""
+    from kgen.cluster.fleet import opened
+    from kgen.cluster.suite import SideBySide
+    from kgen.events import Notice
+    from kgen.tuning import suite
+
+    device = ask(problem=None).device
+    with opened(cluster, device, lambda text: watch(Notice(text))) as (address, fleet):
+        ask = partial(ask, device=fleet.device)
+        with SideBySide(address, fleet, device, len(members), watch) as sweeps:
+            return suite.run(members, ask, watch, sweeps), ask
 
 
 def _show(members: Sequence[Member], ask: Callable[..., Any], db: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Mapping, Sequence
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from kgen.events import Finished
     from kgen.problem import Problem
     from kgen.store.results import Failures
-    from kgen.views.progress import Tally
+    from kgen.tuning.sweep import SweepRequest
+    from kgen.views.progress import Tally, Watch
 
 #: As in :data:`kgen.tuning.search.STRATEGIES`, known here without the search.
 STRATEGIES = ("exhaustive", "random", "coordinate", "additive", "tpe")
@@ -42,6 +44,11 @@ STRATEGIES = ("exhaustive", "random", "coordinate", "additive", "tpe")
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the strategy's random choices.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Compile N candidates in parallel.")
+@click.option(
+    "--cluster",
+    metavar="ADDRESS",
+    help="Sweep on a Ray cluster: auto, HOST:PORT, or local:N for N nodes on this machine.",
+)
 @click.option("--fresh", is_flag=True, help="Start over: do not continue an earlier sweep or reuse its results.")
 @db_option
 @click.option("--json", "as_json", is_flag=True, help="Print each event as one line of JSON.")
@@ -58,6 +65,7 @@ def sweep(
     seed: int,
     jobs: int | None,
     baselines: tuple[str, ...],
+    cluster: str | None,
     fresh: bool,
     db: str | None,
     as_json: bool,
@@ -76,11 +84,15 @@ def sweep(
     --device also takes several GPUs of one model, such as cuda:0,cuda:1, or cuda:all. The candidates are shared among
     them, and the leaders are timed again on the first.
 
+    With --cluster, --device is a kind of its nodes: cpu, cuda, or a part of a GPU's name. One problem is shared among all
+    devices of the kind. The problems of a suite are swept beside each other.
+
     \b
     With --json each line is one object; "event" is one of
       step       text
       started    sweep, problem, mode, device, environment, accuracy, plans, combinations, budget, found_done
       notice     text
+      cluster    nodes, devices, busy
       measured   baselines (name to ms), device
       built      candidate, ok, cached, seconds
       evaluated  number, candidate, plan, params, status, reason, error_ratio, median_ms, speedup, device, ...
@@ -91,6 +103,7 @@ def sweep(
       problem_started  number, problems, problem, path
       problem_ended    number, problems, problem, path, outcome, verdict, ms, speedup, reason, seconds, sweep, ...
       suite_finished   state, seconds, problems, counts, troubled (refused or failed)
+    Events of problems that are swept beside each other have a number_in_suite.
     """
     from kgen import problem_set
     from kgen.evaluator.protocol import Accuracy
@@ -123,11 +136,25 @@ def sweep(
     if suite:
         from kgen.cli.suite import run_suite
 
-        return run_suite(members, ask, db=db, as_json=as_json, quiet=quiet)
+        return run_suite(members, ask, cluster=cluster, db=db, as_json=as_json, quiet=quiet)
     watch = progress.JsonLines(click.echo) if as_json else progress.Watch() if quiet else progress.Live(console())
     with watch:
-        run(ask(problem=asked), watch)
+        if cluster:
+            _run_on(cluster, ask(problem=asked), watch)
+        else:
+            run(ask(problem=asked), watch)
     return _sweep_ended(watch.tally, asked, problems[0], db, as_json)
+
+
+def _run_on(cluster: str, request: SweepRequest, watch: Watch) -> None:
+    """Run a sweep on all devices of one kind of a cluster."""
+    from kgen.cluster.devices import open_devices
+    from kgen.cluster.fleet import opened
+    from kgen.events import Notice
+    from kgen.tuning.sweep import run
+
+    with opened(cluster, request.device, lambda text: watch(Notice(text))) as (_, fleet):
+        run(replace(request, device=fleet.device), watch, open_devices(fleet, fleet.kind.devices))
 
 
 def _sweep_ended(tally: Tally, problem: Problem, reference: str, db: str | None, as_json: bool) -> int:

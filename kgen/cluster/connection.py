@@ -14,8 +14,7 @@ from typing import Any, Iterator
 
 from kgen.errors import ExtraError, InputError
 
-# Ray writes to the terminal what kgen says in one line. The variables count when Ray is first imported.
-os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+# Otherwise Ray warns that it hides GPUs from processes that reserve none. It counts when Ray is first imported.
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 try:
     import ray

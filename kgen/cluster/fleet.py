@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 import ray
@@ -12,7 +13,7 @@ from ray import cloudpickle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from kgen.cluster import probe
-from kgen.cluster.connection import PACKAGE
+from kgen.cluster.connection import PACKAGE, connect, connected
 from kgen.errors import InputError
 from kgen.evaluator.protocol import BuildReport
 
@@ -131,16 +132,19 @@ class Fleet:
     """The nodes of one kind, the one that ``device`` names (``cpu``, ``cuda``, or a part of a model's name).
 
     By default, and among several, it is the kind with most devices, and GPUs before CPUs. ``notice`` is told of nodes
-    that are left out. Raises :class:`InputError` where no node fits. Thread-safe.
+    that are left out. Nodes that are ``known`` are not asked again. Raises :class:`InputError` where no node fits.
+    Thread-safe.
     """
 
-    def __init__(self, device: str | None, notice: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self, device: str | None, notice: Callable[[str], None] = lambda text: None, known: Sequence[Node] = ()
+    ) -> None:
         self._notice = notice
         self._lock = threading.Lock()
         self.at_once = 1  # candidates side by side on each device; known once one has started
         self.libraries = WeakKeyDictionary[BuildReport, Any]()  # Ray's references to the libraries of builds
         self._troubled: dict[str, str] = {}  # by node id: why it is not used any more
-        self._nodes = survey()
+        self._nodes = survey(known)
         fitting = [kind for kind in kinds(self._nodes) if _is_named(kind, device)]
         if not fitting:
             raise InputError(f"no node of the cluster fits{f' --device {device}' if device else ''}: {self._why_none(device)}")
@@ -148,7 +152,8 @@ class Fleet:
         self.device_type = self.kind.device_type
         self.with_code = any(node.facts and node.facts["kgen"] is None for node in self._nodes)
         for node in self._nodes:
-            self._tell_of(node)
+            if node not in known:
+                self._tell_of(node)
 
     @property
     def nodes(self) -> Sequence[Node]:
@@ -222,3 +227,13 @@ class Fleet:
 
 def _is_named(kind: Kind, device: str | None) -> bool:
     return device is None or device == kind.device_type or (device not in _ALIKE and device.lower() in kind.name.lower())
+
+
+@contextlib.contextmanager
+def opened(asked: str, device: str | None, notice: Callable[[str], None]) -> Iterator[tuple[str, Fleet]]:
+    """Connect to a cluster. Yields its address, and the nodes of the kind that ``device`` names."""
+    with connected(asked) as address:
+        fleet = Fleet(device, notice)
+        if fleet.with_code:
+            connect(address, with_code=True)
+        yield address, fleet

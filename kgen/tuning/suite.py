@@ -1,4 +1,4 @@
-"""A suite: sweeps over many problems, one after the other, with one table.
+"""A suite: sweeps over many problems, one after the other or several at once, with one table.
 
     members -> [ended before under the same command?] -> sweep -> swept | refused | failed -> the next one
 
@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping, Protocol, Sequence
 
 from kgen import events
 from kgen.errors import KgenError
@@ -30,15 +33,32 @@ from kgen.tuning.sweep import SweepRequest
 
 INTERRUPTED = "interrupted"
 
-#: Runs one sweep; :func:`kgen.tuning.sweep.run`.
-RunSweep = Callable[[SweepRequest, events.Listener], events.Finished]
+class Sweeps(Protocol):
+    """Runs the sweeps of a suite: up to ``at_once`` beside each other, each called in a thread of its own."""
+
+    at_once: int
+
+    def run(self, request: SweepRequest, on_event: events.Listener) -> events.Finished: ...
+
+    def interrupt(self) -> None: ...
+
+
+@dataclass
+class InTurn:
+    """Runs one sweep after the other in this thread, which interrupts reach."""
+
+    run: Callable[[SweepRequest, events.Listener], events.Finished] = sweep.run
+    at_once: int = 1
+
+    def interrupt(self) -> None:
+        """Do nothing: the sweep has ended."""
 
 
 def run(
     members: Sequence[Member],
     ask: Callable[..., SweepRequest],
     on_event: events.Listener,
-    run_sweep: RunSweep = sweep.run,
+    sweeps: Sweeps = InTurn(),
 ) -> events.SuiteFinished:
     """Sweep each problem with the request that ``ask(problem=...)`` makes for it, and tell of all of it.
 
@@ -48,7 +68,7 @@ def run(
     problem = next(member.problem for member in members if member.problem)
     request = ask(problem=problem)
     with Database.open(request.db, notice=lambda text: on_event(events.Notice(text))) as database:
-        suite = _Suite(members, ask, on_event, run_sweep, database, request, trying.device_names(request.device))
+        suite = _Suite(members, ask, on_event, sweeps, database, request, trying.device_names(request.device))
         return suite.run()
 
 
@@ -57,13 +77,16 @@ class _Suite:
     members: Sequence[Member]
     ask: Callable[..., SweepRequest]
     on_event: events.Listener
-    run_sweep: RunSweep
+    sweeps: Sweeps
     database: Database
     request: SweepRequest  # of one of the problems, for what all of them share
     device: str
     environment: str | None = None  # of this run, known from its first sweep on
     outcomes: dict[Path, str] = field(default_factory=dict)  # of this run, by file
     before: Mapping[str, Sequence[Ended]] = field(default_factory=dict)
+    begun: set[Path] = field(default_factory=set)  # in this run
+    stopped: bool = False  # by an interrupt
+    storing: threading.RLock = field(default_factory=threading.RLock)
 
     def run(self) -> events.SuiteFinished:
         started = time.monotonic()
@@ -72,14 +95,29 @@ class _Suite:
         ended = sum(self._ended(member) is not None for member in self.members)
         again = ended == len(self.members)
         self.on_event(events.SuiteStarted(len(self.members), ended, self.request.seconds, self.database.name))
-        state = "finished"
         try:
-            while state == "finished" and (member := self._next(again)) is not None:
-                self.outcomes[member.path] = outcome = self._try(member)
-                state = INTERRUPTED if outcome == INTERRUPTED else state
+            self._side_by_side(again) if self.sweeps.at_once > 1 else self._in_turn(again)
         except KeyboardInterrupt:
-            state = INTERRUPTED
-        return self._finish(state, time.monotonic() - started)
+            self.stopped = True
+        return self._finish(INTERRUPTED if self.stopped else "finished", time.monotonic() - started)
+
+    def _in_turn(self, again: bool) -> None:
+        """Try the problems that are left, until one is interrupted."""
+        while not self.stopped and (member := self._next(again)) is not None:
+            self.outcomes[member.path] = outcome = self._try(member)
+            self.stopped = self.stopped or outcome == INTERRUPTED
+
+    def _side_by_side(self, again: bool) -> None:
+        """Try them in several threads. An interrupt, or an error that ends the suite, ends all of their sweeps."""
+        with ThreadPoolExecutor(self.sweeps.at_once, thread_name_prefix="kgen-sweep") as threads:
+            trying = [threads.submit(self._in_turn, again) for _ in range(self.sweeps.at_once)]
+            try:
+                for ended in as_completed(trying):
+                    ended.result()
+            except BaseException:
+                self.stopped = True
+                self.sweeps.interrupt()
+                raise
 
     def _finish(self, state: str, seconds: float) -> events.SuiteFinished:
         ends = [(member, self.outcomes.get(member.path) or self._ended(member)) for member in self.members]
@@ -91,10 +129,13 @@ class _Suite:
 
     def _next(self, again: bool) -> Member | None:
         """The next problem that has not ended under this command; ``again``: else one that was refused or failed."""
-        left = [member for member in self.members if member.path not in self.outcomes]
-        new = (member for member in left if self._ended(member) is None)
-        troubled = (member for member in left if again and self._ended(member) in (REFUSED, FAILED))
-        return next(new, None) or next(troubled, None)
+        with self.storing:
+            left = [member for member in self.members if member.path not in self.begun]
+            new = (member for member in left if self._ended(member) is None)
+            troubled = (member for member in left if again and self._ended(member) in (REFUSED, FAILED))
+            found = next(new, None) or next(troubled, None)
+            self.begun |= {found.path} if found else set()
+            return found
 
     def _ended(self, member: Member) -> str | None:
         """How the problem ended before, under the same command; ``None`` where it has not."""
@@ -114,11 +155,12 @@ class _Suite:
 
     def _try(self, member: Member) -> str:
         """Sweep one problem, and tell how it ended."""
-        number, started = self.members.index(member) + 1, time.monotonic()
+        number, started = self._number(member), time.monotonic()
         self.on_event(events.ProblemStarted(number, len(self.members), member.title, str(member.path)))
-        outcome, reason = self._refuse(member) if member.problem is None else self._sweep(member.problem)
+        outcome, reason = self._refuse(member) if member.problem is None else self._sweep(member, member.problem)
         seconds = time.monotonic() - started
-        score = self._score(member)
+        with self.storing:
+            score = self._score(member)
         self.on_event(
             events.ProblemEnded(
                 number=number,
@@ -136,10 +178,10 @@ class _Suite:
         )
         return outcome
 
-    def _sweep(self, problem: Problem) -> tuple[str, str]:
+    def _sweep(self, member: Member, problem: Problem) -> tuple[str, str]:
         """The outcome of a sweep of the problem, with the reason if it raised an error."""
         try:
-            finished = self.run_sweep(self.ask(problem=problem), self._tell)
+            finished = self.sweeps.run(self.ask(problem=problem), partial(self._tell, member))
         except Exception as error:
             outcome = trying.outcome(error)
             if outcome is None:
@@ -149,29 +191,32 @@ class _Suite:
             _forget(problem)
         return (INTERRUPTED, "") if finished.state == INTERRUPTED else (SWEPT, "")
 
-    def _tell(self, event: events.Event) -> None:
+    def _tell(self, member: Member, event: events.Event) -> None:
         if isinstance(event, events.Started):
             self.environment = event.environment.id
-        self.on_event(event)
+        alone = self.sweeps.at_once == 1
+        self.on_event(event if alone else events.Beside(self._number(member), member.title, event))
+
+    def _number(self, member: Member) -> int:
+        return self.members.index(member) + 1
 
     def _refuse(self, member: Member) -> tuple[str, str]:
         """Keep why a file could not be read as a problem."""
-        attempts.add(
-            self.database,
-            Attempt(
-                name=member.path.stem,
-                path=str(member.path),
-                source_hash=member.source_hash,
-                mode=None,
-                overrides={},
-                accuracy=str(self.request.accuracy),
-                device=self.device,
-                outcome=REFUSED,
-                reason=member.reason,
-                seconds=0.0,
-                arguments=self._arguments(),
-            ),
+        attempt = Attempt(
+            name=member.path.stem,
+            path=str(member.path),
+            source_hash=member.source_hash,
+            mode=None,
+            overrides={},
+            accuracy=str(self.request.accuracy),
+            device=self.device,
+            outcome=REFUSED,
+            reason=member.reason,
+            seconds=0.0,
+            arguments=self._arguments(),
         )
+        with self.storing:
+            attempts.add(self.database, attempt)
         return REFUSED, member.reason
 
     def _score(self, member: Member) -> scores.Score:

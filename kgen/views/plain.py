@@ -201,6 +201,8 @@ def event(item: events.Event) -> dict[str, Any]:
     """One event of a sweep or suite: its kind, then its fields; a candidate without its source."""
     if isinstance(item, events.SuiteEvent):
         return _suite_event(item)
+    if isinstance(item, events.Beside):
+        return event(item.event) | {"number_in_suite": item.number}
     kind = type(item).__name__.lower()
     if isinstance(item, events.Evaluated):
         return {"event": kind, **_evaluated(item)}

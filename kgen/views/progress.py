@@ -27,6 +27,7 @@ class Tally:
         self.counts: Counter[Status] = Counter()
         self.best: events.Evaluated | None = None  #: by screening; final timing never changes it
         self.built = 0
+        self.cluster: events.Cluster | None = None
         self._judged = 0
         self._began_at = time.monotonic()
         self._first_at = 0.0  #: when the first candidate was judged, after the set-up
@@ -37,6 +38,8 @@ class Tally:
             self.phase = event.text
         elif isinstance(event, events.Started):
             self.started = event
+        elif isinstance(event, events.Cluster):
+            self.cluster = event
         elif isinstance(event, events.Measured):
             self.phase = _SEARCHING
         elif isinstance(event, events.Finals):
@@ -78,11 +81,17 @@ class Tally:
         return min(left, max(0.0, self._began_at + self.started.seconds - time.monotonic()))
 
     @property
+    def a_minute(self) -> float:
+        """Candidates judged a minute since the first one; 0 before the second."""
+        return 60.0 * (self._judged - 1) / (time.monotonic() - self._first_at) if self._judged > 1 else 0.0
+
+    @property
     def line(self) -> str:
-        """The phase, the numbers built, right and failed by kind, the best screening, and the time left."""
+        """The phase, the cluster, the numbers built, right and failed by kind, the best screening, and the time left."""
         failed = {status: n for status, n in self.counts.most_common() if status not in (Status.OK, Status.DUPLICATE)}
         kinds = ", ".join(f"{status} {number}" for status, number in failed.items())
-        parts = [self.phase, f"built {self.built}", f"right {self.counts[Status.OK]}"]
+        parts = [self.phase, *([text.cluster(self.cluster, self.a_minute)] if self.cluster else [])]
+        parts += [f"built {self.built}", f"right {self.counts[Status.OK]}"]
         parts += [f"duplicate {self.counts[Status.DUPLICATE]}"] if self.counts[Status.DUPLICATE] else []
         parts += [f"failed {sum(failed.values())} ({kinds})"] if failed else []
         if self.best and (speedup := self.best.speedup):
@@ -185,7 +194,8 @@ class Live(Watch):
             total = tally.started.budget if tally.started else None
             self._bar.update(self._task, total=total, completed=tally.done, line=tally.line)
             return
-        state = (tally.phase, tally.done)
+        devices = tally.cluster and (tally.cluster.nodes, tally.cluster.devices)
+        state = (tally.phase, tally.done, devices)
         if tally.started and state != self._printed:
             self._printed = state
             self._console.print(f"{tally.done}/{tally.started.budget}  {tally.line}", soft_wrap=True)

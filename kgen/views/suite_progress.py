@@ -19,6 +19,7 @@ class SuiteLive(Watch):
         super().__init__()
         self._console = console
         self._verdicts: Counter[str] = Counter()
+        self._every = Tally()  #: of all problems, where several are swept at once
         self._bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=20),
@@ -44,10 +45,14 @@ class SuiteLive(Watch):
             self._suite_started(event)
         elif isinstance(event, events.ProblemStarted):
             self._problem_started(event)
+        elif isinstance(event, events.Beside):
+            self._beside(event)
         elif isinstance(event, events.Notice):
             self._console.print(event.text, style="yellow")
         elif isinstance(event, events.ProblemEnded):
             self._problem_ended(event)
+        elif isinstance(event, events.Cluster):
+            self._every.add(event)
         elif not isinstance(event, events.SuiteFinished):
             self._went_on()
 
@@ -75,6 +80,16 @@ class SuiteLive(Watch):
     def _problem_started(self, event: events.ProblemStarted) -> None:
         self.tally = Tally()
         self._bar.reset(self._tasks[1], total=None, description=event.problem, line=self.tally.phase)
+
+    def _beside(self, event: events.Beside) -> None:
+        """Show the cluster and its rate, where several problems are swept at once."""
+        if isinstance(event.event, events.Notice):
+            self._console.print(f"{event.problem}: {event.event.text}", style="yellow")
+        elif isinstance(event.event, events.Evaluated):
+            self._every.add(event.event)
+        if self._every.cluster:
+            line = text.cluster(self._every.cluster, self._every.a_minute)
+            self._bar.update(self._tasks[1], description="cluster", line=line)
 
     def _problem_ended(self, event: events.ProblemEnded) -> None:
         self._verdicts[event.verdict] += 1

@@ -9,6 +9,7 @@ from kgen.candidate import SHORT, ParamValue
 from kgen.evaluator.protocol import Environment
 
 if TYPE_CHECKING:
+    from kgen.events import Cluster
     from kgen.statistics import Interval
 
 MISSING = "-"
@@ -56,6 +57,13 @@ def duration(seconds: float | None) -> str:
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60:02d} min"
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def cluster(value: Cluster, a_minute: float) -> str:
+    """A cluster in one line: ``2 nodes, 16 devices (15 busy), 212 candidates/min``."""
+    nodes, devices = (f"{n} {what}{'' if n == 1 else 's'}" for n, what in ((value.nodes, "node"), (value.devices, "device")))
+    rate = f", {a_minute:.0f} candidates/min" if a_minute else ""
+    return f"{nodes}, {devices} ({value.busy} busy){rate}"
 
 
 def moment(when: datetime) -> str:

@@ -61,7 +61,7 @@ class Bench:
     def run(self, members: Sequence[Member], **more: object) -> events.SuiteFinished:
         self.news = []
         ask = partial(sweep.SweepRequest, device="cpu", budget=6, jobs=1, strategy="random", **more)
-        return suite.run(members, ask, self.told, self.sweep)
+        return suite.run(members, ask, self.told, suite.InTurn(self.sweep))
 
     def sweep(self, request: sweep.SweepRequest, tell: events.Listener) -> events.Finished:
         judge = CheapJudge(request.problem, "cpu", fails=self.fails.get(request.problem.name))
