@@ -36,6 +36,7 @@ THIRD_PARTY = {
     **{f"kgen.compiler.{name}": allowed(in_functions="torch") for name in ("calls", "reading", "source", "tracing")},
     **{f"kgen.compiler.{name}": allowed("sympy") for name in ("indices", "loops", "views", "windows")},
     "kgen.hardware": allowed(in_functions="torch"),
+    "kgen.cluster": allowed("ray"),
     "kgen.tuning.search": allowed(in_functions="optuna"),
     "kgen.machine": allowed(in_functions="torch"),
     "kgen.templates": allowed(in_functions="jinja2"),
@@ -53,7 +54,7 @@ THIRD_PARTY = {
 }
 
 #: Packages that stand above the compiler, the templates and the evaluator.
-_ABOVE = ("kgen.tuning", "kgen.store", "kgen.cli", "kgen.views", "kgen.report", "kgen.browse")
+_ABOVE = ("kgen.tuning", "kgen.store", "kgen.cli", "kgen.views", "kgen.report", "kgen.browse", "kgen.cluster")
 
 #: (importer, imported): never, not even inside a function. Names stand for packages too.
 NEVER = [
@@ -66,6 +67,8 @@ NEVER = [
         for stage in ("kgen.compiler", "kgen.templates", "kgen.tuning", "kgen.evaluator.correctness", "kgen.evaluator.worker")
     ),
     ("kgen.tuning", "kgen.cli"),
+    ("kgen.tuning", "kgen.cluster"),
+    *(("kgen.cluster", stage) for stage in ("kgen.cli", "kgen.store", "kgen.views", "kgen.compiler", "kgen.templates")),
     *(
         (plain, stage)
         for plain in ("kgen.errors", "kgen.candidate", "kgen.hardware", "kgen.problem", "kgen.statistics", "kgen.roofline")
@@ -177,6 +180,11 @@ def test_torch_is_loaded_only_by_the_evaluator(module: str) -> None:
 def test_command_line_loads_only_click() -> None:
     loaded = _loaded_with("kgen.cli")
     assert {name for name in loaded if name not in MODULES and _third_party(name)} <= {"click"}
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if not _within(name, "kgen.cluster")])
+def test_ray_is_loaded_only_where_a_cluster_is_given(module: str) -> None:
+    assert "ray" not in _loaded_with(module)
 
 
 @pytest.mark.parametrize("package", ["click", "rich", "kgen.cli"])

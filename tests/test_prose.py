@@ -29,6 +29,7 @@ REWRITTEN = (
     "kgen/browse",
     "kgen/candidate.py",
     "kgen/cli",
+    "kgen/cluster",
     "kgen/compiler",
     "kgen/definitions.py",
     "kgen/errors.py",

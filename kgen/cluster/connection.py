@@ -8,6 +8,8 @@ import os
 import re
 import shutil
 import socket
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Iterator
@@ -23,12 +25,14 @@ try:
 except ImportError as error:
     raise ExtraError("--cluster needs Ray: pip install 'kgen[ray]'") from error
 
+# Ray tells of addresses and dead nodes; kgen says what counts in one line.
+logging.getLogger("ray").setLevel(logging.CRITICAL)
+
 PACKAGE = Path(__file__).resolve().parents[1]  #: kgen itself, as it travels to nodes that lack it
-_ANSWER_SECONDS = 4.0  # of the head of a cluster
+_CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 6.0  # of the head of a cluster
 _STORE_BYTES = 128 << 20  # for objects of each local node: libraries are small
-#: The first bytes of a connection by HTTP/2, which Ray's head speaks: preface and empty settings.
-_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-_SETTINGS = 4  # type of the first frame of the answer
+#: Asks the head for the cluster's id, in a process that can be ended: Ray itself asks for minutes.
+_ASK = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1])"
 
 
 @contextlib.contextmanager
@@ -53,7 +57,6 @@ def connect(address: str, *, with_code: bool = False) -> None:
     # Ray prints the tail of a dead node's log, to stdout.
     ray._private.worker.print_to_stdstream = lambda *_, **__: None
     code = {"py_modules": [str(PACKAGE)], "excludes": ["__pycache__"]} if with_code else {}
-    logging.getLogger("ray").setLevel(logging.CRITICAL)
     try:
         ray.init(
             address=address, runtime_env=code, log_to_driver=False, configure_logging=False, include_dashboard=False
@@ -63,21 +66,19 @@ def connect(address: str, *, with_code: bool = False) -> None:
 
 
 def _checked(asked: str) -> str:
-    """The ``HOST:PORT`` of a cluster whose head answers. Ray itself would wait for minutes."""
+    """The ``HOST:PORT`` of a cluster whose head answers."""
     address = _running() if asked == "auto" else asked
     found = re.fullmatch(r"([^:/\s]+):(\d{1,5})", address)
-    if not found:
+    if not found or found[1] == "local":
         raise InputError(f"--cluster {asked}: say auto, HOST:PORT or local:N")
     remedy = "start one with `ray start --head`, or name the address that it printed"
     try:
-        with socket.create_connection((found[1], int(found[2])), _ANSWER_SECONDS) as head:
-            head.settimeout(_ANSWER_SECONDS)
-            head.sendall(_HELLO)
-            answer = head.recv(9)
+        socket.create_connection((found[1], int(found[2])), _CONNECT_SECONDS).close()
+        subprocess.run([sys.executable, "-c", _ASK, address], capture_output=True, timeout=_ANSWER_SECONDS, check=True)
     except (OSError, OverflowError) as error:
         raise InputError(f"--cluster {asked}: nothing answers at {address} ({error}); {remedy}") from error
-    if len(answer) < 4 or answer[3] != _SETTINGS:
-        raise InputError(f"--cluster {asked}: no Ray cluster answers at {address}; {remedy}")
+    except subprocess.SubprocessError as error:
+        raise InputError(f"--cluster {asked}: no Ray cluster answers at {address}; {remedy}") from error
     return address
 
 

@@ -217,12 +217,12 @@ class ClusterBuilder:
 
 
 def selector(nodes: Sequence[Node]) -> dict[str, str]:
-    """What Ray places by: any of these nodes."""
+    """The labels by which Ray places something on any of these nodes."""
     return {"ray.io/node-id": f"in({','.join(node.id for node in nodes)})"}
 
 
 def reserved(device_type: str, nodes: Sequence[Node]) -> dict[str, float]:
-    """What one device reserves of its node: a GPU with some cores, or all cores, since a timing wants them alone."""
+    """The reservation of one device: a GPU with some cores, or all cores, since a timing wants them alone."""
     memory = min(_MEMORY, int(min(node.memory / node.devices(device_type) for node in nodes) / 2))
     if device_type == "cpu":
         return {"num_cpus": min(node.cpus for node in nodes), "memory": memory}
@@ -274,7 +274,7 @@ class ClusterPool(DevicePool):
 def open_devices(
     fleet: Fleet, number: int, make: MakeEvaluator = host.make_evaluator, resources: Mapping[str, Any] | None = None
 ) -> OpenDevices:
-    """What a sweep calls for its devices: so many of the fleet's. ``resources`` replaces what each reserves."""
+    """The function that makes the devices of a sweep: so many of the fleet's. ``resources`` replaces their reservation."""
 
     def opened(request: SweepRequest, on_event: events.Listener, started: float) -> ClusterPool:
         until = started + COMPILE_PART * request.seconds if request.seconds else math.inf

@@ -19,12 +19,12 @@ from kgen.evaluator.protocol import BuildReport
 
 _PROBE_SECONDS = 60.0  # for all nodes together
 _LEAST_FREE = 1 << 30  # bytes on a node's disk; its builds, logs and caches take a few hundred megabytes
-#: What an environment consists of, by device type; nodes that differ in any of it are of another kind.
+#: The facts of an environment, by device type. Nodes that differ in one of them are of another kind.
 _ALIKE = {
     "cuda": ("gpu", "driver", "nvcc", "compiler", "torch", "python", "cores"),
     "cpu": ("cpu", "instructions", "compiler", "torch", "python", "cores"),
 }
-#: What a node needs, by device type, with the remedy.
+#: The needs of a node, with the remedies.
 _NEEDS = {
     "torch": "no torch: pip install torch",
     "ninja": "no ninja: pip install ninja",
@@ -62,7 +62,7 @@ class Node:
         return int(self.gpus) if device_type == "cuda" else int(self.cpus >= 1)
 
     def alike(self, device_type: str) -> tuple[Any, ...]:
-        """What equal nodes have in common."""
+        """The facts that equal nodes have in common."""
         return tuple((self.facts or {}).get(name) for name in _ALIKE[device_type])
 
 

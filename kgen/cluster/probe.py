@@ -72,7 +72,7 @@ def installed(package: str) -> str | None:
 
 
 def said(*command: str) -> str:
-    """What a command prints; nothing where it is missing or fails."""
+    """The output of a command; nothing where it is missing or fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):

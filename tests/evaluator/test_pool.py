@@ -8,11 +8,14 @@ from typing import Callable
 
 import pytest
 from judges import CheapJudge
-from samples import problem
+from samples import candidate, problem
 
+from kgen.candidate import Candidate
 from kgen.errors import DeviceError, EvaluatorError
-from kgen.evaluator.pool import DevicePool, DeviceEvaluator
-from kgen.evaluator.protocol import Accuracy, Evaluation, Status
+from kgen.evaluator.pool import DeviceEvaluator, DeviceLost, DevicePool
+from kgen.evaluator.protocol import Accuracy, BuildReport, Evaluation, Status
+
+CANDIDATE, BUILD = candidate(), BuildReport(True, False, 0.0, False, "", None, "", "")
 
 
 def test_evaluators_start_at_the_same_time() -> None:
@@ -82,3 +85,67 @@ def test_who_has_the_lowest_place_is_judged_first_and_who_gave_up_is_not() -> No
         for number in (0, 1, 3, 4):
             futures[number].result(10)
     assert order == ["first", "a", "b", "c"]
+
+
+class Mortal(CheapJudge):
+    """Is lost with its first candidate; ``starts`` counts how often it was started."""
+
+    starts = 0
+
+    def start(self) -> None:
+        super().start()
+        self.starts += 1
+
+    def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation:
+        if self.starts == 1:
+            raise DeviceLost("its node is gone")
+        return super().evaluate(candidate, build)
+
+
+def test_lost_device_is_started_again_and_works_on() -> None:
+    judge = Mortal(problem())
+    with DevicePool([judge]) as devices:
+        devices.wait()
+        with pytest.raises(DeviceLost):
+            devices.submit(lambda device: device.evaluate(CANDIDATE, BUILD)).result(10)
+        assert devices.submit(lambda device: device.evaluate(CANDIDATE, BUILD)).result(10).device == "cuda:0"
+    assert judge.starts == 2
+
+
+def test_work_on_the_first_device_goes_to_another_one_where_it_is_lost() -> None:
+    with DevicePool([Mortal(problem(), "cuda:0"), CheapJudge(problem(), "cuda:1")]) as devices:
+        devices.wait()
+        assert devices.on_first(lambda device: device.evaluate(CANDIDATE, BUILD)).candidate == CANDIDATE.id
+
+
+def test_leaving_a_pool_whose_devices_are_lost_takes_no_time() -> None:
+    class Gone(Mortal):
+        def start(self) -> None:
+            if self.starts and self.closed.wait(10):
+                raise EvaluatorError("closed")
+            super().start()
+
+    started = time.monotonic()
+    with DevicePool([Gone(problem())]) as devices:
+        devices.wait()
+        futures = [devices.submit(lambda device: device.evaluate(CANDIDATE, BUILD)) for _ in range(2)]
+        with pytest.raises(DeviceLost):
+            futures[0].result(10)
+    assert time.monotonic() - started < 5
+
+
+def test_elastic_pool_begins_with_the_first_device_and_names_those_that_do_not_start() -> None:
+    notices: list[str] = []
+    judges = [CheapJudge(problem(), "a", fails=DeviceError("not there")), CheapJudge(problem(), "b")]
+    with DevicePool(judges, elastic=True, notice=notices.append) as devices:
+        devices.wait()
+        assert devices.first.device == "b"
+        while not notices:
+            time.sleep(0.01)
+    assert notices == ["a is left out: not there"]
+
+
+def test_elastic_pool_without_any_device_raises_why() -> None:
+    judges = [CheapJudge(problem(), name, fails=DeviceError(f"{name} is not there")) for name in "ab"]
+    with pytest.raises(DeviceError, match="a is not there"), DevicePool(judges, elastic=True) as devices:
+        devices.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -58,10 +59,10 @@ class Bench:
     interrupt: Callable[[events.Event], bool] = lambda event: False
     news: list[events.Event] = field(default_factory=list)
 
-    def run(self, members: Sequence[Member], **more: object) -> events.SuiteFinished:
+    def run(self, members: Sequence[Member], sweeps: suite.Sweeps | None = None, **more: object) -> events.SuiteFinished:
         self.news = []
         ask = partial(sweep.SweepRequest, device="cpu", budget=6, jobs=1, strategy="random", **more)
-        return suite.run(members, ask, self.told, suite.InTurn(self.sweep))
+        return suite.run(members, ask, self.told, sweeps or suite.InTurn(self.sweep))
 
     def sweep(self, request: sweep.SweepRequest, tell: events.Listener) -> events.Finished:
         judge = CheapJudge(request.problem, "cpu", fails=self.fails.get(request.problem.name))
@@ -261,6 +262,50 @@ def test_problem_in_another_mode_is_another_one(home: Home, folder: Path) -> Non
     other = Bench()
     other.run(read_set([str(folder)], mode="eval"))
     assert other.tried[0] == "1_one"
+
+
+# Several at once -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Pair:
+    """Runs two sweeps at once. Each waits for the other one to begin, or for an interrupt."""
+
+    bench: Bench
+    at_once: int = 2
+    both: threading.Barrier = field(default_factory=lambda: threading.Barrier(2, timeout=10))
+
+    def run(self, request: sweep.SweepRequest, tell: events.Listener) -> events.Finished:
+        try:
+            self.both.wait()
+        except threading.BrokenBarrierError:
+            tell = self.interrupted
+        return self.bench.sweep(request, tell)
+
+    def interrupt(self) -> None:
+        self.both.abort()
+
+    def interrupted(self, event: events.Event) -> None:
+        if isinstance(event, events.Evaluated):
+            raise KeyboardInterrupt
+
+
+def test_problems_that_are_swept_at_once_come_to_the_same_outcomes(home: Home, folder: Path) -> None:
+    bench = Bench()
+    finished = bench.run(read_set([str(folder)]), sweeps=Pair(bench))
+    assert finished.counts == {"swept": 2, "refused": 1}
+    beside = {(event.number, event.problem) for event in bench.of(events.Beside)}
+    assert beside == {(1, "1_one"), (3, "10_three")}
+
+
+def test_interrupt_ends_all_problems_that_are_swept_at_once(home: Home, folder: Path) -> None:
+    (folder / "2_two.py").unlink()
+    (folder / "10_three.py").rename(folder / "alone.py")
+    for name in ("1_one", "alone"):
+        (folder / f"{name}.py").write_text(f"# {name}\n{SOURCE}")
+    bench = Bench({"1_one": DeviceError("no device")})
+    with pytest.raises(DeviceError):
+        bench.run(read_set([str(folder)]), sweeps=Pair(bench))
 
 
 # From end to end -------------------------------------------------------------------------------------------------
