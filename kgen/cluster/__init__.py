@@ -10,3 +10,18 @@
 Queues, heartbeats, placement and retries of tasks are Ray's. Nothing outside imports this package, except functions
 that run where ``--cluster`` is given.
 """
+
+import logging
+import os
+
+from kgen.errors import ExtraError
+
+# Otherwise Ray warns that it hides GPUs from processes that reserve none. It counts when Ray is first imported.
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+try:
+    import ray as ray
+except ImportError as error:
+    raise ExtraError("--cluster needs Ray: pip install 'kgen[ray]'") from error
+
+# Ray tells of addresses and dead nodes; kgen says what counts in one line.
+logging.getLogger("ray").setLevel(logging.CRITICAL)

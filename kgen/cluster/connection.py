@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 import shutil
@@ -14,19 +13,11 @@ import tempfile
 from pathlib import Path
 from typing import Any, Iterator
 
-from kgen.errors import ExtraError, InputError
+import ray
+import ray._private.worker
+from ray.cluster_utils import Cluster
 
-# Otherwise Ray warns that it hides GPUs from processes that reserve none. It counts when Ray is first imported.
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-try:
-    import ray
-    import ray._private.worker
-    from ray.cluster_utils import Cluster
-except ImportError as error:
-    raise ExtraError("--cluster needs Ray: pip install 'kgen[ray]'") from error
-
-# Ray tells of addresses and dead nodes; kgen says what counts in one line.
-logging.getLogger("ray").setLevel(logging.CRITICAL)
+from kgen.errors import InputError
 
 PACKAGE = Path(__file__).resolve().parents[1]  #: kgen itself, as it travels to nodes that lack it
 _CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 6.0  # of the head of a cluster

@@ -1,0 +1,196 @@
+"""What a Ray cluster costs: the time that the engine adds to a candidate, the rate on many devices, equal verdicts.
+
+    python benchmarks/cluster.py engine | devices | verdicts
+
+`engine`: candidates whose judge answers at once, on one device with and without a cluster. `devices`: 1,000 candidates on
+16 simulated devices, whose judges answer after a drawn time. `verdicts`: a suite of 8 small problems with and without a
+cluster of two local nodes. Each part has a record of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from _record import ROOT, record
+
+from kgen import events, hardware
+from kgen.candidate import Candidate
+from kgen.cluster import host
+from kgen.cluster.devices import open_devices
+from kgen.cluster.fleet import opened
+from kgen.cluster.host import Asked, Built
+from kgen.evaluator.pool import DevicePool
+from kgen.evaluator.protocol import Accuracy, BuildReport, Depth, Environment, Evaluation, Health, Status, Timing
+from kgen.problem import Problem, read_problem
+from kgen.tuning import sweep
+
+MEAN_SECONDS = 0.2  # of a simulated judge
+DEVICES, CANDIDATES = 16, 1000
+ENGINE_CANDIDATES = 200
+LIBRARY = os.urandom(200_000)  # as large as a library for the CPU
+
+#: Problems whose verdicts are clear: chains that fuse, one that kgen leaves to the library, one that cannot be captured.
+FORWARDS = {
+    "gelu": "torch.nn.functional.gelu(x * 2.0 + 1.0) * 0.5",
+    "tanh": "torch.tanh(torch.sigmoid(x) * 3.0 - 1.0)",
+    "mish": "torch.nn.functional.mish(x + 1.0) * torch.sigmoid(x)",
+    "softmax": "torch.softmax(torch.nn.functional.gelu(torch.tanh(x) * 2.0), dim=-1)",
+    "erf": "torch.erf(torch.sigmoid(x) - torch.tanh(x)) * 0.5",
+    "silu": "torch.nn.functional.silu(torch.tanh(x) + 1.0) * torch.sigmoid(x)",
+    "product": "torch.matmul(x, x.t())",
+    "refused": "x if float(x.sum()) > 0 else -x",
+}
+
+
+def timing(subject: str, ms: float, depth: Depth = Depth.SCREEN) -> Timing:
+    return Timing(subject, depth, "simulated", ((ms, ms), (ms, ms)))
+
+
+class Builder:
+    """Builds in no time."""
+
+    def build(self, source: str) -> BuildReport:
+        return BuildReport(True, False, 0.0, False, "", hashlib.sha256(source.encode()).hexdigest(), "", "")
+
+
+class Judge:
+    """A simulated device: each candidate is right, after a drawn time."""
+
+    def __init__(self, problem: Problem, seconds: float, device: str = "cpu") -> None:
+        self.problem, self.device, self.at_once, self.accuracy = problem, device, 1, Accuracy.FP32
+        self.environment = Environment("cpu", "simulated", "none", "", "", "", "", "", 1, "")
+        self.hardware = hardware.cpu()
+        self._seconds = seconds
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def builder(self) -> Builder:
+        return Builder()
+
+    def health(self) -> Health:
+        return Health()
+
+    def baselines(self) -> tuple[Timing, ...]:
+        return (timing("eager", 1.5),)
+
+    def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation:
+        drawn = random.Random(candidate.id)
+        time.sleep(drawn.uniform(0.0, 2.0) * self._seconds)
+        timed = timing(candidate.id, 1.0 + drawn.random())
+        return Evaluation(candidate.id, Status.OK, "", self.accuracy, build=build, timing=timed)
+
+    def finals(self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float) -> tuple[Timing, ...]:
+        return tuple(timing(name, 1.0, Depth.FINAL) for name in ("eager", *(one.id for one, _ in candidates)))
+
+
+def build(source: str, device_type: str, arch: str) -> tuple[Built, bytes]:
+    return Built("", Builder().build(source)), LIBRARY
+
+
+class At:
+    """Notes when each candidate was judged."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def __call__(self, event: events.Event) -> None:
+        if isinstance(event, events.Evaluated):
+            self.times.append(time.monotonic())
+
+
+def request(budget: int) -> sweep.SweepRequest:
+    problem = replace(read_problem("linear_gelu_softmax"), mode="train")
+    return sweep.SweepRequest(problem, device="cpu", budget=budget, strategy="random", fresh=True)
+
+
+def engine() -> None:
+    asked, rows, seconds = request(ENGINE_CANDIDATES), [], {}
+    host.build = build
+    make = lambda asked, notice, step: Judge(asked.problem, 0.0)  # noqa: E731
+    with opened("local:1", "cpu", print) as (_, fleet):
+        for number, way in enumerate(("without", "cluster") * 3):
+            at = At()
+            if way == "cluster":
+                sweep.run(asked, at, open_devices(fleet, 1, make, {"num_cpus": 0}))
+            else:
+                sweep.run(asked, at, lambda *_: DevicePool([Judge(asked.problem, 0.0)]))
+            whole = (at.times[-1] - at.times[0]) / (len(at.times) - 1)
+            rows.append({"run": number + 1, "way": way, "candidates": len(at.times), "ms for each": 1000 * whole})
+            seconds.setdefault(way, []).append(whole)
+    added = 1000 * (median(seconds["cluster"]) - median(seconds["without"]))
+    notes = (
+        f"Candidates one after the other on one device, whose judge answers at once; libraries of {len(LIBRARY)} bytes. "
+        f"The engine adds {added:.1f} ms to a candidate (difference of the medians); the goal is at most 50 ms."
+    )
+    print(record("cluster_engine", "Time that a Ray cluster adds to a candidate", rows, notes))
+
+
+def devices() -> None:
+    asked, at = request(CANDIDATES), At()
+    host.build = build
+    make = lambda asked, notice, step: Judge(asked.problem, MEAN_SECONDS)  # noqa: E731
+    with opened("local:2", "cpu", print) as (_, fleet):
+        # Actors start one after the other on two cores; a judged candidate of each shows that all have started.
+        sweep.run(asked, at, open_devices(fleet, DEVICES, make, {"num_cpus": 0}))
+    begin = next(n for n in itertools.count(1) if at.times[n + DEVICES] - at.times[n] < 2 * MEAN_SECONDS)
+    rate = (len(at.times) - 1 - begin) / (at.times[-1 - DEVICES] - at.times[begin])
+    ideal = DEVICES / MEAN_SECONDS
+    peak = int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))) / 1024
+    row = {
+        "devices": DEVICES, "candidates": len(at.times), "a second": rate, "ideal": ideal, "share": rate / ideal,
+        "driver, MB": peak,
+    }  # fmt: skip
+    notes = (
+        "Simulated devices in actors on a local cluster of two nodes; judges answer after a time drawn evenly from 0 to "
+        f"{2 * MEAN_SECONDS} s. Capture, rendering, search and store are real, builds are simulated tasks. The rate is "
+        "taken once all devices have started. The goals: 90% of the ideal rate, and a driver below 500 MB at its peak."
+    )
+    print(record("cluster_devices", "1,000 candidates on 16 simulated devices", [row], notes))
+
+
+def verdicts() -> None:
+    found: dict[str, dict[str, str]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        suite = Path(folder, "suite")
+        suite.mkdir()
+        for number, (name, text) in enumerate(FORWARDS.items(), 1):
+            (suite / f"{number}_{name}.py").write_text(
+                "import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n"
+                f"        return {text}\n\n\ndef get_inputs():\n    return [torch.rand(1024, 1024)]\n"
+            )
+        seconds = {}
+        for way, words in {"without": [], "local:2": ["--cluster", "local:2"]}.items():
+            path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+            environment = {**os.environ, "KGEN_HOME": f"{folder}/{way}", "PYTHONPATH": path}
+            kgen = [sys.executable, "-W", "ignore", "-m", "kgen"]
+            sweeps = [*kgen, "sweep", str(suite), "--device", "cpu", "--baselines", "eager", "--budget", "3", "--time", "20"]
+            started = time.monotonic()
+            subprocess.run([*sweeps, *words], env=environment, check=False)
+            seconds[way] = time.monotonic() - started
+            scores = subprocess.run([*kgen, "scores", str(suite), "--json"], env=environment, stdout=subprocess.PIPE, check=True)
+            found[way] = {row["problem"]: row["verdict"] for row in json.loads(scores.stdout)["problems"]}
+    rows = [{"problem": name, **{way: rows[name] for way, rows in found.items()}} for name in found["without"]]
+    same = sum(row["without"] == row["local:2"] for row in rows)
+    took = ", ".join(f"{way} {s:.0f} s" for way, s in seconds.items())
+    print(record("cluster_verdicts", "Verdicts with and without a cluster", rows, f"{same} of {len(rows)} are the same. {took}."))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("engine", "devices", "verdicts"))
+    {"engine": engine, "devices": devices, "verdicts": verdicts}[parser.parse_args().part]()
