@@ -1,4 +1,4 @@
-"""What a Ray cluster costs: the time that the engine adds to a candidate, the rate on many devices, equal verdicts.
+"""The costs of a Ray cluster: the time that the engine adds to a candidate, the rate on many devices, equal verdicts.
 
     python benchmarks/cluster.py engine | devices | verdicts
 

@@ -105,7 +105,7 @@ class ClusterDevice:
             if found and ray.wait([placed], timeout=_LOOK_SECONDS)[0]:
                 self.node = self._get(placed)
                 return
-            if not found and time.monotonic() - since > _PATIENCE_SECONDS:
+            if not found and (self._fleet.is_hopeless() or time.monotonic() - since > _PATIENCE_SECONDS):
                 raise DeviceError(f"no node of the cluster serves any more: {self._fleet.why_none()}")
             if not found:
                 self._closed.wait(1.0)
@@ -200,6 +200,8 @@ class ClusterBuilder:
             )  # fmt: skip
             built, library = task.remote(source, device_type, self._arch)
             try:
+                if not self._ends(built, nodes):
+                    continue
                 found: host.Built = ray.get(built)
             except RayTaskError as error:
                 raise error.cause if isinstance(error.cause, Exception) else error from None
@@ -214,6 +216,14 @@ class ClusterBuilder:
                 self._fleet.libraries[report] = library
             return report
         raise DeviceError(f"no node of the cluster can build: {self._fleet.why_none()}")
+
+    def _ends(self, built: Any, nodes: Sequence[Node]) -> bool:
+        """Wait for a build; false where every node that it was meant for is gone, so that Ray cannot place it."""
+        asked = {node.id for node in nodes}
+        while not ray.wait([built], timeout=_LOOK_SECONDS)[0]:
+            if not asked & {node.id for node in self._fleet.building(now=True)}:
+                return False
+        return True
 
 
 def selector(nodes: Sequence[Node]) -> dict[str, str]:

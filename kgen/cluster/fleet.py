@@ -168,15 +168,14 @@ class Fleet:
     def fitting(self) -> list[Node]:
         """The live nodes of the kind now; nodes that joined are among them."""
         with self._lock:
-            known = {node.id for node in self._nodes}
-            self._nodes = survey(self._nodes)
-            for node in self._nodes:
-                if node.id not in known:
-                    self._tell_of(node)
+            self._look()
             return [node for node in self._nodes if node.devices(self.device_type) and not self._why_not(node)]
 
-    def building(self) -> list[Node]:
-        """The live nodes that can build for the kind: any with the same compilers."""
+    def building(self, *, now: bool = False) -> list[Node]:
+        """The nodes that can build for the kind: any with the same compilers, ``now`` or at the latest look."""
+        if now:
+            with self._lock:
+                self._look()
         return [node for node in self._nodes if node.cpus >= 1 and node.id not in self._troubled and self._builds(node)]
 
     def leave_out(self, id: str, reason: str) -> None:
@@ -186,6 +185,18 @@ class Fleet:
                 self._troubled[id] = reason
                 name = next((node.name for node in self._nodes if node.id == id), id)
                 self._notice(f"{name} is left out: {reason}")
+
+    def is_hopeless(self) -> bool:
+        """Whether nodes live that offer devices, and all of them have been left out."""
+        offering = [node for node in self._nodes if node.devices(self.device_type)]
+        return bool(offering) and all(node.id in self._troubled for node in offering)
+
+    def _look(self) -> None:
+        known = {node.id for node in self._nodes}
+        self._nodes = survey(self._nodes)
+        for node in self._nodes:
+            if node.id not in known:
+                self._tell_of(node)
 
     def why_none(self) -> str:
         """Why no node fits any more."""

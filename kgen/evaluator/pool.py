@@ -96,7 +96,7 @@ class DevicePool:
     """Evaluators of several equal devices. A context manager: leaving ends every process that was started.
 
     Entering starts all evaluators without waiting; call :meth:`wait` before any other method. A device that raises
-    :class:`DeviceLost` is started again. In an ``elastic`` pool work begins with the first device that is ready, and a
+    :class:`DeviceLost` is started again. In an ``elastic`` pool, work begins with the first device that is ready. There, a
     device that does not start is left out with a notice. ``name`` stands for all devices, ``jobs`` builds go on at once.
     """
 
