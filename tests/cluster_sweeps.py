@@ -1,15 +1,18 @@
-"""The driver of a sweep on a cluster with cheap judges: ``python cluster_sweeps.py ADDRESS BUDGET``.
+"""The driver of a sweep on a cluster with cheap judges: ``python cluster_sweeps.py ADDRESS BUDGET GRAPHS``.
 
 It prints one line for each candidate that it tells of. Judges write ``KGEN_HOME/begun`` when a candidate begins, and
-``KGEN_HOME/actors`` when they start.
+``KGEN_HOME/actors`` when they start. The file ``GRAPHS`` has the problem's capture, so that no process loads torch.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
 
 from judges import CheapDesign, CheapJudge, number_of
 
@@ -21,7 +24,7 @@ from kgen.cluster.fleet import opened
 from kgen.cluster.host import Asked, Built
 from kgen.evaluator.pool import DeviceEvaluator
 from kgen.evaluator.protocol import BuildReport
-from kgen.problem import load, read_problem
+from kgen.problem import LoadedProblem, read_problem
 from kgen.tuning import sweep
 
 DEVICES = 2
@@ -58,8 +61,9 @@ def build(source: str, device_type: str, arch: str) -> tuple[Built, bytes]:
 PROBLEM = replace(read_problem("linear_gelu_softmax"), mode="train")
 
 
-def main(address: str, budget: int) -> int:
-    graphs = sweep.captured(load(PROBLEM))
+def main(address: str, budget: int, file: Path) -> int:
+    graphs = pickle.loads(file.read_bytes())
+    sweep.load = lambda problem: LoadedProblem(problem, ModuleType("problem"))
     sweep.captured, sweep.Design, host.build = lambda loaded: graphs, CheapDesign, build
     with opened(address, "cpu", print) as (_, fleet):
         request = sweep.SweepRequest(PROBLEM, device=fleet.device, budget=budget, jobs=2, strategy="random")
@@ -72,4 +76,4 @@ def main(address: str, budget: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2])))
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])))

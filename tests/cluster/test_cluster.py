@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from running import ROOT, Home, seconds_until_none_is_left, wait
+
+from kgen.problem import load, read_problem
+from kgen.tuning.design import captured
 
 pytest.importorskip("ray")
 
@@ -34,7 +38,8 @@ class Bench:
 
     def driver(self, budget: int = BUDGET) -> subprocess.Popen[str]:
         path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-        command = [sys.executable, "-W", "ignore", _DRIVER, self.cluster.address, str(budget)]
+        graphs = str(self.home.folder / "graphs")
+        command = [sys.executable, "-W", "ignore", _DRIVER, self.cluster.address, str(budget), graphs]
         return self.home.popen(command, PYTHONPATH=path)
 
     def hear(self, process: subprocess.Popen[str], verdicts: int) -> str:
@@ -60,6 +65,8 @@ class Bench:
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     home = Home(tmp_path_factory.mktemp("cluster"))
+    problem = replace(read_problem("linear_gelu_softmax"), mode="train")
+    (home.folder / "graphs").write_bytes(pickle.dumps(captured(load(problem))))
     with ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patched:
             for name, value in home.environment(PYTHONPATH=os.pathsep.join([str(ROOT), str(ROOT / "tests")])).items():
@@ -77,7 +84,7 @@ def killed(bench: Bench) -> Bench:
     bench.kill_actor()
     bench.hear(process, 6)
     process.kill()
-    process.wait()
+    process.communicate()
     process = bench.driver()
     bench.kill_node(bench.hear(process, 4))
     bench.hear(process, BUDGET)
