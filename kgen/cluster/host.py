@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Callable, Iterator, Sequence
+from typing import Callable, Iterator, Sequence, cast
 
 import ray
 
@@ -155,9 +155,7 @@ class Host:
 
     @functools.cached_property
     def _builder(self) -> Builder:
-        builder = self._evaluator.builder()
-        assert isinstance(builder, Builder)
-        return builder
+        return cast(Builder, self._evaluator.builder())
 
 
 def build(source: str, device_type: str, arch: str) -> tuple[Built, bytes | None]:
