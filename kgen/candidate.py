@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Mapping
 
 #: A value of one parameter: block size, reduction strategy, ...
@@ -43,7 +44,7 @@ class Candidate:
     origin: Trust = Trust.OWN
     rewrites: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def id(self) -> str:
         return hashlib.sha256(self.source.encode()).hexdigest()
 

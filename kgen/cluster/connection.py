@@ -22,6 +22,8 @@ from kgen.errors import InputError
 PACKAGE = Path(__file__).resolve().parents[1]  #: kgen itself, as it travels to nodes that lack it
 _CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 6.0  # of the head of a cluster
 _STORE_BYTES = 128 << 20  # for objects of each local node: libraries are small
+#: A local node that is killed refuses connections at once: three in a row are enough. Ray's default takes 20 s.
+_HEARTBEATS = {"health_check_period_ms": 1000, "health_check_timeout_ms": 5000, "health_check_failure_threshold": 3}
 #: Asks the head for the cluster's id, in a process that can be ended: Ray itself asks for minutes.
 _ASK = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1])"
 
@@ -91,7 +93,7 @@ def _local(nodes: int) -> Iterator[Cluster]:
     cluster = Cluster()
     try:
         head: dict[str, Any] = {"num_cpus": 0, "node_name": "head", "include_dashboard": False, "temp_dir": folder}
-        cluster.add_node(**head, object_store_memory=_STORE_BYTES)
+        cluster.add_node(**head, object_store_memory=_STORE_BYTES, _system_config=_HEARTBEATS)
         for number in range(nodes):
             add_local_node(cluster, f"local-{number}", nodes)
         yield cluster

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Sequence
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from kgen import events, paths
 from kgen.candidate import Candidate
@@ -75,17 +75,20 @@ class ClusterDevice:
             try:
                 self._place()
                 self._ready = ready = self._call("start")
-            except DeviceLost:
-                continue
+            except DeviceLost as error:
+                lost = error
             except DiskError as error:
                 self._fleet.leave_out(self.node, str(error))
-                continue
-            name = next((node.name for node in self._fleet.nodes if node.id == ready.node), ready.node)
-            self.node, self.device, self._baselines = ready.node, f"{name}/{ready.device}", ()
-            self._fleet.at_once = ready.at_once
-            threading.Thread(target=self._listen, args=(self._actor,), name="kgen-news", daemon=True).start()
-            return
-        raise EvaluatorError(f"its evaluator died {_STARTS} times before it was ready")
+                lost = error
+            else:
+                return self._started(ready)
+        raise EvaluatorError(f"its evaluator died {_STARTS} times before it was ready: {lost}")
+
+    def _started(self, ready: Ready) -> None:
+        name = next((node.name for node in self._fleet.nodes if node.id == ready.node), ready.node)
+        self.node, self.device, self._baselines = ready.node, f"{name}/{ready.device}", ()
+        self._fleet.at_once = ready.at_once
+        threading.Thread(target=self._listen, args=(self._actor,), name="kgen-news", daemon=True).start()
 
     def _place(self) -> None:
         """Make an actor, and wait until Ray has placed it on one of the nodes that fit."""
@@ -169,7 +172,7 @@ class ClusterDevice:
                 raise error.cause from None
             raise DeviceLost(f"{self.device}: {error.cause}") from error
         except RayError as error:
-            raise DeviceLost(f"{self.device} is gone: its process or its node ended") from error
+            raise DeviceLost(f"{self.device} is gone: {str(error).strip().splitlines()[-1][:300]}") from error
 
     def _listen(self, actor: Any) -> None:
         """Tell the actor's news until it ends."""
@@ -185,29 +188,27 @@ class ClusterBuilder:
     def __init__(self, fleet: Fleet, arch: str) -> None:
         self._fleet = fleet
         self._arch = arch
+        # A build for the CPU waits for its device's lock: it uses the cores that the device has reserved.
+        cores = float(fleet.device_type == "cuda")
+        self._task = ray.remote(num_returns=2, num_cpus=cores, scheduling_strategy="SPREAD")(host.build)
 
     def build(self, source: str) -> BuildReport:
         """Build ``source``; its library stays in Ray's object store until the report is dropped.
 
         Raises :class:`DeviceError` where no node can build.
         """
-        device_type = self._fleet.device_type
         while nodes := self._fleet.building():
-            # A build for the CPU waits for its device's lock: it uses the cores that the device has reserved.
-            task = ray.remote(host.build).options(
-                num_returns=2, num_cpus=float(device_type == "cuda"), label_selector=selector(nodes),
-                scheduling_strategy="SPREAD",
-            )  # fmt: skip
-            built, library = task.remote(source, device_type, self._arch)
+            task = self._task.options(label_selector=selector(nodes))
+            built, library = task.remote(source, self._fleet.device_type, self._arch)
             try:
-                if not self._ends(built, nodes):
-                    continue
-                found: host.Built = ray.get(built)
+                found = self._result(built, nodes)
             except RayTaskError as error:
                 raise error.cause if isinstance(error.cause, Exception) else error from None
             except RayError as error:
                 reason = f"the processes of its build died: {' '.join(str(error).split())[:200]}"
                 return BuildReport(False, False, 0.0, False, "", None, reason, "")
+            if found is None:
+                continue
             if found.report is None:
                 self._fleet.leave_out(found.node, found.trouble)
                 continue
@@ -217,13 +218,15 @@ class ClusterBuilder:
             return report
         raise DeviceError(f"no node of the cluster can build: {self._fleet.why_none()}")
 
-    def _ends(self, built: Any, nodes: Sequence[Node]) -> bool:
-        """Wait for a build; false where every node that it was meant for is gone, so that Ray cannot place it."""
+    def _result(self, built: Any, nodes: Sequence[Node]) -> host.Built | None:
+        """Wait for a build; ``None`` where every node that it was meant for is gone, so that Ray cannot place it."""
         asked = {node.id for node in nodes}
-        while not ray.wait([built], timeout=_LOOK_SECONDS)[0]:
-            if not asked & {node.id for node in self._fleet.building(now=True)}:
-                return False
-        return True
+        while True:
+            try:
+                return ray.get(built, timeout=_LOOK_SECONDS)
+            except GetTimeoutError:
+                if not asked & {node.id for node in self._fleet.building(now=True)}:
+                    return None
 
 
 def selector(nodes: Sequence[Node]) -> dict[str, str]:
