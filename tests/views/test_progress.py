@@ -12,7 +12,8 @@ from samples import candidate, environment, evaluation
 from kgen import events
 from kgen.evaluator.protocol import Status
 from kgen.statistics import Interval
-from kgen.views import progress
+from kgen.views import plain, progress
+from kgen.views.suite_progress import SuiteLive
 
 
 @pytest.fixture
@@ -109,3 +110,26 @@ def test_terminal_shows_one_line_that_is_overwritten() -> None:
 def shown(console: Console) -> str:
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
+
+
+def test_line_shows_the_cluster_with_its_rate(clock: list[float]) -> None:
+    tally = progress.Tally()
+    for event in (started(), events.Cluster(2, 16, 15), judged()):
+        tally.add(event)
+    clock[0] += 3
+    tally.add(judged())
+    assert "2 nodes, 16 devices (15 busy), 20 candidates/min" in tally.line
+
+
+def test_event_of_a_problem_beside_others_has_its_number() -> None:
+    line = plain.event(events.Beside(3, "made_up", events.Built("a", True, False, 0.7)))
+    assert line == {"event": "built", "candidate": "a", "ok": True, "cached": False, "seconds": 0.7, "number_in_suite": 3}
+
+
+def test_suite_shows_its_cluster_and_whose_notice_it_is() -> None:
+    out = StringIO()
+    watch = SuiteLive(Console(file=out, width=200))
+    with watch:
+        for event in (events.Cluster(2, 2, 2), events.Beside(1, "made_up", events.Notice("a baseline is left out"))):
+            watch(event)
+    assert "made_up: a baseline is left out" in out.getvalue()
