@@ -108,6 +108,8 @@ class ClusterDevice:
             if found and ray.wait([placed], timeout=_LOOK_SECONDS)[0]:
                 self.node = self._get(placed)
                 return
+            if found:
+                self._fleet.tell_of_waiting()
             if not found and (self._fleet.is_hopeless() or time.monotonic() - since > _PATIENCE_SECONDS):
                 raise DeviceError(f"no node of the cluster serves any more: {self._fleet.why_none()}")
             if not found:

@@ -144,6 +144,7 @@ class Fleet:
         self.at_once = 1  # candidates side by side on each device; known once one has started
         self.libraries = WeakKeyDictionary[BuildReport, Any]()  # Ray's references to the libraries of builds
         self._troubled: dict[str, str] = {}  # by node id: why it is not used any more
+        self._waits = False
         self._nodes = survey(known)
         fitting = [kind for kind in kinds(self._nodes) if _is_named(kind, device)]
         if not fitting:
@@ -185,6 +186,13 @@ class Fleet:
                 self._troubled[id] = reason
                 name = next((node.name for node in self._nodes if node.id == id), id)
                 self._notice(f"{name} is left out: {reason}")
+
+    def tell_of_waiting(self) -> None:
+        """Notice, once, that a device waits for its place."""
+        with self._lock:
+            waits, self._waits = self._waits, True
+        if not waits:
+            self._notice("waiting for a free device of the cluster: all that fit are reserved")
 
     def is_hopeless(self) -> bool:
         """Whether nodes live that offer devices, and all of them have been left out."""
