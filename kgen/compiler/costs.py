@@ -40,9 +40,7 @@ VIEWS = frozenset(
 ) | {"_operator.getitem"}  # fmt: skip
 
 #: Operators that read as many elements of their first operand as they give, not all.
-_GATHERS = frozenset(
-    f"aten.{name}" for name in ("embedding.default", "index.Tensor", "index_select.default", "gather.default")
-)
+_GATHERS = frozenset(("embedding", "index", "index_select", "gather"))
 
 
 #: Operators of which PyTorch gives each row to one block.
@@ -88,7 +86,7 @@ def kernel_cost(plan: FusionPlan, kernel: Kernel, row_bytes: int, products: int,
     kept = schedule(program, keep=True)
     if 4 * kept.kept * program.cols > row_bytes or not isinstance(program.col_size, int):
         loads = [load for later in schedule(program, keep=False).passes[1:] for load in later.loads]
-        nbytes += sum(plan.graph.type(load.tensor).nbytes for load in loads)
+        nbytes += sum(plan.graph.type(load.tensor).nbytes for load in loads if load.tensor)
     return Cost(nbytes, operations, blocks=program.rows * shares)
 
 

@@ -37,6 +37,10 @@ def nbytes(dtype: str) -> int:
     return DTYPES[dtype].nbytes if dtype in DTYPES else _OTHER_NBYTES.get(dtype, 4)
 
 
+def is_float(dtype: str) -> bool:
+    return DTYPES[dtype].kind == "float"
+
+
 def value_type(dtype: str) -> str:
     """The C type of a value in a register."""
     return DTYPES[dtype].memory

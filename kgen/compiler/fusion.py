@@ -38,7 +38,9 @@ _C_FUNCTIONS = frozenset("abs cos div erf exp expm1 log log1p pow sin sqrt tanh"
 _UNNAMED = {"aten.add_.Tensor", "_operator.getitem"}
 
 #: Rewrites that every variant goes through: a plan's name leaves them out.
-_UNNAMED_REWRITES = {"drop_identity", "matmul_to_linear", "split_batchnorm", "group_norm_to_moments", "split_norms"}
+_UNNAMED_REWRITES = {
+    "decompose", "drop_identity", "matmul_to_linear", "split_batchnorm", "group_norm_to_moments", "split_norms"
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Kernel:
 
     def label(self, graph: OpGraph) -> str:
         """The kernel as a plan's name has it: its schedule, and its operators in brackets."""
-        return plan_name.of_kernel(self.schedule, [_label(graph.node(n)) for n in self.nodes if not _is_view(graph.node(n))])
+        return plan_name.of_kernel(self.schedule, [_label(graph.node(n)) for n in self.nodes if n not in made_on_the_way(graph)])
 
 
 Step = Library | Kernel
@@ -92,12 +94,17 @@ class FusionPlan:
         return lower(self.graph, kernel.nodes, kernel.outputs, two_passes=two_passes)
 
     def bytes_moved(self, kernel: Kernel) -> int:
-        """The least bytes that a kernel must move through memory: each tensor that it reads and writes, once."""
+        """The least bytes that a kernel must move through memory: each tensor that it reads and writes, once.
+
+        Of a tensor that is read at places that are values, as many bytes as the kernel writes, or all.
+        """
         program = self.program(kernel)
+        written = sum(self.graph.type(name).nbytes for name in kernel.outputs)
+        gathered = {load.tensor for load in program.reads if load.args}
         names = {*program.tensors, *kernel.outputs}
         if program.contraction:
             names |= {program.contraction.x, program.contraction.weight}
-        return sum(self.graph.type(name).nbytes for name in names)
+        return sum(min(t.nbytes, written) if name in gathered else t.nbytes for name in names for t in (self.graph.type(name),))
 
 
 #: Puts plans and the control in the order to try them, :data:`MOST_PLANS` at most.
@@ -116,7 +123,7 @@ def plans(graph: OpGraph, templates: Sequence[Template], order: Order = control_
     contractions first; by default it keeps that order.
     """
     found: dict[tuple, FusionPlan] = {}
-    everything = variants(graph)
+    everything = variants(graph, _whole(graph, templates))
     own_moments = any(n.op in OPS and OPS[n.op].kind is Kind.MOMENTS for v in everything for n in v.graph.nodes)
     for variant in reversed(everything):
         unbiased_only = own_moments and _library_keeps_moments(variant.graph)
@@ -126,11 +133,24 @@ def plans(graph: OpGraph, templates: Sequence[Template], order: Order = control_
     return tuple(order(sorted(found.values(), key=_steps_besides_contractions), _control(Variant((), graph))))
 
 
+def _whole(graph: OpGraph, templates: Sequence[Template]) -> frozenset[str]:
+    """Nodes whose decompositions have a part that no template takes: they are better left to the library as a whole."""
+    whole: frozenset[str] = frozenset()
+    while any(n.parts and n.name not in whole for n in graph.nodes):
+        cutter = _Cutter(variants(graph, whole)[-1], tuple(templates))
+        free = made_on_the_way(cutter.graph)
+        left = {n.origin for n in cutter.graph.nodes if n.origin and n.name not in free and not cutter._fusable(n)}
+        if not left:
+            break
+        whole |= left
+    return whole
+
+
 def _steps_besides_contractions(plan: FusionPlan) -> int:
     """Kernels and library calls without a contraction; views and bookkeeping do not count."""
     steps = (step.nodes if isinstance(step, Kernel) else (step.node,) for step in plan.steps)
     nodes = ([plan.graph.node(name) for name in names] for names in steps)
-    return sum(not (any(map(_is_contraction, step)) or all(map(_is_unnamed, step))) for step in nodes)
+    return sum(not (any(map(_is_contraction, step)) or all(_is_unnamed(plan.graph, n) for n in step)) for step in nodes)
 
 
 def _library_keeps_moments(graph: OpGraph) -> bool:
@@ -142,12 +162,23 @@ def _is_contraction(node: Node) -> bool:
     return node.op in OPS and OPS[node.op].kind is Kind.CONTRACTION
 
 
-def _is_view(node: Node) -> bool:
-    return node.op in OPS and OPS[node.op].kind is Kind.VIEW
+def made_on_the_way(graph: OpGraph) -> frozenset[str]:
+    """Nodes that cost nothing where they are read: views, and what is computed from indices and numbers alone."""
+    found = graph.__dict__.get("_made_on_the_way")
+    if found is None:
+        indices: set[str] = set()
+        for n in graph.nodes:
+            kind = OPS[n.op].kind if n.op in OPS else None
+            if kind is Kind.CONSTANT or (kind in (Kind.VIEW, Kind.POINTWISE) and n.values and indices.issuperset(n.values)):
+                indices.add(n.name)
+        views = {n.name for n in graph.nodes if n.op in OPS and OPS[n.op].kind is Kind.VIEW}
+        found = frozenset(indices | views)
+        object.__setattr__(graph, "_made_on_the_way", found)
+    return found
 
 
-def _is_unnamed(node: Node) -> bool:
-    return node.op in _UNNAMED or _is_view(node)
+def _is_unnamed(graph: OpGraph, node: Node) -> bool:
+    return node.op in _UNNAMED or node.name in made_on_the_way(graph)
 
 
 def _is_pointwise(node: Node) -> bool:
@@ -243,7 +274,7 @@ class _Cutter:
 
     def _fusable(self, node: Node) -> bool:
         """Whether the node can be a kernel of its own."""
-        return node.op in OPS and OPS[node.op].kind in LOWERED and not _is_view(node) and self._takes((node,))
+        return node.op in OPS and OPS[node.op].kind in LOWERED and node.name not in made_on_the_way(self.graph) and self._takes((node,))
 
     def _cuts(self, run: list[Node]) -> Iterator[tuple[tuple[Node, ...], ...]]:
         """Ways to cut a run into kernels, each of which a template takes; the most fused first."""
@@ -294,7 +325,7 @@ class _Cutter:
         for run, cut in zip(runs, choice):
             pieces.extend(run if cut is None else cut)
         libraries = {n.name for n in graph.nodes if n.name not in fusable}
-        stored = {n.name for n in graph.nodes if n.name not in fusable and not _is_view(n)}
+        stored = {n.name for n in graph.nodes if n.name not in fusable and n.name not in made_on_the_way(graph)}
         kernels: dict[int, _Taken] = {}
         for number, piece in enumerate(pieces):
             if isinstance(piece, Node):
@@ -303,7 +334,7 @@ class _Cutter:
             assert taken is not None, "a cut has pieces that templates take"
             kernels[number] = self._complete(taken, stored)
             stored.update(taken.outputs)
-        if any(_root(graph, r) in fusable and _root(graph, r) not in stored for r in graph.returns):
+        if any(root in fusable and root not in stored for r in graph.returns for root in _roots(graph, r)):
             return None
         needed = [frozenset(graph.returns)]  # values that the steps behind each one read, the last step first
         for number in range(len(pieces) - 1, 0, -1):
@@ -313,7 +344,7 @@ class _Cutter:
         names: set[str] = set()
         for number, piece in enumerate(pieces):
             if isinstance(piece, Node):
-                roots = {_root(graph, v) for v in piece.values}
+                roots = {root for v in piece.values for root in _roots(graph, v)}
                 if any(root not in stored and graph.producer(root) for root in roots):
                     return None
                 steps += self._views_of(piece.values, steps)
@@ -345,23 +376,25 @@ class _Cutter:
         return replace(taken, nodes=tuple(dict.fromkeys(nodes)))
 
     def _views_of(self, values: Sequence[str], steps: Sequence[Step]) -> list[Step]:
-        """The library's views that make these values, but for those among the steps."""
+        """The library's calls that make these values on the way, but for those among the steps."""
         made = {step.node for step in steps if isinstance(step, Library)}
-        found: dict[str, Step] = {}
-        for value in values:
-            chain = []
-            while (node := self.graph.producer(value)) is not None and _is_view(node) and value not in made:
-                chain.append(value)
-                value = node.values[0]
-            found |= {name: Library(name) for name in reversed(chain)}
-        return list(found.values())
+        return [Library(name) for name in dict.fromkeys(n for v in values for n in _on_the_way(self.graph, v)) if name not in made]
 
 
-def _root(graph: OpGraph, value: str) -> str:
-    """The value that this one is a view of; itself where it is none."""
-    while (node := graph.producer(value)) is not None and _is_view(node):
-        value = node.values[0]
-    return value
+def _roots(graph: OpGraph, value: str) -> frozenset[str]:
+    """The value that this one is a view of; itself where it is none; nothing where indices alone make it."""
+    node = graph.producer(value)
+    if node is None or value not in made_on_the_way(graph):
+        return frozenset((value,))
+    return frozenset().union(*(_roots(graph, v) for v in node.values))
+
+
+def _on_the_way(graph: OpGraph, value: str) -> list[str]:
+    """The value and those before it that are made on the way to it, in order; none where it is an ordinary value."""
+    node = graph.producer(value)
+    if node is None or value not in made_on_the_way(graph):
+        return []
+    return [*(name for v in node.values for name in _on_the_way(graph, v)), value]
 
 
 def _with_views(graph: OpGraph, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -371,12 +404,9 @@ def _with_views(graph: OpGraph, names: Sequence[str]) -> Iterator[tuple[str, ...
     inner: list[str] = []
     for name in names:
         for value in graph.node(name).values:
-            chain = []
-            while (node := graph.producer(value)) is not None and _is_view(node):
-                chain.append(value)
-                value = node.values[0]
+            chain = _on_the_way(graph, value)
             every += chain
-            inner += chain if value in inside else []
+            inner += chain if _roots(graph, value) <= inside else []
     yield tuple(dict.fromkeys((*every, *names)))
     if len(set(inner)) < len(set(every)):
         yield tuple(dict.fromkeys((*inner, *names)))
@@ -398,8 +428,8 @@ def _order(graph: OpGraph, fusable: frozenset[str]) -> list[Node]:
 
     Nodes with effects keep their places among each other, and before and after the nodes that read what they change.
     """
-    nodes = [n for n in graph.nodes if not _is_view(n)]
-    read = {n.name: {_root(graph, v) for v in n.values} for n in nodes}
+    nodes = [n for n in graph.nodes if n.name not in made_on_the_way(graph)]
+    read = {n.name: {root for v in n.values for root in _roots(graph, v)} for n in nodes}
     touched = {value for n in nodes if n.effect for value in n.values if graph.is_weight(value)}
     ordered = [n for n in nodes if n.effect or touched & read[n.name]]
     before = {b.name: a.name for a, b in zip(ordered, ordered[1:])}
@@ -436,7 +466,7 @@ def _connected(graph: OpGraph, piece: Sequence[Node]) -> bool:
     """Whether every node but the first reads an earlier one, or a value that an earlier one reads; views do not count."""
     seen: set[str] = set()
     for node in piece:
-        read = {_root(graph, v) for v in node.values}
+        read = {root for v in node.values for root in _roots(graph, v)}
         if seen and not seen & read:
             return False
         seen |= read | {node.name}
@@ -449,7 +479,8 @@ def _used_outside(graph: OpGraph, names: Sequence[str]) -> tuple[str, ...]:
 
     def leaves(name: str) -> bool:
         users = graph.users(name)
-        return graph.node(name).effect or name in graph.returns or any(leaves(u.name) if _is_view(u) else u.name not in inside for u in users)
+        outer = any(leaves(u.name) if u.name in made_on_the_way(graph) else u.name not in inside for u in users)
+        return outer or graph.node(name).effect or name in graph.returns
 
     return tuple(n for n in names if leaves(n))
 
@@ -465,8 +496,8 @@ def _pulled(graph: OpGraph, node: Node, stored: set[str], have: list[str]) -> li
     out: list[str] = []
     for value in node.values:
         producer = graph.producer(value)
-        root = _root(graph, value)
-        if producer is not None and root not in stored and graph.producer(root) and value not in have:
+        made = all(root in stored or not graph.producer(root) for root in _roots(graph, value))
+        if producer is not None and not made and value not in have:
             out.extend(_pulled(graph, producer, stored, have))
             out.append(value)
     return out
@@ -488,7 +519,7 @@ def _overwrites(
             continue
         aliases = _aliases(graph, load.tensor, libraries)
         fresh = graph.producer(load.tensor) is not None and not _may_be_view(graph, load.tensor, libraries)
-        read = {x.tensor for x in program.loads if x is not load}
+        read = {x.tensor for x in program.reads if x is not load}
         if fresh and not aliases & (needed | read) and not any(_read_after_store(p, load.tensor) for p in programs):
             return load.tensor
     return None
@@ -544,6 +575,6 @@ def _name(variant: Variant, steps: Sequence[Step]) -> str:
     for step in steps:
         if isinstance(step, Kernel):
             parts.append(step.label(graph))
-        elif not _is_unnamed(graph.node(step.node)):
+        elif not _is_unnamed(graph, graph.node(step.node)):
             parts.append(plan_name.of_library(_label(graph.node(step.node))))
     return plan_name.of_plan(parts, [r for r in variant.rewrites if r not in _UNNAMED_REWRITES])

@@ -136,6 +136,7 @@ class Node:
     ``call`` is the library way of computing it as Python source, with ``{0}``, ``{1}``, ... for ``inputs`` and
     ``{device}`` for the device of forward's inputs.
     ``effect`` marks a node that is run for what it changes (a buffer), so it is never dropped or moved across others.
+    ``parts`` are the operators that it decomposes into; ``origin`` is the node that it is a part of, if any.
     """
 
     name: str
@@ -145,6 +146,8 @@ class Node:
     call: str
     attrs: tuple[tuple[str, Any], ...] = ()
     effect: bool = False
+    parts: Decomposition | None = None
+    origin: str = ""
 
     def __getitem__(self, key: str) -> Any:
         return dict(self.attrs)[key]
@@ -153,6 +156,14 @@ class Node:
     def values(self) -> tuple[str, ...]:
         """Names of the values among the operands."""
         return tuple(i for i in self.inputs if isinstance(i, str))
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """What a node is computed by: nodes that read its operands as ``@0``, ``@1``, ..., and the names of its results."""
+
+    nodes: tuple[Node, ...]
+    results: tuple[str, ...]
 
 
 @dataclass(frozen=True)

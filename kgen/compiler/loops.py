@@ -26,10 +26,10 @@ from typing import Callable, Iterable, Sequence
 import sympy
 
 from kgen.compiler.convolutions import Convolution, convolution
-from kgen.compiler.dtypes import DTYPES
+from kgen.compiler.dtypes import DTYPES, is_float
 from kgen.compiler.graph import BatchSize, Node, NotFusable, OpGraph, Operand, Tensor
 from kgen.compiler.indices import Axes, Size, spell
-from kgen.compiler.operators import COMBINES, FUNCTIONS, OF_ONE, OPS, Kind, c_float, map_expression
+from kgen.compiler.operators import COMBINES, FUNCTIONS, OF_ONE, OPS, Kind, literal, map_expression
 from kgen.compiler.scans import Scan
 from kgen.compiler.windows import Slide, Window
 
@@ -64,10 +64,12 @@ class Loop:
 
 @dataclass(frozen=True)
 class Within:
-    """The condition ``0 <= index < size`` of a masked load."""
+    """The condition ``0 <= index < size`` of a masked load; ``below`` and ``above`` say which half may fail."""
 
     index: sympy.Expr
-    size: int
+    size: Size
+    below: bool = True
+    above: bool = True
 
 
 @dataclass(frozen=True)
@@ -85,9 +87,9 @@ class Place:
     mask: tuple[Within, ...] = ()
     spelled: tuple[tuple[sympy.Symbol, str], ...] = ()
 
-    def index(self, row: str = "row", col: str = "col") -> str:
-        """The offset as a C expression of ``row`` and ``col``."""
-        names = self._names(row, col)
+    def index(self, row: str = "row", col: str = "col", at: Callable[[str], str] = str) -> str:
+        """The offset as a C expression of ``row`` and ``col``; ``at`` spells values of the program that it holds."""
+        names = {s: at(s.name) for s in self.symbols} | self._names(row, col)
         offset = self.offset
         for number, loops in ((row, self.row_loops), (col, self.col_loops)):
             if not any(loop.symbol in dict(self.spelled) for loop in loops):
@@ -100,7 +102,8 @@ class Place:
         parts = []
         for within in self.mask:
             text = spell(within.index, names)
-            parts += [f"{text} >= 0", f"{text} < {within.size}"]
+            parts += [f"{text} >= 0"] if within.below else []
+            parts += [f"{text} < {within.size}"] if within.above else []
         return " && ".join(parts)
 
     @property
@@ -182,7 +185,10 @@ def digits(number: str, loops: Sequence[Loop]) -> dict[sympy.Symbol, str]:
 
 @dataclass(frozen=True)
 class Load:
-    """A tensor read for each element or row. Without a ``tensor``, the offset itself is the value."""
+    """A tensor read for each element or row. ``args`` are values of the program that the offset holds.
+
+    Without a ``tensor``, the offset itself is the value; of dtype bool, whether the mask holds.
+    """
 
     name: str
     tensor: str
@@ -190,6 +196,7 @@ class Load:
     level: str
     dtype: str = "float32"
     fill: str = "0.0f"  #: in C; the value where the mask does not hold
+    args: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -270,7 +277,7 @@ class Program:
     row_loops: tuple[Loop, ...]
     col_loops: tuple[Loop, ...]
     loads: tuple[Load, ...]
-    steps: tuple[Map | Window | Scan | Reduce, ...]
+    steps: tuple[Map | Load | Window | Scan | Reduce, ...]  #: a load among them has arguments
     stores: tuple[Store, ...]
     moments_of: str | None = None
     contraction: Contraction | None = None
@@ -290,14 +297,18 @@ class Program:
     @property
     def tensors(self) -> tuple[str, ...]:
         """The tensors that are read, each once, in the order of the kernel's arguments."""
-        inner = [x for w in self.windows for x in w.body if isinstance(x, Load)]
-        return tuple(dict.fromkeys(load.tensor for load in (*self.loads, *inner) if load.tensor))
+        return tuple(dict.fromkeys(load.tensor for load in self.reads))
+
+    @cached_property
+    def reads(self) -> tuple[Load, ...]:
+        """Every load of a tensor: those in front, those whose index holds a value, and those within windows."""
+        inner = [x for s in self.steps for x in (s.body if isinstance(s, Window) else (s,)) if isinstance(x, Load)]
+        return tuple(load for load in (*self.loads, *inner) if load.tensor)
 
     @cached_property
     def tensor_dtypes(self) -> dict[str, str]:
         """The dtype of each tensor that is read or written."""
-        inner = [x for w in self.windows for x in w.body if isinstance(x, Load)]
-        return {x.tensor: x.dtype for x in (*self.stores, *self.loads, *inner)}
+        return {x.tensor: x.dtype for x in (*self.stores, *self.reads)}
 
     @cached_property
     def dtypes(self) -> dict[str, str]:
@@ -308,6 +319,11 @@ class Program:
         for step in self.steps:
             found |= dict(zip(step.names, step.dtypes)) if isinstance(step, Reduce) else {step.name: step.dtype}
         return found
+
+    @property
+    def plain(self) -> bool:
+        """Whether every load is of a tensor, without a mask and without values in its index."""
+        return all(x.tensor for x in self.loads) and not any(x.access.mask or x.args for x in self.reads)
 
     @property
     def floats(self) -> bool:
@@ -340,7 +356,7 @@ class Program:
     @property
     def strided(self) -> bool:
         """Whether neighbouring rows lie side by side in what is read, and neighbouring columns do not."""
-        full = [load.access.offset for load in self.loads if load.access.full]
+        full = [load.access.offset for load in self.loads if load.tensor and load.access.full]
         if not full or not self.row_loops or not self.col_loops:
             return False
         row, col = self.row_loops[-1].symbol, self.col_loops[-1].symbol
@@ -348,7 +364,7 @@ class Program:
 
     def reads_in_place(self, load: Load, store: Store) -> bool:
         """Whether each element is read exactly where the result is written."""
-        return load.access.offset == store.access.offset and not load.access.mask
+        return load.access.offset == store.access.offset and bool(load.tensor) and not load.access.mask
 
 
 @dataclass(frozen=True)
@@ -412,6 +428,7 @@ class _Builder:
     axes: Axes
     two_passes: bool
     same: dict[str, sympy.Expr] = field(default_factory=dict)  # new axes of reductions that other axes stand for
+    places: dict[sympy.Symbol, str] = field(default_factory=dict)  # symbols in indices that stand for steps
     steps: dict[str, _Step] = field(default_factory=dict)
     known: dict[_Step, str] = field(default_factory=dict)
     asked: dict[tuple[str, Index], str] = field(default_factory=dict)
@@ -434,7 +451,7 @@ class _Builder:
     def _node(self, node: Node, index: Index) -> str:
         kind = OPS[node.op].kind
         handler = {Kind.POINTWISE: self._map, Kind.REDUCTION: self._row, Kind.CONTRACTION: self._contraction, Kind.VIEW: self._view,
-                   Kind.WINDOW: self._own, Kind.SCAN: self._own}.get(kind)  # fmt: skip
+                   Kind.WINDOW: self._own, Kind.SCAN: self._own, Kind.INDEXED: self._own, Kind.CONSTANT: self._own}.get(kind)  # fmt: skip
         if handler is None:
             raise NotFusable(f"{node.name} has no lowering")
         return handler(node, index)
@@ -446,16 +463,79 @@ class _Builder:
         if any(tensor.multiples[1:]):
             raise NotFusable(f"{name} follows the batch in another dimension than the first")
         offset = self.axes.flat(index, tensor.sizes())
-        symbols = offset.free_symbols.union(*(w.index.free_symbols for w in self.mask))
-        return self._keep(self.part or name, _Step("load", name, (), frozenset(symbols), offset, self.mask, dtype=tensor.dtype))
+        return self._keep(self.part or name, self._loading(name, offset, tensor.dtype))
+
+    def _loading(self, tensor: str, offset: sympy.Expr, dtype: str, mask: tuple[Within, ...] | None = None) -> _Step:
+        """The step that loads an element under the mask; a symbol that stands for a value varies as the value does."""
+        mask = self.mask if mask is None else mask
+        symbols = offset.free_symbols.union(*(w.index.free_symbols for w in mask))
+        args = tuple(dict.fromkeys(self.places[s] for s in sorted(symbols, key=str) if s in self.places))
+        varies = frozenset(s for s in symbols if s not in self.places).union(*(self.steps[a].varies for a in args))
+        return _Step("load", tensor, args, varies, offset, mask, dtype=dtype, fill=literal(0, dtype))
 
     def _map(self, node: Node, index: Index) -> str:
         operands = [self.value(i, self.broadcast(i, node.type, index)) if isinstance(i, str) else i for i in node.inputs]
         # Numbers become literals; what is left is numbered anew.
         names = [o for o in operands if isinstance(o, str)]
+        floats = any(is_float(self.steps[n].dtype) for n in names)
+        if not floats and is_float(node.type.dtype) and not any(isinstance(o, float) for o in operands):
+            names[0] = self.map(node.name, "static_cast<float>({0})", names[:1])
         numbers = iter(range(len(names)))
-        spelled = [f"{{{next(numbers)}}}" if isinstance(o, str) else c_float(o) for o in operands]
-        return self.map(node.name, map_expression(node, spelled), names)
+        dtype = "float32" if floats or is_float(node.type.dtype) else "int64"
+        spelled = [f"{{{next(numbers)}}}" if isinstance(o, str) else literal(o, dtype) for o in operands]
+        return self.map(node.name, map_expression(node, spelled), names, node.type.dtype)
+
+    # The parts of lowerings of values at other indices
+
+    def within(self, index: sympy.Expr, size: Size) -> tuple[Within, ...]:
+        """The condition that an index lies inside; none where it always does."""
+        low, high = self.axes.bounds(index)
+        below = low < 0
+        above = isinstance(size, int) and (high is None or high >= size)
+        return (Within(index, size, below, above),) if below or above else ()
+
+    def masked(self, index: sympy.Expr, size: Size, value: Callable[[], str]) -> str:
+        """A value whose loads are done where an index lies inside."""
+        before, self.mask = self.mask, (*self.mask, *self.within(index, size))
+        found = value()
+        self.mask = before
+        return found
+
+    def holds(self, mask: tuple[Within, ...]) -> str:
+        """Whether conditions hold, as a value."""
+        return self._keep("within", self._loading("", sympy.Integer(1), "bool", mask))
+
+    def choose(self, node: Node, index: sympy.Expr, size: Size, value: str, other: str) -> str:
+        """One value where an index lies inside, else the other."""
+        mask = self.within(index, size)
+        return self.map(node.name, "{0} ? {1} : {2}", [self.holds(mask), value, other], node.type.dtype) if mask else value
+
+    def filled(self, node: Node, bounds: Sequence[tuple[sympy.Expr, Size]], value: Callable[[], str], number: float | int) -> str:
+        """A value where each index lies inside, else a number."""
+        before, mask = self.mask, tuple(w for index, size in bounds for w in self.within(index, size))
+        self.mask = (*before, *mask)
+        found = value()
+        self.mask = before
+        step, dtype = self.steps[found], node.type.dtype
+        if step.kind == "load" and step.mask == mask and step.dtype == dtype:
+            return self._keep(node.name, replace(step, fill=literal(number, dtype)))
+        text = f"{{0}} ? {{1}} : {literal(number, dtype)}"
+        return self.map(node.name, text, [self.holds(mask), found], dtype) if mask else found
+
+    def place(self, stem: str, value: str, size: int) -> sympy.Expr:
+        """An integer value as an index below ``size``: what lies outside is the nearest place inside."""
+        inside = f"{{0}} < 0 ? 0 : ({{0}} < {size} ? {{0}} : {size - 1})"
+        symbol = sympy.Symbol(self.map(stem, inside, [value], "int64"), integer=True, nonnegative=True)
+        self.places[symbol] = symbol.name
+        return symbol
+
+    def number(self, stem: str, value: float | int, dtype: str) -> str:
+        """A number as a value."""
+        return self._keep(stem, _Step("map", literal(value, dtype), (), frozenset(), dtype=dtype))
+
+    def position(self, stem: str, index: sympy.Expr, dtype: str) -> str:
+        """An index as a value."""
+        return self._keep(stem, self._loading("", index, dtype, ()))
 
     def _view(self, node: Node, index: Index) -> str:
         source = self.graph.type(node.inputs[0])
@@ -640,7 +720,7 @@ def _alike(builder: _Builder) -> dict[str, sympy.Expr]:
     """
     axes = builder.axes
     age = {symbol: number for number, symbol in enumerate(axes.extents)}
-    loads = [s for s in builder.steps.values() if s.kind == "load"]
+    loads = [s for s in builder.steps.values() if s.kind == "load" and s.text and not s.args]
     found: dict[str, sympy.Expr] = {}
     for older in loads:
         for newer in loads:
@@ -758,7 +838,8 @@ class _Finished:
         reduced: dict[_Step, list[str]] = {}
         for name, step in self._outer():
             if step.kind == "load":
-                loads.append(Load(name, step.text, self._place(step), self._level(step.varies), step.dtype, step.fill))
+                target = steps if step.args else loads
+                target.append(Load(name, step.text, self._place(step), self._level(step.varies), step.dtype, step.fill, step.args))
             elif step.kind == "map":
                 steps.append(Map(name, step.text, step.args, self._level(step.varies), step.dtype))
             elif step.kind == "taps":
@@ -798,7 +879,7 @@ class _Finished:
 
     def _check_work(self, elements: int) -> None:
         """Raise where the loops of a reduction visit elements far more often than each tensor has them."""
-        loaded = [s.text for s in self.needed.values() if s.kind == "load"]
+        loaded = [s.text for s in self.needed.values() if s.kind == "load" and s.text]
         largest = max((self.graph.type(t).numel for t in (*loaded, *self.offsets)), default=0)
         if self._reduced and elements > MOST_VISITS * largest:
             raise NotFusable("a reduction would be computed again for elements that share its result")
@@ -819,7 +900,8 @@ class _Finished:
         return ELEMENT if not cols or cols & set(varies) else ROW
 
     def _place(self, step: _Step) -> Place:
-        return Place(self._merged(step.offset), self.rows, self.cols, step.mask)
+        mask = tuple(replace(w, index=self._merged(w.index)) for w in step.mask)
+        return Place(self._merged(step.offset), self.rows, self.cols, mask)
 
     def _store(self, output: _Output) -> Store:
         offset = self._merged(self.offsets[output.tensor])

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import Any, Callable, Mapping, Protocol
 
-from kgen.compiler import convolutions, scans, views, windows
+from kgen.compiler import convolutions, indexed, scans, views, windows
+from kgen.compiler.dtypes import DTYPES, is_float, value_type
 from kgen.compiler.graph import Literal, Node, Operand, Ref, Tensor, refs
 
 
@@ -22,6 +23,8 @@ class Kind(StrEnum):
     """The kind of an operator, which decides how it is lowered."""
 
     POINTWISE = auto()  #: elementwise, with broadcasting; a C expression over its operands
+    INDEXED = auto()  #: operands at other indices, under masks; ``lower`` asks a program's builder for it at an index
+    CONSTANT = auto()  #: made of numbers and indices alone; lowered like INDEXED, and computed where it is used
     REDUCTION = auto()  #: reduces some dimensions; lowers into maps and reductions
     VIEW = auto()  #: moves no element: a function of indices
     MOMENTS = auto()  #: mean and variance over the batch; a kernel ends with it, no library call computes it
@@ -33,7 +36,8 @@ class Kind(StrEnum):
 
 
 #: Kinds that :func:`kgen.compiler.loops.lower` takes.
-LOWERED = frozenset({Kind.POINTWISE, Kind.REDUCTION, Kind.VIEW, Kind.WINDOW, Kind.SCAN, Kind.MOMENTS, Kind.CONTRACTION})
+LOWERED = frozenset({Kind.POINTWISE, Kind.INDEXED, Kind.CONSTANT, Kind.REDUCTION, Kind.VIEW, Kind.WINDOW, Kind.SCAN, Kind.MOMENTS,
+                     Kind.CONTRACTION})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,8 @@ class Op:
     ``{0}``, ``{1}``; ``attrs`` are the arguments kept as attributes. ``accept`` may refuse a call, which then stays a
     library call. ``library`` spells the library call from the attributes, where it is not the captured one. ``index`` is
     a view's function of indices; the view takes a ``part`` of its operand, or all of it. ``flops`` is the count for one
-    element of the output.
+    element of the output. ``integers`` is the expression for results that are integers or booleans; without one, such
+    calls stay library calls.
     """
 
     name: str
@@ -80,6 +85,7 @@ class Op:
     operands: tuple[str, ...] = ("self",)
     attrs: tuple[str, ...] = ()
     expression: str = ""
+    integers: str = ""
     lower: Callable[..., Any] | None = None
     accept: Callable[[Captured], bool] = field(default=lambda call: True)
     read: Callable[[Captured], Mapping[str, Any]] | None = None
@@ -155,6 +161,14 @@ FUNCTIONS = {
             "(x < 0.0f ? x : 0.0f) - LOG1P(EXP(-ABS(x)))",
             "-log(1 + exp(-x)), stable on both sides",
         ),
+        Function(
+            "floor_divide",
+            ("x", "y"),
+            "y == 0.0f ? x / y : RINT((x - floor_modulo(x, y)) / y)",
+            "the whole number below the quotient, exactly",
+        ),
+        Function("floor_modulo", ("x", "y"), "fix_modulo(FMOD(x, y), y)", "the remainder with the sign of the divisor"),
+        Function("fix_modulo", ("r", "y"), "r != 0.0f && (r < 0.0f) != (y < 0.0f) ? r + y : r", "the remainder with y's sign"),
         Function("clamp_to", ("x", "low", "high"), "x < low ? low : (x > high ? high : x)", "NaN stays NaN"),
         Function("nan_max", ("a", "b"), "a > b || a != a ? a : b", "the larger; NaN if either is"),
         Function("nan_min", ("a", "b"), "a < b || a != a ? a : b", "the smaller; NaN if either is"),
@@ -191,8 +205,39 @@ def _float_tensors(call: Captured) -> bool:
     )
 
 
+_ALPHA = {"operands": ("self", "other"), "attrs": ("alpha",), "accept": _scalar("alpha")}
+_BINARY = {"operands": ("self", "other")}
+
+
 def _pointwise(name: str, targets: str, expression: str, **more: Any) -> Op:
     return Op(name, Kind.POINTWISE, tuple(f"aten.{t}" for t in targets.split()), expression=expression, **more)
+
+
+def _both(name: str, targets: str, expression: str, **more: Any) -> Op:
+    """An entry with one expression for results of every dtype."""
+    return _pointwise(name, targets, expression, integers=expression, **more)
+
+
+def _binary(name: str, expression: str, aliases: str = "", **more: Any) -> Op:
+    """A function of two values or of a value and a number, for results of every dtype."""
+    return _both(name, f"{name}.Tensor {name}.Scalar {aliases}", expression, **_BINARY, **more)
+
+
+def _functions(names: str, flops: int) -> tuple[Op, ...]:
+    """Functions of the C library, which the device spells by the capitals of their names."""
+    return tuple(_pointwise(n, f"{n}.default", f"{n.upper()}({{0}})", flops=flops) for n in names.split())
+
+
+def _keeps_order(call: Captured) -> bool:
+    """Accept copies whose elements lie in the order of their dimensions."""
+    form = call.arguments.get("memory_format")
+    return form is None or getattr(form, "text", "") in ("torch.contiguous_format", "torch.preserve_format")
+
+
+def _keeps_place(call: Captured) -> bool:
+    """Accept conversions that change the dtype alone."""
+    device = call.arguments.get("device")
+    return call.arguments.get("memory_format") is None and (device is None or getattr(device, "text", "") == "{device}")
 
 
 def _clamp_attrs(call: Captured) -> dict[str, Any] | None:
@@ -202,21 +247,19 @@ def _clamp_attrs(call: Captured) -> dict[str, Any] | None:
     return {"min": low, "max": high} if low is None or high is None or low <= high else None
 
 
-_ALPHA = {"operands": ("self", "other"), "attrs": ("alpha",), "accept": _scalar("alpha")}
-_BINARY = {"operands": ("self", "other")}
-
 POINTWISE = (
-    _pointwise("add", "add.Tensor add.Scalar", "{0} + {1}", read=lambda c: {"alpha": c.arguments.get("alpha", 1)},
+    _both("add", "add.Tensor add.Scalar", "{0} + {1}", read=lambda c: {"alpha": c.arguments.get("alpha", 1)},
          accept=lambda c: c.arguments.get("alpha", 1) == 1, **_BINARY),
     _pointwise("add_scaled", "", "{0} + {alpha} * {1}", **_ALPHA),
-    _pointwise("sub", "sub.Tensor sub.Scalar", "{0} - {1}", accept=lambda c: c.arguments.get("alpha", 1) == 1, **_BINARY),
-    _pointwise("rsub", "rsub.Tensor rsub.Scalar", "{1} - {0}", accept=lambda c: c.arguments.get("alpha", 1) == 1, **_BINARY),
-    _pointwise("mul", "mul.Tensor mul.Scalar multiply.Tensor multiply.Scalar", "{0} * {1}", **_BINARY),
+    _both("sub", "sub.Tensor sub.Scalar", "{0} - {1}", accept=lambda c: c.arguments.get("alpha", 1) == 1, **_BINARY),
+    _both("rsub", "rsub.Tensor rsub.Scalar", "{1} - {0}", accept=lambda c: c.arguments.get("alpha", 1) == 1, **_BINARY),
+    _both("mul", "mul.Tensor mul.Scalar multiply.Tensor multiply.Scalar", "{0} * {1}", **_BINARY),
     _pointwise("div", "div.Tensor div.Scalar divide.Tensor divide.Scalar true_divide.Tensor", "{0} / {1}", **_BINARY),
-    _pointwise("neg", "neg.default", "-{0}"),
-    _pointwise("abs", "abs.default", "ABS({0})"),
+    _both("neg", "neg.default", "-{0}"),
+    _pointwise("abs", "abs.default", "ABS({0})", integers="{0} < 0 ? -{0} : {0}"),
     _pointwise("reciprocal", "reciprocal.default", "1.0f / {0}"),
-    _pointwise("square", "square.default", "{0} * {0}"),
+    _both("cube", "", "{0} * {0} * {0}"),
+    _both("square", "square.default", "{0} * {0}"),
     _pointwise("sqrt", "sqrt.default", "SQRT({0})"),
     _pointwise("rsqrt", "rsqrt.default", "1.0f / SQRT({0})"),
     _pointwise("exp", "exp.default", "EXP({0})", flops=8),
@@ -228,14 +271,14 @@ POINTWISE = (
     _pointwise("erf", "erf.default", "ERF({0})", flops=20),
     _pointwise("tanh", "tanh.default", "TANH({0})", flops=12),
     _pointwise("pow_scalar", "pow.Tensor_Scalar", "POW({0}, {1})", operands=("self", "exponent"), flops=20),
-    _pointwise("maximum", "maximum.default max.other", "nan_max({0}, {1})", **_BINARY),
-    _pointwise("minimum", "minimum.default min.other", "nan_min({0}, {1})", **_BINARY),
+    _pointwise("maximum", "maximum.default max.other", "nan_max({0}, {1})", integers="{0} > {1} ? {0} : {1}", **_BINARY),
+    _pointwise("minimum", "minimum.default min.other", "nan_min({0}, {1})", integers="{0} < {1} ? {0} : {1}", **_BINARY),
     _pointwise("relu", "relu.default relu_.default", "positive({0})"),
     _pointwise("relu6", "relu6.default", "clamp_to({0}, 0.0f, 6.0f)"),
     _pointwise("clamp", "clamp.default hardtanh.default clamp_.default hardtanh_.default", "clamp_to({0}, {min}, {max})",
-         read=_clamp_attrs),
-    _pointwise("clamp_min", "clamp_min.default", "{0} < {min} ? {min} : {0}", attrs=("min",), accept=_scalar("min")),
-    _pointwise("clamp_max", "clamp_max.default", "{0} > {max} ? {max} : {0}", attrs=("max",), accept=_scalar("max")),
+         read=_clamp_attrs, integers="{0} < {min} ? {min} : ({0} > {max} ? {max} : {0})"),
+    _both("clamp_min", "clamp_min.default", "{0} < {min} ? {min} : {0}", attrs=("min",), accept=_scalar("min")),
+    _both("clamp_max", "clamp_max.default", "{0} > {max} ? {max} : {0}", attrs=("max",), accept=_scalar("max")),
     _pointwise("leaky_relu", "leaky_relu.default leaky_relu_.default", "{0} > 0.0f ? {0} : {0} * {negative_slope}",
          attrs=("negative_slope",), accept=_scalar("negative_slope")),
     _pointwise("threshold", "threshold.default", "{0} <= {threshold} ? {value} : {0}", attrs=("threshold", "value"),
@@ -263,6 +306,45 @@ POINTWISE = (
     _pointwise("moving_average", "", "static_cast<float>({keep} * {0} + {momentum} * {1})", attrs=("keep", "momentum")),
     _pointwise("apply_softmax", "", "EXP({0} - finite_max({1})) * softmax_factor({1}, {2})", flops=10),
     _pointwise("apply_log_softmax", "", "({0} - {1}) - log_sum({1}, {2})", flops=10),
+)  # fmt: skip
+
+#: Comparisons, logic, choices, conversions, and functions that few networks have.
+MORE_POINTWISE = (
+    *(_binary(name, f"{{0}} {sign} {{1}}") for name, sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="), ("eq", "=="), ("ne", "!="))),
+    *(_binary(f"bitwise_{name}", f"{{0}} {sign} {{1}}", f"__{name}__.Tensor __{name}__.Scalar")
+      for name, sign in (("and", "&"), ("or", "|"), ("xor", "^"))),
+    _both("logical_and", "logical_and.default", "{0} && {1}", **_BINARY),
+    _both("logical_or", "logical_or.default", "{0} || {1}", **_BINARY),
+    _both("logical_xor", "logical_xor.default", "!{0} != !{1}", **_BINARY),
+    _both("logical_not", "logical_not.default", "!{0}"),
+    _both("bitwise_not", "bitwise_not.default", "~{0}", accept=lambda c: c.type is not None and c.type.dtype != "bool"),
+    _both("isnan", "isnan.default", "{0} != {0}"),
+    _both("isinf", "isinf.default", "ABS({0}) == INFINITY"),
+    _both("where", "where.self where.ScalarOther where.ScalarSelf where.Scalar", "{0} ? {1} : {2}",
+          operands=("condition", "self", "other")),
+    _both("masked_fill", "masked_fill.Scalar masked_fill.Tensor", "{1} ? {2} : {0}", operands=("self", "mask", "value")),
+    _both("cast", "_to_copy.default to.dtype to.other to.dtype_layout type_as.default", "static_cast<{ctype}>({0})", accept=_keeps_place,
+          read=lambda c: {"dtype": c.type.dtype}, library=lambda attrs: f"{{0}}.to(torch.{attrs['dtype']})"),
+    _pointwise("remainder", "remainder.Tensor remainder.Scalar", "floor_modulo({0}, {1})", **_BINARY, flops=8),
+    _pointwise("fmod", "fmod.Tensor fmod.Scalar", "FMOD({0}, {1})", **_BINARY, flops=8),
+    _pointwise("fmax", "fmax.default", "FMAX({0}, {1})", **_BINARY),
+    _pointwise("fmin", "fmin.default", "FMIN({0}, {1})", **_BINARY),
+    _pointwise("copysign", "copysign.Tensor copysign.Scalar", "COPYSIGN({0}, {1})", **_BINARY),
+    _pointwise("atan2", "atan2.default", "ATAN2({0}, {1})", **_BINARY, flops=25),
+    _pointwise("hypot", "hypot.default", "HYPOT({0}, {1})", **_BINARY, flops=10),
+    _pointwise("pow", "pow.Tensor_Tensor pow.Scalar", "POW({0}, {1})", operands=("self", "exponent"), flops=20),
+    _pointwise("div_floor", "", "floor_divide({0}, {1})", **_BINARY, flops=10),
+    _pointwise("div_trunc", "", "TRUNC({0} / {1})", **_BINARY),
+    _pointwise("clamp_min_tensor", "clamp_min.Tensor", "nan_max({0}, {1})", operands=("self", "min")),
+    _pointwise("clamp_max_tensor", "clamp_max.Tensor", "nan_min({0}, {1})", operands=("self", "max")),
+    _both("copy", "copy.default", "{0}", operands=("src", "self")),
+    _both("sub_scaled", "", "{0} - {alpha} * {1}", **_ALPHA),
+    _pointwise("round", "round.default", "RINT({0})"),
+    _pointwise("sign", "sign.default sgn.default", "({0} > 0.0f) - ({0} < 0.0f)", integers="({0} > 0) - ({0} < 0)"),
+    *_functions("floor ceil trunc", 1),
+    *_functions("exp2 log2 log10 atan", 12),
+    *_functions("tan asin acos sinh cosh asinh acosh atanh erfc", 20),
+    _pointwise("lgamma", "lgamma.default", "LGAMMA({0})", flops=30),
 )  # fmt: skip
 
 
@@ -457,6 +539,32 @@ def _flipped(call: Captured) -> dict[str, Any] | None:
     return None if any(_multiples(call)[d] for d in dims) else {"dims": dims}
 
 
+def _rolled(call: Captured) -> dict[str, Any] | None:
+    rank, shifts = len(call.shape("self")), call.arguments["shifts"]
+    dims = tuple(d % rank for d in call.arguments["dims"])
+    fits = len(dims) == len(shifts) == len(set(dims)) and not any(_multiples(call)[d] for d in dims)
+    return {"dims": dims, "shifts": tuple(shifts)} if fits and dims and all(isinstance(s, int) for s in shifts) else None
+
+
+def _repeated(call: Captured) -> dict[str, Any] | None:
+    """A dimension that follows the batch is not repeated."""
+    repeats, multiples = call.arguments["repeats"], _multiples(call)
+    behind = repeats[len(repeats) - len(multiples) :] if multiples else ()
+    return {} if all(isinstance(r, int) for r in repeats) and all(r == 1 or not m for r, m in zip(behind, multiples)) else None
+
+
+def _diagonal(call: Captured) -> dict[str, Any] | None:
+    rank, given = len(call.shape("self")), call.arguments
+    dims = given.get("dim1", 0) % rank, given.get("dim2", 1) % rank
+    return {"dims": dims, "offset": given.get("offset", 0)} if not any(_multiples(call)[d] for d in dims) else None
+
+
+def _unfolded(call: Captured) -> dict[str, Any] | None:
+    rank = len(call.shape("self"))
+    dim = call.arguments["dimension"] % max(rank, 1)
+    return {"dim": dim, "step": call.arguments["step"]} if rank and not _multiples(call)[dim] else None
+
+
 def _view(name: str, targets: str, index: views.IndexFunction, **more: Any) -> Op:
     return Op(name, Kind.VIEW, tuple(f"aten.{t}" for t in targets.split()), index=index, **more)
 
@@ -470,18 +578,42 @@ VIEWS = (
     _view("expand", "expand.default expand_as.default", views.expand),
     _view("slice", "slice.Tensor", views.cut, read=_sliced, part=True),
     _view("select", "select.int", views.select, read=_selected, part=True),
+    _view("diagonal", "diagonal.default", views.diagonal, read=_diagonal),
+    _view("unfold", "unfold.default", views.unfold, read=_unfolded),
 )  # fmt: skip
 
 
-WINDOWS = (
-    Op("flip", Kind.WINDOW, ("aten.flip.default",), lower=windows.flip, read=_flipped),
-    *(Op(name, Kind.WINDOW, targets, operands, lower=lower, read=read) for name, targets, operands, lower, read in windows.TABLE),
+WINDOWS = tuple(
+    Op(name, Kind.WINDOW, targets, operands, lower=lower, read=read) for name, targets, operands, lower, read in windows.TABLE
 )
 
 SCANS = tuple(
     Op(name, Kind.SCAN, (f"aten.{name}.default",), lower=scans.scan(kind), read=scans.along, accept=_no_dtype)
     for name, kind in (("cumsum", "sum"), ("cumprod", "prod"))
 )
+
+def _indexed(name: str, targets: str, operands: str, lower: Callable[..., str], read: Callable[..., Any]) -> Op:
+    return Op(name, Kind.INDEXED, tuple(f"aten.{t}" for t in targets.split()), tuple(operands.split()), lower=lower, read=read)
+
+
+def _constant(name: str, targets: str, lower: Callable[..., str], read: Callable[..., Any], **more: Any) -> Op:
+    return Op(name, Kind.CONSTANT, tuple(f"aten.{t}" for t in targets.split()), (), lower=lower, read=read, **more)
+
+
+INDEXED = (
+    _indexed("cat", "cat.default concat.default concatenate.default stack.default", "tensors", indexed.concatenate, indexed.concatenated),
+    _indexed("pad", "constant_pad_nd.default", "self", indexed.pad, indexed.padded),
+    _indexed("flip", "flip.default", "self", indexed.flip, _flipped),
+    _indexed("roll", "roll.default", "self", indexed.roll, _rolled),
+    _indexed("repeat", "repeat.default", "self", indexed.repeat, _repeated),
+    _indexed("gather", "gather.default", "self index", indexed.gather, indexed.gathered),
+    _indexed("index_select", "index_select.default", "self index", indexed.gather, indexed.gathered),
+    _indexed("embedding", "embedding.default", "weight indices", indexed.embed, indexed.embedded),
+    _indexed("index", "index.Tensor", "self indices", indexed.index_tensor, indexed.indexed),
+    _constant("full", "full.default full_like.default zeros.default zeros_like.default ones.default ones_like.default "
+              "scalar_tensor.default new_zeros.default new_ones.default new_full.default empty_permuted.default", indexed.fill, indexed.filled, library=indexed.full_call),
+    _constant("arange", "arange.default arange.start arange.start_step", indexed.count, indexed.counted),
+)  # fmt: skip
 
 
 def _batch_norm_attrs(call: Captured) -> dict[str, Any] | None:
@@ -524,23 +656,43 @@ OTHERS = (
     Op("identity", Kind.IDENTITY, ("aten.alias.default", "aten.detach.default", "aten.detach_.default", "aten.lift_fresh_copy.default"), ("self",)),
     Op("dropout", Kind.IDENTITY, ("aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default"),
        ("input",), accept=lambda c: not c.arguments["train"] or c.arguments["p"] == 0.0),
-    Op("clone", Kind.IDENTITY, ("aten.clone.default",), ("self",), accept=lambda c: c.arguments.get("memory_format") is None),
+    Op("clone", Kind.IDENTITY, ("aten.clone.default",), ("self",), accept=_keeps_order),
     Op("contiguous", Kind.IDENTITY, ("aten.contiguous.default",), ("self",),
-       accept=lambda c: c.arguments.get("memory_format") is None),
+       accept=_keeps_order),
     Op("batch_moments", Kind.MOMENTS),
 )  # fmt: skip
 
 #: Every operator that kgen knows, by name.
-OPS: dict[str, Op] = {op.name: op for op in (*POINTWISE, *REDUCTIONS, *VIEWS, *WINDOWS, *SCANS, *OTHERS)}
+OPS: dict[str, Op] = {op.name: op for op in (*POINTWISE, *MORE_POINTWISE, *REDUCTIONS, *VIEWS, *INDEXED, *WINDOWS, *SCANS, *OTHERS)}
 
-_BY_TARGET: dict[str, Op] = {target: op for op in OPS.values() for target in op.targets}
+#: The entry for each ATen operator; of those with several, one of them.
+BY_TARGET: dict[str, Op] = {target: op for op in OPS.values() for target in op.targets}
 
-#: gelu has two forms behind one target, told apart by an attribute.
-_FORMS = {"aten.pow.Tensor_Scalar": lambda c: OPS["square"] if c.arguments.get("exponent") == 2 else OPS["pow_scalar"],
-          "aten.gelu.default": lambda c: OPS["gelu_tanh"] if c.arguments.get("approximate") == "tanh" else OPS["gelu"],
-          "aten.add.Tensor": lambda c: OPS["add"] if c.arguments.get("alpha", 1) == 1 else OPS["add_scaled"],
-          **{target: lambda c, own=own, other=other, when=when: OPS[other if when(c) else own]
-             for target, own, other, when in windows.FORMS}}  # fmt: skip
+_POWERS = {2: "square", 3: "cube", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
+
+
+def _clamp_form(call: Captured) -> str:
+    """Integers have no infinity that stands for a bound which is not there."""
+    if call.type is None or is_float(call.type.dtype):
+        return "clamp"
+    return "clamp_max" if call.arguments.get("min") is None else "clamp_min" if call.arguments.get("max") is None else "clamp"
+
+
+def _is_bool(call: Captured) -> bool:
+    return call.type is not None and call.type.dtype == "bool"
+
+
+#: Targets that stand for several entries: the name of the entry for a call.
+_FORMS: dict[str, Callable[[Captured], str]] = {
+    "aten.gelu.default": lambda c: "gelu_tanh" if c.arguments.get("approximate") == "tanh" else "gelu",
+    "aten.add.Tensor": lambda c: "add" if c.arguments.get("alpha", 1) == 1 else "add_scaled",
+    "aten.sub.Tensor": lambda c: "sub" if c.arguments.get("alpha", 1) == 1 else "sub_scaled",
+    "aten.pow.Tensor_Scalar": lambda c: _POWERS.get(c.arguments.get("exponent"), "pow_scalar"),
+    "aten.clamp.default": lambda c: _clamp_form(c),
+    "aten.bitwise_not.default": lambda c: "logical_not" if _is_bool(c) else "bitwise_not",
+    "aten.div.Tensor_mode": lambda c: f"div_{c.arguments['rounding_mode']}" if c.arguments["rounding_mode"] else "div",
+    **{target: lambda c, own=own, other=other, when=when: other if when(c) else own for target, own, other, when in windows.FORMS},
+}  # fmt: skip
 
 #: How the library call of an operator is spelled, for those that people know by a shorter name.
 _SPELLING = (
@@ -564,9 +716,12 @@ _SPELLING = (
 
 def recognise(call: Captured) -> Node:
     """The node for a captured call: of the table if it is known and accepted, else opaque (a library call)."""
-    op = _FORMS[call.target](call) if call.target in _FORMS else _BY_TARGET.get(call.target)
+    op = OPS.get(_FORMS[call.target](call)) if call.target in _FORMS else BY_TARGET.get(call.target)
     node = _known(op, call) if op is not None else None
-    return node or Node(call.name, call.target, tuple(refs(dict(call.arguments))), call.type, spell(call.call), (), call.effect)
+    if node is not None:
+        return node
+    attrs = (("at", call.arguments["1"]),) if call.target == "_operator.getitem" else ()
+    return Node(call.name, call.target, tuple(refs(dict(call.arguments))), call.type, spell(call.call), attrs, call.effect)
 
 
 def spell(call: str) -> str:
@@ -577,15 +732,29 @@ def spell(call: str) -> str:
     return call
 
 
-#: Kinds whose entries compute in float32 alone; a call on another dtype stays a library call.
-_FLOAT32 = LOWERED | {Kind.BATCH_NORM}
+def _known_dtypes(call: Captured) -> bool:
+    """Accept calls on tensors of the dtypes that kernels take."""
+    names = [n for a in call.arguments.values() for n in refs(a)]
+    return call.type is not None and all(t is not None and t.dtype in DTYPES for t in (call.type, *map(call.types.get, names)))
+
+
+#: Kinds whose entries compute with values of any dtype, and those for which dtypes do not matter; others, with float32.
+_ANY_DTYPE, _NO_DTYPE = {Kind.POINTWISE, Kind.INDEXED, Kind.CONSTANT, Kind.VIEW}, {Kind.IDENTITY}
+
+
+def _takes_dtypes(op: Op, call: Captured) -> bool:
+    if op.kind in _NO_DTYPE:
+        return True
+    if op.kind not in _ANY_DTYPE:
+        return _float_tensors(call)
+    return _known_dtypes(call) and (op.kind is not Kind.POINTWISE or is_float(call.type.dtype) or bool(op.integers))
 
 
 def _known(op: Op, call: Captured) -> Node | None:
     in_place = call.target.split(".")[1].endswith("_")
     if (call.effect and not in_place) or not op.accept(call):
         return None
-    if op.kind in _FLOAT32 and not _float_tensors(call):
+    if not _takes_dtypes(op, call):
         return None
     if in_place and not isinstance(call.arguments["self"], Ref):
         return None
@@ -600,6 +769,8 @@ def _known(op: Op, call: Captured) -> Node | None:
             operands.append(value.value)
         elif isinstance(value, (int, float)):
             operands.append(value)
+        elif isinstance(value, tuple) and all(v is None or isinstance(v, Ref) for v in value):
+            operands += [v.name for v in value if v is not None]
         else:
             return None
     attrs = {a: call.arguments.get(a) for a in op.attrs}
@@ -608,12 +779,15 @@ def _known(op: Op, call: Captured) -> Node | None:
         if found is None:
             return None
         attrs |= found
-    if not any(isinstance(o, str) for o in operands):
+    values = [o for o in operands if isinstance(o, str)]
+    if not values and op.kind is not Kind.CONSTANT:
         return None
-    source = call.call
-    for number, name in enumerate(refs(dict(call.arguments))):
-        # The call numbers tensors by first use; the node numbers operands by position.
-        source = source.replace(f"{{{number}}}", f"\0{operands.index(name)}\1")
+    source, mentioned = call.call, refs(dict(call.arguments))
+    if op.library is None and not set(mentioned) <= set(values):
+        return None
+    for number, name in enumerate(mentioned if op.library is None else ()):
+        # The call numbers tensors by first use; the node numbers those among its operands.
+        source = source.replace(f"{{{number}}}", f"\0{values.index(name)}\1")
     source = source.replace("\0", "{").replace("\1", "}")
     source = op.library(attrs) if op.library else spell(source)
     effect = op.name == "batch_norm" and attrs["training"] and "running_mean" in attrs["roles"]
@@ -644,14 +818,23 @@ def c_float(value: float | int | None) -> str:
 _WIDE = ("eps", "keep", "momentum")
 
 
+def literal(value: float | int, dtype: str) -> str:
+    """A C literal: a float, or an integer where the number and the values beside it are integers."""
+    if is_float(dtype) or isinstance(value, float):
+        return c_float(value)
+    return f"{int(value)}LL" if abs(value) > 0x7FFFFFFF else str(int(value))
+
+
 def map_expression(node: Node, operands: list[str]) -> str:
     """The C expression of a pointwise node over the spelled ``operands``; attributes and numbers become literals."""
-    attrs: dict[str, str] = {}
+    dtype = node.type.dtype
+    attrs: dict[str, str] = {"ctype": value_type(dtype)}
     for key, value in node.attrs:
         if key == "min" and value is None:
             value = -math.inf
         if key == "max" and value is None:
             value = math.inf
         if isinstance(value, (int, float)):
-            attrs[key] = repr(value) if key in _WIDE else c_float(value)
-    return OPS[node.op].expression.format(*operands, **attrs)
+            attrs[key] = repr(value) if key in _WIDE else literal(value, dtype)
+    op = OPS[node.op]
+    return (op.expression if is_float(dtype) else op.integers).format(*operands, **attrs)

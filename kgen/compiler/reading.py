@@ -6,11 +6,12 @@ Tensors that forward makes from numbers alone are computed here, once: they are 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Sequence
 
-from kgen.compiler import operators
+from kgen.compiler import decompositions, operators
 from kgen.compiler.calls import Call, NeedsFunctional, is_mutable
-from kgen.compiler.graph import BatchSize, Constant, Input, Literal, Node, OpGraph, Ref, Tensor, Weight
+from kgen.compiler.graph import BatchSize, Constant, Decomposition, Input, Literal, Node, OpGraph, Ref, Tensor, Weight
 from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.source import escaped, identifier, tensor_source
 from kgen.compiler.tracing import MODULE_TABLES, Trace, failure, functional as made_functional, line_of
@@ -92,7 +93,7 @@ class Reader:
         try:
             for a, b in pairs.items():
                 for x, y in zip(_leaves(a), _leaves(b), strict=True):
-                    if x != y:
+                    if x != y and not (x != x and y != y):  # NaN is not equal to itself
                         _multiple(x, y, self.batch)
                 for x, y in zip(_shape(a) or (), _shape(b) or (), strict=True):
                     if x != y:
@@ -212,8 +213,31 @@ class Reader:
             operators.Captured(n.name, call.target, call.arguments, self._type(n), call.source(), call.effect, self.types)
         )
         if node.type is not None:
-            self.types[n.name] = node.type
+            self.types[node.name] = node.type
+        if node.op not in OPS and not node.effect:
+            node = replace(node, parts=self._parts(n, node))
         self.calls.append(node)
+
+    def _parts(self, n: Any, node: Node) -> Decomposition | None:
+        """The decomposition of a call; ``None`` where it has none of operators in the table, alike at every batch."""
+        import torch
+        import torch.utils._pytree as pytree
+
+        if not isinstance(n.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded in n.target.tags:
+            return None
+        read = [self.value(x) for x in pytree.tree_leaves((n.args, n.kwargs)) if isinstance(x, torch.fx.Node)]
+        if not all(isinstance(x, Ref) and x.name in node.inputs for x in read):
+            return None
+
+        def program(of: Any) -> Any:
+            args, kwargs = torch.fx.node.map_arg((of.args, dict(of.kwargs)), lambda x: x.meta["val"])
+            return decompositions.traced(of.target, args, kwargs)
+
+        found = program(n)
+        other = program(self.others[n]) if found is not None and self.others else None
+        if found is None or (self.others and other is None):
+            return None
+        return PartReader(self, found, other, [f"@{node.inputs.index(x.name)}" for x in read]).decomposition()
 
     def _is_literal(self, n: Any) -> bool:
         """Compute the call where all its tensors are literals, and keep what it gives."""
@@ -323,6 +347,41 @@ class Reader:
             # Doubled braces: the text is formatted with the values' names later.
             return "{{" + ", ".join(f"{escaped(k)}: {self._spell_container(v)}" for k, v in structure.items()) + "}}"
         raise failure(self.trace.loaded, f"it returns a {type(structure).__name__}: return a tuple, a list or a dict")
+
+
+class PartReader(Reader):
+    """Turns the traced decomposition of one call into plain nodes; ``operands`` are the names of its placeholders."""
+
+    def __init__(self, of: Reader, program: Any, other: Any, operands: Sequence[str]) -> None:
+        self.trace, self.batch, self.functional = of.trace, of.batch, True
+        self.nodes, self.operands = list(program.graph.nodes), operands
+        self.program, self.sources, self.renamed, self.literals = program, {}, {}, {}
+        self.others = self._followed(other)
+        self.complete = bool(self.others) or other is None
+        self.taken = {n.name for n in self.nodes}
+        self.names, self.types, self.constants, self.calls = {}, {}, [], []
+
+    def decomposition(self) -> Decomposition | None:
+        """The nodes and results; ``None`` where one has no entry in the table."""
+        import torch
+        import torch.utils._pytree as pytree
+
+        given = iter(self.operands)
+        for n in self.nodes if self.complete else ():
+            if n.op == "placeholder":
+                self.names[n] = next(given)
+                self.types[self.names[n]] = self._type(n)
+            elif n.op == "call_function":
+                self._call(n)
+            elif n.op == "output":
+                results = pytree.tree_leaves(n.args)
+                known = all(node.op in OPS and not node.effect for node in self.calls)
+                if known and not self.constants and all(isinstance(r, torch.fx.Node) and r in self.names for r in results):
+                    return Decomposition(tuple(self.calls), tuple(self.names[r] for r in results))
+        return None
+
+    def _parts(self, n: Any, node: Node) -> None:
+        """Parts are not taken apart any further: the trace did that."""
 
 
 def _has_values(tensor: "torch.Tensor") -> bool:

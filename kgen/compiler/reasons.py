@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Mapping
-
 from kgen.compiler.graph import Node, OpGraph, Tensor
 from kgen.compiler.loops import NotFusable, lower
-from kgen.compiler.operators import OPS, Kind, Op
-
-_BY_TARGET: Mapping[str, Op] = {target: op for op in OPS.values() for target in op.targets}
+from kgen.compiler.operators import BY_TARGET, OPS, Kind
 
 #: Why no kernel takes a call of an operator that some kernel computes, by the kind of the operator.
 _REFUSED = {
     Kind.POINTWISE: "its arguments are not the tensors and numbers that our kernel takes",
+    Kind.INDEXED: "it reads elements in a way that our kernels do not",
+    Kind.CONSTANT: "it is made of other values than numbers",
     Kind.REDUCTION: "it reduces no dimension, or one that follows the batch",
     Kind.VIEW: "it takes a part that follows the batch",
     Kind.WINDOW: "its window is no fixed one, or its groups have many channels",
@@ -54,7 +52,7 @@ def aten_name(node: Node) -> str:
 
 def _refused(graph: OpGraph, node: Node) -> str:
     """Of an operator that has no entry in the table of operators, or whose entry refuses the call."""
-    op = _BY_TARGET.get(node.op)
+    op = BY_TARGET.get(node.op)
     if op is None:
         return f"no kernel of ours computes {node.op.removesuffix('.default')}"
     types = [node.type, *(_type(graph, name) for name in node.values)]

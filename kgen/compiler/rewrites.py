@@ -1,5 +1,6 @@
 """The named rewrites: algebraic changes of a graph that keep its value.
 
+    decompose                 operators without an entry in the table become operators that have one
     drop_identity             what returns its operand (dropout in eval mode, detach, views to the same shape) goes
     matmul_to_linear          x @ w.t() becomes a linear layer: the transpose goes
     merge_scalar_factors      x * 2.0, x + x, x / 4.0, -x after one another become one factor
@@ -21,6 +22,7 @@ that a rewrite swallows is left alone. :func:`variants` lists the combinations w
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from dataclasses import dataclass, replace
@@ -28,6 +30,7 @@ from typing import Callable
 
 from kgen.compiler import norms
 from kgen.compiler.convolution_rewrites import affine_into_convolution, average_into_convolution, mean_into_convolution
+from kgen.compiler.decompositions import decompose
 from kgen.compiler.graph import FoldedWeight, Node, OpGraph, Tensor
 from kgen.compiler.linear_rewrites import diagonal_to_scale, product_to_sum, sum_into_linear
 from kgen.compiler.operators import OPS, Kind
@@ -53,7 +56,7 @@ def drop_identity(graph: OpGraph) -> OpGraph:
         source = node.inputs[0] if node.inputs else None
         if not isinstance(source, str) or (node.op == "clone" and name in graph.returns):
             continue
-        if _is_identity(graph, node) or _factor(node) == (source, 1):
+        if _is_identity(graph, node) or (_factor(node) == (source, 1) and graph.type(source).dtype == node.type.dtype):
             graph = graph.without(name, source)
     return graph
 
@@ -279,11 +282,15 @@ PIPELINES = (
 )
 
 
-def variants(graph: OpGraph) -> tuple[Variant, ...]:
-    """The graphs that the pipelines come to, each once, with the rewrites that took part in it."""
+def variants(graph: OpGraph, whole: frozenset[str] = frozenset()) -> tuple[Variant, ...]:
+    """The graphs that the pipelines come to, each once, with the rewrites that took part in it.
+
+    Pipelines begin with the graph as it is, and with its decomposition but for the nodes in ``whole``; that comes last.
+    """
     found: list[Variant] = []
-    for pipeline in PIPELINES:
-        current, names = graph, []
+    decomposed = decompose(graph, whole)
+    for start, pipeline in itertools.product(dict.fromkeys((graph, decomposed)), PIPELINES):
+        current, names = start, ["decompose"] if start != graph else []
         for name in pipeline:
             changed = REWRITES[name](current)
             if changed != current:
@@ -318,8 +325,8 @@ def _merge_pairs(graph: OpGraph, merge: Callable[[OpGraph, Node, Node], OpGraph 
 
 
 def _factor(node: Node | None) -> tuple[str, float] | None:
-    """``(value, factor)`` where the node is a constant multiple of one value."""
-    if node is None:
+    """``(value, factor)`` where the node is a constant multiple of one value, in float32."""
+    if node is None or node.type is None or node.type.dtype != "float32":
         return None
     if node.op == "neg":
         return node.inputs[0], -1.0
@@ -350,10 +357,10 @@ def _affine(graph: OpGraph, node: Node) -> _Affine | None:
     """The node as scale and shift by weights, if it is that."""
     if node.op == "lerp_affine" and graph.is_weight(node.inputs[1]) and graph.is_weight(node.inputs[2]):
         return _Affine(node.inputs[0], node.inputs[1], node.inputs[2])
-    if node.op == "mul":
+    if node.op == "mul" and node.type.dtype == "float32":
         for x, scale in (node.inputs, node.inputs[::-1]):
             if isinstance(x, str) and graph.producer(x) is not None:
-                if isinstance(scale, (int, float)) or graph.is_weight(scale):
+                if isinstance(scale, (int, float)) or (graph.is_weight(scale) and graph.type(scale).dtype == "float32"):
                     return _Affine(x, scale if isinstance(scale, str) else float(scale), None)
     return None
 

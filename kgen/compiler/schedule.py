@@ -18,11 +18,11 @@ class Pass:
     number: int
     held: tuple[str, ...]
     loads: tuple[Load, ...]
-    maps: tuple[Map | Window | Scan, ...]
+    maps: tuple[Map | Load | Window | Scan, ...]
     keeps: tuple[str, ...]
     stores: tuple[Store, ...]
     reductions: tuple[Reduce, ...]
-    row_maps: tuple[Map, ...]
+    row_maps: tuple[Map | Load, ...]
     row_stores: tuple[Store, ...]
 
 
@@ -92,8 +92,7 @@ def schedule(program: Program, *, keep: bool) -> Schedule:
                 carried.add(name)
                 continue
             computed.add(name)
-            if not isinstance(value, Load):
-                stack.extend(value.args)
+            stack.extend(value.args)
         closures.append(computed)
         held.append(carried)
 

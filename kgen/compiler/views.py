@@ -41,3 +41,15 @@ def cut(axes: Axes, source: Tensor, node: Node, index: Index) -> Index:
 def select(axes: Axes, source: Tensor, node: Node, index: Index) -> Index:
     """One element of a dimension, which the result lacks."""
     return [*index[: node["dim"]], axes.constant(node["at"]), *index[node["dim"] :]]
+
+
+def diagonal(axes: Axes, source: Tensor, node: Node, index: Index) -> Index:
+    """Two dimensions read along their diagonal, which is the last dimension of the result."""
+    (first, second), offset, rest = node["dims"], node["offset"], iter(index[:-1])
+    along = {first: index[-1] + max(-offset, 0), second: index[-1] + max(offset, 0)}
+    return [along[d] if d in along else next(rest) for d in range(len(source.shape))]
+
+
+def unfold(axes: Axes, source: Tensor, node: Node, index: Index) -> Index:
+    """Windows of a dimension, whose elements are the last dimension of the result."""
+    return [i * node["step"] + index[-1] if d == node["dim"] else i for d, i in enumerate(index[:-1])]

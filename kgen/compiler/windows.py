@@ -241,11 +241,6 @@ def depthwise(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
     return b.map(node.name, "{0} + {1}", [total, b.value(node.inputs[2], (channel,))]) if len(node.inputs) > 2 else total
 
 
-def flip(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
-    """The operand's element at the same distance from the end. PyTorch copies it: a flip is no view."""
-    return b.value(node.inputs[0], tuple(s - 1 - i if d in node["dims"] else i for d, (i, s) in enumerate(zip(index, node.type.shape))))
-
-
 def upsample(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
     """The nearest element of the operand."""
     factors = node["factors"]

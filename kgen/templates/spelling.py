@@ -21,9 +21,9 @@ def expression(text: str, device_type: str) -> str:
     return re.sub(r"\b([A-Z][A-Z0-9]+)\(", lambda m: f"{table[m[1]]}(" if m[1] in table else m[0], text)
 
 
-def statement(step: Map, device_type: str) -> str:
+def statement(step: Map | Load, device_type: str, col: str = "col") -> str:
     """``const float name = expression;``"""
-    return f"const {value_type(step.dtype)} {step.name} = {spell(step, device_type)};"
+    return f"const {value_type(step.dtype)} {step.name} = {spell(step, device_type, col=col)};"
 
 
 def load_statement(load: Load, read_from: Mapping[str, str], row: str = "row", col: str = "col") -> str:
@@ -31,15 +31,21 @@ def load_statement(load: Load, read_from: Mapping[str, str], row: str = "row", c
     return f"const {value_type(load.dtype)} {load.name} = {load_value(load, read_from, row, col)};"
 
 
-def load_value(load: Load, read_from: Mapping[str, str], row: str = "row", col: str = "col") -> str:
+def load_value(
+    load: Load, read_from: Mapping[str, str], row: str = "row", col: str = "col", at: Callable[[str], str] = str
+) -> str:
     """The value that is loaded; where the mask does not hold, nothing is read, and the value is the load's fill."""
-    index, condition = load.access.index(row, col), load.access.condition(row, col)
+    index, condition = load.access.index(row, col, at), load.access.condition(row, col)
+    if not load.tensor and load.dtype == "bool":
+        return condition
     value = loaded(f"{read_from[load.tensor]}[{index}]", load.dtype) if load.tensor else index
     return f"{condition} ? {value} : {load.fill}" if condition else value
 
 
-def spell(step: Map, device_type: str, at: Callable[[str], str] = str) -> str:
-    """The expression of a map over its operands, each spelled by ``at``."""
+def spell(step: Map | Load, device_type: str, at: Callable[[str], str] = str, col: str = "col") -> str:
+    """The expression of a map over its operands, each spelled by ``at``; or of a load at values, in column ``col``."""
+    if isinstance(step, Load):
+        return load_value(step, {step.tensor: pointer(step.tensor)}, "row", col, at)
     return expression(step.expression.format(*map(at, step.args)), device_type)
 
 

@@ -12,6 +12,12 @@ from kgen.hardware import Hardware
 
 DEVICE_TYPES = ("cuda", "cpu")
 
+#: Capitals of expressions that the C library has under the same name on every kind of device.
+C_FUNCTIONS = (
+    "FMOD FMAX FMIN COPYSIGN ATAN2 HYPOT FLOOR CEIL TRUNC RINT EXP2 LOG2 LOG10 ATAN TAN ASIN ACOS SINH COSH ASINH ACOSH "
+    "ATANH ERFC LGAMMA"
+).split()
+
 
 @dataclass(frozen=True)
 class Helpers:

@@ -7,7 +7,7 @@ from typing import Sequence
 from kgen.candidate import Params
 from kgen.hardware import Hardware
 from kgen.templates.space import Axis
-from kgen.templates.target import Helpers, Target
+from kgen.templates.target import C_FUNCTIONS, Helpers, Target
 
 #: Flags of every kernel of a file. None of them changes how NaN and infinities behave.
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp")
@@ -38,6 +38,7 @@ TARGET = Target(
         "EXP": "vec::exp", "EXPM1": "vec::expm1", "LOG": "vec::log", "LOG1P": "vec::log1p", "ERF": "vec::erf",
         "TANH": "vec::tanh", "SIN": "vec::sin", "COS": "vec::cos", "POW": "vec::pow", "SQRT": "std::sqrt",
         "ABS": "std::fabs",
+        **{name: f"std::{name.lower()}" for name in C_FUNCTIONS},
     },
     qualifier="__attribute__((always_inline)) inline",
     source_constant="CPP_SOURCE",

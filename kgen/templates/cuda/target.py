@@ -7,7 +7,7 @@ from typing import Sequence
 
 from kgen.candidate import Params
 from kgen.hardware import Hardware
-from kgen.templates.target import Helpers, Target
+from kgen.templates.target import C_FUNCTIONS, Helpers, Target
 
 #: Headers, each with the beginning of a name that needs it.
 _HEADERS = (("cstdint", "uint"), ("cuda.h", "CUtensorMap"), ("cuda_fp16.h", "__half"), ("cuda_runtime.h", ""))
@@ -28,6 +28,7 @@ TARGET = Target(
     primitives={
         "EXP": "expf", "EXPM1": "expm1f", "LOG": "logf", "LOG1P": "log1pf", "ERF": "erff", "TANH": "tanhf",
         "SIN": "sinf", "COS": "cosf", "POW": "powf", "SQRT": "sqrtf", "ABS": "fabsf",
+        **{name: f"{name.lower()}f" for name in C_FUNCTIONS},
     },
     qualifier="__device__ __forceinline__",
     source_constant="CUDA_SOURCE",

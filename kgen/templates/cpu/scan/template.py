@@ -27,7 +27,7 @@ T = TypeVar("T", Load, Store)
 
 def takes(program: Program) -> bool:
     """Programs with one scan."""
-    return bool(program.scans)
+    return bool(program.scans) and program.plain
 
 
 def space(task: Task) -> Space:

@@ -33,7 +33,7 @@ _TAKE = {
 
 def takes(program: Program) -> bool:
     """Programs with one window."""
-    return bool(program.windows)
+    return bool(program.windows) and program.plain
 
 
 def space(task: Task) -> Space:

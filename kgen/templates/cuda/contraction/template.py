@@ -60,7 +60,7 @@ _AT_ONCE = ((16, 1), (8, 3), (4, 7))
 
 def takes(program: Program) -> bool:
     """Programs that begin with a contraction of matrices: maps follow it, and moments over the batch may end it."""
-    return program.contraction is not None and program.contraction.window is None and program.floats
+    return program.contraction is not None and program.contraction.window is None and program.floats and program.plain
 
 
 def render(task: Task, params: Params) -> Rendering:

@@ -260,7 +260,7 @@ class _Emitter:
         self.how = "shuffle" if params["reduction"] == "warp_shuffle" else "lines" if self.strip else "tree"
         self.row_level = {x.name for x in plan.row_loads if _follows_row(x)}
         self.row_level |= {n for r in program.reductions for n in r.names}
-        self.row_level |= {s.name for s in program.steps if isinstance(s, Map) and s.level == ROW}
+        self.row_level |= {s.name for s in program.steps if isinstance(s, (Map, Load)) and s.level == ROW}
         self.sites = 0
         self.teams = multiprocessors * (2048 // self.threads) // self.blocks  # that a device may run beside each other
         self.counters, self.workspace = "", []
@@ -399,7 +399,8 @@ class _Emitter:
         row_outer, row_inner = common.load_statements(own, self.vec, self.sources)
         inner += row_inner
         inner += [f"const {self._type(name)} {name} = {self._kept(name)};" for name in of.held]
-        inner += [f"const {value_type(m.dtype)} {m.name} = {spell(m, 'cuda', self._at)};" for m in of.maps]
+        col = "(col + j)" if self.vec > 1 else "col"
+        inner += [f"const {value_type(m.dtype)} {m.name} = {spell(m, 'cuda', self._at, col)};" for m in of.maps]
         inner += [f"{self._kept(name)} = {name};" for name in of.keeps]
         inner += [line for r in reductions for line in r.inner]
         gather, store_inner, store = common.store_statements(of.stores, self.vec, self.arguments)

@@ -23,7 +23,7 @@ PARAMETERS = {
 
 def takes(program: Program) -> bool:
     """Programs that end with moments over the batch and store nothing else."""
-    return program.moments_of is not None and program.floats and not (program.contraction or program.stores)
+    return program.moments_of is not None and program.floats and program.plain and not (program.contraction or program.stores)
 
 
 def space(task: Task) -> Space:

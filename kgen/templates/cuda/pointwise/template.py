@@ -68,7 +68,7 @@ def render(task: Task, params: Params) -> Rendering:
     arguments = pointers(task, program, params)
     vec, threads, items = int(params["vec"]), int(params["block"]), int(params["items"])
     outer, inner = common.load_statements(only.loads, vec, sources(arguments))
-    inner += [statement(m, "cuda") for m in only.maps]
+    inner += [statement(m, "cuda", "(col + j)" if vec > 1 else "col") for m in only.maps]
     store_outer, store_inner, close = common.store_statements(only.stores, vec, arguments)
     tile = threads * vec * items
     row_statements = row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps]

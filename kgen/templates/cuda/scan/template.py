@@ -24,7 +24,7 @@ PARAMETERS = {
 
 def takes(program: Program) -> bool:
     """Programs with one scan."""
-    return bool(program.scans)
+    return bool(program.scans) and program.plain
 
 
 def _tile(params: Params) -> int:

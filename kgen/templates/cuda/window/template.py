@@ -40,7 +40,7 @@ _COMBINE = {"max": "max_or_nan({0}, {1})", "sum": "{0} + {1}", "mean": "{0} + {1
 
 def takes(program: Program) -> bool:
     """Programs with one window, of a few inputs along a row."""
-    return len(program.windows) == 1 and program.windows[0].slides[-1].span <= MOST_SPAN
+    return len(program.windows) == 1 and program.plain and program.windows[0].slides[-1].span <= MOST_SPAN
 
 
 @dataclass(frozen=True)
