@@ -111,17 +111,10 @@ def _aten(name: str, *args: Any) -> Any:
     return getattr(torch.ops.aten, name).default(*args)
 
 
-def _variance(x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
-    if not x.is_floating_point():
-        return NotImplemented
-    dims = _dims(x, dim)
-    left = max(_count(x, dims) - (1 if correction is None else correction), 0)
-    return (x - x.mean(dims, True)).square().sum(dims, keepdim) / float(left)
-
-
 def _variance_mean(x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
-    found = _variance(x, dim, correction=correction, keepdim=keepdim)
-    return found if found is NotImplemented else (found, x.mean(_dims(x, dim), keepdim))
+    import torch
+
+    return torch.ops.aten.var.correction(x, dim, correction=correction, keepdim=keepdim), x.mean(_dims(x, dim), keepdim)
 
 
 def _holds(word: str) -> Callable[..., Any]:
@@ -190,7 +183,6 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten.min.dim": _extreme("min"),
     "aten.max.default": _of_all("max"),
     "aten.min.default": _of_all("min"),
-    "aten.var.correction": _variance,
     "aten.var_mean.correction": _variance_mean,
     "aten.any.default": _holds("amax"),
     "aten.any.dim": _holds("amax"),

@@ -29,7 +29,7 @@ from kgen.compiler.convolutions import Convolution, convolution
 from kgen.compiler.dtypes import DTYPES, is_float
 from kgen.compiler.graph import BatchSize, Node, NotFusable, OpGraph, Operand, Tensor
 from kgen.compiler.indices import Axes, Size, spell
-from kgen.compiler.operators import COMBINES, FUNCTIONS, OF_ONE, OPS, Kind, literal, map_expression
+from kgen.compiler.operators import COMBINES, FUNCTIONS, OF_ONE, OPS, Kind, c_float, literal, map_expression
 from kgen.compiler.scans import Scan
 from kgen.compiler.windows import Slide, Window
 
@@ -404,6 +404,13 @@ class _Lowering:
     def count(self) -> str:
         sizes = [self.sizes[d] for d in self.dims]
         return c_float(math.prod(sizes)) if all(isinstance(s, int) for s in sizes) else "static_cast<float>(cols)"
+
+    @property
+    def place(self) -> Deferred:
+        """The number of an element among those that are reduced."""
+        sizes = [self.sizes[d] for d in self.dims]
+        stem = f"{self.node.name}_place"
+        return lambda index: self.builder.position(stem, self.builder.axes.flat([index[d] for d in self.dims], sizes), "int64")
 
     def map(self, expression: str, *values: Deferred, name: str = "") -> Deferred:
         stem = f"{self.node.name}_{name}" if name else self.node.name

@@ -76,7 +76,7 @@ class Op:
     library call. ``library`` spells the library call from the attributes, where it is not the captured one. ``index`` is
     a view's function of indices; the view takes a ``part`` of its operand, or all of it. ``flops`` is the count for one
     element of the output. ``integers`` is the expression for results that are integers or booleans; without one, such
-    calls stay library calls.
+    calls stay library calls. Of a reduction, it says that results are places of elements.
     """
 
     name: str
@@ -195,12 +195,12 @@ def _scalar(*names: str) -> Callable[[Captured], bool]:
     return lambda call: all(isinstance(call.arguments.get(n), (int, float)) for n in names)
 
 
-def _float_tensors(call: Captured) -> bool:
-    """Accept calls on float32 tensors with a float32 result."""
+def _float_tensors(call: Captured, places: bool = False) -> bool:
+    """Accept calls on float32 tensors with a float32 result, or one of ``places``."""
     names = [n for a in call.arguments.values() for n in refs(a)]
     return (
         call.type is not None
-        and call.type.dtype == "float32"
+        and call.type.dtype == ("int64" if places else "float32")
         and all(n in call.types and call.types[n].dtype == "float32" for n in names)
     )
 
@@ -448,6 +448,12 @@ def _reduced(call: Captured) -> dict[str, Any] | None:
     return {"dims": tuple(sorted({d % rank for d in dims})), "keepdim": bool(call.arguments.get("keepdim", False))}
 
 
+def _corrected(call: Captured) -> dict[str, Any] | None:
+    """The dimensions of a variance, and what is taken from the count: 1 where the call does not say."""
+    correction, found = call.arguments.get("correction"), _reduced(call)
+    return found and {**found, "correction": 1 if correction is None else correction}
+
+
 def _kept(call: Captured) -> dict[str, Any] | None:
     """The dimensions that a reduction runs over, where its result has the operand's shape."""
     found = _reduced(call)
@@ -486,7 +492,9 @@ REDUCTIONS = (
     _reduction("amax", "amax.default", _reduce("max")),
     _reduction("amin", "amin.default", _reduce("min")),
     _reduction("prod", "prod.dim_int prod.default", _reduce("product"), accept=_no_dtype),
-    _reduction("variance", "", _variance),
+    _reduction("argmax", "argmax.default", _extreme_at("argmax"), integers="places"),
+    _reduction("argmin", "argmin.default", _extreme_at("argmin"), integers="places"),
+    _reduction("variance", "var.correction", _variance, _corrected),
     _reduction("unbiased_variance", "", _variance),
     _reduction("moments_mean", "", _mean),
     _reduction("softmax_max", "", _softmax_part(0)),
@@ -746,7 +754,7 @@ def _takes_dtypes(op: Op, call: Captured) -> bool:
     if op.kind in _NO_DTYPE:
         return True
     if op.kind not in _ANY_DTYPE:
-        return _float_tensors(call)
+        return _float_tensors(call, places=bool(op.integers))
     return _known_dtypes(call) and (op.kind is not Kind.POINTWISE or is_float(call.type.dtype) or bool(op.integers))
 
 

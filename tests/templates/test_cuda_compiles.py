@@ -66,6 +66,11 @@ UNSEEN = {
     "convolution_tf32": ("return torch.relu(self.conv(x)) * self.s + x", "self.conv = nn.Conv2d(64, 64, 3, padding=1)\nself.s = nn.Parameter(torch.randn(64, 1, 1))", "torch.randn(4, 64, 30, 30)", "eval"),
     "convolution_of_three_channels": ("return torch.tanh(self.conv(x))", "self.conv = nn.Conv3d(3, 24, 3, stride=2, bias=False)", "torch.randn(4, 3, 9, 17, 17)", "eval"),
     "transposed_convolution_tf32": ("return self.conv(x) + 1", "self.conv = nn.ConvTranspose1d(64, 96, 3, stride=2, groups=2)", "torch.randn(4, 64, 170)", "eval"),
+    "parts": ("a = F.pad(x, (4, 1), value=1.5)\nreturn torch.cat([a[:, :8], x.exp(), x.flip(1)], dim=1) * 2.0, x > 0.0, torch.roll(x, 3, 1) + 1.0", "", "torch.randn(64, 1024)", "eval"),
+    "gathers": ("at = (x[:, :8] * 3.0).long()\nreturn self.table(at) * 2.0, x.gather(1, at.clamp(0, 99)), x.max(1)", "self.table = nn.Embedding(512, 256)", "torch.randn(64, 1024)", "eval"),
+    "conversions": ("return (x.int() + 1).bool(), x.to(torch.uint8), x.long() * 3, (x != x).float().sum(1), torch.triu(x).int()", "", "torch.randn(1024, 1024)", "eval"),
+    "cross_entropy": ("return F.cross_entropy(x, (x[:, 0].abs() * 8.0).long(), reduction='none')", "", "torch.randn(64, 1024)", "eval"),
+    "more_functions": ("y = x.tan() + x.asin() + x.acos() + x.atan() + x.sinh() + x.cosh() + x.asinh() + x.acosh() + x.atanh() + x.erfc()\nz = x.exp2() + x.log2() + x.log10() + x.lgamma() + x.floor() + x.ceil() + x.trunc() + x.round() + x.fmod(2.0) + x.remainder(3.0)\nreturn y + z + torch.atan2(x, y) + torch.hypot(x, y) + torch.copysign(x, y) + torch.fmax(x, y) + torch.fmin(x, y) + x // 3.0", "", "torch.randn(64, 1000)", "eval"),
     "functions": ("a = x.abs()\ny = torch.sin(x) + torch.cos(x) + torch.erf(x) + torch.log1p(a) + torch.expm1(x) + F.softplus(x) + F.mish(x)\nreturn y + (a + 1) ** 1.5 + torch.tanh(x) + F.silu(x) + F.elu(x) + F.logsigmoid(x) + F.hardswish(x) + F.gelu(x, approximate='tanh')", "", "torch.randn(64, 1000)", "eval"),
 }  # fmt: skip
 
