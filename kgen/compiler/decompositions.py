@@ -4,18 +4,16 @@
     max(x, dim=1)           amax, argmax                                          ours
 
 Capture traces the decomposition of each opaque node on tensors without contents, and keeps it with the node. The rewrite
-:func:`decompose` puts it in the node's place. A node is taken whole again where no template takes one of its parts.
+:func:`kgen.compiler.rewrites.decompose` puts it in the node's place. A node is taken whole again where no template takes one of its parts.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
-from kgen.compiler.graph import Operand, OpGraph
 from kgen.compiler.operators import BY_TARGET
 
 if TYPE_CHECKING:
@@ -198,31 +196,3 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten.split.Tensor": _split,
     "aten.split_with_sizes.default": _split_with_sizes,
 }
-
-
-# The rewrite
-
-
-def decompose(graph: OpGraph, whole: frozenset[str] = frozenset()) -> OpGraph:
-    """Nodes that have a decomposition as its operators, but for those in ``whole``."""
-    for name in [n.name for n in graph.nodes if n.parts and n.name not in whole]:
-        node, users = graph.node(name), graph.users(name)  # as it reads now: an operand may have been taken apart before
-        found = node.parts
-        several = len(found.results) > 1
-        if several and any(u.op != "_operator.getitem" for u in users):
-            continue
-        names: dict[str, Operand] = {f"@{number}": value for number, value in enumerate(node.inputs)}
-        nodes = []
-        for part in found.nodes:
-            is_result = not several and part.name == found.results[0]
-            names[part.name] = node.name if is_result else graph.fresh(f"{node.name}_{part.name}")
-            inputs = tuple(names[i] if isinstance(i, str) else i for i in part.inputs)
-            nodes.append(replace(part, name=names[part.name], inputs=inputs, origin=node.name))
-        graph = graph.with_nodes_for(node.name, nodes)
-        results = [names[r] for r in found.results]
-        if several:
-            for user in users:
-                graph = graph.without(user.name, results[user["at"]])
-        elif results[0] != node.name:
-            graph = graph.without(node.name, results[0])
-    return graph.pruned()

@@ -245,7 +245,7 @@ class _Cutter:
 
     def _find(self, names: tuple[str, ...]) -> _Taken | None:
         last, used = names[-1:], _used_outside(self.graph, names)
-        returned = {_root(self.graph, r) for r in self.graph.returns}
+        returned = {root for r in self.graph.returns for root in _roots(self.graph, r)}
         for outputs in dict.fromkeys((used or last, last)):
             if returned & set(used) - set(outputs):
                 continue  # no later kernel would store it

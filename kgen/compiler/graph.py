@@ -160,7 +160,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Decomposition:
-    """What a node is computed by: nodes that read its operands as ``@0``, ``@1``, ..., and the names of its results."""
+    """Nodes that stand for one node: they read its operands as ``@0``, ``@1``, ...; ``results`` names its results."""
 
     nodes: tuple[Node, ...]
     results: tuple[str, ...]

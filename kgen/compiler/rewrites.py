@@ -30,8 +30,7 @@ from typing import Callable
 
 from kgen.compiler import norms
 from kgen.compiler.convolution_rewrites import affine_into_convolution, average_into_convolution, mean_into_convolution
-from kgen.compiler.decompositions import decompose
-from kgen.compiler.graph import FoldedWeight, Node, OpGraph, Tensor
+from kgen.compiler.graph import FoldedWeight, Node, Operand, OpGraph, Tensor
 from kgen.compiler.linear_rewrites import diagonal_to_scale, product_to_sum, sum_into_linear
 from kgen.compiler.operators import OPS, Kind
 
@@ -44,6 +43,31 @@ class Variant:
 
     rewrites: tuple[str, ...]
     graph: OpGraph
+
+
+def decompose(graph: OpGraph, whole: frozenset[str] = frozenset()) -> OpGraph:
+    """Nodes that have a decomposition as its operators, but for those in ``whole``."""
+    for name in [n.name for n in graph.nodes if n.parts and n.name not in whole]:
+        node, users = graph.node(name), graph.users(name)  # as it reads now: an operand may have been taken apart before
+        found = node.parts
+        several = len(found.results) > 1
+        if several and any(u.op != "_operator.getitem" for u in users):
+            continue
+        names: dict[str, Operand] = {f"@{number}": value for number, value in enumerate(node.inputs)}
+        nodes = []
+        for part in found.nodes:
+            is_result = not several and part.name == found.results[0]
+            names[part.name] = node.name if is_result else graph.fresh(f"{node.name}_{part.name}")
+            inputs = tuple(names[i] if isinstance(i, str) else i for i in part.inputs)
+            nodes.append(replace(part, name=names[part.name], inputs=inputs, origin=node.name))
+        graph = graph.with_nodes_for(node.name, nodes)
+        results = [names[r] for r in found.results]
+        if several:
+            for user in users:
+                graph = graph.without(user.name, results[user["at"]])
+        elif results[0] != node.name:
+            graph = graph.without(node.name, results[0])
+    return graph.pruned()
 
 
 def drop_identity(graph: OpGraph) -> OpGraph:
