@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Mapping
 
-import sympy
-
 from kgen.compiler.graph import Node, Ref
 from kgen.compiler.source import spell_value
 
@@ -177,11 +175,11 @@ def index_tensor(builder: _Builder, node: Node, index: Index) -> str:
     found = {}
     for d, name in zip(node["dims"], places):
         sizes = builder.graph.type(name).sizes()
-        at = tuple(sympy.Integer(0) if s == 1 else i for s, i in zip(sizes, inner[rank - len(sizes) :]))
+        at = tuple(builder.axes.constant(0) if s == 1 else i for s, i in zip(sizes, inner[rank - len(sizes) :]))
         value = builder.value(name, at)
         size = builder.graph.type(x).shape[d]
         found[d] = builder.map(f"{node.name}_wrapped", f"{{0}} < 0 ? {{0}} + {size} : {{0}}", [value], builder.steps[value].dtype)
-    whole = (*index[:first], *(sympy.Integer(0) for _ in node["dims"]), *index[first + rank :])
+    whole = (*index[:first], *(builder.axes.constant(0) for _ in node["dims"]), *index[first + rank :])
     return _at_places(builder, node, x, whole, found)
 
 
