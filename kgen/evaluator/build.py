@@ -101,11 +101,14 @@ def _is_strings(value: Any) -> bool:
 
 def copy_library(extension: Extension | None, build: BuildReport, folder: Path) -> dict[str, str]:
     """Copy the library that a build made into ``folder``. Returns its path by the extension's content; empty without
-    a library."""
+    a library, which the worker then builds itself."""
     if extension is None or build.binary is None:
         return {}
     name = f"{extension.name}.so"
-    shutil.copyfile(Path(build.directory) / extension.name / name, folder / name)
+    try:
+        shutil.copyfile(Path(build.directory) / extension.name / name, folder / name)
+    except FileNotFoundError:  # the folder of builds was emptied meanwhile
+        return {}
     return {extension.content: str(folder / name)}
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from candidates import KERNEL, render
 from kgen.errors import EvaluatorError
-from kgen.evaluator.build import Builder, parse_resources, read_extension
-from kgen.evaluator.protocol import Limits
+from kgen.evaluator.build import Builder, copy_library, parse_resources, read_extension
+from kgen.evaluator.protocol import BuildReport, Limits
 from kgen.evaluator.runtime.locks import DeviceLock
 from kgen.evaluator.runtime.process import Server
 
@@ -35,6 +35,18 @@ def test_the_literals_are_read_without_running_the_file():
     extension = read_extension("raise SystemExit\n" + render())
     assert extension.name.startswith("test_") and "gelu_softmax" in extension.cpp_source
     assert extension.cflags == ("-O3", "-march=native", "-fopenmp")
+
+
+def test_a_library_is_copied_unless_it_is_gone(tmp_path):
+    extension, scratch = read_extension(render()), tmp_path / "scratch"
+    build = BuildReport(True, False, 0.0, True, str(tmp_path), "hash", "", "")
+    scratch.mkdir()
+    assert copy_library(extension, build, scratch) == {} == copy_library(None, build, scratch)
+    library = tmp_path / extension.name / f"{extension.name}.so"
+    library.parent.mkdir()
+    library.write_text("code")
+    (path,) = copy_library(extension, build, scratch).values()
+    assert Path(path).parent == scratch and Path(path).read_text() == "code"
 
 
 @pytest.mark.parametrize("source", [
