@@ -42,7 +42,7 @@ def space(task: Task) -> Space:
         Axis("block", (512, 256, 128, 1024)),
         Axis("vec", (4, 2, 1)),
         Axis("items", (4, 2, 1, 8)),
-        Axis("splits", (1, 8, 32, 128) if few and not program.strided else (1,)),
+        Axis("splits", (32, 128, 8, 1) if few and not program.strided else (1,)),
         *common.launch_axis(task.hardware),
     )
     constraints = (

@@ -261,7 +261,7 @@ class _Emitter:
         """The lines for each output row that has the input row in its window; ``named`` says that they use the tap."""
         layout, above = self.layout, self.layout.above
         if above is None:
-            return ["constexpr int down = 0;", *lines]
+            return lines
         tap = f"tap_{self.parts.letter(above)}"
         if layout.y == 1:
             return ["constexpr int down = 0;", *([f"const int {tap} = line;"] if named else []), *lines]
@@ -277,7 +277,7 @@ class _Emitter:
         layout, above = self.layout, self.layout.above
         body = self._staged() if layout.staged else self._direct()
         if above is None:
-            return ["constexpr int down = 0;", *body]
+            return body
         letter = self.parts.letter(above)
         if above.outputs % layout.y:
             body = block(f"if (out_{letter} < {above.outputs})", body)
@@ -357,6 +357,7 @@ def render(task: Task, params: Params) -> Rendering:
         "place": place,
         "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
         "start": layout.parts.window.fill,
+        "one_row": layout.above is None,
         "reduction": emitter.reduction(),
         "finish": finish,
         **signature(arguments, params.get("launch") == "early"),
