@@ -23,7 +23,8 @@ from typing import Callable, Iterator, Sequence
 from kgen.compiler import plan_name
 from kgen.compiler.graph import Node, OpGraph
 from kgen.compiler.loops import NotFusable, Program, lower
-from kgen.compiler.operators import LOWERED, OPS, Kind
+from kgen.compiler.op import LOWERED, Kind
+from kgen.compiler.operators import OPS
 from kgen.compiler.rewrites import Variant, variants
 from kgen.compiler.schedule import schedule
 from kgen.compiler.template import Template

@@ -20,7 +20,7 @@ from kgen.compiler.source import spell_value
 
 if TYPE_CHECKING:
     from kgen.compiler.loops import Index, _Builder
-    from kgen.compiler.operators import Captured
+    from kgen.compiler.op import Captured
 
 
 def _fixed(call: Captured, argument: str, dim: int) -> bool:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from typing import Callable, Iterable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 import sympy
 
@@ -29,7 +29,9 @@ from kgen.compiler.convolutions import Convolution, convolution
 from kgen.compiler.dtypes import DTYPES, is_float
 from kgen.compiler.graph import BatchSize, Node, NotFusable, OpGraph, Operand, Tensor
 from kgen.compiler.indices import Axes, Size, spell
-from kgen.compiler.operators import COMBINES, FUNCTIONS, OF_ONE, OPS, Kind, c_float, literal, map_expression
+from kgen.compiler.op import Kind
+from kgen.compiler.operators import COMBINES, OF_ONE, OPS, map_expression
+from kgen.compiler.pointwise import FUNCTIONS, c_float, literal
 from kgen.compiler.scans import Scan
 from kgen.compiler.windows import Slide, Window
 

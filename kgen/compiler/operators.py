@@ -1,109 +1,19 @@
 """The table of operators: one entry for each operator that kgen knows, of one of the kinds in :class:`Kind`.
 
-An operator without an entry stays a library call. Expressions are C over float32: ``{0}``, ``{1}``, ... stand for
-operands, ``{name}`` for attributes. The device spells functions in capitals (``EXP``, ``ERF``, ...): ``expf`` in CUDA,
-``vec::exp`` on the CPU. Expressions have no branches, so that compilers can vectorise them. They return NaN where
-PyTorch does.
+An operator without an entry is decomposed, or stays a library call. Pointwise entries are in
+:mod:`kgen.compiler.pointwise`.
 """
 
 from __future__ import annotations
 
 import math
-import struct
-from dataclasses import dataclass, field
-from enum import StrEnum, auto
-from typing import Any, Callable, Mapping, Protocol
+from typing import Any, Callable, Mapping
 
 from kgen.compiler import convolutions, indexed, scans, views, windows
 from kgen.compiler.dtypes import DTYPES, is_float, value_type
-from kgen.compiler.graph import Literal, Node, Operand, Ref, Tensor, refs
-
-
-class Kind(StrEnum):
-    """The kind of an operator, which decides how it is lowered."""
-
-    POINTWISE = auto()  #: elementwise, with broadcasting; a C expression over its operands
-    INDEXED = auto()  #: operands at other indices, under masks; ``lower`` asks a program's builder for it at an index
-    CONSTANT = auto()  #: made of numbers and indices alone; lowered like INDEXED, and computed where it is used
-    REDUCTION = auto()  #: reduces some dimensions; lowers into maps and reductions
-    VIEW = auto()  #: moves no element: a function of indices
-    MOMENTS = auto()  #: mean and variance over the batch; a kernel ends with it, no library call computes it
-    WINDOW = auto()  #: values of neighbours of each element; ``lower`` asks a program's builder for it at an index
-    SCAN = auto()  #: running values along a dimension; lowered like a window
-    CONTRACTION = auto()  #: a matrix product or a convolution, with a bias; rewrites fold scales into its weights
-    BATCH_NORM = auto()  #: a rewrite takes it apart before it can be fused
-    IDENTITY = auto()  #: returns its first operand; a rewrite drops it
-
-
-#: Kinds that :func:`kgen.compiler.loops.lower` takes.
-LOWERED = frozenset({Kind.POINTWISE, Kind.INDEXED, Kind.CONSTANT, Kind.REDUCTION, Kind.VIEW, Kind.WINDOW, Kind.SCAN, Kind.MOMENTS,
-                     Kind.CONTRACTION})  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Captured:
-    """One call as export saw it. ``types`` holds the types of the values before it."""
-
-    name: str
-    target: str
-    arguments: Mapping[str, Any]
-    type: Tensor | None
-    call: str
-    effect: bool
-    types: Mapping[str, Tensor]
-
-    def shape(self, argument: str) -> tuple[int, ...]:
-        value = self.arguments.get(argument)
-        return self.types[value.name].shape if isinstance(value, Ref) and value.name in self.types else ()
-
-
-class Lowering(Protocol):
-    """The means of lowering a reduction; values are opaque handles of elements or of rows."""
-
-    two_passes: bool
-    count: str  #: the number of elements that are reduced, as a C expression of type float
-
-    def map(self, expression: str, *values: Any, name: str = "") -> Any: ...
-    def reduce(self, kind: str, *values: Any) -> Any: ...
-
-
-@dataclass(frozen=True)
-class Op:
-    """One entry of the table.
-
-    ``targets`` are the ATen operators that it covers. ``operands`` are the arguments that may be tensors, in the order of
-    ``{0}``, ``{1}``; ``attrs`` are the arguments kept as attributes. ``accept`` may refuse a call, which then stays a
-    library call. ``library`` spells the library call from the attributes, where it is not the captured one. ``index`` is
-    a view's function of indices; the view takes a ``part`` of its operand, or all of it. ``flops`` is the count for one
-    element of the output. ``integers`` is the expression for results that are integers or booleans; without one, such
-    calls stay library calls. Of a reduction, it says that results are places of elements.
-    """
-
-    name: str
-    kind: Kind
-    targets: tuple[str, ...] = ()
-    operands: tuple[str, ...] = ("self",)
-    attrs: tuple[str, ...] = ()
-    expression: str = ""
-    integers: str = ""
-    lower: Callable[..., Any] | None = None
-    accept: Callable[[Captured], bool] = field(default=lambda call: True)
-    read: Callable[[Captured], Mapping[str, Any]] | None = None
-    library: Callable[[Mapping[str, Any]], str] | None = None
-    index: views.IndexFunction | None = None
-    part: bool = False
-    flops: int = 1
-
-
-@dataclass(frozen=True)
-class Function:
-    """A C function that expressions may call: ``body`` is the expression it returns, ``comment`` its formula."""
-
-    name: str
-    parameters: tuple[str, ...]
-    body: str
-    comment: str
-
+from kgen.compiler.graph import Literal, Node, Operand, Ref, refs
+from kgen.compiler.op import Captured, Kind, Lowering, Op
+from kgen.compiler.pointwise import MORE_POINTWISE, POINTWISE, c_float, literal
 
 #: How reductions combine values, with the names of their results.
 COMBINES: dict[str, tuple[str, ...]] = {
@@ -121,80 +31,6 @@ COMBINES: dict[str, tuple[str, ...]] = {
 #: The results of a reduction of one element, as expressions of it; sums, maxima and minima are the element itself.
 OF_ONE = {"argmax": ("{0}", "0"), "argmin": ("{0}", "0"), "moments": ("1.0f", "{0}", "0.0f"), "softmax": ("{0}", "EXP({0} - finite_max({0}))")}
 
-#: Functions that expressions call, by name. A body is one expression over its parameters.
-FUNCTIONS = {
-    f.name: f
-    for f in (
-        Function("apply_gelu", ("x",), "0.5f * x * (1.0f + ERF(x * 0.70710678118654752f))", "x * Phi(x), exact form"),
-        Function(
-            "apply_gelu_tanh",
-            ("x",),
-            "0.5f * x * (1.0f + TANH(0.79788456080286536f * (x + 0.044715f * x * x * x)))",
-            "x * Phi(x), tanh approximation",
-        ),
-        Function("apply_sigmoid", ("x",), "1.0f / (1.0f + EXP(-x))", "1 / (1 + exp(-x))"),
-        Function("apply_silu", ("x",), "x / (1.0f + EXP(-x))", "x * sigmoid(x)"),
-        Function(
-            "apply_softplus",
-            ("x", "beta", "threshold"),
-            "x * beta > threshold ? x : LOG1P(EXP(x * beta)) / beta",
-            "log(1 + exp(beta * x)) / beta; x itself above the threshold",
-        ),
-        Function(
-            "mish_ratio",
-            ("e",),
-            "(e * (e + 2.0f)) / (e * (e + 2.0f) + 2.0f)",
-            "tanh(log(1 + e)), exactly",
-        ),
-        Function(
-            "apply_mish",
-            ("x",),
-            "x > 20.0f ? x : x * mish_ratio(EXP(x > 20.0f ? 20.0f : x))",
-            "x * tanh(softplus(x)); beyond 20 the factor rounds to 1",
-        ),
-        Function("apply_elu", ("x", "alpha", "scale", "slope"), "x > 0.0f ? x * scale : EXPM1(x * slope) * (alpha * scale)", "ELU"),
-        Function("apply_hardswish", ("x",), "x * clamp_to(x + 3.0f, 0.0f, 6.0f) / 6.0f", "x * relu6(x + 3) / 6"),
-        Function("apply_hardsigmoid", ("x",), "clamp_to(x + 3.0f, 0.0f, 6.0f) / 6.0f", "relu6(x + 3) / 6"),
-        Function(
-            "apply_logsigmoid",
-            ("x",),
-            "(x < 0.0f ? x : 0.0f) - LOG1P(EXP(-ABS(x)))",
-            "-log(1 + exp(-x)), stable on both sides",
-        ),
-        Function(
-            "floor_divide",
-            ("x", "y"),
-            "y == 0.0f ? x / y : RINT((x - floor_modulo(x, y)) / y)",
-            "the whole number below the quotient, exactly",
-        ),
-        Function("floor_modulo", ("x", "y"), "fix_modulo(FMOD(x, y), y)", "the remainder with the sign of the divisor"),
-        Function("fix_modulo", ("r", "y"), "r != 0.0f && (r < 0.0f) != (y < 0.0f) ? r + y : r", "the remainder with y's sign"),
-        Function("clamp_to", ("x", "low", "high"), "x < low ? low : (x > high ? high : x)", "NaN stays NaN"),
-        Function("nan_max", ("a", "b"), "a > b || a != a ? a : b", "the larger; NaN if either is"),
-        Function("nan_min", ("a", "b"), "a < b || a != a ? a : b", "the smaller; NaN if either is"),
-        Function(
-            "finite_max",
-            ("m",),
-            "ABS(m) == INFINITY ? 0.0f : m",
-            "what is subtracted from a row before exp: its maximum, or 0 where that is infinite",
-        ),
-        Function(
-            "softmax_factor",
-            ("m", "s"),
-            "m == INFINITY ? NAN : 1.0f / s",
-            "1 / sum; a row with an infinity has no softmax",
-        ),
-        Function("log_sum", ("m", "s"), "m == INFINITY ? NAN : LOG(s)", "log(sum); a row with an infinity has no log softmax"),
-        Function("positive", ("x",), "x < 0.0f ? 0.0f : x", "max(x, 0); NaN stays NaN"),
-    )
-}
-
-
-def _scalar(*names: str) -> Callable[[Captured], bool]:
-    """Accept calls in which these arguments are numbers."""
-    return lambda call: all(isinstance(call.arguments.get(n), (int, float)) for n in names)
-
-
 def _float_tensors(call: Captured, places: bool = False) -> bool:
     """Accept calls on float32 tensors with a float32 result, or one of ``places``."""
     names = [n for a in call.arguments.values() for n in refs(a)]
@@ -205,147 +41,11 @@ def _float_tensors(call: Captured, places: bool = False) -> bool:
     )
 
 
-_ALPHA = {"operands": ("self", "other"), "attrs": ("alpha",), "accept": _scalar("alpha")}
-_BINARY = {"operands": ("self", "other")}
-
-
-def _pointwise(name: str, targets: str, expression: str, **more: Any) -> Op:
-    return Op(name, Kind.POINTWISE, tuple(f"aten.{t}" for t in targets.split()), expression=expression, **more)
-
-
-def _both(name: str, targets: str, expression: str, **more: Any) -> Op:
-    """An entry with one expression for results of every dtype."""
-    return _pointwise(name, targets, expression, integers=expression, **more)
-
-
-def _binary(name: str, expression: str, aliases: str = "", **more: Any) -> Op:
-    """A function of two values or of a value and a number, for results of every dtype."""
-    return _both(name, f"{name}.Tensor {name}.Scalar {aliases}", expression, **_BINARY, **more)
-
-
-def _functions(names: str, flops: int) -> tuple[Op, ...]:
-    """Functions of the C library, which the device spells by the capitals of their names."""
-    return tuple(_pointwise(n, f"{n}.default", f"{n.upper()}({{0}})", flops=flops) for n in names.split())
-
-
 def _keeps_order(call: Captured) -> bool:
     """Accept copies whose elements lie in the order of their dimensions."""
     form = call.arguments.get("memory_format")
     return form is None or getattr(form, "text", "") in ("torch.contiguous_format", "torch.preserve_format")
 
-
-def _keeps_place(call: Captured) -> bool:
-    """Accept conversions that change the dtype alone."""
-    device = call.arguments.get("device")
-    return call.arguments.get("memory_format") is None and (device is None or getattr(device, "text", "") == "{device}")
-
-
-def _clamp_attrs(call: Captured) -> dict[str, Any] | None:
-    """The bounds; ``None`` where they are crossed, for which PyTorch has a rule of its own."""
-    low = call.arguments.get("min", call.arguments.get("min_val"))
-    high = call.arguments.get("max", call.arguments.get("max_val"))
-    return {"min": low, "max": high} if low is None or high is None or low <= high else None
-
-
-POINTWISE = (
-    _both("add", "add.Tensor add.Scalar", "{0} + {1}", read=lambda c: {"alpha": c.arguments.get("alpha", 1)},
-         accept=lambda c: c.arguments.get("alpha", 1) == 1, **_BINARY),
-    _pointwise("add_scaled", "", "{0} + {alpha} * {1}", **_ALPHA),
-    _both("sub", "sub.Tensor sub.Scalar", "{0} - {1}", accept=lambda c: c.arguments.get("alpha", 1) == 1, **_BINARY),
-    _both("rsub", "rsub.Tensor rsub.Scalar", "{1} - {0}", accept=lambda c: c.arguments.get("alpha", 1) == 1, **_BINARY),
-    _both("mul", "mul.Tensor mul.Scalar multiply.Tensor multiply.Scalar", "{0} * {1}", **_BINARY),
-    _pointwise("div", "div.Tensor div.Scalar divide.Tensor divide.Scalar true_divide.Tensor", "{0} / {1}", **_BINARY),
-    _both("neg", "neg.default", "-{0}"),
-    _pointwise("abs", "abs.default", "ABS({0})", integers="{0} < 0 ? -{0} : {0}"),
-    _pointwise("reciprocal", "reciprocal.default", "1.0f / {0}"),
-    _both("cube", "", "{0} * {0} * {0}"),
-    _both("square", "square.default", "{0} * {0}"),
-    _pointwise("sqrt", "sqrt.default", "SQRT({0})"),
-    _pointwise("rsqrt", "rsqrt.default", "1.0f / SQRT({0})"),
-    _pointwise("exp", "exp.default", "EXP({0})", flops=8),
-    _pointwise("expm1", "expm1.default", "EXPM1({0})", flops=10),
-    _pointwise("log", "log.default", "LOG({0})", flops=8),
-    _pointwise("log1p", "log1p.default", "LOG1P({0})", flops=10),
-    _pointwise("sin", "sin.default", "SIN({0})", flops=15),
-    _pointwise("cos", "cos.default", "COS({0})", flops=15),
-    _pointwise("erf", "erf.default", "ERF({0})", flops=20),
-    _pointwise("tanh", "tanh.default", "TANH({0})", flops=12),
-    _pointwise("pow_scalar", "pow.Tensor_Scalar", "POW({0}, {1})", operands=("self", "exponent"), flops=20),
-    _pointwise("maximum", "maximum.default max.other", "nan_max({0}, {1})", integers="{0} > {1} ? {0} : {1}", **_BINARY),
-    _pointwise("minimum", "minimum.default min.other", "nan_min({0}, {1})", integers="{0} < {1} ? {0} : {1}", **_BINARY),
-    _pointwise("relu", "relu.default relu_.default", "positive({0})"),
-    _pointwise("relu6", "relu6.default", "clamp_to({0}, 0.0f, 6.0f)"),
-    _pointwise("clamp", "clamp.default hardtanh.default clamp_.default hardtanh_.default", "clamp_to({0}, {min}, {max})",
-         read=_clamp_attrs, integers="{0} < {min} ? {min} : ({0} > {max} ? {max} : {0})"),
-    _both("clamp_min", "clamp_min.default", "{0} < {min} ? {min} : {0}", attrs=("min",), accept=_scalar("min")),
-    _both("clamp_max", "clamp_max.default", "{0} > {max} ? {max} : {0}", attrs=("max",), accept=_scalar("max")),
-    _pointwise("leaky_relu", "leaky_relu.default leaky_relu_.default", "{0} > 0.0f ? {0} : {0} * {negative_slope}",
-         attrs=("negative_slope",), accept=_scalar("negative_slope")),
-    _pointwise("threshold", "threshold.default", "{0} <= {threshold} ? {value} : {0}", attrs=("threshold", "value"),
-         accept=_scalar("threshold", "value")),
-    _pointwise("gelu", "gelu.default", "apply_gelu({0})", accept=lambda c: c.arguments.get("approximate") == "none", flops=25),
-    _pointwise("gelu_tanh", "", "apply_gelu_tanh({0})", flops=20),
-    _pointwise("sigmoid", "sigmoid.default", "apply_sigmoid({0})", flops=10),
-    _pointwise("silu", "silu.default silu_.default", "apply_silu({0})", flops=10),
-    _pointwise("mish", "mish.default", "apply_mish({0})", flops=15),
-    _pointwise("softplus", "softplus.default", "apply_softplus({0}, {beta}, {threshold})", attrs=("beta", "threshold"),
-         accept=_scalar("beta", "threshold"), flops=18),
-    _pointwise("elu", "elu.default elu_.default", "apply_elu({0}, {alpha}, {scale}, {input_scale})",
-         attrs=("alpha", "scale", "input_scale"), flops=12),
-    _pointwise("selu", "selu.default",
-         "apply_elu({0}, 1.6732632423543772f, 1.0507009873554805f, 1.0f)", flops=12),
-    _pointwise("hardswish", "hardswish.default hardswish_.default", "apply_hardswish({0})", flops=5),
-    _pointwise("hardsigmoid", "hardsigmoid.default", "apply_hardsigmoid({0})", flops=4),
-    _pointwise("log_sigmoid", "log_sigmoid.default", "apply_logsigmoid({0})", flops=20),
-    _pointwise("lerp_affine", "", "{0} * {1} + {2}", flops=2),
-    _pointwise("normalise", "", "({0} - {1}) * {2}", flops=2),
-    _pointwise("normalise_affine", "", "({0} - {1}) * {2} + {3}", flops=3),
-    # In float64: what is rounded here is the same for all elements of a channel, and nothing averages it out.
-    _pointwise("inverse_deviation", "", "static_cast<float>(1.0 / sqrt({0} + {eps}))", attrs=("eps",)),
-    _pointwise("scaled_inverse_deviation", "", "static_cast<float>({1} / sqrt({0} + {eps}))", attrs=("eps",)),
-    _pointwise("moving_average", "", "static_cast<float>({keep} * {0} + {momentum} * {1})", attrs=("keep", "momentum")),
-    _pointwise("apply_softmax", "", "EXP({0} - finite_max({1})) * softmax_factor({1}, {2})", flops=10),
-    _pointwise("apply_log_softmax", "", "({0} - {1}) - log_sum({1}, {2})", flops=10),
-)  # fmt: skip
-
-#: Comparisons, logic, choices, conversions, and functions that few networks have.
-MORE_POINTWISE = (
-    *(_binary(name, f"{{0}} {sign} {{1}}") for name, sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="), ("eq", "=="), ("ne", "!="))),
-    *(_binary(f"bitwise_{name}", f"{{0}} {sign} {{1}}", f"__{name}__.Tensor __{name}__.Scalar")
-      for name, sign in (("and", "&"), ("or", "|"), ("xor", "^"))),
-    _both("logical_and", "logical_and.default", "{0} && {1}", **_BINARY),
-    _both("logical_or", "logical_or.default", "{0} || {1}", **_BINARY),
-    _both("logical_xor", "logical_xor.default", "!{0} != !{1}", **_BINARY),
-    _both("logical_not", "logical_not.default", "!{0}"),
-    _both("bitwise_not", "bitwise_not.default", "~{0}", accept=lambda c: c.type is not None and c.type.dtype != "bool"),
-    _both("isnan", "isnan.default", "{0} != {0}"),
-    _both("isinf", "isinf.default", "ABS({0}) == INFINITY"),
-    _both("where", "where.self where.ScalarOther where.ScalarSelf where.Scalar", "{0} ? {1} : {2}",
-          operands=("condition", "self", "other")),
-    _both("masked_fill", "masked_fill.Scalar masked_fill.Tensor", "{1} ? {2} : {0}", operands=("self", "mask", "value")),
-    _both("cast", "_to_copy.default to.dtype to.other to.dtype_layout type_as.default", "static_cast<{ctype}>({0})", accept=_keeps_place,
-          read=lambda c: {"dtype": c.type.dtype}, library=lambda attrs: f"{{0}}.to(torch.{attrs['dtype']})"),
-    _pointwise("remainder", "remainder.Tensor remainder.Scalar", "floor_modulo({0}, {1})", **_BINARY, flops=8),
-    _pointwise("fmod", "fmod.Tensor fmod.Scalar", "FMOD({0}, {1})", **_BINARY, flops=8),
-    _pointwise("fmax", "fmax.default", "FMAX({0}, {1})", **_BINARY),
-    _pointwise("fmin", "fmin.default", "FMIN({0}, {1})", **_BINARY),
-    _pointwise("copysign", "copysign.Tensor copysign.Scalar", "COPYSIGN({0}, {1})", **_BINARY),
-    _pointwise("atan2", "atan2.default", "ATAN2({0}, {1})", **_BINARY, flops=25),
-    _pointwise("hypot", "hypot.default", "HYPOT({0}, {1})", **_BINARY, flops=10),
-    _pointwise("pow", "pow.Tensor_Tensor pow.Scalar", "POW({0}, {1})", operands=("self", "exponent"), flops=20),
-    _pointwise("div_floor", "", "floor_divide({0}, {1})", **_BINARY, flops=10),
-    _pointwise("div_trunc", "", "TRUNC({0} / {1})", **_BINARY),
-    _pointwise("clamp_min_tensor", "clamp_min.Tensor", "nan_max({0}, {1})", operands=("self", "min")),
-    _pointwise("clamp_max_tensor", "clamp_max.Tensor", "nan_min({0}, {1})", operands=("self", "max")),
-    _both("copy", "copy.default", "{0}", operands=("src", "self")),
-    _both("sub_scaled", "", "{0} - {alpha} * {1}", **_ALPHA),
-    _pointwise("round", "round.default", "RINT({0})"),
-    _pointwise("sign", "sign.default sgn.default", "({0} > 0.0f) - ({0} < 0.0f)", integers="({0} > 0) - ({0} < 0)"),
-    *_functions("floor ceil trunc", 1),
-    *_functions("exp2 log2 log10 atan", 12),
-    *_functions("tan asin acos sinh cosh asinh acosh atanh erfc", 20),
-    _pointwise("lgamma", "lgamma.default", "LGAMMA({0})", flops=30),
-)  # fmt: skip
 
 
 # Reductions: each lowers itself into maps over elements, reductions along the row, and maps over rows.
@@ -802,35 +502,8 @@ def _known(op: Op, call: Captured) -> Node | None:
     return Node(call.name, op.name, tuple(operands), call.type, source, tuple(attrs.items()), effect)
 
 
-def c_float(value: float | int | None) -> str:
-    """A C literal of type float: the float32 nearest to ``value``."""
-    if value is None:
-        raise ValueError("no value")
-    value = float(value)
-    if math.isnan(value):
-        return "NAN"
-    if math.isinf(value) or abs(value) > 3.4028235677973366e38:
-        return "INFINITY" if value > 0 else "-INFINITY"
-    single = struct.unpack("f", struct.pack("f", value))[0]
-    # The shortest decimal that rounds to the same float32.
-    for digits in range(1, 18):
-        text = f"{single:.{digits}g}"
-        if struct.unpack("f", struct.pack("f", float(text)))[0] == single:
-            break
-    if "e" not in text and "." not in text:
-        text += ".0"
-    return f"{text}f"
-
-
 #: Attributes that are spelled as doubles.
 _WIDE = ("eps", "keep", "momentum")
-
-
-def literal(value: float | int, dtype: str) -> str:
-    """A C literal: a float, or an integer where the number and the values beside it are integers."""
-    if is_float(dtype) or isinstance(value, float):
-        return c_float(value)
-    return f"{int(value)}LL" if abs(value) > 0x7FFFFFFF else str(int(value))
 
 
 def map_expression(node: Node, operands: list[str]) -> str:

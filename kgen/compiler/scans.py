@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from kgen.compiler.graph import Node
     from kgen.compiler.loops import _Builder
-    from kgen.compiler.operators import Captured
+    from kgen.compiler.op import Captured
 
 #: How scans combine values: the C expression of ``{0}`` so far and a further ``{1}``, and the value before the first.
 SCANS = {"sum": ("{0} + {1}", "0"), "prod": ("{0} * {1}", "1")}

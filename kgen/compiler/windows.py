@@ -15,7 +15,7 @@ import sympy
 if TYPE_CHECKING:
     from kgen.compiler.graph import Node
     from kgen.compiler.loops import Load, Map, _Builder
-    from kgen.compiler.operators import Captured
+    from kgen.compiler.op import Captured
 
 #: Weights that a group of a convolution may have for each output: more are a contraction, not a window.
 MOST_WEIGHTS = 256

@@ -9,7 +9,8 @@ from typing import Callable, Mapping, Sequence
 
 from kgen.compiler.dtypes import loaded, stored, value_type
 from kgen.compiler.loops import Load, Map, Program, Store
-from kgen.compiler.operators import COMBINES, FUNCTIONS, Function
+from kgen.compiler.operators import COMBINES
+from kgen.compiler.pointwise import FUNCTIONS, Function
 from kgen.compiler.schedule import Pass, Schedule
 from kgen.templates import FOLDER
 from kgen.templates.combines import SPELLED

@@ -11,7 +11,8 @@ from models import graph, made, source
 from kgen.compiler.graph import BatchSize, OpGraph, Tensor
 from kgen.compiler.indices import Axes
 from kgen.compiler.loops import Loop, NotFusable, Place, Program, lower
-from kgen.compiler.operators import OPS, c_float
+from kgen.compiler.operators import OPS
+from kgen.compiler.pointwise import c_float
 from kgen.compiler.schedule import Schedule, schedule
 
 
