@@ -20,7 +20,8 @@ def headers(helpers: Helpers, body: str) -> Sequence[str]:
 
 def flags(hardware: Hardware, params: Sequence[Params], specific: bool) -> list[str]:
     number = f"{hardware.capability}a" if specific else hardware.arch.removeprefix("sm_")
-    return ["-O3", f"-gencode=arch=compute_{number},code=sm_{number}", "-Xptxas=-v"]
+    divisions = ["-prec-div=false"] if any(p.get("division") == "fast" for p in params) else []  # two units in the last place
+    return ["-O3", *divisions, f"-gencode=arch=compute_{number},code=sm_{number}", "-Xptxas=-v"]
 
 
 TARGET = Target(

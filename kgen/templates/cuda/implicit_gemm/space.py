@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from dataclasses import dataclass
 
 from kgen.candidate import Params
 from kgen.compiler.convolutions import Convolution, Residue
-from kgen.compiler.loops import Program
+from kgen.compiler.loops import Map, Program
+from kgen.compiler.operators import FUNCTIONS
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Hardware
 from kgen.roofline import Arithmetic
@@ -45,6 +47,11 @@ class WarpTile:
     def cols(self) -> int:
         return _WARP_COLS * self.warps_n
 
+    @property
+    def holds_promotions(self) -> bool:
+        """Whether registers are left for sums between promotions."""
+        return self.mma_m < 4
+
 
 @dataclass(frozen=True)
 class WarpgroupTile:
@@ -61,6 +68,11 @@ class WarpgroupTile:
     @property
     def cols(self) -> int:
         return 128 * self.halves * (128 // self.rows)
+
+    @property
+    def holds_promotions(self) -> bool:
+        """Whether registers are left for sums between promotions."""
+        return self.halves == 1
 
 
 Tile = WarpTile | WarpgroupTile
@@ -200,10 +212,10 @@ class Sizes:
 
     @property
     def vec(self) -> int:
-        """Neighbouring pixels that one instruction stores."""
+        """Neighbouring pixels that one instruction stores: four, where all images and rows begin at multiples of that."""
         if pair_of(self.window):
             return 4 if self.window.lines[-1].out % 4 == 0 else 1
-        return next(width for width in (4, 2, 1) if self.window.pixels_out % width == 0) if len(self.residues) == 1 else 1
+        return next(width for width in (4, 1) if self.window.pixels_out % width == 0) if len(self.residues) == 1 else 1
 
     def shared_bytes(self, stages: int) -> int:
         stage = 2 * int(self.params["block_k"]) * (self.tile.rows + self.tile.cols)
@@ -254,18 +266,24 @@ def arithmetic(params: Params) -> Arithmetic:
 
 
 def space(task: Task) -> Space:
-    window, hardware, accuracy = task.plan.program(task.kernel).contraction.window, task.hardware, task.accuracy
+    program, hardware, accuracy = task.plan.program(task.kernel), task.hardware, task.accuracy
+    window = program.contraction.window
+    divides = any(_divides(step.expression) for step in program.steps if isinstance(step, Map))
 
     def us(variant: str, tile: str) -> float:
         return _products(window, TILES[variant][tile]) / TILES[variant][tile].rate
 
     def axes(variant: str, products: tuple[int, ...], block_k: tuple[int, ...], stages: tuple[int, ...]) -> tuple[Axis, ...]:
         tiles = tuple(sorted(TILES[variant], key=lambda tile: us(variant, tile)))
-        return (Axis("variant", (variant,)), Axis("products", products), Axis("tile", tiles), Axis("block_k", block_k), Axis("stages", stages))
+        return (
+            Axis("variant", (variant,)), Axis("products", products), Axis("tile", tiles), Axis("block_k", block_k),
+            Axis("stages", stages), Axis("division", ("fast", "exact") if divides else ("exact",)),
+        )  # fmt: skip
 
     exact = window.channels_in < _TF32_CHANNELS or window.groups > 1
     gather = axes("gather", (3, 1) if exact else (1, 3), (64, 32), (4, 3, 2))
-    variants = [axes("im2col", (1,), (64, 32, 16), (6, 5, 4, 3, 2)), gather] if hardware.capability == 90 else [gather]
+    im2col = axes("im2col", (3, 1) if exact else (1, 3), (64, 32, 16), (6, 5, 4, 3, 2))
+    variants = [im2col, gather] if hardware.capability == 90 else [gather]
     least = {variant: min(us(variant, tile) for tile in tiles) for variant, tiles in TILES.items()}
     constraints = (
         Constraint(
@@ -275,8 +293,8 @@ def space(task: Task) -> Space:
         ),
         Constraint(
             "registers",
-            "sums of 64 x 64 a warp leave no registers for those between promotions",
-            lambda p: p["products"] == 1 or tile_of(p).rows * tile_of(p).cols <= 64 * 128 or tile_of(p).mma_m < 4,
+            "so many sums leave no registers for those between promotions",
+            lambda p: p["products"] == 1 or tile_of(p).holds_promotions,
         ),
         Constraint(
             "idle_tile",
@@ -316,6 +334,12 @@ def space(task: Task) -> Space:
     )
     first, *others = variants
     return Space(first, constraints, tuple(others))
+
+
+def _divides(expression: str) -> bool:
+    """Whether an expression divides, or a function that it calls."""
+    called = re.findall(r"\w+(?=\()", expression)
+    return "/" in expression or any(_divides(FUNCTIONS[name].body) for name in called if name in FUNCTIONS)
 
 
 def _in_reach(window: Convolution) -> bool:

@@ -29,6 +29,7 @@ PARAMETERS = {
     "tile": "channels and pixels that a block works on",
     "block_k": "elements of k that a stage has",
     "stages": "tiles that are loaded ahead",
+    "division": "divisions behind the product: exact, or within two units in the last place",
 }
 
 _OUTER = (0, 1, 1, 1, 1, 0, 1, 0, 1)  # a dimension of one element, as a line of one tap
@@ -132,7 +133,7 @@ def _words(task: Task) -> list[str]:
 
 
 def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str, object]:
-    """The context of the epilogue: it finishes four neighbouring pixels, two, or one by one where they are not aligned."""
+    """The context of the epilogue: it finishes four neighbouring pixels, or one by one where they are not aligned."""
     plan, read_from = schedule(program, keep=True), sources(args)
     (only,) = plan.passes
     vec = sizes.vec

@@ -3,7 +3,3 @@ __device__ __forceinline__ void store_pixels(float* to, const Vector<float, 4>& 
     const float* const v = value.v;
     asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]) : "memory");
 }
-
-__device__ __forceinline__ void store_pixels(float* to, const Vector<float, 2>& value) {
-    asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(value.v[0]), "f"(value.v[1]) : "memory");
-}
