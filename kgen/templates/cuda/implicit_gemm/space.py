@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from kgen.candidate import Params
 from kgen.compiler.convolutions import Convolution, Residue
 from kgen.compiler.loops import Map, Program
-from kgen.compiler.operators import FUNCTIONS
+from kgen.compiler.pointwise import FUNCTIONS
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Hardware
 from kgen.roofline import Arithmetic
