@@ -31,7 +31,7 @@ from kgen.candidate import Candidate
 from kgen.cluster import host
 from kgen.cluster.devices import open_devices
 from kgen.cluster.fleet import opened
-from kgen.cluster.host import Asked, Built
+from kgen.cluster.host import Built
 from kgen.evaluator.pool import DevicePool
 from kgen.evaluator.protocol import Accuracy, BuildReport, Depth, Environment, Evaluation, Health, Status, Timing
 from kgen.problem import Problem, read_problem
