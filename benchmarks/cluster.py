@@ -182,7 +182,7 @@ def verdicts() -> None:
         seconds = {}
         for way, words in {"without": [], "local:2": ["--cluster", "local:2"]}.items():
             path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-            environment = {**os.environ, "KGEN_HOME": f"{folder}/{way}", "PYTHONPATH": path}
+            environment = {**os.environ, "KGEN_HOME": f"{folder}/runs{len(seconds)}", "PYTHONPATH": path}
             kgen = [sys.executable, "-W", "ignore", "-m", "kgen"]
             sweeps = [*kgen, "sweep", str(suite), "--device", "cpu", "--baselines", "eager", "--budget", "3", "--time", "20"]
             started = time.monotonic()
