@@ -77,7 +77,8 @@ class WarpgroupTile:
 
 Tile = WarpTile | WarpgroupTile
 
-#: The tiles of each variant by their names.
+#: The tiles of each variant by their names. After the bar stand the warps, where more of them share a tile: they hide
+#: latencies of long chains behind the product.
 TILES: dict[str, dict[str, Tile]] = {
     "gather": {
         "256x128": WarpTile(4, 2, 4, blocks=1, rate=1.4),
@@ -85,6 +86,7 @@ TILES: dict[str, dict[str, Tile]] = {
         "128x128": WarpTile(2, 2, 4, blocks=2, rate=1.45),
         "64x256": WarpTile(1, 4, 4, blocks=2, rate=1.3),
         "64x128": WarpTile(2, 2, 2, blocks=3, rate=1.0),
+        "64x128/8": WarpTile(4, 2, 1, blocks=2, rate=0.9),
         "32x256": WarpTile(1, 4, 2, blocks=3, rate=0.85),
         "16x256": WarpTile(1, 4, 1, blocks=4, rate=0.5),
     },
@@ -229,7 +231,8 @@ class Sizes:
     def blocks(self) -> int:
         """Blocks on a multiprocessor; sums between promotions take registers, and so do places of pixels beside warpgroups' sums."""
         scattered = self.params["variant"] == "im2col" and self.window.transposed
-        return max(1, self.tile.blocks - 1) if self.params["products"] == 3 or scattered else self.tile.blocks
+        promoted = self.params["products"] == 3 and not (isinstance(self.tile, WarpTile) and self.tile.mma_m == 1)
+        return max(1, self.tile.blocks - 1) if promoted or scattered else self.tile.blocks
 
     def fits(self, stages: int, hardware: Hardware) -> bool:
         """Whether as many blocks as the tile's registers allow have room for so many stages."""
