@@ -21,6 +21,8 @@ WINDOWS = {
     "mean 1d of wide windows": ("nn.AvgPool1d(34)(line.tanh())", LINE),
     "max 2d between maps": ("nn.MaxPool2d(3, 2, 1, ceil_mode=True)(image.relu() * -2.0) + 1.0", IMAGE),
     "max 2d of a view": ("nn.MaxPool2d(2)(image.transpose(2, 3)).flatten(1)", IMAGE),
+    "max 2d of padded rows": ("nn.MaxPool2d(3, 1)(F.pad(image, (0, 0, 1, 2)))", IMAGE),
+    "mean 2d of two images": ("nn.AvgPool2d(3, 2, 1)(torch.cat((image, image * 2.0), 1))", IMAGE),
     "max 2d of one image": ("nn.MaxPool2d((3, 2), 1, 1)(line)", LINE),
     "max 3d": ("nn.MaxPool3d(3, 2, 1, 2)(volume)", VOLUME),
     "mean 1d": ("nn.AvgPool1d(4, 1, 2, count_include_pad=False)(line)", LINE),
@@ -47,6 +49,7 @@ SCANS = {
     "product": ("torch.cumprod(image, 2).relu()", IMAGE),
     "sum from the end": ("torch.cumsum(line.flip(2), 2).flip(2)", LINE),
     "sum from the end of an outer axis": ("torch.cumsum(image.flip(1), 1).flip(1)", IMAGE),
+    "sum of what stands before": ("torch.cumsum(torch.cat((torch.zeros_like(line[:, :, :1]), line), 2), 2)", LINE),
     "masked sum": ("torch.cumsum(line * (line[:, :1] * 2.0), 1)", LINE),
 }  # fmt: skip
 

@@ -328,6 +328,11 @@ class Program:
         return all(x.tensor for x in self.loads) and not any(x.access.mask or x.args for x in self.reads)
 
     @property
+    def looks_up(self) -> bool:
+        """Whether the index of a load holds a value."""
+        return any(x.args for x in self.reads)
+
+    @property
     def floats(self) -> bool:
         """Whether every tensor that is read or written is of float32."""
         return set(self.tensor_dtypes.values()) <= {"float32"}
@@ -949,6 +954,8 @@ class _Finished:
             rows = [s for s in order if s in symbols - self._reduced]
             cols = [s for s in order if s in self._reduced]
         elif around is not None:
+            if any(not symbols <= offset.free_symbols for offset in self.offsets.values()):
+                raise NotFusable("a window or a scan is stored along all axes of its kernel")
             rows = [s for s in order if s in symbols and s not in around]
             cols = [s for s in around if s in symbols]
         else:

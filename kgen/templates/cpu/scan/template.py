@@ -26,8 +26,8 @@ T = TypeVar("T", Load, Store)
 
 
 def takes(program: Program) -> bool:
-    """Programs with one scan."""
-    return bool(program.scans) and program.plain
+    """Programs with one scan, and no value within an index."""
+    return bool(program.scans) and not program.looks_up
 
 
 def space(task: Task) -> Space:

@@ -32,8 +32,8 @@ _TAKE = {
 
 
 def takes(program: Program) -> bool:
-    """Programs with one window."""
-    return bool(program.windows) and program.plain
+    """Programs with one window, and no value within an index."""
+    return bool(program.windows) and not program.looks_up
 
 
 def space(task: Task) -> Space:

@@ -23,8 +23,8 @@ PARAMETERS = {
 
 
 def takes(program: Program) -> bool:
-    """Programs with one scan."""
-    return bool(program.scans) and program.plain
+    """Programs with one scan, and no value within an index."""
+    return bool(program.scans) and not program.looks_up
 
 
 def _tile(params: Params) -> int:

@@ -39,8 +39,8 @@ _COMBINE = {"max": "max_or_nan({0}, {1})", "sum": "{0} + {1}", "mean": "{0} + {1
 
 
 def takes(program: Program) -> bool:
-    """Programs with one window, of a few inputs along a row."""
-    return len(program.windows) == 1 and program.plain and program.windows[0].slides[-1].span <= MOST_SPAN
+    """Programs with one window of a few inputs along a row, and no value within an index."""
+    return bool(program.windows) and not program.looks_up and program.windows[0].slides[-1].span <= MOST_SPAN
 
 
 @dataclass(frozen=True)
@@ -212,9 +212,11 @@ class _Emitter:
             if isinstance(step, Map):
                 within.append(statement(step, "cuda"))
             elif width > 1 and inner.position in step.access.symbols:
-                load = f"load_vector<{width}>({self.sources[step.tensor]} + {self.parts.named(step).access.index()})"
-                empty = f" : fill_vector<{DTYPES[step.dtype].memory}, {width}>({step.fill})" if guard else ""
-                lines.append(f"const auto {step.name}_vector = {guard}{load}{empty};")
+                access = self.parts.named(step).access
+                load = f"load_vector<{width}>({self.sources[step.tensor]} + {access.index()})"
+                there = " && ".join(c for c in ("inside" if guard else "", access.condition()) if c)
+                masked = f"{there} ? {load} : fill_vector<{DTYPES[step.dtype].memory}, {width}>({step.fill})" if there else load
+                lines.append(f"const auto {step.name}_vector = {masked};")
                 within.append(f"const {value_type(step.dtype)} {step.name} = {loaded(f'{step.name}_vector.v[j]', step.dtype)};")
             else:
                 read = load_value(self.parts.named(step), self.sources)
