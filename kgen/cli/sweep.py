@@ -29,7 +29,7 @@ STRATEGIES = ("exhaustive", "random", "coordinate", "additive", "tpe")
 @click.argument("problems", metavar="PROBLEM|DIR...", nargs=-1, required=True)
 @problem_options
 @judging_options
-@click.option("--budget", type=click.IntRange(min=1), metavar="N", help="Try at most N candidates.")
+@click.option("--budget", type=click.IntRange(min=1), metavar="N", help="Try at most N candidates, the control among them; two at least.")
 @click.option(
     "--time",
     "seconds",
