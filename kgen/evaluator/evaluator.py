@@ -582,7 +582,7 @@ class Evaluator:
     def _ready(self, name: str, worker: WorkerClient) -> Runner:
         """Prepare a worker for timing. Raises :class:`Failure`."""
         reply = worker.ask("prepare", [self._pool_fd], pool=self._opened["pool"]["pool"],
-                           pool_bytes=self._opened["pool"]["pool_bytes"])
+                           pool_bytes=self._opened["pool"]["pool_bytes"], frees=self._is_large())
         raise_if_failed(reply, worker.phase)
         try:
             first, steady, launch = (int(reply[name]) for name in ("first_ns", "steady_ns", "launch_ns"))

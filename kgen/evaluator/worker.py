@@ -83,6 +83,7 @@ class Subject:
         self.modes: list[str] = []
         self.mode = ""  # of the latest call
         self.last: Any = None  # the latest output
+        self.frees = False  # whether memory of timed calls is freed between them
         self.second: Any = None  # the second run in validation, where the oracle's memory holds one at a time
         self.key = 0  # the source of the latest timed call's contents
         self.guards: list[torch.Tensor] = []  # the buffers with their fences
@@ -316,7 +317,7 @@ class Subject:
     def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Prepare for timed calls: map the pool of inputs, and measure how long calls and launches take."""
         assert self.model is not None
-        self.second = None
+        self.second, self.frees = None, request["frees"]
         if not self.cuda:
             _fill_allocations(0)
         self.pool = self._arena(fds[0], request["pool_bytes"]).read(request["pool"], self.device)
@@ -367,6 +368,7 @@ class Subject:
         with _no_grad():
             for mode in self.modes:
                 self._set_mode(mode)
+                self.last = None if self.frees else self.last  # two large outputs are not held at once
                 self.last = self.call_model(*self.buffers)
 
     def _set_mode(self, mode: str) -> None:
@@ -386,6 +388,7 @@ class Subject:
         for key in request["keys"]:
             ns = 0
             for mode in request["modes"]:
+                self.last = None if self.frees else self.last
                 previous = self._fresh(self.last)
                 self._renew(key, mode)
                 reply = self._timed(request["sleep_ns"], cold=request["cold"])

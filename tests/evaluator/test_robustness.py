@@ -127,3 +127,12 @@ def test_a_spare_worker_that_died_is_replaced(evaluator):
     while not spare.worker.child.has_ended() and time.monotonic() < until:
         time.sleep(0.01)
     assert judged(evaluator).status is Status.OK
+
+
+def test_workers_of_a_large_problem_free_their_memory_between_turns(evaluator, monkeypatch):
+    monkeypatch.setattr("kgen.evaluator.evaluator._LARGE_BYTES", 1000)
+    evaluation = judged(evaluator)
+    assert evaluation.status is Status.OK, evaluation.reason
+    build = evaluator.builder().build(SOURCE)
+    timings = evaluator.finals([(Candidate(SOURCE, "by hand", {}, "cpu"), build)], seconds=0.5)
+    assert evaluator._is_large() and len(timings) == 2

@@ -22,8 +22,8 @@ from kgen.evaluator.correctness.distributions import (
     DISTRIBUTIONS, FULL, KERNELBENCH_DISTRIBUTIONS, NON_FINITE, REDUCED, REDUCED_ROWS, Distribution, batch_size,
     change_inputs, change_weights, drawn_batches, joined, mixtures, seed_of, slice_batch,
 )
-from kgen.evaluator.correctness.reference import Reference, State, draw_weights, set_flags
-from kgen.evaluator.correctness.tolerance import Expected, Typical, as_real
+from kgen.evaluator.correctness.reference import Reference, State, construct, draw_weights, set_flags
+from kgen.evaluator.correctness.tolerance import Expected, Typical, as_real, parts
 from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.arena import Arena, Node, describe, is_inexact, leaves, map_tensors, nodes, span, tensors
@@ -93,10 +93,7 @@ class Oracle:
         self.loaded = resolve_mode(loaded, self.reference.single)
         self.modes = self.loaded.problem.modes
         self.ties = self.reference.ties()
-        self._states: dict[str, State] = {
-            "drawn": self._draw_weights(),
-            "constructed": {k: v.detach().clone() for k, v in self.reference.single.state_dict().items()},
-        }
+        self._states: dict[str, State] = {"drawn": self._draw_weights()}
         _refuse_others(loaded.problem.path, "get_init_inputs() gives", loaded.init_inputs())
         self._on_host = device == "cpu"  # whether get_inputs() works on the CPU alone
         self._given = self._get_inputs(0)  # reduced batches are slices of it: drawing takes long
@@ -127,10 +124,11 @@ class Oracle:
         for mode in self.modes:
             before = _forget_peak(device)
             run, views = self.reference.eager_with_views(self._given, self._states["drawn"], mode, 0)
-            if not all(bool(x.isfinite().all()) for x in _tensor_leaves(run)):  # as behind a root of a scale
+            taken = _peak(device) - before
+            if not _is_finite(run):  # as behind a root of a scale
                 self._states["drawn"] = self._draw_weights(signs=False)
                 run, views = self.reference.eager_with_views(self._given, self._states["drawn"], mode, 0)
-            self.peak_bytes = max(self.peak_bytes, _peak(device) - before + describe([self._states["drawn"]])[1])
+            self.peak_bytes = max(self.peak_bytes, taken + describe([self._states["drawn"]])[1])
             _refuse_others(loaded.problem.path, "the model returns", run[0])
             self.output_bytes = max(self.output_bytes, describe(list(run))[1])
             self.views[mode] = sorted(views)
@@ -165,6 +163,19 @@ class Oracle:
 
     def _draw_weights(self, *, signs: bool = True) -> State:
         return change_weights(draw_weights(self.loaded, self.device, self._secret, signs=signs), "drawn", self.ties)
+
+    def share_weights(self) -> tuple[Arena | DeviceArena, Node]:
+        """The memory with the weights drawn anew, which the oracle reads there, too."""
+        state, node = holding(dict(self._states["drawn"]), self.device, self.shared)
+        self._states["drawn"] = state.read(node, self.device)
+        return state, node
+
+    def _weights(self, name: str) -> State:
+        """The state dict drawn anew, or as constructed, which few candidates need."""
+        if name not in self._states:
+            model = construct(self.loaded.model, self.device, self._construction)
+            self._states[name] = {k: v.detach() for k, v in model.state_dict().items()}
+        return self._states[name]
 
     def _is_random(self, mode: str, run: tuple[Any, Any]) -> bool:
         """Whether the latest forward, which gave ``run``, drew random numbers that change its values."""
@@ -284,6 +295,7 @@ class Oracle:
         try:
             eager = self.reference.eager(inputs, state, mode, case.rng)
             case.outputs, case.end = describe(list(eager))
+            self.free_cache()
         except _NO_MEMORY:
             raise  # the case is tried again with fewer rows
         except Exception as error:
@@ -312,7 +324,7 @@ class Oracle:
     def state(self, distribution: Distribution, weights: str) -> State:
         """The state dict of a distribution."""
         how = distribution.weights if weights == "drawn" else "drawn"
-        return change_weights(self._states[weights], how, self.ties)
+        return change_weights(self._weights(weights), how, self.ties)
 
     def _typical(self, distribution: Distribution, mode: str, weights: str) -> Typical:
         """Eager's error on the problem's own inputs; part of the reference error where only the batch differs."""
@@ -332,8 +344,10 @@ class Oracle:
         found = [*_begun("output", exact, eager_run[0]), *_begun(_STATE, exact_buffers, eager_run[1])]
         del exact
         for _ in range(NOISY_RUNS if noise else 0):
-            for expected, value in zip(found, _tensor_leaves(list(self._exact(inputs, state, mode, rng, noise=True)))):
-                expected.see(value)
+            run = self._exact(inputs, state, mode, rng, noise=True)
+            for number, value in enumerate(_tensor_leaves(list(run))):
+                found[number].see(value)
+            del run, value  # before the next run
         for expected in found:
             expected.settle(typical)
         return found
@@ -463,7 +477,7 @@ class Oracle:
         ``own_numbers``, other random numbers are right too.
         """
         case = self.case(name, mode, weights)
-        state = self._states[weights]
+        state = self._weights(weights)
         rng, rows_of = seed_of(key), batch_size(self._given) or 0
 
         def contents(first: int = 0, count: int = rows_of) -> list[Any]:
@@ -632,6 +646,10 @@ def _tensor_leaves(value: Any) -> list[torch.Tensor]:
     return [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
+def _is_finite(value: Any) -> bool:
+    return all(bool(part.isfinite().all()) for x in _tensor_leaves(value) for _, (part,) in parts(x))
+
+
 def _generators(device: str) -> list[torch.Tensor]:
     """The states of the random number generators."""
     return [torch.get_rng_state(), *([] if device == "cpu" else [torch.cuda.get_rng_state(device)])]
@@ -737,7 +755,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
 
 
 def _opened(oracle: Oracle, channel: Channel) -> None:
-    state, state_node = holding(dict(oracle._states["drawn"]), oracle.device, oracle.shared)
+    state, state_node = oracle.share_weights()
     init, init_node = Arena.holding(oracle.loaded.init_inputs())
     channel.send(
         {"mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "cases": oracle.names(),

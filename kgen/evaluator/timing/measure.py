@@ -63,9 +63,8 @@ class Runner:
         return median(sample for block in self.blocks for sample in block)
 
     def warm_up(self, generator: random.Random) -> None:
-        """One call that is no sample; two where memory was freed, for the two outputs that are alive at once. Raises
-        :class:`Failure`."""
-        self._calls([generator.getrandbits(48) for _ in range(1 + self.frees)], self.modes)
+        """One call that is no sample. Raises :class:`Failure`."""
+        self._calls([generator.getrandbits(48)], self.modes)
 
     def block(self, calls: int, generator: random.Random, *, checked: bool = False) -> None:
         """Add a block of ``calls`` samples; ``checked`` judges the last output.
