@@ -118,13 +118,14 @@ class Place:
         """Whether each element of the loops has an element of its own."""
         return {loop.symbol for loop in (*self.row_loops, *self.col_loops)} <= self.offset.free_symbols
 
-    def mode(self, width: int) -> str:
-        """How ``width`` neighbouring columns are read: ``vector``, ``splat`` (all the same element) or ``gather``."""
+    def mode(self, width: int, along: str = "col") -> str:
+        """How ``width`` neighbouring columns, or rows, are read: ``vector``, ``splat`` (all the same element) or ``gather``."""
         if width == 1:
             return "splat"
-        inner = self.col_loops[-1] if self.col_loops else None
+        loops = self.col_loops if along == "col" else self.row_loops
+        inner = loops[-1] if loops else None
         if inner is None or (inner.extent if isinstance(inner.extent, int) else inner.extent.multiple) % width:
-            return "gather" if self.symbols & {loop.symbol for loop in self.col_loops} else "splat"
+            return "gather" if self.symbols & {loop.symbol for loop in loops} else "splat"
         rest = [t.as_coeff_Mul() for t in sympy.Add.make_args(self.offset) if inner.symbol not in t.free_symbols]
         if inner.symbol not in self.symbols:
             return "splat"

@@ -72,6 +72,13 @@ UNSEEN = {
     "conversions": ("return (x.int() + 1).bool(), x.to(torch.uint8), x.long() * 3, (x != x).float().sum(1), torch.triu(x).int()", "", "torch.randn(1024, 1024)", "eval"),
     "cross_entropy": ("return F.cross_entropy(x, (x[:, 0].abs() * 8.0).long(), reduction='none')", "", "torch.randn(64, 1024)", "eval"),
     "more_functions": ("y = x.tan() + x.asin() + x.acos() + x.atan() + x.sinh() + x.cosh() + x.asinh() + x.acosh() + x.atanh() + x.erfc()\nz = x.exp2() + x.log2() + x.log10() + x.lgamma() + x.floor() + x.ceil() + x.trunc() + x.round() + x.fmod(2.0) + x.remainder(3.0)\nreturn y + z + torch.atan2(x, y) + torch.hypot(x, y) + torch.copysign(x, y) + torch.fmax(x, y) + torch.fmin(x, y) + x // 3.0", "", "torch.randn(64, 1000)", "eval"),
+    "full_sum": ("return torch.mean((x - self.b) ** 2)", "self.b = nn.Parameter(torch.randn(4096))", "torch.randn(4096, 4096)", "eval"),
+    "moments_of_channels": ("return self.norm(x).relu()", "self.norm = nn.BatchNorm2d(16)", "torch.randn(8, 16, 64, 64)", "train"),
+    "long_softmax": ("return torch.softmax(x, 1)", "", "torch.empty(16, 400000)", "eval"),
+    "group_norm": ("return self.norm(x)", "self.norm = nn.GroupNorm(4, 64)", "torch.empty(4, 64, 128, 128)", "eval"),
+    "places_of_channels": ("return x.argmax(1), x.amax(1)", "", "torch.randn(4, 64, 33, 36)", "eval"),
+    "place_of_all": ("return x.argmin(0)", "", "torch.randn(70000, 32)", "eval"),
+    "norm_of_channels": ("return x / (x.square().mean(1, keepdim=True) + 1e-5).sqrt()", "", "torch.randn(8, 64, 32, 32)", "eval"),
     "functions": ("a = x.abs()\ny = torch.sin(x) + torch.cos(x) + torch.erf(x) + torch.log1p(a) + torch.expm1(x) + F.softplus(x) + F.mish(x)\nreturn y + (a + 1) ** 1.5 + torch.tanh(x) + F.silu(x) + F.elu(x) + F.logsigmoid(x) + F.hardswish(x) + F.gelu(x, approximate='tanh')", "", "torch.randn(64, 1000)", "eval"),
 }  # fmt: skip
 
@@ -237,6 +244,6 @@ def test_every_schedule_and_strategy_is_compiled() -> None:
     values = {item for variant in variants for item in variant.params.items()}
     assert schedules == set(templates("cuda"))
     assert {("reduction", "warp_shuffle"), ("reduction", "shared_tree"), ("row_per", "warp"), ("softmax", "two_pass"),
-            ("row", "reread"), ("combine", "atomics"), ("combine", "last_block"), ("vec", 1), ("index", "flat"),
+            ("row", "reread"), ("merge", "cluster"), ("merge", "team"), ("merge", "last_block"), ("rows", 4), ("row_per", "line"), ("moments", "online"), ("combine", "atomics"), ("combine", "last_block"), ("vec", 1), ("index", "flat"),
             ("output", "new"), ("variant", "sm80"), ("variant", "sm90"), ("variant", "whole"), ("variant", "library"), ("splits", 2), ("cluster", 2), ("multicast", 2),
             ("promotion_interval", 16), ("promotion_interval", 64), ("promotion_interval", 128), ("tile", "128x256"), ("tile", "64x64/4"), ("products", 3), ("products", 1)} <= values  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Sequence
 
 from kgen.candidate import Params
-from kgen.compiler.dtypes import value_type
+from kgen.compiler.dtypes import DTYPES, value_type
 from kgen.compiler.loops import ROW, Load, Map, Program, Reduce
 from kgen.compiler.schedule import Pass, Schedule, schedule
 from kgen.templates import Argument, Rendering, Task, Template
@@ -15,7 +15,7 @@ from kgen.templates.arguments import arguments as pointers, output_axis, signatu
 from kgen.templates.combines import SPELLED
 from kgen.templates.cuda import common
 from kgen.templates.space import Axis, Constraint, Space
-from kgen.templates.spelling import block, describe, load_value, one_pass, spell, store_statement
+from kgen.templates.spelling import block, describe, load_value, one_pass, spell, store_statement, store_value
 
 _INT_MAX = (1 << 31) - 1
 
@@ -90,7 +90,7 @@ def space(task: Task) -> Space:
         Axis("row_per", ("line", "block", "warp") if online.strided else ("block", "warp")),
         Axis("reduction", ("warp_shuffle", "shared_tree")),
         Axis("vec", (4, 2, 1)),
-        Axis("rows", (1, 2)),
+        Axis("rows", (1, 4, 2) if online.strided else (1, 2)),
     ]
     if shared:
         axes += [Axis("blocks", (1,)), Axis("merge", ("one_block",))]
@@ -121,6 +121,8 @@ def space(task: Task) -> Space:
             return -(-online.rows // STRIP) * int(params.get("blocks", 1))
         return online.rows * int(params.get("blocks", 1))
 
+    inner = online.row_loops[-1].extent if online.row_loops else 1
+    beside = inner if isinstance(inner, int) else 1  # rows that lie side by side
     fewest, most = (n * task.hardware.multiprocessors for n in BLOCKS_A_MULTIPROCESSOR)
     constraints = (
         common.vector_width(cols),
@@ -147,8 +149,8 @@ def space(task: Task) -> Space:
         ),
         Constraint(
             "rows_of_warps",
-            "a warp or a line takes one row; several rows at once are for whole blocks",
-            lambda p: p["row_per"] == "block" or p["rows"] == 1,
+            "a warp takes one row; two rows at once are for whole blocks, and vectors of neighbouring ones for lines",
+            lambda p: p["rows"] == 1 or (p["row_per"] == "block" and p["rows"] == 2) or (p["row_per"] == "line" and beside % int(p["rows"]) == 0),
         ),
         Constraint(
             "vectors_of_lines",
@@ -383,7 +385,9 @@ class _Emitter:
         """The lines for each row of the block; with ``guard``, for those that there are. Others read the last row."""
         if self.rows == 1 or not lines:
             return lines
-        if guard:
+        if self.strip:
+            head, guard = ["const long long row = first_row + r;"], False
+        elif guard:
             head = ["const long long row = first_row + r;", "if (row >= rows) break;"]
         else:
             head = ["const long long row = first_row + r < rows ? first_row + r : rows - 1;"]
@@ -396,27 +400,35 @@ class _Emitter:
         for load in of.loads:
             (own if _follows_row(load) else shared).append(load)
         outer, inner = common.load_statements(shared, self.vec, self.sources)
-        row_outer, row_inner = common.load_statements(own, self.vec, self.sources)
+        across = self.rows if self.strip else 1
+        vectors = [x for x in own if across > 1 and x.level != ROW and x.access.mode(across, "row") == "vector"]
+        row_outer, row_inner = common.load_statements([x for x in own if x not in vectors], self.vec, self.sources)
+        outer += [f"const auto {x.name}_rows = load_vector<{across}>({self.sources[x.tensor]} + {x.access.index('first_row')});" for x in vectors]
+        row_inner += [f"const {self._type(x.name)} {x.name} = {x.name}_rows.v[r];" for x in vectors]
         inner += row_inner
         inner += [f"const {self._type(name)} {name} = {self._kept(name)};" for name in of.held]
         col = "(col + j)" if self.vec > 1 else "col"
         inner += [f"const {value_type(m.dtype)} {m.name} = {spell(m, 'cuda', self._at, col)};" for m in of.maps]
         inner += [f"{self._kept(name)} = {name};" for name in of.keeps]
         inner += [line for r in reductions for line in r.inner]
-        gather, store_inner, store = common.store_statements(of.stores, self.vec, self.arguments)
+        together = [s for s in of.stores if across > 1 and s.access.mode(across, "row") == "vector"]
+        gather, store_inner, store = common.store_statements([s for s in of.stores if s not in together], self.vec, self.arguments)
+        outer += [f"Vector<{DTYPES[s.dtype].memory}, {across}> {s.tensor}_result;" for s in together]
+        inner += [f"{s.tensor}_result.v[r] = {store_value(s)};" for s in together]
+        behind = [f"store_vector<{across}>({written(s, self.arguments)} + {s.access.index('first_row')}, {s.tensor}_result);" for s in together]
         if not (inner or outer or row_outer):
             return []
         if self.vec > 1:
             inner = ["#pragma unroll", *block(f"for (int j = 0; j < {self.vec}; ++j)", inner + store_inner)]
         elif self.rows > 1:
-            store = block("if (first_row + r < rows)", store_inner) if store_inner else []
+            store = block("if (inside)" if self.strip else "if (first_row + r < rows)", store_inner) if store_inner else []
         else:
             inner += block("if (inside)", store_inner) if self.strip and store_inner else store_inner
         if self.rows > 1 and self.vec > 1 and store:
             store = block("if (first_row + r < rows)", store)
         rows = row_outer + [x for r in reductions for x in r.outer] + gather + inner
         rows += [x for r in reductions for x in r.close] + store
-        body = outer + self._each_row(rows)
+        body = outer + self._each_row(rows) + (block("if (inside)", behind) if behind else [])
         if self.keeps:
             return self._kept_loop(body)
         return self._loop(body, of.number % 2 == 1)
