@@ -37,10 +37,11 @@ KINDS = {"sum", "max", "min", "max_finite", "softmax", "moments"}
 
 
 def takes(program: Program) -> bool:
-    """Programs with reductions along the row."""
+    """Programs with reductions along the row, whose columns lie side by side."""
     if program.contraction or program.moments_of or not isinstance(program.col_size, int) or any(s.into for s in program.stores):
         return False
-    return bool(program.reductions) and program.reduces_floats and {r.kind for r in program.reductions} <= KINDS
+    beside = program.strided and isinstance(program.row_loops[-1].extent, int)  # vectors go across rows there
+    return bool(program.reductions) and not beside and program.reduces_floats and {r.kind for r in program.reductions} <= KINDS
 
 
 def space(task: Task) -> Space:

@@ -44,6 +44,7 @@ STRIP = 32  # neighbouring rows, each of one line of threads; a warp reads them 
 
 CLUSTERS = (8, 4, 2)  # blocks; a cluster of more does not run on every device
 MOST_BLOCKS = 2048  # blocks that share a row by way of the workspace
+MOST_TERMS = 16384  # terms of a sum that a thread adds up, where blocks may share a row
 BLOCKS_A_MULTIPROCESSOR = (2, 24)  # the least and the most that a split puts on each, where it can choose
 
 
@@ -72,8 +73,8 @@ def _shared(task: Task, online: Program, kept: int) -> list[tuple[str, tuple[int
     fits = kept * online.cols <= MOST_KEPT_SHARED * 512 and isinstance(online.col_size, int)
     if online.strided or (fits and online.rows >= chip):
         return []
-    teams = tuple(dict.fromkeys(-(-chip // parts) for parts in (1, 2, 3, 4) if chip // parts > 1))
-    return [*([("cluster", CLUSTERS)] if common.sm(task.hardware) >= 90 else []), *([("team", (*teams, 2 * chip))] if teams else [])]
+    teams = tuple(dict.fromkeys(2 * chip // parts for parts in (2, 1, 3, 4, 6) if 2 * chip // parts > 1))
+    return [*([("cluster", CLUSTERS)] if common.sm(task.hardware) >= 90 else []), *([("team", teams)] if teams else [])]
 
 
 def space(task: Task) -> Space:
@@ -177,8 +178,12 @@ def space(task: Task) -> Space:
             "blocks_for_all",
             "so few blocks that some multiprocessors get none, or so many that merging costs more than they win",
             lambda p: p.get("merge", "one_block") != "last_block"
-            or p["blocks"] == 2
-            or fewest <= blocks(p) <= most * 256 // int(p["block"]),
+            or (fewest <= blocks(p) or _steps(p, cols) <= 4) and blocks(p) <= most * 256 // int(p["block"]),
+        ),
+        Constraint(
+            "terms_of_a_thread",
+            f"a thread would add up more than {MOST_TERMS} terms: more blocks are faster and more exact",
+            lambda p: not shared or _steps(p, cols) * int(p["vec"]) <= MOST_TERMS,
         ),
         Constraint(
             "team_in_block",
@@ -437,15 +442,23 @@ class _Emitter:
         """The body for each vector that a thread keeps, by its step."""
         if not self.exact:
             body = block(f"if (col < {self.cols})", body)
+        return self._stepped(body, "#pragma unroll", False)
+
+    def _stepped(self, body: list[str], unroll: str, backwards: bool) -> list[str]:
+        """The body for as many vectors as each thread has."""
         if any(re.search(r"\bcol\b", line) for line in body):
             number = f"step * {self.all_lanes} + lane"
-            body = [f"const int col = {number if self.vec == 1 else f'({number}) * {self.vec}'};", *body]
-        return ["#pragma unroll", *block(f"for (int step = 0; step < {self.steps}; ++step)", body)]
+            col = number if self.vec == 1 else f"({number}) * {self.vec}"
+            body = [f"const int col = {f'{self.cols} - {self.vec} - ({col})' if backwards else col};", *body]
+        return [unroll, *block(f"for (int step = 0; step < {self.steps}; ++step)", body)]
 
     def _loop(self, body: list[str], backwards: bool) -> list[str]:
         """The body for each vector of a thread, in the order of memory or against it."""
         stride = self.all_lanes * self.vec
         integer = "long long" if self.program.wide or self.program.cols + stride > _INT_MAX else "int"
+        unroll = f"#pragma unroll {max(4, 8 // self.vec)}"
+        if self.exact and integer == "int":
+            return self._stepped(body, unroll, backwards)
         first = "lane" if self.vec == 1 else f"lane * {self.vec}"
         if integer != "int" and self.vec > 1:
             first = f"lane * {self.vec}LL"
@@ -453,7 +466,6 @@ class _Emitter:
         if backwards:
             at = "ahead"
             body = [f"const {integer} col = {self.cols} - {self.vec} - ahead;", *body]
-        unroll = f"#pragma unroll {max(4, 8 // self.vec)}"
         return [unroll, *block(f"for ({integer} {at} = {first}; {at} < {self.cols}; {at} += {stride})", body)]
 
     def _call(self, r: Reduce) -> str:

@@ -1,0 +1,293 @@
+"""Reductions over strided columns on the CPU: vectors go across neighbouring rows, which lie side by side in memory."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Sequence
+
+from kgen.candidate import Params
+from kgen.compiler.dtypes import loaded, value_type
+from kgen.compiler.loops import Load, Map, Program, Reduce, Store
+from kgen.compiler.schedule import Pass, schedule
+from kgen.templates import Argument, Rendering, Task, Template
+from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary, written
+from kgen.templates.cpu import common
+from kgen.templates.cpu.target import vector_axis
+from kgen.templates.space import Axis, Constraint, Space
+from kgen.templates.spelling import block, describe, kept_values, one_pass, statement, store_value
+
+#: The axes of the spaces, and what each means.
+PARAMETERS = {
+    "width": "neighbouring rows of a strip",
+    "parts": "parts of the columns that threads share",
+    "softmax": "one pass with a running maximum, or two",
+    "moments": "one pass with Welford's moments, or two",
+    "row": "whether a strip is kept in a buffer or read again",
+    "vector_bits": "width of the vectors that the compiler prefers",
+    "output": "whether the result is written over an operand",
+}
+
+MOST_KEPT_BYTES = 256 << 10  # bytes of a kept strip on a thread's stack
+TILE = 64  # columns that are added up before sums are put together, so that no chain of additions is long
+
+#: What each kind does with a value ``{v}`` in column ``col``; results are those of the row at ``place``.
+_TAKE = {
+    "sum": ("{0} += {v};",),
+    "product": ("{0} *= {v};",),
+    "max": ("{0} = {v} > {0} || {v} != {v} ? {v} : {0};",),
+    "min": ("{0} = {v} < {0} || {v} != {v} ? {v} : {0};",),
+    "max_finite": ("{0} = {v} > {0} ? {v} : {0};",),
+    "argmax": ("const bool {1}_taken = {v} > {0} || ({v} != {v} && {0} == {0});", "{0} = {1}_taken ? {v} : {0};",
+               "{1} = {1}_taken ? {place} : {1};"),
+    "argmin": ("const bool {1}_taken = {v} < {0} || ({v} != {v} && {0} == {0});", "{0} = {1}_taken ? {v} : {0};",
+               "{1} = {1}_taken ? {place} : {1};"),
+    "softmax": ("const float {0}_larger = {v} > {0} ? {v} : {0}, {0}_shift = finite_max({0}_larger);",
+                "{1} = {1} * vec::exp(finite_max({0}) - {0}_shift) + vec::exp({v} - {0}_shift);", "{0} = {0}_larger;"),
+    "moments": ("const float {1}_delta = {v} - {1};", "{0} += 1.0f;", "{1} += {1}_delta / {0};", "{2} += {1}_delta * ({v} - {1});"),
+}  # fmt: skip
+
+#: How the results of another part, ``{0o}``, ... are merged into these. Parts come in the order of their columns.
+_MERGE = {
+    "sum": "{0} += {0o};",
+    "product": "{0} *= {0o};",
+    "max": "{0} = {0o} > {0} || {0o} != {0o} ? {0o} : {0};",
+    "min": "{0} = {0o} < {0} || {0o} != {0o} ? {0o} : {0};",
+    "argmax": "if ({0o} > {0} || ({0o} != {0o} && {0} == {0})) {0} = {0o}, {1} = {1o};",
+    "argmin": "if ({0o} < {0} || ({0o} != {0o} && {0} == {0})) {0} = {0o}, {1} = {1o};",
+    "moments": "if ({0o} > 0.0f) {2} += {2o} + ({1o} - {1}) * ({1o} - {1}) * {0} * ({0o} / ({0} + {0o})), "
+               "{1} += ({1o} - {1}) * ({0o} / ({0} + {0o})), {0} += {0o};",
+}  # fmt: skip
+
+_STARTS = {
+    "sum": ("0.0f",), "product": ("1.0f",), "max": ("-INFINITY",), "min": ("INFINITY",), "max_finite": ("-FLT_MAX",),
+    "argmax": ("-INFINITY", "0"), "argmin": ("INFINITY", "0"), "softmax": ("-FLT_MAX", "0.0f"), "moments": ("0.0f",) * 3,
+}  # fmt: skip
+
+
+def takes(program: Program) -> bool:
+    """Programs with reductions whose neighbouring rows lie side by side."""
+    if not program.reductions or program.contraction or program.moments_of or not program.reduces_floats:
+        return False
+    return program.strided and isinstance(program.row_loops[-1].extent, int)
+
+
+def _beside(program: Program) -> int:
+    """Rows that lie side by side."""
+    return int(program.row_loops[-1].extent)
+
+
+def space(task: Task) -> Space:
+    online = task.plan.program(task.kernel)
+    beside, several = _beside(online), one_pass(online)
+    kept = {
+        how: schedule(task.plan.program(task.kernel, two_passes=how == "two_pass"), keep=True).kept
+        for how in ("online", "two_pass")
+    }
+    fixed = isinstance(online.col_size, int)
+    axes = [Axis("width", (256, 64, 1024))]
+    splits = online.collapses and all(r.kind in _MERGE for r in online.reductions)
+    if splits and online.rows < 1024 * task.hardware.threads:
+        axes.append(Axis("parts", (task.hardware.threads, 1, 4 * task.hardware.threads)))
+    if several:
+        axes.append(Axis(several, ("two_pass", "online") if not splits else ("online",)))
+    if len(schedule(online, keep=True).passes) > 1:
+        axes.append(Axis("row", ("buffer", "reread") if fixed else ("reread",)))
+    axes += [*vector_axis(task.hardware), *output_axis(task)]
+    constraints = (
+        Constraint(
+            "strip_in_rows",
+            f"a strip this wide holds {beside} neighbouring rows twice: a narrower one does the same",
+            lambda p: int(p["width"]) < 2 * beside or int(p["width"]) == 64,
+        ),
+        Constraint(
+            "kept_bytes",
+            f"more than {MOST_KEPT_BYTES >> 10} KB of a kept strip on a thread's stack",
+            lambda p: p.get("row") != "buffer" or kept[p.get(several, "online")] * online.cols * int(p["width"]) * 4 <= MOST_KEPT_BYTES,
+        ),
+        Constraint(
+            "columns_for_all",
+            f"parts of {online.cols} columns with less than {TILE} columns each: merging them costs more than they win",
+            lambda p: p.get("parts", 1) == 1 or int(p["parts"]) * TILE <= online.cols,
+        ),
+    )
+    return Space(tuple(axes), constraints)
+
+
+def render(task: Task, params: Params) -> Rendering:
+    several = one_pass(task.plan.program(task.kernel))
+    program = task.plan.program(task.kernel, two_passes=params.get(several) == "two_pass")
+    plan = schedule(program, keep=params.get("row") == "buffer")
+    args = pointers(task, program, params)
+    emitter = _Emitter(program, params, args)
+    beside, parts = _beside(program), int(params.get("parts", 1))
+    room = f"{parts} * {emitter.slots * emitter.width} * -(-{beside} // {emitter.width}) * (rows // {beside})"
+    if not isinstance(program.col_size, int):
+        room = room.replace("rows", str(program.rows))
+    workspace = [Argument("workspace", "workspace", size=room)] if parts > 1 else []
+    head = emitter.row_level([], plan.row_loads, plan.row_maps)
+    passes = [emitter.one_pass(of) for of in plan.passes]
+    context = {
+        "name": task.kernel.name,
+        "summary": summary(task),
+        "width": emitter.width,
+        "beside": beside,
+        "strips": -(-beside // emitter.width),
+        "parts": parts,
+        "cols": emitter.cols,
+        "integer": emitter.integer,
+        "extent": "rows" if isinstance(program.col_size, int) else "cols",
+        "row_count": program.rows,
+        "kept_values": kept_values(program, plan),
+        "head": head,
+        "passes": passes,
+        "merging": emitter.merging,
+        **signature([*args, *workspace]),
+    }
+    return Rendering(context, (*args, *workspace))
+
+
+class _Emitter:
+    """Spells the passes over one strip. A row value is an array with one element for each row of the strip."""
+
+    def __init__(self, program: Program, params: Params, args: list[Argument]) -> None:
+        self.program, self.arguments, self.sources = program, args, sources(args)
+        self.width, self.parts = min(int(params["width"]), _beside(program)), int(params.get("parts", 1))
+        self.cols = str(program.cols) if isinstance(program.col_size, int) else "cols"
+        self.integer = "long long" if program.wide else "int"
+        self.slots = sum(len(r.names) for r in program.reductions)
+        self.merging: list[str] = []
+        self.strips: list[str] = []  # row values that are there
+
+    def _across(self, lines: Sequence[str]) -> list[str]:
+        """The lines for each row of the strip, behind the row values that they take."""
+        text = "\n".join(lines)
+        made = set(re.findall(r"^const \w+(?: \w+)? (\w+) =", text, re.MULTILINE))
+        taken = [name for name in self.strips if name not in made and re.search(rf"\b{name}\b", text)]
+        types = {name: value_type(self.program.dtypes[name]) for name in taken}
+        given = [f"const {types[name]} {name} = {name}_strip[place];" for name in taken]
+        return ["#pragma omp simd", *block("for (int place = 0; place < width; ++place)", [*given, *lines])]
+
+    def _load(self, load: Load) -> str:
+        """The element of the row at ``place``; nothing is read where the mask does not hold."""
+        index, condition = load.access.index(beside="place"), load.access.condition("(row + place)", "col")
+        value = loaded(f"{self.sources[load.tensor]}[{index}]", load.dtype) if load.tensor else index
+        return f"const {value_type(load.dtype)} {load.name} = {f'{condition} ? {value} : {load.fill}' if condition else value};"
+
+    def _store(self, store: Store) -> str:
+        return f"{written(store, self.arguments)}[{store.access.index(beside='place')}] = {store_value(store)};"
+
+    def row_level(self, stores: Sequence[Store], loads: Sequence[Load], maps: Sequence[Map]) -> list[str]:
+        """Row values from memory and from other row values, kept for the strip; then their stores."""
+        lines, declared = [], []
+        for load in loads:
+            lines += [self._load(load), f"{load.name}_strip[place] = {load.name};"]
+        for one in maps:
+            lines += [statement(one, "cpu"), f"{one.name}_strip[place] = {one.name};"]
+        for one in (*loads, *maps):
+            declared.append(f"alignas(64) {value_type(one.dtype)} {one.name}_strip[{self.width}];")
+        for store in stores:
+            lines.append(self._store(store))
+        found = [*declared, *self._across(lines)] if lines else []
+        self.strips += [one.name for one in (*loads, *maps)]
+        return found
+
+    def one_pass(self, of: Pass) -> dict[str, Any]:
+        lines: list[str] = []
+        for r in of.reductions:
+            lines += self._started(r)
+        body = [self._load(x) for x in of.loads]
+        body += [f"const {value_type(self.program.dtypes[name])} {name} = {name}_kept[col][place];" for name in of.held]
+        body += [statement(m, "cpu") for m in of.maps]
+        body += [f"{name}_kept[col][place] = {name};" for name in of.keeps]
+        for s in of.stores:
+            body.append(self._store(s))
+        takes, behind, opened = [], [], []
+        for r in of.reductions:
+            if r.kind == "sum":
+                (name,) = r.names
+                opened.append(f"alignas(64) float {name}_tile[{self.width}] = {{}};")
+                takes.append(f"{name}_tile[place] += {r.arg};")
+                behind.append(f"{name}_strip[place] += {name}_tile[place];")
+            else:
+                takes += self._taken(r)
+        loop = self._across([*body, *takes]) if body or takes else []
+        first, last = ("first_col", "last_col") if self.parts > 1 else ("0", self.cols)
+        if opened:
+            inner = [*opened, f"const {self.integer} end = begin + {TILE} < {last} ? begin + {TILE} : {last};",
+                     *block(f"for ({self.integer} col = begin; col < end; ++col)", loop), *self._across(behind)]  # fmt: skip
+            lines += block(f"for ({self.integer} begin = {first}; begin < {last}; begin += {TILE})", inner)
+        elif loop:
+            lines += block(f"for ({self.integer} col = {first}; col < {last}; ++col)", loop)
+        self.strips += [n for r in of.reductions for n in r.names]
+        if self.parts > 1:
+            lines += self._partial(of.reductions)
+            self.merging = self._merged(of)
+        else:
+            lines += self.row_level(of.row_stores, (), of.row_maps)
+        stored = tuple(s.tensor for s in (*of.stores, *of.row_stores))
+        return {"comment": f"{describe(of, stored).capitalize()}.", "lines": lines}
+
+    def _type(self, r: Reduce, part: int) -> str:
+        return "int" if r.kind.startswith("arg") and part == 1 else "float"
+
+    def _started(self, r: Reduce) -> list[str]:
+        lines = [f"alignas(64) {self._type(r, k)} {name}_strip[{self.width}];" for k, name in enumerate(r.names)]
+        return [*lines, *self._across([f"{name}_strip[place] = {start};" for name, start in zip(r.names, _STARTS[r.kind])])]
+
+    def _taken(self, r: Reduce) -> list[str]:
+        """The statements that take a value in: results are read, changed and written back, so that all stays in vectors."""
+        place = "static_cast<int>(" + r.args[1] + ")" if len(r.args) > 1 else ""
+        lines = [f"{self._type(r, k)} {n}_now = {n}_strip[place];" for k, n in enumerate(r.names)]
+        now = [f"{n}_now" for n in r.names]
+        lines += [text.format(*now, v=r.arg, place=place) for text in _TAKE[r.kind]]
+        return [*lines, *(f"{n}_strip[place] = {n}_now;" for n in r.names)]
+
+    def _partial(self, reductions: Sequence[Reduce]) -> list[str]:
+        """What this part of the strip found, into the workspace."""
+        lines, slot = [f"float* found = workspace + piece * {self.slots * self.width};"], 0
+        stores = []
+        for r in reductions:
+            for k, name in enumerate(r.names):
+                target = f"found + {slot * self.width}" if slot else "found"
+                pointer = f"reinterpret_cast<int*>({target})" if self._type(r, k) == "int" else f"({target})"
+                stores.append(f"{pointer}[place] = {name}_strip[place];")
+                slot += 1
+        return [*lines, *self._across(stores)]
+
+    def _merged(self, of: Pass) -> list[str]:
+        """The parts of a strip merged, in the order of their columns; then row values and their stores."""
+        lines = [line for r in of.reductions for line in self._started(r)]
+        body, slot = [], 0
+        for r in of.reductions:
+            others = {}
+            for k, name in enumerate(r.names):
+                target = f"found + {slot * self.width}" if slot else "found"
+                pointer = f"reinterpret_cast<const int*>({target})" if self._type(r, k) == "int" else f"({target})"
+                body.append(f"const {self._type(r, k)} {name}_other = {pointer}[place];")
+                others[f"{k}o"] = f"{name}_other"
+                slot += 1
+            text = re.sub(r"\{(\d)o\}", lambda m, others=others: others[f"{m[1]}o"], _MERGE[r.kind])
+            body.append(text.format(*(f"{n}_strip[place]" for n in r.names)))
+        strips, self.strips = self.strips, [n for n in self.strips if n not in {x for r in of.reductions for x in r.names}]
+        loop = [f"const float* found = workspace + (strip * {self.parts} + part) * {self.slots * self.width};", *self._across(body)]
+        self.strips = strips
+        lines += block(f"for (int part = 0; part < {self.parts}; ++part)", loop)
+        return [*lines, *self.row_level(of.row_stores, (), of.row_maps)]
+
+
+def cost(task: Task, params: Params) -> float:
+    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
+    return common.memory_us(task)
+
+
+TEMPLATE = Template(
+    name="strip_reduction",
+    device_type="cpu",
+    file="cpu/strip_reduction/strip_reduction.cpp.j2",
+    takes=takes,
+    space=space,
+    render=render,
+    cost=cost,
+    parameters=PARAMETERS,
+    in_place=True,
+)
