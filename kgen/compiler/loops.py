@@ -89,19 +89,21 @@ class Place:
     mask: tuple[Within, ...] = ()
     spelled: tuple[tuple[sympy.Symbol, str], ...] = ()
 
-    def index(self, row: str = "row", col: str = "col", at: Callable[[str], str] = str, beside: str = "") -> str:
+    def index(
+        self, row: str = "row", col: str = "col", at: Callable[[str], str] = str, beside: str = "", ahead: str = ""
+    ) -> str:
         """The offset as a C expression of ``row`` and ``col``; ``at`` spells values of the program that it holds.
 
-        ``beside`` counts rows behind that row along their innermost axis.
+        ``beside`` counts rows behind that row along their innermost axis, ``ahead`` columns along theirs.
         """
         names = {s: at(s.name) for s in self.symbols} | self._names(row, col)
         offset = self.offset
         for number, loops in ((row, self.row_loops), (col, self.col_loops)):
             if not any(loop.symbol in dict(self.spelled) for loop in loops):
                 offset = _with_whole(offset, number, loops, names)
-        if beside and self.row_loops:
-            inner = (self.row_loops[-1].symbol.name, f"whole {row}")
-            names |= {symbol: f"({text} + {beside})" for symbol, text in names.items() if symbol.name in inner}
+        for more, number, loops in ((beside, row, self.row_loops), (ahead, col, self.col_loops)):
+            inner = (loops[-1].symbol.name, f"whole {number}") if more and loops else ()
+            names |= {symbol: f"({text} + {more})" for symbol, text in names.items() if symbol.name in inner}
         return spell(offset, names)
 
     def condition(self, row: str = "row", col: str = "col") -> str:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Mapping
 
 from kgen.candidate import Params
-from kgen.compiler.dtypes import value_type
-from kgen.compiler.loops import Program, Reduce
+from kgen.compiler.dtypes import loaded, value_type
+from kgen.compiler.loops import ELEMENT, ROW, Load, Program, Reduce, Store
 from kgen.compiler.schedule import Pass, schedule
 from kgen.templates import Argument, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary, written
 from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
 from kgen.templates.space import Axis, Constraint, Space
-from kgen.templates.spelling import describe, kept_values, one_pass, output_pointer, row_loads, statement, store_statement
+from kgen.templates.spelling import block, describe, kept_values, load_statement, one_pass, row_loads, statement, store_statement, store_value
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
     "tile": "elements that are worked on at a time",
     "chunk": "rows that a thread takes at once",
+    "parts": "parts of a row that threads share",
+    "moments": "one pass with Chan's moments, or two",
     "softmax": "one pass with a running maximum, or two",
     "row": "whether a row is kept on chip or read again",
     "vector_bits": "width of the vectors that the compiler prefers",
@@ -32,27 +35,29 @@ MOST_KEPT_BYTES = 256 << 10  # bytes of kept rows on a thread's stack
 MOST_TERMS = 512
 
 
-#: Kinds of reductions that this schedule holds; moments are always taken in two passes.
-KINDS = {"sum", "max", "min", "max_finite", "softmax", "moments"}
-
-
 def takes(program: Program) -> bool:
     """Programs with reductions along the row, whose columns lie side by side."""
-    if program.contraction or program.moments_of or not isinstance(program.col_size, int) or any(s.into for s in program.stores):
+    if not program.reductions or program.contraction or program.moments_of or not program.reduces_floats:
         return False
-    beside = program.strided and isinstance(program.row_loops[-1].extent, int)  # vectors go across rows there
-    return bool(program.reductions) and not beside and program.reduces_floats and {r.kind for r in program.reductions} <= KINDS
+    return not (program.strided and isinstance(program.row_loops[-1].extent, int))  # vectors go across rows there
 
 
 def space(task: Task) -> Space:
-    online = _program(task, "online")
+    online = task.plan.program(task.kernel)
     cols, widest = online.cols, max(task.hardware.vector_bits, default=128)
-    kept = {how: schedule(_program(task, how), keep=True).kept for how in ("online", "two_pass")}
-    axes = [Axis("tile", (512, 256, 2048, 8192)), Axis("chunk", (1, 8, 32))]
-    if one_pass(online) == "softmax":
-        axes.append(Axis("softmax", ("two_pass", "online")))
+    kept = {
+        how: schedule(task.plan.program(task.kernel, two_passes=how == "two_pass"), keep=True).kept
+        for how in ("online", "two_pass")
+    }
+    several, fixed = one_pass(online), isinstance(online.col_size, int)
+    splits = common.merges(online) and online.rows < 64 * task.hardware.threads
+    axes = [Axis("tile", (512, 256, 2048, 8192)), Axis("chunk", (1, 8, 32) if not splits else (1,))]
+    if splits:
+        axes.append(Axis("parts", tuple(n * task.hardware.threads for n in (4, 1, 16)) + (1,)))
+    if several:
+        axes.append(Axis(several, ("two_pass", "online") if not splits else ("online",)))
     if len(schedule(online, keep=True).passes) > 1:
-        axes.append(Axis("row", ("buffer", "reread")))
+        axes.append(Axis("row", ("buffer", "reread") if fixed else ("reread",)))
     axes += [*vector_axis(task.hardware), *output_axis(task)]
     constraints = (
         common.tile_in_row(cols, least=256),
@@ -60,7 +65,7 @@ def space(task: Task) -> Space:
             "kept_bytes",
             f"more than {MOST_KEPT_BYTES >> 10} KB of kept rows on a thread's stack",
             lambda p: p.get("row") != "buffer"
-            or kept[p.get("softmax", "online")] * cols * 4 <= MOST_KEPT_BYTES,
+            or kept[p.get(several, "online")] * cols * 4 <= MOST_KEPT_BYTES,
         ),
         Constraint(
             "terms_of_a_lane",
@@ -72,56 +77,128 @@ def space(task: Task) -> Space:
             "chunks so large that some threads get no row",
             lambda p: int(p["chunk"]) == 1 or int(p["chunk"]) * task.hardware.threads * 2 <= online.rows,
         ),
+        Constraint(
+            "tiles_for_all",
+            "parts of less than a tile: some threads get no column",
+            lambda p: p.get("parts", 1) == 1 or int(p["parts"]) * int(p["tile"]) <= cols,
+        ),
     )
     return Space(tuple(axes), constraints)
 
 
-def _program(task: Task, softmax: str) -> Program:
-    """The program with softmax in one pass or two; moments are taken in two."""
-    online = task.plan.program(task.kernel)
-    both = softmax == "two_pass" or any(r.kind == "moments" for r in online.reductions)
-    return task.plan.program(task.kernel, two_passes=True) if both else online
-
-
 def render(task: Task, params: Params) -> Rendering:
-    program = _program(task, str(params.get("softmax", "online")))
+    several = one_pass(task.plan.program(task.kernel))
+    program = task.plan.program(task.kernel, two_passes=params.get(several) == "two_pass")
     keep = params.get("row") == "buffer"
     plan = schedule(program, keep=keep)
     args = pointers(task, program, params)
+    fixed, parts = isinstance(program.col_size, int), int(params.get("parts", 1))
     tile = min(int(params["tile"]), program.cols)
+    inner = _inner(program)
+    row_statements = row_loads(plan) + [statement(m, "cpu") for m in plan.row_maps]
+    passes = [_one_pass(s, args, program, tile, parts) for s in plan.passes]
+    results = [name for r in program.reductions for name in r.names]
+    rows = "rows" if fixed else str(program.rows)
+    workspace = [Argument("workspace", "workspace", size=f"2 * {len(results) * parts} * {rows}")] if parts > 1 else []
     context = {
         "name": task.kernel.name,
         "summary": summary(task),
-        "cols": program.cols,
+        "cols": program.cols if fixed else "cols",
+        "columns": program.cols if fixed else "any number of columns",
+        "extent": "rows" if fixed else "cols",
+        "row_count": program.rows,
+        "integer": "long long" if program.wide else "int",
         "tile": tile,
         "chunk": params["chunk"],
-        "exact": program.cols % tile == 0,
+        "parts": parts,
+        "inner": inner,
+        "exact": fixed and parts == 1 and (inner or program.cols) % tile == 0,
         "keep": keep,
-        "row_statements": row_loads(plan) + [statement(m, "cpu") for m in plan.row_maps],
+        "row_statements": row_statements if parts == 1 or any(x.level == ROW for x in program.loads if _taken(x.name, passes)) else [],
         "kept_values": kept_values(program, plan),
-        "passes": [_one_pass(s, args, program, tile) for s in plan.passes],
-        **signature(args),
+        "passes": passes,
+        "results": results,
+        "merging": [*row_statements, *_merging(plan.passes[0], args)] if parts > 1 else [],
+        **signature([*args, *workspace]),
     }
-    return Rendering(context, tuple(args))
+    return Rendering(context, (*args, *workspace))
 
 
-def _one_pass(of: Pass, args: list[Argument], program: Program, tile: int) -> dict[str, Any]:
-    dtypes = program.dtypes
-    body = common.load_statements(of.loads, sources(args))
+def _taken(name: str, passes: list[dict[str, Any]]) -> bool:
+    """Whether a pass over the columns takes the row value."""
+    return any(re.search(rf"\b{name}\b", line) for one in passes for line in one["body"])
+
+
+def _inner(program: Program) -> int:
+    """Columns along the innermost of several axes, which no tile crosses; 0 where there is one axis."""
+    return int(program.col_loops[-1].extent) if len(program.col_loops) > 1 else 0
+
+
+def _merging(of: Pass, args: list[Argument]) -> list[str]:
+    """The parts of a row merged in float64, in the order of their columns; then row values and their stores."""
+    lines, loop, slots = [], [], sum(len(r.names) for r in of.reductions)
+    found = [name for r in of.reductions for name in r.names]
+    for r in of.reductions:
+        lines += [f"double {name}_all = {start};" for name, start in zip(r.names, _STARTS[r.kind])]
+        others = [f"found[{found.index(name)}]" for name in r.names]
+        loop.append(common.merged(r.kind, [f"{name}_all" for name in r.names], others))
+    lines += block("for (int part = 0; part < parts; ++part)", [f"const double* found = partial + (row * parts + part) * {slots};", *loop])
+    for r in of.reductions:
+        lines += [f"const {_type(name, r)} {name} = static_cast<{_type(name, r)}>({name}_all);" for name in r.names]
+    return [*lines, *_row_level(of, args)]
+
+
+def _type(name: str, r: Reduce) -> str:
+    return "long long" if r.kind.startswith("arg") and name == r.names[1] else "float"
+
+
+_STARTS = {"sum": ("0.0",), "product": ("1.0",), "max": ("-INFINITY",), "min": ("INFINITY",), "argmax": ("-INFINITY", "0.0"),
+           "argmin": ("INFINITY", "0.0"), "moments": ("0.0",) * 3}  # fmt: skip
+
+
+def _row_level(of: Pass, args: list[Argument]) -> list[str]:
+    """The row values made after a pass, and their stores."""
+    return [statement(m, "cpu") for m in of.row_maps] + [store_statement(s, written(s, args)) for s in of.row_stores]
+
+
+def _load(load: Load, read_from: Mapping[str, str], ahead: bool) -> str:
+    """The statement that loads an element; with ``ahead``, counted from the first column of its tile."""
+    if not ahead or load.access.mask:
+        return load_statement(load, read_from)
+    index = load.access.index("row", "begin", ahead="at")
+    value = loaded(f"{read_from[load.tensor]}[{index}]", load.dtype) if load.tensor else index
+    return f"const {value_type(load.dtype)} {load.name} = {value};"
+
+
+def _stored(store: Store, target: str, ahead: bool) -> str:
+    index = store.access.index("row", "begin", ahead="at") if ahead else store.access.index()
+    return f"{target}[{index}] = {store_value(store)};"
+
+
+def _one_pass(of: Pass, args: list[Argument], program: Program, tile: int, parts: int) -> dict[str, Any]:
+    dtypes, ahead = program.dtypes, _inner(program) > 0
+    places = {r.args[1] for r in of.reductions if len(r.args) > 1}
+    body = [_load(x, sources(args), ahead) for x in of.loads if x.level == ELEMENT and x.name not in places]
     body += [f"const {value_type(dtypes[name])} {name} = {name}_kept[col];" for name in of.held]
     body += [statement(m, "cpu") for m in of.maps]
     body += [f"{name}_kept[col] = {name};" for name in of.keeps]
-    body += [store_statement(s, written(s, args)) for s in of.stores]
-    reductions = [_Reduction(r, r.arg in (*of.keeps, *of.held), tile) for r in of.reductions]
+    body += [_stored(s, written(s, args), ahead) for s in of.stores]
+    reductions = [_Reduction(r, r.arg in (*of.keeps, *of.held), tile, of) for r in of.reductions]
+    body += list(dict.fromkeys(line for r in reductions for line in r.body))
     after = [line for r in reductions for line in r.after]
-    after += [statement(m, "cpu") for m in of.row_maps]
-    after += [store_statement(s, output_pointer(s.tensor)) for s in of.row_stores]
+    if parts > 1:
+        found = [name for r in of.reductions for name in r.names]
+        after += [f"double* found = partial + piece * {len(found)};", *(f"found[{k}] = static_cast<double>({name});" for k, name in enumerate(found))]
+    else:
+        after += _row_level(of, args)
+    if ahead and any(re.search(r"\bcol\b", line) for line in body):
+        body = [f"const {'long long' if program.wide else 'int'} col = begin + at;", *body]
     return {
         "comment": describe(of, tuple(s.tensor for s in (*of.stores, *of.row_stores))).capitalize() + ".",
         "before": [line for r in reductions for line in r.before],
-        "open": [line for r in reductions for line in r.open],
+        "open": list(dict.fromkeys(line for r in reductions for line in r.open)),
         "clauses": "".join(r.clause for r in reductions),
-        "body": body + [line for r in reductions for line in r.body],
+        "body": body,
         "close": [line for r in reductions for line in r.close],
         "after": after,
     }
@@ -133,7 +210,8 @@ class _Reduction:
     Sums of tiles are added up apart, so that no sum runs over the whole row in one chain.
     """
 
-    def __init__(self, r: Reduce, kept: bool, tile: int) -> None:
+    def __init__(self, r: Reduce, kept: bool, tile: int, of: Pass) -> None:
+        self.of = of
         self.before: list[str] = []
         self.open: list[str] = []
         self.body: list[str] = []
@@ -148,6 +226,51 @@ class _Reduction:
         self.clause = f" reduction(+ : {name}_tile)"
         self.body = [f"{name}_tile += {r.arg};"]
         self.close = [f"{name} += {name}_tile;"]
+
+    def _product(self, r: Reduce, kept: bool, tile: int) -> None:
+        (name,) = r.names
+        self.before = [f"float {name} = 1.0f;"]
+        self.clause = f" reduction(* : {name})"
+        self.body = [f"{name} *= {r.arg};"]
+
+    def _values(self, r: Reduce, kept: bool, tile: int) -> str:
+        """Where the tile's values stand: among those that are kept, or in a buffer that the body fills."""
+        if kept:
+            return f"{r.arg}_kept + begin"
+        self.open.append(f"alignas(64) float {r.arg}_tile[{tile}];")
+        self.body.append(f"{r.arg}_tile[col - begin] = {r.arg};")
+        return f"{r.arg}_tile"
+
+    def _moments(self, r: Reduce, kept: bool, tile: int) -> None:
+        count, mean, squares = r.names
+        self.before = [f"double {name}_all = 0.0;" for name in r.names]
+        self.open = [f"float {mean}_sum = 0.0f;"]
+        values = self._values(r, kept, tile)
+        self.clause = f" reduction(+ : {mean}_sum)"
+        self.body.append(f"{mean}_sum += {r.arg};")
+        self.close = [f"moments_tile({count}_all, {mean}_all, {squares}_all, {mean}_sum, {values}, static_cast<int>(end - begin));"]
+        self.after = [f"const float {name} = static_cast<float>({name}_all);" for name in r.names]
+
+    def _argmax(self, r: Reduce, kept: bool, tile: int) -> None:
+        self._place(r, kept, tile, "max", ">", "-INFINITY")
+
+    def _argmin(self, r: Reduce, kept: bool, tile: int) -> None:
+        self._place(r, kept, tile, "min", "<", "INFINITY")
+
+    def _place(self, r: Reduce, kept: bool, tile: int, word: str, sign: str, start: str) -> None:
+        """The extreme of the tile in vectors; its place is looked for in the tiles that hold a new one."""
+        best, at = r.names
+        self.before = [f"float {best} = {start};", f"long long {at}_col = 0;"]
+        self.open = [f"float {best}_tile = {start};", f"int {best}_nan = 0;"]
+        values = self._values(r, kept, tile)
+        self.clause = f" reduction({word} : {best}_tile) reduction(| : {best}_nan)"
+        self.body += [f"{best}_tile = {r.arg} {sign} {best}_tile ? {r.arg} : {best}_tile;", f"{best}_nan |= {r.arg} != {r.arg};"]
+        place = next(x for x in self.of.loads if x.name == r.args[1])
+        self.close = block(f"if ({best} == {best} && ({best}_nan || {best}_tile {sign} {best}))", [
+            f"{best} = {best}_nan ? NAN : {best}_tile;",
+            f"{at}_col = begin + first_place({values}, {best}, static_cast<int>(end - begin));",
+        ])  # fmt: skip
+        self.after = [f"const long long {at} = {place.access.index('row', f'{at}_col')};"]
 
     def _max_finite(self, r: Reduce, kept: bool, tile: int) -> None:
         (name,) = r.names
@@ -170,15 +293,12 @@ class _Reduction:
 
     def _softmax(self, r: Reduce, kept: bool, tile: int) -> None:
         largest, total = r.names
-        tile_values = f"{r.arg}_kept + begin" if kept else f"{r.arg}_tile"
         self.before = [f"float {largest} = -FLT_MAX;", f"float {total} = 0.0f;"]
         self.clause = f" reduction(max : {largest}_tile)"
         self.open = [f"float {largest}_tile = {largest};"]
-        if not kept:
-            self.open.append(f"alignas(64) float {r.arg}_tile[{tile}];")
-            self.body.append(f"{r.arg}_tile[col - begin] = {r.arg};")
+        values = self._values(r, kept, tile)
         self.body.append(f"{largest}_tile = {r.arg} > {largest}_tile ? {r.arg} : {largest}_tile;")
-        self.close = [f"merge_tile({largest}, {total}, {largest}_tile, {tile_values}, end - begin);"]
+        self.close = [f"merge_tile({largest}, {total}, {largest}_tile, {values}, static_cast<int>(end - begin));"]
 
 
 def cost(task: Task, params: Params) -> float:

@@ -46,18 +46,6 @@ _TAKE = {
     "moments": ("const float {1}_delta = {v} - {1};", "{0} += 1.0f;", "{1} += {1}_delta / {0};", "{2} += {1}_delta * ({v} - {1});"),
 }  # fmt: skip
 
-#: How the results of another part, ``{0o}``, ... are merged into these. Parts come in the order of their columns.
-_MERGE = {
-    "sum": "{0} += {0o};",
-    "product": "{0} *= {0o};",
-    "max": "{0} = {0o} > {0} || {0o} != {0o} ? {0o} : {0};",
-    "min": "{0} = {0o} < {0} || {0o} != {0o} ? {0o} : {0};",
-    "argmax": "if ({0o} > {0} || ({0o} != {0o} && {0} == {0})) {0} = {0o}, {1} = {1o};",
-    "argmin": "if ({0o} < {0} || ({0o} != {0o} && {0} == {0})) {0} = {0o}, {1} = {1o};",
-    "moments": "if ({0o} > 0.0f) {2} += {2o} + ({1o} - {1}) * ({1o} - {1}) * {0} * ({0o} / ({0} + {0o})), "
-               "{1} += ({1o} - {1}) * ({0o} / ({0} + {0o})), {0} += {0o};",
-}  # fmt: skip
-
 _STARTS = {
     "sum": ("0.0f",), "product": ("1.0f",), "max": ("-INFINITY",), "min": ("INFINITY",), "max_finite": ("-FLT_MAX",),
     "argmax": ("-INFINITY", "0"), "argmin": ("INFINITY", "0"), "softmax": ("-FLT_MAX", "0.0f"), "moments": ("0.0f",) * 3,
@@ -85,7 +73,7 @@ def space(task: Task) -> Space:
     }
     fixed = isinstance(online.col_size, int)
     axes = [Axis("width", (256, 64, 1024))]
-    splits = online.collapses and all(r.kind in _MERGE for r in online.reductions)
+    splits = common.merges(online)
     if splits and online.rows < 1024 * task.hardware.threads:
         axes.append(Axis("parts", (task.hardware.threads, 1, 4 * task.hardware.threads)))
     if several:
@@ -259,15 +247,12 @@ class _Emitter:
         lines = [line for r in of.reductions for line in self._started(r)]
         body, slot = [], 0
         for r in of.reductions:
-            others = {}
             for k, name in enumerate(r.names):
                 target = f"found + {slot * self.width}" if slot else "found"
                 pointer = f"reinterpret_cast<const int*>({target})" if self._type(r, k) == "int" else f"({target})"
                 body.append(f"const {self._type(r, k)} {name}_other = {pointer}[place];")
-                others[f"{k}o"] = f"{name}_other"
                 slot += 1
-            text = re.sub(r"\{(\d)o\}", lambda m, others=others: others[f"{m[1]}o"], _MERGE[r.kind])
-            body.append(text.format(*(f"{n}_strip[place]" for n in r.names)))
+            body.append(common.merged(r.kind, [f"{n}_strip[place]" for n in r.names], [f"{n}_other" for n in r.names]))
         strips, self.strips = self.strips, [n for n in self.strips if n not in {x for r in of.reductions for x in r.names}]
         loop = [f"const float* found = workspace + (strip * {self.parts} + part) * {self.slots * self.width};", *self._across(body)]
         self.strips = strips
