@@ -158,8 +158,13 @@ class _Emitter:
     def _load(self, load: Load) -> str:
         """The element of the row at ``place``; nothing is read where the mask does not hold."""
         index, condition = load.access.index(beside="place"), load.access.condition("(row + place)", "col")
+        if not load.tensor and load.dtype == "bool":
+            index, condition = condition, ""
         value = loaded(f"{self.sources[load.tensor]}[{index}]", load.dtype) if load.tensor else index
         return f"const {value_type(load.dtype)} {load.name} = {f'{condition} ? {value} : {load.fill}' if condition else value};"
+
+    def _made(self, step: Map | Load) -> str:
+        return self._load(step) if isinstance(step, Load) else statement(step, "cpu")
 
     def _store(self, store: Store) -> str:
         return f"{written(store, self.arguments)}[{store.access.index(beside='place')}] = {store_value(store)};"
@@ -170,7 +175,7 @@ class _Emitter:
         for load in loads:
             lines += [self._load(load), f"{load.name}_strip[place] = {load.name};"]
         for one in maps:
-            lines += [statement(one, "cpu"), f"{one.name}_strip[place] = {one.name};"]
+            lines += [self._made(one), f"{one.name}_strip[place] = {one.name};"]
         for one in (*loads, *maps):
             declared.append(f"alignas(64) {value_type(one.dtype)} {one.name}_strip[{self.width}];")
         for store in stores:
@@ -185,7 +190,7 @@ class _Emitter:
             lines += self._started(r)
         body = [self._load(x) for x in of.loads]
         body += [f"const {value_type(self.program.dtypes[name])} {name} = {name}_kept[col][place];" for name in of.held]
-        body += [statement(m, "cpu") for m in of.maps]
+        body += [self._made(m) for m in of.maps]
         body += [f"{name}_kept[col][place] = {name};" for name in of.keeps]
         for s in of.stores:
             body.append(self._store(s))

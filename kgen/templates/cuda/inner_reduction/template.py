@@ -406,7 +406,7 @@ class _Emitter:
             (own if _follows_row(load) else shared).append(load)
         outer, inner = common.load_statements(shared, self.vec, self.sources)
         across = self.rows if self.strip else 1
-        vectors = [x for x in own if across > 1 and x.level != ROW and x.access.mode(across, "row") == "vector"]
+        vectors = [x for x in own if across > 1 and x.level != ROW and x.tensor and not x.access.mask and x.access.mode(across, "row") == "vector"]
         row_outer, row_inner = common.load_statements([x for x in own if x not in vectors], self.vec, self.sources)
         outer += [f"const auto {x.name}_rows = load_vector<{across}>({self.sources[x.tensor]} + {x.access.index('first_row')});" for x in vectors]
         row_inner += [f"const {self._type(x.name)} {x.name} = {x.name}_rows.v[r];" for x in vectors]
