@@ -207,7 +207,7 @@ def _one_pass(of: Pass, args: list[Argument], program: Program, tile: int, parts
 class _Reduction:
     """The statements of one reduction: over a tile in a vectorised loop, then over the tiles of the row.
 
-    Sums of tiles are added up apart, so that no sum runs over the whole row in one chain.
+    Sums of tiles are added up in float64, so that no float32 sum runs over the whole row in one chain.
     """
 
     def __init__(self, r: Reduce, kept: bool, tile: int, of: Pass) -> None:
@@ -221,11 +221,12 @@ class _Reduction:
 
     def _sum(self, r: Reduce, kept: bool, tile: int) -> None:
         (name,) = r.names
-        self.before = [f"float {name} = 0.0f;"]
+        self.before = [f"double {name}_all = 0.0;"]
         self.open = [f"float {name}_tile = 0.0f;"]
         self.clause = f" reduction(+ : {name}_tile)"
         self.body = [f"{name}_tile += {r.arg};"]
-        self.close = [f"{name} += {name}_tile;"]
+        self.close = [f"{name}_all += {name}_tile;"]
+        self.after = [f"const float {name} = static_cast<float>({name}_all);"]
 
     def _product(self, r: Reduce, kept: bool, tile: int) -> None:
         (name,) = r.names

@@ -1,0 +1,55 @@
+"""Reductions of every shape on the CPU: their values at covering sets of their spaces, as accurate as eager's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from models import made, module, source
+from test_candidates_cpu import assert_as_accurate_as_eager, constructed, drawn, resized
+
+from kgen.compiler.capture import capture
+from kgen.hardware import cpu
+from kgen.templates.render import Way, render
+from kgen.tuning.design import Design
+
+#: Cases: forward, inputs, __init__, mode.
+CASES = {
+    "a loss": ("return torch.mean((x - x.flip(1)) ** 2)", "torch.randn(40, 1000)", "", "eval"),
+    "batch norm of images": ("return self.norm(x).relu()", "torch.randn(6, 5, 9, 21) * 3 + 100", "self.norm = nn.BatchNorm2d(5)", "train"),
+    "batch norm of volumes": ("return self.norm(x)", "torch.randn(4, 3, 4, 5, 6)", "self.norm = nn.BatchNorm3d(3, affine=False)", "train"),
+    "group norm": ("return self.norm(x)", "torch.randn(6, 8, 7, 9)", "self.norm = nn.GroupNorm(2, 8)", "eval"),
+    "softmax over channels": ("return torch.softmax(x, 1), torch.log_softmax(x, 1)", "torch.randn(6, 12, 9, 9)", "", "eval"),
+    "places over channels": ("return x.argmax(1), x.amin(1)", "torch.randn(6, 70, 33)", "", "eval"),
+    "places of equal values": ("return x.round().argmin(1)", "torch.randn(6, 900)", "", "eval"),
+    "columns of a batch": ("return x.sum(0), x.prod(0)", "torch.rand(300, 30) + 0.5", "", "eval"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_reductions_are_as_accurate_as_eager(case: str) -> None:
+    forward, inputs, init, mode = CASES[case]
+    loaded = made(source(forward, inputs, init), mode)
+    found = capture(loaded)
+    design = Design(loaded.problem, found, cpu())
+    choice = next(c for c in design.choices if not c.plans[0][1].control)
+    ((_, plan),) = choice.plans
+    sets = [space.covering_set() for space in choice.spaces]
+    model = constructed(loaded, loaded.model_class, mode == "train")
+    for number in range(min(3, max(map(len, sets)))):
+        params = {f"k{k}.{name}": value for k, own in enumerate(sets) for name, value in own[number % len(own)].items()}
+        file = module(render(loaded.problem, [Way(mode, plan, params)], cpu(), both_modes=found.same))
+        new = constructed(loaded, file.ModelNew, mode == "train")
+        assert_as_accurate_as_eager(model, new, drawn(loaded))
+        assert_as_accurate_as_eager(model, new, resized(drawn(loaded), 13))
+
+
+def test_nan_is_the_largest_and_the_smallest() -> None:
+    loaded = made(source("return x.argmax(1), x.argmin(1)", "torch.randn(6, 900)"))
+    found = capture(loaded)
+    choice = next(c for c in Design(loaded.problem, found, cpu()).choices if not c.plans[0][1].control)
+    ((mode, plan),) = choice.plans
+    params = {f"k{k}.{name}": value for k, s in enumerate(choice.spaces) for name, value in next(s.allowed()).items()}
+    new = module(render(loaded.problem, [Way(mode, plan, params)], cpu(), both_modes=True)).ModelNew()
+    x = torch.randn(6, 900)
+    x[2, 700] = x[2, 300] = float("nan")
+    assert all(torch.equal(got, want) for got, want in zip(new(x), (x.argmax(1), x.argmin(1))))
