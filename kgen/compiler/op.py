@@ -53,6 +53,7 @@ class Lowering(Protocol):
 
     two_passes: bool
     count: str  #: the number of elements that are reduced, as a C expression of type float
+    place: Any  #: the number of an element among those that are reduced together
 
     def map(self, expression: str, *values: Any, name: str = "") -> Any: ...
     def reduce(self, kind: str, *values: Any) -> Any: ...

@@ -30,7 +30,7 @@ PARAMETERS = {
 MOST_KEPT_BYTES = 256 << 10  # bytes of a kept strip on a thread's stack
 TILE = 64  # columns that are added up before sums are put together, so that no chain of additions is long
 
-#: What each kind does with a value ``{v}`` in column ``col``; results are those of the row at ``place``.
+#: The statements by which each kind takes in a value ``{v}``. Results are those of the row at ``place``.
 _TAKE = {
     "sum": ("{0} += {v};",),
     "product": ("{0} *= {v};",),
@@ -236,7 +236,7 @@ class _Emitter:
         return [*lines, *(f"{n}_strip[place] = {n}_now;" for n in r.names)]
 
     def _partial(self, reductions: Sequence[Reduce]) -> list[str]:
-        """What this part of the strip found, into the workspace."""
+        """Write the results of this part of the strip to the workspace."""
         lines, slot = [f"float* found = workspace + piece * {self.slots * self.width};"], 0
         stores = []
         for r in reductions:
