@@ -227,7 +227,7 @@ def render(task: Task, params: Params) -> Rendering:
         "extent": "cols" if emitter.cols == "cols" else "rows",
         "row_count": program.rows,
         "row_limit": row_limit,
-        "rows_used": emitter.strip or any(re.search(r"\brows\b", line) for line in body),
+        "rows_used": emitter.strip or lanes < threads or any(re.search(r"\brows\b", line) for line in body),
         "row_used": any(re.search(r"\brow\b", line) for line in body),
         "units": row_limit if rows_at_once == 1 else f"({row_limit} + {rows_at_once - 1}) / {rows_at_once}",
         "counters": emitter.counters,
