@@ -6,10 +6,12 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -51,11 +53,23 @@ def connect(address: str, *, with_code: bool = False) -> None:
     ray._private.worker.print_to_stdstream = lambda *_, **__: None
     code = {"py_modules": [str(PACKAGE)], "excludes": ["__pycache__"]} if with_code else {}
     try:
-        ray.init(
-            address=address, runtime_env=code, log_to_driver=False, configure_logging=False, include_dashboard=False
-        )
+        with _own_signals():
+            ray.init(
+                address=address, runtime_env=code, log_to_driver=False, configure_logging=False, include_dashboard=False
+            )
     except (RuntimeError, ConnectionError, ValueError, OSError) as error:
         raise InputError(f"--cluster {address}: {' '.join(str(error).split())[:400]}") from error
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep the handler of SIGTERM, which ends kgen like Ctrl-C. Ray sets one of its own."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _checked(asked: str) -> str:
@@ -93,9 +107,10 @@ def _local(nodes: int) -> Iterator[Cluster]:
     cluster = Cluster()
     try:
         head: dict[str, Any] = {"num_cpus": 0, "node_name": "head", "include_dashboard": False, "temp_dir": folder}
-        cluster.add_node(**head, object_store_memory=_STORE_BYTES, _system_config=_HEARTBEATS)
-        for number in range(nodes):
-            add_local_node(cluster, f"local-{number}", nodes)
+        with _own_signals():
+            cluster.add_node(**head, object_store_memory=_STORE_BYTES, _system_config=_HEARTBEATS)
+            for number in range(nodes):
+                add_local_node(cluster, f"local-{number}", nodes)
         yield cluster
     finally:
         ray.shutdown()
