@@ -174,7 +174,7 @@ class ClusterDevice:
                 raise error.cause from None
             raise DeviceLost(f"{self.device}: {error.cause}") from error
         except RayError as error:
-            raise DeviceLost(f"{self.device} is gone: {str(error).strip().splitlines()[-1][:300]}") from error
+            raise DeviceLost(f"{self.device} is gone: {str(error).strip().splitlines()[-1][:120]}") from error
 
     def _listen(self, actor: Any) -> None:
         """Tell the actor's news until it ends."""

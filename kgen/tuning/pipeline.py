@@ -24,7 +24,7 @@ from kgen.candidate import SHORT, Candidate
 from kgen.evaluator.pool import DeviceEvaluator, DeviceLost, DevicePool, DeviceResult, SourceBuilder
 from kgen.evaluator.protocol import BuildReport, Evaluation, Status, Timing
 
-_MOST_LOSSES = 3  # devices that a candidate may lose; it ends as an infra_error then
+_MOST_LOSSES = 5  # devices that a candidate may lose; three losses by chance were seen where kills were frequent
 _SAME_AS = "the same machine code as "  # prefix of the reason of a duplicate
 
 
@@ -184,8 +184,8 @@ class Pipeline:
         if item.losses < _MOST_LOSSES:
             self._judge(item)
         else:
-            accuracy = self._devices.first.accuracy
-            evaluation = Evaluation(item.candidate.id, Status.INFRA_ERROR, str(error), accuracy, build=item.build)
+            accuracy, reason = self._devices.first.accuracy, f"{item.losses} devices were lost while they judged it: {error}"
+            evaluation = Evaluation(item.candidate.id, Status.INFRA_ERROR, reason, accuracy, build=item.build)
             self._judged(item, DeviceResult(evaluation, None, ()))
 
     def _judged(self, item: _Item, judged: DeviceResult) -> None:

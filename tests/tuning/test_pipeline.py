@@ -13,7 +13,7 @@ from samples import evaluation, problem
 
 from kgen.candidate import Candidate
 from kgen.errors import DiskError, EvaluatorError
-from kgen.evaluator.pool import DevicePool
+from kgen.evaluator.pool import DeviceLost, DevicePool
 from kgen.evaluator.protocol import BuildReport, Evaluation, Status
 from kgen.tuning.pipeline import Outcome, Pipeline, original
 
@@ -215,3 +215,33 @@ def test_failure_that_is_no_candidates_fault_is_raised(failure: Exception) -> No
         line.put(some(1)[0])
         with pytest.raises(type(failure)):
             line.next()
+
+
+class Mortal(CheapJudge):
+    """Is lost with so many candidates, and then judges."""
+
+    losses = 1
+
+    def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation:
+        if self.losses:
+            self.losses -= 1
+            raise DeviceLost("its node is gone")
+        return super().evaluate(candidate, build)
+
+
+def test_candidate_whose_device_is_lost_is_judged_by_another_one() -> None:
+    candidates = some(4)
+    with pipeline(Mortal(problem()), judge("cuda:1")) as line:
+        for one in candidates:
+            line.put(one)
+        assert [outcome.evaluation.status for outcome in outcomes(line)] == [Status.OK] * 4
+
+
+def test_candidate_that_loses_each_device_ends_as_an_error_of_the_evaluator() -> None:
+    mortal = Mortal(problem())
+    mortal.losses = 5
+    with pipeline(mortal) as line:
+        line.put(some(1)[0])
+        [outcome] = outcomes(line)
+    assert outcome.evaluation.status is Status.INFRA_ERROR
+    assert outcome.evaluation.reason == "5 devices were lost while they judged it: its node is gone"
