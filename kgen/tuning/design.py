@@ -29,6 +29,9 @@ from kgen.templates.target import target
 from kgen.tuning.prediction import WORTH, Predictor, in_order
 from kgen.tuning.search.points import KernelSpace, Option, Point, distinct_kernels
 
+COUNTABLE = (1 << 31) - 1  # points; the largest integer of a column in every database
+
+
 @dataclass(frozen=True)
 class _Kernel:
     """A kernel of a plan: its label, its space, and the combinations that the space allows."""
@@ -118,8 +121,8 @@ class Design:
 
     @property
     def combinations(self) -> int:
-        """The number of points: the product over the kernels of a plan, summed over the plans."""
-        return sum(option.size for option in self.options)
+        """The number of points: the product over the kernels of a plan, summed over the plans; at most what is countable."""
+        return min(sum(option.size for option in self.options), COUNTABLE)
 
     @property
     def kernel_combinations(self) -> int:

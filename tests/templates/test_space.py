@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from models import NAMES, design, reference
@@ -11,7 +12,7 @@ from models import NAMES, design, reference
 from kgen.candidate import Params
 from kgen.hardware import cpu, for_arch
 from kgen.templates.space import Axis, Constraint, Space
-from kgen.tuning.design import Design
+from kgen.tuning.design import COUNTABLE, Design
 from kgen.tuning.search import Point
 
 SPACE = Space(
@@ -29,6 +30,12 @@ def test_size_counts_all_combinations() -> None:
 
 def test_plainest_combination_comes_first() -> None:
     assert next(SPACE.combinations()) == {"a": 1, "b": "x"}
+
+
+def test_combinations_fit_a_column_of_a_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = design(reference(NAMES[0], "eval"), cpu())
+    monkeypatch.setitem(found.__dict__, "options", (SimpleNamespace(size=1 << 70),))
+    assert found.combinations == COUNTABLE < 1 << 31
 
 
 def test_allowed_combinations_break_no_constraint() -> None:
