@@ -1,6 +1,6 @@
 """Rewrites of products that what stands around them makes small.
 
-    sum_into_linear     sum(linear(x)) over the features becomes a product with the sum of the weight's rows
+    sum_into_linear     sum(linear(x)) over the features becomes sum(x * w), with w the sum of the weight's rows
     product_to_sum      a product with one column becomes the sum of a row's elements times that column's
     diagonal_to_scale   diag(d) @ b scales the rows of b, and b @ diag(d) its columns
 """
@@ -66,7 +66,10 @@ def _by_feature(graph: OpGraph, operand: str | int | float, shape: tuple[int, ..
 
 
 def _summed(graph: OpGraph, node: Node, linear: Node, steps: list[Node]) -> OpGraph:
-    """The graph with the sum as a linear layer of one feature."""
+    """The graph with the sum as one over the elements of a row, each times the sum of its weights.
+
+    An element that is not finite gives NaN: PyTorch adds infinities of either sign there.
+    """
     x, weight, *bias = linear.inputs
     sources = [weight]
 
@@ -87,21 +90,18 @@ def _summed(graph: OpGraph, node: Node, linear: Node, steps: list[Node]) -> OpGr
     divisor = f" / {features}" if node.op == "mean" else ""
     total, offset = graph.fresh(f"{linear.name}_row_sum"), graph.fresh(f"{linear.name}_bias_sum")
     # A vector times the matrix in float64 would need the matrix in float64: rows are scaled in parts instead.
-    row_sum = f"sum(f[:, None].mul(w).sum(0, keepdim=True) for f, w in zip(({factor}).split(1024), {{0}}.split(1024)))"
-    folded = [FoldedWeight(total, Tensor((1, graph.type(weight).shape[1])), f"({row_sum}{divisor}).float()", tuple(sources))]
-    operands = [x, total]
+    row_sum = f"sum(f[:, None].mul(w).sum(0) for f, w in zip(({factor}).split(1024), {{0}}.split(1024)))"
+    columns, inputs = graph.type(weight).shape[1], graph.type(x)
+    folded = [FoldedWeight(total, Tensor((columns,)), f"({row_sum}{divisor}).float()", tuple(sources))]
+    terms = Node(graph.fresh(f"{linear.name}_terms"), "finite_product", (x, total), inputs, "torch.addcmul({0} - {0}, {0}, {1})")
+    name = graph.fresh(f"{linear.name}_sum") if shift != "0.0" else node.name
+    attrs = (("dims", (len(inputs.shape) - 1,)), ("keepdim", node["keepdim"]))
+    nodes = [terms, Node(name, "sum", (terms.name,), node.type, f"torch.sum({{0}}, -1, keepdim={node['keepdim']})", attrs)]
     if shift != "0.0":
         text = f"((torch.zeros({features}, dtype=torch.float64, device={{0}}.device) + {shift}).sum(0, keepdim=True){divisor}).float()"
         folded.append(FoldedWeight(offset, Tensor((1,)), text, tuple(sources)))
-        operands.append(offset)
-    call = f"F.linear({', '.join(f'{{{i}}}' for i in range(len(operands)))})"
-    kept = Tensor((*linear.type.shape[:-1], 1), multiples=(*linear.type.multiples[:-1], 0))
-    graph = graph.with_folded(*folded)
-    if node["keepdim"]:
-        return graph.with_node(Node(node.name, "linear", tuple(operands), kept, call))
-    product = Node(graph.fresh(f"{linear.name}_summed"), "linear", tuple(operands), kept, call)
-    view = Node(node.name, "view", (product.name,), node.type, "{0}.squeeze(-1)")
-    return graph.with_nodes_for(node.name, (product, view))
+        nodes.append(Node(node.name, "add", (name, offset), node.type, "torch.add({0}, {1})"))
+    return graph.with_folded(*folded).with_nodes_for(node.name, nodes)
 
 
 def product_to_sum(graph: OpGraph) -> OpGraph:
