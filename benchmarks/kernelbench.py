@@ -109,6 +109,7 @@ def sweep(file: Path, options: argparse.Namespace, commit: str) -> dict[str, Cel
     row: dict[str, Cell] = {"level": level, "problem": problem}
     row |= {"sizes": ", ".join(sizes)} if sizes else {}
     found = _verdict(events, code, err)
+    found["of a copy"] = None
     if found["ms"] and limits.get("copy_gbytes_per_second"):
         found["of a copy"] = limits["nbytes"] / limits["copy_gbytes_per_second"] / 1e6 / float(str(found["ms"]))
     return row | found | {"seconds": seconds, "exit": code, "commit": commit}
