@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 
 ARCHITECTURES = ("sm_80", "sm_90a")
 #: Plans of each problem whose kernels are compiled: the most fused ones.
-PLANS = 4
+PLANS = 2
 #: Bytes of registers that products of warps may spill: some 20 of them, beside 128 of sums.
 MOST_SPILLED = 96
 #: Kernels to a file: two compilers run beside each other.
