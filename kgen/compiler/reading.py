@@ -50,8 +50,13 @@ def _read(trace: Trace, functional: bool) -> OpGraph:
 
 
 def _is_no_batch(graph: OpGraph) -> bool:
-    """Whether a product has the chosen size elsewhere than in its rows, as ``a.t() @ b`` has the first size of ``a``."""
+    """Whether a product has the chosen size elsewhere than in its rows, as ``a.t() @ b`` has the first size of ``a``.
+
+    Results must not follow that size, either: ``x @ x.t()`` has a row for each of ``x``.
+    """
     products = (n for n in graph.nodes if n.op in OPS and OPS[n.op].kind is Kind.CONTRACTION)
+    if all(any(graph.type(name).multiples[:1]) for name in graph.returns):
+        return False
     return any(any(graph.type(v).multiples[1:]) for n in products for v in n.values[:2])
 
 
