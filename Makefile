@@ -22,7 +22,7 @@ demo: $(STAMP)
 	$(BIN)/kgen best linear_gelu_softmax $$sizes --any -o runs/linear_gelu_softmax_fast.py
 
 test: $(STAMP)
-	$(BIN)/python -m pytest --numprocesses=2 --dist=loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses=3 --dist=loadgroup --no-loadscope-reorder
 
 test-exhaustive: $(STAMP)
 	$(BIN)/python -m pytest -m '' tests/adversarial tests/evaluator tests/gpu

@@ -144,16 +144,20 @@ class Design:
         return found
 
     def point(self, plan: str, params: Params) -> Point | None:
-        """The point of a candidate's plan and parameters; ``None`` where this design does not have it."""
+        """The point of a candidate's plan and parameters; ``None`` where this design does not have it.
+
+        A parameter that a kernel has had since has its plainest value: older results stay of use.
+        """
         number = self._numbers.get(plan)
         if number is None:
             return None
         choice: list[int] = []
         for kernel, prefix in zip(self.options[number].kernels, self.choices[number].prefixes):
             wanted = {k.removeprefix(prefix): v for k, v in params.items() if k.startswith(prefix)}
-            if wanted not in kernel:
+            index = kernel.index(wanted) if wanted in kernel else _plainest_with(kernel, wanted)
+            if index is None:
                 return None
-            choice.append(kernel.index(wanted))
+            choice.append(index)
         return Point(number, tuple(choice))
 
     def candidate(self, point: Point) -> Candidate:
@@ -210,6 +214,12 @@ class Design:
         task = Task(plan, kernel, self.hardware, self.accuracy)
         space = template_for(task).space(task)
         return _Kernel(kernel.label(plan.graph), space, tuple(space.allowed()))
+
+
+def _plainest_with(kernel: KernelSpace, params: Params) -> int | None:
+    """The first combination with these parameters among others; ``None`` where there is none, or no parameter."""
+    found = (n for n in range(len(kernel)) if params.items() <= kernel[n].items())
+    return next(found, None) if params else None
 
 
 def captured(loaded: LoadedProblem) -> Capture:

@@ -22,7 +22,7 @@ from kgen.templates.windowing import WindowParts, inside, minus, times
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
-    "block": "threads in a block, at most",
+    "block": "threads in a block",
     "x": "neighbouring outputs of a row that a thread computes",
     "y": "rows of outputs that a thread computes",
     "launch": "whether the kernel is launched while the one before it ends",
