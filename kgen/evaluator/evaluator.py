@@ -60,7 +60,7 @@ _PREPARING = {"compile": "compiling the torch.compile baseline",
               "compile-max-autotune": "compiling the max-autotune baseline"}
 _AT_ONCE = 6  #: candidates that a GPU judges at once; timings take turns, everything else goes on side by side
 #: Device memory that a candidate may have: times PyTorch's own peak, and bytes more for workspaces.
-_TIMES_PEAK, _SPARE_BYTES = 4, 2 << 30
+_TIMES_PEAK, _SPARE_BYTES = 2, 2 << 30
 #: Workers that start or end at once on all GPUs. The driver does both under one lock of the machine, 5 to 10 a second.
 _STARTS = threading.BoundedSemaphore(_AT_ONCE)
 CANDIDATE_FILE = "model_new.py"  #: in a worker's scratch folder
