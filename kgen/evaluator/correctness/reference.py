@@ -139,6 +139,7 @@ def _skip_zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], resul
     return result.where(counted > 0, func(*others, *filled, **kwargs))
 
 
+TF32_EPSILON = 2.0**-11  #: relative; half a unit in the last of TF32's ten bits
 #: Operators that cuDNN may run in TF32.
 _OF_CUDNN = frozenset({torch.ops.aten.convolution.default, torch.ops.aten._cudnn_rnn.default})
 
@@ -157,13 +158,16 @@ class _Noted(TorchDispatchMode):
 
 class _Rounding(TorchDispatchMode):
     """Runs random operators in float32 and all others in float64. With ``noise``, each operator's result is rounded to
-    float32, and the order of equal elements is random."""
+    float32, and the order of equal elements is random. With ``tf32`` too, operands of convolutions are rounded to TF32:
+    cuDNN chooses by shape whether it uses what the flags allow, and candidates may always."""
 
     def __init__(
-        self, noise: torch.Generator | None, *, turn: int = 0, bare: bool = False, sparse: bool = False
+        self, noise: torch.Generator | None, *, tf32: bool = False, turn: int = 0, bare: bool = False,
+        sparse: bool = False,
     ) -> None:
         super().__init__()
         self._noise = noise
+        self._tf32 = tf32
         self._turn = turn
         self._bare = bare
         self._sparse = sparse
@@ -184,6 +188,8 @@ class _Rounding(TorchDispatchMode):
             func = torch.ops.aten.softmax.int if self._bare else func
         if self._noise is not None and func in _UNORDERED and args[0].dtype == torch.float64:
             args = [self._in_any_order(args[0]), *args[1:]]
+        if self._noise is not None and self._tf32 and func in _OF_CUDNN:
+            args = [*map_tensors(list(args[:2]), lambda x: self._round(x.clone(), TF32_EPSILON)), *args[2:]]
         result = func(*args, **kwargs)
         if self._sparse and func in _PRODUCTS:
             result = _skip_zeros(func, args, kwargs, result)
@@ -229,13 +235,13 @@ class _Rounding(TorchDispatchMode):
         large = x.nan_to_num(nan=2.0, posinf=1.0, neginf=-1.0) * (1 + drawn / 4) / _LEAST
         return torch.where(torch.isfinite(x), x + x.abs() * drawn * _APART + drawn * _LEAST, large)
 
-    def _round(self, x: torch.Tensor) -> torch.Tensor:
+    def _round(self, x: torch.Tensor, epsilon: float = EPSILON) -> torch.Tensor:
         if x.dtype == torch.complex128:
             x = torch.view_as_real(x)
         if x.dtype == torch.float64 and x.numel():
             flat = x.view(-1) if x.is_contiguous() else x
             for part in flat.split(_PARTS[x.device.type]):
-                part.mul_(self._uniform(part).mul_(EPSILON).add_(1.0))  # an infinity stays one
+                part.mul_(self._uniform(part).mul_(epsilon).add_(1.0))  # an infinity stays one
         return x
 
     def _uniform(self, x: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
@@ -320,7 +326,9 @@ class Reference:
         gives 0. ``sparse`` leaves out products of zero with a non-finite number.
         """
         inputs = map_tensors(list(inputs), lambda x: x.to(self.device, _DOUBLED.get(x.dtype, x.dtype), copy=True))
-        rounding = _Rounding(self._noise, turn=next(self._turns)) if noise else _Rounding(None, bare=bare, sparse=sparse)
+        tf32 = self.device != "cpu" and torch.backends.cudnn.allow_tf32
+        rounding = _Rounding(self._noise, tf32=tf32, turn=next(self._turns)) if noise else (
+            _Rounding(None, bare=bare, sparse=sparse))
         with default_dtype(torch.float64), _in_parts(), rounding:
             run = self._run(self.double, inputs, state, mode, rng)
         self.masks = rounding.masks

@@ -4,7 +4,7 @@ import pytest
 import torch
 from models import made, source
 
-from kgen.evaluator.correctness.reference import Reference
+from kgen.evaluator.correctness.reference import Reference, _Rounding
 
 #: Problems whose parts are float32 by name, of less precision, or by operators that may draw random numbers: forward,
 #: __init__, inputs.
@@ -39,6 +39,16 @@ def test_nothing_is_rounded_to_float32(name: str) -> None:
     rounded = exact.float().double()
     assert exact.dtype == torch.float64 and (exact != rounded).any()
     assert 0 < (exact - eager.double()).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("tf32, least, most", [(True, 2**-14, 2**-11), (False, 2**-26, 2**-22)])
+def test_operands_of_convolutions_are_rounded_to_tf32_where_it_is_allowed(tf32: bool, least: float, most: float) -> None:
+    torch.manual_seed(0)
+    x, w = (torch.randn(shape, dtype=torch.float64) for shape in ((2, 16, 9, 9), (8, 16, 3, 3)))
+    exact = torch.conv2d(x, w)
+    with _Rounding(torch.Generator().manual_seed(1), tf32=tf32):
+        noisy = torch.conv2d(x, w)
+    assert least < float((noisy - exact).square().mean().sqrt() / exact.square().mean().sqrt()) < most
 
 
 @pytest.mark.parametrize("name", ["attention", "attention with a mask"])

@@ -20,7 +20,6 @@ from kgen.templates.space import Axis, Constraint, Space
 
 _WARP_COLS = 64  # pixels; a warp's tile
 _LEAST_CHANNELS = 8  # channels out of a group; with fewer, most of a product of 16 rows is thrown away
-_TF32_CHANNELS = 16  # channels in; with fewer, cuDNN often computes in float32, TF32 allowed or not, and so much is asked of us
 _MOST_TAPS = 31  # taps of all dimensions together: bits of a window's mask
 _ROOM = 4096  # bytes of shared memory of a block beside its stages: the system's, and values of rows
 
@@ -283,9 +282,8 @@ def space(task: Task) -> Space:
             Axis("stages", stages), Axis("division", ("fast", "exact") if divides else ("exact",)),
         )  # fmt: skip
 
-    exact = window.channels_in < _TF32_CHANNELS or window.groups > 1
-    gather = axes("gather", (3, 1) if exact else (1, 3), (64, 32), (4, 3, 2))
-    im2col = axes("im2col", (3, 1) if exact else (1, 3), (64, 32, 16), (6, 5, 4, 3, 2))
+    gather = axes("gather", (1, 3), (64, 32), (4, 3, 2))
+    im2col = axes("im2col", (1, 3), (64, 32, 16), (6, 5, 4, 3, 2))
     variants = [im2col, gather] if hardware.capability == 90 else [gather]
     least = {variant: min(us(variant, tile) for tile in tiles) for variant, tiles in TILES.items()}
     constraints = (
