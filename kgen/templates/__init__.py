@@ -124,7 +124,6 @@ class Template:
     ``takes(program)``        whether a kernel of this schedule computes the program
     ``space(task)``           the combinations of parameters for a task
     ``render(task, params)``  the context of the text, and how its launcher is called
-    ``cost(task, params)``    the predicted time of one call, in microseconds
     ``lacks(hardware)``       what a device of that kind lacks for it, in one line; empty where it lacks nothing
     ``arithmetic(params)``    how its contractions are multiplied; ``None`` where it computes none
 
@@ -137,7 +136,6 @@ class Template:
     takes: Callable[[Program], bool]
     space: Callable[[Task], Space]
     render: Callable[[Task, Params], Rendering]
-    cost: Callable[[Task, Params], float]
     parameters: Mapping[str, str]
     lacks: Callable[[Hardware], str] = _no_lack
     arithmetic: Callable[[Params], Arithmetic | None] = _library_arithmetic

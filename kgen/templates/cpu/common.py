@@ -1,4 +1,4 @@
-"""Common parts of the CPU templates: the statements of a vectorised loop over columns, and the time of moving bytes."""
+"""Common parts of the CPU templates: the statements of a vectorised loop over columns."""
 
 from __future__ import annotations
 
@@ -6,19 +6,8 @@ import re
 from typing import Sequence
 
 from kgen.compiler.loops import Load, Program
-from kgen.templates import Task
 from kgen.templates.space import Constraint
 from kgen.templates.spelling import load_statement
-
-BYTES_A_US = 15e3  # bytes a microsecond and thread, where no copy was measured; a copy on 2 shared cores: 11e3 to 35e3
-
-LAUNCH_US = 5.0  # microseconds to call a launcher and start its threads
-
-
-def memory_us(task: Task) -> float:
-    """The time that the task's bytes take at the rate of a copy, in microseconds."""
-    rate = 1e3 * (task.hardware.copy_gbytes_per_second or 0.0) or BYTES_A_US * max(task.hardware.threads, 1)
-    return LAUNCH_US + task.plan.bytes_moved(task.kernel) / rate
 
 
 def tile_in_row(cols: int, least: int) -> Constraint:

@@ -1,4 +1,4 @@
-"""Common parts of the CUDA templates: the statements that load and store vectors, and the time of moving bytes."""
+"""Common parts of the CUDA templates: the statements that load and store vectors, and constraints."""
 
 from __future__ import annotations
 
@@ -14,14 +14,6 @@ from kgen.templates.spelling import load_statement, store_statement, store_value
 
 
 BYTES_A_US = 32e3  # bytes a microsecond and multiprocessor; H200; benchmarks/results/fused_tails.md
-
-LAUNCH_US = 3.5  # microseconds of a kernel beside moving its bytes; H200; benchmarks/results/fused_tails.md
-
-
-def memory_us(task: Task) -> float:
-    """The time of a kernel that moves the task's bytes at the rate of a copy, in microseconds."""
-    rate = 1e3 * (task.hardware.copy_gbytes_per_second or 0.0) or BYTES_A_US * task.hardware.multiprocessors
-    return LAUNCH_US + task.plan.bytes_moved(task.kernel) / rate
 
 
 def launch_axis(hardware: Hardware) -> list[Axis]:

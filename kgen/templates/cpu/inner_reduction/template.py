@@ -302,11 +302,6 @@ class _Reduction:
         self.close = [f"merge_tile({largest}, {total}, {largest}_tile, {values}, static_cast<int>(end - begin));"]
 
 
-def cost(task: Task, params: Params) -> float:
-    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
-    return common.memory_us(task)
-
-
 TEMPLATE = Template(
     name="inner_reduction",
     device_type="cpu",
@@ -314,7 +309,6 @@ TEMPLATE = Template(
     takes=takes,
     space=space,
     render=render,
-    cost=cost,
     parameters=PARAMETERS,
     in_place=True,
 )

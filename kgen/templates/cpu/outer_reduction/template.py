@@ -76,11 +76,6 @@ def render(task: Task, params: Params) -> Rendering:
     return Rendering(context, (*args, *extra, *workspace))
 
 
-def cost(task: Task, params: Params) -> float:
-    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
-    return common.memory_us(task)
-
-
 TEMPLATE = Template(
     name="outer_reduction",
     device_type="cpu",
@@ -88,6 +83,5 @@ TEMPLATE = Template(
     takes=takes,
     space=space,
     render=render,
-    cost=cost,
     parameters=PARAMETERS,
 )

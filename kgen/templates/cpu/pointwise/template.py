@@ -60,11 +60,6 @@ def render(task: Task, params: Params) -> Rendering:
     return Rendering(context, tuple(args))
 
 
-def cost(task: Task, params: Params) -> float:
-    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
-    return common.memory_us(task)
-
-
 TEMPLATE = Template(
     name="pointwise",
     device_type="cpu",
@@ -72,7 +67,6 @@ TEMPLATE = Template(
     takes=takes,
     space=space,
     render=render,
-    cost=cost,
     parameters=PARAMETERS,
     in_place=True,
 )

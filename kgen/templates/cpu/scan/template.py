@@ -9,7 +9,6 @@ from kgen.candidate import Params
 from kgen.compiler.loops import Load, Map, Program, Store, digits
 from kgen.templates import Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
-from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
 from kgen.templates.scanning import ScanParts
 from kgen.templates.space import Axis, Space
@@ -76,11 +75,6 @@ def render(task: Task, params: Params) -> Rendering:
     return Rendering(context, tuple(args))
 
 
-def cost(task: Task, params: Params) -> float:
-    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
-    return common.memory_us(task)
-
-
 TEMPLATE = Template(
     name="scan",
     device_type="cpu",
@@ -88,6 +82,5 @@ TEMPLATE = Template(
     takes=takes,
     space=space,
     render=render,
-    cost=cost,
     parameters=PARAMETERS,
 )

@@ -265,11 +265,6 @@ class _Emitter:
         return [*lines, *self.row_level(of.row_stores, (), of.row_maps)]
 
 
-def cost(task: Task, params: Params) -> float:
-    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
-    return common.memory_us(task)
-
-
 TEMPLATE = Template(
     name="strip_reduction",
     device_type="cpu",
@@ -277,7 +272,6 @@ TEMPLATE = Template(
     takes=takes,
     space=space,
     render=render,
-    cost=cost,
     parameters=PARAMETERS,
     in_place=True,
 )

@@ -9,7 +9,6 @@ from kgen.compiler.loops import Program
 from kgen.compiler.transposes import transpose_of, wide
 from kgen.templates import Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, signature, summary
-from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
 from kgen.templates.space import Axis, Space
 from kgen.templates.transposed import body
@@ -54,11 +53,6 @@ def render(task: Task, params: Params) -> Rendering:
     return Rendering(context, tuple(args))
 
 
-def cost(task: Task, params: Params) -> float:
-    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
-    return common.memory_us(task)
-
-
 TEMPLATE = Template(
     name="transpose",
     device_type="cpu",
@@ -66,6 +60,5 @@ TEMPLATE = Template(
     takes=takes,
     space=space,
     render=render,
-    cost=cost,
     parameters=PARAMETERS,
 )

@@ -189,11 +189,6 @@ def space(task: Task) -> Space:
     return Space(first, (*constraints, _slow(shape, constraints, (first, *others))), tuple(others))
 
 
-def cost(task: Task, params: Params) -> float:
-    """Microseconds, within a quarter on an H200 (:meth:`_Shape.microseconds`)."""
-    return _Shape.of(task).microseconds(params)
-
-
 def arithmetic(params: Params) -> Arithmetic:
     """One or three products of float16 terms."""
     return Arithmetic("float16", int(params["products"]))

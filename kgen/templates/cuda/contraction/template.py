@@ -21,7 +21,6 @@ from kgen.templates.arguments import arguments as pointers, signature, sources, 
 from kgen.templates.cuda import common
 from kgen.templates.cuda.contraction.space import (
     arithmetic,
-    cost,
     lacks,
     leading_dimension,
     partials_of,
@@ -251,7 +250,6 @@ TEMPLATE = Template(
     takes=takes,
     space=space,
     render=render,
-    cost=cost,
     parameters=PARAMETERS,
     lacks=lacks,
     arithmetic=arithmetic,

@@ -15,7 +15,6 @@ from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Hardware
 from kgen.roofline import Arithmetic
 from kgen.templates import Task
-from kgen.templates.cuda.common import BYTES_A_US, LAUNCH_US
 from kgen.templates.space import Axis, Constraint, Space
 
 _WARP_COLS = 64  # pixels; a warp's tile
@@ -371,17 +370,3 @@ def _products(window: Convolution, tile: Tile) -> float:
     """Products of float16 that whole tiles make for one image and one element of k, those beyond the edges among them."""
     pixels = max(math.prod(line.count for line in residue) for residue in residues_of(window))
     return float(_multiple(rows_of(window), tile.rows) * _multiple(pixels, tile.cols))
-
-
-def cost(task: Task, params: Params) -> float:
-    """Microseconds: staging at the rate of a copy, then products or bytes, whichever takes longer."""
-    program, multiprocessors = task.plan.program(task.kernel), task.hardware.multiprocessors
-    sizes = Sizes.of(program, params)
-    images = program.rows / sizes.channels_out
-    staged = 2.0 * sizes.staged_halves * images
-    bandwidth = BYTES_A_US * multiprocessors
-    read = task.plan.graph.type(program.contraction.x).nbytes
-    multiplied = _products(sizes.window, sizes.tile) * sizes.panels * images * sizes.k
-    multiplying = multiplied / (1e6 * sizes.tile.rate * multiprocessors)
-    moved = task.plan.bytes_moved(task.kernel) - read + staged
-    return 3 * LAUNCH_US + (read + staged) / bandwidth + max(multiplying, moved / bandwidth)

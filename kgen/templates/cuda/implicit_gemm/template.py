@@ -19,7 +19,7 @@ from kgen.compiler.schedule import schedule
 from kgen.templates import Argument, Filled, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, signature, sources, summary
 from kgen.templates.cuda import common
-from kgen.templates.cuda.implicit_gemm.space import Sizes, arithmetic, cost, lacks, least_offset, pair_of, rows_of, space, takes, terms_of
+from kgen.templates.cuda.implicit_gemm.space import Sizes, arithmetic, lacks, least_offset, pair_of, rows_of, space, takes, terms_of
 from kgen.templates.spelling import pointer, row_loads, statement
 
 #: The axes of the spaces, and what each means.
@@ -159,7 +159,6 @@ TEMPLATE = Template(
     takes=takes,
     space=space,
     render=render,
-    cost=cost,
     parameters=PARAMETERS,
     lacks=lacks,
     arithmetic=arithmetic,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import Sequence
 
 from kgen.candidate import Params
 from kgen.compiler.dtypes import DTYPES, value_type
@@ -518,11 +518,6 @@ class _Lines:
     after: list[str]
 
 
-def cost(task: Task, params: Params) -> float:
-    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
-    return common.memory_us(task)
-
-
 TEMPLATE = Template(
     name="inner_reduction",
     device_type="cuda",
@@ -530,7 +525,6 @@ TEMPLATE = Template(
     takes=takes,
     space=space,
     render=render,
-    cost=cost,
     parameters=PARAMETERS,
     in_place=True,
 )

@@ -145,11 +145,6 @@ def render(task: Task, params: Params) -> Rendering:
     return Rendering(context, (*args, *workspace))
 
 
-def cost(task: Task, params: Params) -> float:
-    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
-    return common.memory_us(task)
-
-
 TEMPLATE = Template(
     name="scan",
     device_type="cuda",
@@ -157,6 +152,5 @@ TEMPLATE = Template(
     takes=takes,
     space=space,
     render=render,
-    cost=cost,
     parameters=PARAMETERS,
 )

@@ -83,11 +83,6 @@ def render(task: Task, params: Params) -> Rendering:
     return Rendering(context, tuple(args))
 
 
-def cost(task: Task, params: Params) -> float:
-    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
-    return common.memory_us(task)
-
-
 TEMPLATE = Template(
     name="transpose",
     device_type="cuda",
@@ -95,6 +90,5 @@ TEMPLATE = Template(
     takes=takes,
     space=space,
     render=render,
-    cost=cost,
     parameters=PARAMETERS,
 )

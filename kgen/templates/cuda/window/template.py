@@ -367,11 +367,6 @@ def render(task: Task, params: Params) -> Rendering:
     return Rendering(context, tuple(arguments))
 
 
-def cost(task: Task, params: Params) -> float:
-    """Microseconds, as if the memory's bandwidth were all that bounds it; whatever the parameters."""
-    return common.memory_us(task)
-
-
 TEMPLATE = Template(
     name="window",
     device_type="cuda",
@@ -379,6 +374,5 @@ TEMPLATE = Template(
     takes=takes,
     space=space,
     render=render,
-    cost=cost,
     parameters=PARAMETERS,
 )
