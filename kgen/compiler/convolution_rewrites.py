@@ -40,7 +40,7 @@ def _reduced(graph: OpGraph, ops: Sequence[str]) -> Iterator[_Reduced]:
         while last.op in ops and isinstance(user.inputs[0], str):
             name = user.inputs[0]
             inner = graph.producer(name)
-            if inner is None or name in graph.returns or graph.users(name) != (user,):
+            if inner is None or not graph.feeds_only(name, user):
                 break
             window = convolution(graph, inner)
             if window is not None:
@@ -222,7 +222,7 @@ def affine_into_convolution(graph: OpGraph) -> OpGraph:
     for outer in graph.nodes:
         inner = graph.producer(outer.inputs[0]) if outer.op == "lerp_affine" else None
         window = convolution(graph, inner) if inner is not None else None
-        if window is None or inner.name in graph.returns or graph.users(inner.name) != (outer,):
+        if window is None or not graph.feeds_only(inner.name, outer):
             continue
         _, scale, shift = outer.inputs
         x, weight, *bias = inner.inputs

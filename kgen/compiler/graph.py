@@ -205,6 +205,10 @@ class OpGraph:
     def users(self, name: str) -> tuple[Node, ...]:
         return self._by_operand.get(name, ())
 
+    def feeds_only(self, name: str, user: Node) -> bool:
+        """Whether ``user`` is all that uses the value (it may use it twice)."""
+        return name not in self.returns and self.users(name) == (user,)
+
     def is_weight(self, name: Operand) -> bool:
         """Whether the value is a weight or folded from weights alone."""
         return any(w.name == name for w in self.weights) or any(d.name == name for d in self.folded)

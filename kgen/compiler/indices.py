@@ -171,7 +171,7 @@ class Axes:
         for coefficient in sorted(parts):
             if stride != coefficient:
                 return None
-            stride = _times(stride, self.extents[parts[coefficient]])
+            stride = times(stride, self.extents[parts[coefficient]])
         return tuple(parts[c] for c in sorted(parts, reverse=True)) if stride == size else None
 
     def wanted_splits(self, expressions: Iterable[sympy.Expr]) -> dict[str, tuple[int, ...]]:
@@ -210,7 +210,8 @@ def _quotient(size: Size, by: int) -> Size:
     return size // by if isinstance(size, int) else BatchSize(size.multiple // by)
 
 
-def _times(a: Size, b: Size) -> Size:
+def times(a: Size, b: Size) -> Size:
+    """The product of two sizes; the batch's is its multiple."""
     if isinstance(a, int) and isinstance(b, int):
         return a * b
     multiple = (a if isinstance(a, int) else a.multiple) * (b if isinstance(b, int) else b.multiple)

@@ -8,8 +8,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Sequence
 
-from kgen.compiler.graph import FoldedWeight, Node, OpGraph, Tensor
+from kgen.compiler.graph import FoldedWeight, Node, OpGraph, Operand, Tensor
 
 _MATMULS = ("matmul", "mm", "mv")
 _DIAGONALS = ("aten.diag.default", "aten.diag_embed.default")
@@ -36,7 +37,7 @@ def _affine_of_linear(graph: OpGraph, node: Node) -> tuple[Node, list[Node]] | N
     while True:
         name = user.inputs[0]
         inner = graph.producer(name)
-        if inner is None or name in graph.returns or graph.users(name) != (user,):
+        if inner is None or not graph.feeds_only(name, user):
             return None
         if inner.op == "linear":
             weights = all(graph.is_weight(w) for w in inner.inputs[1:])
@@ -94,14 +95,19 @@ def _summed(graph: OpGraph, node: Node, linear: Node, steps: list[Node]) -> OpGr
     columns, inputs = graph.type(weight).shape[1], graph.type(x)
     folded = [FoldedWeight(total, Tensor((columns,)), f"({row_sum}{divisor}).float()", tuple(sources))]
     terms = Node(graph.fresh(f"{linear.name}_terms"), "finite_product", (x, total), inputs, "torch.addcmul({0} - {0}, {0}, {1})")
-    name = graph.fresh(f"{linear.name}_sum") if shift != "0.0" else node.name
-    attrs = (("dims", (len(inputs.shape) - 1,)), ("keepdim", node["keepdim"]))
-    nodes = [terms, Node(name, "sum", (terms.name,), node.type, f"torch.sum({{0}}, -1, keepdim={node['keepdim']})", attrs)]
     if shift != "0.0":
         text = f"((torch.zeros({features}, dtype=torch.float64, device={{0}}.device) + {shift}).sum(0, keepdim=True){divisor}).float()"
         folded.append(FoldedWeight(offset, Tensor((1,)), text, tuple(sources)))
-        nodes.append(Node(node.name, "add", (name, offset), node.type, "torch.add({0}, {1})"))
+    nodes = _sum_of_terms(graph, node, terms, node["keepdim"], [new.name for new in folded[1:]])
     return graph.with_folded(*folded).with_nodes_for(node.name, nodes)
+
+
+def _sum_of_terms(graph: OpGraph, node: Node, terms: Node, keepdim: bool, bias: Sequence[Operand]) -> list[Node]:
+    """``terms``, their sum along rows, and a ``bias`` if there is one, in place of ``node``."""
+    name = graph.fresh(f"{node.name}_sum") if bias else node.name
+    attrs = (("dims", (len(terms.type.shape) - 1,)), ("keepdim", keepdim))
+    total = Node(name, "sum", (terms.name,), node.type, f"torch.sum({{0}}, -1, keepdim={keepdim})", attrs)
+    return [terms, total, *([Node(node.name, "add", (name, *bias), node.type, "torch.add({0}, {1})")] if bias else [])]
 
 
 def product_to_sum(graph: OpGraph) -> OpGraph:
@@ -119,12 +125,7 @@ def product_to_sum(graph: OpGraph) -> OpGraph:
             nodes, right = [turned], turned.name
         keepdim = len(node.type.shape) == len(rows.shape)
         terms = Node(graph.fresh(f"{node.name}_terms"), "mul", (x, right), rows, "torch.mul({0}, {1})")
-        name = graph.fresh(f"{node.name}_sum") if bias else node.name
-        attrs = (("dims", (len(rows.shape) - 1,)), ("keepdim", keepdim))
-        nodes += [terms, Node(name, "sum", (terms.name,), node.type, f"torch.sum({{0}}, -1, keepdim={keepdim})", attrs)]
-        if bias:
-            nodes.append(Node(node.name, "add", (name, *bias), node.type, "torch.add({0}, {1})"))
-        graph = graph.with_nodes_for(node.name, nodes)
+        graph = graph.with_nodes_for(node.name, [*nodes, *_sum_of_terms(graph, node, terms, keepdim, bias)])
     return graph
 
 

@@ -27,8 +27,8 @@ import sympy
 
 from kgen.compiler.convolutions import Convolution, convolution
 from kgen.compiler.dtypes import DTYPES, is_float
-from kgen.compiler.graph import BatchSize, Node, NotFusable, OpGraph, Operand, Tensor
-from kgen.compiler.indices import Axes, Size, spell
+from kgen.compiler.graph import Node, NotFusable, OpGraph, Operand, Tensor
+from kgen.compiler.indices import Axes, Size, spell, times
 from kgen.compiler.op import Kind
 from kgen.compiler.operators import COMBINES, OF_ONE, OPS, map_expression
 from kgen.compiler.pointwise import FUNCTIONS, c_float, literal
@@ -877,7 +877,7 @@ class _Finished:
                     dtypes = tuple(self.builder.steps[p].dtype for p in parts)
                     steps.append(Reduce(tuple(parts), step.text, step.args, dtypes))
         stores = tuple(self._store(o) for o in self.outputs)
-        sizes = [reduce(_times, (loop.extent for loop in loops), 1) for loops in (self.rows, self.cols)]
+        sizes = [reduce(times, (loop.extent for loop in loops), 1) for loops in (self.rows, self.cols)]
         rows, cols = (size if isinstance(size, int) else size.multiple * (self.graph.batch or 1) for size in sizes)
         self._check_work(rows * cols)
         return Program(
@@ -1020,7 +1020,7 @@ class _Finished:
             loop = Loop(symbol, self.extents[symbol])
             if loops and self._are_one(loops[-1], loop):
                 self._names[loops[-1].symbol] = sympy.Integer(0)
-                joined = _times(loops[-1].extent, loop.extent)
+                joined = times(loops[-1].extent, loop.extent)
                 self._lost |= {loops[-1].symbol}
                 loop = Loop(symbol, joined)
                 loops.pop()
@@ -1048,10 +1048,3 @@ class _Finished:
     def _merged(self, expression: sympy.Expr) -> sympy.Expr:
         """The index with joined axes as one: the outer ones are gone, as their strides follow from the inner one's."""
         return expression.subs(self._names) if self._names else expression
-
-
-def _times(a: Size, b: Size) -> Size:
-    if isinstance(a, int) and isinstance(b, int):
-        return a * b
-    multiple = (a if isinstance(a, int) else a.multiple) * (b if isinstance(b, int) else b.multiple)
-    return BatchSize(multiple)

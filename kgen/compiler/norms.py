@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Mapping
+from typing import Mapping, Sequence
 
 from kgen.compiler.graph import BatchSize, Node, OpGraph, Operand, Tensor
 from kgen.compiler.source import spell_value
@@ -37,6 +37,19 @@ def _moments(graph: OpGraph, node: Node, source: str, type_: Tensor, dims: tuple
     return [mean, _node(graph, f"{node.name}_variance", "variance", (source,), type_, call, **both, correction=0)]
 
 
+def _inverse_deviation(graph: OpGraph, node: Node, variance: Node, *weight: str) -> Node:
+    """``rsqrt(variance + eps)``, times the norm's weight if that is given."""
+    op = "scaled_inverse_deviation" if weight else "inverse_deviation"
+    call = ("{1} * " if weight else "") + f"torch.rsqrt({{0}} + {node['eps']!r})"
+    return _node(graph, f"{node.name}_scale", op, (variance.name, *weight), variance.type, call, eps=node["eps"])
+
+
+def _affine(node: Node, normal: Node, operands: Sequence[Operand]) -> Node:
+    """The node as a scale of ``normal``, and a shift where there are two operands."""
+    op, call = ("lerp_affine", "torch.addcmul({2}, {0}, {1})") if len(operands) > 1 else ("mul", "torch.mul({0}, {1})")
+    return replace(node, op=op, inputs=(normal.name, *operands), call=call, attrs=())
+
+
 def split_channels(graph: OpGraph, node: Node, roles: Mapping[str, str]) -> OpGraph:
     """Batch norm in train mode over all dimensions but the second, with its running statistics."""
     shape = node.type.shape
@@ -55,10 +68,7 @@ def split_channels(graph: OpGraph, node: Node, roles: Mapping[str, str]) -> OpGr
             for role, new in (("running_mean", mean), ("running_var", unbiased))
         ]
         nodes = [mean, unbiased, *kept, variance]
-    scaled = (variance.name, roles["weight"]) if "weight" in roles else (variance.name,)
-    op = "scaled_inverse_deviation" if "weight" in roles else "inverse_deviation"
-    call = ("{1} * " if "weight" in roles else "") + f"torch.rsqrt({{0}} + {node['eps']!r})"
-    scale = _node(graph, f"{node.name}_scale", op, scaled, channels, call, eps=node["eps"])
+    scale = _inverse_deviation(graph, node, variance, *((roles["weight"],) if "weight" in roles else ()))
     operands = [mean.name, scale.name, *((roles["bias"],) if "bias" in roles else ())]
     views = [_view(graph, f"{name}_wide", name, wide) for name in operands]
     apply = _applied(node, roles["input"], [v.name for v in views])
@@ -82,7 +92,7 @@ def group_norm_to_moments(graph: OpGraph) -> OpGraph:
         each = Tensor((shape[0], groups, 1), multiples=split.multiples)
         x = _view(graph, f"{node.name}_groups", roles["input"], split)
         mean, variance = _moments(graph, node, x.name, each, (2,), True)
-        scale = _node(graph, f"{node.name}_scale", "inverse_deviation", (variance.name,), each, f"torch.rsqrt({{0}} + {node['eps']!r})", eps=node["eps"])
+        scale = _inverse_deviation(graph, node, variance)
         found = [x, mean, variance, scale, replace(_applied(node, x.name, [mean.name, scale.name]), name=graph.fresh(f"{node.name}_normal"), type=split)]
         found.append(_view(graph, f"{node.name}_whole", found[-1].name, node.type))
         wide = Tensor((shape[1],) + (1,) * (len(shape) - 2))
@@ -91,8 +101,7 @@ def group_norm_to_moments(graph: OpGraph) -> OpGraph:
             if role in roles:
                 operands.append(_view(graph, f"{node.name}_{role}", roles[role], wide))
         if operands:
-            op, call = (("mul", "torch.mul({0}, {1})"), ("lerp_affine", "torch.addcmul({2}, {0}, {1})"))[len(operands) - 1]
-            found += [*operands, replace(node, op=op, inputs=(found[-1].name, *(o.name for o in operands)), call=call, attrs=())]
+            found += [*operands, _affine(node, found[-1], [o.name for o in operands])]
         else:
             found[-1] = replace(found[-1], name=node.name)
         graph = graph.with_nodes_for(node.name, found)
@@ -126,14 +135,12 @@ def _reduced(node: Node) -> Tensor:
 def _split_layer_norm(graph: OpGraph, node: Node) -> OpGraph:
     x, *affine = node.inputs
     mean, variance = _moments(graph, node, x, _reduced(node), node["dims"], True)
-    scale = _node(graph, f"{node.name}_scale", "inverse_deviation", (variance.name,), mean.type, f"torch.rsqrt({{0}} + {node['eps']!r})", eps=node["eps"])
+    scale = _inverse_deviation(graph, node, variance)
     normal = _applied(node, x, [mean.name, scale.name])
     if not affine:
         return graph.with_nodes_for(node.name, (mean, variance, scale, normal))
     normal = replace(normal, name=graph.fresh(f"{node.name}_normal"))
-    op, call = (("mul", "torch.mul({0}, {1})"), ("lerp_affine", "torch.addcmul({2}, {0}, {1})"))[len(affine) - 1]
-    last = replace(node, op=op, inputs=(normal.name, *affine), call=call, attrs=())
-    return graph.with_nodes_for(node.name, (mean, variance, scale, normal, last))
+    return graph.with_nodes_for(node.name, (mean, variance, scale, normal, _affine(node, normal, affine)))
 
 
 def _split_softmax(graph: OpGraph, node: Node) -> OpGraph:

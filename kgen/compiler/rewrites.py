@@ -124,7 +124,7 @@ def merge_scalar_factors(graph: OpGraph) -> OpGraph:
             continue
         source, factor = outer
         inner_node = graph.producer(source)
-        inner = _factor(inner_node) if inner_node is not None and _only_user(graph, source, node) else None
+        inner = _factor(inner_node) if inner_node is not None and graph.feeds_only(source, node) else None
         if inner is not None:
             graph = graph.without(source, inner[0])
             source, factor = inner[0], factor * inner[1]
@@ -326,11 +326,6 @@ def variants(graph: OpGraph, whole: frozenset[str] = frozenset()) -> tuple[Varia
     return tuple(found)
 
 
-def _only_user(graph: OpGraph, name: str, user: Node) -> bool:
-    """Whether ``user`` is all that uses the value (it may use it twice)."""
-    return name not in graph.returns and graph.users(name) == (user,)
-
-
 def _merge_pairs(graph: OpGraph, merge: Callable[[OpGraph, Node, Node], OpGraph | None]) -> OpGraph:
     """Apply ``merge(graph, inner, outer)`` to producer-user pairs until nothing changes."""
     changed = True
@@ -339,7 +334,7 @@ def _merge_pairs(graph: OpGraph, merge: Callable[[OpGraph, Node, Node], OpGraph 
         for outer in graph.nodes:
             for name in outer.values:
                 inner = graph.producer(name)
-                merged = merge(graph, inner, outer) if inner is not None and _only_user(graph, name, outer) else None
+                merged = merge(graph, inner, outer) if inner is not None and graph.feeds_only(name, outer) else None
                 if merged is not None:
                     graph, changed = merged, True
                     break

@@ -7,10 +7,9 @@ A schedule for them works on tiles of both axes, so that reads and writes both r
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
-from kgen.compiler.loops import ELEMENT, Load, Loop, Program, Store, digits
+from kgen.compiler.loops import ELEMENT, Load, Loop, Map, Program, Store, digits
 
 LEAST_EXTENT = 16  # elements of either axis; fewer fill too little of a tile
 
@@ -38,7 +37,7 @@ class Transpose:
 def transpose_of(program: Program) -> Transpose | None:
     """The program as a transpose; ``None`` where it is none, or where either axis is short."""
     loops = (*program.row_loops, *program.col_loops)
-    if not program.plain or program.contraction or program.moments_of or any(not hasattr(s, "level") for s in program.steps) or len(loops) < 2:
+    if not program.plain or program.contraction or program.moments_of or not all(isinstance(s, Map) for s in program.steps) or len(loops) < 2:
         return None
     along = loops[-1]
     if any(store.access.offset.coeff(along.symbol) != 1 for store in program.stores):
@@ -60,4 +59,4 @@ def transpose_of(program: Program) -> Transpose | None:
 
 def wide(program: Program) -> bool:
     """Whether an offset within both axes and the outer ones may not fit an ``int``."""
-    return program.rows * math.prod(int(x.extent) for x in program.col_loops) >= 1 << 31
+    return program.rows * program.cols >= 1 << 31
