@@ -816,7 +816,9 @@ def _build(
         source = moments[0].inputs[0]
         index = _own_index(builder, graph.type(source))
         moments_of, builder.last = builder.value(source, index), index[-1]
-    for name in sorted((o for o in outputs if OPS[graph.node(o).op].kind is not Kind.MOMENTS), key=lambda o: -graph.type(o).numel):
+    # What is largest has the axes; sums of a contraction have those of the reduction that reads them, which come first.
+    largest_first = 1 if contractions and any(OPS[n.op].kind is Kind.REDUCTION for n in nodes) else -1
+    for name in sorted((o for o in outputs if OPS[graph.node(o).op].kind is not Kind.MOMENTS), key=lambda o: largest_first * graph.type(o).numel):
         tensor = graph.type(name)
         if tensor.dtype not in DTYPES:
             raise NotFusable(f"{name} is of type {tensor.dtype}")
@@ -904,7 +906,7 @@ class _Finished:
         """Raise where the loops of a reduction visit elements far more often than each tensor has them."""
         loaded = [s.text for s in self.needed.values() if s.kind == "load" and s.text]
         largest = max((self.graph.type(t).numel for t in (*loaded, *self.offsets)), default=0)
-        if self._reduced and elements > MOST_VISITS * largest:
+        if self._reduced and not self.builder.contraction and elements > MOST_VISITS * largest:
             raise NotFusable("a reduction would be computed again for elements that share its result")
 
     def _needed(self) -> dict[str, _Step]:
@@ -958,8 +960,9 @@ class _Finished:
                 raise NotFusable(f"{name} would be computed again along other axes")
         order = self._order()
         if self._reduced:
-            if self.builder.contraction or self.moments_of:
+            if self.moments_of or (self.builder.contraction and not self._reduces_convolution()):
                 raise NotFusable("a reduction along rows and a contraction, or moments over the batch, are two kernels")
+            order = self._of_contraction() or order
             rows = [s for s in order if s in symbols - self._reduced]
             cols = [s for s in order if s in self._reduced]
         elif around is not None:
@@ -974,6 +977,16 @@ class _Finished:
         self._lost: frozenset[sympy.Symbol] = frozenset()
         self._names: dict[sympy.Symbol, sympy.Expr] = {}
         return self._joined(rows), self._joined(cols)
+
+    def _of_contraction(self) -> list[sympy.Symbol]:
+        """The axes of a contraction's sums in their own order; none without a contraction."""
+        return [i for i in self.builder.contraction_index if isinstance(i, sympy.Symbol)]
+
+    def _reduces_convolution(self) -> bool:
+        """Whether what is reduced are all pixels of a convolution, and nothing else varies."""
+        own = self._of_contraction()
+        everything = frozenset().union(*(s.varies for s in self.needed.values()))
+        return self.builder.contraction.window is not None and everything == frozenset(own) and self._reduced == self.builder.last.free_symbols
 
     def _around(self) -> list[sympy.Symbol] | None:
         """The axes that a window moves along, or that a scan runs along; ``None`` where the program has neither."""

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from kgen.candidate import Params
 from kgen.compiler.convolutions import Convolution, Residue
-from kgen.compiler.loops import Map, Program
+from kgen.compiler.loops import ELEMENT, Map, Program
 from kgen.compiler.pointwise import FUNCTIONS
+from kgen.compiler.schedule import schedule
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Hardware
 from kgen.roofline import Arithmetic
@@ -20,6 +21,7 @@ from kgen.templates.space import Axis, Constraint, Space
 _WARP_COLS = 64  # pixels; a warp's tile
 _LEAST_CHANNELS = 8  # channels out of a group; with fewer, most of a product of 16 rows is thrown away
 _MOST_TAPS = 31  # taps of all dimensions together: bits of a window's mask
+_KINDS = {"sum", "max", "min", "moments", "softmax"}  # reductions that warps leave parts of
 _ROOM = 4096  # bytes of shared memory of a block beside its stages: the system's, and values of rows
 
 
@@ -46,6 +48,10 @@ class WarpTile:
         return _WARP_COLS * self.warps_n
 
     @property
+    def warp_cols(self) -> int:
+        return _WARP_COLS
+
+    @property
     def holds_promotions(self) -> bool:
         """Whether registers are left for sums between promotions."""
         return self.mma_m < 4
@@ -66,6 +72,10 @@ class WarpgroupTile:
     @property
     def cols(self) -> int:
         return 128 * self.halves * (128 // self.rows)
+
+    @property
+    def warp_cols(self) -> int:
+        return 128
 
     @property
     def holds_promotions(self) -> bool:
@@ -138,10 +148,13 @@ class Sizes:
 
     window: Convolution
     params: Params
+    stored: bool = True  #: whether each pixel is stored
+    results: int = 0  #: of all reductions over an image's pixels
 
     @classmethod
     def of(cls, program: Program, params: Params) -> Sizes:
-        return cls(program.contraction.window, params)
+        stored = any(store.level == ELEMENT for store in program.stores)
+        return cls(program.contraction.window, params, stored, sum(len(r.names) for r in program.reductions))
 
     @property
     def residues(self) -> tuple[tuple[Residue, ...], ...]:
@@ -211,6 +224,16 @@ class Sizes:
         return -(-self.staged_halves // 2) + -(-warps // 8) + 1
 
     @property
+    def exchanges(self) -> bool:
+        """Whether lanes exchange sums by way of shared memory, since neighbouring pixels are not aligned for vectors."""
+        return self.stored and self.vec == 1
+
+    @property
+    def slots(self) -> int:
+        """Parts of an image whose pixels one warp reduces."""
+        return len(self.residues) * -(-self.most_pixels // self.tile.cols) * (self.tile.cols // self.tile.warp_cols)
+
+    @property
     def vec(self) -> int:
         """Neighbouring pixels that one instruction stores: four, where all images and rows begin at multiples of that."""
         if pair_of(self.window):
@@ -219,7 +242,7 @@ class Sizes:
 
     def shared_bytes(self, stages: int) -> int:
         stage = 2 * int(self.params["block_k"]) * (self.tile.rows + self.tile.cols)
-        exchange = 16 * 72 * 4 if self.vec == 1 else 0  # of a warp: 16 rows of 64 sums, or 8 of 128
+        exchange = 16 * 72 * 4 if self.exchanges else 0  # of a warp: 16 rows of 64 sums, or 8 of 128
         if self.params["variant"] == "im2col":
             return stages * (stage + 16) + 1024 + 8 * exchange
         warps = self.tile.warps_m * self.tile.warps_n
@@ -244,9 +267,11 @@ def _multiple(value: int, of: int) -> int:
 
 
 def takes(program: Program) -> bool:
-    """Convolutions with maps behind them, of more than a few channels out a group."""
+    """Convolutions with maps and reductions over their pixels behind them, of more than a few channels out a group."""
     of = program.contraction
-    if of is None or of.window is None or program.reductions or program.moments_of or not program.floats:
+    if of is None or of.window is None or program.moments_of or not program.floats:
+        return False
+    if not _KINDS.issuperset(r.kind for r in program.reductions) or len(schedule(program, keep=True).passes) > 1:
         return False
     window = of.window
     staged = 2 * window.pixels_in * window.groups * _multiple(window.channels_in, 64)
@@ -319,17 +344,17 @@ def space(task: Task) -> Space:
         Constraint(
             "short_k",
             "the last stage would have more zeros than elements of k",
-            lambda p: p["variant"] == "im2col" or p["block_k"] == 32 or Sizes(window, {**p, "block_k": 32}).k > 64,
+            lambda p: p["variant"] == "im2col" or p["block_k"] == 32 or Sizes.of(program, {**p, "block_k": 32}).k > 64,
         ),
         Constraint(
             "shared_memory",
             "the stages need more shared memory than the blocks on a multiprocessor can have",
-            lambda p: Sizes(window, p).fits(int(p["stages"]), hardware),
+            lambda p: Sizes.of(program, p).fits(int(p["stages"]), hardware),
         ),
         Constraint(
             "more_stages",
             "as many blocks have room for another stage",
-            lambda p: int(p["stages"]) == (6 if p["variant"] == "im2col" else 4) or not Sizes(window, p).fits(int(p["stages"]) + 1, hardware),
+            lambda p: int(p["stages"]) == (6 if p["variant"] == "im2col" else 4) or not Sizes.of(program, p).fits(int(p["stages"]) + 1, hardware),
         ),
     )
     first, *others = variants

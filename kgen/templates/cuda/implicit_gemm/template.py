@@ -9,18 +9,22 @@ One product of float16 is as accurate as TF32, three are as accurate as float32.
 
 from __future__ import annotations
 
-from dataclasses import astuple
+import itertools
+import re
+from dataclasses import astuple, dataclass
+from typing import Sequence
 
 from kgen.candidate import Params
 from kgen.compiler.convolutions import Convolution, Residue
-from kgen.compiler.loops import Program
+from kgen.compiler.loops import Load, Map, Program, Reduce
 from kgen.compiler.operators import OPS, Kind
-from kgen.compiler.schedule import schedule
+from kgen.compiler.schedule import Pass, Schedule, schedule
 from kgen.templates import Argument, Filled, Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, signature, sources, summary
+from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.templates.combines import SPELLED
 from kgen.templates.cuda import common
 from kgen.templates.cuda.implicit_gemm.space import Sizes, arithmetic, lacks, least_offset, pair_of, rows_of, space, takes, terms_of
-from kgen.templates.spelling import pointer, row_loads, statement
+from kgen.templates.spelling import load_statement, pointer, statement, store_statement
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
@@ -44,9 +48,9 @@ def render(task: Task, params: Params) -> Rendering:
     filled = Filled(f"{task.kernel.name}_pack_weight", sizes.packed_rows)
     prepared = Argument(f"{task.kernel.name}_weight", "prepared", of.weight, str(sizes.packed_floats), filled=filled)
     least = 32768 if params["variant"] == "im2col" else 4  # maps of less than 128 KB are refused
-    workspace = Argument("workspace", "workspace", size=f"rows // {sizes.channels_out} * {sizes.image_floats} + {least}")
+    parts = f" + rows * {sizes.slots * sizes.results}" if sizes.results else ""
+    workspace = Argument("workspace", "workspace", size=f"rows // {sizes.channels_out} * {sizes.image_floats}{parts} + {least}")
     others = [a for a in pointers(task, program, params) if a != x]
-    elementwise = [a for a in (x, *others) if a.role == "out" or a.tensor in program.tensors]
     raw = [weight] if pair_of(window) else []
     args = [x, *raw, prepared, *(a for a in others if a not in raw), workspace]
     residues = [[_line(line) for line in _three(residue)] for residue in sizes.residues]
@@ -87,9 +91,12 @@ def render(task: Task, params: Params) -> Rendering:
         "x": x.name,
         "weight": weight.name,
         "prepared": prepared.name,
-        "members": [f"{'const ' if a.role == 'in' else ''}float* {a.name}" for a in elementwise],
-        "member_names": [a.name for a in elementwise],
         "sum": of.name,
+        "stored": sizes.stored,
+        "exchanges": sizes.exchanges,
+        "results": sizes.results,
+        "slots": sizes.slots,
+        "warp_cols": tile.warp_cols,
         **_epilogue(program, args, sizes),
         **signature(args),
     }
@@ -137,18 +144,92 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
     plan, read_from = schedule(program, keep=True), sources(args)
     (only,) = plan.passes
     vec = sizes.vec
-    outer, inner = common.load_statements(only.loads, vec, read_from)
+    stored, reduced = (_Steps.of(program, plan, only, [x.arg for x in of]) for of in (only.stores, only.reductions))
+    merged = _Steps.of(program, plan, only, [store.arg for store in only.row_stores])
+    outer, inner = common.load_statements(stored.loads, vec, read_from)
     store_outer, store_inner, close = common.store_statements(only.stores, vec, args)
-    loads_alone, stores_alone = common.load_statements(only.loads, 1, read_from)[1], common.store_statements(only.stores, 1, args)[1]
-    used = {name for m in only.maps for name in m.args} | {store.arg for store in only.stores}
-    return {
-        "vec": vec,
-        "row_values": [v.name for v in (*plan.row_loads, *plan.row_maps) if v.name in used],
-        "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
+    alone, single = ([*common.load_statements(of.loads, 1, read_from)[1], *map(_spelled, of.maps)] for of in (stored, reduced))
+    rows = [x for x in (*plan.row_loads, *plan.row_maps) if x.name in stored.row_values | reduced.row_values]
+    used = {name for of in (stored, reduced) for m in of.maps for name in m.args} | {x.arg for x in (*only.stores, *only.reductions)}
+    row_stores = [store_statement(store, written(store, args), "row", "0") for store in only.row_stores]
+    texts = {
+        "row_values": [v.name for v in rows if v.name in used],
+        "row_statements": _row_statements(rows, read_from),
         "outer": outer + store_outer,
-        "inner": inner + [statement(m, "cuda") for m in only.maps] + store_inner,
+        "inner": inner + [*map(_spelled, stored.maps)] + store_inner,
         "close": [line.replace(f"store_vector<{vec}>", "store_pixels") for line in close],
-        "alone": loads_alone + [statement(m, "cuda") for m in only.maps] + stores_alone,
+        "alone": alone + common.store_statements(only.stores, 1, args)[1],
+        "reduced": single,
+        "merged": _row_statements([x for x in (*plan.row_loads, *plan.row_maps, *only.row_maps) if x.name in merged.row_values], read_from) + row_stores,
+    }
+    elementwise = [a for a in args if a.role in ("in", "out") and _mentions(a.name, *(texts[key] for key in texts if key != "merged"))]
+    behind = [a for a in args if a.role in ("in", "out") and _mentions(a.name, texts["merged"])]
+    return {
+        **texts,
+        "vec": vec,
+        "members": [f"{'const ' if a.role == 'in' else ''}float* {a.name}" for a in elementwise],
+        "member_names": [a.name for a in elementwise],
+        "merge_parameters": signature(behind, early=True)["parameters"],
+        "merge_arguments": signature(behind)["arguments"],
+        "reductions": [_reduction(r, at) for r, at in zip(only.reductions, itertools.accumulate((len(r.names) for r in only.reductions), initial=0))],
+        "values": list(dict.fromkeys(r.arg for r in only.reductions)),
+        "reduced_row": _mentions("row", single),
+        "reduced_col": _mentions("col", single),
+        "reduced_values": {name for m in reduced.maps for name in m.args},
+    }
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The element values that some values are computed from, in order, and the names of the row values among them."""
+
+    loads: tuple[Load, ...]
+    maps: tuple[Map | Load, ...]
+    row_values: frozenset[str]
+
+    @classmethod
+    def of(cls, program: Program, plan: Schedule, only: Pass, wanted: Sequence[str]) -> _Steps:
+        by_name = {s.name: s for s in (*program.loads, *program.steps) if not isinstance(s, Reduce)}
+        found, waiting = set(), list(wanted)
+        while waiting:
+            name = waiting.pop()
+            if name in by_name and name not in found:
+                found.add(name)
+                waiting += by_name[name].args
+        rows = {v.name for v in (*plan.row_loads, *plan.row_maps, *only.row_maps)}
+        loads, maps = (tuple(x for x in of if x.name in found) for of in (only.loads, only.maps))
+        return cls(loads, maps, frozenset(found & rows))
+
+
+def _spelled(step: Map | Load) -> str:
+    return statement(step, "cuda")
+
+
+def _row_statements(values: Sequence[Map | Load], read_from: dict[str, str]) -> list[str]:
+    return [load_statement(x, read_from, "row", "0") if isinstance(x, Load) and not x.args else _spelled(x) for x in values]
+
+
+def _mentions(name: str, *texts: Sequence[str]) -> bool:
+    return any(re.search(rf"\b{name}\b", line) for text in texts for line in text)
+
+
+def _reduction(r: Reduce, at: int) -> dict[str, object]:
+    """The statements of one reduction: of all values of a thread, of one of them, and of what another thread found."""
+    combine, names = SPELLED[r.kind], ", ".join(r.names)
+    values = f"{r.arg}_values"
+    if combine.take:
+        one = combine.take.format(*r.names, f"{values}[i]")
+        every = ["#pragma unroll", f"for (int i = 0; i < VALUES; ++i) {one}"]
+    else:
+        chunk = {"softmax": "merge_chunk", "moments": "moments_chunk"}[r.kind]
+        one = f"{chunk}<1>({names}, {{{values}[i]}});"
+        every = [f"{chunk}<VALUES>({names}, {values});"]
+    return {
+        "kind": r.kind,
+        "results": [{"name": name, "start": start, "at": at + n} for n, (name, start) in enumerate(zip(r.names, combine.starts))],
+        "every": every,
+        "one": one,
+        "merge": combine.merged(r.names, [f"other_{name}" for name in r.names]),
     }
 
 
