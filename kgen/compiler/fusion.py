@@ -40,7 +40,8 @@ _UNNAMED = {"aten.add_.Tensor", "_operator.getitem"}
 
 #: Rewrites that every variant goes through: a plan's name leaves them out.
 _UNNAMED_REWRITES = {
-    "decompose", "drop_identity", "matmul_to_linear", "split_batchnorm", "group_norm_to_moments", "split_norms"
+    "decompose", "drop_identity", "matmul_to_linear", "split_batchnorm", "group_norm_to_moments", "split_norms",
+    "reduce_images_first",
 }  # fmt: skip
 
 
@@ -446,11 +447,18 @@ def _order(graph: OpGraph, fusable: frozenset[str]) -> list[Node]:
         libraries = [n for n in ready if n.name not in fusable]
         follows = [n for n in ready if out and out[-1].name in read[n.name]]
         effects = [n for n in ready if n.effect and n.name in fusable]
-        node = (libraries or effects or follows or ready)[0]
+        alike = [n for n in ready if out and _reduce_alike(n, out[-1])]
+        node = (libraries or effects or alike or follows or ready)[0]
         waiting.remove(node)
         made.add(node.name)
         out.append(node)
     return out
+
+
+def _reduce_alike(a: Node, b: Node) -> bool:
+    """Whether both nodes reduce one value along the same dimensions: one loop finds both results."""
+    kinds = {OPS[n.op].kind if n.op in OPS else None for n in (a, b)}
+    return kinds == {Kind.REDUCTION} and a.inputs[0] == b.inputs[0] and a["dims"] == b["dims"]
 
 
 def _pieces(run: Sequence[Node], mask: Sequence[bool]) -> tuple[tuple[Node, ...], ...]:
@@ -547,7 +555,7 @@ def _read_after_store(program: Program, tensor: str) -> bool:
     return any(x.tensor == tensor for p in passes[stored + 1 :] for x in p.loads)
 
 
-_LABELS = {"lerp_affine": "affine", "normalise_affine": "normalise", "batch_moments": "moments", "pow_scalar": "pow", "moments_mean": "mean", "finite_product": "mul",
+_LABELS = {"lerp_affine": "affine", "normalise_affine": "normalise", "batch_moments": "moments", "pow_scalar": "pow", "moments_mean": "mean", "corrected_mean": "mean", "finite_product": "mul",
            "scaled_inverse_deviation": "inverse_deviation", "unbiased_variance": "variance", "apply_softmax": "softmax",
            "apply_log_softmax": "log_softmax"}  # fmt: skip
 

@@ -3,6 +3,8 @@
     batch norm, (N, C, H, W)     mean, variance (C) of x over N, H, W; running statistics; (x - mean) * scale + bias
     group norm, (N, C, H, W)     mean, variance (N, G, 1) of x as (N, G, C / G * H * W); normalised; back to x's shape; affine
     layer norm, softmax          the same reductions as in one node, so that a plan may cut behind them
+    behind a convolution         mean and variance of each channel of each image first, which its kernel finds as it stores x;
+                                 those of a group or of a channel follow from them
 
 A kernel may still hold all of it. Where rows are few and long, many blocks reduce, and a second kernel applies.
 """
@@ -13,7 +15,9 @@ import math
 from dataclasses import replace
 from typing import Mapping, Sequence
 
+from kgen.compiler.convolutions import TARGETS
 from kgen.compiler.graph import BatchSize, Node, OpGraph, Operand, Tensor
+from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.source import spell_value
 
 FEW_ROWS, LONG_ROW = 512, 16384  # rows, and elements of each: blocks of one kernel would be too few, and long at work
@@ -50,24 +54,52 @@ def _affine(node: Node, normal: Node, operands: Sequence[Operand]) -> Node:
     return replace(node, op=op, inputs=(normal.name, *operands), call=call, attrs=())
 
 
-def split_channels(graph: OpGraph, node: Node, roles: Mapping[str, str]) -> OpGraph:
-    """Batch norm in train mode over all dimensions but the second, with its running statistics."""
+def _of_images(graph: OpGraph, node: Node, source: str) -> list[Node]:
+    """The mean and the variance of each channel of each image."""
+    shape, multiples = node.type.shape, node.type.multiples
+    return _moments(graph, node, source, Tensor(shape[:2], multiples=multiples[:2]), tuple(range(2, len(shape))), False)
+
+
+def _of_parts(graph: OpGraph, name: str, means: str, variances: str, type_: Tensor, correction: float = 0.0, **over: object) -> list[Node]:
+    """The variance of several parts of one size: that of their means, and the mean of their variances."""
+    (dim,), keep = over["dims"], ", keepdim=True" if over["keepdim"] else ""
+    call = f"torch.var({{0}}, ({dim},), correction={correction!r}{keep})"
+    between = _node(graph, f"{name}_between", "variance", (means,), type_, call, **over, correction=correction)
+    call = f"torch.sum({{0}}, ({dim},){keep}) / ({{0}}.shape[{dim}] - {correction!r})"
+    within = _node(graph, f"{name}_within", "corrected_mean", (variances,), type_, call, **over, correction=correction)
+    return [between, within, _node(graph, name, "add", (between.name, within.name), type_, "torch.add({0}, {1})")]
+
+
+def split_channels(graph: OpGraph, node: Node, roles: Mapping[str, str], by_image: bool = False) -> OpGraph:
+    """Batch norm in train mode over all dimensions but the second, with its running statistics.
+
+    With ``by_image``, moments of each image come first.
+    """
     shape = node.type.shape
     dims = tuple(d for d in range(len(shape)) if d != 1)
     channels, wide = Tensor((shape[1],)), Tensor((shape[1],) + (1,) * (len(shape) - 2))
-    mean, variance = nodes = _moments(graph, node, roles["input"], channels, dims, False)
-    if "running_mean" in roles:
-        unbiased = replace(
-            variance, name=graph.fresh(f"{node.name}_unbiased"), op="unbiased_variance", call=f"torch.var({{0}}, {dims})",
+    if by_image:
+        of_images = _of_images(graph, node, roles["input"])
+        parts, over = (*(n.name for n in of_images), channels), {"dims": (0,), "keepdim": False}
+        mean = _node(graph, f"{node.name}_mean_of_all", "moments_mean", parts[:1], channels, "torch.mean({0}, (0,))", **over)
+        variances = _of_parts(graph, f"{node.name}_variance_of_all", *parts, **over)
+        unbiased = _of_parts(graph, f"{node.name}_unbiased", *parts, 1.0 / math.prod(shape[2:]), **over)
+    else:
+        of_images: list[Node] = []
+        mean, *variances = _moments(graph, node, roles["input"], channels, dims, False)
+        unbiased = [replace(
+            variances[0], name=graph.fresh(f"{node.name}_unbiased"), op="unbiased_variance", call=f"torch.var({{0}}, {dims})",
             attrs=(("dims", dims), ("keepdim", False), ("correction", 1)),
-        )  # fmt: skip
+        )]  # fmt: skip
+    variance, nodes = variances[-1], [*of_images, mean, *variances]
+    if "running_mean" in roles:
         update = f"torch.ops.aten.lerp_.Scalar({{0}}, {{1}}, {node['momentum']!r})"
         factors = {"keep": 1.0 - node["momentum"], "momentum": node["momentum"]}
         kept = [
             replace(_node(graph, f"{node.name}_{role}", "moving_average", (roles[role], new.name), channels, update, **factors), effect=True)
-            for role, new in (("running_mean", mean), ("running_var", unbiased))
+            for role, new in (("running_mean", mean), ("running_var", unbiased[-1]))
         ]
-        nodes = [mean, unbiased, *kept, variance]
+        nodes = [*of_images, mean, *unbiased, *kept, *variances]
     scale = _inverse_deviation(graph, node, variance, *((roles["weight"],) if "weight" in roles else ()))
     operands = [mean.name, scale.name, *((roles["bias"],) if "bias" in roles else ())]
     views = [_view(graph, f"{name}_wide", name, wide) for name in operands]
@@ -81,31 +113,88 @@ def _applied(node: Node, x: str, operands: list[str]) -> Node:
     return replace(node, op=op, inputs=(x, *operands), call=call, attrs=(), effect=False)
 
 
+def reduce_images_first(graph: OpGraph) -> OpGraph:
+    """Norms and sums behind a convolution by way of what each channel of an image comes to: its kernel finds that.
+
+    These are batch norm in train mode, group norm, and sums, means and extremes over all pixels and more.
+    """
+    for node in graph.nodes:
+        if node.op in _TWO_STEPS and _behind_convolution(graph, node.inputs[0]):
+            graph = _split_reduction(graph, node)
+            continue
+        roles = dict(zip(node["roles"], node.inputs)) if node.op in ("batch_norm", "group_norm") else {}
+        if not roles or len(node.type.shape) < 3 or any(node.type.multiples[1:]) or not _behind_convolution(graph, roles["input"]):
+            continue
+        if node.op == "group_norm":
+            graph = _split_groups(graph, node, roles, by_image=True)
+        elif node["training"] and ("running_mean" in roles) == ("running_var" in roles):
+            graph = split_channels(graph, node, roles, by_image=True)
+    return graph
+
+
+#: Reductions of reductions: over pixels first, then over the other dimensions.
+_TWO_STEPS = ("sum", "mean", "amax", "amin")
+
+
+def _split_reduction(graph: OpGraph, node: Node) -> OpGraph:
+    """A reduction over all pixels and the channels or images as one over the pixels, then one over what is left."""
+    source = graph.type(node.inputs[0])
+    pixels = tuple(range(2, len(source.shape)))
+    rest = tuple(d for d in node["dims"] if d < 2)
+    if not pixels or not rest or node["dims"] != (*rest, *pixels):
+        return graph
+    keep = node["keepdim"]
+    type_ = Tensor(source.shape[:2] + (1,) * len(pixels) * keep, multiples=source.multiples[:2] + (0,) * len(pixels) * keep)
+    spelled = f"torch.{node.op}({{0}}, {{dims}}, keepdim={keep})"
+    first = _node(graph, f"{node.name}_of_pixels", node.op, node.inputs, type_, spelled.replace("{dims}", str(pixels)), dims=pixels, keepdim=keep)
+    last = replace(node, inputs=(first.name,), call=spelled.replace("{dims}", str(rest)), attrs=(("dims", rest), ("keepdim", keep)))
+    return graph.with_nodes_for(node.name, (first, last))
+
+
+def _behind_convolution(graph: OpGraph, value: str) -> bool:
+    """Whether only pointwise operators stand between a convolution and the value."""
+    node = graph.producer(value)
+    if node is None or node.op in TARGETS:
+        return node is not None
+    return OPS[node.op].kind is Kind.POINTWISE and any(_behind_convolution(graph, v) for v in node.values) if node.op in OPS else False
+
+
 def group_norm_to_moments(graph: OpGraph) -> OpGraph:
     """Group norm as moments of each group, a normalisation, and scale and shift for each channel."""
     for node in graph.nodes:
-        if node.op != "group_norm" or any(node.type.multiples[1:]):
-            continue
-        roles = dict(zip(node["roles"], node.inputs))
-        shape, groups = node.type.shape, node["groups"]
-        split = Tensor((shape[0], groups, math.prod(shape[1:]) // groups), multiples=(node.type.multiples[0], 0, 0))
-        each = Tensor((shape[0], groups, 1), multiples=split.multiples)
-        x = _view(graph, f"{node.name}_groups", roles["input"], split)
-        mean, variance = _moments(graph, node, x.name, each, (2,), True)
-        scale = _inverse_deviation(graph, node, variance)
-        found = [x, mean, variance, scale, replace(_applied(node, x.name, [mean.name, scale.name]), name=graph.fresh(f"{node.name}_normal"), type=split)]
-        found.append(_view(graph, f"{node.name}_whole", found[-1].name, node.type))
-        wide = Tensor((shape[1],) + (1,) * (len(shape) - 2))
-        operands = []
-        for role in ("weight", "bias"):
-            if role in roles:
-                operands.append(_view(graph, f"{node.name}_{role}", roles[role], wide))
-        if operands:
-            found += [*operands, _affine(node, found[-1], [o.name for o in operands])]
-        else:
-            found[-1] = replace(found[-1], name=node.name)
-        graph = graph.with_nodes_for(node.name, found)
+        if node.op == "group_norm" and not any(node.type.multiples[1:]):
+            graph = _split_groups(graph, node, dict(zip(node["roles"], node.inputs)))
     return graph
+
+
+def _split_groups(graph: OpGraph, node: Node, roles: Mapping[str, str], by_image: bool = False) -> OpGraph:
+    """Group norm with its moments; with ``by_image``, by way of those of each channel."""
+    shape, groups = node.type.shape, node["groups"]
+    split = Tensor((shape[0], groups, math.prod(shape[1:]) // groups), multiples=(node.type.multiples[0], 0, 0))
+    each = Tensor((shape[0], groups, 1), multiples=split.multiples)
+    x = _view(graph, f"{node.name}_groups", roles["input"], split)
+    if by_image:
+        of_images = _of_images(graph, node, roles["input"])
+        channels = Tensor((shape[0], groups, shape[1] // groups), multiples=split.multiples)
+        views = [_view(graph, f"{n.name}_of_groups", n.name, channels) for n in of_images]
+        parts, over = (*(v.name for v in views), each), {"dims": (2,), "keepdim": True}
+        mean = _node(graph, f"{node.name}_mean_of_group", "moments_mean", parts[:1], each, "torch.mean({0}, (2,), keepdim=True)", **over)
+        moments = [*of_images, *views, mean, *_of_parts(graph, f"{node.name}_variance_of_group", *parts, **over)]
+    else:
+        mean, *_ = moments = _moments(graph, node, x.name, each, (2,), True)
+    scale = _inverse_deviation(graph, node, moments[-1])
+    found = [x, *moments, scale, replace(_applied(node, x.name, [mean.name, scale.name]), name=graph.fresh(f"{node.name}_normal"), type=split)]
+    found.append(_view(graph, f"{node.name}_whole", found[-1].name, node.type))
+    wide = Tensor((shape[1],) + (1,) * (len(shape) - 2))
+    operands = []
+    for role in ("weight", "bias"):
+        if role in roles:
+            operands.append(_view(graph, f"{node.name}_{role}", roles[role], wide))
+    if operands:
+        found += [*operands, _affine(node, found[-1], [o.name for o in operands])]
+    else:
+        found[-1] = replace(found[-1], name=node.name)
+    return graph.with_nodes_for(node.name, found)
 
 
 def split_norms(graph: OpGraph) -> OpGraph:

@@ -106,6 +106,11 @@ def _variance(b: Lowering, node: Node, x: Any) -> Any:
     return b.map(f"{{0}} / {count}", _moments(b, x)[1])
 
 
+def _corrected_mean(b: Lowering, node: Node, x: Any) -> Any:
+    """The sum over the number of elements, less the correction."""
+    return b.map(f"{{0}} / ({b.count} - {c_float(node['correction'])})", b.reduce("sum", x))
+
+
 def _softmax_part(number: int) -> Callable[..., Any]:
     """The maximum that softmax subtracts, or the sum of exponentials below it."""
 
@@ -197,6 +202,7 @@ REDUCTIONS = (
     _reduction("variance", "var.correction", _variance, _corrected),
     _reduction("unbiased_variance", "", _variance),
     _reduction("moments_mean", "", _mean),
+    _reduction("corrected_mean", "", _corrected_mean),
     _reduction("softmax_max", "", _softmax_part(0)),
     _reduction("softmax_sum", "", _softmax_part(1)),
     _reduction("norm", "linalg_vector_norm.default", _reduce("sum", "SQRT({0})", "{0} * {0}"),

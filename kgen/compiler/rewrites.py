@@ -7,6 +7,7 @@
     batchnorm_to_affine       batch norm in eval mode becomes x * scale + shift for each feature
     split_batchnorm           batch norm in train mode becomes moments over the batch, then a normalisation
     group_norm_to_moments     group norm becomes moments of each group, then a normalisation
+    reduce_images_first       norms and sums behind a convolution: over each channel of an image first, then over those
     split_norms               layer norm and softmax become their reductions, then what uses them: two kernels can share the row
     merge_affine              scales and shifts for each feature after one another become one
     fold_batchnorm_into_linear, pull_scale_into_linear
@@ -267,6 +268,7 @@ REWRITES: dict[str, Rewrite] = {
         average_into_convolution,
         affine_into_convolution,
         norms.group_norm_to_moments,
+        norms.reduce_images_first,
         norms.split_norms,
     )
 }
@@ -303,6 +305,7 @@ PIPELINES = (
     _WHOLE,
     (*_WHOLE, "sum_into_linear", "product_to_sum", "diagonal_to_scale"),
     (*_WHOLE, "split_norms"),
+    ("reduce_images_first", *_WHOLE, "reduce_images_first"),
 )
 
 

@@ -225,6 +225,25 @@ def test_plans_of_an_unseen_model_in_train_mode_are_right(case: str) -> None:
     assert_right(loaded, [*found[:3], found[-1]], "train", batches=(13, 2, 300))
 
 
+#: Reductions behind a convolution.
+BEHIND_CONVOLUTIONS = {
+    "batch norm": ("return self.norm(self.conv(x).relu())", "self.norm = nn.BatchNorm2d(6)"),
+    "group norm": ("return self.norm(torch.sigmoid(self.conv(x))) * 2.0", "self.norm = nn.GroupNorm(2, 6)"),
+    "group norm of a channel": ("return self.norm(self.conv(x)).mean((1, 2, 3))", "self.norm = nn.GroupNorm(6, 6)"),
+    "a sum over all": ("return self.conv(x).tanh().sum((1, 2, 3), keepdim=True)", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BEHIND_CONVOLUTIONS)
+def test_reductions_by_way_of_images_are_right(case: str) -> None:
+    forward, init = BEHIND_CONVOLUTIONS[case]
+    loaded = made(source(forward, "torch.randn(4, 3, 7, 8)", f"self.conv = nn.Conv2d(3, 6, 3)\n{init}"), "train")
+    of = design(loaded)
+    found = [n for n, choice in enumerate(of.choices) if "reduce_images_first" in choice.plans[0][1].rewrites][:2]
+    assert found
+    assert_right(loaded, [of.candidate(Point(n, (0,) * len(of.options[n].kernels))) for n in found], "train", batches=(5, 1))
+
+
 def test_operands_in_channels_last_are_right() -> None:
     init = "self.conv = nn.Conv2d(3, 4, 3)\nself.norm = nn.BatchNorm2d(4)"
     loaded = made(source("return F.relu(self.norm(F.relu(self.conv(x))))", "torch.randn(2, 3, 6, 6)", init), "train")
