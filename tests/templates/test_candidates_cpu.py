@@ -229,7 +229,7 @@ def test_plans_of_an_unseen_model_in_train_mode_are_right(case: str) -> None:
 BEHIND_CONVOLUTIONS = {
     "batch norm": ("return self.norm(self.conv(x).relu())", "self.norm = nn.BatchNorm2d(6)"),
     "group norm": ("return self.norm(torch.sigmoid(self.conv(x))) * 2.0", "self.norm = nn.GroupNorm(2, 6)"),
-    "group norm of a channel": ("return self.norm(self.conv(x)).mean((1, 2, 3))", "self.norm = nn.GroupNorm(6, 6)"),
+    "group norm of a channel": ("return self.norm(self.conv(x)).relu().mean((1, 2, 3))", "self.norm = nn.GroupNorm(6, 6)"),
     "a sum over all": ("return self.conv(x).tanh().sum((1, 2, 3), keepdim=True)", ""),
 }  # fmt: skip
 
