@@ -816,7 +816,7 @@ def _build(
         source = moments[0].inputs[0]
         index = _own_index(builder, graph.type(source))
         moments_of, builder.last = builder.value(source, index), index[-1]
-    # What is largest has the axes; sums of a contraction have those of the reduction that reads them, which come first.
+    # The largest output has the axes. The sums of a contraction have those of the reduction that reads them.
     largest_first = 1 if contractions and any(OPS[n.op].kind is Kind.REDUCTION for n in nodes) else -1
     for name in sorted((o for o in outputs if OPS[graph.node(o).op].kind is not Kind.MOMENTS), key=lambda o: largest_first * graph.type(o).numel):
         tensor = graph.type(name)
