@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import gc
+import re
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +51,8 @@ def test_threads_may_parse_at_the_same_time(letting_others_in: None) -> None:
         thread.join()
     assert not failures
     assert len(trees) == 16
+
+
+def test_no_module_parses_on_its_own() -> None:
+    package = Path(syntax.__file__).parent
+    assert [file.name for file in package.rglob("*.py") if re.search(r"ast\.parse\(", file.read_text())] == ["syntax.py"]

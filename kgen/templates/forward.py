@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from string import Formatter
 
+from kgen import syntax
 from kgen.compiler.graph import BatchSize, Input, OpGraph, Weight
 from kgen.compiler.source import spell_value
 from kgen.templates.module_source import ModuleSource
@@ -55,7 +56,7 @@ class Forward:
 
     @cached_property
     def parameters(self) -> ast.arguments:
-        return ast.parse(f"def forward({self.signature}): ...").body[0].args
+        return syntax.parse(f"def forward({self.signature}): ...").body[0].args
 
     @property
     def names(self) -> list[str]:

@@ -7,6 +7,7 @@ import re
 import textwrap
 from functools import cached_property
 
+from kgen import syntax
 from kgen.definitions import Definitions, first_line, given, names_in
 from kgen.errors import CaptureError
 from kgen.problem import Problem
@@ -37,7 +38,7 @@ class ModuleSource:
                 needed |= names_in(base)
         else:
             self.bases = self._made_elsewhere(problem)
-            needed = names_in(ast.parse(self.bases))
+            needed = names_in(syntax.parse(self.bases))
         imports, statements = self.module.closure(needed, without=self.model)
         self.imports = [ast.unparse(n) for n in imports]
         self.definitions = [self._text(n, "") for n in statements]

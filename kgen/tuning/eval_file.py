@@ -8,14 +8,13 @@ The evaluation is stored as a sweep of one candidate, of kind ``eval``. Each cal
 
 from __future__ import annotations
 
-import ast
 import time
 import warnings
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Mapping
 
-from kgen import events, paths
+from kgen import events, paths, syntax
 from kgen.candidate import Candidate, Trust
 from kgen.errors import InputError
 from kgen.evaluator.correctness.validate import Failure
@@ -71,7 +70,7 @@ def syntax_error(file: str, source: str) -> str | None:
     """The syntax error of a file in one line, with the file's own name; ``None`` where Python can parse it."""
     try:
         with warnings.catch_warnings(action="ignore"):  # a strange escape is a warning, and no error
-            ast.parse(source, file)
+            syntax.parse(source, file)
     except SyntaxError as error:
         return f"{file}, line {error.lineno}: {type(error).__name__}: {error.msg}"
     except (ValueError, RecursionError, MemoryError):
