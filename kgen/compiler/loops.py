@@ -260,6 +260,7 @@ class Contraction:
     of ``x`` have a matrix of ``weight`` to themselves, of ``matrices`` at the captured batch. Else all rows share one.
 
     With a ``window``, the sums are a convolution of images ``x``: rows of the program are channels of images, columns pixels.
+    With ``across``, rows are pixels of images, columns channels.
     """
 
     name: str
@@ -271,6 +272,7 @@ class Contraction:
     matrices: int = 1
     window: Convolution | None = None
     turned: bool = False
+    across: bool = False
 
 
 @dataclass(frozen=True)
@@ -882,8 +884,11 @@ class _Finished:
         sizes = [reduce(times, (loop.extent for loop in loops), 1) for loops in (self.rows, self.cols)]
         rows, cols = (size if isinstance(size, int) else size.multiple * (self.graph.batch or 1) for size in sizes)
         self._check_work(rows * cols)
+        contraction = self.builder.contraction
+        if contraction and contraction.window and self._reduced:
+            contraction = replace(contraction, across=self._reduced != self.builder.last.free_symbols)
         return Program(
-            rows, cols, *sizes, self.rows, self.cols, tuple(loads), tuple(steps), stores, self.moments_of, self.builder.contraction
+            rows, cols, *sizes, self.rows, self.cols, tuple(loads), tuple(steps), stores, self.moments_of, contraction
         )
 
     def _outer(self) -> Iterable[tuple[str, _Step]]:
@@ -983,10 +988,11 @@ class _Finished:
         return [i for i in self.builder.contraction_index if isinstance(i, sympy.Symbol)]
 
     def _reduces_convolution(self) -> bool:
-        """Whether what is reduced are all pixels of a convolution, and nothing else varies."""
-        own = self._of_contraction()
+        """Whether all pixels or all channels of a convolution are reduced, and nothing else varies."""
         everything = frozenset().union(*(s.varies for s in self.needed.values()))
-        return self.builder.contraction.window is not None and everything == frozenset(own) and self._reduced == self.builder.last.free_symbols
+        if self.builder.contraction.window is None or everything != frozenset(self._of_contraction()):
+            return False
+        return self._reduced in (self.builder.last.free_symbols, self.builder.contraction_index[1].free_symbols)
 
     def _around(self) -> list[sympy.Symbol] | None:
         """The axes that a window moves along, or that a scan runs along; ``None`` where the program has neither."""

@@ -21,7 +21,9 @@ from kgen.templates.space import Axis, Constraint, Space
 _WARP_COLS = 64  # pixels; a warp's tile
 _LEAST_CHANNELS = 8  # channels out of a group; with fewer, most of a product of 16 rows is thrown away
 _MOST_TAPS = 31  # taps of all dimensions together: bits of a window's mask
-_KINDS = {"sum", "max", "min", "moments", "softmax"}  # reductions that warps leave parts of
+_OVER_PIXELS = {"sum", "max", "min", "moments", "softmax"}  # reductions that warps leave parts of
+_OVER_CHANNELS = {"sum", "max", "min", "softmax"}  # reductions that a block finishes
+_MOST_ROWS = 256  # of weights; a block's tile has no more, and it must hold all channels that it reduces
 _ROOM = 4096  # bytes of shared memory of a block beside its stages: the system's, and values of rows
 
 
@@ -52,6 +54,11 @@ class WarpTile:
         return _WARP_COLS
 
     @property
+    def warp_strips(self) -> int:
+        """Warps that share the same pixels."""
+        return self.warps_m
+
+    @property
     def holds_promotions(self) -> bool:
         """Whether registers are left for sums between promotions."""
         return self.mma_m < 4
@@ -76,6 +83,11 @@ class WarpgroupTile:
     @property
     def warp_cols(self) -> int:
         return 128
+
+    @property
+    def warp_strips(self) -> int:
+        """Warps that share the same pixels."""
+        return self.rows // 16
 
     @property
     def holds_promotions(self) -> bool:
@@ -148,13 +160,15 @@ class Sizes:
 
     window: Convolution
     params: Params
-    stored: bool = True  #: whether each pixel is stored
-    results: int = 0  #: of all reductions over an image's pixels
+    stored: bool = True  #: whether each pixel of each channel is stored
+    results: int = 0  #: of all reductions
+    across: bool = False  #: whether these are over channels
 
     @classmethod
     def of(cls, program: Program, params: Params) -> Sizes:
         stored = any(store.level == ELEMENT for store in program.stores)
-        return cls(program.contraction.window, params, stored, sum(len(r.names) for r in program.reductions))
+        results = sum(len(r.names) for r in program.reductions)
+        return cls(program.contraction.window, params, stored, results, program.contraction.across)
 
     @property
     def residues(self) -> tuple[tuple[Residue, ...], ...]:
@@ -229,6 +243,17 @@ class Sizes:
         return self.stored and self.vec == 1
 
     @property
+    def rows_of_image(self) -> int:
+        """Rows of the program that belong to an image."""
+        return self.window.pixels_out if self.across else self.channels_out
+
+    @property
+    def found_floats(self) -> int:
+        """Elements of shared memory for what warps find of all channels: of each strip of rows, result and output."""
+        sides = 1 if pair_of(self.window) is None else 2
+        return self.tile.warp_strips * self.results * sides * self.tile.cols if self.across else 0
+
+    @property
     def slots(self) -> int:
         """Parts of an image whose pixels one warp reduces."""
         return len(self.residues) * -(-self.most_pixels // self.tile.cols) * (self.tile.cols // self.tile.warp_cols)
@@ -244,9 +269,9 @@ class Sizes:
         stage = 2 * int(self.params["block_k"]) * (self.tile.rows + self.tile.cols)
         exchange = 16 * 72 * 4 if self.exchanges else 0  # of a warp: 16 rows of 64 sums, or 8 of 128
         if self.params["variant"] == "im2col":
-            return stages * (stage + 16) + 1024 + 8 * exchange
+            return stages * (stage + 16) + 1024 + 8 * exchange + 4 * self.found_floats
         warps = self.tile.warps_m * self.tile.warps_n
-        return stages * stage + len(self.residues) * self.k // self.chunk * 8 + warps * exchange
+        return stages * stage + len(self.residues) * self.k // self.chunk * 8 + warps * exchange + 4 * self.found_floats
 
     @property
     def blocks(self) -> int:
@@ -267,11 +292,14 @@ def _multiple(value: int, of: int) -> int:
 
 
 def takes(program: Program) -> bool:
-    """Convolutions with maps and reductions over their pixels behind them, of more than a few channels out a group."""
+    """Convolutions of more than a few channels out a group, with maps behind them, and reductions over pixels or channels."""
     of = program.contraction
     if of is None or of.window is None or program.moments_of or not program.floats:
         return False
-    if not _KINDS.issuperset(r.kind for r in program.reductions) or len(schedule(program, keep=True).passes) > 1:
+    kinds = _OVER_CHANNELS if of.across else _OVER_PIXELS
+    if not kinds.issuperset(r.kind for r in program.reductions) or len(schedule(program, keep=True).passes) > 1:
+        return False
+    if of.across and (of.window.groups > 1 or rows_of(of.window) > _MOST_ROWS or any(s.level == ELEMENT for s in program.stores)):
         return False
     window = of.window
     staged = 2 * window.pixels_in * window.groups * _multiple(window.channels_in, 64)
@@ -299,6 +327,8 @@ def space(task: Task) -> Space:
     def us(variant: str, tile: str) -> float:
         return _products(window, TILES[variant][tile]) / TILES[variant][tile].rate
 
+    least_rows = rows_of(window) if program.contraction.across else 1
+
     def axes(variant: str, products: tuple[int, ...], block_k: tuple[int, ...], stages: tuple[int, ...]) -> tuple[Axis, ...]:
         tiles = tuple(sorted(TILES[variant], key=lambda tile: us(variant, tile)))
         return (
@@ -309,7 +339,7 @@ def space(task: Task) -> Space:
     gather = axes("gather", (1, 3), (64, 32), (4, 3, 2))
     im2col = axes("im2col", (1, 3), (64, 32, 16), (6, 5, 4, 3, 2))
     variants = [im2col, gather] if hardware.capability == 90 else [gather]
-    least = {variant: min(us(variant, tile) for tile in tiles) for variant, tiles in TILES.items()}
+    least = {v: min((us(v, name) for name, tile in tiles.items() if tile.rows >= least_rows), default=0.0) for v, tiles in TILES.items()}
     constraints = (
         Constraint(
             "one_product",
@@ -320,6 +350,11 @@ def space(task: Task) -> Space:
             "registers",
             "so many sums leave no registers for those between promotions",
             lambda p: p["products"] == 1 or tile_of(p).holds_promotions,
+        ),
+        Constraint(
+            "all_channels",
+            "a block reduces all channels of its pixels, and the tile has fewer",
+            lambda p: tile_of(p).rows >= least_rows,
         ),
         Constraint(
             "idle_tile",

@@ -48,8 +48,8 @@ def render(task: Task, params: Params) -> Rendering:
     filled = Filled(f"{task.kernel.name}_pack_weight", sizes.packed_rows)
     prepared = Argument(f"{task.kernel.name}_weight", "prepared", of.weight, str(sizes.packed_floats), filled=filled)
     least = 32768 if params["variant"] == "im2col" else 4  # maps of less than 128 KB are refused
-    parts = f" + rows * {sizes.slots * sizes.results}" if sizes.results else ""
-    workspace = Argument("workspace", "workspace", size=f"rows // {sizes.channels_out} * {sizes.image_floats}{parts} + {least}")
+    parts = f" + rows * {sizes.slots * sizes.results}" if sizes.results and not sizes.across else ""
+    workspace = Argument("workspace", "workspace", size=f"rows // {sizes.rows_of_image} * {sizes.image_floats}{parts} + {least}")
     others = [a for a in pointers(task, program, params) if a != x]
     raw = [weight] if pair_of(window) else []
     args = [x, *raw, prepared, *(a for a in others if a not in raw), workspace]
@@ -95,6 +95,11 @@ def render(task: Task, params: Params) -> Rendering:
         "stored": sizes.stored,
         "exchanges": sizes.exchanges,
         "results": sizes.results,
+        "across": sizes.across,
+        "rows_of_image": sizes.rows_of_image,
+        "found": sizes.found_floats,
+        "ragged_rows": sizes.across and window.channels_out * (2 if pair_of(window) else 1) != tile.rows,
+        "warp_strips": tile.warp_strips,
         "slots": sizes.slots,
         "warp_cols": tile.warp_cols,
         **_epilogue(program, args, sizes),
@@ -150,11 +155,17 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
     store_outer, store_inner, close = common.store_statements(only.stores, vec, args)
     alone, single = ([*common.load_statements(of.loads, 1, read_from)[1], *map(_spelled, of.maps)] for of in (stored, reduced))
     rows = [x for x in (*plan.row_loads, *plan.row_maps) if x.name in stored.row_values | reduced.row_values]
+    of_pixels: list[str] = []
+    if sizes.across:  # rows are pixels: values of channels are read ahead instead
+        of_pixels = _row_statements(rows, read_from)
+        rows = [x for x in reduced.loads if "row" not in x.access.index()]
+        single = [*common.load_statements([x for x in reduced.loads if x not in rows], 1, read_from)[1], *map(_spelled, reduced.maps)]
     used = {name for of in (stored, reduced) for m in of.maps for name in m.args} | {x.arg for x in (*only.stores, *only.reductions)}
     row_stores = [store_statement(store, written(store, args), "row", "0") for store in only.row_stores]
     texts = {
         "row_values": [v.name for v in rows if v.name in used],
-        "row_statements": _row_statements(rows, read_from),
+        "row_statements": [load_statement(x, read_from) for x in rows] if sizes.across else _row_statements(rows, read_from),
+        "of_pixels": of_pixels,
         "outer": outer + store_outer,
         "inner": inner + [*map(_spelled, stored.maps)] + store_inner,
         "close": [line.replace(f"store_vector<{vec}>", "store_pixels") for line in close],
@@ -162,7 +173,7 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
         "reduced": single,
         "merged": _row_statements([x for x in (*plan.row_loads, *plan.row_maps, *only.row_maps) if x.name in merged.row_values], read_from) + row_stores,
     }
-    elementwise = [a for a in args if a.role in ("in", "out") and _mentions(a.name, *(texts[key] for key in texts if key != "merged"))]
+    elementwise = [a for a in args if a.role in ("in", "out") and _mentions(a.name, *(texts[key] for key in texts if sizes.across or key != "merged"))]
     behind = [a for a in args if a.role in ("in", "out") and _mentions(a.name, texts["merged"])]
     return {
         **texts,
@@ -172,8 +183,7 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
         "merge_parameters": signature(behind, early=True)["parameters"],
         "merge_arguments": signature(behind)["arguments"],
         "reductions": [_reduction(r, at) for r, at in zip(only.reductions, itertools.accumulate((len(r.names) for r in only.reductions), initial=0))],
-        "values": list(dict.fromkeys(r.arg for r in only.reductions)),
-        "reduced_row": _mentions("row", single),
+        "reduced_row": _mentions("row", [*single, *of_pixels]),
         "reduced_col": _mentions("col", single),
         "reduced_values": {name for m in reduced.maps for name in m.args},
     }
@@ -215,8 +225,7 @@ def _mentions(name: str, *texts: Sequence[str]) -> bool:
 
 def _reduction(r: Reduce, at: int) -> dict[str, object]:
     """The statements of one reduction: of all values of a thread, of one of them, and of what another thread found."""
-    combine, names = SPELLED[r.kind], ", ".join(r.names)
-    values = f"{r.arg}_values"
+    combine, names, values = SPELLED[r.kind], ", ".join(r.names), f"{r.names[0]}_values"
     if combine.take:
         one = combine.take.format(*r.names, f"{values}[i]")
         every = ["#pragma unroll", f"for (int i = 0; i < VALUES; ++i) {one}"]
@@ -226,6 +235,9 @@ def _reduction(r: Reduce, at: int) -> dict[str, object]:
         every = [f"{chunk}<VALUES>({names}, {values});"]
     return {
         "kind": r.kind,
+        "arg": r.arg,
+        "values": values,
+        "identity": {"sum": "0.0f", "min": "INFINITY"}.get(r.kind, "-INFINITY"),
         "results": [{"name": name, "start": start, "at": at + n} for n, (name, start) in enumerate(zip(r.names, combine.starts))],
         "every": every,
         "one": one,
