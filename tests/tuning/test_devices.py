@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from judges import CheapBuilder, CheapDesign, CheapJudge
+from judges import CheapBuilder, CheapDesign, CheapJudge, timing
 from running import PROBLEM, Home
 
 from kgen import events, paths
@@ -19,10 +19,11 @@ from kgen.compiler.capture import Capture
 from kgen.errors import DatabaseBusyError, DeviceError, EvaluatorError, ProblemError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool
-from kgen.evaluator.protocol import Accuracy, BuildReport, Depth, Evaluation, Status
+from kgen.evaluator.protocol import Accuracy, BuildReport, Depth, Evaluation, Status, Timing
 from kgen.problem import load, read_problem
 from kgen.store import connections, holder
 from kgen.tuning import sweep
+from kgen.tuning.search import Point
 
 PROBLEM_READ = read_problem(PROBLEM)
 
@@ -86,6 +87,36 @@ def test_finals_are_timed_on_the_first_device(home: Home) -> None:
     first, *others = judges = three()
     conduct(judges, Told())
     assert first.finalists and not any(judge.finalists for judge in others)
+
+
+class Disturbed(CheapJudge):
+    """Finds only the control right. Its baseline's screening met a busy machine; its finals did not."""
+
+    def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation:
+        if not candidate.control:
+            return Evaluation(candidate.id, Status.WRONG_VALUES, "row 3 is off", self.accuracy)
+        return Evaluation(candidate.id, Status.OK, "", self.accuracy, timing=timing(candidate.id, 1.0))
+
+    def baselines(self) -> tuple[Timing, ...]:
+        return (timing("eager", 357.0),)
+
+    def finals(self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float) -> tuple[Timing, ...]:
+        [(candidate, _)] = candidates
+        return (timing(candidate.id, 1.0, Depth.FINAL), timing("eager", 1.0, Depth.FINAL))
+
+
+class ControlledDesign(CheapDesign):
+    def candidate(self, point: Point) -> Candidate:
+        return replace(super().candidate(point), control=point == self.control)
+
+
+def test_control_without_a_rival_is_compared_in_finals(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "Design", ControlledDesign)
+    told = Told()
+    assert conduct([Disturbed(PROBLEM_READ)], told).best is None
+    leaders = {leader.control and leader.candidate is not None: leader.speedup for leader in told.of(events.Finished)[0].leaders}
+    assert leaders == {True: 1.0, False: 1.0}
+    assert home.ask("SELECT speedup FROM trial WHERE status = 'ok'") == [(1.0,)]
 
 
 def test_unlike_devices_are_refused_before_anything_is_kept(home: Home) -> None:
