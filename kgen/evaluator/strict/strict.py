@@ -8,11 +8,11 @@ from typing import Any, Callable, Mapping, Sequence
 
 from kgen.candidate import Candidate
 from kgen.evaluator.checks import Checks, Level, Setting
-from kgen.evaluator.correctness.validate import Failure, WorkerClient
+from kgen.evaluator.correctness.validate import Failure, WorkerClient, audit
 from kgen.evaluator.protocol import Phase, Status
 from kgen.evaluator.strict.labels import static_labels
 from kgen.evaluator.strict.processes import strangers
-from kgen.evaluator.strict.timing_anomalies import Habits, StrictRunner, anomaly, queue_alike, raise_if_suspicious
+from kgen.evaluator.strict.timing_anomalies import StrictRunner, Times, anomaly, measured_again, queue_alike
 from kgen.evaluator.timing.measure import Runner, interleave
 
 #: torch.compile takes a second to load, and replaces functions of torch: it is loaded before tamper detection starts.
@@ -36,7 +36,7 @@ class Strict(Checks):
     variables: Mapping[str, str] = {}
 
     def __init__(self) -> None:
-        self._eager: Habits | None = None
+        self._eager: Times | None = None
 
     def options(self, scratch: Path) -> dict[str, Any]:
         return {"writable": [str(scratch)], "modules": list(_MODULES)}
@@ -55,14 +55,22 @@ class Strict(Checks):
     def screened(self, runner: Runner, setting: Setting) -> list[str]:
         """Raises :class:`Failure` for an anomaly of time."""
         assert isinstance(runner, StrictRunner)
-        beside = setting.eager if isinstance(setting.eager, StrictRunner) else None
-        raise_if_suspicious(runner, self.settled, eager=self._eager, floor_ms=setting.floor_ms, beside=beside,
-                            generator=setting.generator)
+        reason = anomaly(runner, eager=self._eager, floor_ms=setting.floor_ms)
+        if isinstance(setting.eager, StrictRunner):
+            reason = measured_again(runner, reason, beside=setting.eager, floor_ms=setting.floor_ms,
+                                    generator=setting.generator)
+        self._raise_if_suspicious(runner, reason)
         return super().screened(runner, setting)
+
+    def _raise_if_suspicious(self, runner: Runner, reason: str) -> None:
+        """Raises :class:`Failure` when the subject changed what belongs to others, or has an anomaly of time."""
+        audit(runner.worker, self.settled)
+        if reason:
+            raise Failure(Status.SUSPICIOUS, reason, Phase.TIME)
 
     def baseline_screened(self, runner: Runner) -> None:
         if runner.name == "eager" and isinstance(runner, StrictRunner):
-            self._eager = runner.habits()
+            self._eager = runner.times()
 
     def finals(
         self, finalists: Sequence[Runner], baselines: Sequence[Runner], seconds: float, setting: Setting,
@@ -70,27 +78,27 @@ class Strict(Checks):
     ) -> list[Runner]:
         """As for own candidates; times all once more after an anomaly, and leaves out finalists that keep it."""
         runners = interleave([*finalists, *baselines], seconds, setting.generator, failed)
-        found = (anomaly(runner, eager=_habits(runners), floor_ms=setting.floor_ms) for runner in runners
-                 if runner not in baselines)
-        if reason := next(filter(None, found), ""):  # a busy machine causes some
+        found = _anomalies(runners, finalists, setting.floor_ms)
+        if reason := next(filter(None, found.values()), ""):  # a busy machine causes some
             notice(f"finals are timed once more: of a candidate, {reason}")
             queue_alike(runners)
             runners = interleave(runners, seconds, setting.generator, failed)
-        eager, right = _habits(runners), []
-        for runner in runners:
+            found = _anomalies(runners, finalists, setting.floor_ms)
+        for runner, reason in found.items():
             try:
-                if runner not in baselines:
-                    raise_if_suspicious(runner, self.settled, eager=eager, floor_ms=setting.floor_ms)
+                self._raise_if_suspicious(runner, reason)
             except Failure as failure:
+                runners.remove(runner)
                 failed(runner, failure)
-            else:
-                right.append(runner)
-        return right
+        return runners
 
     def labels(self, candidate: Candidate) -> list[str]:
         return static_labels(candidate.source)
 
 
-def _habits(runners: Sequence[StrictRunner]) -> Habits | None:
-    """PyTorch's habits in this session, if it was timed."""
-    return next((runner.habits() for runner in runners if runner.name == "eager"), None)
+def _anomalies(
+    runners: Sequence[StrictRunner], finalists: Sequence[Runner], floor_ms: float
+) -> dict[StrictRunner, str]:
+    """The anomaly of each finalist that is left, beside PyTorch's times in this session; empty without one."""
+    eager = next((runner.times() for runner in runners if runner.name == "eager"), None)
+    return {runner: anomaly(runner, eager=eager, floor_ms=floor_ms) for runner in runners if runner in finalists}

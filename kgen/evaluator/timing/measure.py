@@ -14,7 +14,7 @@ from functools import partial
 from statistics import median
 from typing import Any, Callable, Mapping, Sequence
 
-from kgen.evaluator.correctness.validate import Failure, WorkerClient, raise_if_failed
+from kgen.evaluator.correctness.validate import OVERWRITTEN, Failure, WorkerClient, raise_if_failed
 from kgen.evaluator.protocol import Depth, Phase, Status, Timing
 from kgen.statistics import ratio_interval
 
@@ -30,6 +30,13 @@ ODD = 1.5  #: ratio of a block's median to that of all blocks; above it or below
 #: Nanoseconds of work queued in front of a sample, so that launches do not count: a multiple of the launch time plus a
 #: constant. It doubles, three times at most, when launches outlast it: a process that waited launches more slowly.
 SLEEP_FACTOR, SLEEP_NS, MOST_SLEEP_NS, SLEEP_DOUBLINGS = 1.5, 150_000, 20_000_000, 3
+#: Fields of an answer that name a fault: its status, and the reason.
+_FAULTS = {
+    "alias": (Status.ALIASED_OUTPUT, "the output shares memory with an earlier one"),
+    "late": (Status.SUSPICIOUS, "its output changed after forward returned"),
+    "overwritten": (Status.ALIASED_OUTPUT, OVERWRITTEN),
+    "mutated": (Status.MUTATED_INPUT, "it wrote into {}"),
+}
 
 
 @dataclass(eq=False)
@@ -37,6 +44,7 @@ class Runner:
     """A subject that is ready to be timed, and its samples in milliseconds."""
 
     extra_calls = 1.0  #: calls of a GPU for each sample
+    checks_every_block = False  #: of a screening
 
     name: str
     worker: WorkerClient
@@ -66,14 +74,17 @@ class Runner:
         """One call that is no sample. Raises :class:`Failure`."""
         self._calls([generator.getrandbits(48)], self.modes)
 
-    def block(self, calls: int, generator: random.Random, *, checked: bool = False) -> None:
-        """Add a block of ``calls`` samples; ``checked`` judges the last output.
+    def block(
+        self, calls: int, generator: random.Random, *, checked: bool = False, thorough: bool = False
+    ) -> None:
+        """Add a block of ``calls`` samples; ``checked`` judges an output, and ``thorough`` asks for all other checks.
 
         Raises :class:`Failure` when a call fails, or claims more time than the parent's clock allows.
         """
-        self.blocks.append(self._samples(calls, generator, checked))
+        self.blocks.append(self.samples(calls, generator, checked, thorough))
 
-    def _samples(self, calls: int, generator: random.Random, checked: bool) -> tuple[float, ...]:
+    def samples(self, calls: int, generator: random.Random, checked: bool, thorough: bool) -> tuple[float, ...]:
+        """The samples of a block. The last output is the one that is judged."""
         keys = [generator.getrandbits(48) for _ in range(calls)]
         if not checked:
             return tuple(self._calls(keys, self.modes))
@@ -82,7 +93,7 @@ class Runner:
         total = 0.0
         for mode in self.modes:
             total += self._calls([last], [mode])[0]
-            self._check_output(mode, last)
+            self.check_output(mode, last)
         return (*samples, total)
 
     def _calls(self, keys: Sequence[int], modes: Sequence[str]) -> list[float]:
@@ -91,10 +102,7 @@ class Runner:
         reply = self.worker.ask(
             "block", keys=list(keys), modes=list(modes), sleep_ns=self.sleep_ns, cold=self.cold)
         took = time.perf_counter_ns() - started
-        raise_if_failed(reply, Phase.TIME)
-        if reply.get("alias"):
-            reason = "in a timed call: the output shares memory with an earlier one"
-            raise Failure(Status.ALIASED_OUTPUT, reason, Phase.TIME)
+        raise_if_wrong(reply)
         claimed = reply.get("ns")
         right = isinstance(claimed, list) and len(claimed) == len(keys) and all(type(ns) is int and ns > 0 for ns in claimed)
         if not right or sum(claimed) > took:
@@ -109,25 +117,28 @@ class Runner:
             self.doublings += 1
             self.sleep_ns = min(2 * self.sleep_ns, MOST_SLEEP_NS)
 
-    def _check_output(self, mode: str, key: int) -> None:
-        reply = self.worker.ask("fetch")
-        raise_if_failed(reply, Phase.TIME)
-        if reply.get("mutated"):
-            raise Failure(Status.MUTATED_INPUT, f"in a timed call: it wrote into {reply['mutated']}", Phase.TIME)
+    def check_output(self, mode: str, key: int) -> None:
+        """Fetch the latest output and judge it. Raises :class:`Failure`."""
+        self.judge(self.worker.ask("fetch"), mode, key)
+
+    def judge(self, reply: Mapping[str, Any], mode: str, key: int) -> None:
+        """Judge a fetched output. Raises :class:`Failure`."""
+        raise_if_wrong(reply)
         if self.check is not None:
             self.check(reply, mode, key)
 
     def screen(self, generator: random.Random, blocks: int = SCREEN_BLOCKS) -> None:
-        """Time the subject alone and briefly. The last output of a drawn block and of the last one are checked."""
+        """Time the subject alone and briefly. Outputs of a drawn block and of the last one are checked."""
         calls = calls_per_block(self.steady_ms, "cuda" if self.cuda else "cpu")
         drawn, last = generator.randrange(blocks), blocks - 1
         if self.frees:
             self.warm_up(generator)
         for number in range(blocks):
-            self.block(calls, generator, checked=number in (drawn, last))
+            checked = self.checks_every_block or number in (drawn, last)
+            self.block(calls, generator, checked=checked, thorough=number == drawn)
         odd = self.oddest()
         if odd is not None:
-            self.blocks[odd] = self._samples(calls, generator, False)
+            self.blocks[odd] = self.samples(calls, generator, checked=False, thorough=False)
         self.rest()
 
     def rest(self) -> None:
@@ -138,7 +149,7 @@ class Runner:
     def turn(self, calls: int, generator: random.Random, *, thorough: bool) -> None:
         """One block of finals, after a call that is no sample: another subject left the clocks and caches."""
         self.warm_up(generator)
-        self.block(calls, generator, checked=thorough or generator.random() < CHECK_SHARE)
+        self.block(calls, generator, checked=thorough or generator.random() < CHECK_SHARE, thorough=thorough)
         self.rest()
 
     def oddest(self) -> int | None:
@@ -162,6 +173,14 @@ class Runner:
 
     def timing(self, depth: Depth, session: str, conditions: tuple[tuple[str, str | float], ...] = ()) -> Timing:
         return Timing(self.name, depth, session, tuple(self.blocks), self.prepare_ms, conditions)
+
+
+def raise_if_wrong(reply: Mapping[str, Any]) -> None:
+    """Raises :class:`Failure` where the answer of a timed call, or of fetching its output, names a fault."""
+    raise_if_failed(reply, Phase.TIME)
+    for name, (status, text) in _FAULTS.items():
+        if reply.get(name):
+            raise Failure(status, f"in a timed call: {text.format(reply[name])}", Phase.TIME)
 
 
 def calls_per_block(steady_ms: float, device_type: str) -> int:
