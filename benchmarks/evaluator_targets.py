@@ -18,7 +18,6 @@ import itertools
 import multiprocessing
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from dataclasses import replace
@@ -162,14 +161,12 @@ def resolution(device: str, runs: int, seconds: float, parallel: int, home: Path
 def cost(device: str, count: int, cases: list[str], home: Path, trusts: Sequence[Trust]) -> None:
     rows = []
     for case, trust in itertools.product(cases, trusts):
-        steps: defaultdict[str, list[float]] = defaultdict(list)
         with open_evaluator(case, device, home, trust) as evaluator:
             builder = evaluator.builder()
             files = [replace(candidate, origin=trust) for candidate in candidates(evaluator, count)]
             with ThreadPoolExecutor() as pool:
                 entries = list(zip(files, pool.map(lambda c: builder.build(c.source), files)))
             evaluator.baselines()
-            evaluator.on_step = lambda step, seconds: steps[step].append(seconds)
             found, whole = [], []
             for entry in entries:
                 started = time.monotonic()
@@ -184,12 +181,10 @@ def cost(device: str, count: int, cases: list[str], home: Path, trusts: Sequence
             row[f"{phase} s"] = median(seconds[phase] for seconds in later)
         row["all s"] = median(whole[1:] or whole)
         row["first one's validation s"] = found[0]["validate"]
-        row |= {f"{step} s": median(seconds[len(seconds) // len(entries) :] or seconds) for step, seconds in steps.items()}
         rows.append(row)
     notes = (
         "Medians over right candidates, built already, without the first, which waits for the oracle's float64 runs. "
-        "`all s` is the whole call by the parent's clock. The columns behind it break it down: start of a worker, its "
-        "load, validation, preparation for timing, sample blocks (one `check output` within them, each), their check."
+        "`all s` is the whole call by the parent's clock."
     )
     record(f"evaluation_cost_{device}", "Cost of judging one candidate at screening depth", rows, notes)
 

@@ -8,7 +8,6 @@ when a worker loads them.
 from __future__ import annotations
 
 import ast
-import ctypes
 import fcntl
 import hashlib
 import json
@@ -318,44 +317,31 @@ def _reason(log: str) -> str:
     return ""
 
 
-_ENTRY = re.compile(r"ptxas info\s*: Compiling entry function '([^']+)'")
-_SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
-_USED = re.compile(r"ptxas info\s*: Used (\d+) registers")
-_SHARED = re.compile(r"(\d+) bytes smem")
+#: One kernel's lines of ``ptxas -v``: its name, bytes of spill stores and loads, registers, and what else it uses.
+_KERNEL = re.compile(
+    r"Compiling entry function '([^']+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?"
+    r"Used (\d+) registers(?:[^\n]*?(\d+) bytes smem)?", re.DOTALL)
 
 
 def parse_resources(log: str) -> tuple[KernelResources, ...]:
     """The figures of ``ptxas -v`` for each kernel in a build's log; spills are bytes stored plus loaded."""
-    found = []
-    name, spills = "", 0
-    for line in log.splitlines():
-        if entry := _ENTRY.search(line):
-            name, spills = entry.group(1), 0
-        elif bytes_ := _SPILLS.search(line):
-            spills = int(bytes_.group(1)) + int(bytes_.group(2))
-        elif name and (used := _USED.search(line)):
-            shared = _SHARED.search(line)
-            found.append(KernelResources(_demangle(name), int(used.group(1)),
-                                         int(shared.group(1)) if shared else 0, spills))
-            name = ""
-    return tuple(found)
+    found = _KERNEL.findall(log)
+    names = _demangled([name for name, *_ in found])
+    return tuple(
+        KernelResources(name, int(registers), int(shared or 0), int(stores) + int(loads))
+        for name, (_, stores, loads, registers, shared) in zip(names, found)
+    )
 
 
-def _demangle(name: str) -> str:
-    """The C++ name without its arguments, or ``name`` itself."""
+def _demangled(names: list[str]) -> list[str]:
+    """The C++ names without their arguments; the names themselves where the compilers' ``c++filt`` is missing."""
+    if not names:
+        return []
     try:
-        library = ctypes.CDLL("libstdc++.so.6")
-    except OSError:
-        return name
-    function = library.__getattr__("__cxa_demangle")
-    function.restype = ctypes.c_void_p
-    status = ctypes.c_int()
-    result = function(name.encode(), None, None, ctypes.byref(status))
-    if status.value != 0 or not result:
-        return name
-    text = ctypes.string_at(result).decode()
-    ctypes.CDLL(None).free(ctypes.c_void_p(result))
-    return re.sub(r"^void ", "", text.replace("(anonymous namespace)::", "").partition("(")[0])
+        text = subprocess.run(["c++filt", "-p", *names], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return names
+    return text.replace("(anonymous namespace)::", "").splitlines()
 
 
 def binary_hash(path: Path) -> str:

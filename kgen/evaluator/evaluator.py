@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence, TypeVar
 
 from kgen.candidate import SHORT, Candidate, Trust
 from kgen.errors import DeviceError, DiskError, EvaluatorError
@@ -41,7 +41,7 @@ from kgen.evaluator.strict.labels import has_native_code, profile_labels
 from kgen.evaluator.strict.strict import Strict
 from kgen.evaluator.strict.timing_anomalies import least_ms
 from kgen.evaluator.timing.conditions import Conditions, conditions, worse
-from kgen.evaluator.timing.measure import FINAL_BLOCKS, SCREEN_BLOCKS, Runner, sleep_ns
+from kgen.evaluator.timing.measure import Runner, sleep_ns
 from kgen.hardware import Hardware
 from kgen.problem import Problem
 
@@ -53,7 +53,7 @@ _FEWER_ROWS = 4096  #: rows; the bound for test cases is half of it after memory
 _CPU_COMPILE_SECONDS = 60.0
 _LOG_BYTES = 1 << 20
 _LARGE_BYTES = 1 << 30  #: of inputs and outputs; above it, memory is freed between calls
-_PROFILE_SECONDS, _PROFILE_KEYS = 10.0, 32
+_PROFILE_SECONDS = 10.0
 _NO_LIMIT = 1 << 62
 #: The steps of preparing the baselines that take long.
 _PREPARING = {"compile": "compiling the torch.compile baseline",
@@ -63,10 +63,10 @@ _AT_ONCE = 6  #: candidates that a GPU judges at once; timings take turns, every
 _TIMES_PEAK, _SPARE_BYTES = 2, 2 << 30
 #: Workers that start or end at once on all GPUs. The driver does both under one lock of the machine, 5 to 10 a second.
 _STARTS = threading.BoundedSemaphore(_AT_ONCE)
-CANDIDATE_FILE = "model_new.py"  #: in a worker's scratch folder
+_CANDIDATE_FILE = "model_new.py"  #: in a worker's scratch folder
 _COMPILER = "torch._dynamo"  #: takes a second to load
+Result = TypeVar("Result")
 LeftOut = Callable[[str, Failure], None]  #: called with a finalist's id and its failure
-_NOTICED_MISSING: set[str] = set()
 
 
 def _worker_environment(scratch: Path) -> dict[str, str]:
@@ -111,7 +111,6 @@ class Evaluator:
         self.environment: Environment
         self.hardware: Hardware
         self.at_once = 1
-        self.on_step: Callable[[str, float], None] = lambda step, seconds: None  #: for benchmarks: seconds by step
         self._checks: Checks = Checks() if trust is Trust.OWN else Strict()
         self._with_profile = profile
         self._baseline_names = tuple(baselines)
@@ -138,15 +137,11 @@ class Evaluator:
         self._cases: Cases | None = None
         self._about: dict[str, Any] = {}  # the oracle's description of the device
         self._opened: dict[str, Any] = {}  # and of the problem
-        self._fds: list[int] = []
-        self._pool_fd = -1
+        self._fds: list[int] = []  # of the weights, the constructor's inputs, and the inputs of timed calls
         self._closing = threading.Event()
         self._lifecycle = threading.RLock()
-        self.lost_baselines: dict[str, str] = {}  #: the baselines that failed, with the reason
         self._failures: Counter[str] = Counter()  # of the oracle, by test case
         self._rows = _NO_LIMIT  # of all test cases but the problem's own
-        self._without: list[str] = []  # distributions that are left out
-        self._own_numbers: dict[str, bool] = {}  # by candidate: whether it draws its own random numbers
         self._life = 0  # how often the processes have ended
         self._lock = DeviceLock("cpu", self._notice, stop=self._closing)
         self._alone: dict[str, str] = {}  # the environment in which a process sees this device alone
@@ -158,6 +153,7 @@ class Evaluator:
         self._health: Health | None = None
         self._level = 0  # the index of how workers are confined, in the checks' levels
         self._confined = False  # whether a worker has started so
+        self._missing: set[str] = set()  # the parts of the sandbox that people know to be missing
         self._spare: SpareWorker | None = None
         self._ends = ThreadPoolExecutor(2, thread_name_prefix="kgen-end")
         self._slots = threading.BoundedSemaphore()  # workers that hold a candidate, those that end included
@@ -175,14 +171,7 @@ class Evaluator:
         """Start the server and the oracle, as entering does."""
         try:
             self._server.start()
-            for attempt in range(_ATTEMPTS):
-                try:
-                    self._alive()
-                    return
-                except OracleFailed as failure:
-                    if attempt + 1 == _ATTEMPTS:
-                        raise
-                    self._recover(failure, self._life)
+            self._retried(lambda: None)
         except BaseException:
             self.close()
             raise
@@ -213,7 +202,7 @@ class Evaluator:
         """Start the oracle, and prepare the baselines in a thread."""
         child = self._server.spawn("oracle", self._options() | {
             "problem": self._problem_fields(), "secret": self._secret, "construction": self._construction,
-            "rows": self._rows, "without": self._without,
+            "rows": self._rows, "without": [case for case in self._failures if self._is_left_out(case)],
         }, self.home / "logs" / "oracle.log")
         self._oracle = OracleClient(child, _ORACLE_SECONDS)
         named, _ = self._oracle.ask("key")
@@ -227,7 +216,7 @@ class Evaluator:
             self._cases = Cases(self._oracle)
             self._opened, self._fds = self._oracle.ask("open")
             self._opened["pool"], fds = self._oracle.ask("pool")
-        self._pool_fd = fds[0]
+        self._fds += fds
         self.problem = replace(self.problem, mode=self._opened["mode"])
         self.accuracy = Accuracy(self._opened["accuracy"])
         self.at_once = self._fit() if self._cuda else 1
@@ -256,7 +245,6 @@ class Evaluator:
 
     def _stop(self) -> None:
         self._life += 1
-        runners, self._runners = self._runners, {}
         oracle, self._oracle = self._oracle, None
         if self._preparing is not None:
             deadline = time.monotonic() + _JOIN_SECONDS
@@ -268,7 +256,7 @@ class Evaluator:
         if self._spare is not None:
             self._spare.close()
             self._spare = None
-        for runner in (*runners.values(), *self._runners.values()):
+        for runner in self._runners.values():
             runner.worker.close()
         self._runners = {}
         if oracle is not None:
@@ -276,10 +264,8 @@ class Evaluator:
         if self._cases is not None:
             self._cases.close()
             self._cases = None
-        for fd in [*self._fds, self._pool_fd]:
-            if fd >= 0:
-                os.close(fd)
-        self._fds, self._pool_fd = [], -1
+        while self._fds:
+            os.close(self._fds.pop())
 
     def _problem_fields(self) -> dict[str, Any]:
         p = self.problem
@@ -302,7 +288,7 @@ class Evaluator:
 
     # ---- judging -------------------------------------------------------------------------------------------
 
-    def evaluate(self, candidate: Candidate, build: BuildReport, *, depth: Depth = Depth.SCREEN) -> Evaluation:
+    def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation:
         """Validate ``candidate`` on every input distribution, then time it.
 
         Never raises for the candidate's fault. When the evaluator's own processes fail they are started again, with
@@ -316,18 +302,25 @@ class Evaluator:
             status = Status.BUILD_TIMEOUT if build.timed_out else Status.BUILD_ERROR
             return Evaluation(candidate.id, status, build.reason, self.accuracy, Phase.BUILD, build=build,
                               seconds=((Phase.BUILD, build.seconds),), log=build.log)
+        try:
+            return self._retried(lambda: _Evaluating(self, candidate, build).run())
+        except EvaluatorError as error:
+            return Evaluation(candidate.id, Status.INFRA_ERROR, str(error), self.accuracy, build=build)
+
+    def _retried(self, work: Callable[[], Result]) -> Result:
+        """The result of ``work``, which needs the processes: when they fail, they are started again, a few times."""
         for _ in range(_ATTEMPTS):
             life = self._life
             try:
                 life = self._alive()
-                evaluation = _Evaluating(self, candidate, build, depth).run()
+                result = work()
                 if life == self._life:
-                    return evaluation
-                reason = "its processes ended meanwhile"
-            except EvaluatorError as error:
-                reason = str(error)
+                    return result
+                error = EvaluatorError("its processes ended meanwhile")
+            except EvaluatorError as failure:
+                error = failure
                 self._recover(error, life)
-        return Evaluation(candidate.id, Status.INFRA_ERROR, reason, self.accuracy, build=build)
+        raise error
 
     def _recover(self, error: EvaluatorError, life: int) -> None:
         """End the processes, which start again when they are needed. Where the oracle ran out of memory, test cases
@@ -342,28 +335,22 @@ class Evaluator:
             self._failures[error.case] += 1
             if error.memory:
                 self._rows = max(1, min(self._rows, self._opened.get("rows", _FEWER_ROWS), _FEWER_ROWS) // 2)
-            if error.case and self._failures[error.case] >= _ATTEMPTS - 1:
-                self._without.append(error.case)
+            if self._is_left_out(error.case):
                 self._notice(f"the test case {error.case!r} is left out: it failed {_ATTEMPTS - 1} times")
+
+    def _is_left_out(self, case: str) -> bool:
+        return bool(case) and self._failures[case] >= _ATTEMPTS - 1
 
     def health(self) -> Health:
         """Whether the problem's tolerance can tell right from wrong."""
         if self._health is None:
-            try:
-                self._health = self._find_health()
-            except EvaluatorError:  # another thread may have ended the oracle because of its candidate
-                self._health = self._find_health()
+            self._health = self._retried(self._find_health)
         return self._health
 
     def _find_health(self) -> Health:
-        oracle = self._asked()
         with self._lock.working():
-            reply, _ = oracle.ask("health")
+            reply, _ = self._running()[0].ask("health")
         return Health(tuple(reply["passed"]))
-
-    def _asked(self) -> OracleClient:
-        self._alive()
-        return self._running()[0]
 
     def _running(self) -> tuple[OracleClient, Cases]:
         """The oracle and its cases. Raises :class:`EvaluatorError` when another thread has just ended them."""
@@ -411,11 +398,18 @@ class Evaluator:
         left_out = failed or (lambda name, failure: self._notice(
             f"finalist {name[:SHORT]} is left out: {failure.reason}"))
         baselines = self._prepared()
+
+        def lost(runner: Runner, failure: Failure) -> None:
+            if runner in baselines:
+                self._lose_baseline(runner, failure)
+            else:
+                left_out(runner.name, failure)
+
         loaded: list[_Evaluating] = []
         try:
             finalists = []
             for candidate, build in candidates:
-                evaluating = _Evaluating(self, candidate, build, Depth.FINAL)
+                evaluating = _Evaluating(self, candidate, build)
                 loaded.append(evaluating)
                 try:
                     finalists.append(evaluating.runner())
@@ -425,7 +419,6 @@ class Evaluator:
                 runner.worker.enter(Phase.TIME, self.limits.time_seconds + 4 * seconds)
             with self._lock.timing():
                 before = self._conditions()
-                lost = partial(self._failed_in_finals, left_out)
                 kept = self._checks.finals(finalists, baselines, seconds, self._setting(), lost, self._notice)
                 under = worse(before, self._conditions())
             session = uuid.uuid4().hex
@@ -442,20 +435,14 @@ class Evaluator:
     def _conditions(self) -> Conditions:
         return conditions(self._lock.key, self._cold)
 
-    def _failed_in_finals(self, left_out: LeftOut, runner: Runner, failure: Failure) -> None:
-        if runner.name in self._runners:
-            self._lose_baseline(runner, failure)
-        else:
-            left_out(runner.name, failure)
-
     def _lose_baseline(self, runner: Runner, failure: Failure) -> None:
-        self._drop_baseline(runner.name, failure.reason)
+        self._notice(f"baseline {runner.name} is left out: {failure.reason}")
         self._let_go(runner.worker)
         self._runners.pop(runner.name, None)
 
     def _prepared(self) -> list[Runner]:
         """The baselines that could be prepared, in the order asked for."""
-        self._asked()
+        self._alive()
         preparing = self._preparing
         while preparing is not None and preparing.is_alive():
             preparing.join(0.2)  # in slices, so that an interrupt gets through
@@ -476,12 +463,8 @@ class Evaluator:
                         return
                     died = getattr(error, "status", Status.CRASHED) in (Status.CRASHED, Status.OUT_OF_MEMORY)
                     if not died or attempt + 1 == _ATTEMPTS:
-                        self._drop_baseline(name, str(getattr(error, "reason", error)))
+                        self._notice(f"baseline {name} is left out: {getattr(error, 'reason', error)}")
                         break
-
-    def _drop_baseline(self, name: str, reason: str) -> None:
-        self.lost_baselines[name] = reason
-        self._notice(f"baseline {name} is left out: {reason}")
 
     def _prepare_baseline(self, name: str) -> Runner:
         folder = self.home / "scratch" / "baselines"
@@ -497,7 +480,6 @@ class Evaluator:
             self._load(worker, {"baseline": name, "problem": self._problem_fields()})
             return self._ready(name, worker)
         except BaseException:
-            self._starting = None
             self._let_go(worker)
             raise
         finally:
@@ -564,7 +546,7 @@ class Evaluator:
         memory, fds = oracle.ask("output", subject=worker.subject, bytes=size)
         worker.output_bytes = memory["bytes"]
         try:
-            reply = worker.ask("load", [*self._fds, *fds], state=self._opened["state"],
+            reply = worker.ask("load", [*self._fds[:2], *fds], state=self._opened["state"],
                                state_bytes=self._opened["state_bytes"], init=self._opened["init"],
                                output_bytes=memory["bytes"], modes=self.problem.modes,
                                construction=self._construction, views=self._opened["views"], ties=self._opened["ties"],
@@ -581,7 +563,7 @@ class Evaluator:
 
     def _ready(self, name: str, worker: WorkerClient) -> Runner:
         """Prepare a worker for timing. Raises :class:`Failure`."""
-        reply = worker.ask("prepare", [self._pool_fd], pool=self._opened["pool"]["pool"],
+        reply = worker.ask("prepare", self._fds[2:], pool=self._opened["pool"]["pool"],
                            pool_bytes=self._opened["pool"]["pool_bytes"], frees=self._is_large())
         raise_if_failed(reply, worker.phase)
         try:
@@ -611,20 +593,19 @@ class Evaluator:
 
     def _notice_missing(self, missing: Any) -> None:
         for part in missing if isinstance(missing, list) else []:
-            if part not in _NOTICED_MISSING:
-                _NOTICED_MISSING.add(part)
+            if part not in self._missing:
+                self._missing.add(part)
                 self._notice(f"this system does not allow {part}: candidates run without")
 
 
 class _Evaluating:
     """One candidate on its way through the phases, with the process that holds it."""
 
-    def __init__(self, evaluator: Evaluator, candidate: Candidate, build: BuildReport, depth: Depth) -> None:
+    def __init__(self, evaluator: Evaluator, candidate: Candidate, build: BuildReport) -> None:
         self._evaluator = evaluator
         self._checks = evaluator._checks
         self._candidate = candidate
         self._build = build
-        self._depth = depth
         self._started: Started | None = None
         self._matched = True
         self._libraries: dict[str, str] = {}  # the paths of libraries that are built, by what they are made of
@@ -675,12 +656,6 @@ class _Evaluating:
         finally:
             self._seconds.append((phase, time.monotonic() - started))
 
-    @contextmanager
-    def _step(self, name: str) -> Iterator[None]:
-        started = time.monotonic()
-        yield
-        self._evaluator.on_step(name, time.monotonic() - started)
-
     def _evaluation(self, status: Status, reason: str, phase: Phase | None) -> Evaluation:
         timing = self._timing if status in (Status.OK, Status.SUSPICIOUS) else None
         labels = [*self._labels, *self._checks.labels(self._candidate)]
@@ -709,20 +684,18 @@ class _Evaluating:
 
     def _load(self) -> None:
         """Start a worker, or take the spare one, and have it construct ``ModelNew``."""
-        evaluator, checks = self._evaluator, self._checks
-        with self._step("start"):
-            if evaluator._spare is not None:
-                self._started = evaluator._spare.take()
-                self._place(self._started.scratch)
-            else:
-                self._started = evaluator._start_worker(self._place)
-            self._started.log.replace(self._log)
-        with self._step("load"):
-            path = self._started.scratch / CANDIDATE_FILE
-            limits = evaluator.limits
-            self._worker.enter(Phase.LOAD, limits.load_seconds + (0.0 if self._libraries else limits.build_seconds))
-            reply = evaluator._load(self._worker, {"path": str(path), "libraries": self._libraries})
-            checks.settled(self._worker)
+        evaluator = self._evaluator
+        if evaluator._spare is not None:
+            self._started = evaluator._spare.take()
+            self._place(self._started.scratch)
+        else:
+            self._started = evaluator._start_worker(self._place)
+        self._started.log.replace(self._log)
+        path = self._started.scratch / _CANDIDATE_FILE
+        limits = evaluator.limits
+        self._worker.enter(Phase.LOAD, limits.load_seconds + (0.0 if self._libraries else limits.build_seconds))
+        reply = evaluator._load(self._worker, {"path": str(path), "libraries": self._libraries})
+        self._checks.settled(self._worker)
         self._matched = reply.get("matched") is True
         if not self._matched:
             self._labels.append("kernelbench protocol")
@@ -730,7 +703,7 @@ class _Evaluating:
     def _place(self, scratch: Path) -> None:
         """Put the candidate's file and its library into ``scratch``. Raises :class:`DiskError`."""
         try:
-            (scratch / CANDIDATE_FILE).write_text(self._candidate.source, encoding="utf-8")
+            (scratch / _CANDIDATE_FILE).write_text(self._candidate.source, encoding="utf-8")
             self._libraries = copy_library(read_extension(self._candidate.source), self._build, scratch)
         except OSError as error:
             raise DiskError(f"{scratch}: a candidate's files cannot be put there: {error}") from error
@@ -741,9 +714,8 @@ class _Evaluating:
         names = [tuple(pair) for pair in evaluator._opened["cases"]]
         # On a CPU, the oracle and the worker would compete for the cores.
         room = self._worker.output_bytes // 2 if evaluator._cuda else 0
-        with self._step("validate"):
-            validate(self._worker, *evaluator._running(), names, self._matched, self._errors, self._labels, room,
-                     self._checks.settled)
+        validate(self._worker, *evaluator._running(), names, self._matched, self._errors, self._labels, room,
+                 self._checks.settled)
         if evaluator._is_large():
             raise_if_failed(self._worker.ask("rest"), Phase.VALIDATE)
 
@@ -757,8 +729,7 @@ class _Evaluating:
     def _runner(self) -> Runner:
         evaluator = self._evaluator
         self._worker.enter(Phase.TIME, evaluator.limits.time_seconds)
-        with self._step("prepare"):
-            runner = evaluator._ready(self._candidate.id, self._worker)
+        runner = evaluator._ready(self._candidate.id, self._worker)
         runner.check = self._check_output
         return runner
 
@@ -767,13 +738,11 @@ class _Evaluating:
         evaluator = self._evaluator
         runner, before = self._runner(), evaluator._conditions()
         try:
-            with self._step("sample"):
-                runner.screen(evaluator._random, SCREEN_BLOCKS if self._depth is Depth.SCREEN else FINAL_BLOCKS)
-            with self._step("check samples"):
-                self._labels += self._checks.screened(runner, evaluator._setting())
+            runner.screen(evaluator._random)
+            self._labels += self._checks.screened(runner, evaluator._setting())
         finally:
             under = worse(before, evaluator._conditions())
-            self._timing = runner.timing(self._depth, uuid.uuid4().hex, under) if runner.blocks else None
+            self._timing = runner.timing(Depth.SCREEN, uuid.uuid4().hex, under) if runner.blocks else None
         if evaluator._with_profile:
             self._profile()
 
@@ -781,7 +750,7 @@ class _Evaluating:
         """Label the share of time in own kernels. A failure here is not the candidate's fault."""
         self._worker.enter(Phase.TIME, _PROFILE_SECONDS)
         try:
-            found = self._worker.ask("profile", keys=[secrets.randbits(48) for _ in range(_PROFILE_KEYS)])
+            found = self._worker.ask("profile", key=secrets.randbits(48))
             raise_if_failed(found, Phase.TIME)
         except Failure as failure:
             self._labels.append(f"not profiled: {failure.reason}")
@@ -797,14 +766,11 @@ class _Evaluating:
         name = evaluator._opened["cases"][0][0]
         expected = cases.get(name, mode, weights).outputs
         check_structure(expected, reply.get("output"), "in a timed call", self._matched, Phase.TIME)
-        if self._errors:
-            evaluator._own_numbers[self._candidate.id] = any(label.startswith(OWN_NUMBERS) for label in self._labels)
-        # Finals of a resumed sweep do not know how the candidate was validated.
-        own_numbers = evaluator._own_numbers.get(self._candidate.id, True)
-        with self._step("check output"):
-            rows, _ = oracle.ask("judge", subject=self._worker.subject, key=key, case=name, mode=mode, weights=weights,
-                                 outputs=expected if self._matched else expected["items"][0], shift=0,
-                                 own_numbers=own_numbers)
+        # Finals do not know how the candidate was validated.
+        own_numbers = not self._errors or any(label.startswith(OWN_NUMBERS) for label in self._labels)
+        rows, _ = oracle.ask("judge", subject=self._worker.subject, key=key, case=name, mode=mode, weights=weights,
+                             outputs=expected if self._matched else expected["items"][0], shift=0,
+                             own_numbers=own_numbers)
         for row in rows["rows"]:
             if not row["ok"]:
                 found = CaseErrors(case="timed call", **row)

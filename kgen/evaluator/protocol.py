@@ -12,7 +12,7 @@ Medians, intervals and ratios are derived from raw samples by :mod:`kgen.statist
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -219,7 +219,6 @@ class Health:
     """Whether a problem's tolerance tells right from wrong: the trivial answers that pass (none, if healthy)."""
 
     passed_by: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=())
 
     @property
     def ok(self) -> bool:

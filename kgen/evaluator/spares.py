@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
 
-from kgen.errors import EvaluatorError
 from kgen.evaluator.correctness.validate import WorkerClient
 from kgen.evaluator.runtime.locks import DeviceLock
 
@@ -42,17 +41,15 @@ class SpareWorker:
         :class:`EvaluatorError` when no worker starts.
         """
         with self._guard:
-            ready = self._ready if self._ready is not None and self._ready.done() else None
-            if ready is not None or self._ready is None:
+            ready = self._ready
+            if ready is None or ready.done():
                 self._ready = None if self._closed else self._thread.submit(self._start_beside)
-        try:
-            started = ready.result() if ready is not None else None
-        except EvaluatorError:
-            started = None  # the caller's own attempt says why
-        if started is not None and started.worker.child.has_ended():
-            _end(started)
-            started = None
-        return started or self._start()
+        if ready is None or not ready.done() or ready.exception() is not None:
+            return self._start()  # which says why, if none starts
+        if ready.result().worker.child.has_ended():
+            _end(ready.result())
+            return self._start()
+        return ready.result()
 
     def _start_beside(self) -> Started:
         with self._lock.working():

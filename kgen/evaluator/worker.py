@@ -69,8 +69,8 @@ class Subject:
         self.cuda = self.device != "cpu"
         self.clock: driver.Clock | None = None  # of a GPU
         self.shared = options["shared"]
-        self.model: torch.nn.Module | None = None
-        self.call_model: Callable[..., Any] | None = None
+        self.model: torch.nn.Module  # these two from loading on
+        self.call_model: Callable[..., Any]
         self.matched = False
         self.base: dict[str, torch.Tensor] = {}
         self.weights: dict[str, torch.Tensor] = {}
@@ -89,12 +89,12 @@ class Subject:
         self.guards: list[torch.Tensor] = []  # the buffers with their fences
         self.fences: list[torch.Tensor] = []  # the fences as they must stay
         self.flush_buffer: torch.Tensor | None = None
-        self.output: Arena | DeviceArena | None = None
+        self.output: Arena | DeviceArena  # the oracle's memory, from loading on
         self.generators: list[torch.Generator] = []
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory in the problem's own output too
         self.handlers: dict[str, Callable[[dict[str, Any], list[int]], dict[str, Any]]] = {
             "load": self.load, "run": self.run, "write_second": self.write_second, "audit": self.audit,
-            "prepare": self.prepare, "block": self.block, "fetch": self.fetch, "rest": self.rest, "profile": self.profile,
+            "prepare": self.prepare, "block": self.block, "fetch": self.fetch, "rest": self.rest,
         }
 
     def start(self) -> None:
@@ -160,7 +160,6 @@ class Subject:
 
     def _set_weights(self, change: str = "drawn", *, force: bool = False) -> None:
         """Load the weights with that change. Where they have it already, restore the buffers that a forward changes."""
-        assert self.model is not None
         if self.matched and (force or change != self.change):
             self.weights = change_weights(self.base, change, self.ties)
             self.model.load_state_dict(self.weights)
@@ -171,7 +170,6 @@ class Subject:
     def _restore_buffers(self) -> None:
         """Write back the buffers that changed. Untouched buffers keep their version, so that weights folded from them
         stay valid."""
-        assert self.model is not None
         with _no_grad():
             for name, buffer in _buffers(self.model).items():
                 if name in self.weights and name not in self.own and not _bitwise(buffer, self.weights[name]):
@@ -237,7 +235,6 @@ class Subject:
     def _forward(
         self, inputs: list[Any], request: dict[str, Any], *, seeded: bool = True
     ) -> tuple[Any, dict[str, torch.Tensor]]:
-        assert self.model is not None and self.call_model is not None
         self.mode = request["mode"]
         self.model.train(self.mode == "train")
         self._poison(request["sizes"])
@@ -260,7 +257,6 @@ class Subject:
 
     def _state(self) -> dict[str, torch.Tensor]:
         """Copies of the buffers."""
-        assert self.model is not None
         return {name: buffer.detach().clone() for name, buffer in _buffers(self.model).items() if name in self.weights}
 
     def _poison(self, sizes: list[list[int]]) -> None:
@@ -279,7 +275,6 @@ class Subject:
         return ""
 
     def _alias(self, output: Any, inputs: list[Any]) -> str:
-        assert self.model is not None
         output = self._fresh(output)
         if _overlaps(output, tensors(inputs)):
             return "an input"
@@ -297,7 +292,6 @@ class Subject:
 
     def _write(self, name: str, value: Any, offset: int) -> dict[str, Any]:
         """Describe ``value``, and write its bytes to the oracle's memory if they fit."""
-        assert self.output is not None
         node, end = describe(value, offset)
         if end <= self.output.size:
             self.output.write(value, node)
@@ -305,7 +299,6 @@ class Subject:
 
     def audit(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Whether a parameter changed."""
-        assert self.model is not None
         changed, found = "", _parameters(self.model)
         for name in self.parameters:
             if name not in found or not _holds(found[name], self.weights[name]):
@@ -316,7 +309,6 @@ class Subject:
 
     def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Prepare for timed calls: map the pool of inputs, and measure how long calls and launches take."""
-        assert self.model is not None
         self.second, self.frees = None, request["frees"]
         if not self.cuda:
             _fill_allocations(0)
@@ -364,7 +356,6 @@ class Subject:
 
     def _call_all(self) -> None:
         """One forward in each mode."""
-        assert self.model is not None and self.call_model is not None
         with _no_grad():
             for mode in self.modes:
                 self._set_mode(mode)
@@ -372,7 +363,6 @@ class Subject:
                 self.last = self.call_model(*self.buffers)
 
     def _set_mode(self, mode: str) -> None:
-        assert self.model is not None
         self.mode = mode
         if self.model.training != (mode == "train"):
             self.model.train(mode == "train")
@@ -412,7 +402,6 @@ class Subject:
     def _timed(self, sleep_ns: int, *, cold: bool) -> dict[str, Any]:
         """One call and its time. On a GPU, queued work of ``sleep_ns`` hides the launches; ``cold`` flushes the
         cache."""
-        assert self.call_model is not None
         with _no_grad():
             if self.clock is None:
                 self._flush(cold)
@@ -442,13 +431,6 @@ class Subject:
         if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(self.guards, self.fences)):
             mutated = "memory beside an input"
         return {"mutated": mutated} | self._write("output", [self.last, self._state()], 0)
-
-    def profile(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """The share of time in own kernels. Nothing is asked of this worker afterwards."""
-        from kgen.evaluator.strict.profile import own_share
-
-        keys = iter(request["keys"])
-        return own_share(self._call_all, lambda: self._renew(next(keys), self.mode), self._wait, self.cuda)
 
 
 def _parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:

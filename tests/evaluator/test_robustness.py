@@ -109,10 +109,11 @@ def test_a_baseline_that_fails_has_its_reason_and_the_others_go_on(tmp_path, pro
         return prepare(self, name)
 
     monkeypatch.setattr(Evaluator, "_prepare_baseline", failing)
+    notices = []
     with Evaluator(problem, device="cpu", accuracy=Accuracy.FP32, home=tmp_path, baselines=("compile", "eager"),
-                   cache="warm", trust=Trust.OWN) as running:
+                   cache="warm", trust=Trust.OWN, notice=notices.append) as running:
         assert [timing.subject for timing in running.baselines()] == ["eager"]
-        assert running.lost_baselines == {"compile": "no compiler"}
+        assert "baseline compile is left out: no compiler" in notices
 
 
 def test_pytorchs_own_flags_are_stored_as_fp32_on_the_cpu(evaluator):

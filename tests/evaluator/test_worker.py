@@ -14,6 +14,7 @@ from kgen.evaluator import worker
 from kgen.evaluator.build import Extension
 from kgen.evaluator.correctness.distributions import WEIGHTS
 from kgen.evaluator.runtime.arena import Arena, describe, tensors
+from kgen.evaluator.runtime.device_arena import holding
 from kgen.evaluator.strict.subject import StrictSubject, _sampled
 from kgen.evaluator.strict.tampering import _OPERATORS
 from kgen.evaluator.worker import Subject
@@ -101,7 +102,7 @@ POOL = [[torch.randn(40, 32), torch.randint(9, (40, 5)), torch.randn(()), torch.
 
 
 def prepared(subject):
-    arena, node = Arena.holding(POOL)
+    arena, node = holding(POOL)
     subject.flush_buffer = torch.full((256,), 1.0)
     subject.prepare({"pool": node, "pool_bytes": arena.size, "frees": False}, [os.dup(arena.fd)])
     arena.close()
@@ -152,10 +153,10 @@ def test_outputs_that_were_fetched_are_let_go_where_they_are_large(subject, monk
     monkeypatch.setattr("kgen.evaluator.strict.subject._HELD_BYTES", 3 * 40 * 32 * 4)
     for key in range(9):
         call(subject, key)[1]()
-    assert len(subject.fetched) == 3
+    assert len(subject.held) == 3
     monkeypatch.setattr("kgen.evaluator.strict.subject._HELD_BYTES", 0)
     call(subject, 9)[1]()
-    assert len(subject.fetched) == 1 and subject.fetched[0].output is subject.last
+    assert len(subject.held) == 1 and subject.held[0].output is subject.last
 
 
 @pytest.fixture

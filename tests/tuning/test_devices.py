@@ -218,9 +218,9 @@ class Wide(Evaluator):
         self.at_once = 2
         self.both = threading.Barrier(2, timeout=60)
 
-    def evaluate(self, candidate: Candidate, build: BuildReport, *, depth: Depth = Depth.SCREEN) -> Evaluation:
+    def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation:
         self.both.wait()
-        return super().evaluate(candidate, build, depth=depth)
+        return super().evaluate(candidate, build)
 
 
 def test_one_evaluator_judges_several_candidates_at_once(tmp_path: Path) -> None:

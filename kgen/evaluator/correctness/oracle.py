@@ -769,7 +769,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
 
 def _opened(oracle: Oracle, channel: Channel) -> None:
     state, state_node = oracle.share_weights()
-    init, init_node = Arena.holding(oracle.loaded.init_inputs())
+    init, init_node = holding(oracle.loaded.init_inputs())
     channel.send(
         {"mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "cases": oracle.names(),
          "output_bytes": oracle.output_bytes, "peak_bytes": oracle.peak_bytes, "views": oracle.views, "ties": oracle.ties,

@@ -178,15 +178,6 @@ class Arena:
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _NO_OTHER_SIZE)  # a process that maps a shrinking file is killed
         return cls(fd, size, writable=True)
 
-    @classmethod
-    def holding(cls, value: Any) -> tuple["Arena", Node]:
-        """A new arena with the bytes of ``value``'s tensors, sealed against changes, and their node."""
-        node, size = describe(value)
-        arena = cls.create(size)
-        arena.write(value, node)
-        arena.seal()
-        return arena, node
-
     def seal(self) -> None:
         """Let no other process change the contents."""
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _NO_OTHER_CONTENTS)

@@ -38,14 +38,6 @@ class DeviceArena:
         return arena
 
     @classmethod
-    def holding(cls, value: Any, device: str) -> tuple["DeviceArena", Node]:
-        """A new arena with the bytes of ``value``'s tensors, and the node that describes them."""
-        node, size = describe(value)
-        arena = cls.create(size, device)
-        arena.write(value, node)
-        return arena, node
-
-    @classmethod
     def open(cls, fd: int, size: int, device: str, *, writable: bool = False) -> "DeviceArena":
         """The arena of ``size`` bytes behind a descriptor that came over a channel; the arena owns the descriptor."""
         index = torch.device(device).index or 0
@@ -94,19 +86,19 @@ class DeviceArena:
 
 
 def created(size: int, device: str, shared: bool) -> Arena | DeviceArena:
-    """A writable arena of ``size`` bytes, of the kind that :func:`holding` makes."""
+    """A writable arena of ``size`` bytes: in device memory where it is ``shared``, else in a memory file."""
     return DeviceArena.create(size, device) if shared else Arena.create(size)
 
 
-def holding(value: Any, device: str, shared: bool) -> tuple[Arena | DeviceArena, Node]:
-    """An arena with ``value``'s tensors: in device memory where it is ``shared``, else in a memory file."""
-    return DeviceArena.holding(value, device) if shared else Arena.holding(value)
+def holding(value: Any, device: str = "cpu", shared: bool = False) -> tuple[Arena | DeviceArena, Node]:
+    """A new arena with the bytes of ``value``'s tensors, sealed against changes, and their node."""
+    node, size = describe(value)
+    arena = created(size, device, shared)
+    arena.write(value, node)
+    arena.seal()
+    return arena, node
 
 
-def open_arena(
-    fd: int, size: int, device: str, shared: bool, *, writable: bool = False
-) -> Arena | DeviceArena:
-    """The arena behind a descriptor, of the kind that :func:`holding` makes."""
-    if shared:
-        return DeviceArena.open(fd, size, device, writable=writable)
-    return Arena.open(fd, writable=writable)
+def open_arena(fd: int, size: int, device: str, shared: bool, *, writable: bool = False) -> Arena | DeviceArena:
+    """The arena behind a descriptor, of the kind that :func:`created` makes."""
+    return DeviceArena.open(fd, size, device, writable=writable) if shared else Arena.open(fd, writable=writable)

@@ -25,7 +25,6 @@ _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
 _CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWNET = (
     0x00020000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
 _MS_REC, _MS_PRIVATE, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND = 0x4000, 1 << 18, 2, 4, 8, 0x1000
-_SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
 _SYS_MOUNT_SETATTR, _MOUNT_READ_ONLY, _AT_HERE, _AT_RECURSIVE = 442, 1, -100, 0x8000
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 #: Rights that change the file system: writing, removing, making; version 2 adds renaming, version 3 truncating.
@@ -297,19 +296,7 @@ def limit_processes(more: int) -> None:
     own_user = os.geteuid() in _NAMELESS_USERS
     if not own_user and tuple(int(part) for part in os.uname().release.split(".")[:2]) < _COUNTS_BY_NAMESPACE:
         raise OSError("this kernel counts the processes of the user's other sessions")
-    _limit(resource.RLIMIT_NPROC, _tasks_of(os.geteuid()) + more)
-
-
-def _tasks_of(user: int) -> int:
-    """The number of threads of ``user`` in /proc."""
-    count = 0
-    for entry in os.listdir("/proc"):
-        try:
-            if entry.isdigit() and os.stat(f"/proc/{entry}/task").st_uid == user:
-                count += len(os.listdir(f"/proc/{entry}/task"))
-        except OSError:
-            continue
-    return count
+    _limit(resource.RLIMIT_NPROC, len(os.listdir("/proc/self/task")) + more)
 
 
 def end_first() -> None:
@@ -338,11 +325,7 @@ def drop_capabilities() -> None:
     no_new_privileges()
     for capability in range(64):
         _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0)
-    number = _SYS_CAPSET.get(os.uname().machine)
-    if number is None:
-        raise OSError(f"capset is not known on {os.uname().machine}")
-    header = struct.pack("Ii", 0x20080522, 0)
-    _check(_libc.syscall(number, header, bytes(24)), "capset")
+    _check(_libc.capset(struct.pack("Ii", 0x20080522, 0), bytes(24)), "capset")
 
 
 def write_only_below(folders: Iterable[Path]) -> None:

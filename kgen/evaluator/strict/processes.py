@@ -7,8 +7,8 @@ import time
 from kgen.evaluator.runtime.process import Family
 
 _SETTLE_SECONDS, _SETTLE_STEP_SECONDS = 0.5, 0.003
-_ASLEEP = 0.1  #: share of one processor; threads that use less are asleep
-_WAKE_SECONDS = 0.03
+#: Share of one processor, and looks in a row; threads that use less are asleep. A busy machine runs a thread in some.
+_ASLEEP, _ASLEEP_LOOKS = 0.1, 8
 _END_SECONDS = 0.1  #: s; for a process that is about to end
 
 
@@ -20,18 +20,14 @@ def strangers(family: Family) -> list[str]:
     return _alive(family)
 
 
-def settle(family: Family) -> tuple[float, int]:
-    """Wait until all threads sleep. Returns the milliseconds that took, and how often one wakes up afterwards."""
-    started = time.monotonic()
-    used = _processor_ms(family)
-    while time.monotonic() - started < _SETTLE_SECONDS:
+def settle_ms(family: Family) -> float:
+    """Wait until all threads sleep. Returns the milliseconds that took."""
+    started, used, asleep = time.monotonic(), _processor_ms(family), 0
+    while asleep < _ASLEEP_LOOKS and time.monotonic() - started < _SETTLE_SECONDS:
         time.sleep(_SETTLE_STEP_SECONDS)
         before, used = used, _processor_ms(family)
-        if used - before < 1000 * _SETTLE_STEP_SECONDS * _ASLEEP:
-            break
-    took, awake = time.monotonic() - started, _wakeups(family)
-    time.sleep(_WAKE_SECONDS)
-    return 1000 * took, _wakeups(family) - awake
+        asleep = asleep + 1 if used - before < 1000 * _SETTLE_STEP_SECONDS * _ASLEEP else 0
+    return 1000 * (time.monotonic() - started)
 
 
 def _alive(family: Family) -> list[str]:
@@ -55,15 +51,3 @@ def _processor_ms(family: Family) -> float:
         except (OSError, IndexError):
             continue
     return ns / 1e6
-
-
-def _wakeups(family: Family) -> int:
-    """How often all threads have been scheduled."""
-    found = 0
-    for status in (status for folder in family.folders() for status in folder.glob("task/*/status")):
-        try:
-            lines = status.read_text().splitlines()
-        except OSError:
-            continue
-        found += sum(int(line.partition(":")[2]) for line in lines if "ctxt_switches" in line)
-    return found

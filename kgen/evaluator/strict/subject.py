@@ -10,11 +10,11 @@ import gc
 import glob
 import itertools
 import os
-import sys
 from pathlib import Path
 from typing import Any, Callable, Iterable, Mapping
 
 import torch
+import torch._inductor.config
 
 from kgen.evaluator import worker
 from kgen.evaluator.correctness.distributions import Mixture, mixtures, seed_of
@@ -23,6 +23,7 @@ from kgen.evaluator.runtime.arena import describe, map_tensors, same_bits, span,
 from kgen.evaluator.runtime.channel import Channel
 from kgen.evaluator.strict import tampering
 from kgen.evaluator.strict.fenced_clock import FencedClock
+from kgen.evaluator.strict.profile import own_share
 from kgen.evaluator.worker import _no_grad, _now, _overlaps
 
 _HELD_BYTES = 1 << 28  #: bytes of earlier outputs that are held
@@ -58,14 +59,10 @@ class StrictSubject(worker.Subject):
         self.cold = False  # whether the next call finds a flushed cache
         self.seen: _Seen | None = None  # the latest output when its call ended
         self.places: dict[Any, torch.UntypedStorage] = {}  # the memory of inputs in validation
-        self.held: list[_Seen] = []  # tensors of the latest outputs in validation
-        self.fetched: list[_Seen] = []  # tensors of the timed outputs that were fetched
-        self.returned: Callable[[Any], None] = lambda output: None  # see tampering.Hooks
-        self.glimpse: Callable[[], None] = lambda: None
-        self.glance: Callable[[], None] = lambda: None
-        self.look: Callable[[], None] = lambda: None
+        self.held: list[_Seen] = []  # tensors of the latest outputs in validation, then of timed ones that were fetched
+        self.hooks = tampering.Hooks(*[lambda: None] * 4)
         self.tell: Callable[[int, int], None] = lambda number, ns: None  # sends a call's time at once
-        self.handlers |= {"prepare_call": self.prepare_call, "run_call": self.run_call}
+        self.handlers |= {"prepare_call": self.prepare_call, "run_call": self.run_call, "profile": self.profile}
 
     def start(self) -> None:
         if self.cuda:
@@ -92,16 +89,16 @@ class StrictSubject(worker.Subject):
     def begin(self, channel: Channel, options: Mapping[str, Any]) -> None:
         """Install tamper detection; a baseline only spends the same time."""
         self.tell = _teller(channel.sock.sendmsg)
-        if options["kind"] == "candidate":
-            _compile_alone()
-            self.returned, self.glimpse, self.glance, self.look = tampering.install(
-                options["writable"], options["device"], channel.sock.sendmsg, self)
-        else:
-            self.glimpse, self.glance = tampering.pretend(options["device"])
+        watched = options["kind"] == "candidate"
+        note = tampering.teller(channel.sock.sendmsg) if watched else lambda text: None
+        self.hooks = tampering.hooks(options["device"], note, self)
+        if watched:
+            torch._inductor.config.compile_threads = 1  # its processes would outlive a call
+            tampering.watch(options["writable"], note)
 
     def before_answer(self, do: str) -> None:
         if do in _WATCHED:
-            self.look()
+            self.hooks.look()
 
     # ---- validation ----------------------------------------------------------------------------------------
 
@@ -129,7 +126,7 @@ class StrictSubject(worker.Subject):
     ) -> tuple[Any, dict[str, torch.Tensor]]:
         output, state = super()._forward(inputs, request, seeded=seeded)
         if self._is_on_device(output):
-            self.returned(output)
+            self.hooks.returned()
         return output, state
 
     def _reused(self, first: Any, second: Any) -> str:
@@ -142,7 +139,7 @@ class StrictSubject(worker.Subject):
 
     def audit(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Whether a parameter or an earlier output changed."""
-        return super().audit(request, fds) | {"overwritten": not _are_unchanged([*self.held, *self.fetched])}
+        return super().audit(request, fds) | {"overwritten": not _are_unchanged(self.held)}
 
     # ---- timing --------------------------------------------------------------------------------------------
 
@@ -153,14 +150,14 @@ class StrictSubject(worker.Subject):
         return reply
 
     def rest(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        self.previous, self.contents, self.fetched, self.seen = [], [], [], None
+        self.previous, self.contents, self.seen = [], [], None
         self.held, self.places = [], {}
         return super().rest(request, fds)
 
     def prepare_call(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """The first half of a timed call: buffers, random numbers, and on the CPU contents and flush. Steps that a
         candidate could observe come first, while the inputs still have their old contents."""
-        look = self.look if request["watched"] else lambda: None
+        look = self.hooks.look if request["watched"] else lambda: None
         look()
         late = self._is_late()
         self._wake()
@@ -205,16 +202,16 @@ class StrictSubject(worker.Subject):
                 self.last = self.call_model(*self.buffers)
                 self.clock.wait()
                 reply = {"ns": _now() - started}
-        self.glimpse()  # functions that are replaced for a moment are replaced now
+        self.hooks.glimpse()  # functions that are replaced for a moment are replaced now
         # An output that computes when it is read does so here, before the time is sent; queued work is waited for.
         self.seen = _Seen(self.last)
         self._wait()
         self.tell(request["id"], reply["ns"])
         _gc_disable()  # its callbacks and finalizers would run beside a call
-        earlier = [*self.previous, *(fetched.output for fetched in self.fetched)]
+        earlier = [*self.previous, *(held.output for held in self.held)]
         alias = _overlaps(self._fresh(self.last), earlier)
         self.previous = []  # finalizers run now, before the next call is prepared
-        self.glance()
+        self.hooks.glance()
         return reply | {"alias": alias}
 
     def _renew_contents(self, clock: FencedClock, sleep_ns: int) -> None:
@@ -230,9 +227,13 @@ class StrictSubject(worker.Subject):
         reply = super().fetch(request, fds)
         # Held: an output that is used in turns comes back to one of them.
         latest = self._fresh(self.last)
-        self.fetched.extend(_Seen(x, _HELD_SAMPLES) for x in latest)
-        overwritten = not _are_unchanged(_drop_oldest(self.fetched, len(latest)))
+        self.held.extend(_Seen(x, _HELD_SAMPLES) for x in latest)
+        overwritten = not _are_unchanged(_drop_oldest(self.held, len(latest)))
         return reply | {"late": self._is_late(), "overwritten": overwritten}
+
+    def profile(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """The share of time in own kernels. Nothing is asked of this worker afterwards."""
+        return own_share(self._call_all, lambda: self._renew(request["key"], self.mode), self._wait, self.cuda)
 
     def _is_late(self) -> bool:
         """Whether the latest output changed after its call ended."""
@@ -273,11 +274,3 @@ def _teller(send: Callable[..., int]) -> Callable[[int, int], None]:
         send([f'j{{"id":{number},"ns":{ns}}}'.encode()])
 
     return tell
-
-
-def _compile_alone() -> None:
-    """Keep torch.compile from starting processes, which would outlive the call. torch reads the variable when its
-    compiler is loaded, here or in the server."""
-    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-    if config := sys.modules.get("torch._inductor.config"):
-        config.compile_threads = 1

@@ -1,14 +1,13 @@
 """Tamper detection: what a foreign candidate does to its process other than compute.
 
-It is installed in a worker before the candidate is loaded, and has four parts:
+It is installed in a worker before the candidate is loaded, and has three parts:
 
 - *events*: Python's audit hook reports files opened for writing, processes, sockets, frames, the garbage collector;
 - *names*: functions and classes that the harness uses must stay the same objects, operators must keep their kernels;
-- *switches*: global state, such as the number of threads, must be unchanged when a forward returns;
-- *stillness*: after a forward returned, no thread works on and the output does not change.
+- *switches*: global state, such as the number of threads, must be unchanged when a forward returns.
 
-The candidate runs in the same process. So decoys replace kgen's modules, names are compared by a function that looks
-nothing up, and each finding is sent to the parent at once. Native code can still overwrite everything
+The candidate runs in the same process. So imports do not find kgen's modules, names are compared by a function that
+looks nothing up, and each finding is sent to the parent at once. Native code can still overwrite everything
 (docs/threat-model.md).
 """
 
@@ -27,19 +26,16 @@ import signal
 import socket
 import sys
 import threading
-import time
 import traceback
 import weakref
 from _thread import get_ident
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import torch
 import torch.fx
 from torch._utils import CallbackRegistry
 from torch.cuda import _gpu_trace
-
-from kgen.evaluator.runtime.arena import same_bits, tensors
 
 Note = Callable[[str], None]
 
@@ -91,13 +87,11 @@ class _Events:
 
     def __init__(self, note: Note, folders: Iterable[str]) -> None:
         self._note = note
-        self.loaded: list[str] = []  # libraries
         self._folders = tuple(os.path.realpath(folder) for folder in folders)
         libraries = {os.path.realpath(path) for path in sys.path if path} | {os.path.dirname(os.__file__)}
         around = {path for path in libraries for folder in self._folders if f"{folder}/".startswith(f"{path}/")}
         self._libraries = tuple(path + os.sep for path in libraries - around)
         self.handlers: dict[str, Callable[[tuple[Any, ...]], None]] = {
-            "ctypes.dlopen": lambda given: self.loaded.append(str(given[0])),
             "ctypes.dlsym": self._asked_for,
             "import": self._imported,
             "object.__getattr__": self._read,
@@ -137,17 +131,15 @@ class _Events:
             self._note(f"it tried to reach {address} in the network")
 
     def _killed(self, arguments: tuple[Any, ...]) -> None:
-        """Signals to itself and to its children are allowed."""
+        """Signals to itself and to its children are allowed. It sees no others in a PID namespace of its own."""
         target = arguments[0]
-        if target != os.getpid() and (target <= 1 or _parent(target) != os.getpid()):
+        if target <= 1 or target == os.getppid():
             self._note(f"it sent signal {arguments[1]} to process {target}")
 
     def _imported(self, arguments: tuple[Any, ...]) -> None:
-        name, path = str(arguments[0]), arguments[1]
+        name = str(arguments[0])
         if _is_kgens(name):
             self._note(f"it imported {name}")
-        elif path is not None:
-            self.loaded.append(str(path))
 
     def _asked_for(self, arguments: tuple[Any, ...]) -> None:
         name = str(arguments[1])
@@ -189,15 +181,6 @@ class _Events:
         return filename != __file__ and not filename.startswith((*self._libraries, "<frozen "))
 
 
-def _parent(pid: int) -> int:
-    """The parent of a visible process, or 0."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            return int(stat.read().rpartition(b")")[2].split()[1])
-    except OSError:
-        return 0
-
-
 def _listen(handlers: Mapping[str, Callable[[tuple[Any, ...]], None]]) -> None:
     """Call the handler of each event; events that a handler causes are ignored."""
     busy: set[int] = set()
@@ -237,8 +220,6 @@ _CLASSES = (
     "torch._C.TensorBase", "torch._utils.CallbackRegistry", "torch.cuda.streams.Event", "torch.cuda.streams.Stream",
     "torch.nn.Module", "torch.nn.Parameter", "torch.no_grad",
 )
-#: Modules whose constants are compared too.
-_WITH_CONSTANTS = frozenset({"array", "mmap", "os", "posix", "select", "signal", "socket", "struct", "time", "torch"})
 #: torch.compile replaces these.
 _REPLACED_BY_TORCH = frozenset({"torch.nn.Module.__init__", "torch.nn.Module.__setstate__"})
 #: Operators that the harness calls after a candidate is loaded.
@@ -267,18 +248,14 @@ def _names() -> list[_Names]:
     for name in _MODULES:
         module = sys.modules.get(name)
         if module is not None:
-            table.append(_kept(name, vars(module), _is_kept if name in _WITH_CONSTANTS else _is_called))
+            table.append(_kept(name, vars(module), _is_kept))
     for path, kind in _classes():
         table += _kept_class(path, kind)
     return table
 
 
-def _is_called(value: Any) -> bool:
-    return callable(value) or isinstance(value, ModuleType)
-
-
 def _is_kept(value: Any) -> bool:
-    return _is_called(value) or isinstance(value, (int, float, str, torch.dtype, torch.layout))
+    return callable(value) or isinstance(value, (ModuleType, int, float, str, torch.dtype, torch.layout))
 
 
 def _classes() -> list[tuple[str, type]]:
@@ -339,31 +316,6 @@ def _is_kgens(name: str) -> bool:
     return name == "kgen" or name.startswith("kgen.")
 
 
-def _put_decoys() -> None:
-    """Replace kgen's modules by copies that nothing uses: changing one has no effect, and is seen. Functions and
-    classes are copied too."""
-    real = {name: module for name, module in sys.modules.items() if _is_kgens(name)}
-    decoys = {name: ModuleType(name, module.__doc__) for name, module in real.items()}
-    by_module = {id(real[name]): decoy for name, decoy in decoys.items()}
-    for name, decoy in decoys.items():
-        for key, value in vars(real[name]).items():
-            if callable(value) and _is_kgens(getattr(value, "__module__", None) or ""):
-                value = _decoy(value, vars(decoy))
-            vars(decoy)[key] = by_module.get(id(value), value)
-    sys.modules.update(decoys)
-    sys.modules["__main__"] = ModuleType("__main__")
-
-
-def _decoy(value: Any, namespace: dict[str, Any]) -> Any:
-    """A copy of the function or class ``value``, with ``namespace`` as its globals."""
-    if isinstance(value, FunctionType):
-        return FunctionType(value.__code__, namespace, value.__name__, value.__defaults__, value.__closure__)
-    if isinstance(value, type):
-        own = {name: _decoy(item, namespace) for name, item in vars(value).items() if isinstance(item, FunctionType)}
-        return type(value.__name__, (), own | {"__module__": value.__module__})
-    return value
-
-
 def _kept_class(label: str, kind: type) -> list[_Names]:
     """The attributes of a class, and the inherited names that it must not define."""
     inherited = {name for base in kind.__mro__[1:] for name in vars(base)} - set(vars(kind))
@@ -372,11 +324,12 @@ def _kept_class(label: str, kind: type) -> list[_Names]:
 
 # ---- switches --------------------------------------------------------------------------------------------------
 
+#: Functions of torch that tell a switch for numerics or for the choice of kernels.
+_GETTER = re.compile(r"_get_\w*(allow_|_enabled|deterministic|benchmark|matmul_precision)\w*")
 _PRECISIONS = [(backend, kind) for backend in ("generic", "cuda", "mkldnn") for kind in ("all", "matmul", "conv", "rnn")
                if backend != "generic" or kind == "all"]
 _TIMERS = {signal.ITIMER_REAL: signal.SIGALRM, signal.ITIMER_VIRTUAL: signal.SIGVTALRM,
            signal.ITIMER_PROF: signal.SIGPROF}
-_SMALLEST = [5e-324]
 _ONE, _LESS_THAN_HALF_A_BIT = [1.0], [1e-17]
 #: Listeners of torch's GPU trace, called for each event, allocation and wait.
 _GPU_LISTENERS = {name: found for name, found in vars(_gpu_trace).items() if isinstance(found, CallbackRegistry)}
@@ -391,21 +344,10 @@ _evaluates_frames = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callbac
 def _switches(device: str) -> dict[str, Callable[[], Any]]:
     """Global state that a candidate must not change: names, with functions that read it."""
     c = torch._C
-    table: dict[str, Callable[[], Any]] = {
-        "TF32 for products": c._get_cublas_allow_tf32,
-        "TF32 for cuDNN": c._get_cudnn_allow_tf32,
-        "the precision of float32 products": c._get_float32_matmul_precision,
+    getters = filter(_GETTER.fullmatch, dir(c))
+    table: dict[str, Callable[[], Any]] = {name[5:].replace("_", " "): getattr(c, name) for name in getters} | {
         "the precision of float32 operators": lambda: [
             c._get_fp32_precision_getter(*key).replace("none", "ieee") for key in _PRECISIONS],
-        "reduced precision in sums of float16": lambda: (
-            c._get_cublas_allow_fp16_reduced_precision_reduction(), c._get_cublas_allow_fp16_accumulation()),
-        "reduced precision in sums of bfloat16": c._get_cublas_allow_bf16_reduced_precision_reduction,
-        "whether cuDNN is used": c._get_cudnn_enabled,
-        "cuDNN's benchmark mode": c._get_cudnn_benchmark,
-        "cuDNN's deterministic mode": c._get_cudnn_deterministic,
-        "whether oneDNN is used": c._get_mkldnn_enabled,
-        "deterministic algorithms": lambda: (
-            c._get_deterministic_algorithms(), c._get_deterministic_fill_uninitialized_memory()),
         "the number of threads": torch.get_num_threads,
         "the number of threads between operators": torch.get_num_interop_threads,
         "the default dtype": torch.get_default_dtype,
@@ -439,8 +381,8 @@ def _switches(device: str) -> dict[str, Callable[[], Any]]:
     return table
 
 
-def _differences(device: str, note: Note, loaded: list[str]) -> Callable[[], None]:
-    """A function that notes switches that have changed since this call; ``loaded`` lists libraries as they load."""
+def _differences(device: str, note: Note) -> Callable[[], None]:
+    """A function that notes switches that have changed since this call."""
     table = [(name, read, read()) for name, read in _switches(device).items()]
     flush = torch.set_flush_denormal
 
@@ -454,91 +396,40 @@ def _differences(device: str, note: Note, loaded: list[str]) -> Callable[[], Non
                 note(f"it changed {name}")
         if not _ONE[0] - _LESS_THAN_HALF_A_BIT[0] == 1.0 == _ONE[0] + _LESS_THAN_HALF_A_BIT[0]:
             note("it changed how numbers are rounded")
-        if _SMALLEST[0] * 1.0 == 0.0:
-            flush(False)
-            if not loaded:  # libraries built with -ffast-math do so when loaded
-                note("it changed how denormal numbers are treated")
-        loaded.clear()
+        flush(False)  # libraries built with -ffast-math change this when they are loaded
 
     return compare
-
-
-# ---- stillness -------------------------------------------------------------------------------------------------
-
-_LOOK_SECONDS = 0.002
-_STILL_SHARE = 0.1  #: share of an interval that other threads may work
-_STILL_LOOKS = 10  #: intervals in a row; a busy machine runs a working thread in some only
-_WORK_SECONDS = 2.0  #: OpenMP's threads spin for up to 0.2 s before they sleep
-_SHARE_OF_CALLS = 16  #: of 256, after the first
-
-
-def _stillness(note: Note) -> Callable[[Any], None]:
-    """A function that checks, after the first forward and some later ones, whether threads still work."""
-    first, still = True, True
-
-    def look(output: Any) -> None:
-        nonlocal first, still
-        if not still:
-            return
-        found = [x for x in tensors(output) if x.device.type == "cpu" and x.layout == torch.strided]
-        if not found or not first and os.urandom(1)[0] >= _SHARE_OF_CALLS:
-            return
-        first = False
-        copies = [x.detach().clone() for x in found]
-        still = _becomes_still()
-        if not still:
-            note("it works on after forward returned")
-        if not all(same_bits(x, copy) for x, copy in zip(found, copies)):
-            note("its output changes after forward returned")
-
-    return look
-
-
-def _becomes_still() -> bool:
-    """Wait until this process's other threads are idle; ``False`` if they never are."""
-    deadline = time.monotonic() + _WORK_SECONDS
-    before, still = _others_ns(), 0
-    while still < _STILL_LOOKS and time.monotonic() < deadline:
-        time.sleep(_LOOK_SECONDS)
-        after = _others_ns()
-        still = still + 1 if after - before < _STILL_SHARE * _LOOK_SECONDS * 1e9 else 0
-        before = after
-    return still == _STILL_LOOKS
-
-
-def _others_ns() -> int:
-    """The CPU time of this process's other threads."""
-    return time.process_time_ns() - time.thread_time_ns()
 
 
 # ---- all together ----------------------------------------------------------------------------------------------
 
 
 class Hooks(NamedTuple):
-    """Functions that a worker calls. ``returned`` gets each validated output. ``glimpse`` compares the names nearest to
-    the harness right after a timed call. ``glance`` compares names and switches when its time is sent. ``look``
-    compares everything, at other times."""
+    """Functions that a worker calls. ``returned`` compares switches after each validated forward. ``glimpse`` compares
+    the names nearest to the harness right after a timed call. ``glance`` compares names and switches when its time is
+    sent. ``look`` compares everything, at other times."""
 
-    returned: Callable[[Any], None]
+    returned: Callable[[], None]
     glimpse: Callable[[], None]
     glance: Callable[[], None]
     look: Callable[[], None]
 
 
-def pretend(device: str) -> tuple[Callable[[], None], Callable[[], None]]:
-    """A :attr:`Hooks.glimpse` and a :attr:`Hooks.glance` that report nothing, so that a baseline's calls take as
-    long."""
-    def note(text: str) -> None:
-        return None
+def hooks(device: str, note: Note, harness: object) -> Hooks:
+    """The comparisons with what is there now. ``harness`` must keep its class's methods, its handlers and its ``tell``.
 
-    table = [*_names(), *_own_names()]
-    return (_replacements(_nearest(table), note, operators=()),
-            _both(_differences(device, note, []), _replacements(table, note, operators=())))
-
-
-def _nearest(table: Sequence[_Names]) -> list[_Names]:
-    """The part of ``table`` that the harness uses to read an output."""
-    return [names for names in table if names[0] in _NEAREST]
+    A baseline has them too, with a ``note`` that reports nothing: its calls take as long.
+    """
+    own = vars(harness)
+    methods = [(name, _ABSENT) for kind in type(harness).__mro__ for name in vars(kind)]
+    handlers = own["handlers"]
+    table = [*_names(), *_own_names(), ("the harness", own, (("tell", own["tell"]), ("handlers", handlers), *methods)),
+             ("the harness's handlers", handlers, tuple(handlers.items()))]
+    nearest = [names for names in table if names[0] in _NEAREST]
+    differences = _differences(device, note)
+    names, everything = (_replacements(table, note, operators=operators) for operators in ((), _OPERATORS))
+    return Hooks(differences, _replacements(nearest, note, operators=()), _both(differences, names),
+                 _both(differences, everything))
 
 
 def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
@@ -549,12 +440,9 @@ def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[],
     return both
 
 
-def install(folders: Sequence[str], device: str, send: Callable[..., int], harness: object) -> Hooks:
-    """Start tamper detection in this process, for good. The candidate may write below ``folders``.
-
-    ``send`` is the ``sendmsg`` of the channel's socket: findings are sent at once, in packets of their own. ``harness``
-    must keep its class's methods, its handlers and its ``tell``.
-    """
+def teller(send: Callable[..., int]) -> Note:
+    """A function that sends a finding at once, in a packet of its own. ``send`` is the ``sendmsg`` of the channel's
+    socket."""
     told: set[str] = set()
     is_new, remember, size = told.isdisjoint, told.add, told.__len__
     plain, most, at_once = _PLAIN, _MOST_CHARACTERS, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
@@ -565,23 +453,15 @@ def install(folders: Sequence[str], device: str, send: Callable[..., int], harne
             words = "".join([c if c in plain else "?" for c in text[:most]])
             send([f'j{{"finding":"{words}"}}'.encode()], [], at_once)
 
+    return note
+
+
+def watch(folders: Sequence[str], note: Note) -> None:
+    """Note events from now on, for good. The candidate may write below ``folders``; it imports a kgen of its own, which
+    is noted."""
     sys.dont_write_bytecode = True
     events = _Events(note, folders)
-    differences, stillness = _differences(device, note, events.loaded), _stillness(note)
-    own = vars(harness)
-    methods = [(name, _ABSENT) for kind in type(harness).__mro__ for name in vars(kind)]
-    handlers = own["handlers"]
-    table = [*_names(), *_own_names(), ("the harness", own, (("tell", own["tell"]), ("handlers", handlers), *methods)),
-             ("the harness's handlers", handlers, tuple(handlers.items()))]
-    names, nearest = (_replacements(of, note, operators=()) for of in (table, _nearest(table)))
-    _put_decoys()
-    compare = _replacements([*table, *_own_names()], note, operators=_OPERATORS)
-    cpu = device == "cpu"
-
-    def returned(output: Any) -> None:
-        differences()
-        if cpu:
-            stillness(output)
-
+    for name in [*filter(_is_kgens, sys.modules)]:
+        del sys.modules[name]
+    sys.modules["__main__"] = ModuleType("__main__")
     _listen(events.handlers)
-    return Hooks(returned, nearest, _both(differences, names), _both(differences, compare))

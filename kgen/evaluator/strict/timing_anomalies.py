@@ -13,15 +13,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median, quantiles
-from typing import Any, Callable, Mapping, Sequence
+from typing import Callable, Mapping, Sequence
 
 from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.protocol import Phase, Status
-from kgen.evaluator.strict.processes import settle
+from kgen.evaluator.strict.processes import settle_ms
 from kgen.evaluator.timing.measure import MIN_CALLS, Runner, raise_if_wrong
 
 REMEASUREMENTS, REMEASURED_ROUNDS = 3, 4  #: of a suspected subject, at most, in turns with PyTorch
-OTHERWISE = 2.0  #: times the claimed time; a subject that takes more when measured again hid work
 SYNC_SHARE = 1 / 3  #: share of calls on a GPU that are bracketed by synchronisations, not events
 #: Factor of a device copy's rate; no honest call moves its data faster (small writes end in the cache).
 COPY_MARGIN = {"cpu": 10.0, "cuda": 4.0}
@@ -65,7 +64,7 @@ _AT_LEAST = {"factor": 1.5, "ms": (2.0, 0.3)}
 _LIMITS = (
     # A busy machine slows many calls, not all. Time hidden in just over half of the calls makes no call faster.
     _Limit("hidden", _lower, _middle, "a call takes {} ms more than the median sample", ms=(0.15, 0.15), share=0.03),
-    _Limit("unjoined", _middle, _middle, "a call takes {} ms more when the whole device is waited for, outside its stream",
+    _Limit("unjoined", _middle, _middle, "a call takes {} ms more, outside its stream, when all is waited for",
            ms=(0.3, 0.3), share=0.1),
     # The device's clock tells microseconds.
     _Limit("behind", _upper, _upper, "the device works for {} ms more, outside its stream", ms=(0.002, 0.002)),
@@ -75,7 +74,6 @@ _LIMITS = (
     _Limit("rest", _lower, _upper, "the rest of an answer takes {} ms at least", **_AT_LEAST),
     # OpenMP's threads spin for some milliseconds.
     _Limit("settle", _middle, _most, "its threads work for {} ms when nothing is asked of it", ms=(10.0, 10.0)),
-    _Limit("wakeups", _middle, _most, "its threads wake up {} times when nothing is asked of it", ms=(8, 8)),
 )
 
 
@@ -91,7 +89,7 @@ class StrictRunner(Runner):
     def times(self) -> Times:
         """Times around the samples, by the names in ``_LIMITS``. Launches show in a synchronised call; they are no work
         outside its stream."""
-        middle = self.median_ms
+        middle = _middle(self.seen["sample"])
         launches = _middle(self.seen["launch"]) * len(self.modes)
         return {name: tuple(values) for name, values in self.seen.items()} | {
             "hidden": [whole - middle for whole in self.seen["whole"]],
@@ -107,22 +105,22 @@ class StrictRunner(Runner):
         observes the threads while nothing is asked. Raises :class:`Failure`.
         """
         key, total, whole = generator.getrandbits(48), 0.0, 0.0
-        settled: list[tuple[float, int]] = []
+        settled: list[float] = []
         family = self.worker.child.family
         for mode in self.modes:
             self._prepare(mode, key, watched)
             if watched and family is not None:
-                settled.append(settle(family))
+                settled.append(settle_ms(family))
             sample, taken = self._run(how)
             total, whole = total + sample, whole + taken
             if watched and not self.cuda and family is not None:  # work left on a GPU is waited for
-                settled.append(settle(family))
+                settled.append(settle_ms(family))
             if checked:
                 self.check_output(mode, key)
         if settled:
-            self.seen["settle"].append(max(ms for ms, _ in settled))
-            self.seen["wakeups"].append(max(wakeups for _, wakeups in settled))
+            self.seen["settle"].append(max(settled))
         if how == "event":
+            self.seen["sample"].append(total)
             self.seen["whole"].append(whole)
         return total
 
@@ -204,23 +202,16 @@ def measured_again(
     """Measure a suspected subject again in turns with PyTorch (``beside``), a few times at most: on a busy machine,
     PyTorch's times of another moment mislead. Returns the anomaly that stays, or an empty text.
 
-    Only the samples of the last measurement are kept. On a GPU a subject is suspicious, too, if it takes far longer than
-    it claimed before.
+    Only the samples of the last measurement are kept.
     """
     for _ in range(REMEASUREMENTS):
         if not reason or runner.median_ms < floor_ms:
             break  # a busy machine makes no subject too fast
-        if not beside.blocks:  # a subject failed while it was measured beside it
-            beside.block(MIN_CALLS, generator)
-        claimed, usual = runner.median_ms, beside.median_ms
         runner.forget()
         beside.forget()
         for subject in (beside, runner) * REMEASURED_ROUNDS:
             queue_alike((beside, runner))
             subject.block(MIN_CALLS, generator, checked=True, thorough=True)
-        # On the CPU, threads that slept while they were watched are slow for a while.
-        if runner.cuda and runner.median_ms > OTHERWISE * claimed * max(1.0, beside.median_ms / usual):
-            return f"it claimed {claimed:.3g} ms before it was measured again, and takes {runner.median_ms:.3g} ms"
         reason = anomaly(runner, eager=beside.times(), floor_ms=floor_ms)
     return reason
 

@@ -5,7 +5,6 @@ problem: mlp batch_size=512 in_features=512 out_features=1024
 expect: suspicious
 """
 
-import sys
 import time
 
 import torch
@@ -23,11 +22,12 @@ def _clock():
     return _true()
 
 
-for _name, _module in list(sys.modules.items()):
-    if _name.startswith("kgen."):
-        for _key, _value in list(vars(_module).items()):
-            if _value is _true:
-                setattr(_module, _key, _clock)
+for _kind in object.__subclasses__():
+    for _method in list(vars(_kind).values()):
+        _names = getattr(_method, "__globals__", {})
+        if str(_names.get("__name__")).startswith("kgen."):
+            for _key in [_key for _key, _value in _names.items() if _value is _true]:
+                _names[_key] = _clock
 
 
 class ModelNew(nn.Module):

@@ -11,13 +11,11 @@ from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import Accuracy, Status
 from kgen.evaluator.strict import profile
 from kgen.evaluator.strict.labels import NO_KERNEL, has_native_code, profile_labels, static_labels
-from kgen.evaluator.strict.profile import Event
 from kgen.problem import read_problem
 
 NATIVE = [
     "import ctypes", "import triton.language as tl", "from torch.utils.cpp_extension import load_inline",
-    "import torch\nf = torch.compile(g)", "from torch import ops\nops.load_library('a')", "__import__('os')", "def",
-    "exec('x')",
+    "import torch\nf = torch.compile(g)", "from torch import ops\nops.load_library('a')", "__import__('os')", "exec('x')",
 ]
 
 
@@ -26,7 +24,7 @@ def test_a_file_that_may_run_native_code_is_not_labelled(source):
     assert has_native_code(source) and static_labels(source) == []
 
 
-@pytest.mark.parametrize("source", ["import torch", "import torch.nn.functional as F\nF.linear(x, y)", "x = 1"])
+@pytest.mark.parametrize("source", ["import torch", "import torch.nn.functional as F\nF.linear(x, y)", "x = model.eval()"])
 def test_a_file_that_only_calls_the_library_is_labelled(source):
     assert static_labels(source) == [NO_KERNEL]
 
@@ -45,29 +43,16 @@ def test_the_share_of_own_kernels_is_told(found, more, label):
     assert profile_labels(found, **{"native": True, "cuda": True} | more) == [label]
 
 
-def test_kernels_that_no_library_operator_launched_are_own():
-    events = [
-        Event("aten::addmm", False, 1, 0, 50), Event("ForwardOnly", False, 2, 60, 10),
-        Event("sm80_xmma_gemm_f32f32", True, 1, 5, 700), Event("row_gelu_softmax", True, 0, 800, 200),
-        Event("epilogue", True, 2, 1000, 100),
-    ]
-    assert profile.kernels_share(events) == (300, 1000)
-
-
 @pytest.mark.parametrize("name", [
     "void at::native::vectorized_elementwise_kernel<4>", "nvjet_sm90_sss_128x128", "ampere_sgemm_128x64_tn",
     "void cublasLt::splitKreduce_kernel<32>", "Memcpy DtoD (Device -> Device)", "void cudnn::ops::nchwToNhwc",
 ])
-def test_kernels_of_the_library_are_known_by_their_names_too(name):
-    assert profile.kernels_share([Event(name, True, 0, 0, 100)]) == (0, 100)
+def test_kernels_of_the_library_are_known_by_their_names(name):
+    assert profile.library_ns({name: 100, "row_gelu_softmax": 200}) == 100
 
 
 def test_on_the_cpu_time_outside_library_operators_is_own():
-    events = [
-        Event("aten::linear", False, 1, 100, 400), Event("aten::addmm", False, 2, 120, 300),
-        Event("aten::gelu", False, 3, 450, 100), Event("my::op", False, 4, 600, 300),
-    ]
-    assert profile.operators_share(events, 1000) == (550, 1000)
+    assert profile.library_ns({"aten::linear": 400, "mkldnn::gelu": 50, "my::op": 300}) == 450
 
 
 @pytest.fixture

@@ -89,24 +89,20 @@ NAMES = {
     "an operator that mixes inputs": (
         "L = torch.library.Library('aten', 'IMPL')\nimport warnings\nwarnings.simplefilter('ignore')\n"
         "L.impl('logical_xor', lambda x, y: x.ne(y), 'CPU')", "aten::logical_xor"),
-    "the harness's clock": ("sys.modules['kgen.evaluator.worker']._now = lambda: 0", "kgen.evaluator.worker._now"),
     "the harness's methods": (
-        "from kgen.evaluator.worker import Subject\nSubject._mutated = lambda *_: ''", "Subject._mutated"),
-    "the harness's channel": (
-        "from kgen.evaluator.runtime.channel import Channel\nChannel.send = lambda *_: None", "Channel.send"),
-    "tamper detection": ("from kgen.evaluator.strict import tampering\ntampering.install = None", "kgen.evaluator.strict.tampering.install"),
+        "next(k for k in object.__subclasses__() if k.__name__ == 'Subject')._mutated = lambda *_: ''", "Subject._mutated"),
 }
 
 SWITCHES = {
     "the number of threads": "torch.set_num_threads(1)",
-    "TF32 for cuDNN": "torch.backends.cudnn.allow_tf32 = True",
-    "TF32 for products": "torch.backends.cuda.matmul.allow_tf32 = True",
-    "the precision of float32 products": "torch.set_float32_matmul_precision('medium')",
+    "cudnn allow tf32": "torch.backends.cudnn.allow_tf32 = True",
+    "cublas allow tf32": "torch.backends.cuda.matmul.allow_tf32 = True",
+    "float32 matmul precision": "torch.set_float32_matmul_precision('medium')",
     "the precision of float32 operators": "torch.backends.mkldnn.matmul.fp32_precision = 'bf16'",
-    "reduced precision in sums of float16":
+    "cublas allow fp16 accumulation":
         "torch.backends.cuda.matmul.allow_fp16_accumulation = not torch.backends.cuda.matmul.allow_fp16_accumulation",
-    "cuDNN's benchmark mode": "torch.backends.cudnn.benchmark = True",
-    "whether oneDNN is used": "torch._C._set_mkldnn_enabled(False)",
+    "cudnn benchmark": "torch.backends.cudnn.benchmark = True",
+    "mkldnn enabled": "torch._C._set_mkldnn_enabled(False)",
     "deterministic algorithms": "torch.use_deterministic_algorithms(True)",
     "the default dtype": "torch.set_default_dtype(torch.float64)",
     "inference mode": "sys.mode = torch.inference_mode()\nsys.mode.__enter__()",
@@ -115,7 +111,6 @@ SWITCHES = {
     "the CPUs that it runs on": "os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})",
     "its priority": "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))",
     "what timers do": "import signal\nsignal.signal(signal.SIGALRM, print)",
-    "how denormal numbers are treated": "torch.set_flush_denormal(True)",
 }
 
 #: What fills the output, while the caller has it already.
@@ -209,7 +204,7 @@ def test_a_name_that_was_replaced_is_found_before_anything_runs(judge, name):
     assert "it replaced" in evaluation.reason and words in evaluation.reason
 
 
-@pytest.mark.parametrize("name", some(SWITCHES, "TF32 for products", "the default dtype", "autocast"))
+@pytest.mark.parametrize("name", some(SWITCHES, "cublas allow tf32", "the default dtype", "autocast"))
 def test_a_switch_that_is_changed_when_the_file_is_loaded_is_named(judge, name):
     evaluation = judge(at_load(SWITCHES[name]))
     assert evaluation.status is Status.SUSPICIOUS, evaluation.reason
@@ -256,7 +251,7 @@ def test_an_output_that_is_filled_after_forward_returned_is_found(judge):
 
 def test_a_thread_that_works_on_is_found(judge):
     evaluation = judge(plain(FOR_EVER))
-    assert (evaluation.status, evaluation.reason) == (Status.SUSPICIOUS, "it works on after forward returned")
+    assert (evaluation.status, "its threads work for" in evaluation.reason) == (Status.SUSPICIOUS, True)
 
 
 def test_a_failure_of_its_own_comes_first(judge):
