@@ -13,11 +13,6 @@ _NATIVE = re.compile(
     r"\btorch\.(compile|jit|_inductor)\b|(?<![.\w])(exec|eval)\(")
 
 
-def static_labels(source: str) -> list[str]:
-    """The label of a file that cannot have a kernel of its own."""
-    return [] if has_native_code(source) else [NO_KERNEL]
-
-
 def has_native_code(source: str) -> bool:
     """Whether a file names a way to run native code of its own."""
     return _NATIVE.search(source) is not None

@@ -10,7 +10,7 @@ from kgen.candidate import Candidate
 from kgen.evaluator.checks import Checks, Level, Setting
 from kgen.evaluator.correctness.validate import Failure, WorkerClient, audit
 from kgen.evaluator.protocol import Phase, Status
-from kgen.evaluator.strict.labels import static_labels
+from kgen.evaluator.strict.labels import NO_KERNEL, has_native_code
 from kgen.evaluator.strict.processes import strangers
 from kgen.evaluator.strict.timing_anomalies import StrictRunner, Times, anomaly, measured_again, queue_alike
 from kgen.evaluator.timing.measure import Runner, interleave
@@ -93,7 +93,7 @@ class Strict(Checks):
         return runners
 
     def labels(self, candidate: Candidate) -> list[str]:
-        return static_labels(candidate.source)
+        return [] if has_native_code(candidate.source) else [NO_KERNEL]
 
 
 def _anomalies(

@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import partial
-from statistics import median, quantiles
+from statistics import quantiles
 from typing import Callable, Mapping, Sequence
 
 from kgen.evaluator.correctness.validate import Failure
@@ -28,18 +28,12 @@ COPY_MARGIN = {"cpu": 10.0, "cuda": 4.0}
 Times = Mapping[str, Sequence[float]]  #: around the samples of a subject, in milliseconds, by name
 
 
-def _lower(values: Sequence[float]) -> float:
-    return quantiles(values, n=4)[0] if len(values) > 1 else _middle(values)
+def _quartile(number: int) -> Callable[[Sequence[float]], float]:
+    """The function that gives this quartile, from 0; 0.0 without values."""
+    return lambda values: quantiles(values, n=4)[number] if len(values) > 1 else sum(values)
 
 
-def _middle(values: Sequence[float]) -> float:
-    return median(values) if values else 0.0
-
-
-def _upper(values: Sequence[float]) -> float:
-    return quantiles(values, n=4)[2] if len(values) > 1 else _middle(values)
-
-
+_lower, _middle, _upper = map(_quartile, range(3))
 _least, _most = partial(min, default=0.0), partial(max, default=0.0)
 
 
