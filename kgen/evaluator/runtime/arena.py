@@ -200,7 +200,7 @@ class Arena:
     def _tensor(self, node: Node, device: torch.device) -> torch.Tensor:
         size, stride = node["size"], node["stride"]
         dtype = getattr(torch, node["dtype"])
-        if not count(size):
+        if not math.prod(size):
             return torch.empty(size, dtype=dtype, device=device)
         flat = self._flat(node).view(size)
         if list(flat.stride()) == stride or any(s == 0 for s in stride):
@@ -210,12 +210,7 @@ class Arena:
 
     def _flat(self, node: Node) -> torch.Tensor:
         dtype = getattr(torch, node["dtype"])
-        return torch.frombuffer(self._map, dtype=dtype, count=count(node["size"]), offset=node["offset"])
+        return torch.frombuffer(self._map, dtype=dtype, count=math.prod(node["size"]), offset=node["offset"])
 
     def close(self) -> None:
         os.close(self.fd)
-
-
-def count(size: list[int]) -> int:
-    """The number of elements of a tensor of ``size``."""
-    return math.prod(size)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
 import torch
 
-from kgen.evaluator.runtime.arena import Arena, Node, count, describe, leaves, nodes, rebuild
+from kgen.evaluator.runtime.arena import Arena, Node, describe, leaves, nodes, rebuild
 from kgen.evaluator.runtime.driver import SharedMemory, copy
 
 _UNWRITTEN = 0xFF  # four of these are a NaN
@@ -60,7 +61,7 @@ class DeviceArena:
 
     def _tensor(self, node: Node) -> torch.Tensor:
         dtype, size = getattr(torch, node["dtype"]), node["size"]
-        nbytes = count(size) * dtype.itemsize
+        nbytes = math.prod(size) * dtype.itemsize
         if not 0 <= node["offset"] <= self.size - nbytes:
             raise ValueError("a tensor lies outside the arena")
         flat = torch.empty(size, dtype=dtype, device=self.device if not nbytes else "meta")

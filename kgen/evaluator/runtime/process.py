@@ -70,14 +70,11 @@ class Family:
     def __init__(self, keeper: int) -> None:
         self._keeper = keeper
         self._proc: Path | None = None
-        first = _first_child(keeper)
-        if first is not None:
+        with suppress(OSError, IndexError):  # not every kernel lists children
+            first = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()[0]
             # The namespace's own /proc lists its processes alone, which is faster than searching all.
             inside = Path(f"/proc/{first}/root/proc")
-            try:
-                self._proc = inside if os.stat(inside).st_dev != os.stat("/proc").st_dev else None
-            except OSError:
-                pass
+            self._proc = inside if os.stat(inside).st_dev != os.stat("/proc").st_dev else None
         self._founders = set(self.folders())
 
     def folders(self) -> list[Path]:
@@ -96,13 +93,6 @@ class Family:
     def held(self) -> int:
         """Bytes of memory that all processes hold; memory that two share counts twice."""
         return sum(map(_held, self.folders()))
-
-
-def _first_child(pid: int) -> int | None:
-    try:
-        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
-    except (OSError, IndexError):  # not every kernel lists children
-        return next(iter(sandbox.descendants(pid)), None)
 
 
 def _held(folder: Path) -> int:

@@ -117,15 +117,15 @@ class Runner:
             self.doublings += 1
             self.sleep_ns = min(2 * self.sleep_ns, MOST_SLEEP_NS)
 
-    def check_output(self, mode: str, key: int) -> None:
-        """Fetch the latest output and judge it. Raises :class:`Failure`."""
-        self.judge(self.worker.ask("fetch"), mode, key)
-
-    def judge(self, reply: Mapping[str, Any], mode: str, key: int) -> None:
-        """Judge a fetched output. Raises :class:`Failure`."""
+    def check_output(self, mode: str, key: int) -> float:
+        """Fetch the latest output and judge it. Returns milliseconds of fetching; raises :class:`Failure`."""
+        started = time.perf_counter_ns()
+        reply = self.worker.ask("fetch")
+        taken = time.perf_counter_ns() - started
         raise_if_wrong(reply)
         if self.check is not None:
             self.check(reply, mode, key)
+        return taken / 1e6
 
     def screen(self, generator: random.Random, blocks: int = SCREEN_BLOCKS) -> None:
         """Time the subject alone and briefly. Outputs of a drawn block and of the last one are checked."""
