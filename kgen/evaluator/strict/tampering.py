@@ -6,8 +6,8 @@ It is installed in a worker before the candidate is loaded, and has three parts:
 - *names*: functions and classes that the harness uses must stay the same objects, operators must keep their kernels;
 - *switches*: global state, such as the number of threads, must be unchanged when a forward returns.
 
-The candidate runs in the same process. So imports do not find kgen's modules, names are compared by a function that
-looks nothing up, and each finding is sent to the parent at once. Native code can still overwrite everything
+The candidate runs in the same process. So imports do not find kgen's modules, and names are compared by a function
+that looks nothing up. Each finding is sent to the parent at once. Native code can still overwrite everything
 (docs/threat-model.md).
 """
 
