@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any, Iterator, Protocol, Sequence
 
 from kgen import syntax
-from kgen.errors import DiskError, EvaluatorError, ToolchainError
+from kgen.errors import DiskError, ToolchainError
 from kgen.evaluator.protocol import BuildReport, KernelResources, Limits
 from kgen.evaluator.runtime.channel import Channel, ChannelTimeout
-from kgen.evaluator.runtime.locks import DeviceLock
+from kgen.evaluator.runtime.locks import DeviceLock, acquire
 from kgen.evaluator.runtime.process import Child, ChildDied
 
 #: Sections of a library with its code; names and paths are in others.
@@ -39,7 +39,6 @@ _LITERALS = ("NAME", "CPP_SOURCE", "CUDA_SOURCE", "CFLAGS", "CUDA_FLAGS")
 #: Environment variables that change what compilers do.
 _ENVIRONMENT = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX",
                 "CUDA_HOME", "CUDA_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "TORCH_CUDA_ARCH_LIST")
-_LOCK_POLL_SECONDS = 0.02
 _FILE_BYTES, _PROCESSES = 4 << 30, 512  # limits of a build
 _NICENESS = 5  # of compilers beside timings on a GPU
 _REASON_CHARACTERS = 300
@@ -292,15 +291,8 @@ def _headers(folder: Path) -> list[str]:
 @contextmanager
 def _held(path: Path, stop: threading.Event) -> Iterator[int]:
     """Hold the build lock at ``path`` and yield its descriptor; waits for a process that builds the same."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = acquire(path, fcntl.LOCK_EX, stop)
     try:
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if stop.wait(_LOCK_POLL_SECONDS):
-                    raise EvaluatorError(f"{path}: another build of the same source is not waited for any more") from None
         yield fd
     finally:
         os.close(fd)

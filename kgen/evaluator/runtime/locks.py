@@ -14,7 +14,8 @@ import re
 import tempfile
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Callable, Iterator
 
@@ -22,7 +23,7 @@ from kgen.errors import DiskError, EvaluatorError
 
 _POLL_SECONDS = {fcntl.LOCK_EX: 0.002, fcntl.LOCK_SH: 0.01}  #: between attempts; timings go first
 _TURN_SECONDS = 0.1  #: between looks whether to give up
-_NOTICE_SECONDS = 1.0
+_NOTICE_SECONDS = 10.0
 
 
 def lock_folder() -> Path:
@@ -33,6 +34,29 @@ def lock_folder() -> Path:
     except OSError as error:
         raise DiskError(f"{folder}: the folder for locks cannot be made: {error}") from error
     return folder
+
+
+def acquire(
+    path: Path, how: int, stop: threading.Event, notice: Callable[[], None] | None = None
+) -> int:
+    """A descriptor that holds the file lock at ``path`` until it is closed. Polls, so that an interrupt gets through.
+
+    ``notice`` is called once after some seconds. Raises :class:`EvaluatorError` when ``stop`` is set meanwhile.
+    """
+    fd, started = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), time.monotonic()
+    try:
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(fd, how | fcntl.LOCK_NB)
+                return fd
+            if notice and time.monotonic() - started > _NOTICE_SECONDS:
+                notice()
+                notice = None
+            if stop.wait(_POLL_SECONDS[how]):
+                raise EvaluatorError(f"{path.name}: not waited for any more")
+    except BaseException:
+        os.close(fd)
+        raise
 
 
 class DeviceLock:
@@ -108,30 +132,9 @@ class DeviceLock:
         """Wait until a condition of this process's timings is met."""
         while not self._changed.wait_for(met, _TURN_SECONDS):
             if self._stop.is_set():
-                raise self._given_up()
+                raise EvaluatorError(f"{self.key}: not waited for any more")
 
     def _acquire(self, path: Path, how: int) -> int:
-        """A descriptor that holds the lock until it is closed. Polls, so that an interrupt gets through."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            self._wait_for(fd, how)
-        except BaseException:
-            os.close(fd)
-            raise
-        return fd
-
-    def _wait_for(self, fd: int, how: int) -> None:
-        started, told = time.monotonic(), how == fcntl.LOCK_SH
-        while True:
-            try:
-                return fcntl.flock(fd, how | fcntl.LOCK_NB)
-            except BlockingIOError:
-                pass
-            if not told and self.notice and time.monotonic() - started > 10 * _NOTICE_SECONDS:
-                told = True
-                self.notice(f"waiting for {self.key}: other work or another timing holds it")
-            if self._stop.wait(_POLL_SECONDS[how]):
-                raise self._given_up()
-
-    def _given_up(self) -> EvaluatorError:
-        return EvaluatorError(f"{self.key}: not waited for any more")
+        waiting = f"waiting for {self.key}: other work or another timing holds it"
+        notice = self.notice if how == fcntl.LOCK_EX else None
+        return acquire(path, how, self._stop, notice and partial(notice, waiting))

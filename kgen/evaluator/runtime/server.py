@@ -15,7 +15,6 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import select
 import signal
 import struct
 import sys
@@ -35,23 +34,17 @@ MAINS = {
 }
 _PRELOAD = ("torch", "torch.utils.cpp_extension", "kgen.evaluator.worker", "kgen.evaluator.correctness.oracle",
             "kgen.evaluator.build")
-_PARENT_POLL_MS = 1000
 
 
 def serve(fd: int, later: Sequence[str] = ()) -> None:
     """Fork on request until the parent is gone. Each request brings a channel, a log and a status pipe. The modules
     ``later`` are loaded after the first fork."""
     control = Channel.from_fd(fd)
-    parent = os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # interrupts are the parent's business
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
     _preload(_PRELOAD)
     control.send({"ready": True})
-    poller = select.poll()
-    poller.register(control.fileno(), select.POLLIN)
-    while os.getppid() == parent:
-        if not poller.poll(_PARENT_POLL_MS):
-            continue
+    while True:
         try:
             request, fds = control.receive()
         except ChannelClosed:

@@ -18,7 +18,7 @@ from typing import Callable, Mapping, Sequence
 from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.protocol import Phase, Status
 from kgen.evaluator.strict.processes import settle_ms
-from kgen.evaluator.timing.measure import MIN_CALLS, Runner, raise_if_wrong
+from kgen.evaluator.timing.measure import MIN_CALLS, SCREEN_BLOCKS, Runner, raise_if_wrong
 
 REMEASUREMENTS, REMEASURED_ROUNDS = 3, 4  #: of a suspected subject, at most, in turns with PyTorch
 SYNC_SHARE = 1 / 3  #: share of calls on a GPU that are bracketed by synchronisations, not events
@@ -117,6 +117,11 @@ class StrictRunner(Runner):
             self.seen["sample"].append(total)
             self.seen["whole"].append(whole)
         return total
+
+    def screen(self, generator: random.Random, blocks: int = SCREEN_BLOCKS) -> None:
+        super().screen(generator, blocks)
+        self.call(generator, checked=True)  # a candidate that counts its calls finds none behind the last check
+        self.rest()
 
     def warm_up(self, generator: random.Random) -> None:
         for _ in range(1 + self.frees):
