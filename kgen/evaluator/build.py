@@ -24,14 +24,14 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Iterator, Protocol, Sequence
+from typing import Any, Iterator, Sequence
 
 from kgen import syntax
 from kgen.errors import DiskError, ToolchainError
 from kgen.evaluator.protocol import BuildReport, KernelResources, Limits
 from kgen.evaluator.runtime.channel import Channel, ChannelTimeout
 from kgen.evaluator.runtime.locks import DeviceLock, acquire
-from kgen.evaluator.runtime.process import Child, ChildDied
+from kgen.evaluator.runtime.process import ChildDied, Server
 
 #: Sections of a library with its code; names and paths are in others.
 _CODE_SECTIONS = (".text", ".rodata", ".nv_fatbin")
@@ -42,12 +42,6 @@ _ENVIRONMENT = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH",
 _FILE_BYTES, _PROCESSES = 4 << 30, 512  # limits of a build
 _NICENESS = 5  # of compilers beside timings on a GPU
 _REASON_CHARACTERS = 300
-
-
-class Spawner(Protocol):
-    """The fork server, as builds see it."""
-
-    def spawn(self, kind: str, options: dict[str, Any], log: Path) -> Child: ...
 
 
 @dataclass(frozen=True)
@@ -133,7 +127,7 @@ class Builder:
     """
 
     def __init__(
-        self, home: Path, device_type: str, arch: str, server: Spawner, *, limits: Limits = Limits(),
+        self, home: Path, device_type: str, arch: str, server: Server, *, limits: Limits = Limits(),
         lock: DeviceLock | None = None, stop: threading.Event | None = None,
     ) -> None:
         self._server = server
