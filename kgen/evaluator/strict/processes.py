@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 from kgen.evaluator.runtime.process import Family
 
 _SETTLE_SECONDS, _SETTLE_STEP_SECONDS = 0.5, 0.003
-#: Share of one processor, and looks in a row; threads that use less are asleep. A busy machine runs a thread in some.
-_ASLEEP, _ASLEEP_LOOKS = 0.1, 8
+#: Share of one processor, wake-ups in a look, and looks in a row: a busy machine runs a thread in some only.
+_ASLEEP, _ASLEEP_WAKEUPS, _ASLEEP_LOOKS = 0.1, 2, 8
 _END_SECONDS = 0.1  #: s; for a process that is about to end
 
 
@@ -21,12 +22,13 @@ def strangers(family: Family) -> list[str]:
 
 
 def settle_ms(family: Family) -> float:
-    """Wait until all threads sleep. Returns the milliseconds that took."""
-    started, used, asleep = time.monotonic(), _processor_ms(family), 0
+    """Wait until all threads sleep, or work less than a little. Returns the milliseconds that took."""
+    started, before, asleep = time.monotonic(), _activity(family), 0
     while asleep < _ASLEEP_LOOKS and time.monotonic() - started < _SETTLE_SECONDS:
         time.sleep(_SETTLE_STEP_SECONDS)
-        before, used = used, _processor_ms(family)
-        asleep = asleep + 1 if used - before < 1000 * _SETTLE_STEP_SECONDS * _ASLEEP else 0
+        ms, times = _activity(family)
+        quiet = ms - before[0] < 1000 * _SETTLE_STEP_SECONDS * _ASLEEP and times - before[1] <= _ASLEEP_WAKEUPS
+        before, asleep = (ms, times), asleep + 1 if quiet else 0
     return 1000 * (time.monotonic() - started)
 
 
@@ -42,12 +44,11 @@ def _alive(family: Family) -> list[str]:
     return sorted(found)
 
 
-def _processor_ms(family: Family) -> float:
-    """Milliseconds that all threads have run on a processor."""
-    ns = 0
+def _activity(family: Family) -> tuple[float, int]:
+    """Milliseconds that all threads have run on a processor, and how often they were put on one."""
+    ns = times = 0
     for task in (task for folder in family.folders() for task in folder.glob("task/*/schedstat")):
-        try:
-            ns += int(task.read_text().split()[0])
-        except (OSError, IndexError):
-            continue
-    return ns / 1e6
+        with suppress(OSError, ValueError):
+            ran, _, slices = map(int, task.read_text().split())
+            ns, times = ns + ran, times + slices
+    return ns / 1e6, times

@@ -39,8 +39,7 @@ from torch.cuda import _gpu_trace
 
 Note = Callable[[str], None]
 
-_MOST_NOTES = 20
-_MOST_CHARACTERS = 200
+_MOST_NOTES, _MOST_CHARACTERS = 20, 200
 #: Characters of a finding: none that JSON or a terminal interprets.
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 .,:;/_-+()[]<>=@#'")
 
