@@ -219,6 +219,7 @@ class Health:
     """Whether a problem's tolerance tells right from wrong: the trivial answers that pass (none, if healthy)."""
 
     passed_by: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

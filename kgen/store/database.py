@@ -87,7 +87,7 @@ class Database:
         """Store a problem whose mode is settled. A known one only gets its health, and its mode as the default one."""
         changes: dict[str, Any] = {"default_mode": True} if problem.asked_mode is None else {}
         if health is not None:
-            changes |= {"health_passed_by": list(health.passed_by), "health_notes": []}
+            changes |= {"health_passed_by": list(health.passed_by), "health_notes": list(health.notes)}
         with self.connections.write() as connection:
             _insert_new(connection, models.Problem, [rows.from_problem(problem)])
             if changes:
