@@ -17,7 +17,7 @@ import time
 import uuid
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence, TypeVar
@@ -404,12 +404,11 @@ class Evaluator:
             else:
                 left_out(runner.name, failure)
 
-        loaded: list[_Evaluating] = []
-        try:
+        with ExitStack() as loaded:
             finalists = []
             for candidate, build in candidates:
                 evaluating = _Evaluating(self, candidate, build)
-                loaded.append(evaluating)
+                loaded.callback(evaluating.close)
                 try:
                     finalists.append(evaluating.runner())
                 except Failure as failure:
@@ -422,9 +421,6 @@ class Evaluator:
                 under = worse(before, self._conditions())
             session = uuid.uuid4().hex
             return tuple(runner.timing(Depth.FINAL, session, under) for runner in kept)
-        finally:
-            for evaluating in loaded:
-                evaluating.close()
 
     def _setting(self) -> Setting:
         moved = self._opened["pool"]["bytes"] + self._opened["output_bytes"]
@@ -613,11 +609,11 @@ class _Evaluating:
         self._seconds: list[tuple[str, float]] = [(Phase.BUILD, build.seconds)] if build.seconds else []
         self._timing: Timing | None = None
         self._log = evaluator.home / "logs" / "candidates" / f"{candidate.id[:16]}-{uuid.uuid4().hex[:8]}.log"
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        self._log.write_text("")
 
     def run(self) -> Evaluation:
         """All phases. Raises :class:`EvaluatorError` when the evaluator itself fails."""
-        self._log.parent.mkdir(parents=True, exist_ok=True)
-        self._log.write_text("")
         evaluator = self._evaluator
         slots = evaluator._slots
         slots.acquire()
@@ -720,7 +716,6 @@ class _Evaluating:
 
     def runner(self) -> Runner:
         """The candidate, loaded again and ready to be timed, for a session of finals. Raises :class:`Failure`."""
-        self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._evaluator._lock.working():  # another evaluator may be timing
             self._load()
             return self._runner()
