@@ -14,7 +14,7 @@ import re
 import tempfile
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Callable, Iterator
@@ -98,16 +98,10 @@ class DeviceLock:
     @contextmanager
     def timing(self) -> Iterator[None]:
         """Hold the device alone."""
-        with self._in_turn():
-            gate = self._acquire(self._gate, fcntl.LOCK_EX)
-            try:
-                work = self._acquire(self._work, fcntl.LOCK_EX)
-                try:
-                    yield
-                finally:
-                    os.close(work)
-            finally:
-                os.close(gate)
+        with self._in_turn(), ExitStack() as held:
+            for path in (self._gate, self._work):
+                held.callback(os.close, self._acquire(path, fcntl.LOCK_EX))
+            yield
 
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
