@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
@@ -80,6 +81,7 @@ class Kind:
         return sum(node.devices(self.device_type) for node in self.nodes)
 
 
+@functools.cache
 def own_version() -> str:
     """The version of this kgen, as nodes tell theirs."""
     return probe.version(PACKAGE)
