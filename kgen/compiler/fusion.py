@@ -82,6 +82,7 @@ class FusionPlan:
     rewrites: tuple[str, ...]
     graph: OpGraph
     steps: tuple[Step, ...]
+    _programs: dict[object, Program] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -93,7 +94,10 @@ class FusionPlan:
         return not self.kernels and not self.graph.folded
 
     def program(self, kernel: Kernel, *, two_passes: bool = False) -> Program:
-        return lower(self.graph, kernel.nodes, kernel.outputs, two_passes=two_passes)
+        key = kernel.nodes, kernel.outputs, two_passes
+        if key not in self._programs:  # every candidate of the plan asks for it
+            self._programs[key] = lower(self.graph, kernel.nodes, kernel.outputs, two_passes=two_passes)
+        return self._programs[key]
 
     def bytes_moved(self, kernel: Kernel) -> int:
         """The least bytes that a kernel must move through memory: each tensor that it reads and writes, once.

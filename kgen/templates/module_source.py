@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from kgen import syntax
 from kgen.definitions import Definitions, first_line, given, names_in
 from kgen.errors import CaptureError
-from kgen.problem import Problem
 
 #: Names at the top of a ModelNew's file; a definition of the problem may not have one of them.
 FILE_NAMES = frozenset(
@@ -24,9 +23,9 @@ class ModuleSource:
     ``bases`` and ``class_body`` are those of the class; ``definitions`` and ``imports`` stand before it.
     """
 
-    def __init__(self, problem: Problem) -> None:
-        self.module = Definitions(problem.source)
-        self.lines = problem.source.splitlines()
+    def __init__(self, source: str, path: str) -> None:
+        self.module = Definitions(source)
+        self.lines = source.splitlines()
         self.model = self.module.class_named("Model")
         self.class_body: list[str] = []
         if self.model is not None:
@@ -37,14 +36,14 @@ class ModuleSource:
             for base in (*self.model.bases, *self.model.decorator_list):
                 needed |= names_in(base)
         else:
-            self.bases = self._made_elsewhere(problem)
+            self.bases = self._made_elsewhere(path)
             needed = names_in(syntax.parse(self.bases))
         imports, statements = self.module.closure(needed, without=self.model)
         self.imports = [ast.unparse(n) for n in imports]
         self.definitions = [self._text(n, "") for n in statements]
         hidden = sorted(FILE_NAMES & set().union(*map(given, statements)))
         if hidden:
-            raise CaptureError(f"{problem.path}: {hidden[0]} is a name that ModelNew needs for itself: rename it")
+            raise CaptureError(f"{path}: {hidden[0]} is a name that ModelNew needs for itself: rename it")
 
     @cached_property
     def signature(self) -> str | None:
@@ -69,14 +68,14 @@ class ModuleSource:
         bases = (self._forward(b.id, seen | {name}) for b in found.bases if isinstance(b, ast.Name))
         return own or next((f for f in bases if f is not None), None)
 
-    def _made_elsewhere(self, problem: Problem) -> str:
+    def _made_elsewhere(self, path: str) -> str:
         """Python source of the class that the file calls ``Model`` without defining it."""
         if "Model" in self.module.imports:
             return "Model"
         for node in reversed(self.module.tree.body):
             if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "Model" for t in node.targets):
                 return ast.unparse(node.value)
-        raise CaptureError(f"{problem.path}: Model is not a class: define it with `class Model(nn.Module)`")
+        raise CaptureError(f"{path}: Model is not a class: define it with `class Model(nn.Module)`")
 
     def _kept_methods(self) -> set[str]:
         """Methods that constructing the model calls, directly or not, and those of Python's own protocols."""
@@ -103,3 +102,9 @@ class ModuleSource:
             first -= 1
         text = textwrap.dedent("\n".join(self.lines[first - 1 : node.end_lineno]))
         return textwrap.indent(re.sub(r"\bModel\b", "ModelNew", text), indent)
+
+
+@lru_cache(maxsize=8)
+def module_source(source: str, path: str) -> ModuleSource:
+    """The parts of a problem's ``source``, read once for all of its candidates. Raises :class:`CaptureError`."""
+    return ModuleSource(source, path)

@@ -19,7 +19,7 @@ from kgen.hardware import Hardware
 from kgen.problem import Problem
 from kgen.templates import FOLDER, Argument, Rendering, Task, template_for
 from kgen.templates.forward import Forward, python_name, tuple_source, weight_source
-from kgen.templates.module_source import ModuleSource
+from kgen.templates.module_source import ModuleSource, module_source
 from kgen.templates.spelling import helpers
 from kgen.templates.target import target
 
@@ -96,7 +96,7 @@ class _File:
         self.device_type, self.target = hardware.device_type, target(hardware.device_type)
         self.kernels: list[tuple[str, Rendering]] = []  # name of the launcher, how it is called
         self.graph = ways[0].plan.graph
-        self.model = ModuleSource(problem)
+        self.model = module_source(problem.source, problem.path)
 
     def candidate(self) -> Candidate:
         texts, way_lines, all_params, prepared = [], [], [], []

@@ -16,11 +16,13 @@ import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from queue import SimpleQueue
 from typing import Any, Callable
 
 from kgen import syntax
 from kgen.candidate import SHORT, Candidate
+from kgen.definitions import first_line
 from kgen.evaluator.pool import DeviceEvaluator, DeviceLost, DevicePool, DeviceResult, SourceBuilder
 from kgen.evaluator.protocol import BuildReport, Evaluation, Status, Timing
 
@@ -224,5 +226,12 @@ def fingerprint(candidate: Candidate, build: BuildReport) -> str | None:
         if not (number == 0 and isinstance(node, ast.Expr))
         and not (isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in named)
     ]
-    text = f"{build.binary}\0{ast.dump(ast.Module(kept, []))}"
-    return hashlib.sha256(text.encode()).hexdigest()
+    lines = candidate.source.split("\n")
+    text = "\n".join(line for node in kept for line in lines[first_line(node) - 1 : node.end_lineno])
+    return hashlib.sha256(f"{build.binary}\0{_without_comments(text)}".encode()).hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _without_comments(text: str) -> str:
+    """The statements of a text as a tree. Most candidates of a plan differ in their kernels alone."""
+    return ast.dump(syntax.parse(text))
