@@ -1,10 +1,13 @@
 """Kills on a Ray cluster: one sweep that loses actors, nodes and its driver at random moments, and goes on to its end.
 
-    python benchmarks/cluster_kills.py [--kills 20] [--drivers 5]
+    python benchmarks/cluster_kills.py [--kills 20] [--drivers 5] [--seconds 200 --folder FOLDER]
 
 The cluster has two nodes, each a process of this machine. The sweep is a whole `kgen sweep --cluster HOST:PORT` with real
 compilers and judges. After each kill it has to come to another verdict. A killed node is replaced; a killed driver is
 followed by the same command. Every candidate that the sweep told of has to be in its database, once.
+
+With `--seconds`, it ends after the kill at which these are over, and interrupts the sweep; called again with the same
+`--folder`, it goes on. Each part has a new cluster, and continues the sweep from the database.
 """
 
 from __future__ import annotations
@@ -20,9 +23,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ from kgen.store import Database
 NODES = 2
 LONGEST = 3.0  # seconds from a verdict to the kill after it
 PATIENCE = 300.0  # seconds without a verdict
+END_SECONDS = 5.0  # for processes of a cluster that has ended
 SPARE = 10  # candidates beside those that kills wait for
 PROBLEM = """
 import torch
@@ -51,22 +54,32 @@ def get_inputs():
 
 
 @dataclass
+class Done:
+    """What all parts have seen so far."""
+
+    kills: list[str]  # that are left
+    budget: int
+    told: dict[str, int] = field(default_factory=dict)  # how often the sweep told of each candidate
+    seconds: dict[str, list[float]] = field(default_factory=dict)  # from each kill to the next verdict
+    elapsed: float = 0.0
+    parts: int = 0
+    strays: int = 0  # processes that a part left behind
+
+
+@dataclass
 class Bench:
     """The cluster, the sweep that runs on it, and everything that it told."""
 
     folder: Path
     cluster: Any
-    budget: int
     generator: random.Random
-    told: Counter[str] = field(default_factory=Counter)
-    seconds: dict[str, list[float]] = field(default_factory=dict)  # from each kill to the next verdict
-    codes: list[int] = field(default_factory=list)
+    done: Done
     replaced: int = 0
 
     def start(self) -> None:
         """Start the sweep, or continue it."""
         words = ["sweep", str(self.folder / "soft.py"), "--cluster", self.cluster.address, "--device", "cpu"]
-        words += ["--baselines", "eager", "--strategy", "random", "--budget", str(self.budget), "--json"]
+        words += ["--baselines", "eager", "--strategy", "random", "--budget", str(self.done.budget), "--json"]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "kgen", *words], cwd=self.folder, env=os.environ, stdout=subprocess.PIPE, text=True
         )
@@ -78,15 +91,28 @@ class Bench:
         timer.start()
         try:
             for line in self.process.stdout:
-                event = json.loads(line)
-                if event["event"] == "notice":
-                    print(event["text"], flush=True)
-                if event["event"] == "evaluated" and not event["taken_over"]:
-                    self.told[event["candidate"]] += 1
+                if self.heard(line):
                     return True
             return False
         finally:
             timer.cancel()
+
+    def heard(self, line: str) -> bool:
+        """Whether a line of the sweep is a new verdict; notices are printed. The last line of a killed driver may be half."""
+        event = json.loads(line) if line.endswith("\n") else {"event": "none"}
+        if event["event"] == "notice":
+            print(event["text"], flush=True)
+        if event["event"] != "evaluated" or event["taken_over"]:
+            return False
+        self.done.told[event["candidate"]] = self.done.told.get(event["candidate"], 0) + 1
+        return True
+
+    def end(self, number: signal.Signals) -> None:
+        """Send the driver a signal, and hear it out."""
+        self.process.send_signal(number)
+        for line in self.process.stdout or ():
+            self.heard(line)
+        self.process.wait()
 
     def kill(self, what: str) -> None:
         """Kill an actor, a node or the driver, and wait for the next verdict."""
@@ -103,17 +129,12 @@ class Bench:
             with environment(self.folder):
                 connection.add_local_node(self.cluster, f"local-{NODES + self.replaced}", NODES)
         else:
-            self.process.kill()
-            for line in self.process.stdout or ():
-                event = json.loads(line) if line.endswith("\n") else {}
-                if event.get("event") == "evaluated" and not event["taken_over"]:
-                    self.told[event["candidate"]] += 1
-            self.process.wait()
+            self.end(signal.SIGKILL)
             self.start()
         if not self.verdict():
             raise SystemExit(f"the sweep ended with {self.process.wait()} after the kill of a {what}")
-        self.seconds.setdefault(what, []).append(time.monotonic() - started)
-        print(f"{what}: {self.seconds[what][-1]:.1f} s to the next verdict, {len(self.told)} judged", flush=True)
+        self.done.seconds.setdefault(what, []).append(time.monotonic() - started)
+        print(f"{what}: {self.done.seconds[what][-1]:.1f} s to the next verdict, {len(self.done.told)} judged", flush=True)
 
 
 def processes(mark: str) -> list[int]:
@@ -154,28 +175,57 @@ def environment(folder: Path) -> ExitStack:
     return stack
 
 
+def part(folder: Path, file: Path, done: Done, generator: random.Random, seconds: float) -> int | None:
+    """Kill until none is left, or for so long. Returns the exit code of the sweep; ``None`` where kills are left.
+
+    ``file`` is written after each kill, so that a part that dies goes on as well.
+    """
+    started = time.monotonic()
+    done.parts += 1
+    with environment(folder), connection._local(NODES) as cluster:
+        bench = Bench(folder, cluster, generator, done)
+        bench.start()
+        bench.verdict()
+        while done.kills and time.monotonic() - started < seconds:
+            bench.kill(done.kills[0])
+            del done.kills[0]
+            file.write_text(json.dumps(asdict(done)))
+        code = None
+        if done.kills:
+            bench.end(signal.SIGINT)
+        else:
+            while bench.verdict():
+                pass
+            code = bench.process.wait()
+    done.elapsed += time.monotonic() - started
+    time.sleep(END_SECONDS)
+    done.strays += strays(folder)
+    return code
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20, help="of actors and nodes, in turns")
     parser.add_argument("--drivers", type=int, default=5, help="kills of the driver")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=3600.0, help="after which a part ends")
+    parser.add_argument("--folder", type=Path, help="of the parts; it is removed after the last")
     arguments = parser.parse_args()
-    generator = random.Random(arguments.seed)
-    kills = [("actor", "node")[number % 2] for number in range(arguments.kills)] + ["driver"] * arguments.drivers
-    generator.shuffle(kills)
-    folder = Path(tempfile.mkdtemp(prefix="kgen-kills-"))
-    (folder / "soft.py").write_text(PROBLEM)
-    started = time.monotonic()
-    with environment(folder), connection._local(NODES) as cluster:
-        bench = Bench(folder, cluster, 2 * len(kills) + SPARE, generator)
-        bench.start()
-        bench.verdict()
-        for what in kills:
-            bench.kill(what)
-        while bench.verdict():
-            pass
-        code = bench.process.wait()
-    time.sleep(5)
+    folder = (arguments.folder or Path(tempfile.mkdtemp(prefix="kgen-kills-"))).resolve()
+    folder.mkdir(exist_ok=True)
+    file = folder / "done.json"
+    if file.exists():
+        done = Done(**json.loads(file.read_text()))
+    else:
+        (folder / "soft.py").write_text(PROBLEM)
+        kills = [("actor", "node")[number % 2] for number in range(arguments.kills)] + ["driver"] * arguments.drivers
+        random.Random(arguments.seed).shuffle(kills)
+        done = Done(kills, 3 * len(kills) + SPARE)
+    code = part(folder, file, done, random.Random(arguments.seed + done.parts), arguments.seconds)
+    file.write_text(json.dumps(asdict(done)))
+    if code is None:
+        print(f"{len(done.kills)} kills are left: the same command with --folder {folder} goes on")
+        return
     with Database.open(str(folder / "runs" / "kgen.db"), create=False) as database, database.connections.read() as connected:
         ask = connected.exec_driver_sql
         kept = {row[0] for row in ask("SELECT candidate_id FROM trial")}
@@ -190,14 +240,14 @@ def main() -> None:
             "seconds to the next verdict, median": sorted(seconds)[len(seconds) // 2],
             "longest": max(seconds),
         }
-        for what, seconds in sorted(bench.seconds.items())
+        for what, seconds in sorted(done.seconds.items())
     ]
     notes = (
-        f"One sweep of {bench.budget} candidates on two nodes, which are processes of this machine. It ended with exit code "
-        f"{code} after {time.monotonic() - started:.0f} s; its state: {states}. Of {len(bench.told)} candidates that it told "
-        f"of, {len(set(bench.told) - kept)} are missing in the database; {max(bench.told.values(), default=0) - 1} were told "
-        f"of twice. The database has {trials} trials and {evaluations} evaluations of {len(kept)} candidates, {infra} of them "
-        f"infra_error. Processes left: {strays(folder)}."
+        f"One sweep of {done.budget} candidates on two nodes, which are processes of this machine, in {done.parts} parts. It "
+        f"ended with exit code {code} after {done.elapsed:.0f} s; its state: {states}. Of {len(done.told)} candidates that it "
+        f"told of, {len(done.told.keys() - kept)} are missing in the database; {sum(n > 1 for n in done.told.values())} were "
+        f"told of twice. The database has {trials} trials and {evaluations} evaluations of {len(kept)} candidates, {infra} of "
+        f"them infra_error. Processes left: {done.strays}."
     )
     print(notes)
     record("cluster_kills", "Kills on a Ray cluster", rows, notes)

@@ -106,9 +106,11 @@ def _local(nodes: int) -> Iterator[Cluster]:
     folder = tempfile.mkdtemp(prefix="kgen-ray-")  # Ray's sockets need a short path
     cluster = Cluster()
     try:
-        head: dict[str, Any] = {"num_cpus": 0, "node_name": "head", "include_dashboard": False, "temp_dir": folder}
+        head: dict[str, Any] = {"num_cpus": 0, "node_name": "head", "temp_dir": folder}
         with _own_signals():
-            cluster.add_node(**head, object_store_memory=_STORE_BYTES, _system_config=_HEARTBEATS)
+            cluster.add_node(
+                **head, include_dashboard=False, no_monitor=True, object_store_memory=_STORE_BYTES, _system_config=_HEARTBEATS
+            )
             for number in range(nodes):
                 add_local_node(cluster, f"local-{number}", nodes)
         yield cluster

@@ -257,10 +257,10 @@ class ClusterPool(DevicePool):
 
     def __init__(self, devices: Sequence[ClusterDevice], fleet: Fleet, on_event: events.Listener) -> None:
         jobs = min(_MOST_JOBS, int(sum(node.cpus for node in fleet.building())))
-        notice = lambda text: on_event(events.Notice(text))  # noqa: E731
+        self._left = threading.Event()
+        notice = lambda text: self._left.is_set() or on_event(events.Notice(text))  # noqa: E731
         super().__init__(devices, elastic=True, name=fleet.device, jobs=jobs, notice=notice)
         self._on_event = on_event
-        self._left = threading.Event()
 
     def __enter__(self) -> "ClusterPool":
         super().__enter__()

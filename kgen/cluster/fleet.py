@@ -194,7 +194,7 @@ class Fleet:
         with self._lock:
             waits, self._waits = self._waits, True
         if not waits:
-            self._notice("waiting for a free device of the cluster: all that fit are reserved")
+            self._notice("waiting for a device of the cluster: those that fit are reserved, or still start")
 
     def is_hopeless(self) -> bool:
         """Whether nodes live that offer devices, and all of them have been left out."""

@@ -40,6 +40,7 @@ _LITERALS = ("NAME", "CPP_SOURCE", "CUDA_SOURCE", "CFLAGS", "CUDA_FLAGS")
 _ENVIRONMENT = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX",
                 "CUDA_HOME", "CUDA_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "TORCH_CUDA_ARCH_LIST")
 _FILE_BYTES, _PROCESSES = 4 << 30, 512  # limits of a build
+_LEAST_FREE = 64 << 20  # bytes of disk; below it, a failed build is no fault of its source
 _NICENESS = 5  # of compilers beside timings on a GPU
 _REASON_CHARACTERS = 300
 
@@ -208,7 +209,10 @@ class Builder:
         seconds = time.monotonic() - started
         text = log.read_text(errors="replace")
         if not ok:
+            free = shutil.disk_usage(self.directory).free
             shutil.rmtree(folder, ignore_errors=True)
+            if free < _LEAST_FREE:
+                raise DiskError(f"{self.directory}: a build failed with {free >> 20} MB of disk left; free some space")
             timed_out = reason.startswith("timed out")
             reason = reason if timed_out else _reason(text) or reason
             return BuildReport(False, timed_out, seconds, False, str(self.directory), None, reason, str(log))

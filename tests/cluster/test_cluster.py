@@ -24,7 +24,7 @@ pytest.importorskip("ray")
 
 from kgen.cluster import connection  # noqa: E402
 
-BUDGET = 40
+BUDGET = 24
 _DRIVER = str(Path(__file__).parents[1] / "cluster_sweeps.py")
 
 

@@ -3,17 +3,19 @@
 import fcntl
 import json
 import os
+import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from candidates import KERNEL, render
-from kgen.errors import EvaluatorError
+from kgen.errors import DiskError, EvaluatorError
 from kgen.evaluator.build import Builder, copy_library, parse_resources, read_extension
 from kgen.evaluator.protocol import BuildReport, Limits
 from kgen.evaluator.runtime.locks import DeviceLock
@@ -187,6 +189,12 @@ def test_compiler_that_takes_too_much_memory_is_a_build_error(builder, monkeypat
     report = builder.build(render(kernel=f"#define A0 x\n{DOUBLING}\nint A40;\n// memory\n"))
     assert not report.ok and not report.timed_out
     assert "memory" in report.reason
+
+
+def test_build_that_fails_on_a_full_disk_is_no_fault_of_its_source(builder, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
+    with pytest.raises(DiskError, match="0 MB of disk left"):
+        builder.build(render(kernel="this is no C++"))
 
 
 def test_no_build_runs_during_a_timing_on_the_cpu(tmp_path, evaluator):
