@@ -6,8 +6,8 @@ The cluster has two nodes, each a process of this machine. The sweep is a whole 
 compilers and judges. After each kill it has to come to another verdict. A killed node is replaced; a killed driver is
 followed by the same command. Every candidate that the sweep told of has to be in its database, once.
 
-With `--seconds`, it ends after the kill at which these are over, and interrupts the sweep; called again with the same
-`--folder`, it goes on. Each part has a new cluster, and continues the sweep from the database.
+A part ends with the first kill after `--seconds`. The same command with the same `--folder` goes on. Each part has a new
+cluster, and continues the sweep from the database.
 """
 
 from __future__ import annotations
