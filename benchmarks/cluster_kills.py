@@ -55,7 +55,7 @@ def get_inputs():
 
 @dataclass
 class Done:
-    """What all parts have seen so far."""
+    """The kills that are left, and the figures of all parts so far."""
 
     kills: list[str]  # that are left
     budget: int
