@@ -123,6 +123,8 @@ class Oracle:
         self.peak_bytes = 0  # of device memory, in one eager forward with its inputs and weights
         for mode in self.modes:
             self._look_at(mode)
+        if not self.output_bytes:
+            raise ProblemError(f"{self.loaded.problem.path}: forward returns no element: there is nothing to compare")
         self.free_cache()
         self.batch_free = rows is not None and rows > 1 and self._takes_other_batches(rows)
         size = describe(self._given)[1]

@@ -88,6 +88,11 @@ def test_what_is_right_for_given_values_only_is_wrong_where_all_rows_are_scaled(
     assert len(y) == 64 and not row["ok"]
 
 
+def test_a_problem_without_an_output_element_is_refused():
+    with pytest.raises(ProblemError, match="p.py: forward returns no element"):
+        oracle("return y[:0]")
+
+
 def test_a_problem_that_does_not_run_in_float64_is_refused():
     of = oracle("kept = torch.frombuffer(bytearray(64 * 4 * 4), dtype=torch.float32).view(64, 4)\n"
                 "return kept.index_add_(0, torch.arange(64), y)")
