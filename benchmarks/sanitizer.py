@@ -1,10 +1,10 @@
-"""Runs compute-sanitizer over every contraction kernel at small sizes: memcheck, racecheck, synccheck, initcheck.
+"""Runs compute-sanitizer over every schedule at small sizes: memcheck, racecheck, synccheck, initcheck.
 
-    python benchmarks/sanitizer.py
+    python benchmarks/sanitizer.py [--only SCHEDULE ...] [--shares 4]
 
-The script renders a covering set of candidates: every variant, tile and kind of reduction. It builds them in parallel
-and runs all of them in one process under each tool. Torch's caching allocator is off, so each tensor is one allocation.
-Exit code 1: a tool found an error.
+The script renders a covering set of candidates for each problem: every value of every parameter of every kernel. It builds
+them in parallel and runs each share of them in one process under each tool. Torch's caching allocator is off, so each
+tensor is one allocation. Exit code 1: a tool found an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
-from typing import Iterator
+from typing import Iterator, Sequence
 
 from _record import Cell, record
 
@@ -29,26 +29,51 @@ from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import probe
 from kgen.problem import Problem, load
 from kgen.tuning.design import Design
+from kgen.templates import templates
 from kgen.tuning.search import Point
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+_PRODUCTS = ("contraction", "implicit_gemm")  # schedules whose kernels differ between the classes of accuracy
 _CLEAN = "ERROR SUMMARY: 0 errors"
 _RACES_CLEAN = "RACECHECK SUMMARY: 0 hazards"
 
-#: Mode, forward, __init__, the shape of x that the kernels are chosen for, and the rows that they run with. The sizes
-#: are small and unaligned, and still have clusters, split-K, large tiles and shared tiles.
+#: Schedule, mode, forward, __init__, the shape of x that the kernels are chosen for, and the rows that they run with. The
+#: sizes are small and unaligned, and still have clusters, teams, split-K, large tiles and shared tiles.
 _PROBLEMS = {
-    "linear": ("eval", "self.linear(x).relu()", "self.linear = nn.Linear(1030, 258)", (130, 1030), 130),
-    "short": ("eval", "(x @ self.w).relu()", "self.w = nn.Parameter(torch.randn(330, 130))", (130, 330), 70),
-    "narrow": ("eval", "self.linear(x)", "self.linear = nn.Linear(1100, 33)", (70, 1100), 70),
-    "large": ("eval", "self.linear(x)", "self.linear = nn.Linear(330, 2050)", (2048, 330), 130),
-    "batch": ("eval", "torch.bmm(x, x.mT)", "self.scale = 1.0", (3, 70, 1030), 3),
-    "normalised": ("train", "self.norm(self.linear(x))", "self.linear, self.norm = nn.Linear(330, 2050), nn.BatchNorm1d(2050)",
+    "linear": ("contraction", "eval", "self.linear(x).relu()", "self.linear = nn.Linear(1030, 258)", (130, 1030), 130),
+    "short": ("contraction", "eval", "(x @ self.w).relu()", "self.w = nn.Parameter(torch.randn(330, 130))", (130, 330), 70),
+    "narrow": ("contraction", "eval", "self.linear(x)", "self.linear = nn.Linear(1100, 33)", (70, 1100), 70),
+    "large": ("contraction", "eval", "self.linear(x)", "self.linear = nn.Linear(330, 2050)", (2048, 330), 130),
+    "batch": ("contraction", "eval", "torch.bmm(x, x.mT)", "", (3, 70, 1030), 3),
+    "triangle": ("contraction", "eval", "torch.triu(x @ self.w)", "self.w = nn.Parameter(torch.randn(330, 130))", (130, 330), 130),
+    "long_k": ("contraction", "eval", "x @ x.t()", "", (70, 70000), 70),
+    "long_columns": ("contraction", "eval", "x.t() @ x", "", (40000, 70), 40000),
+    "normalised": ("contraction", "train", "self.norm(self.linear(x))", "self.linear, self.norm = nn.Linear(330, 2050), nn.BatchNorm1d(2050)",
                    (2048, 330), 150),
+    "convolution": ("implicit_gemm", "eval", "self.conv(x).relu()", "self.conv = nn.Conv2d(32, 72, 3, padding=1)", (4, 32, 14, 15), 3),
+    "strided": ("implicit_gemm", "eval", "self.conv(x)", "self.conv = nn.Conv2d(24, 40, 3, stride=2, groups=2)", (4, 24, 17, 19), 3),
+    "transposed": ("implicit_gemm", "eval", "self.conv(x)", "self.conv = nn.ConvTranspose1d(32, 40, 3, stride=2)", (4, 32, 65), 3),
+    "maps": ("pointwise", "eval", "torch.sigmoid(x) * self.s + 1", "self.s = nn.Parameter(torch.randn(1030))", (130, 1030), 70),
+    "turned": ("transpose", "eval", "x.mT.exp()", "", (3, 70, 131), 3),
+    "rows": ("inner_reduction", "eval", "torch.softmax(x, 1)", "", (300, 1032), 70),
+    "long_rows": ("inner_reduction", "eval", "torch.softmax(x, 1)", "", (8, 60000), 5),
+    "long_norm": ("inner_reduction", "eval", "x / x.abs().mean(1, keepdim=True)", "", (8, 60000), 5),
+    "sum_of_all": ("inner_reduction", "eval", "((x - 1) ** 2).mean()", "", (70, 1030), 70),
+    "channels": ("inner_reduction", "eval", "torch.softmax(x, 1)", "", (3, 70, 33, 8), 3),
+    "places": ("inner_reduction", "eval", "x.argmax(1)", "", (3, 70, 33, 8), 3),
+    "images": ("inner_reduction", "train", "self.norm(x).relu()", "self.norm = nn.BatchNorm2d(8)", (16, 8, 33, 36), 5),
+    "groups": ("inner_reduction", "eval", "self.norm(x)", "self.norm = nn.GroupNorm(2, 8)", (4, 8, 33, 36), 3),
+    "moments": ("outer_reduction", "train", "self.norm(x)", "self.norm = nn.BatchNorm1d(330)", (2048, 330), 150),
+    "pooled": ("window", "eval", "F.max_pool2d(x, 3, 2, 1)", "", (3, 8, 33, 36), 3),
+    "depthwise": ("window", "eval", "self.conv(x)", "self.conv = nn.Conv2d(8, 8, (3, 5), groups=8)", (3, 8, 33, 36), 3),
+    "running": ("scan", "eval", "torch.cumsum(x, 1)", "", (70, 1032), 70),
+    "long_running": ("scan", "eval", "torch.cumsum(x, 1)", "", (2, 100000), 2),
+    "running_outside": ("scan", "eval", "torch.cumsum(x, 1)", "", (3, 70, 33), 3),
 }
 _TEXT = """
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 
 
 class Model(nn.Module):
@@ -65,18 +90,22 @@ def get_inputs():
 """
 
 
-def candidates() -> Iterator[tuple[str, Candidate]]:
-    """The covering set of each contraction's space, with the problem's name."""
+def candidates(only: Sequence[str]) -> Iterator[tuple[str, Candidate]]:
+    """The covering set of the kernels of each problem's first plan of our own, with the problem's name."""
     hardware = probe("cuda")
-    for name, (mode, forward, init, shape, _) in _PROBLEMS.items():
+    for name, (schedule, mode, forward, init, shape, _) in _PROBLEMS.items():
+        if only and schedule not in only:
+            continue
         text = _TEXT.format(forward=forward, init=init, shape=shape)
         problem = Problem(name, f"{name}.py", text, (), mode, mode)
         captured = capture(load(problem))
-        for accuracy in (Accuracy.FP32, Accuracy.TF32):
+        for accuracy in (Accuracy.FP32, Accuracy.TF32) if schedule in _PRODUCTS else (Accuracy.FP32,):
             of = Design(problem, captured, hardware, accuracy)
-            kernel, *others = of.options[0].kernels
-            for params in of.choices[0].spaces[0].covering_set():
-                yield name, of.candidate(Point(0, (kernel.index(params), *(0 for _ in others))))
+            plan = next(n for n, choice in enumerate(of.choices) if choice.kernels)
+            kernels, sets = of.options[plan].kernels, [space.covering_set() for space in of.choices[plan].spaces]
+            for number in range(max(map(len, sets))):
+                chosen = (kernel.index(found[number % len(found)]) for kernel, found in zip(kernels, sets))
+                yield name, of.candidate(Point(plan, tuple(chosen)))
 
 
 def module(source: str) -> ModuleType:
@@ -95,7 +124,7 @@ def run(folder: Path) -> None:
     cpp_extension.load_inline = lambda name, **_: str(builds / name / f"{name}.so")
     for file in sorted(folder.glob("*.py")):
         name = file.name.split("-")[0]
-        mode, *_, shape, rows = _PROBLEMS[name]
+        _, mode, *_, shape, rows = _PROBLEMS[name]
         model = module(file.read_text()).ModelNew().cuda().train(mode == "train")
         x = torch.rand(rows, *shape[1:], device="cuda")
         with torch.no_grad():
@@ -110,7 +139,7 @@ def run(folder: Path) -> None:
 
 
 def check(tool: str, folder: Path) -> tuple[int, str]:
-    """The number of errors that a tool found, and its output."""
+    """The number of errors that a tool found in the files of a folder, and its output."""
     command = ["compute-sanitizer", "--tool", tool, sys.executable, __file__, "--run", str(folder)]
     environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -122,6 +151,8 @@ def check(tool: str, folder: Path) -> tuple[int, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, metavar="FOLDER", help="run the files of this folder; the tools start this script so")
+    parser.add_argument("--only", nargs="+", default=[], choices=sorted(templates("cuda")), help="the problems of these schedules alone")
+    parser.add_argument("--shares", type=int, default=4, help="processes of each tool that run beside each other (default 4)")
     arguments = parser.parse_args()
     if arguments.run:
         run(arguments.run)
@@ -130,22 +161,28 @@ def main() -> int:
         raise DeviceError("compute-sanitizer is not on PATH: it comes with the CUDA toolkit")
     rows: list[dict[str, Cell]] = []
     with tempfile.TemporaryDirectory() as made:
-        folder = Path(made) / "files"
-        folder.mkdir()
         os.environ["TORCH_EXTENSIONS_DIR"] = str(Path(made) / "builds")
-        sources = {c.source: (name, c) for name, c in candidates()}
+        sources = {c.source: (name, c) for name, c in candidates(arguments.only)}
         with ThreadPoolExecutor() as pool:  # all files are compiled at once
             list(pool.map(module, sources))
+        folders = [Path(made) / f"files{share}" for share in range(arguments.shares)]
         for number, (name, candidate) in enumerate(sources.values()):
-            (folder / f"{name}-{number:02}.py").write_text(candidate.source)
-        with ThreadPoolExecutor(len(TOOLS)) as pool:
-            for tool, (errors, text) in zip(TOOLS, pool.map(lambda tool: check(tool, folder), TOOLS)):
+            folder = folders[number % len(folders)]
+            folder.mkdir(exist_ok=True)
+            (folder / f"{name}-{number:03}.py").write_text(candidate.source)
+        work = [(tool, folder) for tool in TOOLS for folder in folders if folder.exists()]
+        with ThreadPoolExecutor(len(work)) as pool:
+            found = list(zip(work, pool.map(lambda of: check(*of), work)))
+        for tool in TOOLS:
+            outputs = [(errors, text) for (of, _), (errors, text) in found if of == tool]
+            for errors, text in outputs:
                 print(text[-4000:] if errors else text[-200:], flush=True)
-                ran = sum(f"{name}-{n:02}" in text for n, (name, _) in enumerate(sources.values()))
-                rows.append({"tool": tool, "files": len(sources), "ran": ran, "errors": errors})
-    notes = ("Files are the covering set of the contraction's space. Each runs on finite values, with a NaN in x, and with a "
-             "NaN in each weight.")
-    record("sanitizer", "compute-sanitizer over contractions", rows, notes)
+            ran = sum(f"{name}-{n:03}" in text for n, (name, _) in enumerate(sources.values()) for _, text in outputs)
+            rows.append({"tool": tool, "files": len(sources), "ran": ran, "errors": sum(errors for errors, _ in outputs)})
+    if not arguments.only:
+        notes = ("Files are the covering set of the kernels of one problem or more for each schedule. Each runs on finite values, "
+                 "with a NaN in x, and with a NaN in each weight.")
+        record("sanitizer", "compute-sanitizer over every schedule", rows, notes)
     return 1 if any(row["errors"] or row["ran"] != row["files"] for row in rows) else 0
 
 

@@ -225,6 +225,7 @@ self.u, self.v = nn.Parameter(torch.randn(1, 12, 20)), nn.Parameter(torch.randn(
     [
         ("return torch.matmul(x, self.w).relu()", "contraction[matmul, relu]"),
         ("return torch.mm(x, self.w) + self.b", "contraction[mm, add]"),
+        ("return torch.triu(x @ self.w)", "contraction[matmul, where]"),
         ("return torch.addmm(self.b, x, self.w).sum(dim=1)", "contraction[addmm] + inner_reduction[sum]"),
         ("return (x @ self.w).relu().softmax(dim=1) @ self.w.t()", "contraction[matmul, relu] + inner_reduction[softmax] + contraction[linear]"),
     ],

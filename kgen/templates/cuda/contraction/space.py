@@ -196,7 +196,7 @@ def arithmetic(params: Params) -> Arithmetic:
 
 def _axes(
     variant: str, products: tuple[int, ...], intervals: tuple[int, ...], stages: tuple[int, ...],
-    clusters: tuple[int, ...], multicast: tuple[int, ...], splits: tuple[int, ...] = (1, 2, 4, 8, 16),
+    clusters: tuple[int, ...], multicast: tuple[int, ...], splits: tuple[int, ...] = (1, 2, 4, 8, 16, 32),
     swizzle_groups: tuple[int, ...] = (16, 8),
 ) -> tuple[Axis, ...]:
     return (

@@ -58,8 +58,9 @@ _AT_ONCE = ((16, 1), (8, 3), (4, 7))
 
 
 def takes(program: Program) -> bool:
-    """Programs that begin with a contraction of matrices: maps follow it, and moments over the batch may end it."""
-    return program.contraction is not None and program.contraction.window is None and program.floats and program.plain
+    """Programs that begin with a contraction of matrices: maps follow it, of indices too, and moments over the batch may end it."""
+    of = program.contraction
+    return of is not None and of.window is None and program.floats and not any(x.access.mask or x.args for x in program.reads)
 
 
 def render(task: Task, params: Params) -> Rendering:
@@ -212,7 +213,7 @@ def _epilogue(program: Program, args: list[Argument]) -> dict[str, object]:
     plan, read_from = schedule(program, keep=True), sources(args)
     (only,) = plan.passes
     vec = 2 if program.cols % 2 == 0 else 1
-    columns = [x for x in only.loads if x.level == ELEMENT and "row" not in x.access.index()]
+    columns = [x for x in only.loads if x.tensor and x.level == ELEMENT and "row" not in x.access.index()]
     outer, inner = common.load_statements([x for x in only.loads if x not in columns], vec, read_from)
     taken = [f"const float {x.name} = {x.name}_columns[group][j];" for x in columns]
     maps = [statement(m, "cuda") for m in only.maps]

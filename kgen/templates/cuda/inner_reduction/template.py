@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from typing import Sequence
 
 from kgen.candidate import Params
-from kgen.compiler.dtypes import DTYPES, value_type
+from kgen.compiler.dtypes import DTYPES, loaded, value_type
 from kgen.compiler.loops import ROW, Load, Map, Program, Reduce
 from kgen.compiler.schedule import Pass, Schedule, schedule
+from kgen.hardware import Hardware
 from kgen.templates import Argument, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary, written
 from kgen.templates.combines import SPELLED
@@ -30,7 +32,7 @@ PARAMETERS = {
     "blocks": "blocks that share a row",
     "merge": "how the blocks of a row put together what they found",
     "moments": "one pass with Welford's moments, or two",
-    "row": "whether a row is kept on chip or read again",
+    "row": "whether a row is kept in registers or in shared memory, or read again",
     "output": "whether the result is written over an operand",
     "launch": "whether the kernel is launched while the one before it ends",
 }
@@ -57,6 +59,59 @@ def _lanes(params: Params) -> int:
 def _steps(params: Params, cols: int) -> int:
     """Vectors that a thread takes of a row."""
     return -(-cols // (_lanes(params) * int(params["vec"])))
+
+
+RING_THREADS = (1024, 512)  # threads of blocks that keep rows in shared memory; fewer were slower on an H200
+SLOT_BYTES = 16  # bytes of a thread in one slot of shared memory
+SHARED_ASIDE = 2048  # bytes of shared memory that are left for other uses of a block
+MOST_SIZES = 3  # sizes of teams that are tried for each number of threads
+
+
+@dataclass(frozen=True)
+class _Ring:
+    """Slots of shared memory through which rows come: each thread copies vectors to its own places, ahead of their use.
+
+    A slot has room for one vector of each of the ``loads`` by each thread. A row takes ``steps`` slots; the others take the
+    beginning of the next row.
+    """
+
+    loads: tuple[Load, ...]
+    slots: int
+    steps: int
+
+
+def _ring(program: Program, params: Params, hardware: Hardware) -> _Ring:
+    threads = int(params["block"])
+    loads = _through_ring(program, int(params["vec"]))
+    slots = _room(hardware, threads) // (SLOT_BYTES * threads * max(1, len(loads)))
+    return _Ring(loads, slots, _steps(params, program.cols))
+
+
+def _room(hardware: Hardware, threads: int) -> int:
+    """Bytes of shared memory for a block, where 1024 threads share a multiprocessor."""
+    beside = 1024 // threads
+    return min(hardware.shared_bytes_per_block, hardware.shared_bytes_per_multiprocessor // beside - 1024) - SHARED_ASIDE
+
+
+def _through_ring(program: Program, vec: int) -> tuple[Load, ...]:
+    """The loads that more than one pass needs, of neighbouring elements that no other row reads."""
+    first, *_, last = schedule(program, keep=False).passes
+    found = [x for x in first.loads if x in last.loads and x.tensor and x.access.full and not x.access.mask]
+    return tuple(x for x in found if x.access.mode(vec) == "vector" and DTYPES[x.dtype].nbytes * vec == SLOT_BYTES)
+
+
+def _teams(program: Program, hardware: Hardware) -> dict[int, tuple[int, ...]]:
+    """For threads in a block, the sizes of teams whose shared memory holds a row, the smallest for each number of steps first."""
+    found: dict[int, tuple[int, ...]] = {}
+    for threads in RING_THREADS:
+        resident = hardware.multiprocessors * (1024 // threads)
+        smallest: dict[int, int] = {}  # team for each number of steps
+        for size in dict.fromkeys(resident // teams for teams in range(min(program.rows, resident), 0, -1)):
+            ring = _ring(program, {"block": threads, "row_per": "block", "vec": 4, "blocks": size}, hardware)
+            if size > 1 and ring.loads and ring.steps < ring.slots:
+                smallest.setdefault(ring.steps, size)
+        found[threads] = tuple(smallest.values())[:MOST_SIZES]
+    return found
 
 
 def takes(program: Program) -> bool:
@@ -86,6 +141,8 @@ def space(task: Task) -> Space:
     passes = len(schedule(online, keep=True).passes)
     several = one_pass(online)
     shared = _shared(task, online, min(kept.values()))
+    rings = _teams(online, task.hardware) if passes > 1 and "team" in dict(shared) else {}
+    through_rings = tuple(sorted({size for sizes in rings.values() for size in sizes}))
     axes = [
         Axis("block", (512, 256, 1024, 128)),
         Axis("row_per", ("line", "block", "warp") if online.strided else ("block", "warp")),
@@ -105,7 +162,9 @@ def space(task: Task) -> Space:
         """The axes where so many blocks share a row."""
         row_per = tuple(r for r in ("line", "block") if r == "block" or online.strided)
         chosen = {"rows": (1,), "row_per": row_per, "blocks": blocks, "merge": (how,), "reduction": ("warp_shuffle", "shared_tree") if "line" in row_per else ("warp_shuffle",)}
-        if how == "team":
+        if how == "ring":
+            chosen |= {"block": RING_THREADS, several: ("online", "two_pass"), "merge": ("team",), "row": ("shared",), "vec": (4,), "row_per": ("block",), "reduction": ("warp_shuffle",)}
+        if how in ("team", "ring"):
             chosen["launch"] = ("plain",)
         if how == "last_block":
             chosen[several] = ("online",)
@@ -190,8 +249,16 @@ def space(task: Task) -> Space:
             "each thread reads what one block of the team found: a team has no more blocks than a block has threads",
             lambda p: p.get("merge") != "team" or int(p["blocks"]) <= int(p["block"]),
         ),
+        Constraint(
+            "ring",
+            "the blocks' shared memory does not hold a row, or a smaller team holds it as well",
+            lambda p: p.get("row") != "shared" or p["blocks"] in rings.get(int(p["block"]), ()),
+        ),
     )
-    return Space(tuple(axes), constraints, tuple(sharing(how, counts) for how, counts in shared))
+    ways = tuple(sharing(how, counts) for how, counts in shared)
+    if through_rings:  # the fastest where there is one
+        return Space(sharing("ring", through_rings), constraints, (tuple(axes), *ways))
+    return Space(tuple(axes), constraints, ways)
 
 
 def _slots(program: Program) -> int:
@@ -204,7 +271,10 @@ def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel, two_passes=params.get(several) == "two_pass")
     plan = schedule(program, keep=params.get("row") == "registers")
     args = pointers(task, program, params)
-    emitter = _Emitter(program, plan, params, args, task.hardware.multiprocessors)
+    ring = _ring(program, params, task.hardware) if params.get("row") == "shared" else None
+    # A result larger than the L2 cache is written past it, because it would put out operands that are read again.
+    streams = any(task.plan.graph.type(s.tensor).nbytes > task.hardware.l2_bytes for s in program.stores)
+    emitter = _Emitter(program, plan, params, args, task.hardware.multiprocessors, ring, streams)
     body = emitter.body(plan)
     lanes, threads = _lanes(params), int(params["block"])
     rows_at_once = threads * emitter.blocks // lanes * emitter.rows
@@ -234,6 +304,8 @@ def render(task: Task, params: Params) -> Rendering:
         "most_teams": emitter.teams,
         "kept_values": plan.kept > 0,
         "several_passes": len(plan.passes) > 1,
+        "ring": ring,
+        "shared_bytes": ring.slots * SLOT_BYTES * threads * len(ring.loads) if ring else 0,
         "body": body,
         **signature(all_arguments, early),
     }
@@ -252,16 +324,20 @@ def _follows_row(load: Load) -> bool:
 class _Emitter:
     """Spells the passes of one kernel. With several rows to a block, a row value is an array with one for each."""
 
-    def __init__(self, program: Program, plan: Schedule, params: Params, args: list[Argument], multiprocessors: int) -> None:
-        self.program, self.arguments = program, args
+    def __init__(
+        self, program: Program, plan: Schedule, params: Params, args: list[Argument], multiprocessors: int, ring: _Ring | None, streams: bool
+    ) -> None:
+        self.program, self.arguments, self.ring = program, args, ring
         self.sources = sources(args)
         self.vec, self.rows, self.threads = int(params["vec"]), int(params["rows"]), int(params["block"])
         self.blocks, self.merge = int(params.get("blocks", 1)), str(params.get("merge", "one_block"))
         self.all_lanes = _lanes(params)
         self.lanes = self.all_lanes // self.blocks
         self.cols = str(program.cols) if isinstance(program.col_size, int) else "cols"
+        self.limit = "rows" if self.cols != "cols" else str(program.rows)
         self.steps = _steps(params, program.cols)
         self.keeps = params.get("row") == "registers"
+        self.store_vector = "stream_vector" if streams else "store_vector"
         self.exact = self.steps * self.all_lanes * self.vec == program.cols and self.cols != "cols"
         self.strip = params["row_per"] == "line"
         self.how = "shuffle" if params["reduction"] == "warp_shuffle" else "lines" if self.strip else "tree"
@@ -295,9 +371,30 @@ class _Emitter:
         for of in plan.passes:
             lines += ["", *self._one_pass(of)]
         if self.merge == "team":
-            limit = "rows" if self.cols != "cols" else str(self.program.rows)
-            lines = block(f"for (long long row = team; row < {limit}; row += gridDim.x / {self.blocks})", lines)
-        return lines
+            lines = block(f"for (long long row = team; row < {self.limit}; row += teams)", lines)
+        return [*self._requests(), *lines] if self.ring else lines
+
+    def _requests(self) -> list[str]:
+        """The ring of slots, and the copies that fill it before the first row."""
+        ring = self.ring
+        copies = [
+            f"copy_async(place + {_slot('tail', n, ring)} * {SLOT_BYTES * self.threads}, {self.sources[x.tensor]} + {x.access.index('next_row')});"
+            for n, x in enumerate(ring.loads)
+        ]
+        copies = copies if self.exact else block(f"if (col < {self.cols})", copies)
+        step = [f"const int col = (next_step * {self.all_lanes} + lane) * {self.vec};", *copies]
+        step += block(f"if (++next_step == {ring.steps})", ["next_step = 0;", "next_row += teams;"])
+        return [
+            "extern __shared__ __align__(16) unsigned char shared[];",
+            f"auto slots = reinterpret_cast<Vector<{DTYPES[ring.loads[0].dtype].memory}, {self.vec}>*>(shared) + threadIdx.x;",
+            "const uint32_t place = shared_address(slots);",
+            "long long next_row = team;",
+            "int next_step = 0, tail = 0, head = 0;",
+            "// Copies the next vector of this thread into the slot that was free the longest.",
+            *block("const auto request = [&]", [*block(f"if (next_row < {self.limit})", step), "copy_commit();", _moved("tail", ring)])[:-1],
+            "};",
+            f"for (int slot = 0; slot < {ring.slots}; ++slot) request();",
+        ]
 
     def _one_pass(self, of: Pass) -> list[str]:
         """The lines of one pass, behind a comment that says what it does."""
@@ -318,26 +415,26 @@ class _Emitter:
 
     def _exchange(self, reductions: Sequence[Reduce]) -> list[str]:
         """Merge what the blocks of a row found, in a fixed order: each thread reads a share, and the block reduces again."""
-        found = [(r, part, name, type_, start) for r in reductions
-                 for part, (name, type_, start) in enumerate(zip(r.names, SPELLED[r.kind].types, SPELLED[r.kind].starts))]  # fmt: skip
+        found = _results(reductions)
         again = [f"{self._call(r)}({', '.join(r.names)});" for r in reductions]
         if self.merge == "cluster":
-            lines = [f"__shared__ {type_} {name}_partial;" for _, _, name, type_, _ in found]
-            lines += block("if (threadIdx.x == 0)", [f"{name}_partial = {name};" for _, _, name, _, _ in found])
+            lines = [f"__shared__ {type_} {name}_partial;" for name, type_, _ in found]
+            lines += block("if (threadIdx.x == 0)", [f"{name}_partial = {name};" for name, _, _ in found])
             lines.append("cluster_sync();")
-            for _, _, name, _, start in found:
+            for name, _, start in found:
                 lines.append(f"{name} = threadIdx.x < {self.blocks} ? cluster_partial({name}_partial, threadIdx.x) : {start};")
             return [*lines, *again]
-        lines = [self._partial(name, type_) for _, _, name, type_, _ in found]
         if self.merge == "team":
-            lines += block("if (threadIdx.x == 0)", [f"{name}_partial[rank] = {name};" for _, _, name, _, _ in found])
+            lines = [self._partial(name, type_) for name, type_, _ in found]
+            lines += block("if (threadIdx.x == 0)", [f"{name}_partial[rank] = {name};" for name, _, _ in found])
             lines.append(f"team_barrier(arrivals, ++round * {self.blocks});")
-            for _, _, name, _, start in found:
+            for name, _, start in found:
                 lines.append(f"{name} = threadIdx.x < {self.blocks} ? __ldcg({name}_partial + threadIdx.x) : {start};")
             return [*lines, *again]
+        lines = [self._partial(name, type_) for name, type_, _ in found]
         rank = f"blockIdx.x % {self.blocks}"
         first = f"threadIdx.x < {STRIP} && inside" if self.strip else "threadIdx.x == 0"
-        lines += block(f"if ({first})", [f"{name}_partial[({rank}) * rows] = {name};" for _, _, name, _, _ in found])
+        lines += block(f"if ({first})", [f"{name}_partial[({rank}) * rows] = {name};" for name, _, _ in found])
         unit = f"blockIdx.x / {self.blocks}"
         lines += [
             "__shared__ bool last;",
@@ -348,7 +445,7 @@ class _Emitter:
             "if (!last) return;",
             "__threadfence();",
         ]
-        lines += [f"{name} = {start};" for _, _, name, _, start in found]
+        lines += [f"{name} = {start};" for name, _, start in found]
         own = f"threadIdx.x / {STRIP}" if self.strip else "threadIdx.x"
         merges = []
         for r in reductions:
@@ -407,7 +504,10 @@ class _Emitter:
         outer, inner = common.load_statements(shared, self.vec, self.sources)
         across = self.rows if self.strip else 1
         vectors = [x for x in own if across > 1 and x.level != ROW and x.tensor and not x.access.mask and x.access.mode(across, "row") == "vector"]
-        row_outer, row_inner = common.load_statements([x for x in own if x not in vectors], self.vec, self.sources)
+        ringed = [(n, x) for n, x in enumerate(self.ring.loads) if x in own] if self.ring else []
+        row_outer, row_inner = common.load_statements([x for x in own if x not in vectors and (not self.ring or x not in self.ring.loads)], self.vec, self.sources)
+        row_outer += [f"const auto {x.name}_vector = slots[{_slot('slot', n, self.ring)} * {self.threads}];" for n, x in ringed]
+        row_inner += [f"const {self._type(x.name)} {x.name} = {loaded(f'{x.name}_vector.v[j]', x.dtype)};" for _, x in ringed]
         outer += [f"const auto {x.name}_rows = load_vector<{across}>({self.sources[x.tensor]} + {x.access.index('first_row')});" for x in vectors]
         row_inner += [f"const {self._type(x.name)} {x.name} = {x.name}_rows.v[r];" for x in vectors]
         inner += row_inner
@@ -420,7 +520,8 @@ class _Emitter:
         gather, store_inner, store = common.store_statements([s for s in of.stores if s not in together], self.vec, self.arguments)
         outer += [f"Vector<{DTYPES[s.dtype].memory}, {across}> {s.tensor}_result;" for s in together]
         inner += [f"{s.tensor}_result.v[r] = {store_value(s)};" for s in together]
-        behind = [f"store_vector<{across}>({written(s, self.arguments)} + {s.access.index('first_row')}, {s.tensor}_result);" for s in together]
+        store = [line.replace("store_vector", self.store_vector) for line in store]
+        behind = [f"{self.store_vector}<{across}>({written(s, self.arguments)} + {s.access.index('first_row')}, {s.tensor}_result);" for s in together]
         if not (inner or outer or row_outer):
             return []
         if self.vec > 1:
@@ -434,9 +535,24 @@ class _Emitter:
         rows = row_outer + [x for r in reductions for x in r.outer] + gather + inner
         rows += [x for r in reductions for x in r.close] + store
         body = outer + self._each_row(rows) + (block("if (inside)", behind) if behind else [])
+        if self.ring:
+            return self._ring_loop(of, body)
         if self.keeps:
             return self._kept_loop(body)
         return self._loop(body, of.number % 2 == 1)
+
+    def _ring_loop(self, of: Pass, body: list[str]) -> list[str]:
+        """The body for each slot of the row: the first pass waits for the copies, the last one requests those of another row."""
+        ring = self.ring
+        if not self.exact:
+            body = block(f"if (col < {self.cols})", body)
+        if of.stores:
+            body = ["const int slot = head;", *body, "request();", _moved("head", ring)]
+        else:
+            body = [f"const int slot = (head + step) % {ring.slots};", *body]
+        if of.number == 0:
+            body = [f"copies_wait<{ring.slots - 1}>({ring.slots - 1} - step);", *body]
+        return self._stepped(body, "#pragma unroll", False)
 
     def _kept_loop(self, body: list[str]) -> list[str]:
         """The body for each vector that a thread keeps, by its step."""
@@ -505,6 +621,20 @@ class _Emitter:
             col = f"(step * {self.all_lanes} + lane){f' * {self.vec}' if self.vec > 1 else ''}"
             lines = block(f"if ({col} < {self.cols})", lines)
         return ["#pragma unroll", *block(f"for (int step = 0; step < {self.steps}; ++step)", lines)]
+
+
+def _results(reductions: Sequence[Reduce]) -> list[tuple[str, str, str]]:
+    """Each result with its C type and that of no values."""
+    return [part for r in reductions for part in zip(r.names, SPELLED[r.kind].types, SPELLED[r.kind].starts)]
+
+
+def _slot(number: str, load: int, ring: _Ring) -> str:
+    """The index of a load's vectors in the ring."""
+    return number if len(ring.loads) == 1 else f"({number} * {len(ring.loads)} + {load})"
+
+
+def _moved(cursor: str, ring: _Ring) -> str:
+    return f"{cursor} = {cursor} + 1 == {ring.slots} ? 0 : {cursor} + 1;"
 
 
 @dataclass(frozen=True)

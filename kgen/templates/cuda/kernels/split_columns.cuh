@@ -6,24 +6,17 @@
 //     exponents [matrices * cols]     0 for a column of zeros; NOT_FINITE for one with a NaN or an infinity, whose terms are zeros
 //
 // A block takes 32 columns: it reads them once for the largest elements and again, mostly from the cache, for the terms, which
-// it turns in shared memory. A warp reads 32 columns of a row, and writes a part of one column.
-template <int K, int LD, int TERMS>
-__global__ void __launch_bounds__(1024) split_columns_kernel(
-    const float* in, __half* __restrict__ terms, int* __restrict__ exponents, const int cols, const long long columns
-) {
-    start_next();
-    wait_for_previous();
-    constexpr int STEP = 256;  // elements of a column that are turned at once: eight to a thread
-    __shared__ uint4 tile[TERMS][32][STEP / 8 + 1];
-    __shared__ unsigned largest[32][33];
-    __shared__ int exponent_of[32];
-    const int strips = (cols + 31) / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const long long matrix = blockIdx.x / strips;
-    const int first = static_cast<int>(blockIdx.x % strips) * 32;
-    const float* const from = in + matrix * K * cols + min(first + lane, cols - 1);
+// it turns in shared memory. A warp reads 32 columns of a row, and writes a part of one column. Where there are few columns,
+// `parts` blocks share them, and the exponents are KNOWN.
+constexpr int COLUMN_STEP = 256;  // elements of a column that are turned at once: eight to a thread
 
+// The bits of the largest magnitudes of 32 columns, of which this block takes a part; each warp is given that of its own column.
+template <int K>
+__device__ __forceinline__ unsigned largest_of_columns(const float* from, const int cols, const int part, const int parts) {
+    __shared__ unsigned largest[32][33];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     float of_thread = 0.0f;
-    for (int begin = 8 * warp; begin < K; begin += STEP) {
+    for (int begin = part * COLUMN_STEP + 8 * warp; begin < K; begin += parts * COLUMN_STEP) {
         #pragma unroll
         for (int j = 0; j < 8; ++j) {
             if (begin + j < K) of_thread = larger_magnitude(of_thread, from[static_cast<long long>(begin + j) * cols]);
@@ -31,16 +24,48 @@ __global__ void __launch_bounds__(1024) split_columns_kernel(
     }
     largest[warp][lane] = __float_as_uint(of_thread);
     __syncthreads();
-    const unsigned of_column = __reduce_max_sync(0xffffffffu, largest[lane][warp]);
+    return __reduce_max_sync(0xffffffffu, largest[lane][warp]);
+}
+
+template <int K>
+__global__ void __launch_bounds__(1024) largest_columns_kernel(const float* in, unsigned* largest, const int cols, const int parts) {
+    start_next();
+    wait_for_previous();
+    const int strips = (cols + 31) / 32, part = blockIdx.x % parts, unit = blockIdx.x / parts;
+    const long long matrix = unit / strips;
+    const int first = unit % strips * 32, own = first + threadIdx.x / 32;
+    const float* const from = in + matrix * K * cols + min(first + static_cast<int>(threadIdx.x) % 32, cols - 1);
+    const unsigned of_column = largest_of_columns<K>(from, cols, part, parts);
+    if (threadIdx.x % 32 == 0 && own < cols) atomicMax(largest + matrix * cols + own, of_column);
+}
+
+template <int K, int LD, int TERMS, bool KNOWN>
+__global__ void __launch_bounds__(1024) split_columns_kernel(
+    const float* in, __half* __restrict__ terms, int* exponents, const int cols, const long long columns, const int parts
+) {
+    start_next();
+    wait_for_previous();
+    __shared__ uint4 tile[TERMS][32][COLUMN_STEP / 8 + 1];
+    __shared__ int exponent_of[32];
+    const int strips = (cols + 31) / 32, part = blockIdx.x % parts, unit = blockIdx.x / parts;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const long long matrix = unit / strips;
+    const int first = unit % strips * 32;
+    const float* const from = in + matrix * K * cols + min(first + lane, cols - 1);
     const bool there = first + warp < cols;
     const long long own = matrix * cols + first + warp;  // the column that this warp writes
-    if (lane == 0) {
-        exponent_of[warp] = row_exponent(of_column);
-        if (there) exponents[own] = exponent_of[warp];
+    if constexpr (KNOWN) {
+        if (lane == 0) exponent_of[warp] = there ? exponents[own] : 0;
+    } else {
+        const unsigned of_column = largest_of_columns<K>(from, cols, 0, 1);
+        if (lane == 0) {
+            exponent_of[warp] = row_exponent(of_column);
+            if (there) exponents[own] = exponent_of[warp];
+        }
     }
     __syncthreads();
     const int exponent = exponent_of[lane];
-    for (int begin = 0; begin < LD; begin += STEP) {
+    for (int begin = part * COLUMN_STEP; begin < LD; begin += parts * COLUMN_STEP) {
         float v[8];
         #pragma unroll
         for (int j = 0; j < 8; ++j) {
@@ -67,6 +92,17 @@ template <int K, int LD, int TERMS>
 static void split_columns(
     const float* in, __half* terms, int* exponents, const long long matrices, const int cols, const cudaStream_t stream
 ) {
-    const unsigned blocks = static_cast<unsigned>(matrices * ((cols + 31) / 32));
-    launch_early(split_columns_kernel<K, LD, TERMS>, {dim3(blocks), 1024}, stream, in, terms, exponents, cols, matrices * cols);
+    constexpr int STEPS = (LD + COLUMN_STEP - 1) / COLUMN_STEP, BLOCKS = 264;  // as many as a chip runs at a time
+    const int blocks = static_cast<int>(matrices * ((cols + 31) / 32)), most = 4 * BLOCKS / blocks;
+    if (2 * blocks > BLOCKS || STEPS < 16) {
+        const Shape shape = {dim3(static_cast<unsigned>(blocks)), 1024};
+        launch_early(split_columns_kernel<K, LD, TERMS, false>, shape, stream, in, terms, exponents, cols, matrices * cols, 1);
+        return;
+    }
+    const int parts = most < STEPS ? most : STEPS;
+    const Shape shape = {dim3(static_cast<unsigned>(blocks * parts)), 1024};
+    cudaMemsetAsync(exponents, 0, matrices * cols * sizeof(int), stream);
+    launch_early(largest_columns_kernel<K>, shape, stream, in, reinterpret_cast<unsigned*>(exponents), cols, parts);
+    make_exponents(exponents, matrices * cols, stream);
+    launch_early(split_columns_kernel<K, LD, TERMS, true>, shape, stream, in, terms, exponents, cols, matrices * cols, parts);
 }

@@ -14,6 +14,14 @@ __device__ __forceinline__ void store_vector(T* to, const Vector<T, WIDTH>& valu
     *reinterpret_cast<Vector<T, WIDTH>*>(to) = value;
 }
 
+// The same past the caches, for what nothing reads soon.
+template <int WIDTH, typename T>
+__device__ __forceinline__ void stream_vector(T* to, const Vector<T, WIDTH>& value) {
+    if constexpr (sizeof(value) == 16) __stcs(reinterpret_cast<float4*>(to), *reinterpret_cast<const float4*>(&value));
+    else if constexpr (sizeof(value) == 8) __stcs(reinterpret_cast<float2*>(to), *reinterpret_cast<const float2*>(&value));
+    else store_vector<WIDTH>(to, value);
+}
+
 template <typename T, int WIDTH>
 __device__ __forceinline__ Vector<T, WIDTH> fill_vector(const T value) {
     Vector<T, WIDTH> found;
