@@ -62,6 +62,7 @@ def _steps(params: Params, cols: int) -> int:
 
 
 RING_THREADS = (1024, 512)  # threads of blocks that keep rows in shared memory; fewer were slower on an H200
+SLOTS_AHEAD = 3  # slots of a ring that take the next row while a team waits for its slowest block
 SLOT_BYTES = 16  # bytes of a thread in one slot of shared memory
 SHARED_ASIDE = 2048  # bytes of shared memory that are left for other uses of a block
 MOST_SIZES = 3  # sizes of teams that are tried for each number of threads
@@ -108,7 +109,7 @@ def _teams(program: Program, hardware: Hardware) -> dict[int, tuple[int, ...]]:
         smallest: dict[int, int] = {}  # team for each number of steps
         for size in dict.fromkeys(resident // teams for teams in range(min(program.rows, resident), 0, -1)):
             ring = _ring(program, {"block": threads, "row_per": "block", "vec": 4, "blocks": size}, hardware)
-            if size > 1 and ring.loads and ring.steps < ring.slots:
+            if size > 1 and ring.loads and ring.steps + SLOTS_AHEAD <= ring.slots:
                 smallest.setdefault(ring.steps, size)
         found[threads] = tuple(smallest.values())[:MOST_SIZES]
     return found
@@ -305,6 +306,7 @@ def render(task: Task, params: Params) -> Rendering:
         "kept_values": plan.kept > 0,
         "several_passes": len(plan.passes) > 1,
         "ring": ring,
+        "interleaved": emitter.interleaved,
         "shared_bytes": ring.slots * SLOT_BYTES * threads * len(ring.loads) if ring else 0,
         "body": body,
         **signature(all_arguments, early),
@@ -337,6 +339,7 @@ class _Emitter:
         self.limit = "rows" if self.cols != "cols" else str(program.rows)
         self.steps = _steps(params, program.cols)
         self.keeps = params.get("row") == "registers"
+        self.interleaved = ring is not None and len(plan.passes) == 2 and not (plan.row_loads or plan.row_maps)
         self.store_vector = "stream_vector" if streams else "store_vector"
         self.exact = self.steps * self.all_lanes * self.vec == program.cols and self.cols != "cols"
         self.strip = params["row_per"] == "line"
@@ -366,6 +369,8 @@ class _Emitter:
     def body(self, plan: Schedule) -> list[str]:
         """The kernel's statements behind those that say which row a thread works on."""
         lines = self.row_values([(x.name, _row_load(x, self)) for x in plan.row_loads], plan.row_maps)
+        if self.interleaved:
+            return [*self._requests(), *self._interleaved(plan, lines)]
         for value in dict.fromkeys(k for s in plan.passes for k in s.keeps):
             lines.append(f"{self._type(value)} {value}_kept{f'[{self.rows}]' if self.rows > 1 else ''}[{self.steps}][{self.vec}];")
         for of in plan.passes:
@@ -373,6 +378,28 @@ class _Emitter:
         if self.merge == "team":
             lines = block(f"for (long long row = team; row < {self.limit}; row += teams)", lines)
         return [*self._requests(), *lines] if self.ring else lines
+
+    def _interleaved(self, plan: Schedule, row_values: list[str]) -> list[str]:
+        """The rows of a team, where the pass that stores a row reduces the next one: computing and copying overlap."""
+        first, last = plan.passes
+        reductions = [self._reduction(r, False) for r in first.reductions]
+        results = _results(first.reductions)
+        row = [*row_values, *(f"{type_} {name} = next_{name};" for name, type_, _ in results)]
+        row += [*(f"next_{name} = {start};" for name, _, start in results), *self._behind(first, reductions)]
+        first_row = [self._first_wait, self._take_call("team")]
+        return [
+            f"// {describe(first, ()).capitalize()}: one vector of this thread.",
+            *self._columns(first, reductions),
+            *(f"{type_} next_{name} = {start};" for name, type_, start in results),
+            "#pragma unroll",
+            *block(f"for (int step = 0; step < {self.ring.steps}; ++step)", first_row),
+            *block(f"for (long long row = team; row < {self.limit}; row += teams)", [*row, "", *self._one_pass(last)]),
+        ]
+
+    def _take_call(self, row: str) -> str:
+        """The call that reduces one vector of that row."""
+        results = _results(self.program.reductions)
+        return f"take({', '.join([row, 'step', *(f'next_{name}' for name, _, _ in results)])});"
 
     def _requests(self) -> list[str]:
         """The ring of slots, and the copies that fill it before the first row."""
@@ -389,7 +416,7 @@ class _Emitter:
             f"auto slots = reinterpret_cast<Vector<{DTYPES[ring.loads[0].dtype].memory}, {self.vec}>*>(shared) + threadIdx.x;",
             "const uint32_t place = shared_address(slots);",
             "long long next_row = team;",
-            "int next_step = 0, tail = 0, head = 0;",
+            f"int next_step = 0, tail = 0, {'seen = 0, ' if self.interleaved else ''}head = 0;",
             "// Copies the next vector of this thread into the slot that was free the longest.",
             *block("const auto request = [&]", [*block(f"if (next_row < {self.limit})", step), "copy_commit();", _moved("tail", ring)])[:-1],
             "};",
@@ -403,7 +430,11 @@ class _Emitter:
         lines = [f"// {describe(of, stored).capitalize()}."]
         lines += [line for r in reductions for line in r.before]
         lines += self._columns(of, reductions)
-        lines += [line for r in reductions for line in r.after]
+        return lines + self._behind(of, reductions)
+
+    def _behind(self, of: Pass, reductions: list[_Lines]) -> list[str]:
+        """The lines behind the columns of a pass: what its reductions find, and the row values made of it."""
+        lines = [line for r in reductions for line in r.after]
         if of.reductions and self.blocks > 1:
             lines += self._exchange(of.reductions)
         lines += self.row_values([], of.row_maps)
@@ -541,17 +572,31 @@ class _Emitter:
             return self._kept_loop(body)
         return self._loop(body, of.number % 2 == 1)
 
+    @property
+    def _first_wait(self) -> str:
+        """The statement with which the pass that reads a row first waits for the copy of a step."""
+        return f"copies_wait<{self.ring.slots - 1}>({self.ring.slots - 1} - step);"
+
     def _ring_loop(self, of: Pass, body: list[str]) -> list[str]:
         """The body for each slot of the row: the first pass waits for the copies, the last one requests those of another row."""
         ring = self.ring
         if not self.exact:
             body = block(f"if (col < {self.cols})", body)
+        if self.interleaved and not of.stores:
+            results = _results(self.program.reductions)
+            parameters = ["const long long row", "const int step", *(f"{type_}& {name}" for name, type_, _ in results)]
+            column = [self._column(False)] if any(re.search(r"\bcol\b", line) for line in body) else []
+            body = [*column, "const int slot = seen;", *body, _moved("seen", ring)]
+            return [*block(f"const auto take = [&]({', '.join(parameters)})", body)[:-1], "};"]
         if of.stores:
             body = ["const int slot = head;", *body, "request();", _moved("head", ring)]
+            if self.interleaved:
+                # As many copies may be on their way as the ring has slots beyond those of one row.
+                body += block(f"if (row + teams < {self.limit})", [f"copy_wait<{ring.slots - ring.steps}>();", self._take_call("row + teams")])
         else:
             body = [f"const int slot = (head + step) % {ring.slots};", *body]
         if of.number == 0:
-            body = [f"copies_wait<{ring.slots - 1}>({ring.slots - 1} - step);", *body]
+            body = [self._first_wait, *body]
         return self._stepped(body, "#pragma unroll", False)
 
     def _kept_loop(self, body: list[str]) -> list[str]:
@@ -563,10 +608,14 @@ class _Emitter:
     def _stepped(self, body: list[str], unroll: str, backwards: bool) -> list[str]:
         """The body for as many vectors as each thread has."""
         if any(re.search(r"\bcol\b", line) for line in body):
-            number = f"step * {self.all_lanes} + lane"
-            col = number if self.vec == 1 else f"({number}) * {self.vec}"
-            body = [f"const int col = {f'{self.cols} - {self.vec} - ({col})' if backwards else col};", *body]
+            body = [self._column(backwards), *body]
         return [unroll, *block(f"for (int step = 0; step < {self.steps}; ++step)", body)]
+
+    def _column(self, backwards: bool) -> str:
+        """The statement that finds the column of a step."""
+        number = f"step * {self.all_lanes} + lane"
+        col = number if self.vec == 1 else f"({number}) * {self.vec}"
+        return f"const int col = {f'{self.cols} - {self.vec} - ({col})' if backwards else col};"
 
     def _loop(self, body: list[str], backwards: bool) -> list[str]:
         """The body for each vector of a thread, in the order of memory or against it."""
