@@ -33,22 +33,10 @@ from kgen.compiler.op import Kind
 from kgen.compiler.operators import COMBINES, OF_ONE, OPS, map_expression
 from kgen.compiler.pointwise import FUNCTIONS, c_float, literal
 from kgen.compiler.scans import Scan
+from kgen.compiler.source import RESERVED
 from kgen.compiler.windows import Slide, Window
 
 ELEMENT, ROW = "element", "row"
-
-#: Names that kernels use for themselves; a value of the graph that has one of them is called otherwise.
-RESERVED = frozenset(
-    "outer across along lines tiles row rows col lane line step item j at begin end first last vector vectors tile count shift sum square mean squares "
-    "N K LD GROUP GROUPS AT_ONCE sums finite group half both x_exponent w_exponent x_exponents w_exponents "
-    "tap tap_a tap_b tap_c tap_d in_a in_b in_c in_d out_a out_b out_c out_d inside_row running totals warp so_far first_line first_col strip down before carry "
-    "inside from found moments difference deviation variance workspace stream stride next ahead own origin merges inverse "
-    "merged total partial max min other piece cols rank round team teams arrivals slots slot head tail seen take request next_row next_step shared part place chunk parts "
-    "asm auto bool break case catch char class const constexpr continue default delete do double else enum explicit "
-    "export extern float for friend goto if inline int long mutable namespace new noexcept operator private protected "
-    "public register return short signed sizeof static struct switch template this throw typedef typeid typename union "
-    "unsigned using virtual void volatile while xor vec std".split()
-)
 
 #: Elements that a window may have: its loop is unrolled or short, and runs inside one thread.
 MOST_IN_WINDOW = 1024
