@@ -109,7 +109,7 @@ class FusionPlan:
         gathered = {load.tensor for load in program.reads if load.args}
         names = {*program.tensors, *kernel.outputs}
         if program.contraction:
-            names |= {program.contraction.x, program.contraction.weight}
+            names |= {*program.contraction.reads}
         return sum(min(t.nbytes, written) if name in gathered else t.nbytes for name in names for t in (self.graph.type(name),))
 
 
@@ -363,7 +363,7 @@ class _Cutter:
                 return None
             read = program.tensors
             if program.contraction:
-                read = (*read, program.contraction.x, program.contraction.weight)
+                read = (*read, *program.contraction.reads)
             steps += self._views_of(read, steps)
             over = None
             if template.in_place:

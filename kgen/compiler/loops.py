@@ -248,7 +248,8 @@ class Contraction:
     of ``x`` have a matrix of ``weight`` to themselves, of ``matrices`` at the captured batch. Else all rows share one.
 
     With a ``window``, the sums are a convolution of images ``x``: rows of the program are channels of images, columns pixels.
-    With ``across``, rows are pixels of images, columns channels.
+    With ``across``, rows are pixels of images, columns channels. ``before`` computes ``x`` from other tensors, as images by
+    the elements of one.
     """
 
     name: str
@@ -261,6 +262,12 @@ class Contraction:
     window: Convolution | None = None
     turned: bool = False
     across: bool = False
+    before: Program | None = None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tensors that the operands are made of."""
+        return (*(self.before.tensors if self.before else (self.x,)), self.weight)
 
 
 @dataclass(frozen=True)
@@ -304,7 +311,8 @@ class Program:
     def reads(self) -> tuple[Load, ...]:
         """Every load of a tensor: those in front, those whose index holds a value, and those within windows."""
         inner = [x for s in self.steps for x in (s.body if isinstance(s, Window) else (s,)) if isinstance(x, Load)]
-        return tuple(load for load in (*self.loads, *inner) if load.tensor)
+        before = self.contraction.before.reads if self.contraction and self.contraction.before else ()
+        return tuple(load for load in (*before, *self.loads, *inner) if load.tensor)
 
     @cached_property
     def tensor_dtypes(self) -> dict[str, str]:
@@ -595,7 +603,8 @@ class _Builder:
         if window and not self.graph.is_weight(weight):
             raise NotFusable(f"the kernel of {node.name} is no weight")
         (x, turned), (weight, other) = self._turned(x), self._turned(weight)
-        if any(name in self.inside for name in (x, weight)):
+        before = self._before(x, window) if window and x in self.inside else None
+        if weight in self.inside or (x in self.inside and before is None):
             raise NotFusable(f"an operand of {node.name} is made in the same kernel")
         self.contraction_index, self.last = index, sympy.Add(*index[2:]) if window else index[-1]
         self.contraction = Contraction(
@@ -608,6 +617,7 @@ class _Builder:
             matrices=matrix.numel // (matrix.shape[-1] * matrix.shape[-2]),
             window=window,
             turned=turned,
+            before=before,
         )
         varies = frozenset().union(*(i.free_symbols for i in index))
         found = self._keep(self.contraction.name, _Step("sums", node.name, (), varies))
@@ -615,6 +625,18 @@ class _Builder:
             at = (index[1],) if window else self.broadcast(value, node.type, index)
             found = self.map(node.name, "{0} + {1}", [found, self.value(value, at)])
         return found
+
+    def _before(self, x: str, window: Convolution) -> Program | None:
+        """The pointwise program that makes the images of a convolution; ``None`` where they are made otherwise."""
+        names, waiting = set(), [x]
+        while waiting:
+            name = waiting.pop()
+            if name in self.inside and name not in names:
+                names.add(name)
+                waiting += self.graph.node(name).values
+        found = lower(self.graph, [n.name for n in self.graph.nodes if n.name in names], [x])
+        pointwise = all(isinstance(step, Map) for step in found.steps) and not found.contraction and found.plain and found.floats
+        return found if pointwise and found.cols == window.groups * window.channels_in * window.pixels_in else None
 
     def _turned(self, name: str) -> tuple[str, bool]:
         """An operand of a contraction, and whether the kernel reads it through a transpose of its last two dimensions."""
@@ -873,6 +895,8 @@ class _Finished:
         rows, cols = (size if isinstance(size, int) else size.multiple * (self.graph.batch or 1) for size in sizes)
         self._check_work(rows * cols)
         contraction = self.builder.contraction
+        if contraction and contraction.before and not frozenset(self._of_contraction()) >= frozenset().union(*(s.varies for s in self.needed.values())):
+            raise NotFusable("what is in front of a convolution is stored too")
         if contraction and contraction.window and self._reduced:
             contraction = replace(contraction, across=self._reduced != self.builder.last.free_symbols)
         return Program(

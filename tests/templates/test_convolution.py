@@ -62,7 +62,7 @@ extern "C" void convolve(const float* x, const float* weight, float* y, float* s
         float* const of = staged + static_cast<long long>(image) * IMAGE_CHUNKS * CHUNK;
         for (int warp = 0; warp < STAGE_WARPS; ++warp) {
             for (threadIdx.x = 0; threadIdx.x < 32; ++threadIdx.x) {
-                stage_share(x + static_cast<long long>(image) * GROUPS * CHANNELS_IN * PIXELS_IN, of, warp, 0);
+                stage_share(x, of, image, warp, 0);
             }
         }
         for (int panel = 0; panel < PANELS; ++panel) {

@@ -67,6 +67,8 @@ UNSEEN = {
     "convolution_tf32": ("return torch.relu(self.conv(x)) * self.s + x", "self.conv = nn.Conv2d(64, 64, 3, padding=1)\nself.s = nn.Parameter(torch.randn(64, 1, 1))", "torch.randn(4, 64, 30, 30)", "eval"),
     "convolution_of_three_channels": ("return torch.tanh(self.conv(x))", "self.conv = nn.Conv3d(3, 24, 3, stride=2, bias=False)", "torch.randn(4, 3, 9, 17, 17)", "eval"),
     "transposed_convolution_tf32": ("return self.conv(x) + 1", "self.conv = nn.ConvTranspose1d(64, 96, 3, stride=2, groups=2)", "torch.randn(4, 64, 170)", "eval"),
+    "staged_maps_tf32": ("return self.conv(x.relu() * self.s + self.t).sigmoid()", "self.conv = nn.Conv2d(64, 64, 3, padding=1)\nself.s, self.t = nn.Parameter(torch.randn(64, 1, 1)), nn.Parameter(torch.randn(4, 1, 1, 1))", "torch.randn(4, 64, 30, 30)", "eval"),
+    "staged_map_alone": ("return self.conv(x.exp())", "self.conv = nn.Conv2d(64, 64, 3, padding=1)", "torch.randn(4, 64, 31, 31)", "eval"),
     "convolution_moments_tf32": ("y = self.conv(x).relu() * self.s\nreturn y, y.mean((2, 3)) * self.s[:, 0, 0], y.var((2, 3), correction=0)", "self.conv = nn.Conv2d(64, 64, 3, padding=1)\nself.s = nn.Parameter(torch.randn(64, 1, 1))", "torch.randn(4, 64, 31, 31)", "eval"),
     "convolution_sum_tf32": ("return (self.conv(x).sigmoid() + x).logsumexp((2, 3)) * 2.0", "self.conv = nn.Conv2d(64, 64, 3, padding=1)", "torch.randn(4, 64, 30, 30)", "eval"),
     "transposed_convolution_maximum": ("y = self.conv(x)\nreturn y.amax((2, 3)), y.sum((2, 3))", "self.conv = nn.ConvTranspose2d(16, 24, 3, stride=2)", "torch.randn(4, 16, 17, 17)", "eval"),

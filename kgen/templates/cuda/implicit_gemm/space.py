@@ -296,6 +296,8 @@ def takes(program: Program) -> bool:
     of = program.contraction
     if of is None or of.window is None or program.moments_of or not program.floats:
         return False
+    if of.before is not None and pair_of(of.window) is not None:
+        return False  # pixels that are NaN are computed again from x itself
     kinds = _OVER_CHANNELS if of.across else _OVER_PIXELS
     if not kinds.issuperset(r.kind for r in program.reductions) or len(schedule(program, keep=True).passes) > 1:
         return False

@@ -44,15 +44,16 @@ def render(task: Task, params: Params) -> Rendering:
     sizes = Sizes.of(program, params)
     window, tile = sizes.window, sizes.tile
     of = program.contraction
-    x, weight = Argument(pointer(of.x), "in", of.x), Argument(pointer(of.weight), "in", of.weight)
+    weight = Argument(pointer(of.weight), "in", of.weight)
+    images = [Argument(pointer(name), "in", name) for name in of.reads if name != of.weight]
     filled = Filled(f"{task.kernel.name}_pack_weight", sizes.packed_rows)
     prepared = Argument(f"{task.kernel.name}_weight", "prepared", of.weight, str(sizes.packed_floats), filled=filled)
     least = 32768 if params["variant"] == "im2col" else 4  # maps of less than 128 KB are refused
     parts = f" + rows * {sizes.slots * sizes.results}" if sizes.results and not sizes.across else ""
     workspace = Argument("workspace", "workspace", size=f"rows // {sizes.rows_of_image} * {sizes.image_floats}{parts} + {least}")
-    others = [a for a in pointers(task, program, params) if a != x]
+    others = [a for a in pointers(task, program, params) if a not in images]
     raw = [weight] if pair_of(window) else []
-    args = [x, *raw, prepared, *(a for a in others if a not in raw), workspace]
+    args = [*images, *raw, prepared, *(a for a in others if a not in raw), workspace]
     residues = [[_line(line) for line in _three(residue)] for residue in sizes.residues]
     context = {
         "name": task.kernel.name,
@@ -88,7 +89,10 @@ def render(task: Task, params: Params) -> Rendering:
         "most_pixels": sizes.most_pixels,
         "pixels_at_once": sizes.pixels_at_once,
         "chunk_lanes": sizes.chunk_lanes,
-        "x": x.name,
+        "x": images[0].name,
+        "stage_parameters": signature(images, early=True)["parameters"],
+        "stage_arguments": signature(images)["arguments"],
+        "before": _before(task, of.before, sizes) if of.before else None,
         "weight": weight.name,
         "prepared": prepared.name,
         "sum": of.name,
@@ -139,9 +143,24 @@ def _formula(program: Program, sizes: Sizes) -> str:
 
 def _words(task: Task) -> list[str]:
     """The names of the operators that a sum goes through, in order."""
-    contraction, *rest = task.kernel.nodes
-    maps = [n for n in rest if OPS[task.plan.graph.node(n).op].kind is Kind.POINTWISE]
-    return [*(["bias added"] if len(task.plan.graph.node(contraction).inputs) > 2 else []), *maps]
+    graph, nodes = task.plan.graph, task.kernel.nodes
+    at = next(n for n, name in enumerate(nodes) if OPS[graph.node(name).op].kind is Kind.CONTRACTION)
+    maps = [n for n in nodes[at + 1 :] if OPS[graph.node(n).op].kind is Kind.POINTWISE]
+    return [*(["bias added"] if len(graph.node(nodes[at]).inputs) > 2 else []), *maps]
+
+
+def _before(task: Task, program: Program, sizes: Sizes) -> dict[str, object]:
+    """The statements that make neighbouring pixels of an image, which is a row of the program in front."""
+    plan = schedule(program, keep=True)
+    (only,), read_from = plan.passes, {name: pointer(name) for name in program.tensors}
+    outer, inner = common.load_statements(only.loads, sizes.pixels_at_once, read_from)
+    return {
+        "row_statements": _row_statements([*plan.row_loads, *plan.row_maps], read_from),
+        "outer": outer,
+        "inner": [*inner, *map(_spelled, only.maps)],
+        "value": program.stores[0].arg,
+        "words": ", ".join(n for n in task.kernel.nodes if n in {m.name for m in only.maps}),
+    }
 
 
 def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str, object]:
