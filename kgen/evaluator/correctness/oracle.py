@@ -6,13 +6,14 @@ It answers the parent's requests one by one. Inputs leave it in shared memory; e
 from __future__ import annotations
 
 import ctypes
+import itertools
 import platform
 import random
 import time
 import traceback
-from dataclasses import asdict, dataclass, replace
-from functools import reduce
-from typing import Any, Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial, reduce
+from typing import Any, Callable, Iterator, Sequence, TypeAlias
 
 import torch
 
@@ -53,6 +54,9 @@ _COPY_BYTES = 64 << 20
 _CPU_CACHE_BYTES = 32 << 20
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt
 
+Run: TypeAlias = tuple[Any, dict[str, torch.Tensor]]  #: output and buffers
+Contents: TypeAlias = Callable[[int, int], list[Any]]  #: inputs: rows from one on, and their number
+
 
 @dataclass(eq=False)
 class Case:
@@ -70,6 +74,7 @@ class Case:
     end: int = 0  # the byte behind them
     note: str = ""  # why it is skipped
     raises: bool = False  # whether the reference refuses these shapes
+    spreads: list[moments.Spread | None] = field(default_factory=list)  # of random outputs, once they are asked for
 
 
 class Oracle:
@@ -105,16 +110,13 @@ class Oracle:
         self._seeds = [generator.getrandbits(48) for _ in self.distributions]  # as large as those of timed calls
         self._cases: dict[tuple[str, str, str], Case] = {}
         self._resident: list[Case] = []  # those whose expected values are on the device, the latest used last
-        self._known_typical: dict[tuple[str, str, str], Typical] = {}
         self._outputs_of: dict[str, Arena | DeviceArena] = {}
         self._strict = strict
         self._lent: Arena | DeviceArena | None = None  # one memory for the outputs of several subjects
         self.output_bytes = 0
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory with an input or the state
-        self._separable: dict[str, bool] = {}  # by mode
         self.random: dict[str, bool] = {}  # by mode: whether other random numbers give other values
-        self._spreads: dict[tuple[str, str, str, int], list[moments.Spread | None]] = {}
-        self._draws: dict[str, list[list[Any]]] = {}  # by subject: each tensor in each run
+        self._draws: dict[str, list[list[Any]]] = {}  # by subject: each run's tensors
         if self.accuracy is Accuracy.PYTORCH and not any(
             self.reference.uses_cudnn(self._given, self._states["drawn"], mode) for mode in self.modes
         ):  # the flags change nothing then, and results are shared with fp32
@@ -126,7 +128,9 @@ class Oracle:
         if not self.output_bytes:
             raise ProblemError(f"{self.loaded.problem.path}: forward returns no element: there is nothing to compare")
         self.free_cache()
-        self.batch_free = rows is not None and rows > 1 and self._takes_other_batches(rows)
+        found = [self._goes_by_rows(mode, rows or 0) for mode in self.modes]
+        self.batch_free = found[0][0]
+        self._separable = {mode: alone and not self.random[mode] for mode, (_, alone) in zip(self.modes, found)}
         size = describe(self._given)[1]
         self.bytes = size + self.output_bytes
         few = max(2, ((rows or 0) * _FEW_BYTES // self.bytes - 1) | 1)  # odd: more than whole tiles
@@ -214,19 +218,25 @@ class Oracle:
         torch.manual_seed(seed)
         return self.loaded.inputs()
 
-    def _takes_other_batches(self, rows: int) -> bool:
-        """Whether the reference takes smaller batches and gives as many rows of output; of two, one is no other size."""
-        fewer = max(1, min(rows - 1, REDUCED_ROWS[self.device.partition(":")[0]]))
-        for count in {fewer, max(1, fewer - 1)}:
-            try:
-                output, _ = self.reference.eager(
-                    slice_batch(self._given, count), self._states["drawn"], self.modes[0], 0)
-            except Exception:
-                return False
-            found = [leaf for _, leaf in leaves(output) if isinstance(leaf, torch.Tensor)]
-            if not all(leaf.ndim and leaf.shape[0] == count for leaf in found):
-                return False
-        return True
+    def _goes_by_rows(self, mode: str, rows: int) -> tuple[bool, bool]:
+        """Whether the reference takes other batches and gives as many rows of output. Whether, besides, each of these
+        depends on its row of the inputs alone, and no buffer changes."""
+        count = min(rows, REDUCED_ROWS[self.device.partition(":")[0]])
+        part, state = count // 2 | 1, self._states["drawn"]
+        if rows < 2:
+            return False, False
+        try:
+            (whole, after), *others = (
+                self.reference.eager(slice_batch(self._given, some, first), state, mode, 0)
+                for first, some in ((0, count), (0, part), (part, count - part)))
+            joint = _tensor_leaves(joined((output for output, _ in others), count))
+        except Exception:
+            return False, False
+        pairs = list(zip(_tensor_leaves(whole), joint))
+        if not all(x.shape == y.shape and len(x) == count for x, y in pairs):
+            return False, False
+        return True, all(torch.equal(value, state[name]) for name, value in after.items()) and all(
+            torch.allclose(as_real(x).double(), as_real(y).double(), rtol=1e-3, atol=1e-5, equal_nan=True) for x, y in pairs)
 
     def names(self) -> list[tuple[str, str]]:
         """The test cases: distributions with their modes, in the order in which they are tried."""
@@ -315,8 +325,8 @@ class Oracle:
         try:
             noise = (distribution.values, distribution.batch) != ("given", FULL) or self.device != "cpu" or not all(
                 map(is_inexact, tensors([eager[0]])))
-            typical = self._typical(distribution, mode, weights)
-            case.expected = self._expect(inputs, state, mode, case.rng, eager, typical, noise=noise)
+            typical = self._typical(mode, weights) if distribution.shape_only else Typical()
+            case.expected = self._expect(_rows_of(inputs), batch_size(inputs) or 0, state, case, eager, typical, noise=noise)
             self._excuse(case, state)
             for expected in case.expected:
                 # With other random numbers, other elements are not finite.
@@ -336,76 +346,45 @@ class Oracle:
         how = distribution.weights if weights == "drawn" else "drawn"
         return change_weights(self._weights(weights), how, self.ties)
 
-    def _typical(self, distribution: Distribution, mode: str, weights: str) -> Typical:
+    def _typical(self, mode: str, weights: str) -> Typical:
         """Eager's error on the problem's own inputs; part of the reference error where only the batch differs."""
-        if not distribution.shape_only:
-            return Typical()
-        key = (distribution.values, mode, weights)
-        if key not in self._known_typical:
-            found = [e.typical for e in self.case(self.distributions[0].name, mode, weights).expected]
-            self._known_typical[key] = reduce(Typical.worst, found, Typical())
-        return self._known_typical[key]
+        found = [e.typical for e in self.case(self.distributions[0].name, mode, weights).expected]
+        return reduce(Typical.worst, found, Typical())
 
     def _expect(
-        self, inputs: list[Any], state: State, mode: str, rng: int, eager_run: tuple[Any, Any], typical: Typical,
-        *, noise: bool,
+        self, contents: Contents, rows: int, state: State, case: Case, eager_run: Run, typical: Typical, *, noise: bool,
     ) -> list[Expected]:
-        exact, exact_buffers = self._exact(inputs, state, mode, rng)
-        found = [*_begun("output", exact, eager_run[0]), *_begun(_STATE, exact_buffers, eager_run[1])]
-        del exact
+        """The expected values of ``case``, whose inputs are ``rows`` rows of ``contents``."""
+        def exact(**how: bool) -> Run:
+            return self._by_slices(partial(self.reference.exact, **how), contents, rows, state, case)
+
+        run = exact()
+        found = [*_begun("output", run[0], eager_run[0]), *_begun(_STATE, run[1], eager_run[1])]
         for _ in range(NOISY_RUNS if noise else 0):
-            run = self._exact(inputs, state, mode, rng, noise=True)
-            for number, value in enumerate(_tensor_leaves(list(run))):
-                found[number].see(value)
-            del run, value  # before the next run
+            del run  # before the next one
+            run = exact(noise=True)
+            for expected, value in zip(found, _tensor_leaves(list(run))):
+                expected.see(value)
+                del value
         for expected in found:
             expected.settle(typical)
         return found
 
-    def _exact(
-        self, inputs: list[Any], state: State, mode: str, rng: int, **how: bool
-    ) -> tuple[Any, dict[str, torch.Tensor]]:
-        """:meth:`Reference.exact`, by slices of the batch where tensors are large and rows do not depend on others."""
-        slices = self._slices(batch_size(inputs) or 0, mode)
-        if not slices:
-            return self.reference.exact(inputs, state, mode, rng, **how)
-        masks, after = False, {}
+    def _by_slices(self, run: Callable[..., Run], contents: Contents, rows: int, state: State, case: Case) -> Run:
+        """Output and buffers of ``run``, one of the reference's, for ``rows`` rows of ``contents``: by slices of the batch
+        where tensors are large and rows do not depend on each other."""
+        most = max(1, (batch_size(self._given) or 0) * _SLICE_BYTES // max(1, self.peak_bytes, self.bytes))
+        if rows <= most or not self._separable[case.mode]:
+            return run(contents(0, rows), state, case.mode, case.rng)
+        after: dict[str, torch.Tensor] = {}
 
         def outputs() -> Iterator[Any]:
-            nonlocal masks, after
-            for first, count in slices:
-                output, after = self.reference.exact(slice_batch(inputs, count, first), state, mode, rng, **how)
-                masks = masks or self.reference.masks
+            nonlocal after
+            for first in range(0, rows, most):
+                output, after = run(contents(first, min(most, rows - first)), state, case.mode, case.rng)
                 yield output
 
-        output = joined(outputs(), batch_size(inputs) or 0)
-        self.reference.masks = masks
-        return output, after
-
-    def _slices(self, rows: int, mode: str) -> list[tuple[int, int]]:
-        """Slices of a batch of ``rows``, first row and count, where tensors are large and rows do not depend on each
-        other; else empty."""
-        most = max(1, (batch_size(self._given) or 0) * _SLICE_BYTES // max(1, self.peak_bytes, self.bytes))
-        if rows <= most or not self._is_separable(mode):
-            return []
-        return [(first, min(most, rows - first)) for first in range(0, rows, most)]
-
-    def _is_separable(self, mode: str) -> bool:
-        """Whether each row of the output depends on its row of the inputs alone, and no buffer changes."""
-        if mode not in self._separable:
-            self._separable[mode] = self.batch_free and not self.random[mode] and self._agrees_by_slices(mode)
-        return self._separable[mode]
-
-    def _agrees_by_slices(self, mode: str) -> bool:
-        rows = min(batch_size(self._given) or 0, REDUCED_ROWS[self.device.partition(":")[0]])
-        state, half = self._states["drawn"], rows // 2
-        (whole, after), *parts = (
-            self.reference.eager(slice_batch(self._given, count, first), state, mode, 0)
-            for first, count in ((0, rows), (0, half), (half, rows - half))
-        )
-        pairs = zip(_tensor_leaves(whole), _tensor_leaves(joined((output for output, _ in parts), rows)))
-        return all(torch.allclose(x.double(), y.double(), rtol=1e-3, atol=1e-5, equal_nan=True) for x, y in pairs) and (
-            all(torch.equal(value, state[name]) for name, value in after.items()))
+        return joined(outputs(), rows), after
 
     def _excuse(self, case: Case, state: State) -> None:
         """Find elements where more than one result is right.
@@ -417,19 +396,21 @@ class Oracle:
         """
 
         def exact(inputs: Any, **how: bool) -> list[torch.Tensor]:
-            return _tensor_leaves(self._exact(inputs, state, case.mode, case.rng, **how))
+            run = partial(self.reference.exact, **how)
+            return _tensor_leaves(self._by_slices(run, _rows_of(inputs), batch_size(inputs) or 0, state, case))
 
         def change(how: Callable[[torch.Tensor], torch.Tensor]) -> Any:
             return map_tensors(case.inputs, lambda x: how(x) if x.is_floating_point() else x)
 
         if case.distribution.values != NON_FINITE:
-            if any(expected.has_nan for expected in case.expected):
-                for expected, value in zip(case.expected, exact(change(lambda x: x * _SMALLER))):
-                    expected.waive(as_real(value))
+            lost = [expected.nan for expected in case.expected]
+            if any(bool(places.any()) for places in lost):
+                for expected, places, value in zip(case.expected, lost, exact(change(lambda x: x * _SMALLER))):
+                    expected.excuse(places & torch.isfinite(as_real(value)))
             return
         if self.reference.masks:
             for expected, value in zip(case.expected, exact(case.inputs, bare=True)):
-                expected.excuse(~torch.isfinite(as_real(value)))
+                expected.excuse(torch.isfinite(expected.exact) & ~torch.isfinite(as_real(value)))
         sparse = exact(case.inputs, sparse=True)
         runs = [exact(change(lambda x: x.nan_to_num(number, number, number))) for number in _FILLS]
         for expected, *found in zip(case.expected, sparse, *runs):
@@ -438,7 +419,7 @@ class Oracle:
                 without, first, *others = (value.double().reshape(-1)[expected.free] for value in values)
                 same = torch.stack([first == other for other in others]).all(0)
                 expected.otherwise = first.where(same, without)
-                expected.either = torch.stack([
+                expected.either = expected.either | torch.stack([
                     (other - first).abs() <= abs(number) * _VANISHING for other, number in zip(others, _FILLS[1:])]).all(0)
 
     def output_memory(self, subject: str, size: int) -> Arena | DeviceArena:
@@ -469,9 +450,41 @@ class Oracle:
         if self.device != "cpu" and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _CACHED_BYTES:
             torch.cuda.empty_cache()
 
-    def judge(self, expected: list[Expected], values: list[torch.Tensor]) -> list[dict[str, Any]]:
-        """Error figures of each tensor of a candidate's output and buffers."""
-        return [e.judge(value, self.accuracy) | {"output": e.name} for e, value in zip(expected, values)]
+    def judge(self, case: Case, values: list[torch.Tensor], *, own_numbers: bool = False) -> list[dict[str, Any]]:
+        """Error figures of each tensor of a candidate's output and buffers. With ``own_numbers``, other random numbers
+        are right too."""
+        rows = [e.judge(value, self.accuracy) | {"output": e.name} for e, value in zip(case.expected, values)]
+        if not own_numbers or not self.random[case.mode] or all(row["ok"] for row in rows):
+            return rows
+        every = zip(self._spreads(case, moments.FEW), rows, values)
+        return [row if spread is None else row | spread.judge([moments.sampled(value)], self.accuracy)
+                for spread, row, value in every]
+
+    def draw(self, subject: str, case: Case, values: list[torch.Tensor], count: int) -> dict[str, Any]:
+        """Keep a run of a subject, the first under the case's own seed. Of ``count`` runs, the figures of each tensor, and
+        whether their random numbers are PyTorch's."""
+        spreads, runs = self._spreads(case, moments.MANY), self._draws.setdefault(subject, [])
+        runs.append([e.judge(value, self.accuracy) if spread is None else moments.sampled(value)
+                     for spread, e, value in zip(spreads, case.expected, values)])
+        if len(runs) < count:
+            return {}
+        every = list(zip(spreads, case.expected, zip(*self._draws.pop(subject))))
+        rows = [(moments.worst(found) if spread is None else spread.judge(found, self.accuracy)) | {"output": e.name}
+                for spread, e, found in every]
+        same = any(spread.same_numbers(found[0], moments.sampled(e.exact)) for spread, e, found in every if spread)
+        return {"rows": rows, "same_numbers": same}
+
+    def _spreads(self, case: Case, eager_runs: int) -> list[moments.Spread | None]:
+        """The spread of the random values of ``case``, from runs of the reference under secret seeds."""
+        if not case.spreads:
+            state, seeds = self.state(case.distribution, case.weights), itertools.count(self._secret + 1)
+            exact, eager = (
+                [list(map(moments.sampled, _tensor_leaves(list(run(case.inputs, state, case.mode, next(seeds))))))
+                 for _ in range(count)]
+                for run, count in ((self.reference.exact, moments.EXACT), (self.reference.eager, eager_runs)))
+            case.spreads = [None if e.skipped else moments.Spread.of(*found)
+                            for e, *found in zip(case.expected, zip(*exact), zip(*eager))]
+        return case.spreads
 
     def pool(self) -> list[list[Any]]:
         """The input sets that timed calls mix."""
@@ -480,39 +493,20 @@ class Oracle:
     def judge_timed(
         self, key: int, name: str, mode: str, weights: str, values: list[torch.Tensor], *, own_numbers: bool,
     ) -> list[dict[str, Any]]:
-        """Error figures of the timed call with ``key``; its test case ``name`` has all rows.
-
-        PyTorch's own output is expected, since it is as fast as the call; its error in that test case sets the
-        tolerance. A refused output is judged again in full, against float64 on the call's own inputs. With
-        ``own_numbers``, other random numbers are right too.
-        """
-        case = self.case(name, mode, weights)
-        state = self._weights(weights)
-        rng, rows_of = seed_of(key), batch_size(self._given) or 0
-
-        def contents(first: int = 0, count: int = rows_of) -> list[Any]:
-            return self._contents(key, first, count)
-
-        slices = self._slices(rows_of, mode)
-        if slices:
-            runs = (self.reference.eager(contents(*one), state, mode, rng)[0] for one in slices)
-            run = joined(runs, rows_of), {k: state[k] for k, _ in self.reference.single.named_buffers() if k in state}
-        else:
-            run = self.reference.eager(contents(), state, mode, rng)
-        eager = _tensor_leaves(list(run))
-        expected = [e.again(value) for e, value in zip(case.expected, eager)]
-        rows = self.judge(expected, values)
-        inputs: list[Any] = []
-        if not all(row["ok"] for row in rows):
-            inputs = contents()
-            found = self._expect(inputs, state, mode, rng, run, Typical(), noise=True)
-            full = Case(case.distribution, mode, rng, inputs, found)
-            self._excuse(full, state)
-            expected = [e.no_looser(other) for e, other in zip(full.expected, expected)]
-            rows = self.judge(expected, values)
-        if not own_numbers or not self.random[mode] or all(row["ok"] for row in rows):
-            return rows
-        return self._judge_run(self._runs(inputs, state, mode, case.expected, moments.FEW), expected, values)
+        """Error figures of the timed call with ``key``; its test case ``name`` has all rows. A refused output is judged
+        again with a tolerance from noisy runs, which take longer."""
+        distribution = self.case(name, mode, weights).distribution
+        case, state = Case(distribution, mode, seed_of(key), [], [], weights=weights), self.state(distribution, weights)
+        contents, rows = partial(self._contents, key), batch_size(self._given) or 0
+        eager = self._by_slices(self.reference.eager, contents, rows, state, case)
+        case.expected = self._expect(contents, rows, state, case, eager, Typical(), noise=False)
+        found = self.judge(case, values)
+        if not all(row["ok"] for row in found):
+            case.inputs = contents(0, rows)
+            case.expected = self._expect(contents, rows, state, case, eager, Typical(), noise=True)
+            self._excuse(case, state)
+            found = self.judge(case, values, own_numbers=own_numbers)
+        return found
 
     def _contents(self, key: int, first: int, count: int) -> list[Any]:
         """``count`` rows, from the row ``first`` on, of the inputs in the timed call with ``key``."""
@@ -522,114 +516,60 @@ class Oracle:
             x.shape[:1] and (-1, *x.shape[1:])) for x, content in mixed}
         return map_tensors(self._given, lambda x: made.get(id(x), x))
 
-    def judge_run(self, case: Case, weights: str, values: list[torch.Tensor]) -> list[dict[str, Any]]:
-        """Figures of each tensor in one run of a candidate with random numbers of its own."""
-        return self._judge_run(self._spread(case, weights, moments.FEW), case.expected, values)
-
-    def _judge_run(
-        self, found: list[moments.Spread | None], expected: list[Expected], values: list[torch.Tensor]
-    ) -> list[dict[str, Any]]:
-        return [
-            moments.judge_run(spread, e, value, self.accuracy) | {"output": e.name}
-            for spread, e, value in zip(found, expected, values)
-        ]
-
-    def draw(self, subject: str, case: Case, weights: str, values: list[torch.Tensor]) -> None:
-        """Keep a run of a subject, to be judged with others; the first has the case's own seed."""
-        runs = self._draws.setdefault(subject, [[] for _ in case.expected])
-        for kept, spread, e, value in zip(runs, self._spread(case, weights, moments.MANY), case.expected, values):
-            kept.append(e.judge(value, self.accuracy) if spread is None else moments.sampled(value))
-
-    def judge_draws(self, subject: str, case: Case, weights: str) -> tuple[list[dict[str, Any]], bool]:
-        """Figures of each tensor over all kept runs, and whether their random numbers are PyTorch's."""
-        rows, same = [], False
-        found = self._spread(case, weights, moments.MANY)
-        for kept, spread, e in zip(self._draws.pop(subject), found, case.expected):
-            if spread is None:
-                row = moments.worst_row(kept)
-            else:
-                row, alike = moments.judge_runs(spread, e, kept, self.accuracy)
-                same |= alike
-            rows.append(row | {"output": e.name})
-        return rows, same
-
-    def _spread(self, case: Case, weights: str, runs: moments.Runs) -> list[moments.Spread | None]:
-        at = (case.distribution.name, case.mode, weights, runs.exact)
-        if at not in self._spreads:
-            state = self.state(case.distribution, weights)
-            self._spreads[at] = self._runs(case.inputs, state, case.mode, case.expected, runs)
-        return self._spreads[at]
-
-    def _runs(
-        self, inputs: list[Any], state: State, mode: str, expected: list[Expected], runs: moments.Runs
-    ) -> list[moments.Spread | None]:
-        """The spread of random values for these inputs, from runs under secret seeds."""
-        def take(run: Any, numbers: range) -> list[list[torch.Tensor]]:
-            every = [_tensor_leaves(run(inputs, state, mode, self._secret + number)) for number in numbers]
-            return [[moments.sampled(x) for x in tensors] for tensors in every]
-
-        exact = take(self.reference.exact, range(1, runs.exact + 1))
-        eager = take(self.reference.eager, range(runs.exact + 1, runs.exact + runs.eager + 1))
-        return moments.spreads(exact, eager, expected)
-
     def health(self) -> list[str]:
         """The trivial answers that pass in every test case."""
-        answers = {"zeros": lambda x: x.new_zeros(()).expand(x.shape), "the mean": _mean}
-        passed = [name for name, answer in answers.items() if self._lets_through(answer)]
-        if self._lets_through_other_seed():
-            passed.append("another seed's output")
-        if self._lets_through_input():
-            passed.append("the input passed through")
-        return passed
+        given = [d for d in self.distributions if d.values == "given" and not d.shape_only]
+        first = given[-1] if self.bytes > _LARGE_BYTES else given[0]  # of large inputs, one with fewer rows
+        others = {mode: self._outputs_of_another_seed(first, mode) for mode in self.modes}
+        answers: dict[str, Callable[[Case, int, torch.Tensor], list[torch.Tensor]]] = {
+            "zeros": lambda case, number, exact: [_zeros(exact)],
+            "the mean": lambda case, number, exact: _mean(exact),
+            "another seed's output": lambda case, number, exact: (
+                [others[case.mode][number]] if case.distribution is first else []),
+            "the input passed through": lambda case, number, exact: [
+                x.to(self.device) for x in _tensor_leaves(case.inputs)
+                if x.shape == exact.shape and x.is_floating_point()] or [_zeros(exact)],
+        }
+        return [name for name, answer in answers.items() if self._lets_through(answer)]
 
-    def _lets_through(self, answer: Any) -> bool:
+    def _lets_through(self, answer: Callable[[Case, int, torch.Tensor], list[torch.Tensor]]) -> bool:
+        """Whether one of the values of ``answer`` is right wherever it gives some."""
         asked = False
         for name, mode in self.names():
-            for expected in self._outputs(name, mode):
-                if expected.eager is not None:
+            case = self.case(name, mode, "drawn")
+            for number, expected in enumerate(case.expected):
+                if not expected.name.startswith("output") or expected.eager is not None:
                     continue  # NaN and infinities refuse trivial answers too easily
-                trivial = answer(expected.exact)
-                asked = asked or trivial is not None
-                if trivial is not None and not expected.judge(trivial, self.accuracy)["ok"]:
+                values = answer(case, number, expected.exact)
+                asked = asked or bool(values)
+                if values and not any(expected.judge(value, self.accuracy)["ok"] for value in values):
                     return False
         return asked
 
-    def _lets_through_other_seed(self) -> bool:
-        """Whether the output for another input set of the pool passes. Of large inputs, a test case with fewer rows
-        tells."""
-        given = [d for d in self.distributions if d.values == "given" and not d.shape_only]
-        distribution = given[-1] if self.bytes > _LARGE_BYTES else given[0]
-        for mode in self.modes:
-            found = self._outputs(distribution.name, mode)
-            inputs = slice_batch(self._pool[1], self._rows(distribution) or batch_size(self._given) or 0)
-            other, _ = self.reference.eager(inputs, self.state(distribution, "drawn"), mode, 0)
-            for expected, value in zip(found, _tensor_leaves(other)):
-                if as_real(value).shape != expected.exact.shape:
-                    where = self.loaded.problem.path
-                    raise ProblemError(f"{where}: the shape of what the model returns depends on the values of its "
-                                       "inputs, which kgen does not judge: pad it to a fixed size")
-                if not expected.judge(value, self.accuracy)["ok"]:
-                    return False
-        return True
-
-    def _lets_through_input(self) -> bool:
-        name = self.distributions[0].name
-        for mode in self.modes:
-            inputs = _tensor_leaves(self.case(name, mode, "drawn").inputs)
-            for expected in self._outputs(name, mode):
-                same = [x for x in inputs if x.shape == expected.exact.shape and x.is_floating_point()]
-                if not any(expected.judge(x.to(self.device), self.accuracy)["ok"] for x in same):
-                    return False
-        return True
-
-    def _outputs(self, name: str, mode: str) -> list[Expected]:
-        return [e for e in self.case(name, mode, "drawn").expected if e.name.startswith("output")]
+    def _outputs_of_another_seed(self, distribution: Distribution, mode: str) -> list[torch.Tensor]:
+        """The output for another input set of the pool."""
+        inputs = slice_batch(self._pool[1], self._rows(distribution) or batch_size(self._given) or 0)
+        found = _tensor_leaves(self.reference.eager(inputs, self.state(distribution, "drawn"), mode, 0)[0])
+        for expected, value in zip(self.case(distribution.name, mode, "drawn").expected, found):
+            if as_real(value).shape != expected.exact.shape:
+                where = self.loaded.problem.path
+                raise ProblemError(f"{where}: the shape of what the model returns depends on the values of its "
+                                   "inputs, which kgen does not judge: pad it to a fixed size")
+        return found
 
 
-def _mean(x: torch.Tensor) -> torch.Tensor | None:
-    """The mean of ``x`` for each element; ``None`` where that is no trivial answer: for one element and for
-    integers."""
-    return x.mean().expand(x.shape) if x.is_floating_point() and x.numel() > 1 else None
+def _zeros(x: torch.Tensor) -> torch.Tensor:
+    return x.new_zeros(()).expand(x.shape)
+
+
+def _mean(x: torch.Tensor) -> list[torch.Tensor]:
+    """The mean of ``x`` for each element; none where that is no trivial answer: for one element and for integers."""
+    return [x.mean().expand(x.shape)] if x.is_floating_point() and x.numel() > 1 else []
+
+
+def _rows_of(inputs: list[Any]) -> Contents:
+    """The rows of ``inputs`` from one on, and their number."""
+    return lambda first, count: slice_batch(inputs, count, first)
 
 
 def _apart(x: torch.Tensor) -> torch.Tensor:
@@ -672,14 +612,8 @@ def _generators(device: str) -> list[torch.Tensor]:
 
 def _begun(name: str, exact: Any, eager: Any) -> list[Expected]:
     """Expectations of the tensors of a value, before noisy runs."""
-    found = []
-    for (path, e64), (_, e32) in zip(leaves(exact), leaves(eager)):
-        if isinstance(e64, torch.Tensor) and is_inexact(e64):
-            found.append(replace(Expected.begun(name + path, e64, e32), statistic=name == _STATE))
-        elif isinstance(e64, torch.Tensor):
-            found.append(Expected(name + path, e32, None))
-            found[-1].see(e64)
-    return found
+    return [replace(Expected.begun(name + path, e64, e32), either=name == _STATE)
+            for (path, e64), (_, e32) in zip(leaves(exact), leaves(eager)) if isinstance(e64, torch.Tensor)]
 
 
 def lock_key(device: str) -> str:
@@ -800,29 +734,16 @@ def _output(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], li
 
 def _judge(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     values = oracle.read_outputs(request["subject"], request["outputs"], request["shift"])
-    mode, weights = request["mode"], request["weights"]
-    own_numbers = request.get("own_numbers", False)
+    at = request["case"], request["mode"], request["weights"]
     if "key" in request:
-        return {"rows": oracle.judge_timed(
-            request["key"], request["case"], mode, weights, values, own_numbers=own_numbers)}, []
-    case = oracle.case(request["case"], mode, weights)
-    rows = oracle.judge(case.expected, values)
-    if own_numbers and not all(row["ok"] for row in rows):
-        rows = oracle.judge_run(case, weights, values)
-    return {"rows": rows}, []
+        return {"rows": oracle.judge_timed(request["key"], *at, values, own_numbers=request["own_numbers"])}, []
+    return {"rows": oracle.judge(oracle.case(*at), values, own_numbers=request["own_numbers"])}, []
 
 
 def _draw(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     case = oracle.case(request["case"], request["mode"], request["weights"])
     values = oracle.read_outputs(request["subject"], request["outputs"], request["shift"])
-    oracle.draw(request["subject"], case, request["weights"], values)
-    return {}, []
-
-
-def _moments(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    case = oracle.case(request["case"], request["mode"], request["weights"])
-    rows, same = oracle.judge_draws(request["subject"], case, request["weights"])
-    return {"rows": rows, "same_numbers": same}, []
+    return oracle.draw(request["subject"], case, values, request["count"]), []
 
 
 def _pool(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
@@ -835,5 +756,5 @@ def _forget(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], li
     return {}, []
 
 
-_HANDLERS = {"inputs": _inputs, "output": _output, "forget": _forget, "judge": _judge, "draw": _draw, "moments": _moments,
+_HANDLERS = {"inputs": _inputs, "output": _output, "forget": _forget, "judge": _judge, "draw": _draw,
              "pool": _pool, "health": lambda oracle, request: ({"passed": oracle.health()}, [])}

@@ -288,7 +288,7 @@ class Reference:
         self.double = _to_double(self.single)
         self._noise = torch.Generator(device).manual_seed(seed)
         self._turns = itertools.count()  # of noisy runs
-        self.masks = False  # whether the last exact run had attention that may mask everything
+        self.masks = False  # whether an exact run had attention that may mask everything
 
     def ties(self) -> dict[str, str]:
         """Second names of parameters, with their first names."""
@@ -331,7 +331,7 @@ class Reference:
             _Rounding(None, bare=bare, sparse=sparse))
         with default_dtype(torch.float64), _in_parts(), rounding:
             run = self._run(self.double, inputs, state, mode, rng)
-        self.masks = rounding.masks
+        self.masks = self.masks or rounding.masks
         return run
 
     def _place(self, inputs: Sequence[Any]) -> list[Any]:

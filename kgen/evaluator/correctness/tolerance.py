@@ -33,11 +33,6 @@ _SAMPLE = 4096  #: elements that show whether a tensor has few different values
 NOISE_SCALE = 100.0  #: factor; a long sum errs at most that much more than one rounding behind it
 FLOOR_RMS, FLOOR_MAX = 2.0, 4.0  #: epsilons of float32, relative to the expected values
 _COARSER = 4.0  #: divides the epsilon of a type below float32: rounding the other way is within the floor
-#: Times the tolerance against float64; on the difference between a timed output and eager PyTorch's. Two outputs that
-#: use all of it on opposite sides would differ by 2.
-TIMED_FACTOR = 1.5
-#: Share of a timed output's root mean square that an error may have without a like one in float64: zeros fail it.
-MOST_TIMED = 0.25
 TINY = 1e-36  #: smaller differences are differences between denormals
 _OF_WHOLE = ("rms", "maximum")  #: the figures of a whole tensor
 
@@ -183,33 +178,25 @@ class Expected:
     reference_error: Figures | None = None
     allowed: Figures | None = None
     skipped: str = ""
-    statistic: bool = False  # a buffer: a mean of infinities is infinite or, by Welford, NaN
     free: torch.Tensor | None = None  # flat indices of non-finite elements in eager or float64; they have no error
     otherwise: torch.Tensor | None = None  # finite values that are right there too; NaN: none
-    either: torch.Tensor | None = None  # where NaN and infinities are both right there
+    either: torch.Tensor | bool = False  # where NaN and infinities are both right there; in buffers: a mean of infinities
     errors: tuple[float, float] = (float("inf"),) * 2  # independent errors in a row, and in a column
     rounded: torch.Tensor | None = None  # integers: where rounding decides
     spread: torch.Tensor | None = None  # how many elements carry the weight of the whole
     epsilon: float = EPSILON
 
     @classmethod
-    def exactly(cls, name: str, value: torch.Tensor, others: Sequence[torch.Tensor] = ()) -> "Expected":
-        """Integers or truth values, which must be equal. They may differ where one of ``others`` does: float64 runs
-        with and without rounding. If that is over half of a row, the rest of the row may differ too (orders of equal
-        elements)."""
-        found = cls(name, value, None)
-        for other in others:
-            found.see(other)
-        found.settle()
-        return found
-
-    @classmethod
     def within(
         cls, name: str, exact: torch.Tensor, eager: torch.Tensor, noisy: Sequence[torch.Tensor],
         typical: Typical = Typical(),
     ) -> "Expected":
-        """A floating or complex tensor: ``exact`` in float64, ``eager`` by PyTorch, ``noisy`` runs in float64 with a
-        float32 rounding behind each operator. Without these, eager's error alone is the reference error."""
+        """A tensor that is ``exact`` in float64 and ``eager`` by PyTorch; ``noisy`` runs are in float64 with a float32
+        rounding behind each operator. Without these, eager's error alone is the reference error.
+
+        Integers and truth values must be equal to eager's, except where another run differs. If that is over half of a
+        row, the rest of the row may differ too (orders of equal elements).
+        """
         found = cls.begun(name, exact, eager)
         for run in noisy:
             found.see(run)
@@ -219,6 +206,10 @@ class Expected:
     @classmethod
     def begun(cls, name: str, exact: torch.Tensor, eager: torch.Tensor) -> "Expected":
         """:meth:`within` without noise: :meth:`see` adds runs, :meth:`settle` ends it."""
+        if not is_inexact(exact):
+            found = cls(name, eager, None)
+            found.see(exact)
+            return found
         exact, eager = as_real(exact), as_real(eager)
         if not exact.numel():
             return cls(name, exact, None)
@@ -249,8 +240,8 @@ class Expected:
     def settle(self, typical: Typical = Typical()) -> None:
         """Set the tolerance once all runs were seen; ``typical`` is eager's error elsewhere."""
         if self.rounded is not None:
-            rows = as_matrix(self.rounded)
-            self.rounded = (rows | (rows.double().mean(1, keepdim=True) > 0.5)).view(self.exact.shape)
+            lines = as_matrix(self.rounded)
+            self.rounded = (lines | (lines.double().mean(1, keepdim=True) > 0.5)).view(self.exact.shape)
         if self.sizes is None or self.reference_error is None or self.spread is None:
             return
         size, (rows, columns) = self.sizes, self.errors
@@ -269,32 +260,6 @@ class Expected:
             error = (part.double() - values).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
             yield _without(error, first, self.free)
 
-    def again(self, eager: torch.Tensor) -> "Expected":
-        """The expectation for other inputs like these, of which only ``eager`` in float32 is known. Eager's error is
-        taken to be as large as here, in shares of the values."""
-        if not is_inexact(eager):
-            return Expected.exactly(self.name, eager)
-        eager = as_real(eager)
-        found = Expected(self.name, eager, None, free=_non_finite(eager) if eager.numel() else None)
-        found.eager = None if found.free is None else eager
-        if self.reference_error is None or self.allowed is None or self.sizes is None:
-            found.skipped = self.skipped or "nothing is known of it"
-            return found
-        found.sizes = sizes = figures(_finite(part.double()) for _, (part,) in parts(eager))
-        by = TIMED_FACTOR * (sizes.rms / self.sizes.rms if self.sizes.rms else 1.0)
-        lines = [(TIMED_FACTOR * _middle_share(getattr(self.allowed, f), getattr(self.sizes, f)) * getattr(sizes, f)
-                  ).nan_to_num(nan=float("inf"), posinf=float("inf")) for f in ("rows", "columns")]
-        found.reference_error = Figures(*(by * getattr(self.reference_error, f) for f in _OF_WHOLE), *lines)
-        found.allowed = Figures(*(by * getattr(self.allowed, f) for f in _OF_WHOLE), *lines)
-        return found
-
-    def no_looser(self, other: "Expected") -> "Expected":
-        """The same, with a tolerance of :data:`MOST_TIMED` or of ``other`` at most, whichever is larger."""
-        if self.allowed is None or self.sizes is None or other.allowed is None:
-            return self
-        most = torch.maximum(other.allowed.rms, MOST_TIMED * self.sizes.rms)
-        return replace(self, allowed=replace(self.allowed, rms=torch.minimum(self.allowed.rms, most)))
-
     def to(self, device: str) -> "Expected":
         """The same with its tensors on ``device``."""
         return replace(self, **{field.name: _on(getattr(self, field.name), device) for field in fields(self)})
@@ -308,20 +273,14 @@ class Expected:
         """Accept anything in ``places``, a mask."""
         if self.exact.is_floating_point() and bool(places.any()):
             self.eager = self.exact if self.eager is None else self.eager
+            self.exact = self.exact.masked_fill(places, 0.0)
             held = places if self.free is None else places.reshape(-1).index_fill(0, self.free, True)
             self.free = _places(held)
 
-    def waive(self, bounded: torch.Tensor) -> None:
-        """Accept anything where eager and float64 are NaN but ``bounded``, the result for smaller inputs, is finite.
-        Zero times an overflow is zero in another order."""
-        if self.eager is not None:
-            lost = torch.isnan(self.eager) & torch.isnan(self.exact) & torch.isfinite(bounded)
-            self.exact = self.exact.masked_fill(lost, 0.0)
-
     @property
-    def has_nan(self) -> bool:
-        """Whether an element is NaN in eager and in float64."""
-        return self.eager is not None and bool((torch.isnan(self.eager) & torch.isnan(self.exact)).any())
+    def nan(self) -> torch.Tensor:
+        """Where eager and float64 are NaN, a mask."""
+        return torch.isnan(self.exact) & torch.isnan(self.exact if self.eager is None else self.eager)
 
     @property
     def typical(self) -> Typical:
@@ -334,16 +293,16 @@ class Expected:
     def judge(self, value: torch.Tensor, accuracy: Accuracy) -> dict[str, Any]:
         """Error figures of ``value`` and whether they are within tolerance: the fields of ``CaseErrors`` but two."""
         if self.skipped:
-            return _row(note=f"skipped: {self.skipped}", ok=True)
+            return row(note=f"skipped: {self.skipped}", ok=True)
         value = as_real(value)
         if not self.exact.is_floating_point():
             differs = value != self.exact
             wrong = int((differs if self.rounded is None else differs & ~self.rounded).sum())
             if not wrong and bool(differs.any()) and _come_twice(value) and not _come_twice(self.exact):
                 return self._refused("some come twice in a row, and none does in PyTorch's")
-            return _row(ok=not wrong, note=f"{wrong} of {value.numel()} elements differ" if wrong else "")
+            return row(ok=not wrong, note=f"{wrong} of {value.numel()} elements differ" if wrong else "")
         if not value.numel():
-            return _row(ok=True, note="empty")
+            return row(ok=True, note="empty")
         if self.eager is not None and self.free is not None and (note := self._other_kind(value)):
             return self._refused(note)
 
@@ -366,7 +325,7 @@ class Expected:
             ratio, used = rms / max(self.eager_rms, TINY), found[0]
         else:
             ratio, used = max(found[: len(_OF_WHOLE)]), max(found[len(_OF_WHOLE) :])
-        return _row(rms=rms, maximum=maximum, eager_rms=self.eager_rms, eager_maximum=self.eager_maximum, ratio=ratio,
+        return row(rms=rms, maximum=maximum, eager_rms=self.eager_rms, eager_maximum=self.eager_maximum, ratio=ratio,
                     used=used, ok=used <= 1.0)
 
     def _shares(self, mine: Figures) -> list[torch.Tensor]:
@@ -382,15 +341,12 @@ class Expected:
         same = (mine == eager) | (mine == exact) | (torch.isnan(mine) & (torch.isnan(eager) | torch.isnan(exact)))
         if self.otherwise is not None and self.allowed is not None:
             same |= (mine - self.otherwise).abs() <= self.allowed.maximum
-        if self.statistic:
-            same |= ~torch.isfinite(mine)
-        elif self.either is not None:
-            same |= self.either & ~torch.isfinite(mine)
+        same |= self.either & ~torch.isfinite(mine)
         wrong = int((~torch.isfinite(eager) & ~torch.isfinite(exact) & ~same).sum())
         return f"{wrong} elements that are not finite in PyTorch are finite or of another kind" if wrong else ""
 
     def _refused(self, note: str) -> dict[str, Any]:
-        return _row(ok=False, note=note, eager_rms=self.eager_rms, eager_maximum=self.eager_maximum)
+        return row(ok=False, note=note, eager_rms=self.eager_rms, eager_maximum=self.eager_maximum)
 
 
 def _on(value: Any, device: str) -> Any:
@@ -453,10 +409,7 @@ def _errors_in(lines: torch.Tensor, sizes: torch.Tensor) -> float:
     return max(1.0, 8 / max(high - low, TINY) ** 2)
 
 
-def _row(
-    *, ok: bool, note: str = "", rms: float | None = None, maximum: float | None = None,
-    eager_rms: float | None = None, eager_maximum: float | None = None, ratio: float | None = None,
-    used: float | None = None,
-) -> dict[str, Any]:
-    return {"rms": rms, "maximum": maximum, "eager_rms": eager_rms, "eager_maximum": eager_maximum, "ratio": ratio,
-            "used": used, "ok": ok, "note": note}
+def row(**found: Any) -> dict[str, Any]:
+    """Error figures: the fields of ``CaseErrors`` but two."""
+    figures = dict.fromkeys(("rms", "maximum", "eager_rms", "eager_maximum", "ratio", "used"))
+    return figures | {"note": ""} | found

@@ -7,7 +7,6 @@ import torch
 
 from kgen.candidate import Candidate
 from kgen.evaluator.correctness import moments
-from kgen.evaluator.correctness.tolerance import Expected
 from kgen.evaluator.correctness.validate import OWN_NUMBERS
 from kgen.evaluator.protocol import Accuracy, Status
 from kgen.problem import read_problem
@@ -40,27 +39,27 @@ def _problem(name):
 
 @pytest.fixture(scope="module", params=["dropout", "softmax", "chain"])
 def made(request):
-    """What is dropped, what comes behind it, the reference's spread over many runs and over few, and its leaf."""
+    """What is dropped, what comes behind it, and the reference's spread."""
     head, tail = _problem(request.param)
-    eager = [_reference(head, tail, seed, torch.float32) for seed in range(100, 132)]
-    exact = [_reference(head, tail, seed, torch.float64) for seed in range(16)]
-    leaf = Expected.within("output", _reference(head, tail, 7, torch.float64), _reference(head, tail, 7, torch.float32),
-                       [])
-    few = moments.Spread.of(exact[:4], eager[:12], leaf)
-    return head, tail, moments.Spread.of(exact, eager, leaf), few, leaf
+    return head, tail, _spread(head, tail)
+
+
+def _spread(head, tail):
+    exact = [_reference(head, tail, seed, torch.float64) for seed in range(moments.EXACT)]
+    eager = [_reference(head, tail, seed, torch.float32) for seed in range(100, 100 + moments.MANY)]
+    return moments.Spread.of(exact, eager)
 
 
 def _verdict(made, drop, seed=1000):
-    head, tail, many, _, leaf = made
+    head, tail, spread = made
     generator = torch.Generator().manual_seed(seed)
-    runs = [tail(drop(head, generator).float(), torch.float32) for _ in range(RUNS)]
-    return moments.judge_runs(many, leaf, runs, Accuracy.FP32)
+    return spread.judge([tail(drop(head, generator).float(), torch.float32) for _ in range(RUNS)], Accuracy.FP32)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_other_random_numbers_of_the_same_kind_pass(made, seed):
-    row, same = _verdict(made, _masked, 2000 + seed)
-    assert row["ok"] and not same, row["note"]
+    row = _verdict(made, _masked, 2000 + seed)
+    assert row["ok"], row["note"]
 
 
 KEPT = torch.rand(64, 48, generator=torch.Generator().manual_seed(3)) >= P
@@ -82,41 +81,36 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_dropout_fails(made, name):
-    row, _ = _verdict(made, WRONG[name])
+    row = _verdict(made, WRONG[name])
     assert not row["ok"], row["note"]
 
 
 def test_values_that_are_kept_are_held_to_the_accuracy_class():
     head, tail = _problem("softmax")
-    exact = [_reference(head, tail, seed, torch.float64) for seed in range(16)]
-    eager = [_reference(head, tail, seed, torch.float32) for seed in range(100, 132)]
-    leaf = Expected.within("output", exact[0], _reference(head, tail, 0, torch.float32), [])
-    spread = moments.Spread.of(exact, eager, leaf)
     generator = torch.Generator().manual_seed(5)
     runs = [_masked(head, generator).bfloat16().float() for _ in range(RUNS)]
-    row, _ = moments.judge_runs(spread, leaf, runs, Accuracy.FP32)
+    row = _spread(head, tail).judge(runs, Accuracy.FP32)
     assert not row["ok"] and "kept" in row["note"]
 
 
 def test_pytorchs_own_numbers_are_recognised(made):
-    head, tail, many, _, leaf = made
-    runs = [_reference(head, tail, 7 + number, torch.float32) * 1.01 for number in range(RUNS)]
-    _, same = moments.judge_runs(many, leaf, runs, Accuracy.FP32)
-    assert same
+    head, tail, spread = made
+    known = _reference(head, tail, 7, torch.float64)
+    assert spread.same_numbers(_reference(head, tail, 7, torch.float32) * 1.01, known)
+    assert not spread.same_numbers(_reference(head, tail, 8, torch.float32), known)
 
 
 def test_one_run_of_other_numbers_passes_and_another_rows_values_fail(made):
-    head, tail, _, few, leaf = made
+    head, tail, spread = made
     generator = torch.Generator().manual_seed(11)
     right, wrong = (tail(_masked(x, generator).float(), torch.float32) for x in (head, head.roll(1, 0)))
-    assert moments.judge_run(few, leaf, right, Accuracy.FP32)["ok"]
-    assert not moments.judge_run(few, leaf, wrong, Accuracy.FP32)["ok"]
+    assert spread.judge([right], Accuracy.FP32)["ok"]
+    assert not spread.judge([wrong], Accuracy.FP32)["ok"]
 
 
 def test_what_is_not_random_has_no_spread():
     x = torch.randn(32, 16, dtype=torch.float64)
-    leaf = Expected.within("output", x, x.float(), [])
-    assert moments.Spread.of([x] * 4, [x.float()] * 12, leaf) is None
+    assert moments.Spread.of([x] * 4, [x.float()] * 12) is None
 
 
 def test_the_bound_grows_with_the_number_of_statistics():

@@ -84,7 +84,7 @@ def test_what_is_right_for_given_values_only_is_wrong_where_all_rows_are_scaled(
     of = oracle("return torch.softmax(y, 1)")
     case = of.case(ALL_ROWS, "eval", "drawn")
     y = of.reference.single.linear(case.inputs[0] * 10).exp()
-    (row,) = of.judge(case.expected, [(y / y.sum(1, keepdim=True)).detach()])
+    (row,) = of.judge(case, [(y / y.sum(1, keepdim=True)).detach()])
     assert len(y) == 64 and not row["ok"]
 
 
@@ -213,7 +213,7 @@ def test_nan_of_inputs_that_are_not_large_is_nan():
     for name in ("as given", ALL_ROWS):
         case = of.case(name, "eval", "drawn")
         mine, _ = of.reference.eager(case.inputs, of.state(case.distribution, "drawn"), "eval", case.rng)
-        (row,), (other,) = of.judge(case.expected, [mine]), of.judge(case.expected, [mine.nan_to_num(0.0)])
+        (row,), (other,) = of.judge(case, [mine]), of.judge(case, [mine.nan_to_num(0.0)])
         assert mine.isnan().any() and row["ok"] and not other["ok"]
 
 
@@ -283,7 +283,7 @@ def test_a_large_problem_is_judged_as_a_small_one(large: Callable[[str], Oracle]
     for name, mode in of.names():
         case = of.case(name, mode, "drawn")
         mine, _ = of.reference.eager(case.inputs, of.state(case.distribution, "drawn"), mode, case.rng)
-        assert all(row["ok"] for row in of.judge(case.expected, [mine]))
+        assert all(row["ok"] for row in of.judge(case, [mine]))
     mine = output(of)
     assert ok(of, mine) and not ok(of, mine + 0.1 * mine.abs().mean())
     assert of.health() == []
