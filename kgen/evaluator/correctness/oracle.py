@@ -23,7 +23,7 @@ from kgen.evaluator.correctness.distributions import (
     DISTRIBUTIONS, FULL, KERNELBENCH_DISTRIBUTIONS, NON_FINITE, REDUCED, REDUCED_ROWS, Distribution, batch_size,
     change_inputs, change_weights, drawn_batches, joined, mixtures, seed_of, slice_batch,
 )
-from kgen.evaluator.correctness.reference import Reference, State, construct, draw_weights, set_flags
+from kgen.evaluator.correctness.reference import Reference, State, construct, draw_weights, made_on, set_flags
 from kgen.evaluator.correctness.tolerance import Expected, Typical, as_real, parts
 from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.runtime import sandbox
@@ -100,7 +100,6 @@ class Oracle:
         self.ties = self.reference.ties()
         self._states: dict[str, State] = {"drawn": self._draw_weights()}
         _refuse_others(loaded.problem.path, "get_init_inputs() gives", loaded.init_inputs())
-        self._on_host = device == "cpu"  # whether get_inputs() works on the CPU alone
         self._given = self._get_inputs(0)  # reduced batches are slices of it: drawing takes long
         rows = batch_size(self._given)
         every = KERNELBENCH_DISTRIBUTIONS if self.accuracy is Accuracy.KERNELBENCH else (
@@ -198,25 +197,13 @@ class Oracle:
         return not all(torch.equal(x.nan_to_num(), y.nan_to_num()) for x, y in zip(*map(_tensor_leaves, (run, other))))
 
     def _get_inputs(self, number: int) -> list[Any]:
-        inputs = map_tensors(self._call_get_inputs(self._secret + 1000 * number + 7), lambda x: _apart(
-            x.detach().to(self.device)))
+        made = made_on(self.device, self._secret + 1000 * number + 7, self.loaded.inputs)
+        inputs = map_tensors(made, lambda x: _apart(x.detach().to(self.device)))
         _refuse_others(self.loaded.problem.path, "get_inputs() gives", inputs)
         for _, leaf in leaves(inputs):
             if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.dtype != torch.float32:
                 raise ProblemError(f"{self.loaded.problem.path}: an input is {leaf.dtype}; only float32 is supported")
         return inputs
-
-    def _call_get_inputs(self, seed: int) -> list[Any]:
-        """Call ``get_inputs()`` on the device, or on the CPU where that fails. The CPU takes seconds for large inputs."""
-        if not self._on_host:
-            torch.manual_seed(seed)
-            try:
-                with torch.device(self.device):
-                    return self.loaded.inputs()
-            except ProblemError:
-                self._on_host = True
-        torch.manual_seed(seed)
-        return self.loaded.inputs()
 
     def _goes_by_rows(self, mode: str, rows: int) -> tuple[bool, bool]:
         """Whether the reference takes other batches and gives as many rows of output. Whether, besides, each of these
@@ -723,7 +710,7 @@ def _inputs(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], li
     if case.note and not case.raises:
         return reply, []
     assert case.arena is not None
-    return reply | {"inputs": case.node, "bytes": case.arena.size, "outputs": case.outputs, "end": case.end,
+    return reply | {"inputs": case.node, "bytes": case.arena.size, "outputs": case.outputs or {}, "end": case.end,
                     "stays": oracle.stays(case)}, [case.arena.fd]
 
 

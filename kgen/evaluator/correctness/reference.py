@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import itertools
 from contextlib import contextmanager
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kgen.errors import ProblemError
 from kgen.evaluator.correctness.tolerance import EPSILON
 from kgen.evaluator.runtime.arena import map_tensors, tensors
 from kgen.problem import LoadedProblem
@@ -26,17 +27,23 @@ def set_flags(accuracy: str) -> None:
     torch.backends.cudnn.allow_tf32 = accuracy in ("tf32", "pytorch")
 
 
-def construct(make: Any, device: str, seed: int) -> torch.nn.Module:
-    """``make()``'s module on ``device``, with random numbers from ``seed``; constructed there directly if possible."""
+def made_on(device: str, seed: int, make: Callable[[], Any]) -> Any:
+    """``make()`` with random numbers from ``seed``, on ``device`` or, where that fails, on the CPU, which takes seconds
+    for large tensors."""
     if device != "cpu":
         torch.manual_seed(seed)
         try:
             with torch.device(device):
-                return make().to(device)
-        except (RuntimeError, TypeError, ValueError):
-            print(f"it cannot be constructed on {device}, and is moved there", flush=True)
+                return make()
+        except (RuntimeError, TypeError, ValueError, ProblemError):
+            print(f"it cannot be made on {device}, and is moved there", flush=True)
     torch.manual_seed(seed)
-    return make().to(device)
+    return make()
+
+
+def construct(make: Callable[[], torch.nn.Module], device: str, seed: int) -> torch.nn.Module:
+    """``make()``'s module on ``device``, with random numbers from ``seed``; constructed there directly if possible."""
+    return made_on(device, seed, lambda: make().to(device))
 
 
 _ONE_IN = 8  #: one in so many elements of a constant parameter gets the other sign

@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Callable, Sequence
 
@@ -153,16 +153,16 @@ class CaseHandle:
     name: str  # of the distribution
     mode: str
     weights: str
+    fd: int | None
     note: str  # why it is skipped
     raises: bool  # whether the reference refuses these shapes
     change: str  # of the weights
     rng: int
-    fd: int | None
-    bytes: int
-    inputs: dict[str, Any]
-    outputs: dict[str, Any]
-    end: int
     random: bool  # whether the reference draws numbers in this mode
+    bytes: int = 0
+    inputs: dict[str, Any] = field(default_factory=dict)
+    outputs: dict[str, Any] = field(default_factory=dict)
+    end: int = 0
     stays: bool = True  # whether its inputs stay in memory when another case is asked for
 
     @property
@@ -184,11 +184,7 @@ class Cases:
             if key not in self._known or not self._known[key].stays:
                 self._let_go(lambda case: not case.stays)
                 reply, fds = self._oracle.ask("inputs", case=name, mode=mode, weights=weights)
-                self._known[key] = CaseHandle(
-                    name, mode, weights, reply["note"], reply["raises"], reply["change"], reply["rng"],
-                    fds[0] if fds else None, reply.get("bytes", 0), reply.get("inputs", {}),
-                    reply.get("outputs") or {}, reply.get("end", 0), reply["random"],
-                    reply.get("stays", True))
+                self._known[key] = CaseHandle(*key, fds[0] if fds else None, **reply)
             return self._known[key]
 
     def close(self) -> None:
@@ -231,24 +227,24 @@ def audit(worker: WorkerClient, settled: Settled) -> None:
         raise Failure(Status.ALIASED_OUTPUT, OVERWRITTEN, worker.phase)
 
 
+@dataclass
 class _Validation:
     """A candidate on its way through the test cases."""
 
-    def __init__(
-        self, worker: WorkerClient, oracle: OracleClient, cases: Cases, matched: bool, found: list[CaseErrors],
-        labels: list[str], room: int, thread: Executor,
-    ) -> None:
-        self._worker = worker
-        self._oracle = oracle
-        self._cases = cases
-        self._matched = matched
-        self._weights = "drawn" if matched else "constructed"
-        self._found = found
-        self._labels = labels
-        self._room = room
-        self._place = 0  # where the latest outputs lie
-        self._thread = thread
-        self._judging: tuple[str, Future[list[list[CaseErrors]]]] | None = None
+    _worker: WorkerClient
+    _oracle: OracleClient
+    _cases: Cases
+    _matched: bool
+    _found: list[CaseErrors]
+    _labels: list[str]
+    _room: int
+    _thread: Executor
+    _place: int = 0  # where the latest outputs lie
+    _judging: tuple[str, Future[list[list[CaseErrors]]]] | None = None
+
+    @property
+    def _weights(self) -> str:
+        return "drawn" if self._matched else "constructed"
 
     def run(self, names: Sequence[tuple[str, str]]) -> None:
         one_mode = len({mode for _, mode in names}) == 1
