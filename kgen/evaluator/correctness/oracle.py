@@ -358,8 +358,8 @@ class Oracle:
         return found
 
     def _by_slices(self, run: Callable[..., Run], contents: Contents, rows: int, state: State, case: Case) -> Run:
-        """Output and buffers of ``run``, one of the reference's, for ``rows`` rows of ``contents``: by slices of the batch
-        where tensors are large and rows do not depend on each other."""
+        """Output and buffers of ``run``, one of the reference's, for ``rows`` rows of ``contents``. It goes by slices of
+        the batch where tensors are large and rows do not depend on each other."""
         most = max(1, (batch_size(self._given) or 0) * _SLICE_BYTES // max(1, self.peak_bytes, self.bytes))
         if rows <= most or not self._separable[case.mode]:
             return run(contents(0, rows), state, case.mode, case.rng)
@@ -480,13 +480,16 @@ class Oracle:
     def judge_timed(
         self, key: int, name: str, mode: str, weights: str, values: list[torch.Tensor], *, own_numbers: bool,
     ) -> list[dict[str, Any]]:
-        """Error figures of the timed call with ``key``; its test case ``name`` has all rows. A refused output is judged
-        again with a tolerance from noisy runs, which take longer."""
-        distribution = self.case(name, mode, weights).distribution
-        case, state = Case(distribution, mode, seed_of(key), [], [], weights=weights), self.state(distribution, weights)
+        """Error figures of the timed call with ``key``; its test case ``name`` has all rows.
+
+        PyTorch's own output is expected, since it is as fast as the call; its error in that test case sets the
+        tolerance. A refused output is judged again in full, against float64 on the call's own inputs.
+        """
+        like = self.case(name, mode, weights)
+        case, state = Case(like.distribution, mode, seed_of(key), [], [], weights=weights), self._weights(weights)
         contents, rows = partial(self._contents, key), batch_size(self._given) or 0
         eager = self._by_slices(self.reference.eager, contents, rows, state, case)
-        case.expected = self._expect(contents, rows, state, case, eager, Typical(), noise=False)
+        case.expected = [e.again(value) for e, value in zip(like.expected, _tensor_leaves(list(eager)))]
         found = self.judge(case, values)
         if not all(row["ok"] for row in found):
             case.inputs = contents(0, rows)
@@ -724,13 +727,10 @@ def _judge(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], lis
     at = request["case"], request["mode"], request["weights"]
     if "key" in request:
         return {"rows": oracle.judge_timed(request["key"], *at, values, own_numbers=request["own_numbers"])}, []
-    return {"rows": oracle.judge(oracle.case(*at), values, own_numbers=request["own_numbers"])}, []
-
-
-def _draw(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    case = oracle.case(request["case"], request["mode"], request["weights"])
-    values = oracle.read_outputs(request["subject"], request["outputs"], request["shift"])
-    return oracle.draw(request["subject"], case, values, request["count"]), []
+    case = oracle.case(*at)
+    if "count" in request:
+        return oracle.draw(request["subject"], case, values, request["count"]), []
+    return {"rows": oracle.judge(case, values, own_numbers=request["own_numbers"])}, []
 
 
 def _pool(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
@@ -743,5 +743,5 @@ def _forget(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], li
     return {}, []
 
 
-_HANDLERS = {"inputs": _inputs, "output": _output, "forget": _forget, "judge": _judge, "draw": _draw,
-             "pool": _pool, "health": lambda oracle, request: ({"passed": oracle.health()}, [])}
+_HANDLERS = {"inputs": _inputs, "output": _output, "forget": _forget, "judge": _judge, "pool": _pool,
+             "health": lambda oracle, request: ({"passed": oracle.health()}, [])}

@@ -33,6 +33,9 @@ _SAMPLE = 4096  #: elements that show whether a tensor has few different values
 NOISE_SCALE = 100.0  #: factor; a long sum errs at most that much more than one rounding behind it
 FLOOR_RMS, FLOOR_MAX = 2.0, 4.0  #: epsilons of float32, relative to the expected values
 _COARSER = 4.0  #: divides the epsilon of a type below float32: rounding the other way is within the floor
+#: Times the tolerance against float64; on the difference between a timed output and eager PyTorch's. Two outputs that
+#: use all of it on opposite sides would differ by 2.
+TIMED_FACTOR = 1.5
 TINY = 1e-36  #: smaller differences are differences between denormals
 _OF_WHOLE = ("rms", "maximum")  #: the figures of a whole tensor
 
@@ -259,6 +262,22 @@ class Expected:
         for (first, (part,)), values in zip(parts(run), self._values()):
             error = (part.double() - values).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
             yield _without(error, first, self.free)
+
+    def again(self, eager: torch.Tensor) -> "Expected":
+        """The expectation for other inputs like these, of which only ``eager`` in float32 is known. Eager's error is
+        taken to be as large as here, in shares of the values."""
+        eager = as_real(eager)
+        if self.reference_error is None or self.allowed is None or self.sizes is None or self.skipped:
+            return Expected(self.name, eager, None, skipped=self.skipped)
+        found = Expected(self.name, eager, None, free=_non_finite(eager))
+        found.eager = None if found.free is None else eager
+        found.sizes = sizes = figures(_finite(part.double()) for _, (part,) in parts(eager))
+        by = TIMED_FACTOR * (sizes.rms / self.sizes.rms if self.sizes.rms else 1.0)
+        lines = [(TIMED_FACTOR * _middle_share(getattr(self.allowed, f), getattr(self.sizes, f)) * getattr(sizes, f)
+                  ).nan_to_num(nan=float("inf"), posinf=float("inf")) for f in ("rows", "columns")]
+        found.reference_error = Figures(*(by * getattr(self.reference_error, f) for f in _OF_WHOLE), *lines)
+        found.allowed = Figures(*(by * getattr(self.allowed, f) for f in _OF_WHOLE), *lines)
+        return found
 
     def to(self, device: str) -> "Expected":
         """The same with its tensors on ``device``."""

@@ -375,7 +375,7 @@ def _judged_by_moments(
         run = _run(worker, case, case.rng + number * _NEXT_SEED, go_on=True)
         _check_run(case, run, label, matched)
         for shift in (0, 0 if run.get("repeatable") else case.end):
-            reply, _ = oracle.ask("draw", **_about(worker, case, matched), shift=shift, count=_OWN_NUMBERS_RUNS)
+            reply, _ = oracle.ask("judge", **_about(worker, case, matched), shift=shift, count=_OWN_NUMBERS_RUNS)
     if reply["same_numbers"]:
         raise failure
     rows = [CaseErrors(case=label, **row) for row in reply["rows"]]

@@ -146,6 +146,9 @@ def test_what_is_mostly_not_finite_is_judged_in_its_kinds_and_in_what_is_finite(
     assert expected.judge(exact.float(), Accuracy.FP32)["ok"]
     assert not expected.judge(exact.nan_to_num(0, 0, 0).float(), Accuracy.FP32)["ok"]
     assert not expected.judge(exact.float() * (1 + 1e-3), Accuracy.FP32)["ok"]
+    again = expected.again(exact.float() * 2)
+    assert again.judge(exact.float() * 2, Accuracy.FP32)["ok"]
+    assert not again.judge(exact.float(), Accuracy.FP32)["ok"]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
