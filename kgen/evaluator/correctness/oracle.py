@@ -128,6 +128,7 @@ class Oracle:
             raise ProblemError(f"{self.loaded.problem.path}: forward returns no element: there is nothing to compare")
         self.free_cache()
         found = [self._goes_by_rows(mode, rows or 0) for mode in self.modes]
+        self.free_cache()
         self.batch_free = found[0][0]
         self._separable = {mode: alone and not self.random[mode] for mode, (_, alone) in zip(self.modes, found)}
         size = describe(self._given)[1]
