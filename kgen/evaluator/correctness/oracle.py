@@ -116,17 +116,14 @@ class Oracle:
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory with an input or the state
         self.random: dict[str, bool] = {}  # by mode: whether other random numbers give other values
         self._draws: dict[str, list[list[Any]]] = {}  # by subject: each run's tensors
-        if self.accuracy is Accuracy.PYTORCH and not any(
-            self.reference.uses_cudnn(self._given, self._states["drawn"], mode) for mode in self.modes
-        ):  # the flags change nothing then, and results are shared with fp32
-            self.accuracy = Accuracy.FP32
-            set_flags(self.accuracy)
         self.peak_bytes = 0  # of device memory, in one eager forward with its inputs and weights
-        for mode in self.modes:
-            self._look_at(mode)
+        uses_cudnn = [self._look_at(mode) for mode in self.modes]
         if not self.output_bytes:
             raise ProblemError(f"{self.loaded.problem.path}: forward returns no element: there is nothing to compare")
         self.free_cache()
+        if self.accuracy is Accuracy.PYTORCH and not any(uses_cudnn):
+            self.accuracy = Accuracy.FP32  # the flags change nothing then, and results are shared with fp32
+            set_flags(self.accuracy)
         found = [self._goes_by_rows(mode, rows or 0) for mode in self.modes]
         self.free_cache()
         self.batch_free = found[0][0]
@@ -137,19 +134,21 @@ class Oracle:
         self.most_rows = min(most_rows, few) if self.bytes > _LARGE_BYTES else most_rows
         self._make_pool(size)
 
-    def _look_at(self, mode: str) -> None:
-        """Run the problem in a mode: the memory that it takes, and what its output is like."""
+    def _look_at(self, mode: str) -> bool:
+        """Run the problem in a mode: the memory that it takes, and what its output is like. Returns whether cuDNN may run
+        a part of it in TF32."""
         before = _forget_peak(self.device)
-        run, views = self.reference.eager_with_views(self._given, self._states["drawn"], mode, 0)
+        run, views, uses_cudnn = self.reference.looked_at(self._given, self._states["drawn"], mode)
         taken = _peak(self.device) - before
         if not _is_finite(run):  # as behind a root of a scale
             self._states["drawn"] = self._draw_weights(signs=False)
-            run, views = self.reference.eager_with_views(self._given, self._states["drawn"], mode, 0)
+            run, views, uses_cudnn = self.reference.looked_at(self._given, self._states["drawn"], mode)
         self.peak_bytes = max(self.peak_bytes, taken + describe([self._states["drawn"]])[1])
         _refuse_others(self.loaded.problem.path, "the model returns", run[0])
         self.output_bytes = max(self.output_bytes, describe(list(run))[1])
         self.views[mode] = sorted(views)
         self.random[mode] = self._is_random(mode, run)
+        return uses_cudnn
 
     def _make_pool(self, size: int) -> None:
         """Put the problem's own inputs of ``size`` bytes, and others that timed calls mix with them, into one arena. Of

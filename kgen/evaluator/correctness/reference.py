@@ -307,21 +307,17 @@ class Reference:
         """Output and buffers after one forward in float32."""
         return self._run(self.single, self._place(inputs), state, mode, rng)
 
-    def uses_cudnn(self, inputs: Sequence[Any], state: State, mode: str) -> bool:
-        """Whether a forward has operators that cuDNN may run in TF32."""
-        with _Noted() as noted:
-            self.eager(inputs, state, mode, 0)
-        return bool(noted.seen & _OF_CUDNN)
-
-    def eager_with_views(
-        self, inputs: Sequence[Any], state: State, mode: str, rng: int
-    ) -> tuple[tuple[Any, dict[str, torch.Tensor]], set[int]]:
-        """The same, and the numbers of output tensors that share memory with an input, a parameter or a buffer."""
+    def looked_at(
+        self, inputs: Sequence[Any], state: State, mode: str
+    ) -> tuple[tuple[Any, dict[str, torch.Tensor]], set[int], bool]:
+        """The same with ``rng`` 0. Besides, the numbers of output tensors that share memory with an input, a parameter or a
+        buffer, and whether there are operators that cuDNN may run in TF32."""
         placed, model = self._place(inputs), self.single
-        run = self._run(model, placed, state, mode, rng)
+        with _Noted() as noted:
+            run = self._run(model, placed, state, mode, 0)
         own = {x.untyped_storage().data_ptr() for x in (*tensors(placed), *model.parameters(), *model.buffers())}
-        found = enumerate(tensors(run[0]))
-        return run, {i for i, x in found if x.numel() and x.untyped_storage().data_ptr() in own}
+        views = {i for i, x in enumerate(tensors(run[0])) if x.numel() and x.untyped_storage().data_ptr() in own}
+        return run, views, bool(noted.seen & _OF_CUDNN)
 
     def exact(
         self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False, bare: bool = False,
