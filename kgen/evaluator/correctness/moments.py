@@ -1,11 +1,11 @@
 """Candidates that draw their own random numbers: judged by the moments of many runs, not by values.
 
-A tensor is seen as rows (along the last dimension) by columns. Runs of the reference in float64 give the *centre* of each
-element and the *scale* of each row. Deviations (y - centre) / scale of the reference's float32 runs and of a right
-candidate's runs then have the same distribution, whatever the operator is. So each statistic has one value for each run,
-on either side. Student's t for two samples of one variance compares them. It becomes a normal deviate z (Wallace 1959).
-The largest of M deviates may reach the bound of Bonferroni, z <= Phi^-1(1 - ALPHA / 2 M). A right candidate exceeds it
-with a probability of about ALPHA.
+A tensor is seen as rows (along the last dimension) by columns. Runs of the reference in float64 give the *centre* of
+each element and the *scale* of each row. Deviations (y - centre) / scale of the reference's float32 runs and of a right
+candidate's runs then have the same distribution, whatever the operator is. So each statistic has one value for each
+run, on either side. Student's t for two samples of one variance compares them. It becomes a normal deviate z (Wallace
+1959). The largest of M deviates may reach the bound of Bonferroni, z <= Phi^-1(1 - ALPHA / 2 M). A right candidate
+exceeds it with a probability of about ALPHA.
 
 Where each element of the reference takes one of two values (dropped or kept), a candidate's elements must be one of the
 two. The tolerance decides that.
@@ -57,7 +57,7 @@ class TwoValues:
             low, high = low.clamp(max=0.0), high.clamp(min=0.0)
             known = low != high
         larger = torch.where(high.abs() > low.abs(), high, low)
-        errors = cls(low, high, known, Expected("", larger, None)).off(eager).abs().amax(0)  # a dropped element has none
+        errors = cls(low, high, known, Expected("", larger, None)).off(eager).abs().amax(0)  # none where it is dropped
         return cls(low, high, known, Expected.within("", larger, larger + errors, []))
 
     def off(self, values: torch.Tensor) -> torch.Tensor:
@@ -110,7 +110,8 @@ class Spread:
                 return figures | {"note": f"kept elements are wrong: {figures['used']:.3g} x the error that is allowed"}
         deviations = (values - self.centre) / self.scale
         if self._are_near(deviations):
-            return figures | {"ok": False, "used": float("inf"), "note": f"of {len(runs)} calls, two draw the same numbers"}
+            note = f"of {len(runs)} calls, two draw the same numbers"
+            return figures | {"ok": False, "used": float("inf"), "note": note}
         if len(runs) == 1 and self._counting() < ENOUGH:
             return figures | {"note": "too few elements to judge the moments of one run"}
         mine = _statistics(deviations)
@@ -164,7 +165,8 @@ def _statistics(deviations: torch.Tensor) -> Statistics:
     means, and behind a contraction in their likeness."""
     found = {}
     for name, values in zip(_WHOLE, (deviations, deviations.square())):
-        found |= {name: values.mean((1, 2))[:, None], f"{name} of a row": values.mean(2), f"{name} of a column": values.mean(1)}
+        found |= {name: values.mean((1, 2))[:, None],
+                  f"{name} of a row": values.mean(2), f"{name} of a column": values.mean(1)}
     few = deviations[:, :_MOST_LINES, :_MOST_LINES]
     for lines, runs, length in (("row", few, deviations.shape[2]), ("column", few.mT, deviations.shape[1])):
         found[f"spread of the {lines}s' means"] = found[f"mean of a {lines}"].square().mean(1, keepdim=True) * length

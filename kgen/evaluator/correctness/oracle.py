@@ -135,8 +135,8 @@ class Oracle:
         self._make_pool(size)
 
     def _look_at(self, mode: str) -> bool:
-        """Run the problem in a mode: the memory that it takes, and what its output is like. Returns whether cuDNN may run
-        a part of it in TF32."""
+        """Run the problem in a mode: the memory that it takes, and what its output is like. Returns whether cuDNN may
+        run a part of it in TF32."""
         before = _forget_peak(self.device)
         run, views, uses_cudnn = self.reference.looked_at(self._given, self._states["drawn"], mode)
         taken = _peak(self.device) - before
@@ -222,8 +222,9 @@ class Oracle:
         pairs = list(zip(_tensor_leaves(whole), joint))
         if not all(x.shape == y.shape and len(x) == count for x, y in pairs):
             return False, False
+        in_double = ((as_real(x).double(), as_real(y).double()) for x, y in pairs)
         return True, all(torch.equal(value, state[name]) for name, value in after.items()) and all(
-            torch.allclose(as_real(x).double(), as_real(y).double(), rtol=1e-3, atol=1e-5, equal_nan=True) for x, y in pairs)
+            torch.allclose(x, y, rtol=1e-3, atol=1e-5, equal_nan=True) for x, y in in_double)
 
     def names(self) -> list[tuple[str, str]]:
         """The test cases: distributions with their modes, in the order in which they are tried."""
@@ -313,7 +314,8 @@ class Oracle:
             noise = (distribution.values, distribution.batch) != ("given", FULL) or self.device != "cpu" or not all(
                 map(is_inexact, tensors([eager[0]])))
             typical = self._typical(mode, weights) if distribution.shape_only else Typical()
-            case.expected = self._expect(_rows_of(inputs), batch_size(inputs) or 0, state, case, eager, typical, noise=noise)
+            rows = batch_size(inputs) or 0
+            case.expected = self._expect(_rows_of(inputs), rows, state, case, eager, typical, noise=noise)
             self._excuse(case, state)
             for expected in case.expected:
                 # With other random numbers, other elements are not finite.
@@ -358,8 +360,8 @@ class Oracle:
         return found
 
     def _by_slices(self, run: Callable[..., Run], contents: Contents, rows: int, state: State, case: Case) -> Run:
-        """Output and buffers of ``run``, one of the reference's, for ``rows`` rows of ``contents``. It goes by slices of
-        the batch where tensors are large and rows do not depend on each other."""
+        """Output and buffers of ``run``, one of the reference's, for ``rows`` rows of ``contents``. It goes by slices
+        of the batch where tensors are large and rows do not depend on each other."""
         most = max(1, (batch_size(self._given) or 0) * _SLICE_BYTES // max(1, self.peak_bytes, self.bytes))
         if rows <= most or not self._separable[case.mode]:
             return run(contents(0, rows), state, case.mode, case.rng)
@@ -448,8 +450,8 @@ class Oracle:
                 for spread, row, value in every]
 
     def draw(self, subject: str, case: Case, values: list[torch.Tensor], count: int) -> dict[str, Any]:
-        """Keep a run of a subject, the first under the case's own seed. Of ``count`` runs, the figures of each tensor, and
-        whether their random numbers are PyTorch's."""
+        """Keep a run of a subject, the first under the case's own seed. Of ``count`` runs, the figures of each tensor,
+        and whether their random numbers are PyTorch's."""
         spreads, runs = self._spreads(case, moments.MANY), self._draws.setdefault(subject, [])
         runs.append([e.judge(value, self.accuracy) if spread is None else moments.sampled(value)
                      for spread, e, value in zip(spreads, case.expected, values)])
@@ -670,27 +672,28 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
                         shared=options["shared"], strict=options["strict"], most_rows=options["rows"],
                         without=options["without"])
         _opened(oracle, channel)
-    except KgenError as error:
-        channel.send({"error": str(error), "problem": isinstance(error, ProblemError),
-                      "device": isinstance(error, DeviceError)})
-        return
     except Exception as error:
-        text = " ".join(str(error).split())[:300]
-        channel.send({"error": f"{problem.path}: the reference raised {type(error).__name__}: {text}", "problem": True})
+        failure = _failure(error)
+        if not isinstance(error, KgenError):
+            failure |= {"error": f"{problem.path}: the reference raised {failure['error']}", "problem": True}
+        channel.send(failure)
         return
     while True:
         request, _ = channel.receive()
         try:
             reply, answer = _HANDLERS[request["do"]](oracle, request)
-        except ProblemError as error:
-            reply, answer = {"error": str(error), "problem": True}, []
         except Exception as error:
             traceback.print_exc()
-            text = " ".join(str(error).split())[:300]
-            memory = isinstance(error, _NO_MEMORY)
-            reply, answer = {"error": f"{type(error).__name__}: {text}", "memory": memory}, []
+            reply, answer = _failure(error), []
         channel.send(reply, answer)
         oracle.free_cache()
+
+
+def _failure(error: Exception) -> dict[str, Any]:
+    known, text = isinstance(error, KgenError), " ".join(str(error).split())[:300]
+    return {"error": str(error) if known else f"{type(error).__name__}: {text}",
+            "problem": isinstance(error, ProblemError), "device": isinstance(error, DeviceError),
+            "memory": isinstance(error, _NO_MEMORY)}
 
 
 def _opened(oracle: Oracle, channel: Channel) -> None:

@@ -310,8 +310,8 @@ class Reference:
     def looked_at(
         self, inputs: Sequence[Any], state: State, mode: str
     ) -> tuple[tuple[Any, dict[str, torch.Tensor]], set[int], bool]:
-        """The same with ``rng`` 0. Besides, the numbers of output tensors that share memory with an input, a parameter or a
-        buffer, and whether there are operators that cuDNN may run in TF32."""
+        """The same with ``rng`` 0, and two facts. The first is the numbers of output tensors that share memory with an
+        input, a parameter or a buffer. The second is whether cuDNN may run operators in TF32."""
         placed, model = self._place(inputs), self.single
         with _Noted() as noted:
             run = self._run(model, placed, state, mode, 0)

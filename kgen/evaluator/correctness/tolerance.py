@@ -183,7 +183,7 @@ class Expected:
     skipped: str = ""
     free: torch.Tensor | None = None  # flat indices of non-finite elements in eager or float64; they have no error
     otherwise: torch.Tensor | None = None  # finite values that are right there too; NaN: none
-    either: torch.Tensor | bool = False  # where NaN and infinities are both right there; in buffers: a mean of infinities
+    either: torch.Tensor | bool = False  # where NaN and infinities are both right there, as in a buffer's means
     errors: tuple[float, float] = (float("inf"),) * 2  # independent errors in a row, and in a column
     rounded: torch.Tensor | None = None  # integers: where rounding decides
     spread: torch.Tensor | None = None  # how many elements carry the weight of the whole
