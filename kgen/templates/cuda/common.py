@@ -26,6 +26,11 @@ def sm(hardware: Hardware) -> int:
     return int("".join(c for c in hardware.arch if c.isdigit()) or 0)
 
 
+def streams(task: Task) -> bool:
+    """Whether results are written past the L2 cache: those that it cannot hold would put out operands that are read again."""
+    return any(task.plan.graph.type(name).nbytes > task.hardware.l2_bytes for name in task.kernel.outputs)
+
+
 def vector_width(cols: int) -> Constraint:
     """Rows begin at multiples of a vector, or vector loads would not be aligned."""
     return Constraint(

@@ -116,7 +116,7 @@ def render(task: Task, params: Params) -> Rendering:
         "sum": of.name,
         "epilogue": ", ".join(_words(task)),
         "split_parameters": before and signature(before.arguments)["launcher_parameters"],
-        **_epilogue(program, args),
+        **_epilogue(program, args, common.streams(task)),
         **moments,
         **signature([*args, *finishing]),
     }
@@ -208,7 +208,7 @@ def _split(k: int, ld: int, terms: int) -> str:
     return f"split_long_rows<{k}, {ld}, 1024, {terms}>"
 
 
-def _epilogue(program: Program, args: list[Argument]) -> dict[str, object]:
+def _epilogue(program: Program, args: list[Argument], streams: bool) -> dict[str, object]:
     """The context of the epilogue: it finishes pairs of columns, aligned where ``n`` is even."""
     plan, read_from = schedule(program, keep=True), sources(args)
     (only,) = plan.passes
@@ -227,7 +227,7 @@ def _epilogue(program: Program, args: list[Argument]) -> dict[str, object]:
         "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
         "outer": outer + store_outer,
         "inner": taken + inner + maps + store_inner,
-        "close": close,
+        "close": [line.replace("store_vector", "stream_vector") for line in close] if streams else close,
     }
 
 

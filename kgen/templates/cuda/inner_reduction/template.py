@@ -273,9 +273,7 @@ def render(task: Task, params: Params) -> Rendering:
     plan = schedule(program, keep=params.get("row") == "registers")
     args = pointers(task, program, params)
     ring = _ring(program, params, task.hardware) if params.get("row") == "shared" else None
-    # A result larger than the L2 cache is written past it, because it would put out operands that are read again.
-    streams = any(task.plan.graph.type(s.tensor).nbytes > task.hardware.l2_bytes for s in program.stores)
-    emitter = _Emitter(program, plan, params, args, task.hardware.multiprocessors, ring, streams)
+    emitter = _Emitter(program, plan, params, args, task.hardware.multiprocessors, ring, common.streams(task))
     body = emitter.body(plan)
     lanes, threads = _lanes(params), int(params["block"])
     rows_at_once = threads * emitter.blocks // lanes * emitter.rows
