@@ -84,6 +84,9 @@ UNSEEN = {
     "full_sum": ("return torch.mean((x - self.b) ** 2)", "self.b = nn.Parameter(torch.randn(4096))", "torch.randn(4096, 4096)", "eval"),
     "moments_of_channels": ("return self.norm(x).relu()", "self.norm = nn.BatchNorm2d(16)", "torch.randn(8, 16, 64, 64)", "train"),
     "long_softmax": ("return torch.softmax(x, 1)", "", "torch.empty(16, 400000)", "eval"),
+    "long_rows_of_two": ("return torch.softmax(x + x.flip(0), 1)", "", "torch.empty(16, 100000)", "eval"),
+    "triangle": ("return torch.triu(x @ x)", "", "torch.empty(999, 999)", "eval"),
+    "long_sums_of_few": ("return x.t() @ x", "", "torch.empty(100000, 70)", "eval"),
     "group_norm": ("return self.norm(x)", "self.norm = nn.GroupNorm(4, 64)", "torch.empty(4, 64, 128, 128)", "eval"),
     "places_of_channels": ("return x.argmax(1), x.amax(1)", "", "torch.randn(4, 64, 33, 36)", "eval"),
     "place_of_all": ("return x.argmin(0)", "", "torch.randn(70000, 32)", "eval"),
@@ -253,6 +256,6 @@ def test_every_schedule_and_strategy_is_compiled() -> None:
     values = {item for variant in variants for item in variant.params.items()}
     assert schedules == set(templates("cuda"))
     assert {("reduction", "warp_shuffle"), ("reduction", "shared_tree"), ("row_per", "warp"), ("softmax", "two_pass"),
-            ("row", "reread"), ("merge", "cluster"), ("merge", "team"), ("merge", "last_block"), ("rows", 4), ("row_per", "line"), ("moments", "online"), ("combine", "atomics"), ("combine", "last_block"), ("vec", 1), ("index", "flat"),
-            ("output", "new"), ("variant", "sm80"), ("variant", "sm90"), ("variant", "whole"), ("variant", "library"), ("splits", 2), ("cluster", 2), ("multicast", 2),
+            ("row", "reread"), ("row", "shared"), ("merge", "cluster"), ("merge", "team"), ("merge", "last_block"), ("rows", 4), ("row_per", "line"), ("moments", "online"), ("combine", "atomics"), ("combine", "last_block"), ("vec", 1), ("index", "flat"),
+            ("output", "new"), ("variant", "sm80"), ("variant", "sm90"), ("variant", "whole"), ("variant", "library"), ("splits", 2), ("splits", 32), ("cluster", 2), ("multicast", 2),
             ("promotion_interval", 16), ("promotion_interval", 64), ("promotion_interval", 128), ("tile", "128x256"), ("tile", "64x64/4"), ("products", 3), ("products", 1)} <= values  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from models import NAMES, design, reference
+from models import NAMES, design, made, reference, source
 
 from kgen.candidate import Params
 from kgen.hardware import cpu, for_arch
@@ -155,3 +155,18 @@ def test_sums_of_a_lane_are_short_whatever_vectors_the_cpu_has(widths: tuple[int
     found = design(reference(NAMES[0], "train", batch_size="1024", out_features="8192"), hardware)
     kernels = [kernel for option in found.options for kernel in option.kernels if kernel.name.startswith("inner_reduction")]
     assert kernels and {max(int(params["tile"]) for params in kernel) for kernel in kernels} == {most}
+
+
+def test_rows_too_long_for_a_block_come_through_the_shared_memory_of_a_team() -> None:
+    loaded = made(source("return x / x.abs().mean(1, keepdim=True)", "torch.empty(64, 400000)"))
+    of = design(loaded, for_arch("sm_90"))
+    first = of.options[0].kernels[0][0]
+    assert (first["row"], first["merge"]) == ("shared", "team")
+    text = of.candidate(Point(0, (0,))).source
+    assert "copy_async" in text and "take(row + teams, step" in text
+
+
+@pytest.mark.parametrize(("rows", "streamed"), [(64, False), (1024, True)])
+def test_results_that_the_cache_cannot_hold_are_written_past_it(rows: int, streamed: bool) -> None:
+    found = design(made(source("return torch.softmax(x, 1)", f"torch.empty({rows}, 32768)")), for_arch("sm_90"))
+    assert ("stream_vector<4>(softmax_out" in found.candidate(Point(0, (0,))).source) == streamed
