@@ -16,9 +16,10 @@ import threading
 import time
 import uuid
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence, TypeVar
 
@@ -32,6 +33,7 @@ from kgen.evaluator.correctness.validate import (
 from kgen.evaluator.protocol import (
     BASELINES, Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, Health, Limits, Phase, Status, Timing,
 )
+from kgen.evaluator.runtime import shares
 from kgen.evaluator.runtime.channel import ChannelTimeout
 from kgen.evaluator.runtime.locks import DeviceLock
 from kgen.evaluator.runtime.process import Child, ChildDied, Server
@@ -142,11 +144,14 @@ class Evaluator:
         self._failures: Counter[str] = Counter()  # of the oracle, by test case
         self._rows = _NO_LIMIT  # of all test cases but the problem's own
         self._life = 0  # how often the processes have ended
+        self._found_right = False  # a candidate with a kernel of its own
         self._lock = DeviceLock("cpu", self._notice, stop=self._closing)
         self._alone: dict[str, str] = {}  # the environment in which a process sees this device alone
         self._runners: dict[str, Runner] = {}
         self._preparing: threading.Thread | None = None
         self._starting: Child | None = None  # the baseline that is being prepared
+        self._memory: shares.Share | None = None  # of a GPU, for all processes
+        self._early: dict[str, Future[Child]] = {}  # baselines that load torch's compiler while the oracle opens the problem
         self._baseline_timings: tuple[Timing, ...] = ()
         self._timing_baselines = threading.Lock()
         self._health: Health | None = None
@@ -202,20 +207,30 @@ class Evaluator:
         child = self._server.spawn("oracle", self._options() | {
             "problem": self._problem_fields(), "secret": self._secret, "construction": self._construction,
             "rows": self._rows, "without": [case for case in self._failures if self._is_left_out(case)],
+            "seconds": self.limits.reference_seconds,
         }, self.home / "logs" / "oracle.log")
         self._oracle = OracleClient(child, _ORACLE_SECONDS)
         named, _ = self._oracle.ask("key")
         self._lock = DeviceLock(named["key"], self._notice, stop=self._closing)
         self._alone = named["alone"]
+        if self._cuda:  # a CPU is busy with the oracle
+            compiled = [name for name in self._baseline_names if name != "eager"]
+            self._early = {name: self._ends.submit(self._spawn_baseline, name) for name in compiled}
         with self._lock.working():
             self._about, _ = self._oracle.ask("about")
             limits = self._about["hardware"]
             self.hardware = Hardware(**limits | {"vector_bits": tuple(limits["vector_bits"])})
             self.environment = self._environment(self._about)
             self._cases = Cases(self._oracle)
+        if self._cuda:  # others may hold the device's memory; they may be timing, so nothing else is held meanwhile
+            self._memory = shares.ask(self._lock.key, _all_bytes(self._about["bytes"]), self.hardware.global_bytes,
+                                      self._closing, self._notice)
+        with self._lock.working():
             self._opened, self._fds = self._oracle.ask("open")
             self._opened["pool"], fds = self._oracle.ask("pool")
         self._fds += fds
+        if self._memory is not None:
+            self._memory.set(_all_bytes(self._opened["peak_bytes"]))
         self.problem = replace(self.problem, mode=self._opened["mode"])
         self.accuracy = Accuracy(self._opened["accuracy"])
         self.at_once = self._fit() if self._cuda else 1
@@ -252,6 +267,9 @@ class Evaluator:
                     self._starting.terminate()
                 self._preparing.join(0.05)
             self._preparing = None
+        early, self._early = self._early, {}
+        for future in early.values():
+            future.add_done_callback(_kill_result)
         if self._spare is not None:
             self._spare.close()
             self._spare = None
@@ -265,6 +283,9 @@ class Evaluator:
             self._cases = None
         while self._fds:
             os.close(self._fds.pop())
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
 
     def _problem_fields(self) -> dict[str, Any]:
         p = self.problem
@@ -301,8 +322,11 @@ class Evaluator:
             status = Status.BUILD_TIMEOUT if build.timed_out else Status.BUILD_ERROR
             return Evaluation(candidate.id, status, build.reason, self.accuracy, Phase.BUILD, build=build,
                               seconds=((Phase.BUILD, build.seconds),), log=build.log)
+        until = self.limits.judge_until if self._found_right else self.limits.first_until
         try:
-            return self._retried(lambda: _Evaluating(self, candidate, build).run())
+            evaluation = self._retried(lambda: _Evaluating(self, candidate, build, until).run())
+            self._found_right |= evaluation.status is Status.OK and not candidate.control
+            return evaluation
         except EvaluatorError as error:
             return Evaluation(candidate.id, Status.INFRA_ERROR, str(error), self.accuracy, build=build)
 
@@ -390,7 +414,8 @@ class Evaluator:
         self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float,
         failed: LeftOut | None = None,
     ) -> tuple[Timing, ...]:
-        """Time ``candidates`` and all baselines in turns: at least 20 blocks each, for about ``seconds``.
+        """Time ``candidates`` and all baselines in turns: 20 blocks each, or fewer where they take longer
+        than about ``seconds``.
 
         A candidate that fails is left out; ``failed`` is called with its id and failure, or a notice says so.
         """
@@ -461,15 +486,26 @@ class Evaluator:
                         self._notice(f"baseline {name} is left out: {getattr(error, 'reason', error)}")
                         break
 
-    def _prepare_baseline(self, name: str) -> Runner:
+    def _spawn_baseline(self, name: str) -> Child:
+        """Start the process of a baseline, and wait until it is ready."""
         folder = self.home / "scratch" / "baselines"
         folder.mkdir(parents=True, exist_ok=True)
         log = self.home / "logs" / f"baseline-{name}.log"
-        child = self._server.spawn("baseline", self._worker_options() | {"scratch": str(folder)}, log, self._alone)
+        options = self._worker_options() | {"scratch": str(folder), "compiles": name != "eager"}
+        child = self._server.spawn("baseline", options, log, self._alone)
+        try:
+            _await_ready(child, log)
+        except BaseException:
+            child.kill()
+            raise
+        return child
+
+    def _prepare_baseline(self, name: str) -> Runner:
+        early = self._early.pop(name, None)
+        child = early.result() if early is not None else self._spawn_baseline(name)
         worker = WorkerClient(child, uuid.uuid4().hex)
         self._starting = child
         try:
-            _await_ready(child, log)
             child.limit(_NO_LIMIT, _NO_LIMIT)  # to observe its threads
             worker.enter(Phase.LOAD, self._compile_seconds(name))
             self._load(worker, {"baseline": name, "problem": self._problem_fields()})
@@ -594,9 +630,11 @@ class Evaluator:
 
 
 class _Evaluating:
-    """One candidate on its way through the phases, with the process that holds it."""
+    """One candidate on its way through the phases, with the process that holds it; ``until`` then at most, on the monotonic
+    clock."""
 
-    def __init__(self, evaluator: Evaluator, candidate: Candidate, build: BuildReport) -> None:
+    def __init__(self, evaluator: Evaluator, candidate: Candidate, build: BuildReport, until: float = inf) -> None:
+        self._until = until
         self._evaluator = evaluator
         self._checks = evaluator._checks
         self._candidate = candidate
@@ -651,6 +689,10 @@ class _Evaluating:
         finally:
             self._seconds.append((phase, time.monotonic() - started))
 
+    def _enter(self, phase: Phase, seconds: float) -> None:
+        """Begin a phase of the worker."""
+        self._worker.enter(phase, min(seconds, max(0.0, self._until - time.monotonic())))
+
     def _evaluation(self, status: Status, reason: str, phase: Phase | None) -> Evaluation:
         timing = self._timing if status in (Status.OK, Status.SUSPICIOUS) else None
         labels = [*self._labels, *self._checks.labels(self._candidate)]
@@ -688,7 +730,7 @@ class _Evaluating:
         self._started.log.replace(self._log)
         path = self._started.scratch / _CANDIDATE_FILE
         limits = evaluator.limits
-        self._worker.enter(Phase.LOAD, limits.load_seconds + (0.0 if self._libraries else limits.build_seconds))
+        self._enter(Phase.LOAD, limits.load_seconds + (0.0 if self._libraries else limits.build_seconds))
         reply = evaluator._load(self._worker, {"path": str(path), "libraries": self._libraries})
         self._checks.settled(self._worker)
         self._matched = reply.get("matched") is True
@@ -705,7 +747,7 @@ class _Evaluating:
 
     def _validate(self) -> None:
         evaluator = self._evaluator
-        self._worker.enter(Phase.VALIDATE, evaluator.limits.validate_seconds)
+        self._enter(Phase.VALIDATE, evaluator.limits.validate_seconds)
         names = [tuple(pair) for pair in evaluator._opened["cases"]]
         # On a CPU, the oracle and the worker would compete for the cores.
         room = self._worker.output_bytes // 2 if evaluator._cuda else 0
@@ -722,7 +764,7 @@ class _Evaluating:
 
     def _runner(self) -> Runner:
         evaluator = self._evaluator
-        self._worker.enter(Phase.TIME, evaluator.limits.time_seconds)
+        self._enter(Phase.TIME, evaluator.limits.time_seconds)
         runner = evaluator._ready(self._candidate.id, self._worker)
         runner.check = self._check_output
         return runner
@@ -782,6 +824,17 @@ class _Evaluating:
             lines = [f"[{e.case}] {e.output}: {'ok' if e.ok else 'WRONG'} {explain(e)}" for e in result.errors]
             lines.append(f"[{result.status}] {result.reason}")
             log.write(("\n" + "\n".join(lines) + "\n").encode())
+
+
+def _all_bytes(peak: int) -> int:
+    """Bytes of a device that all processes of a sweep hold at most, for eager's own peak."""
+    return 4 * peak + (4 << 30)
+
+
+def _kill_result(started: Future[Child]) -> None:
+    """End a process that is not needed any more."""
+    if started.exception() is None:
+        started.result().kill()
 
 
 def _await_ready(child: Child, log: Path) -> Any:

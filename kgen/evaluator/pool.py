@@ -179,9 +179,9 @@ class DevicePool:
         with self._changed:
             return tuple(self.evaluators[number].device for number in sorted(self._ready))
 
-    def health(self) -> Future[Health]:
-        """Whether the problem's tolerance tells right from wrong, found out in a thread."""
-        return self._starters.submit(self.on_first, lambda evaluator: evaluator.health())
+    def beside(self, work: Callable[[DeviceEvaluator], Result]) -> Future[Result]:
+        """:meth:`on_first`, in a thread."""
+        return self._starters.submit(self.on_first, work)
 
     def on_first(self, work: Callable[[DeviceEvaluator], Result]) -> Result:
         """Call ``work`` with the first device, and with another one where it is lost."""

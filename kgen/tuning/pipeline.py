@@ -12,12 +12,14 @@ from __future__ import annotations
 import ast
 import hashlib
 import itertools
+import math
 import threading
+import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Callable
 
 from kgen import syntax
@@ -107,13 +109,16 @@ class Pipeline:
             self._right.setdefault(known_fingerprint, item.candidate.id)
         self._judge(item)  # the outcome needs the baselines of a device
 
-    def next(self) -> Outcome | None:
-        """Wait for the next outcome; ``None`` when no candidate is in flight.
+    def next(self, until: float = math.inf) -> Outcome | None:
+        """Wait for the next outcome; ``None`` when no candidate is in flight, or at ``until`` on the monotonic clock.
 
         Raises the errors of builds and devices that are no candidate's fault.
         """
         while not self._done and (self._building or self._judging):
-            item = self._ended.get()
+            try:
+                item = self._ended.get(timeout=None if until == math.inf else max(0.0, until - time.monotonic()))
+            except Empty:
+                return None
             assert item.future is not None
             if item.future.cancelled():
                 continue
@@ -124,6 +129,11 @@ class Pipeline:
                 self._judging.remove(item)
                 self._judgement_ended(item, item.future)
         return self._done.popleft() if self._done else None
+
+    @property
+    def in_judgement(self) -> int:
+        """How many candidates are being judged, or wait for a device."""
+        return len(self._judging)
 
     def give_up(self) -> None:
         """Drop every candidate that is not being judged yet."""
@@ -170,6 +180,8 @@ class Pipeline:
             raise _Late
         assert item.build is not None
         evaluation = judge.evaluate(item.candidate, item.build)
+        if evaluation.status is Status.TIMEOUT and self._is_late():  # the sweep's time was up, not the candidate's
+            raise _Late
         if not item.candidate.control:  # at least one other candidate is tried
             self._any_judged.set()
         return evaluation

@@ -13,6 +13,7 @@ import heapq
 import math
 import time
 from collections import Counter
+from concurrent import futures
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -25,16 +26,16 @@ from kgen.candidate import SHORT, Candidate, Trust
 from kgen.errors import CaptureError, DatabaseBusyError, DatabaseError, DiskError, InputError
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool, SourceBuilder
-from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Health, Limits, Status, Timing
+from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Health, Status, Timing
 from kgen.machine import find_own_tools, keep_bytecode, resolve_devices
 from kgen.problem import Problem, load
 from kgen.statistics import Interval, median_ms, ratio_interval
 from kgen.store import Database, queries
-from kgen.tuning import attempts
+from kgen.tuning import attempts, time_budget
 from kgen.tuning.design import Design, captured
 from kgen.tuning.pipeline import Outcome, Pipeline, original
 from kgen.tuning.search import STRATEGIES, Point, Search, chosen
-from kgen.tuning.time_budget import COMPILE_PART, LEAST_FINAL_SECONDS, TimeBudget
+from kgen.tuning.time_budget import LEAST_FINAL_SECONDS, TimeBudget
 
 DEFAULT_BUDGET = {"cuda": 96, "cpu": 40}  # candidates by device type; limit where no budget is given
 HOPELESS_TRIES = 2  # candidates of each plan on average; limit where no plan is predicted to beat the library
@@ -45,7 +46,7 @@ KNOWN_OF_EACH = 3  # warm-start points; limit per problem and plan
 FINALISTS = 5  # candidates; limit of those that are timed again
 FINALIST_MARGIN = 1.10  # times the fastest screening; limit for a finalist
 LEAST_BUDGET = 2  # candidates: the control and another one
-FINAL_SECONDS = {"cuda": 8.0, "cpu": 12.0}  # seconds by device type; duration of the finals
+FINAL_SECONDS = {"cuda": 5.0, "cpu": 12.0}  # seconds by device type; duration of the finals
 _SCREENING_RESAMPLES = 400  # bootstrap resamples; the interval of a screening is shown and decides nothing
 
 
@@ -77,7 +78,7 @@ def open_devices(request: SweepRequest, on_event: events.Listener, started: floa
 
     ``started`` is the start of the sweep, on the monotonic clock.
     """
-    until = started + COMPILE_PART * request.seconds if request.seconds else math.inf
+    limits = time_budget.limits(request.seconds, started)
     return DevicePool(
         [
             Evaluator(
@@ -88,7 +89,7 @@ def open_devices(request: SweepRequest, on_event: events.Listener, started: floa
                 baselines=request.baselines,
                 notice=lambda text: on_event(events.Notice(text)),
                 step=lambda text: on_event(events.Step(text)),
-                limits=Limits(compile_until=until),
+                limits=limits,
                 trust=Trust.OWN,
             )
             for device in resolve_devices(request.device)
@@ -316,11 +317,16 @@ class _Sweep:
                 seconds=self.request.seconds,
             )
         )
-        self.health = self.devices.health()
+        self.health = self.devices.beside(lambda device: device.health())
 
     def _keep_health(self, *, wait: bool = False) -> None:
         """Store the problem's health, once it is known."""
         if self.health is None or not (wait or self.health.done()):
+            return
+        if not self.health.done() and (left := self.time_budget.finals_until - time.monotonic()) < math.inf:
+            futures.wait([self.health], max(0.0, left))
+        if wait and not self.health.done() and self.request.seconds:
+            self._notice("the time is up: it is not known whether this problem tells right from wrong")
             return
         health, self.health = self.health.result(), None
         self.database.add_problem(self.problem, health)
@@ -345,8 +351,10 @@ class _Sweep:
                 for point, candidate in self._asked(search, seen):
                     points[candidate.id] = point
                     pipeline.put(candidate, self._known(candidate))
-            outcome = pipeline.next()
+            outcome = pipeline.next(self.time_budget.search_until(found_right=bool(self._finalists())))
             if outcome is None:
+                if pipeline.in_judgement:
+                    self._notice(f"the time is up: {pipeline.in_judgement} candidates are not judged to their end")
                 return
             search.tell(points.pop(outcome.candidate.id), self._keep(outcome))
             self._keep_health()
@@ -450,7 +458,15 @@ class _Sweep:
         seconds = self.time_budget.finals(len(entries))
         if finalists[0].candidate.control:  # nothing is chosen by its time
             seconds = min(seconds, LEAST_FINAL_SECONDS)
-        timings = self.devices.on_first(lambda device: device.finals(entries, seconds=seconds))
+        timing = self.devices.beside(lambda device: device.finals(entries, seconds=seconds))
+        left = self.time_budget.finals_until - time.monotonic()
+        try:
+            timings = timing.result(None if left == math.inf else max(0.0, left))
+        except TimeoutError:
+            if not timing.done():
+                self._notice("the time is up: the finals are cut, and the table shows what was screened")
+                return self._screened()
+            raise
         self.database.add_timings(self.sweep, self.devices.first.environment.id, self.request.accuracy, timings)
         by_id = {r.candidate.id: r for r in finalists}
         baselines = [t for t in timings if t.subject not in by_id]

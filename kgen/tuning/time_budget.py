@@ -2,21 +2,31 @@
 
     start, baselines are compiled | candidates | what is on its way ends | the leaders are loaded, and timed again
     |------------------------------------------ seconds ------------------------------------------------------|
+
+Each part has an end of its own. A candidate or a final that has not ended by then is cut, and a notice says so.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from math import inf
 from statistics import median
 from typing import Iterable, Sequence
 
-from kgen.evaluator.protocol import Phase
+from kgen.evaluator.protocol import Limits, Phase
 
 #: Which part of the time finals take at most.
 FINAL_PART = 0.25
 #: Which part of the time may pass before every baseline is compiled: the others are left out.
-COMPILE_PART = 0.5
+COMPILE_PART = 0.4
+#: Which part of the time may pass until candidates are cut. The second one holds before a kernel of its own is right.
+JUDGE_PART, FIRST_PART = 0.8, 1.0
+#: Which part of the time float64 runs take.
+REFERENCE_PART = 0.2
+#: Which part of the time may pass until finals are cut.
+LAST_PART = 1.1
+_GRACE = 0.03  # part of the time, in which what is cut ends
 #: Finals are never planned to be shorter: fewer seconds do not order candidates.
 LEAST_FINAL_SECONDS = 2.0
 #: Calls of each subject in the shortest finals: 20 rounds with one sample, behind a call that is none.
@@ -50,6 +60,18 @@ class TimeBudget:
         """Whether only the time of the finals is left: too late to begin a candidate."""
         return self.seconds is not None and self.left <= self._planned
 
+    def search_until(self, *, found_right: bool) -> float:
+        """When the search ends on the monotonic clock, with candidates on their way or not."""
+        return self._at((JUDGE_PART if found_right else FIRST_PART) + _GRACE)
+
+    @property
+    def finals_until(self) -> float:
+        """When the finals end on the monotonic clock, with a result or without one."""
+        return self._at(LAST_PART)
+
+    def _at(self, part: float) -> float:
+        return inf if self.seconds is None else self.started + part * self.seconds
+
     def finals(self, finalists: int) -> float:
         """How many seconds the finals of so many candidates take, which are loaded one after the other before."""
         if self.seconds is None:
@@ -80,3 +102,15 @@ class TimeBudget:
 
     def _usual(self, phase: Phase) -> float:
         return median(self._spent.get(phase, (0.0,)))
+
+
+def limits(seconds: float | None, started: float) -> Limits:
+    """The limits of an evaluator for a sweep of so many ``seconds`` that ``started`` then, on the monotonic clock."""
+    if seconds is None:
+        return Limits()
+    return Limits(
+        compile_until=started + COMPILE_PART * seconds,
+        judge_until=started + JUDGE_PART * seconds,
+        first_until=started + FIRST_PART * seconds,
+        reference_seconds=min(Limits.reference_seconds, REFERENCE_PART * seconds),
+    )

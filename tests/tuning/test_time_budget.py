@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from judges import CheapBuilder, CheapJudge
 from running import PROBLEM
 
 from kgen.candidate import Candidate
 from kgen.evaluator.pool import DevicePool
-from kgen.evaluator.protocol import Phase
+from kgen.evaluator.protocol import Evaluation, Phase, Status
 from kgen.problem import read_problem
 from kgen.tuning import sweep, time_budget
 from kgen.tuning.pipeline import Pipeline
@@ -107,10 +109,35 @@ def test_so_many_finalists_are_timed_as_finals_have_time_for_screenings(clock: l
     assert allotted.finalists([1.0] * 5, [1.0]) == 3 and allotted.finalists([1.0] * 5, [1.0] * 9) == 1
 
 
-def test_baselines_are_compiled_in_half_of_the_time() -> None:
+def test_each_part_of_a_sweep_has_its_end() -> None:
     request = sweep.SweepRequest(read_problem(PROBLEM), device="cpu", seconds=40.0)
     [evaluator] = sweep.open_devices(request, print, 100.0).evaluators
-    assert evaluator.limits.compile_until == 120.0
+    found = evaluator.limits
+    assert (found.compile_until, found.judge_until, found.first_until, found.reference_seconds) == (116.0, 132.0, 140.0, 8.0)
+    assert TimeBudget(40.0, 100.0, 12.0).finals_until == pytest.approx(144.0)
+    assert TimeBudget(None, 100.0, 12.0).finals_until == float("inf")
+
+
+def test_candidate_that_does_not_end_is_not_waited_for() -> None:
+    judge = CheapJudge(read_problem(PROBLEM), "cpu", seconds=lambda candidate: 60.0)
+    with DevicePool([judge]) as devices:
+        devices.wait()
+        pipeline = Pipeline(CheapBuilder(), devices, 1)
+        pipeline.put(Candidate("x = 1", "plan", {}, "cpu", 1))
+        assert pipeline.next(time.monotonic() + 0.2) is None and pipeline.in_judgement == 1
+        pipeline.close()
+
+
+def test_candidate_that_is_cut_gets_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = CheapJudge(read_problem(PROBLEM), "cpu")
+    monkeypatch.setattr(judge, "evaluate", lambda candidate, build: Evaluation(
+        candidate.id, Status.TIMEOUT, "did not end", judge.accuracy))
+    with DevicePool([judge]) as devices:
+        devices.wait()
+        pipeline = Pipeline(CheapBuilder(), devices, 1, is_late=lambda: True)
+        pipeline.put(Candidate("x = 1", "plan", {}, "cpu", 1))
+        assert pipeline.next() is None
+        pipeline.close()
 
 
 def test_evaluator_leaves_out_only_what_is_compiled() -> None:

@@ -13,6 +13,7 @@ import time
 import traceback
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial, reduce
+from math import inf
 from typing import Any, Callable, Iterator, Sequence, TypeAlias
 
 import torch
@@ -32,7 +33,7 @@ from kgen.evaluator.runtime.channel import Channel
 from kgen.evaluator.runtime.device_arena import DeviceArena, created, holding
 from kgen.hardware import probe
 from kgen.machine import resolve_device
-from kgen.problem import Problem, load, resolve_mode
+from kgen.problem import Problem, load, resolve_mode, without_values
 
 POOL_BYTES = 1 << 30  #: bytes; of all input sets for timed calls
 POOL_SETS = 4  #: at most; two at least
@@ -40,6 +41,8 @@ _LARGE_BYTES = 1 << 28  #: bytes of inputs and outputs; above it, all test cases
 _FEW_BYTES = 1 << 26  #: bytes of inputs and outputs in these
 _LARGE_OUTPUT = 1 << 30  #: bytes; larger outputs of own candidates share one memory
 NOISY_RUNS = 3  #: float64 runs with float32 rounding, for each test case
+_FLOAT64_COST = 4  # seconds of a float64 run per second of a forward in float32; where it is less, nothing is measured
+_OF_A_CASE = 4  # noisy runs of one test case end at this part of all float64 seconds
 _FILLS = (0.0, 1e30, -2e30)  #: replace NaN and infinities, to see which results depend on them
 _SMALLER = 2.0**-20  #: factor of inputs, to see which NaN come from their size
 _VANISHING = torch.finfo(torch.float32).tiny  #: a factor that may be zero in float32
@@ -81,16 +84,19 @@ class Oracle:
     """The reference, its inputs and its expected values, for one problem on one device in one class of accuracy.
 
     ``strict`` adds the input distributions of foreign candidates. ``most_rows`` bounds the rows of all distributions
-    but the first, and those in ``without`` are left out: how to judge with less memory.
+    but the first, and those in ``without`` are left out: how to judge with less memory. Float64 runs take about
+    ``seconds``: where they are slow, test cases have fewer rows, or are left out.
     """
 
     def __init__(
         self, problem: Problem, device: str, accuracy: str, secret: int, construction: int, *, shared: bool,
-        strict: bool, most_rows: int = 1 << 62, without: Sequence[str] = (),
+        strict: bool, most_rows: int = 1 << 62, without: Sequence[str] = (), seconds: float = inf,
     ) -> None:
         self.accuracy = Accuracy(accuracy)
         self.device = device
         self.shared = shared
+        self._seconds = seconds
+        self._spent = 0.0  # seconds in test cases
         self._secret = secret
         self._construction = construction
         loaded = load(problem)
@@ -117,6 +123,7 @@ class Oracle:
         self.random: dict[str, bool] = {}  # by mode: whether other random numbers give other values
         self._draws: dict[str, list[list[Any]]] = {}  # by subject: each run's tensors
         self.peak_bytes = 0  # of device memory, in one eager forward with its inputs and weights
+        self._forward_seconds = 0.0
         uses_cudnn = [self._look_at(mode) for mode in self.modes]
         if not self.output_bytes:
             raise ProblemError(f"{self.loaded.problem.path}: forward returns no element: there is nothing to compare")
@@ -124,23 +131,27 @@ class Oracle:
         if self.accuracy is Accuracy.PYTORCH and not any(uses_cudnn):
             self.accuracy = Accuracy.FP32  # the flags change nothing then, and results are shared with fp32
             set_flags(self.accuracy)
-        found = [self._goes_by_rows(mode, rows or 0) for mode in self.modes]
-        self.free_cache()
-        self.batch_free = found[0][0]
-        self._separable = {mode: alone and not self.random[mode] for mode, (_, alone) in zip(self.modes, found)}
         size = describe(self._given)[1]
         self.bytes = size + self.output_bytes
         few = max(2, ((rows or 0) * _FEW_BYTES // self.bytes - 1) | 1)  # odd: more than whole tiles
         self.most_rows = min(most_rows, few) if self.bytes > _LARGE_BYTES else most_rows
+        found = [self._goes_by_rows(mode, rows or 0) for mode in self.modes]
+        self.free_cache()
+        self.batch_free = found[0][0]
+        self._separable = {mode: alone and not self.random[mode] for mode, (_, alone) in zip(self.modes, found)}
+        if self.batch_free:
+            self.most_rows = min(self.most_rows, self._rows_in_time())
         self._make_pool(size)
 
     def _look_at(self, mode: str) -> bool:
         """Run the problem in a mode: the memory that it takes, and what its output is like. Returns whether cuDNN may
         run a part of it in TF32."""
-        before = _forget_peak(self.device)
+        before, started = _forget_peak(self.device), time.monotonic()
         run, views, uses_cudnn = self.reference.looked_at(self._given, self._states["drawn"], mode)
         taken = _peak(self.device) - before
-        if not _is_finite(run):  # as behind a root of a scale
+        finite = _is_finite(run)  # waits for the device
+        self._forward_seconds = max(self._forward_seconds, time.monotonic() - started)
+        if not finite:  # as behind a root of a scale
             self._states["drawn"] = self._draw_weights(signs=False)
             run, views, uses_cudnn = self.reference.looked_at(self._given, self._states["drawn"], mode)
         self.peak_bytes = max(self.peak_bytes, taken + describe([self._states["drawn"]])[1])
@@ -149,6 +160,23 @@ class Oracle:
         self.views[mode] = sorted(views)
         self.random[mode] = self._is_random(mode, run)
         return uses_cudnn
+
+    def _reduced(self) -> int:
+        """The rows of a reduced batch; two at least where there are as many."""
+        rows = batch_size(self._given) or 0
+        return min(rows, max(2, self.most_rows), REDUCED_ROWS[self.device.partition(":")[0]])
+
+    def _rows_in_time(self) -> int:
+        """The rows of a test case whose float64 runs take its share of the time."""
+        share = self._seconds / (len(self.distributions) * (1 + NOISY_RUNS))
+        if self._forward_seconds * _FLOAT64_COST <= share:
+            return 1 << 62
+        inputs = slice_batch(self._given, self._reduced())
+        for _ in range(2):  # the first loads libraries
+            started = time.monotonic()
+            _is_finite(self.reference.exact(inputs, self._states["drawn"], self.modes[0], 0))
+            took = time.monotonic() - started
+        return max(2, int(self._reduced() * share / took) | 1)
 
     def _make_pool(self, size: int) -> None:
         """Put the problem's own inputs of ``size`` bytes, and others that timed calls mix with them, into one arena. Of
@@ -208,7 +236,7 @@ class Oracle:
     def _goes_by_rows(self, mode: str, rows: int) -> tuple[bool, bool]:
         """Whether the reference takes other batches and gives as many rows of output. Whether, besides, each of these
         depends on its row of the inputs alone, and no buffer changes."""
-        count = min(rows, REDUCED_ROWS[self.device.partition(":")[0]])
+        count = self._reduced()
         part, state = count // 2 | 1, self._states["drawn"]
         if rows < 2:
             return False, False
@@ -238,9 +266,11 @@ class Oracle:
         key = (name, mode, weights)
         if key not in self._cases:
             distribution = next(d for d in self.distributions if d.name == name)
+            started = time.monotonic()
             self._cases[key] = self._make_case(distribution, mode, weights)
+            self._spent += time.monotonic() - started
         case = self._cases[key]
-        if case.arena is None:
+        if case.arena is None and not (case.note and not case.raises):
             self._hold_inputs(case)
         self._keep_on_device(case)
         return case
@@ -298,6 +328,9 @@ class Oracle:
         number = self.distributions.index(distribution)
         state = self.state(distribution, weights)
         case = Case(distribution, mode, self._seeds[number], [], [], weights=weights)
+        if number and self._spent > self._seconds:
+            case.note = "float64 runs take too long here"
+            return case
         self._hold_inputs(case)
         inputs = case.inputs
         try:
@@ -349,7 +382,10 @@ class Oracle:
 
         run = exact()
         found = [*_begun("output", run[0], eager_run[0]), *_begun(_STATE, run[1], eager_run[1])]
-        for _ in range(NOISY_RUNS if noise else 0):
+        started = time.monotonic()
+        for turn in range(NOISY_RUNS if noise else 0):
+            if turn and time.monotonic() - started > self._seconds / _OF_A_CASE:
+                break
             del run  # before the next one
             run = exact(noise=True)
             for expected, value in zip(found, _tensor_leaves(list(run))):
@@ -632,6 +668,18 @@ def about(device: str) -> dict[str, Any]:
             "hardware": asdict(hardware), "flush_bytes": 2 * flush, "copy_rate": rate}
 
 
+def tensor_bytes(problem: Problem) -> int:
+    """Bytes of the problem's inputs, weights, and outputs as large as the inputs, found on the meta device. Its forward
+    there would load torch's compiler. 0 where that fails: the problem itself is constructed next, and says why."""
+    try:
+        loaded = load(problem)
+        model, inputs = without_values(loaded.model), without_values(loaded.inputs)
+        state = [*model.parameters(), *model.buffers()]
+        return sum(x.nbytes for x in state) + 2 * sum(x.nbytes for x in tensors([inputs]))
+    except Exception:
+        return 0
+
+
 def _cpu_copy_rate() -> float:
     """The rate of a large copy: gigabytes (1e9) read and written per second, the best of five."""
     a, b = torch.ones(_COPY_BYTES // 4), torch.ones(_COPY_BYTES // 4)
@@ -666,11 +714,11 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         channel.receive()
         if options["device"] != "cpu":
             torch.cuda.set_device(options["device"])
-        channel.send(about(options["device"]))
+        channel.send(about(options["device"]) | {"bytes": tensor_bytes(problem) if options["device"] != "cpu" else 0})
         channel.receive()
         oracle = Oracle(problem, options["device"], options["accuracy"], options["secret"], options["construction"],
                         shared=options["shared"], strict=options["strict"], most_rows=options["rows"],
-                        without=options["without"])
+                        without=options["without"], seconds=options["seconds"])
         _opened(oracle, channel)
     except Exception as error:
         failure = _failure(error)

@@ -151,7 +151,15 @@ TF32_EPSILON = 2.0**-11  #: relative; half a unit in the last of TF32's ten bits
 _OF_CUDNN = frozenset({torch.ops.aten.convolution.default, torch.ops.aten._cudnn_rnn.default})
 
 
-class _Noted(TorchDispatchMode):
+class _Eager(TorchDispatchMode):
+    """A mode in which nothing is compiled: torch need not import its compiler (seconds) to find out."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class _Noted(_Eager):
     """Notes the operators that run."""
 
     def __init__(self) -> None:
@@ -163,7 +171,7 @@ class _Noted(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-class _Rounding(TorchDispatchMode):
+class _Rounding(_Eager):
     """Runs random operators in float32 and all others in float64. With ``noise``, each operator's result is rounded to
     float32, and the order of equal elements is random. With ``tf32`` too, operands of convolutions are rounded to TF32:
     cuDNN chooses by shape whether it uses what the flags allow, and candidates may always."""
@@ -179,11 +187,6 @@ class _Rounding(TorchDispatchMode):
         self._bare = bare
         self._sparse = sparse
         self.masks = False  # whether a softmax of minus infinities alone may occur
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled in this mode; torch need not import its compiler (seconds) to find out."""
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

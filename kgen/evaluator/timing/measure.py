@@ -19,13 +19,17 @@ from kgen.evaluator.protocol import Depth, Phase, Status, Timing
 from kgen.statistics import ratio_interval
 
 SCREEN_BLOCKS = 5
-FINAL_BLOCKS = 20
+FINAL_BLOCKS, LEAST_BLOCKS = 20, 5  #: rounds of finals; of those whose time is up
+OVERTIME = 1.25  #: times the seconds of finals; after it, they end with fewer rounds
+LONG_MS = 200.0  #: a longer call needs no other one before it, and one of them fills a block
 #: Seconds that a screening's block should take, and its most calls: a GPU's samples scatter less than a CPU's.
 BLOCK_SECONDS = {"cpu": 0.03, "cuda": 0.015}
 SCREEN_CALLS = {"cpu": 10, "cuda": 4}
 MIN_CALLS, MAX_CALLS = 2, 20  #: calls of a block
 CHECK_SHARE = 1 / 5  #: share of the rounds of finals whose last output is checked
 NARROW = 0.005  #: relative width of a ratio's interval; below it, finals end early
+#: The same for a subject that is slower than the fastest by more than the second number: it can be no tie.
+FAR_NARROW, FAR = 0.05, 1.1
 ODD = 1.5  #: ratio of a block's median to that of all blocks; above it or below 1 / ODD, the block is measured again
 #: Nanoseconds of work queued in front of a sample, so that launches do not count: a multiple of the launch time plus a
 #: constant. It doubles, three times at most, when launches outlast it: a process that waited launches more slowly.
@@ -148,7 +152,8 @@ class Runner:
 
     def turn(self, calls: int, generator: random.Random, *, thorough: bool) -> None:
         """One block of finals, after a call that is no sample: another subject left the clocks and caches."""
-        self.warm_up(generator)
+        if self.frees or self.steady_ms < LONG_MS:
+            self.warm_up(generator)
         self.block(calls, generator, checked=thorough or generator.random() < CHECK_SHARE, thorough=thorough)
         self.rest()
 
@@ -186,7 +191,7 @@ def raise_if_wrong(reply: Mapping[str, Any]) -> None:
 def calls_per_block(steady_ms: float, device_type: str) -> int:
     """As many calls as fill the time of a screening's block."""
     filling = round(BLOCK_SECONDS[device_type] * 1000 / max(steady_ms, 1e-3))
-    return max(MIN_CALLS, min(SCREEN_CALLS[device_type], filling))
+    return max(MIN_CALLS if steady_ms < LONG_MS else 1, min(SCREEN_CALLS[device_type], filling))
 
 
 def sleep_ns(launch_ns: int) -> int:
@@ -198,7 +203,7 @@ def interleave(
     runners: Sequence[Runner], seconds: float, generator: random.Random, failed: Callable[[Runner, Failure], None]
 ) -> list[Runner]:
     """Time ``runners`` in turns B A C, C A B, ... (a drawn order, then its reverse) for at least :data:`FINAL_BLOCKS`
-    rounds and about ``seconds``.
+    rounds and about ``seconds``; for fewer where those take longer.
 
     Ends early when every ratio to the fastest is known narrowly. A runner that fails is reported to ``failed`` and
     left out. Returns the others.
@@ -221,12 +226,19 @@ def interleave(
         runner.forget()
     rounds, order = 0, list(alive)
     thorough = generator.randrange(FINAL_BLOCKS)
-    while alive and (rounds < FINAL_BLOCKS or (time.monotonic() - started < seconds and not _narrow(alive))):
+    while alive and not _enough(rounds, time.monotonic() - started, seconds, alive):
         order = generator.sample(alive, len(alive)) if rounds % 2 == 0 else [r for r in order[::-1] if r in alive]
         for runner in order:
             attempt(runner, partial(runner.turn, calls, generator, thorough=rounds == thorough))
         rounds += 1
     return alive
+
+
+def _enough(rounds: int, took: float, seconds: float, alive: Sequence[Runner]) -> bool:
+    """Whether finals end after so many rounds in ``took`` seconds."""
+    if rounds < FINAL_BLOCKS:
+        return rounds >= LEAST_BLOCKS and took > OVERTIME * seconds
+    return took >= seconds or _narrow(alive)
 
 
 def _warm_up(runner: Runner, generator: random.Random) -> None:
@@ -244,4 +256,5 @@ def calls_of_finals(seconds: float, lap: float) -> int:
 def _narrow(runners: Sequence[Runner]) -> bool:
     timings = [runner.timing(Depth.FINAL, "") for runner in runners]
     fastest = min(timings, key=lambda timing: median(map(median, timing.blocks)))
-    return all(ratio_interval(t, fastest, resamples=200).width < NARROW for t in timings if t is not fastest)
+    ratios = (ratio_interval(t, fastest, resamples=200) for t in timings if t is not fastest)
+    return all(ratio.width < (FAR_NARROW if ratio.low > FAR else NARROW) for ratio in ratios)

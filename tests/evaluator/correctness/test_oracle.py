@@ -296,3 +296,20 @@ def test_inputs_of_a_large_problem_without_a_batch_are_held_one_case_at_a_time(l
     held = [case.distribution.name for case in cases if case.inputs]
     assert not of.batch_free and set(held) == {"as given", "other weights", names[-1]}
     assert torch.equal(of.case("zeros", "eval", "drawn").inputs[0], torch.zeros(64, 8))
+
+
+def test_rows_of_a_large_problem_are_compared_on_few_of_them(large: Callable[[str], Oracle], monkeypatch: pytest.MonkeyPatch) -> None:
+    of, rows = large("return torch.softmax(y, 1)"), []
+    eager = of.reference.eager
+    monkeypatch.setattr(of.reference, "eager", lambda inputs, *rest: rows.append(len(inputs[0])) or eager(inputs, *rest))
+    assert of._goes_by_rows("eval", 64) == (True, True) and max(rows) == of.most_rows < 10
+
+
+def test_where_float64_takes_too_long_other_cases_have_fewer_rows_or_are_left_out() -> None:
+    text = TEXT.format(forward=indent("return y", " " * 8))
+    of = Oracle(Problem("p", "p.py", text, (), "eval", "eval"), "cpu", Accuracy.FP32, 1, 2, shared=False, strict=False,
+                seconds=1e-7)
+    cases = {name: of.case(name, mode, "drawn") for name, mode in of.names()}
+    given = cases.pop("as given")
+    assert len(given.inputs[0]) == 64 and not given.note and of.most_rows == 2
+    assert {case.note for case in cases.values()} == {"float64 runs take too long here"}

@@ -10,7 +10,7 @@ from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.protocol import Depth, Status
 from kgen.evaluator.timing.conditions import worse
 from kgen.evaluator.timing.measure import (
-    FINAL_BLOCKS, Runner, calls_of_finals, calls_per_block, interleave,
+    FINAL_BLOCKS, LEAST_BLOCKS, Runner, calls_of_finals, calls_per_block, interleave,
 )
 
 
@@ -41,8 +41,8 @@ def test_a_claim_above_the_parents_clock_is_suspicious(claim):
 
 
 def test_blocks_fill_their_time_within_bounds():
-    assert [calls_per_block(ms, "cpu") for ms in (0.0, 0.001, 5.0, 500.0)] == [10, 10, 6, 2]
-    assert [calls_per_block(ms, "cuda") for ms in (0.0, 0.8, 5.0, 500.0)] == [4, 4, 3, 2]
+    assert [calls_per_block(ms, "cpu") for ms in (0.0, 0.001, 5.0, 150.0, 500.0)] == [10, 10, 6, 2, 1]
+    assert [calls_per_block(ms, "cuda") for ms in (0.0, 0.8, 5.0, 150.0, 500.0)] == [4, 4, 3, 2, 1]
 
 
 def keys(subject):
@@ -103,11 +103,23 @@ def test_work_queued_in_front_of_samples_doubles_three_times_at_most():
 def test_finals_go_through_each_order_both_ways():
     calls = []
     subjects = [runner(name, claim=lambda name=name: calls.append(name) or 1) for name in "abc"]
-    kept = interleave(subjects, 0.0, random.Random(0), lambda *_: None)
+    kept = interleave(subjects, 9.0, random.Random(0), lambda *_: None)
     assert kept == subjects and all(len(s.blocks) == FINAL_BLOCKS for s in subjects)
     rounds = calls[len(subjects) :]  # after one call of each, which tells how long they take
     turns = [name for name, _ in itertools.groupby(rounds[: len(rounds) // 10])]
     assert turns == turns[::-1] and set(turns) == set("abc")
+
+
+def test_finals_whose_time_is_up_have_fewer_rounds():
+    subjects = [runner("a"), runner("b")]
+    interleave(subjects, 0.0, random.Random(0), lambda *_: None)
+    assert all(len(s.blocks) == LEAST_BLOCKS for s in subjects)
+
+
+def test_a_long_call_of_finals_has_no_other_one_before_it():
+    subjects = [Runner(name, Worker(), False, ("eval",), 300.0, 300.0) for name in "ab"]
+    interleave(subjects, 0.0, random.Random(0), lambda *_: None)
+    assert all(len(keys(s)) == 1 + LEAST_BLOCKS for s in subjects)  # one before all, which tells how long they take
 
 
 @pytest.mark.parametrize(("seconds", "lap", "calls"), [(20.0, 0.05, 19), (20.0, 1.0, 1), (20.0, 1e-9, 20)])
