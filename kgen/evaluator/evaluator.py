@@ -115,7 +115,7 @@ class Evaluator:
         self._checks: Checks = Checks() if trust is Trust.OWN else Strict()
         self._with_profile = profile
         self._baseline_names = tuple(baselines)
-        self._notice = notice or (lambda text: None)
+        self._listener = notice or (lambda text: None)
         self._step = step or (lambda text: None)
         self._cuda = device != "cpu"
         self._shared = self._cuda  # whether tensors cross processes in device memory
@@ -187,6 +187,11 @@ class Evaluator:
         with self._lifecycle:
             self._stop()
         self._ends.shutdown()
+
+    def _notice(self, text: str) -> None:
+        """Tell people. What fails because the evaluator closes is no news."""
+        if not self._closing.is_set():
+            self._listener(text)
 
     def builder(self) -> Builder:
         """A builder for this evaluator's device; on the CPU it never builds during a timing."""

@@ -25,7 +25,7 @@ JUDGE_PART, FIRST_PART = 0.8, 1.0
 #: Which part of the time float64 runs take.
 REFERENCE_PART = 0.2
 #: Which part of the time may pass until finals are cut.
-LAST_PART = 1.1
+LAST_PART = 1.05
 _GRACE = 0.03  # part of the time, in which what is cut ends
 #: Finals are never planned to be shorter: fewer seconds do not order candidates.
 LEAST_FINAL_SECONDS = 2.0

@@ -114,7 +114,7 @@ def test_each_part_of_a_sweep_has_its_end() -> None:
     [evaluator] = sweep.open_devices(request, print, 100.0).evaluators
     found = evaluator.limits
     assert (found.compile_until, found.judge_until, found.first_until, found.reference_seconds) == (116.0, 132.0, 140.0, 8.0)
-    assert TimeBudget(40.0, 100.0, 12.0).finals_until == pytest.approx(144.0)
+    assert TimeBudget(40.0, 100.0, 12.0).finals_until == pytest.approx(142.0)
     assert TimeBudget(None, 100.0, 12.0).finals_until == float("inf")
 
 
