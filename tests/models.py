@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import tempfile
 import textwrap
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,16 +69,26 @@ def reference(name: str, mode: str, **sizes: str) -> LoadedProblem:
     return load(read_problem(str(PROBLEMS / f"{name}.py"), SMALL | sizes, mode))
 
 
+_CAPTURES: dict[Problem, Capture] = {}
+
+
+def captured(loaded: LoadedProblem) -> Capture:
+    """The problem's capture, made once in this process."""
+    if loaded.problem not in _CAPTURES:
+        _CAPTURES[loaded.problem] = capture(loaded)
+    return _CAPTURES[loaded.problem]
+
+
 def graph(loaded: LoadedProblem) -> OpGraph:
     """The graph of a problem in its one mode."""
-    ((_, found),) = capture(loaded).graphs
+    ((_, found),) = captured(loaded).graphs
     return found
 
 
 def design(
     loaded: LoadedProblem, hardware: Hardware | None = None, accuracy: Accuracy = Accuracy.FP32
 ) -> Design:
-    return Design(loaded.problem, capture(loaded), hardware or cpu(), accuracy)
+    return Design(loaded.problem, captured(loaded), hardware or cpu(), accuracy)
 
 
 def plainest(of: Design, most: int | None = None) -> list[Candidate]:
@@ -99,6 +112,23 @@ def module(of: Candidate) -> types.ModuleType:
     namespace = types.ModuleType("candidate")
     exec(compile(of.source, "<candidate>", "exec"), namespace.__dict__)
     return namespace
+
+
+def quick_load_inline(folder: Path) -> Callable[..., str]:
+    """Stands for ``load_inline``: one compiler call at a low level of optimisation, once for each name."""
+
+    def load_inline(name: str, cpp_sources: str, **more: Any) -> str:
+        library = folder / f"{name}.so"
+        if not library.exists():
+            with tempfile.TemporaryDirectory(dir=folder) as own:
+                text, made = Path(own, "kernel.cpp"), Path(own, "kernel.so")
+                text.write_text(cpp_sources)
+                command = ["g++", "-O1", "-march=native", "-fopenmp", "-shared", "-fPIC", text, "-o", made]
+                subprocess.run(command, check=True)
+                os.replace(made, library)
+        return str(library)
+
+    return load_inline
 
 
 def pair(loaded: LoadedProblem, of: Candidate, mode: str = "eval", seed: int = 0) -> tuple[Any, Any]:

@@ -10,17 +10,17 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.utils._pytree as pytree
-from models import NAMES, candidate, design, made, module, plainest, reference, source
+from models import NAMES, candidate, captured, design, made, module, plainest, quick_load_inline, reference, source
 from torch import nn
 
 from kgen.candidate import Candidate
-from kgen.compiler.capture import capture
 from kgen.compiler.fusion import plans
 from kgen.problem import LoadedProblem
 from kgen.templates import templates
@@ -37,6 +37,12 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCH_EXTENSIONS_DIR", str(folder))
         yield folder
+
+
+@pytest.fixture
+def quick_builds(builds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are compiled at a low level of optimisation: their text is what matters."""
+    monkeypatch.setattr("torch.utils.cpp_extension.load_inline", quick_load_inline(builds))
 
 
 def built(candidates: Sequence[Candidate]) -> list[types.ModuleType]:
@@ -107,7 +113,7 @@ def assert_right(
 
 def fixed(loaded: LoadedProblem) -> bool:
     """Whether the problem is for one batch size."""
-    return capture(loaded).graphs[0][1].batch_input is None
+    return captured(loaded).graphs[0][1].batch_input is None
 
 
 # Forms of forward: forward, inputs, __init__ and the parameters of forward
@@ -128,6 +134,7 @@ FORMS = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("quick_builds")
 @pytest.mark.parametrize("form", FORMS)
 def test_kernels_are_right_in_every_form_of_forward(form: str) -> None:
     loaded = made(source(*FORMS[form]))
@@ -144,19 +151,25 @@ def test_kernels_are_right_in_every_form_of_forward(form: str) -> None:
 def test_first_plans_of_the_reference_problems_are_right(name: str, mode: str) -> None:
     loaded = reference(name, mode)
     found = plainest(design(loaded))
-    assert_right(loaded, [*found[:5], found[-1]], mode, batches=(13, 200))
+    assert_right(loaded, [*found[:3], found[-1]], mode, batches=(13, 200))
 
 
 @pytest.mark.parametrize(
     ("name", "mode"), [(NAMES[0], "eval"), (NAMES[1], "train"), (NAMES[2], "eval"), (NAMES[3], "train")]
 )
 def test_covering_sets_of_the_spaces_are_right(name: str, mode: str) -> None:
+    """Each value of each parameter of the schedules in the first two plans."""
     loaded = reference(name, mode, out_features="600", batch_size="64")
     of = design(loaded)
-    found = []
+    found, seen = [], set()
     for number, option in enumerate(of.options[:2]):
+        ((_, plan),) = of.choices[number].plans
         for at, space in enumerate(of.choices[number].spaces):
             for params in space.covering_set():
+                values = {(plan.kernels[at].schedule, *item) for item in params.items()}
+                if values <= seen:
+                    continue
+                seen |= values
                 choice = [0] * len(option.kernels)
                 choice[at] = option.kernels[at].index(params)
                 found.append(of.candidate(Point(number, tuple(choice))))
@@ -197,12 +210,13 @@ UNSEEN = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("quick_builds")
 @pytest.mark.parametrize("case", UNSEEN)
 def test_plans_of_an_unseen_model_are_right(case: str) -> None:
     forward, init, inputs, arguments = UNSEEN[case]
     loaded = made(source(forward, inputs, init, arguments))
     found = plainest(design(loaded))
-    assert_right(loaded, [*found[:2], found[-2]], "eval", batches=() if fixed(loaded) else (13, 1))
+    assert_right(loaded, [found[0], found[-2]], "eval", batches=() if fixed(loaded) else (13, 1))
 
 
 #: With batch norm in train mode.
@@ -217,12 +231,13 @@ TRAINED = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("quick_builds")
 @pytest.mark.parametrize("case", TRAINED)
 def test_plans_of_an_unseen_model_in_train_mode_are_right(case: str) -> None:
     forward, init = TRAINED[case]
     loaded = made(source(forward, "torch.randn(6, 20)", init), "train")
     found = plainest(design(loaded))
-    assert_right(loaded, [*found[:3], found[-1]], "train", batches=(13, 2, 300))
+    assert_right(loaded, [*found[:2], found[-1]], "train", batches=(13, 2, 300))
 
 
 #: Reductions behind a convolution.
@@ -244,6 +259,7 @@ def test_reductions_by_way_of_images_are_right(case: str) -> None:
     assert_right(loaded, [of.candidate(Point(n, (0,) * len(of.options[n].kernels))) for n in found], "train", batches=(5, 1))
 
 
+@pytest.mark.usefixtures("quick_builds")
 def test_operands_in_channels_last_are_right() -> None:
     init = "self.conv = nn.Conv2d(3, 4, 3)\nself.norm = nn.BatchNorm2d(4)"
     loaded = made(source("return F.relu(self.norm(F.relu(self.conv(x))))", "torch.randn(2, 3, 6, 6)", init), "train")
@@ -299,16 +315,17 @@ SPECIAL = {
 }
 
 
+@pytest.mark.usefixtures("quick_builds")
 @pytest.mark.parametrize("softmax", ["online", "two_pass"])
 @pytest.mark.parametrize("case", SPECIAL)
 def test_nan_and_infinities_are_where_eager_has_them(case: str, softmax: str) -> None:
     loaded = made(source(SPECIAL[case], "torch.randn(16, 21)"))
-    captured = capture(loaded)
-    plan = plans(captured.graphs[0][1], CPU_TEMPLATES)[0]
+    found = captured(loaded)
+    plan = plans(found.graphs[0][1], CPU_TEMPLATES)[0]
     of = design(loaded)
     params = [p for p in of.options[0].kernels[0] if p.get("softmax", softmax) == softmax][0]
     lifted = {f"k{n}.{k}": v for n in range(len(plan.kernels)) for k, v in params.items()}
-    (file,) = built([candidate(loaded, captured, [plan], [lifted])])
+    (file,) = built([candidate(loaded, found, [plan], [lifted])])
     x = rows_of_specials()
     if case == "layer norm":
         x[9:11] = 1.0  # whose sums overflow: eager takes the mean step by step
@@ -325,6 +342,7 @@ def test_exact_gelu_has_its_limits() -> None:
     torch.testing.assert_close(got, torch.tensor([[INF, NAN, -0.0, 1e30]]), equal_nan=True)
 
 
+@pytest.mark.usefixtures("quick_builds")
 @pytest.mark.parametrize("columns", [1, 2, 15, 16, 17, 255, 257, 2049])
 def test_rows_of_any_length_are_right(columns: int) -> None:
     loaded = made(source("return torch.softmax(x * 2.0, dim=1), x.logsumexp(dim=1)", f"torch.randn(5, {columns})"))
@@ -340,6 +358,7 @@ def test_empty_batch_gives_an_empty_result(forward: str) -> None:
     assert call(file.ModelNew(), [torch.zeros(0, 20)])[0].shape == call(loaded.model(), [torch.zeros(0, 20)])[0].shape
 
 
+@pytest.mark.usefixtures("quick_builds")
 def test_batch_norm_of_one_row_raises_as_the_module_does() -> None:
     loaded = made(source("return self.norm(x) * 2.0", init="self.norm = nn.BatchNorm1d(20)"), "train")
     for file in built(plainest(design(loaded))):
@@ -351,17 +370,18 @@ def test_batch_norm_of_one_row_raises_as_the_module_does() -> None:
 # The contract of ModelNew
 
 
-def chosen(loaded: LoadedProblem, part: str) -> types.ModuleType:
-    """The file of the first plan whose name holds ``part``."""
-    of = design(loaded)
+@lru_cache(maxsize=None)
+def chosen(name: str, mode: str, part: str) -> types.ModuleType:
+    """The file of a reference problem's first plan whose name holds ``part``."""
+    of = design(reference(name, mode))
     number = next(n for n, o in enumerate(of.options) if part in o.name)
     return built([of.candidate(Point(number, (0,) * len(of.options[number].kernels)))])[0]
 
 
-def made_new(name: str, mode: str, part: str, **sizes: str) -> tuple[LoadedProblem, Any, Any]:
+def made_new(name: str, mode: str, part: str) -> tuple[LoadedProblem, Any, Any]:
     """A reference problem's model and a candidate's, from the same seed."""
-    loaded = reference(name, mode, **sizes)
-    file = chosen(loaded, part)
+    loaded = reference(name, mode)
+    file = chosen(name, mode, part)
     training = mode == "train"
     return loaded, constructed(loaded, loaded.model_class, training), constructed(loaded, file.ModelNew, training)
 
@@ -461,6 +481,7 @@ def strided(x: torch.Tensor) -> dict[str, torch.Tensor]:
     }
 
 
+@pytest.mark.usefixtures("quick_builds")
 @pytest.mark.parametrize("layout", ["transposed", "every second", "off its alignment", "columns of a wider one"])
 @pytest.mark.parametrize("forward", ["return torch.softmax(x * 2.0, dim=1)", "return torch.exp(x) + self.w"])
 def test_inputs_of_any_layout_are_right(forward: str, layout: str) -> None:
@@ -596,7 +617,7 @@ def test_weights_prepared_in_inference_mode_serve_outside_of_it() -> None:
 def test_model_made_in_inference_mode_works() -> None:
     for given in (FOLDED, TRAIN):
         loaded = reference(*given[:2])
-        file = chosen(loaded, given[2])
+        file = chosen(*given)
         with torch.inference_mode():
             model, new = (
                 constructed(loaded, make, given[1] == "train") for make in (loaded.model_class, file.ModelNew)
@@ -693,17 +714,16 @@ def test_prepared_weights_are_kept_while_nothing_changes() -> None:
 def both(name: str, *, train: str, evaluation: str) -> tuple[LoadedProblem, Any, Any]:
     """A file of two plans that are chosen by parts of their names."""
     loaded = reference(name, "both")
-    captured = capture(loaded)
+    of = design(loaded)
     picked = [
-        next(p for p in plans(found, CPU_TEMPLATES) if part in p.name)
-        for (_, found), part in zip(captured.graphs, (train, evaluation))
+        next(p for p in plans(graph, CPU_TEMPLATES) if part in p.name)
+        for (_, graph), part in zip(of.capture.graphs, (train, evaluation))
     ]
     params = []
-    of = design(loaded)
     for mode, plan in zip(("train", "eval"), picked):
         spaces = of._choice(((mode, plan),)).spaces
         params.append({f"k{n}.{k}": v for n, s in enumerate(spaces) for k, v in next(s.allowed()).items()})
-    (file,) = built([candidate(loaded, captured, picked, params)])
+    (file,) = built([candidate(loaded, of.capture, picked, params)])
     return loaded, constructed(loaded, loaded.model_class, True), constructed(loaded, file.ModelNew, True)
 
 
@@ -715,6 +735,7 @@ BOTH = {
 }
 
 
+@pytest.mark.usefixtures("quick_builds")
 @pytest.mark.parametrize("case", BOTH)
 def test_file_for_both_modes_follows_a_training(case: str) -> None:
     name, train, evaluation = BOTH[case]

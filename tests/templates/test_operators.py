@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.utils._pytree as pytree
-from models import design, graph, made, module, source
+from models import design, graph, made, module, quick_load_inline, source
 
 from kgen.compiler.operators import OPS
 from kgen.tuning.search import Point
@@ -79,25 +78,13 @@ CASES = {
 }  # fmt: skip
 
 
-def built(folder: Path) -> Any:
-    """What stands for ``load_inline``: one compiler call at a low level of optimisation."""
-
-    def load_inline(name: str, cpp_sources: str, **more: Any) -> str:
-        text, library = folder / f"{name}.cpp", folder / f"{name}.so"
-        text.write_text(cpp_sources)
-        subprocess.run(["g++", "-O1", "-march=native", "-fopenmp", "-shared", "-fPIC", text, "-o", library], check=True)
-        return str(library)
-
-    return load_inline
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_values_are_those_of_eager(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     used = [name for name in INPUTS if name in graph_names(CASES[case])]
     loaded = made(source(CASES[case], ", ".join(INPUTS[name] for name in used), arguments=", ".join(used)))
     of = design(loaded)
     number = next(n for n, option in enumerate(of.options) if "(library)" not in option.name)
-    monkeypatch.setattr("torch.utils.cpp_extension.load_inline", built(tmp_path))
+    monkeypatch.setattr("torch.utils.cpp_extension.load_inline", quick_load_inline(tmp_path))
     new = module(of.candidate(Point(number, (0,) * len(of.options[number].kernels)))).ModelNew().eval()
     torch.manual_seed(0)
     inputs = loaded.inputs()
@@ -124,7 +111,7 @@ def test_index_out_of_range_reads_inside_of_the_tensor(forward: str, tmp_path: P
     inputs = "torch.randn(4, 33), torch.full((4, 7), 1 << 40), torch.full((3, 7), -(1 << 40)), torch.randn(9, 5)"
     loaded = made(source(f"return {forward}", inputs, arguments="x, at, few, table"))
     of = design(loaded)
-    monkeypatch.setattr("torch.utils.cpp_extension.load_inline", built(tmp_path))
+    monkeypatch.setattr("torch.utils.cpp_extension.load_inline", quick_load_inline(tmp_path))
     new = module(of.candidate(Point(0, (0,)))).ModelNew().eval()
     x, at, few, table = loaded.inputs()
     assert torch.isin(new(x, at, few, table), torch.cat([x.flatten(), table.flatten()])).all()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
-from models import made, module, source
+from models import captured, made, module, quick_load_inline, source
 from test_candidates_cpu import assert_as_accurate_as_eager, constructed, drawn, resized
 
-from kgen.compiler.capture import capture
 from kgen.hardware import cpu
 from kgen.templates.render import Way, render
 from kgen.tuning.design import Design
@@ -25,11 +26,16 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def quick_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.utils.cpp_extension.load_inline", quick_load_inline(tmp_path))
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_reductions_are_as_accurate_as_eager(case: str) -> None:
     forward, inputs, init, mode = CASES[case]
     loaded = made(source(forward, inputs, init), mode)
-    found = capture(loaded)
+    found = captured(loaded)
     design = Design(loaded.problem, found, cpu())
     choice = next(c for c in design.choices if not c.plans[0][1].control)
     ((_, plan),) = choice.plans
@@ -45,7 +51,7 @@ def test_reductions_are_as_accurate_as_eager(case: str) -> None:
 
 def test_nan_is_the_largest_and_the_smallest() -> None:
     loaded = made(source("return x.argmax(1), x.argmin(1)", "torch.randn(6, 900)"))
-    found = capture(loaded)
+    found = captured(loaded)
     choice = next(c for c in Design(loaded.problem, found, cpu()).choices if not c.plans[0][1].control)
     ((mode, plan),) = choice.plans
     params = {f"k{k}.{name}": value for k, s in enumerate(choice.spaces) for name, value in next(s.allowed()).items()}
