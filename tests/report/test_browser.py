@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,12 +66,27 @@ def open_page(browser: Browser, file: Path, size: str = "desktop", scheme: str =
     return opened
 
 
+Look = Callable[..., Opened]
+
+
 @pytest.fixture(scope="module")
-def shown(browser: Browser, file: Path) -> Iterator[Opened]:
-    """A page that tests only look at."""
-    found = open_page(browser, file)
-    yield found
-    found.page.context.close()
+def look(browser: Browser, file: Path) -> Iterator[Look]:
+    """Opens pages that tests only look at: one for each size and scheme."""
+    pages: dict[tuple[str, str], Opened] = {}
+
+    def look(size: str = "desktop", scheme: str = "light") -> Opened:
+        if (size, scheme) not in pages:
+            pages[size, scheme] = open_page(browser, file, size, scheme)
+        return pages[size, scheme]
+
+    yield look
+    for opened in pages.values():
+        opened.page.context.close()
+
+
+@pytest.fixture
+def shown(look: Look) -> Opened:
+    return look()
 
 
 @pytest.fixture
@@ -83,20 +98,18 @@ def opened(browser: Browser, file: Path) -> Iterator[Opened]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
-def test_page_draws_without_a_word_or_a_request(browser: Browser, file: Path, size: str, scheme: str) -> None:
-    opened = open_page(browser, file, size, scheme)
+def test_page_draws_without_a_word_or_a_request(look: Look, file: Path, size: str, scheme: str) -> None:
+    opened = look(size, scheme)
     assert (opened.told, opened.requests) == ([], [file.as_uri()])
-    opened.page.context.close()
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_page_is_no_wider_than_the_screen(browser: Browser, file: Path, size: str) -> None:
-    opened = open_page(browser, file, size)
+def test_page_is_no_wider_than_the_screen(look: Look, size: str) -> None:
+    opened = look(size)
     assert opened.page.evaluate("document.documentElement.scrollWidth") == SIZES[size][0]
     for box in opened.page.locator(".chart svg").all():
         bounds = box.bounding_box()
         assert bounds and bounds["x"] >= 0 and bounds["x"] + bounds["width"] <= SIZES[size][0]
-    opened.page.context.close()
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -111,8 +124,8 @@ def test_each_parameter_has_a_chart_and_two_of_them_a_heat_map(shown: Opened) ->
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_hovering_over_a_point_shows_its_candidate_beside_it(browser: Browser, file: Path, size: str) -> None:
-    opened = open_page(browser, file, size)
+def test_hovering_over_a_point_shows_its_candidate_beside_it(look: Look, size: str) -> None:
+    opened = look(size)
     best = opened.page.locator("#part-0 tr.best th code").inner_text()
     point = opened.page.locator(f"{opened.figure('error')} .mark-symbol.role-mark path[stroke='var(--best)']")
     point.scroll_into_view_if_needed()
@@ -126,15 +139,13 @@ def test_hovering_over_a_point_shows_its_candidate_beside_it(browser: Browser, f
     assert at and shown and abs(at["y"] - shown["y"]) < 300
     opened.page.mouse.move(0, 0)
     expect(tooltip).to_have_count(0)
-    opened.page.context.close()
 
 
-def test_intervals_are_visible_on_a_phone_without_scrolling(browser: Browser, file: Path) -> None:
-    opened = open_page(browser, file, "phone")
+def test_intervals_are_visible_on_a_phone_without_scrolling(look: Look) -> None:
+    opened = look("phone")
     for cell in opened.page.locator("#part-0 td.interval").all():
         bounds = cell.bounding_box()
         assert bounds and bounds["x"] >= 0 and bounds["x"] + bounds["width"] <= SIZES["phone"][0]
-    opened.page.context.close()
 
 
 def test_fast_and_slow_leaders_differ_in_colour_and_sign(shown: Opened) -> None:
@@ -223,8 +234,8 @@ def test_choice_of_parameters_names_the_axes_of_the_heat_map(opened: Opened) -> 
     expect(second.locator("option:checked")).to_have_text(across)
 
 
-def test_dark_page_has_light_text_and_is_printed_dark_on_white(browser: Browser, file: Path) -> None:
-    opened = open_page(browser, file, scheme="dark")
+def test_dark_page_has_light_text_and_is_printed_dark_on_white(look: Look) -> None:
+    opened = look(scheme="dark")
 
     def brightness(selector: str, style: str) -> int:
         ask = "(node, style) => getComputedStyle(node)[style]"
@@ -235,6 +246,6 @@ def test_dark_page_has_light_text_and_is_printed_dark_on_white(browser: Browser,
     on_screen = brightness("body", "backgroundColor"), brightness(label, "fill")
     opened.page.emulate_media(media="print")
     on_paper = brightness("body", "backgroundColor"), brightness(label, "fill")
+    opened.page.emulate_media(media="screen")
     assert on_screen[0] < 100 < 600 < on_screen[1]
     assert on_paper[1] < 100 < 700 < on_paper[0]
-    opened.page.context.close()

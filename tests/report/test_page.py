@@ -123,7 +123,7 @@ def test_command_writes_the_page(tmp_path: Path) -> None:
     ],
 )
 def test_command_refuses_in_one_line(tmp_path: Path, arguments: tuple[str, ...], line: str) -> None:
-    ended = filled(Home(tmp_path)).kgen("report", *arguments)
+    ended = filled(Home(tmp_path)).typed("report", *arguments)
     assert (ended.code, ended.out, len(ended.err.splitlines())) == (2, "", 1)
     assert line in ended.err
     assert not (tmp_path / "report.html").exists()
