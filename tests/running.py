@@ -1,4 +1,4 @@
-"""Real ``kgen`` processes with a folder of their own: run, watched, ended, and looked for afterwards."""
+"""``kgen`` with a folder of its own: in this process, and as real processes, watched, ended, and looked for afterwards."""
 
 from __future__ import annotations
 
@@ -15,11 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+from click.testing import CliRunner
+
+from kgen.cli import main
+
 ROOT = Path(__file__).parents[1]
 PROBLEM = str(Path(__file__).parent / "problems" / "long_tail.py")
 
 #: A sweep that is short, because PyTorch is not compiled.
 SHORT_SWEEP = ("sweep", PROBLEM, "--device", "cpu", "--baselines", "eager")
+
+#: ``kgen`` with finals of one second, for tests that do not look at what finals say.
+_BRIEF = "from kgen.tuning import sweep; sweep.FINAL_SECONDS['cpu'] = 1.0; from kgen.cli import main; main()"
 
 _PATIENCE = 300.0  #: seconds; a process that takes longer hangs
 
@@ -59,6 +67,20 @@ class Home:
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """A ``kgen`` process that runs."""
         return self.popen([sys.executable, "-m", "kgen", *arguments], **environment)
+
+    def start_brief(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """A ``kgen`` process that runs, with short finals."""
+        return self.popen([sys.executable, "-c", _BRIEF, *arguments], **environment)
+
+    def typed(self, *arguments: str, **environment: str) -> Ended:
+        """A ``kgen`` command of this process, which has torch loaded already."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.folder)
+            patch.setenv("KGEN_HOME", str(self.folder / "runs"))
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            answer = CliRunner().invoke(main, arguments)
+        return Ended(answer.exit_code, answer.stdout, answer.stderr)
 
     def popen(self, command: list[str], **environment: str) -> subprocess.Popen[str]:
         """Any process that runs in the folder."""

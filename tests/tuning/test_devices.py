@@ -223,7 +223,9 @@ class Wide(Evaluator):
         return super().evaluate(candidate, build)
 
 
-def test_one_evaluator_judges_several_candidates_at_once(tmp_path: Path) -> None:
+def test_one_evaluator_judges_several_candidates_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sweep.FINAL_SECONDS, "cpu", 0.5)
+
     def open_devices(request: sweep.SweepRequest, on_event: events.Listener, started: float) -> DevicePool:
         home, baselines = paths.home(), request.baselines
         return DevicePool([Wide(request.problem, device="cpu", accuracy=Accuracy.FP32, home=home, baselines=baselines)])

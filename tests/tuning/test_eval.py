@@ -60,13 +60,16 @@ def judged(folder: Path, source: str, *options: Sequence[str]) -> Judged:
     """Judge a file once for each group of options."""
     (folder / "file.py").write_text(source)
     home = Home(folder)
-    return Judged(home, tuple(home.kgen(*EVAL, *more) for more in options))
+    return Judged(home, tuple(home.typed(*EVAL, *more) for more in options))
 
 
 @pytest.fixture(scope="module")
 def right(tmp_path_factory: pytest.TempPathFactory) -> Judged:
-    """A right file, judged twice: as JSON and for people."""
-    return judged(tmp_path_factory.mktemp("right"), render(), ["--json"], [])
+    """A right file, judged twice: as JSON in a process of its own, and for people."""
+    folder = tmp_path_factory.mktemp("right")
+    (folder / "file.py").write_text(render())
+    home = Home(folder)
+    return Judged(home, (home.kgen(*EVAL, "--json"), home.typed(*EVAL)))
 
 
 @pytest.fixture(scope="module")
@@ -118,28 +121,28 @@ def test_file_judged_twice_has_two_evaluations_and_two_logs(right: Judged) -> No
 
 
 def test_history_tells_files_from_sweeps(right: Judged) -> None:
-    rows = right.home.kgen("history", "--json").json
+    rows = right.home.typed("history", "--json").json
     assert [(row["kind"], row["arguments"]["file"], row["right"]) for row in rows] == [("eval", "file.py", 1)] * 2
-    assert f"file.py on {PROBLEM}" in right.home.kgen("history").out.replace("\n", " ")
+    assert f"file.py on {PROBLEM}" in right.home.typed("history").out.replace("\n", " ")
 
 
 def test_show_tells_of_the_candidate_its_evaluations_and_its_source(right: Judged) -> None:
     home, found = right.home, right.json
-    shown = home.kgen("show", found["candidate"][:12], "--json").json
+    shown = home.typed("show", found["candidate"][:12], "--json").json
     assert (shown["origin"], len(shown["evaluations"])) == ("file", 2)
     assert found["evaluation"] in {row["evaluation"] for row in shown["evaluations"]}
-    assert "a file from outside" in home.kgen("show", found["candidate"]).out
-    assert home.kgen("show", found["candidate"], "--source").out == (home.folder / "file.py").read_text()
+    assert "a file from outside" in home.typed("show", found["candidate"]).out
+    assert home.typed("show", found["candidate"], "--source").out == (home.folder / "file.py").read_text()
 
 
 def test_show_tells_of_one_evaluation_by_the_id_that_history_lists(right: Judged) -> None:
-    ended = right.home.kgen("show", right.json["sweep"])
+    ended = right.home.typed("show", right.json["sweep"])
     assert ended.code == 0 and ended.out.startswith("eval ")
     assert "file.py" in ended.out and right.json["candidate"][:12] in ended.out
 
 
 def test_best_leaves_files_from_outside_out(right: Judged) -> None:
-    ended = right.home.kgen("best", PROBLEM, *SIZES)
+    ended = right.home.typed("best", PROBLEM, *SIZES)
     assert (ended.code, "was never swept" in ended.err) == (2, True)
 
 

@@ -10,10 +10,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from running import PROBLEM, SHORT_SWEEP, Ended, Home, wait, wait_for_event
 
-from kgen.cli import main
+from kgen.tuning import sweep
 
 GOOD = """
 import torch
@@ -67,28 +66,28 @@ def test_combinations_that_are_ruled_out_are_rows_with_their_reason(swept: tuple
 
 def test_history_lists_the_sweep_with_its_arguments(swept: tuple[Home, Ended]) -> None:
     home, ended = swept
-    [row] = home.kgen("history", "--json").json
+    [row] = home.typed("history", "--json").json
     assert (row["sweep"], row["state"], row["device"]) == (ended.events[0]["sweep"], "finished", "cpu")
     assert row["arguments"]["baselines"] == ["eager"]
-    assert row["sweep"][:12] in home.kgen("history").out
+    assert row["sweep"][:12] in home.typed("history").out
 
 
 def test_show_tells_of_a_sweep(swept: tuple[Home, Ended]) -> None:
     home, ended = swept
     sweep, best = ended.events[0]["sweep"], ended.events[-1]["best"]
-    shown = home.kgen("show", sweep[:8], "--json").json
+    shown = home.typed("show", sweep[:8], "--json").json
     assert (shown["kind"], shown["sweep"]) == ("sweep", sweep)
     assert best in {leader["candidate"] for leader in shown["leaders"]}
-    assert best[:12] in home.kgen("show", sweep).out
+    assert best[:12] in home.typed("show", sweep).out
 
 
 def test_show_tells_of_a_candidate_its_source_and_its_log(swept: tuple[Home, Ended]) -> None:
     home, ended = swept
     best = ended.events[-1]["best"]
-    shown = home.kgen("show", best[:12], "--json").json
+    shown = home.typed("show", best[:12], "--json").json
     assert (shown["kind"], shown["evaluations"][0]["status"]) == ("candidate", "ok")
-    assert home.kgen("show", best, "--source").out == Path(shown["file"]).read_text()
-    assert "[ok]" in home.kgen("show", best, "--log").out
+    assert home.typed("show", best, "--source").out == Path(shown["file"]).read_text()
+    assert "[ok]" in home.typed("show", best, "--log").out
 
 
 def test_no_process_outlives_a_sweep(swept: tuple[Home, Ended]) -> None:
@@ -98,26 +97,16 @@ def test_no_process_outlives_a_sweep(swept: tuple[Home, Ended]) -> None:
 # A sweep without success, and one that is refused ----------------------------------------------------------------
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that commands of this process run in."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def typed(*arguments: str) -> Ended:
-    """A command that runs in this process, which has torch loaded already."""
-    answer = CliRunner().invoke(main, arguments)
-    return Ended(answer.exit_code, answer.stdout, answer.stderr)
-
-
-def test_sweep_in_which_nothing_is_right_says_why_most_failed_with_exit_code_1(tmp_path: Path) -> None:
+def test_sweep_in_which_nothing_is_right_says_why_most_failed_with_exit_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sweep.FINAL_SECONDS, "cpu", 0.5)
     tools = Path(tempfile.mkdtemp())
     tools.chmod(0o755)  # builds run as another user
     compiler = tools / "c++"
     compiler.write_text('#!/bin/sh\ncase "$*" in *-version*) exec g++ "$@" ;; esac\necho "error: out of order" >&2\nexit 1\n')
     compiler.chmod(0o755)
-    ended = Home(tmp_path).kgen(*SHORT_SWEEP, "--budget", "2", "-q", CXX=str(compiler))
+    ended = Home(tmp_path).typed(*SHORT_SWEEP, "--budget", "2", "-q", CXX=str(compiler))
     assert (ended.code, ended.err.count("\n")) == (1, 1)
     assert "own was right: 1 of 1 ended as build_error" in ended.err and "out of order" in ended.err
 
@@ -135,11 +124,11 @@ def test_sweep_in_which_nothing_is_right_says_why_most_failed_with_exit_code_1(t
     ],
 )  # fmt: skip
 def test_problem_that_does_not_serve_is_one_line_and_exit_code_2(
-    here: Path, change: tuple[str, str], message: str
+    tmp_path: Path, change: tuple[str, str], message: str
 ) -> None:
     assert change[0] in GOOD
-    (here / "problem.py").write_text(GOOD.replace(*change))
-    refused(typed("sweep", "problem.py", "--device", "cpu", "--baselines", "eager"), message)
+    (tmp_path / "problem.py").write_text(GOOD.replace(*change))
+    refused(Home(tmp_path).typed("sweep", "problem.py", "--device", "cpu", "--baselines", "eager"), message)
 
 
 @pytest.mark.parametrize(
@@ -152,16 +141,16 @@ def test_problem_that_does_not_serve_is_one_line_and_exit_code_2(
     ],
 )
 def test_option_that_does_not_serve_is_one_line_and_exit_code_2(
-    here: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], message: str
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    (here / "problem.py").write_text(GOOD)
-    refused(typed("sweep", "problem.py", *options), message)
-    assert (here / "problem.py").read_text() == GOOD
+    (tmp_path / "problem.py").write_text(GOOD)
+    refused(Home(tmp_path).typed("sweep", "problem.py", *options), message)
+    assert (tmp_path / "problem.py").read_text() == GOOD
 
 
 def test_missing_compiler_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
-    refused(Home(tmp_path).kgen("sweep", PROBLEM, "--device", "cpu", PATH=str(tmp_path), CXX="g++"), "g++ cannot be run")
+    refused(Home(tmp_path).typed("sweep", PROBLEM, "--device", "cpu", PATH=str(tmp_path), CXX="g++"), "g++ cannot be run")
 
 
 def test_read_only_folder_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
