@@ -189,7 +189,7 @@ class Evaluator:
         self._ends.shutdown()
 
     def _notice(self, text: str) -> None:
-        """Tell people. What fails because the evaluator closes is no news."""
+        """Tell people. The failures of processes that close are no news."""
         if not self._closing.is_set():
             self._listener(text)
 
