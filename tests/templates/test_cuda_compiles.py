@@ -31,8 +31,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 ARCHITECTURES = ("sm_90a", "sm_80")
-#: Bytes of registers that products of warps may spill: some 20 of them, beside 128 of sums.
-MOST_SPILLED = 96
+#: Bytes of registers that products of warps may spill: 26 of them, once a tile, beside 128 of sums.
+MOST_SPILLED = 104
 #: Kernels to a file: two compilers run beside each other.
 TO_A_FILE = 24
 
