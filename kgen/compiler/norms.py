@@ -153,10 +153,16 @@ def _split_reduction(graph: OpGraph, node: Node) -> OpGraph:
 
 def _behind_convolution(graph: OpGraph, value: str) -> bool:
     """Whether only pointwise operators stand between a convolution and the value."""
-    node = graph.producer(value)
-    if node is None or node.op in TARGETS:
-        return node is not None
-    return OPS[node.op].kind is Kind.POINTWISE and any(_behind_convolution(graph, v) for v in node.values) if node.op in OPS else False
+    seen, waiting = set(), [value]
+    while waiting:
+        node = graph.producer(waiting.pop())
+        if node is None or node.name in seen:
+            continue
+        if node.op in TARGETS:
+            return True
+        seen.add(node.name)
+        waiting += node.values if node.op in OPS and OPS[node.op].kind is Kind.POINTWISE else ()
+    return False
 
 
 def group_norm_to_moments(graph: OpGraph) -> OpGraph:
