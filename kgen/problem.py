@@ -11,6 +11,7 @@ import ast
 import hashlib
 import linecache
 import operator
+import re
 import sys
 import traceback
 import types
@@ -28,6 +29,15 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 MODES = ("train", "eval", "both")
+
+#: The dtypes that a problem may be converted to, and those in which PyTorch itself rounds most.
+DTYPES = ("float32", "bfloat16", "float16")
+HALF = DTYPES[1:]
+
+#: The last line of the source of a problem that is converted, and names of dtypes that float32 is no conversion without.
+_DTYPE_LINE = '__dtype__ = "{}"  # kgen converts the model and its floating inputs\n'
+_CONVERTED = re.compile(r"^__dtype__ = \"(\w+)\"  # kgen.*", re.MULTILINE)
+_OTHER_DTYPES = re.compile(r"bfloat16|float16|float64|half|double")
 
 #: Module-level statements that a bare name may be found under, for messages.
 _PACKAGED = (Path(__file__).parent / "problems", Path(__file__).parent.parent / "problems")
@@ -63,6 +73,17 @@ class Problem:
         return place(self.path, self.source, line)
 
     @property
+    def sizes(self) -> tuple[tuple[str, Any], ...]:
+        """The overrides but the dtype, which is none of the file's constants."""
+        return self.overrides[:-1] if self.dtype else self.overrides
+
+    @property
+    def dtype(self) -> str | None:
+        """The dtype that the model and its floating inputs are converted to; ``None`` where the file's own ones stay."""
+        found = _CONVERTED.findall(self.source)
+        return found[-1] if found else None
+
+    @property
     def modes(self) -> tuple[str, ...]:
         """The modes one by one: ``both`` is train, then eval."""
         return ("train", "eval") if self.mode == "both" else (self.mode or "train",)
@@ -90,8 +111,15 @@ class LoadedProblem:
         return self._list("get_init_inputs()", function) if function else []
 
     def inputs(self) -> list:
-        """Arguments of ``forward``, as ``get_inputs()`` makes them."""
-        return self._list("get_inputs()", self.module.get_inputs)
+        """Arguments of ``forward``, as ``get_inputs()`` makes them; floating tensors in the problem's dtype."""
+        import torch
+        from torch.utils._pytree import tree_map_only
+
+        found = self._list("get_inputs()", self.module.get_inputs)
+        if not self.problem.dtype:
+            return found
+        dtype = getattr(torch, self.problem.dtype)
+        return tree_map_only(torch.Tensor, lambda x: x.to(dtype) if x.is_floating_point() else x, found)
 
     def _list(self, what: str, function: Any) -> list:
         """The arguments that ``function`` gives, one for each entry."""
@@ -101,9 +129,16 @@ class LoadedProblem:
         return list(found)
 
     def model(self) -> "torch.nn.Module":
-        """A model, constructed on torch's current default device, in the mode that its constructor leaves it in."""
+        """A model in the problem's dtype, constructed on torch's default device, in its constructor's mode."""
         arguments = self.init_inputs()
-        return _call(self.problem, "Model(...)", lambda: self.model_class(*arguments))
+        return _call(self.problem, "Model(...)", lambda: converted(self.model_class(*arguments), self.problem.dtype))
+
+
+def converted(model: "torch.nn.Module", dtype: str | None) -> "torch.nn.Module":
+    """The model with its floating parameters and buffers in the dtype, if one is named."""
+    import torch
+
+    return model.to(getattr(torch, dtype)) if dtype else model
 
 
 def without_values(make: Callable[[], Made]) -> Made:
@@ -142,11 +177,13 @@ def find_problem(reference: str) -> Path:
 
 
 def read_problem(
-    reference: str, overrides: Mapping[str, str] | None = None, mode: str | None = None
+    reference: str, overrides: Mapping[str, str] | None = None, mode: str | None = None, dtype: str | None = None
 ) -> Problem:
     """Read a problem file without executing it.
 
-    ``overrides`` maps names of module-level constants to the text of their new values.
+    ``overrides`` maps names of module-level constants to the text of their new values. ``dtype`` is one of
+    :data:`DTYPES`. The source then ends with it, so that the problem's identity has it. float32 changes nothing where the
+    file names no other floating dtype.
     Raises :class:`ProblemError` for a file that is missing, unreadable, no Python, or has no ``Model``, and
     :class:`OverrideError` for an override that does not fit.
     """
@@ -165,13 +202,15 @@ def read_problem(
     for name, what in (("Model", "class Model(nn.Module)"), ("get_inputs", "function get_inputs()")):
         if name not in defined:
             raise ProblemError(f"{path}: has no {what}, which the KernelBench format needs")
+    if dtype is not None and (dtype in HALF or _OTHER_DTYPES.search(source)):
+        source, values = f"{source.rstrip()}\n\n\n{_DTYPE_LINE.format(dtype)}", (*values, ("dtype", dtype))
     return Problem(path.stem, str(path), source, values, mode, mode)
 
 
 def sizes(source: str) -> dict[str, Any]:
     """The module-level constants of a problem's source that are literals: what ``-D`` can replace."""
     found: dict[str, Any] = {}
-    for name, expression in _constants(syntax.parse(source)).items():
+    for name, expression in _constants(syntax.parse(_CONVERTED.sub("", source))).items():
         try:
             found[name] = ast.literal_eval(expression)
         except ValueError:

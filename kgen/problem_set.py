@@ -41,11 +41,14 @@ def is_set(references: Sequence[str]) -> bool:
 
 
 def read_set(
-    references: Sequence[str], overrides: Mapping[str, str] | None = None, mode: str | None = None
+    references: Sequence[str],
+    overrides: Mapping[str, str] | None = None,
+    mode: str | None = None,
+    dtype: str | None = None,
 ) -> tuple[Member, ...]:
     """The problems that files, known names and folders name, in the order given; those of a folder by their numbers.
 
-    A folder's problems are its ``.py`` files that do not begin with ``_``. ``overrides`` and ``mode`` hold for each.
+    A folder's problems are its ``.py`` files that do not begin with ``_``. ``overrides``, ``mode`` and ``dtype`` hold for each.
     Raises :class:`ProblemError` for a folder without problems, a file that appears twice, an unknown name, and a set
     without any readable file.
     """
@@ -56,7 +59,7 @@ def read_set(
         if twice is not path:
             names = str(path) if str(path) == str(twice) else f"{twice} and {path}"
             raise ProblemError(f"{names}: the same file appears twice; name it once")
-    members = tuple(_member(path, overrides, mode) for path in paths)
+    members = tuple(_member(path, overrides, mode, dtype) for path in paths)
     if not any(member.problem for member in members):
         more = f"; the other {len(members) - 1} cannot be read either" if len(members) > 1 else ""
         raise ProblemError(f"{members[0].reason}{more}")
@@ -84,9 +87,9 @@ def _in_order(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.stem) if part]
 
 
-def _member(path: Path, overrides: Mapping[str, str] | None, mode: str | None) -> Member:
+def _member(path: Path, overrides: Mapping[str, str] | None, mode: str | None, dtype: str | None) -> Member:
     try:
-        return Member(path, read_problem(str(path), overrides, mode))
+        return Member(path, read_problem(str(path), overrides, mode, dtype))
     except ProblemError as error:
         return Member(path, None, str(error))
 

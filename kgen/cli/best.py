@@ -30,6 +30,7 @@ def best(
     problem: str | None,
     overrides: Mapping[str, str],
     mode: str | None,
+    dtype: str | None,
     accuracy: str | None,
     output: Path | None,
     any_right: bool,
@@ -45,12 +46,12 @@ def best(
     from kgen.evaluator.protocol import Accuracy
     from kgen.store import queries
 
-    if problem is None and (overrides or mode or output):
-        raise click.UsageError("-D, --mode and -o need a PROBLEM", click.get_current_context())
+    if problem is None and (overrides or mode or dtype or output):
+        raise click.UsageError("-D, --mode, --dtype and -o need a PROBLEM", click.get_current_context())
     if any_right and output is None:
         raise click.UsageError("--any needs -o FILE", click.get_current_context())
     with open_database(listing.db) as database:
-        chosen = None if problem is None else [lookup.find(database, problem, overrides, mode).id]
+        chosen = None if problem is None else [lookup.find(database, problem, overrides, mode, dtype).id]
         wanted = Accuracy(accuracy) if accuracy else None
         rows = queries.best(database, problem_ids=chosen, accuracy=wanted, among=listing.among, limit=listing.limit)
         if problem is None:

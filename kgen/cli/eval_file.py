@@ -9,7 +9,7 @@ import click
 
 from kgen.cli.group import NO_SUCCESS, main, tell
 from kgen.cli.listing import db_option
-from kgen.cli.options import judging_options, problem_options
+from kgen.cli.options import check_accuracy, judging_options, problem_options
 
 CACHES = ("cold", "warm")
 
@@ -42,6 +42,7 @@ def evaluate(
     file: Path,
     overrides: Mapping[str, str],
     mode: str | None,
+    dtype: str | None,
     device: str | None,
     accuracy: str,
     baselines: tuple[str, ...],
@@ -68,7 +69,8 @@ def evaluate(
     from kgen.evaluator.protocol import Accuracy
     from kgen.problem import read_problem
 
-    asked = read_problem(problem, overrides, mode)  # before the slow imports
+    check_accuracy(dtype, accuracy)
+    asked = read_problem(problem, overrides, mode, dtype)  # before the slow imports
 
     from kgen.tuning import eval_file
     from kgen.views import plain, progress, tables

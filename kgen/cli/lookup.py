@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Mapping
 
 from kgen.errors import NotFoundError, ProblemError
-from kgen.problem import problem_files, read_problem
+from kgen.problem import HALF, problem_files, read_problem
 from kgen.store import Database, queries
 from kgen.store.results import ProblemRow
 
 
-def find(database: Database, reference: str, overrides: Mapping[str, str], mode: str | None) -> ProblemRow:
-    """The swept problem ``reference`` with these overrides in this mode.
+def find(
+    database: Database, reference: str, overrides: Mapping[str, str], mode: str | None, dtype: str | None = None
+) -> ProblemRow:
+    """The swept problem ``reference`` with these overrides in this mode and dtype.
 
     A file with this path or name comes first, and its present text counts. Otherwise the name selects a problem of the
     database. The default ``mode`` is the one that the constructor sets. Raises :class:`NotFoundError` for a problem
@@ -20,9 +22,10 @@ def find(database: Database, reference: str, overrides: Mapping[str, str], mode:
     """
     same_name = queries.problems(database, name=problem_name(reference))
     if _is_file(reference):
-        found = queries.problems(database, source_hash=read_problem(reference, overrides, mode).source_hash)
+        found = queries.problems(database, source_hash=read_problem(reference, overrides, mode, dtype).source_hash)
     elif same_name:
-        found = [row for row in same_name if _has(row, overrides)]
+        converted = {"dtype": repr(dtype)} if dtype in HALF else {}
+        found = [row for row in same_name if _has(row, {**overrides, **converted})]
     else:
         raise ProblemError(f"no problem {reference!r}: neither a file, nor a known name, nor in {database.name}")
     if mode is not None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 MODES = ("train", "eval", "both")
+DTYPES = ("float32", "bfloat16", "float16")
 ACCURACIES = ("pytorch", "fp32", "tf32", "kernelbench")
 BASELINES = ("eager", "compile", "compile-max-autotune")
 
@@ -27,6 +28,9 @@ def open_database(db: str | None) -> Database:
 
 def problem_options(function: Command) -> Command:
     """The options that select a problem, beside its file or name."""
+    function = click.option(
+        "--dtype", type=click.Choice(DTYPES), help="Convert the model and its floating inputs.  [default: as constructed]"
+    )(function)
     function = click.option(
         "--mode", type=click.Choice(MODES), help="Mode of the model.  [default: as constructed, which is train]"
     )(function)
@@ -46,6 +50,15 @@ def _parse_overrides(context: click.Context, option: click.Parameter, values: Se
         if not (name and equals and value):
             raise click.BadParameter(f"{name + equals + value!r} is not NAME=VALUE", context, option)
     return {name.strip(): value for name, _, value in pairs}
+
+
+def check_accuracy(dtype: str | None, accuracy: str) -> None:
+    """Raise where half precision is asked for in another class of accuracy than ``pytorch``."""
+    if dtype in DTYPES[1:] and accuracy != ACCURACIES[0]:
+        raise click.UsageError(
+            f"--accuracy {accuracy} is for float32: {dtype} is judged by PyTorch's own error, --accuracy {ACCURACIES[0]}",
+            click.get_current_context(),
+        )
 
 
 def _parse_baselines(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:

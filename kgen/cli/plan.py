@@ -19,7 +19,7 @@ from kgen.cli.options import problem_options
     "--arch", metavar="sm_90|cpu", help="Architecture of the prediction.  [default: this machine's GPU, else sm_90]"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-def plan(problem: str, overrides: Mapping[str, str], mode: str | None, arch: str | None, as_json: bool) -> None:
+def plan(problem: str, overrides: Mapping[str, str], mode: str | None, dtype: str | None, arch: str | None, as_json: bool) -> None:
     """Predict the best plans for PROBLEM, without a run.
 
     PROBLEM is a file, or the name of a known problem. The answer has the captured operators and the best few plans,
@@ -33,7 +33,7 @@ def plan(problem: str, overrides: Mapping[str, str], mode: str | None, arch: str
     from kgen.machine import keep_bytecode
     from kgen.problem import read_problem
 
-    asked = read_problem(problem, overrides, mode)  # before the slow imports
+    asked = read_problem(problem, overrides, mode, dtype)  # before the slow imports
     keep_bytecode(paths.bytecode())
     gc.disable()  # many small objects of torch and of the graph, none of them garbage before the end
 

@@ -32,6 +32,7 @@ def report(
     problem: str | None,
     overrides: Mapping[str, str],
     mode: str | None,
+    dtype: str | None,
     accuracy: str | None,
     device: str | None,
     output: Path,
@@ -50,12 +51,12 @@ def report(
     from kgen.store import scores
     from kgen.store.selection import Selection
 
-    if problem is None and (overrides or mode):
-        raise click.UsageError("-D and --mode need a PROBLEM", click.get_current_context())
+    if problem is None and (overrides or mode or dtype):
+        raise click.UsageError("-D, --mode and --dtype need a PROBLEM", click.get_current_context())
     paths.check_writable(output)
     gc.disable()  # many small objects, none of them garbage before the end: saves a quarter of the time
     with open_database(db) as database:
-        chosen = None if problem is None else [lookup.find(database, problem, overrides, mode).id]
+        chosen = None if problem is None else [lookup.find(database, problem, overrides, mode, dtype).id]
         wanted = Accuracy(accuracy) if accuracy else None
         found = sections.collect(database, problem_ids=chosen, accuracy=wanted, device=device)
         among = Selection(device=device)

@@ -27,6 +27,7 @@ def scores(
     problems: tuple[str, ...],
     overrides: Mapping[str, str],
     mode: str | None,
+    dtype: str | None,
     accuracy: str | None,
     listing: Listing,
 ) -> None:
@@ -49,11 +50,11 @@ def scores(
     from kgen.store import scores as scoring
     from kgen.views import plain, score_table
 
-    if not problems and (overrides or mode):
-        raise click.UsageError("-D and --mode need a PROBLEM", click.get_current_context())
+    if not problems and (overrides or mode or dtype):
+        raise click.UsageError("-D, --mode and --dtype need a PROBLEM", click.get_current_context())
     wanted = Accuracy(accuracy) if accuracy else None
     with open_database(listing.db) as database:
-        found = _found(database, problems, overrides, mode, wanted, listing)
+        found = _found(database, problems, overrides, mode, dtype, wanted, listing)
     total = scoring.summary(found)
     shown = found[: listing.limit]
     listing.answer(
@@ -68,6 +69,7 @@ def _found(
     problems: tuple[str, ...],
     overrides: Mapping[str, str],
     mode: str | None,
+    dtype: str | None,
     accuracy: Accuracy | None,
     listing: Listing,
 ) -> tuple[Score, ...]:
@@ -80,9 +82,9 @@ def _found(
         if not found:
             raise NotFoundError(f"nothing was swept with these options, into {database.name}: `kgen sweep PROBLEM` does it")
         return found
-    if len(problems) == 1 and not overrides and mode is None and not Path(problems[0]).exists():
+    if len(problems) == 1 and not overrides and mode is None and dtype is None and not Path(problems[0]).exists():
         found = scoring.of_database(database, name=problems[0], accuracy=accuracy, among=listing.among)
         if found:
             return found
-    members = read_set(problems, overrides, mode)
+    members = read_set(problems, overrides, mode, dtype)
     return scoring.of_files(database, members, accuracy=accuracy, among=listing.among)

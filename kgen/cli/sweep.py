@@ -12,7 +12,7 @@ import click
 from kgen.candidate import SHORT
 from kgen.cli.group import INTERRUPTED, NO_SUCCESS, main, say
 from kgen.cli.listing import db_option
-from kgen.cli.options import judging_options, open_database, problem_options
+from kgen.cli.options import check_accuracy, judging_options, open_database, problem_options
 
 if TYPE_CHECKING:
     from kgen.events import Finished
@@ -57,6 +57,7 @@ def sweep(
     problems: tuple[str, ...],
     overrides: Mapping[str, str],
     mode: str | None,
+    dtype: str | None,
     device: str | None,
     accuracy: str,
     budget: int | None,
@@ -110,11 +111,12 @@ def sweep(
     from kgen.problem import read_problem
 
     # Bad input is refused before the slow imports.
+    check_accuracy(dtype, accuracy)
     suite = problem_set.is_set(problems)
     if suite:
-        members = problem_set.read_set(problems, overrides, mode)
+        members = problem_set.read_set(problems, overrides, mode, dtype)
     else:
-        asked = read_problem(problems[0], overrides, mode)
+        asked = read_problem(problems[0], overrides, mode, dtype)
 
     from kgen.tuning.sweep import SweepRequest, run
     from kgen.views import progress
@@ -211,7 +213,8 @@ def _export_command(problem: Problem, reference: str, db: str | None) -> str:
     from kgen.store.connections import shown
 
     words = ["kgen", "best", reference]
-    words += [word for name, value in problem.overrides for word in ("-D", f"{name}={value!r}")]
+    words += [word for name, value in problem.sizes for word in ("-D", f"{name}={value!r}")]
+    words += ["--dtype", problem.dtype] if problem.dtype else []
     words += ["--mode", problem.asked_mode] if problem.asked_mode else []
     words += ["--db", db if "://" not in db else shown(db)] if db else []
     return shlex.join([*words, "-o", f"{problem.name}_fast.py"])

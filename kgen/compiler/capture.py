@@ -28,8 +28,8 @@ class Capture:
 def capture(loaded: "LoadedProblem") -> Capture:
     """Capture the problem's forward in each of its modes.
 
-    Raises :class:`CaptureError`, one line, where the forward cannot be exported or holds another floating dtype than
-    float32, and :class:`kgen.errors.ProblemError` where the problem's own functions raise.
+    Raises :class:`CaptureError`, one line, where the forward cannot be exported or holds float64 or complex numbers,
+    and :class:`kgen.errors.ProblemError` where the problem's own functions raise.
     """
     problem = loaded.problem
     graphs = {mode: _capture_mode(loaded, mode) for mode in problem.modes}

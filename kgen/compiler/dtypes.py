@@ -25,11 +25,16 @@ DTYPES = {
     "int16": DType("short", 2, "int"),
     "int32": DType("int", 4, "int"),
     "int64": DType("long long", 8, "int"),
+    "float16": DType("float16_t", 2, "float"),
+    "bfloat16": DType("bfloat16_t", 2, "float"),
     "float32": DType("float", 4, "float"),
 }
 
+#: Half types: values of them are float32 in registers, and are rounded where they are stored.
+HALF = ("float16", "bfloat16")
+
 #: Dtypes that no kernel takes, for the sizes of library calls' tensors.
-_OTHER_NBYTES = {"float64": 8, "complex64": 8, "complex128": 16, "float16": 2, "bfloat16": 2}
+_OTHER_NBYTES = {"float64": 8, "complex64": 8, "complex128": 16}
 
 
 def nbytes(dtype: str) -> int:
@@ -38,19 +43,24 @@ def nbytes(dtype: str) -> int:
 
 
 def is_float(dtype: str) -> bool:
-    return DTYPES[dtype].kind == "float"
+    return dtype in DTYPES and DTYPES[dtype].kind == "float"
 
 
 def value_type(dtype: str) -> str:
     """The C type of a value in a register."""
-    return DTYPES[dtype].memory
+    return "float" if dtype in HALF else DTYPES[dtype].memory
+
+
+def value_nbytes(dtype: str) -> int:
+    """Bytes of a value in a register."""
+    return 4 if dtype in HALF else DTYPES[dtype].nbytes
 
 
 def loaded(element: str, dtype: str) -> str:
     """C source of the value of an element in memory."""
-    return element
+    return f"static_cast<float>({element})" if dtype in HALF else element
 
 
 def stored(value: str, of: str, dtype: str) -> str:
     """C source of an element in memory, from a value of the dtype ``of``."""
-    return value if of == dtype else f"static_cast<{DTYPES[dtype].memory}>({value})"
+    return value if value_type(of) == DTYPES[dtype].memory else f"static_cast<{DTYPES[dtype].memory}>({value})"

@@ -26,7 +26,7 @@ from typing import Any, Callable, Iterable, Sequence
 import sympy
 
 from kgen.compiler.convolutions import Convolution, convolution
-from kgen.compiler.dtypes import DTYPES, is_float
+from kgen.compiler.dtypes import DTYPES, HALF, is_float
 from kgen.compiler.graph import Node, NotFusable, OpGraph, Operand, Tensor
 from kgen.compiler.indices import Axes, Size, spell, times
 from kgen.compiler.op import Kind
@@ -247,7 +247,7 @@ class Contraction:
     each call computes. With ``transposed``, its columns stand for its rows, and with ``turned`` those of ``x``. In a batched contraction, each ``group`` rows
     of ``x`` have a matrix of ``weight`` to themselves, of ``matrices`` at the captured batch. Else all rows share one.
 
-    With a ``window``, the sums are a convolution of images ``x``: rows of the program are channels of images, columns pixels.
+    Both are of ``dtype``, and the sums of float32. With a ``window``, the sums are a convolution of images ``x``: rows of the program are channels of images, columns pixels.
     With ``across``, rows are pixels of images, columns channels. ``before`` computes ``x`` from other tensors, as images by
     the elements of one.
     """
@@ -263,6 +263,7 @@ class Contraction:
     turned: bool = False
     across: bool = False
     before: Program | None = None
+    dtype: str = "float32"
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -341,13 +342,20 @@ class Program:
 
     @property
     def floats(self) -> bool:
-        """Whether every tensor that is read or written is of float32."""
-        return set(self.tensor_dtypes.values()) <= {"float32"}
+        """Whether every tensor that is read or written is of a floating dtype."""
+        return all(map(is_float, self.tensor_dtypes.values()))
+
+    @property
+    def half(self) -> bool:
+        """Whether a tensor that is read or written is of a half type."""
+        of = self.contraction
+        operands = {of.dtype, *(of.before.tensor_dtypes.values() if of.before else ())} if of else set()
+        return not operands.union(self.tensor_dtypes.values()).isdisjoint(HALF)
 
     @property
     def reduces_floats(self) -> bool:
-        """Whether every reduction is one of values of float32."""
-        return {r.dtypes[0] for r in self.reductions} <= {"float32"}
+        """Whether every reduction is one of floating values."""
+        return all(is_float(r.dtypes[0]) for r in self.reductions)
 
     @property
     def size(self) -> Size:
@@ -592,6 +600,8 @@ class _Builder:
         rows, matrix = self.graph.type(x), self.graph.type(weight)
         if len(rows.shape) < 2 or len(matrix.shape) < 2 or not rows.numel or not matrix.numel:
             raise NotFusable(f"{node.name} is no contraction of rows with a matrix")
+        if rows.dtype != matrix.dtype:
+            raise NotFusable(f"{node.name} has operands of two dtypes")
         if any(rows.multiples[1:]) or any(matrix.multiples[1:]):
             raise NotFusable(f"an operand of {node.name} follows the batch in another dimension than the first")
         window = convolution(self.graph, node)
@@ -618,6 +628,7 @@ class _Builder:
             window=window,
             turned=turned,
             before=before,
+            dtype=rows.dtype,
         )
         varies = frozenset().union(*(i.free_symbols for i in index))
         found = self._keep(self.contraction.name, _Step("sums", node.name, (), varies))
@@ -705,8 +716,8 @@ class _Builder:
         return self._keep(stem, _Step(*fields, **more))
 
     def floats(self, node: Node, arg: str) -> str:
-        """The value; raises :class:`NotFusable` where it is not of float32."""
-        if self.steps[arg].dtype != "float32":
+        """The value; raises :class:`NotFusable` where it is not of a floating dtype."""
+        if not is_float(self.steps[arg].dtype):
             raise NotFusable(f"{node.name} takes values of type {self.steps[arg].dtype}")
         return arg
 

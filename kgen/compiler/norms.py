@@ -6,7 +6,7 @@
     behind a convolution         mean and variance of each channel of each image first, which its kernel finds as it stores x;
                                  those of a group or of a channel follow from them
 
-A kernel may still hold all of it. Where rows are few and long, many blocks reduce, and a second kernel applies.
+Means, variances and what is made of them are float32 also where x is of a half type. A kernel may still hold all of it. Where rows are few and long, many blocks reduce, and a second kernel applies.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Mapping, Sequence
 
 from kgen.compiler.convolutions import TARGETS
+from kgen.compiler.dtypes import HALF
 from kgen.compiler.graph import BatchSize, Node, OpGraph, Operand, Tensor
 from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.source import spell_value
@@ -32,12 +33,23 @@ def _view(graph: OpGraph, stem: str, source: str, type_: Tensor) -> Node:
     return _node(graph, stem, "view", (source,), type_, f"torch.reshape({{0}}, {spell_value(sizes)})")
 
 
+def _wide(graph: OpGraph, value: str, call: str) -> str:
+    """The library call on a value, made float32 where it is of a half type."""
+    return call.replace("{0}", "{0}.float()") if graph.type(value).dtype in HALF else call
+
+
+def _rounded(call: str, dtype: str) -> str:
+    """The library call with its result in the dtype, where operands of float32 make a half type wider."""
+    return f"({call}).to(torch.{dtype})" if dtype in HALF else call
+
+
 def _moments(graph: OpGraph, node: Node, source: str, type_: Tensor, dims: tuple[int, ...], keepdim: bool) -> list[Node]:
-    """The mean and the variance of a value over some dimensions."""
+    """The mean and the variance of a value over some dimensions; its dtype is that of the node's first operand."""
+    x = node.inputs[0]
     both = {"dims": dims, "keepdim": keepdim}
     keep = ", keepdim=True" if keepdim else ""
-    mean = _node(graph, f"{node.name}_mean", "moments_mean", (source,), type_, f"torch.mean({{0}}, {dims}{keep})", **both)
-    call = f"torch.var({{0}}, {dims}, correction=0{keep})"
+    mean = _node(graph, f"{node.name}_mean", "moments_mean", (source,), type_, _wide(graph, x, f"torch.mean({{0}}, {dims}{keep})"), **both)
+    call = _wide(graph, x, f"torch.var({{0}}, {dims}, correction=0{keep})")
     return [mean, _node(graph, f"{node.name}_variance", "variance", (source,), type_, call, **both, correction=0)]
 
 
@@ -88,21 +100,25 @@ def split_channels(graph: OpGraph, node: Node, roles: Mapping[str, str], by_imag
         of_images: list[Node] = []
         mean, *variances = _moments(graph, node, roles["input"], channels, dims, False)
         unbiased = [replace(
-            variances[0], name=graph.fresh(f"{node.name}_unbiased"), op="unbiased_variance", call=f"torch.var({{0}}, {dims})",
+            variances[0], name=graph.fresh(f"{node.name}_unbiased"), op="unbiased_variance",
+            call=_wide(graph, roles["input"], f"torch.var({{0}}, {dims})"),
             attrs=(("dims", dims), ("keepdim", False), ("correction", 1)),
         )]  # fmt: skip
     variance, nodes = variances[-1], [*of_images, mean, *variances]
     if "running_mean" in roles:
-        update = f"torch.ops.aten.lerp_.Scalar({{0}}, {{1}}, {node['momentum']!r})"
+        kept_as = graph.type(roles["running_mean"]).dtype
+        new = "{1}.to({0}.dtype)" if kept_as in HALF else "{1}"
+        update = f"torch.ops.aten.lerp_.Scalar({{0}}, {new}, {node['momentum']!r})"
         factors = {"keep": 1.0 - node["momentum"], "momentum": node["momentum"]}
         kept = [
-            replace(_node(graph, f"{node.name}_{role}", "moving_average", (roles[role], new.name), channels, update, **factors), effect=True)
+            replace(_node(graph, f"{node.name}_{role}", "moving_average", (roles[role], new.name), replace(channels, dtype=kept_as), update, **factors), effect=True)
             for role, new in (("running_mean", mean), ("running_var", unbiased[-1]))
         ]
         nodes = [*of_images, mean, *unbiased, *kept, *variances]
     scale = _inverse_deviation(graph, node, variance, *((roles["weight"],) if "weight" in roles else ()))
     operands = [mean.name, scale.name, *((roles["bias"],) if "bias" in roles else ())]
-    views = [_view(graph, f"{name}_wide", name, wide) for name in operands]
+    types = [channels, channels, graph.type(roles["bias"]) if "bias" in roles else channels]
+    views = [_view(graph, f"{name}_wide", name, replace(wide, dtype=of.dtype)) for name, of in zip(operands, types)]
     apply = _applied(node, roles["input"], [v.name for v in views])
     return graph.with_nodes_for(node.name, (*nodes, scale, *views, apply))
 
@@ -110,7 +126,7 @@ def split_channels(graph: OpGraph, node: Node, roles: Mapping[str, str], by_imag
 def _applied(node: Node, x: str, operands: list[str]) -> Node:
     """The node as ``(x - mean) * scale``, with a bias where there is one."""
     op, call = ("normalise_affine", "({0} - {1}) * {2} + {3}") if len(operands) > 2 else ("normalise", "({0} - {1}) * {2}")
-    return replace(node, op=op, inputs=(x, *operands), call=call, attrs=(), effect=False)
+    return replace(node, op=op, inputs=(x, *operands), call=_rounded(call, node.type.dtype), attrs=(), effect=False)
 
 
 def reduce_images_first(graph: OpGraph) -> OpGraph:
@@ -176,7 +192,7 @@ def group_norm_to_moments(graph: OpGraph) -> OpGraph:
 def _split_groups(graph: OpGraph, node: Node, roles: Mapping[str, str], by_image: bool = False) -> OpGraph:
     """Group norm with its moments; with ``by_image``, by way of those of each channel."""
     shape, groups = node.type.shape, node["groups"]
-    split = Tensor((shape[0], groups, math.prod(shape[1:]) // groups), multiples=(node.type.multiples[0], 0, 0))
+    split = Tensor((shape[0], groups, math.prod(shape[1:]) // groups), node.type.dtype, (node.type.multiples[0], 0, 0))
     each = Tensor((shape[0], groups, 1), multiples=split.multiples)
     x = _view(graph, f"{node.name}_groups", roles["input"], split)
     if by_image:
@@ -195,7 +211,7 @@ def _split_groups(graph: OpGraph, node: Node, roles: Mapping[str, str], by_image
     operands = []
     for role in ("weight", "bias"):
         if role in roles:
-            operands.append(_view(graph, f"{node.name}_{role}", roles[role], wide))
+            operands.append(_view(graph, f"{node.name}_{role}", roles[role], replace(wide, dtype=graph.type(roles[role]).dtype)))
     if operands:
         found += [*operands, _affine(node, found[-1], [o.name for o in operands])]
     else:
@@ -242,9 +258,9 @@ def _split_softmax(graph: OpGraph, node: Node) -> OpGraph:
     (x,) = node.inputs
     both = {"dims": node["dims"], "keepdim": True}
     maximum = f"torch.amax({{0}}, {node['dims']}, keepdim=True)"
-    largest = _node(graph, f"{node.name}_max", "softmax_max", (x,), _reduced(node), maximum, **both)
+    largest = _node(graph, f"{node.name}_max", "softmax_max", (x,), _reduced(node), _wide(graph, x, maximum), **both)
     sums = f"torch.sum(torch.exp({{0}} - {maximum}), {node['dims']}, keepdim=True)"
-    total = _node(graph, f"{node.name}_sum", "softmax_sum", (x,), _reduced(node), sums, **both)
+    total = _node(graph, f"{node.name}_sum", "softmax_sum", (x,), _reduced(node), _wide(graph, x, sums), **both)
     calls = {"softmax": "torch.exp({0} - {1}) / {2}", "log_softmax": "({0} - {1}) - torch.log({2})"}
-    apply = replace(node, op=f"apply_{node.op}", inputs=(x, largest.name, total.name), call=calls[node.op], attrs=())
+    apply = replace(node, op=f"apply_{node.op}", inputs=(x, largest.name, total.name), call=_rounded(calls[node.op], node.type.dtype), attrs=())
     return graph.with_nodes_for(node.name, (largest, total, apply))

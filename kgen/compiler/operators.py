@@ -32,12 +32,12 @@ COMBINES: dict[str, tuple[str, ...]] = {
 OF_ONE = {"argmax": ("{0}", "0"), "argmin": ("{0}", "0"), "moments": ("1.0f", "{0}", "0.0f"), "softmax": ("{0}", "EXP({0} - finite_max({0}))")}
 
 def _float_tensors(call: Captured, places: bool = False) -> bool:
-    """Accept calls on float32 tensors with a float32 result, or one of ``places``."""
+    """Accept calls on floating tensors with a floating result, or one of ``places``."""
     names = [n for a in call.arguments.values() for n in refs(a)]
     return (
         call.type is not None
-        and call.type.dtype == ("int64" if places else "float32")
-        and all(n in call.types and call.types[n].dtype == "float32" for n in names)
+        and (call.type.dtype == "int64" if places else is_float(call.type.dtype))
+        and all(n in call.types and is_float(call.types[n].dtype) for n in names)
     )
 
 
@@ -452,7 +452,7 @@ def _known_dtypes(call: Captured) -> bool:
     return call.type is not None and all(t is not None and t.dtype in DTYPES for t in (call.type, *map(call.types.get, names)))
 
 
-#: Kinds whose entries compute with values of any dtype, and those for which dtypes do not matter; others, with float32.
+#: Kinds whose entries compute with values of any dtype, and those for which dtypes do not matter; others, with floats.
 _ANY_DTYPE, _NO_DTYPE = {Kind.POINTWISE, Kind.INDEXED, Kind.CONSTANT, Kind.VIEW}, {Kind.IDENTITY}
 
 

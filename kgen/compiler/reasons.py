@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kgen.compiler.dtypes import is_float
 from kgen.compiler.graph import Node, OpGraph, Tensor
 from kgen.compiler.loops import NotFusable, lower
 from kgen.compiler.operators import BY_TARGET, OPS, Kind
@@ -56,9 +57,9 @@ def _refused(graph: OpGraph, node: Node) -> str:
     if op is None:
         return f"no kernel of ours computes {node.op.removesuffix('.default')}"
     types = [node.type, *(_type(graph, name) for name in node.values)]
-    other = sorted({found.dtype for found in types if found and found.dtype != "float32"})
+    other = sorted({found.dtype for found in types if found and not is_float(found.dtype)})
     if other:
-        return f"our kernels are for float32, it has {' and '.join(other)}"
+        return f"our kernels are for floating dtypes, it has {' and '.join(other)}"
     if "dtype=" in node.call:
         return "it converts to another dtype"
     return _REFUSED[op.kind]

@@ -31,6 +31,7 @@ from typing import Callable
 
 from kgen.compiler import norms
 from kgen.compiler.convolution_rewrites import affine_into_convolution, average_into_convolution, mean_into_convolution
+from kgen.compiler.dtypes import HALF
 from kgen.compiler.graph import FoldedWeight, Node, Operand, OpGraph, Tensor
 from kgen.compiler.linear_rewrites import diagonal_to_scale, product_to_sum, sum_into_linear
 from kgen.compiler.operators import OPS, Kind
@@ -167,11 +168,16 @@ def batchnorm_to_affine(graph: OpGraph) -> OpGraph:
                 node,
                 op="lerp_affine",
                 inputs=(roles["input"], scale, shift),
-                call="torch.addcmul({2}, {0}, {1})",
+                call=_affine_call(node.type),
                 attrs=(),
             )
         )
     return graph
+
+
+def _affine_call(type_: Tensor) -> str:
+    """The library call of ``x * scale + shift`` with scale and shift in float32."""
+    return "torch.addcmul({2}, {0}.float(), {1})" + f".to(torch.{type_.dtype})" if type_.dtype in HALF else "torch.addcmul({2}, {0}, {1})"
 
 
 def split_batchnorm(graph: OpGraph) -> OpGraph:
@@ -215,7 +221,7 @@ def split_batchnorm(graph: OpGraph) -> OpGraph:
             "normalise_affine" if "bias" in roles else "normalise",
             inputs,
             node.type,
-            "({0} - {1}) * {2}" + tail,
+            f"(({{0}} - {{1}}) * {{2}}{tail}).to(torch.{node.type.dtype})" if node.type.dtype in HALF else "({0} - {1}) * {2}" + tail,
         )
         graph = graph.with_nodes_for(node.name, (moments, mean, scale, apply))
     return graph
@@ -309,6 +315,14 @@ PIPELINES = (
 )
 
 
+#: Rewrites that make new weights, which half types would round so that sums err more than PyTorch's, and one whose kernels
+#: are of float32 alone.
+_FLOAT32_ONLY = frozenset({
+    "pull_scale_into_linear", "fold_batchnorm_into_linear", "sum_into_linear", "product_to_sum", "diagonal_to_scale",
+    "mean_into_convolution", "average_into_convolution", "affine_into_convolution", "reduce_images_first",
+})  # fmt: skip
+
+
 def variants(graph: OpGraph, whole: frozenset[str] = frozenset()) -> tuple[Variant, ...]:
     """The graphs that the pipelines come to, each once, with the rewrites that took part in it.
 
@@ -316,9 +330,10 @@ def variants(graph: OpGraph, whole: frozenset[str] = frozenset()) -> tuple[Varia
     """
     found: list[Variant] = []
     decomposed = decompose(graph, whole)
+    left_out = _FLOAT32_ONLY if any(v.type.dtype in HALF for v in (*graph.inputs, *graph.weights)) else frozenset()
     for start, pipeline in itertools.product(dict.fromkeys((graph, decomposed)), PIPELINES):
         current, names = start, ["decompose"] if start != graph else []
-        for name in pipeline:
+        for name in (n for n in pipeline if n not in left_out):
             changed = REWRITES[name](current)
             if changed != current:
                 if name not in names:
@@ -402,7 +417,7 @@ def _merge_affine_pair(graph: OpGraph, inner: Node, outer: Node) -> OpGraph | No
     if shift is None:
         node = replace(outer, op="mul", inputs=(a.x, scale), call="torch.mul({0}, {1})", attrs=())
     else:
-        call = "torch.addcmul({2}, {0}, {1})"
+        call = _affine_call(outer.type)
         node = replace(outer, op="lerp_affine", inputs=(a.x, scale, shift), call=call, attrs=())
     return graph.with_node(node)
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from kgen.problem import LoadedProblem
 
-#: dtypes that neither kgen's kernels nor its evaluator take; integers and booleans may stand beside float32.
-_OTHER_FLOATING = {"float64", "float16", "bfloat16", "complex32", "complex64", "complex128"}
+#: dtypes that neither kgen's kernels nor its evaluator take; integers and booleans may stand beside the others.
+_OTHER_FLOATING = {"float64", "complex32", "complex64", "complex128"}
 
 #: Entries of a module's ``__dict__`` that hold its parts.
 MODULE_TABLES = {"_parameters", "_buffers", "_modules"}
@@ -80,7 +80,7 @@ class Trace:
 def trace(loaded: "LoadedProblem", mode: str, *, real: bool = False) -> Trace:
     """Trace the problem's forward in ``train`` or ``eval`` mode; on ``real`` weights instead of fake ones.
 
-    Raises :class:`CaptureError` where the forward cannot be exported, or holds another floating dtype than float32. Its
+    Raises :class:`CaptureError` where the forward cannot be exported, or holds float64 or complex numbers. Its
     one line names the statement. Raises :class:`kgen.errors.ProblemError` where the problem's own functions raise.
     """
     fake = _fake_mode()
@@ -195,7 +195,7 @@ def _check_dtypes(path: str, where: str, tensors: Iterable["torch.Tensor"]) -> N
     for tensor in tensors:
         dtype = str(tensor.dtype).removeprefix("torch.")
         if dtype in _OTHER_FLOATING:
-            raise CaptureError(f"{path}: {where} holds {dtype}: kgen takes float32 only for now (and integers)")
+            raise CaptureError(f"{path}: {where} holds {dtype}: kgen takes float32, bfloat16 and float16 (and integers)")
 
 
 def _likely_batches(leaves: list[Any]) -> list[tuple[int, ...]]:

@@ -104,8 +104,7 @@ class Evaluator:
             raise DeviceError("the class tf32 is for CUDA devices: the CPU has no TF32")
         self.problem = problem
         self.device = "cuda:0" if device == "cuda" else device
-        cpu = accuracy is Accuracy.PYTORCH and device == "cpu"  # PyTorch's flags change nothing there
-        self.accuracy = Accuracy.FP32 if cpu else Accuracy(accuracy)
+        self.accuracy = Accuracy(accuracy)
         self.home = Path(home).resolve()
         self.limits = limits
         self.trust = trust
@@ -238,6 +237,8 @@ class Evaluator:
             self._memory.set(_all_bytes(self._opened["peak_bytes"]))
         self.problem = replace(self.problem, mode=self._opened["mode"])
         self.accuracy = Accuracy(self._opened["accuracy"])
+        if self.accuracy is Accuracy.PYTORCH and not self._cuda and not self._opened["half"]:
+            self.accuracy = Accuracy.FP32  # PyTorch's flags change nothing there
         self.at_once = self._fit() if self._cuda else 1
         self._slots = threading.BoundedSemaphore(self.at_once + self._checks.ahead)
         if self._checks.ahead:
@@ -584,7 +585,7 @@ class Evaluator:
         try:
             reply = worker.ask("load", [*self._fds[:2], *fds], state=self._opened["state"],
                                state_bytes=self._opened["state_bytes"], init=self._opened["init"],
-                               output_bytes=memory["bytes"], modes=self.problem.modes,
+                               output_bytes=memory["bytes"], modes=self.problem.modes, dtype=self.problem.dtype,
                                construction=self._construction, views=self._opened["views"], ties=self._opened["ties"],
                                flush_bytes=self._about["flush_bytes"] if self._cold else 0, **what)
         finally:

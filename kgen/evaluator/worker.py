@@ -135,7 +135,7 @@ class Subject:
             make = _baseline(request)
         else:
             _use_built(request["libraries"])
-            make = _candidate(request["path"], init)
+            make = _candidate(request["path"], init, request["dtype"])
         self.model = construct(make, self.device, request["construction"])
         if not isinstance(self.model, torch.nn.Module):
             raise Refused(f"ModelNew(...) is a {type(self.model).__name__}, not a torch.nn.Module")
@@ -499,8 +499,8 @@ def _overlaps(output: Any, others: list[torch.Tensor]) -> bool:
     )
 
 
-def _candidate(path: str, init: list[Any]) -> Callable[[], Any]:
-    """Import the candidate's file; returns its constructor."""
+def _candidate(path: str, init: list[Any], dtype: str | None) -> Callable[[], Any]:
+    """Import the candidate's file; returns its constructor, whose module is converted to the problem's dtype."""
     spec = importlib.util.spec_from_file_location("kgen_candidate", path)
     assert spec is not None and spec.loader is not None
     module = ModuleType("kgen_candidate")
@@ -509,7 +509,10 @@ def _candidate(path: str, init: list[Any]) -> Callable[[], Any]:
     spec.loader.exec_module(module)
     if not isinstance(getattr(module, "ModelNew", None), type):
         raise Refused("the file has no class ModelNew")
-    return lambda: module.ModelNew(*init)
+    if dtype is None:
+        return lambda: module.ModelNew(*init)
+    to = getattr(torch, dtype)
+    return lambda: module.ModelNew(*init).to(to)
 
 
 def _use_built(libraries: Mapping[str, str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from kgen.candidate import Params
+from kgen.compiler.dtypes import HALF
 from kgen.compiler.loops import Program, Store
 from kgen.templates import Argument, Task
 from kgen.templates.space import Axis
@@ -60,9 +61,10 @@ def declared(argument: Argument, early: bool = False) -> str:
 
 
 def signature(args: Sequence[Argument], early: bool = False) -> dict[str, Any]:
-    """Parameter lists of kernel and launcher, the call of one by the other, and whether the launch is early."""
+    """Parameter lists of kernel and launcher, the call of one by the other, what an element is called, and whether the launch is early."""
     return {
         "early": early,
+        "element": "element" if any(a.dtype in HALF for a in args) else "float",
         "parameters": ", ".join(declared(a, early) for a in args),
         "launcher_parameters": ", ".join(f"{'const ' if a.role in _READ else ''}{a.ctype}* {a.name}" for a in args),
         "arguments": ", ".join(a.name for a in args),
@@ -84,9 +86,10 @@ def batch_moments(task: Task) -> tuple[dict[str, Any], list[Argument]]:
     """
     node = task.plan.graph.node(task.kernel.nodes[-1])
     roles = dict(zip(node["roles"], node.inputs))
-    extra = [Argument("affine_weight", "in", roles["weight"])] if "weight" in roles else []
+    dtypes = {role: task.plan.graph.type(name).dtype for role, name in roles.items()}
+    extra = [Argument("affine_weight", "in", roles["weight"], dtype=dtypes["weight"])] if "weight" in roles else []
     if "running_mean" in roles:
-        extra += [Argument(r, "state", roles[r]) for r in ("running_mean", "running_var")]
+        extra += [Argument(r, "state", roles[r], dtype=dtypes[r]) for r in ("running_mean", "running_var")]
     if "counter" in roles:
         extra.append(Argument("batches_tracked", "state", roles["counter"], dtype="int64"))
     context = {
@@ -94,6 +97,7 @@ def batch_moments(task: Task) -> tuple[dict[str, Any], list[Argument]]:
         "momentum": repr(float(node["momentum"])),
         "keep_factor": repr(1.0 - node["momentum"]),
         "affine": "weight" in roles,
+        "affine_type": next((a.ctype for a in extra if a.role == "in"), ""),
         "running": "running_mean" in roles,
         "counter": "counter" in roles,
     }

@@ -158,6 +158,7 @@ class _File:
             "param_lines": _wrapped("Parameters: ", [f"{k}={v}" for w in self.ways for k, v in self._prefixed(w).items()]),
             "version": __version__,
             "problem": f"{self.problem.name}.py",
+            "dtype": self.problem.dtype,
             "modes": "train and eval mode" if self.both_modes or len(self.ways) > 1 else f"{self.ways[0].mode} mode",
             "device_name": self.hardware.name,
             "imports": _imports(model, bool(texts), self._uses_functional(ways), bool(self.constants)),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import re
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Callable, Mapping, Sequence
 
 from kgen.candidate import Params
@@ -54,6 +56,12 @@ class Target:
     headers: Callable[[Helpers, str], Sequence[str]]
     flags: Callable[[Hardware, Sequence[Params], bool], list[str]]
     shared_axis: str = ""
+
+
+def types(text: str, device_type: str) -> str:
+    """The definitions of the types of elements that ``text`` names."""
+    files = sorted((Path(__file__).parent / device_type / "types").iterdir())
+    return "\n".join(path.read_text() for path in files if re.search(rf"\b{path.stem}\b", text))
 
 
 @lru_cache(maxsize=None)

@@ -13,6 +13,7 @@ from typing import Callable, Sequence, TypeVar
 
 from kgen.compiler.contractions import CONTRACTIONS, CONVOLUTION, MATMUL, is_convolution, is_depthwise, kernel_size
 from kgen.compiler.costs import Cost, is_view, kernel_cost, library_cost
+from kgen.compiler.dtypes import HALF
 from kgen.compiler.fusion import MOST_PLANS, FusionPlan, Kernel, Library
 from kgen.compiler.graph import Node, OpGraph
 from kgen.evaluator.protocol import Accuracy
@@ -160,7 +161,8 @@ class Predictor:
             return self._library(plan.graph, step)
         key = id(plan.graph), step.nodes, step.outputs
         if key not in self._costs:
-            products = self._products(_kind(plan.graph, step))
+            half = any(_is_half(plan.graph, plan.graph.node(name)) for name in step.nodes)
+            products = 1 if half else self._products(_kind(plan.graph, step))
             self._costs[key] = plan.graph, kernel_cost(plan, step, self._row_bytes, products, self._shares)
         _, cost = self._costs[key]
         return self._time(step, cost, self._copy_ms(cost.nbytes), self._kernel_ms(cost))
@@ -173,6 +175,7 @@ class Predictor:
         found = library_class(graph, node) if self.hardware.device_type == "cuda" else ONE_PASS
         contraction = CONTRACTIONS.get(node.op)
         type_ = self.types[contraction.kind] if contraction else "float32"
+        type_ = "float16" if contraction and _is_half(graph, node) else type_
         arithmetic_ms = cost.flops / self._rate(type_) / found.arithmetic
         return self._time(step, cost, self._copy_ms(cost.nbytes) / found.copy, arithmetic_ms)
 
@@ -193,7 +196,7 @@ class Predictor:
         if contraction is None:
             return 0.0
         operations = contraction.flops(graph, node)
-        products = self._products(contraction.kind)
+        products = 1 if _is_half(graph, node) else self._products(contraction.kind)
         return min(operations / self._rate("float32"), operations * products / self._rate("float16"))
 
     def _products(self, kind: str) -> int:
@@ -216,6 +219,11 @@ class Predictor:
     def _row_bytes(self) -> int:
         """Bytes of a row that its blocks can keep: half of the registers of a chip, or a core's level-2 cache."""
         return 2 * self.hardware.registers_per_multiprocessor * self._shares or self.hardware.l2_bytes
+
+
+def _is_half(graph: OpGraph, node: Node) -> bool:
+    """Whether the node is a contraction of operands of a half type."""
+    return node.op in CONTRACTIONS and graph.type(node.values[0]).dtype in HALF
 
 
 def _kind(graph: OpGraph, kernel: Kernel) -> str:

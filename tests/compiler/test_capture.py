@@ -402,18 +402,31 @@ def test_integer_input_is_taken() -> None:
     assert found.type("x").dtype == "int64" and found.nodes[0].op == "embedding"
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "complex64"])
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
 def test_other_floating_inputs_are_refused(dtype: str) -> None:
     text = refusal("return x * 2", f"torch.zeros(6, 20, dtype=torch.{dtype})")
-    assert f"get_inputs() holds {dtype}" in text and "float32 only" in text
+    assert f"get_inputs() holds {dtype}" in text and "float32, bfloat16 and float16" in text
 
 
-@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
-def test_other_floating_weights_are_refused(dtype: str) -> None:
+def test_other_floating_weights_are_refused() -> None:
     text = refusal(
-        "return x.to(self.w.dtype) * self.w", init=f"self.w = nn.Parameter(torch.zeros(20, dtype=torch.{dtype}))"
+        "return x.to(self.w.dtype) * self.w", init="self.w = nn.Parameter(torch.zeros(20, dtype=torch.float64))"
     )
-    assert f"Model holds {dtype}" in text
+    assert "Model holds float64" in text
+
+
+def test_autocast_is_captured_as_the_casts_that_it_makes() -> None:
+    found = captured("with torch.autocast('cpu', dtype=torch.bfloat16):\n    y = x @ x.t()\nreturn y + x[:, :6]")
+    assert [n.op for n in found.nodes if n.op == "cast"] == ["cast"] * 2
+    assert next(n for n in found.nodes if n.op == "matmul").type.dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_types_are_taken_with_casts_between_them(dtype: str) -> None:
+    found = captured("return (x.float() * self.w).to(x.dtype)", f"torch.zeros(6, 20, dtype=torch.{dtype})",
+                     "self.w = nn.Parameter(torch.zeros(20))")  # fmt: skip
+    assert [n.op for n in found.nodes] == ["cast", "mul", "cast"]
+    assert [n.type.dtype for n in found.nodes] == ["float32", "float32", dtype]
 
 
 # What is not known
@@ -459,7 +472,7 @@ def test_forward_that_depends_on_values_is_one_line_with_the_statement(forward: 
         ("return x @ x", "RuntimeError"),
         ("return torch.from_numpy(x.numpy() * 2.0)", "RuntimeError"),
         ("return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))", "it calls cond"),
-        ("with torch.autocast('cpu', dtype=torch.bfloat16):\n    y = x @ x.t()\nreturn y", "float32 only"),
+        ("with torch.autocast('cuda', dtype=torch.bfloat16):\n    y = x @ x.t()\nreturn y", "torch.autocast for cuda"),
     ],
 )
 def test_what_cannot_be_captured_is_one_line_with_the_reason(forward: str, reason: str) -> None:

@@ -91,6 +91,15 @@ UNSEEN = {
     "place_of_all": ("return x.argmin(0)", "", "torch.randn(70000, 32)", "eval"),
     "norm_of_channels": ("return x / (x.square().mean(1, keepdim=True) + 1e-5).sqrt()", "", "torch.randn(8, 64, 32, 32)", "eval"),
     "functions": ("a = x.abs()\ny = torch.sin(x) + torch.cos(x) + torch.erf(x) + torch.log1p(a) + torch.expm1(x) + F.softplus(x) + F.mish(x)\nreturn y + (a + 1) ** 1.5 + torch.tanh(x) + F.silu(x) + F.elu(x) + F.logsigmoid(x) + F.hardswish(x) + F.gelu(x, approximate='tanh')", "", "torch.randn(64, 1000)", "eval"),
+    "half_pointwise": ("return F.gelu(x) * self.s + 1.5, F.pad(x, (8, 0), value=0.5).exp(), x.long()", "self.s = nn.Parameter(torch.randn(8192))", "torch.randn(64, 8192).bfloat16()", "eval"),
+    "half_softmax": ("return torch.softmax(F.layer_norm(x, (8192,), self.s), 1)", "self.s = nn.Parameter(torch.randn(8192).half())", "torch.randn(512, 8192).half()", "eval"),
+    "half_columns": ("return x.sum(1), x.argmax(1)", "", "torch.randn(8, 64, 4096).bfloat16()", "eval"),
+    "half_moments": ("return self.norm(x).relu()", "self.norm = nn.BatchNorm1d(1024).bfloat16()", "torch.randn(512, 1024).bfloat16()", "train"),
+    "half_window": ("return self.pool(x)", "self.pool = nn.MaxPool2d(3, 2, 1)", "torch.randn(2, 8, 64, 64).half()", "eval"),
+    "half_scan": ("return x.cumsum(1)", "", "torch.randn(512, 8192).bfloat16()", "eval"),
+    "half_contraction": ("return F.gelu(self.linear(x)) * x[:, :999]", "self.linear = nn.Linear(1024, 999).bfloat16()", "torch.randn(1000, 1024).bfloat16()", "eval"),
+    "half_contraction_moments": ("return self.norm(self.linear(x))", "self.linear, self.norm = nn.Linear(512, 1024).half(), nn.BatchNorm1d(1024).half()", "torch.randn(1000, 512).half()", "train"),
+    "half_transpose": ("return x.permute(0, 2, 1).relu() * 2", "", "torch.randn(3, 128, 256).half()", "eval"),
 }  # fmt: skip
 
 _CASES = [f"{name}-{mode}" for name in NAMES for mode in ("train", "eval")] + list(UNSEEN)

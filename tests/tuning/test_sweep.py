@@ -118,7 +118,7 @@ def test_sweep_in_which_nothing_is_right_says_why_most_failed_with_exit_code_1(
         (("class Model", "class Other"), "has no class Model"),
         (("import torch\n", "import torch, not_there\n"), "problem.py:2: the file raised ModuleNotFoundError"),
         (("return [torch", "raise ValueError('none today')\n    return [torch"), "get_inputs() raised ValueError: none"),
-        (("16)]", "16, dtype=torch.float64)]"), "an input is torch.float64; only float32 is supported"),
+        (("16)]", "16, dtype=torch.float64)]"), "an input is torch.float64: kgen takes float32, bfloat16 and float16"),
         (("return torch.relu(x)", "return x * x.sum().item() if x.sum() > 0 else x"), "forward cannot be captured"),
         (("return torch.relu(x)", "raise ValueError('never')"), "ValueError: never"),
     ],

@@ -31,6 +31,7 @@ _LOOKED_AT = 16  #: entries of the first index that show whether integers depend
 _TOGETHER, _ROWS_BESIDE = 32, 16  #: neighbouring outliers in a row; one row in 16 has them
 _OTHERS = 6  #: rows that NON_FINITE changes
 _APART = 2.0**-7  #: relative distance between rows that are almost equal
+_HALF = (torch.float16, torch.bfloat16)
 _NONE: Mapping[str, str] = MappingProxyType({})
 # Bound before a candidate is loaded: a candidate may patch torch, and would see how contents are mixed.
 _copy, _detach = torch.Tensor.copy_, torch.Tensor.detach
@@ -187,17 +188,23 @@ def change_inputs(
     inputs: Sequence[Any], how: str, seed: int, weights: Collection[torch.Tensor] = ()
 ) -> list[Any]:
     """``inputs`` with the entry ``how`` of :data:`VALUES` applied to floating tensors; :data:`ALIKE` uses ``weights``
-    too. Strides are kept."""
+    too. Strides and dtypes are kept, and finite values stay within the dtype's range."""
     generator = _Generator().manual_seed(seed)
     change = _alike(weights) if how == ALIKE else VALUES[how]
 
     def one(x: torch.Tensor) -> torch.Tensor:
         if not x.is_floating_point():
             return x
-        changed = change(x, generator)
+        changed = change(x, generator) if x.dtype not in _HALF else _lowered(change(x.float(), generator), x.dtype)
         return changed if changed.stride() == x.stride() else torch.empty_like(x).copy_(changed)
 
     return map_tensors(list(inputs), one)
+
+
+def _lowered(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """``x`` in a half type; finite values that are too large become the largest."""
+    most = torch.finfo(dtype).max
+    return torch.where(x.isinf(), x, x.clamp(-most, most)).to(dtype)
 
 
 def _alike(weights: Collection[torch.Tensor]) -> Callable[[torch.Tensor, torch.Generator], torch.Tensor]:

@@ -24,7 +24,7 @@ from kgen.evaluator.correctness.distributions import (
     DISTRIBUTIONS, FULL, KERNELBENCH_DISTRIBUTIONS, NON_FINITE, REDUCED, REDUCED_ROWS, Distribution, batch_size,
     change_inputs, change_weights, drawn_batches, joined, mixtures, seed_of, slice_batch,
 )
-from kgen.evaluator.correctness.reference import Reference, State, construct, draw_weights, made_on, set_flags
+from kgen.evaluator.correctness.reference import HALF, Reference, State, construct, draw_weights, made_on, set_flags
 from kgen.evaluator.correctness.tolerance import Expected, Typical, as_real, parts
 from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.runtime import sandbox
@@ -107,6 +107,7 @@ class Oracle:
         self._states: dict[str, State] = {"drawn": self._draw_weights()}
         _refuse_others(loaded.problem.path, "get_init_inputs() gives", loaded.init_inputs())
         self._given = self._get_inputs(0)  # reduced batches are slices of it: drawing takes long
+        self._set_dtype()
         rows = batch_size(self._given)
         every = KERNELBENCH_DISTRIBUTIONS if self.accuracy is Accuracy.KERNELBENCH else (
             *DISTRIBUTIONS, *drawn_batches(secret, rows or 0))
@@ -128,7 +129,7 @@ class Oracle:
         if not self.output_bytes:
             raise ProblemError(f"{self.loaded.problem.path}: forward returns no element: there is nothing to compare")
         self.free_cache()
-        if self.accuracy is Accuracy.PYTORCH and not any(uses_cudnn):
+        if self.accuracy is Accuracy.PYTORCH and not self.half and not any(uses_cudnn):
             self.accuracy = Accuracy.FP32  # the flags change nothing then, and results are shared with fp32
             set_flags(self.accuracy)
         size = describe(self._given)[1]
@@ -177,6 +178,17 @@ class Oracle:
             _is_finite(self.reference.exact(inputs, self._states["drawn"], self.modes[0], 0))
             took = time.monotonic() - started
         return max(2, int(self._reduced() * share / took) | 1)
+
+    def _set_dtype(self) -> None:
+        """Find the dtype in which eager rounds. Raises :class:`ProblemError` where half types meet another class."""
+        found = {x.dtype for x in (*self._states["drawn"].values(), *tensors(self._given)) if x.is_floating_point()}
+        self.half = bool(found & HALF)
+        if self.half and self.accuracy is not Accuracy.PYTORCH:
+            names = " and ".join(sorted(str(x).removeprefix("torch.") for x in found & HALF))
+            raise ProblemError(f"{self.loaded.problem.path}: it is in {names}, which is judged by PyTorch's own error: "
+                               "use --accuracy pytorch")
+        if len(found) == 1:
+            self.reference.dtype = found.pop()
 
     def _make_pool(self, size: int) -> None:
         """Put the problem's own inputs of ``size`` bytes, and others that timed calls mix with them, into one arena. Of
@@ -229,8 +241,9 @@ class Oracle:
         inputs = map_tensors(made, lambda x: _apart(x.detach().to(self.device)))
         _refuse_others(self.loaded.problem.path, "get_inputs() gives", inputs)
         for _, leaf in leaves(inputs):
-            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.dtype != torch.float32:
-                raise ProblemError(f"{self.loaded.problem.path}: an input is {leaf.dtype}; only float32 is supported")
+            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.dtype not in (torch.float32, *HALF):
+                raise ProblemError(f"{self.loaded.problem.path}: an input is {leaf.dtype}: kgen takes float32, bfloat16 and "
+                                   "float16")
         return inputs
 
     def _goes_by_rows(self, mode: str, rows: int) -> tuple[bool, bool]:
@@ -250,9 +263,8 @@ class Oracle:
         pairs = list(zip(_tensor_leaves(whole), joint))
         if not all(x.shape == y.shape and len(x) == count for x, y in pairs):
             return False, False
-        in_double = ((as_real(x).double(), as_real(y).double()) for x, y in pairs)
         return True, all(torch.equal(value, state[name]) for name, value in after.items()) and all(
-            torch.allclose(x, y, rtol=1e-3, atol=1e-5, equal_nan=True) for x, y in in_double)
+            _are_close(x, y) for x, y in pairs)
 
     def names(self) -> list[tuple[str, str]]:
         """The test cases: distributions with their modes, in the order in which they are tried."""
@@ -425,7 +437,7 @@ class Oracle:
             return _tensor_leaves(self._by_slices(run, _rows_of(inputs), batch_size(inputs) or 0, state, case))
 
         def change(how: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-            return map_tensors(case.inputs, lambda x: how(x) if x.is_floating_point() else x)
+            return map_tensors(case.inputs, lambda x: how(x.double() if x.dtype in HALF else x) if x.is_floating_point() else x)
 
         if case.distribution.values != NON_FINITE:
             lost = [expected.nan for expected in case.expected]
@@ -590,6 +602,13 @@ def _zeros(x: torch.Tensor) -> torch.Tensor:
     return x.new_zeros(()).expand(x.shape)
 
 
+def _are_close(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether two results of one computation in different order agree; in half types within some roundings."""
+    half, x, y = x.dtype in HALF and torch.finfo(x.dtype).eps, as_real(x).double(), as_real(y).double()
+    size = float(x.nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt()) if half and x.numel() else 0.0
+    return torch.allclose(x, y, rtol=max(1e-3, 4 * half), atol=max(1e-5, 4 * half * size), equal_nan=True)
+
+
 def _mean(x: torch.Tensor) -> list[torch.Tensor]:
     """The mean of ``x`` for each element; none where that is no trivial answer: for one element and for integers."""
     return [x.mean().expand(x.shape)] if x.is_floating_point() and x.numel() > 1 else []
@@ -748,7 +767,7 @@ def _opened(oracle: Oracle, channel: Channel) -> None:
     state, state_node = oracle.share_weights()
     init, init_node = holding(oracle.loaded.init_inputs())
     channel.send(
-        {"mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "cases": oracle.names(),
+        {"mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "half": oracle.half, "cases": oracle.names(),
          "output_bytes": oracle.output_bytes, "peak_bytes": oracle.peak_bytes, "views": oracle.views, "ties": oracle.ties,
          "rows": oracle.most_rows,
          "state": state_node, "state_bytes": state.size, "init": init_node},

@@ -1,4 +1,4 @@
-"""The reference model: constructed, its weights drawn anew, run in float32 and in float64."""
+"""The reference model: constructed, its weights drawn anew, run as it is and in float64."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kgen.errors import ProblemError
-from kgen.evaluator.correctness.tolerance import EPSILON
+from kgen.evaluator.correctness.tolerance import epsilon_of
 from kgen.evaluator.runtime.arena import map_tensors, tensors
 from kgen.problem import LoadedProblem
 
 State = Mapping[str, torch.Tensor]
 _LOWER = {torch.float16, torch.bfloat16, torch.float32, torch.complex64}
-_DOUBLED = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+HALF = {torch.float16, torch.bfloat16}
+_DOUBLED = {torch.complex64: torch.complex128} | dict.fromkeys((torch.float32, *HALF), torch.float64)
 
 
 def set_flags(accuracy: str) -> None:
@@ -103,7 +104,7 @@ _APART, _LEAST = 2.0**-30, 1e-290  #: relative and absolute; make equal numbers 
 
 
 def _in_double(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Arguments for a run in float64. A dtype of float32 becomes float64, and so do lower tensors beside float64 ones,
+    """Arguments for a run in float64. A lower floating dtype becomes float64, and so do lower tensors beside float64 ones,
     such as a tensor in a list of the module."""
     if kwargs.get("dtype") in _DOUBLED:
         kwargs = {**kwargs, "dtype": _DOUBLED[kwargs["dtype"]]}
@@ -172,15 +173,17 @@ class _Noted(_Eager):
 
 
 class _Rounding(_Eager):
-    """Runs random operators in float32 and all others in float64. With ``noise``, each operator's result is rounded to
-    float32, and the order of equal elements is random. With ``tf32`` too, operands of convolutions are rounded to TF32:
+    """Runs random operators in ``dtype`` and all others in float64. With ``noise``, each operator's result is rounded to
+    ``dtype``, and the order of equal elements is random. With ``tf32`` too, operands of convolutions are rounded to TF32:
     cuDNN chooses by shape whether it uses what the flags allow, and candidates may always."""
 
     def __init__(
-        self, noise: torch.Generator | None, *, tf32: bool = False, turn: int = 0, bare: bool = False,
+        self, noise: torch.Generator | None, dtype: torch.dtype, *, tf32: bool = False, turn: int = 0, bare: bool = False,
         sparse: bool = False,
     ) -> None:
         super().__init__()
+        self._dtype = dtype
+        self._epsilon = epsilon_of(dtype)
         self._noise = noise
         self._tf32 = tf32
         self._turn = turn
@@ -226,17 +229,17 @@ class _Rounding(_Eager):
                 if not mean.numel():  # with running statistics
                     mean, inverse = args[3], (args[4] + args[7]).rsqrt()
                 mean, inverse = mean.view(channels), inverse.view(channels)
-        off = mean * inverse * self._uniform(mean) * EPSILON
+        off = mean * inverse * self._uniform(mean) * self._epsilon
         out.sub_(off if weight is None else off * weight)
 
     def _random(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Draw in float32: generators give other numbers in float64."""
-        lowered = map_tensors(list(args), lambda x: x.float() if x.dtype == torch.float64 else x)
-        kwargs = kwargs | ({"dtype": torch.float32} if kwargs.get("dtype") == torch.float64 else {})
+        """Draw in eager's dtype: generators give other numbers in float64."""
+        lowered = map_tensors(list(args), lambda x: x.to(self._dtype) if x.dtype == torch.float64 else x)
+        kwargs = kwargs | ({"dtype": self._dtype} if kwargs.get("dtype") == torch.float64 else {})
         result = func(*lowered, **kwargs)
         if func._schema.is_mutable:
             return args[0].copy_(lowered[0])
-        return map_tensors(result, lambda x: x.double() if x.dtype == torch.float32 else x)
+        return map_tensors(result, lambda x: x.double() if x.dtype == self._dtype else x)
 
     def _in_any_order(self, x: torch.Tensor) -> torch.Tensor:
         """``x`` with equal numbers made different, non-finite ones too (NaN is the largest). Every second turn reverses
@@ -245,13 +248,13 @@ class _Rounding(_Eager):
         large = x.nan_to_num(nan=2.0, posinf=1.0, neginf=-1.0) * (1 + drawn / 4) / _LEAST
         return torch.where(torch.isfinite(x), x + x.abs() * drawn * _APART + drawn * _LEAST, large)
 
-    def _round(self, x: torch.Tensor, epsilon: float = EPSILON) -> torch.Tensor:
+    def _round(self, x: torch.Tensor, epsilon: float | None = None) -> torch.Tensor:
         if x.dtype == torch.complex128:
             x = torch.view_as_real(x)
         if x.dtype == torch.float64 and x.numel():
             flat = x.view(-1) if x.is_contiguous() else x
             for part in flat.split(_PARTS[x.device.type]):
-                part.mul_(self._uniform(part).mul_(epsilon).add_(1.0))  # an infinity stays one
+                part.mul_(self._uniform(part).mul_(epsilon or self._epsilon).add_(1.0))  # an infinity stays one
         return x
 
     def _uniform(self, x: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
@@ -288,8 +291,8 @@ def _in_parts() -> Iterator[None]:
 
 
 class Reference:
-    """The problem's model in float32 and float64 on one device, run with any weights. Candidates are constructed with
-    the same ``seed``."""
+    """The problem's model as it is and in float64 on one device, run with any weights. Candidates are constructed with
+    the same ``seed``. ``dtype`` is the one in which eager rounds: float32, or the half type of all weights and inputs."""
 
     def __init__(self, loaded: LoadedProblem, device: str, seed: int) -> None:
         self.device = device
@@ -298,6 +301,7 @@ class Reference:
         self.double = _to_double(self.single)
         self._noise = torch.Generator(device).manual_seed(seed)
         self._turns = itertools.count()  # of noisy runs
+        self.dtype = torch.float32
         self.masks = False  # whether an exact run had attention that may mask everything
 
     def ties(self) -> dict[str, str]:
@@ -307,7 +311,7 @@ class Reference:
         return {name: first[id(p)] for name, p in named if first.setdefault(id(p), name) != name}
 
     def eager(self, inputs: Sequence[Any], state: State, mode: str, rng: int) -> tuple[Any, dict[str, torch.Tensor]]:
-        """Output and buffers after one forward in float32."""
+        """Output and buffers after one forward of the problem's own model."""
         return self._run(self.single, self._place(inputs), state, mode, rng)
 
     def looked_at(
@@ -328,13 +332,13 @@ class Reference:
     ) -> tuple[Any, dict[str, torch.Tensor]]:
         """Output and buffers after one forward in float64.
 
-        ``noise`` rounds to float32 after each operator. ``bare`` gives NaN for fully masked attention, where PyTorch
+        ``noise`` rounds to eager's dtype after each operator. ``bare`` gives NaN for fully masked attention, where PyTorch
         gives 0. ``sparse`` leaves out products of zero with a non-finite number.
         """
         inputs = map_tensors(list(inputs), lambda x: x.to(self.device, _DOUBLED.get(x.dtype, x.dtype), copy=True))
-        tf32 = self.device != "cpu" and torch.backends.cudnn.allow_tf32
-        rounding = _Rounding(self._noise, tf32=tf32, turn=next(self._turns)) if noise else (
-            _Rounding(None, bare=bare, sparse=sparse))
+        tf32 = self.device != "cpu" and torch.backends.cudnn.allow_tf32 and self.dtype not in HALF
+        rounding = _Rounding(self._noise, self.dtype, tf32=tf32, turn=next(self._turns)) if noise else (
+            _Rounding(None, self.dtype, bare=bare, sparse=sparse))
         with default_dtype(torch.float64), _in_parts(), rounding:
             run = self._run(self.double, inputs, state, mode, rng)
         self.masks = self.masks or rounding.masks
@@ -361,6 +365,6 @@ def _to_double(model: torch.nn.Module) -> torch.nn.Module:
     double = copy.deepcopy(model).double()
     for module in double.modules():
         for name, value in list(vars(module).items()):
-            if isinstance(value, torch.Tensor) and value.dtype == torch.float32:
+            if isinstance(value, torch.Tensor) and _DOUBLED.get(value.dtype) == torch.float64:
                 setattr(module, name, value.double())
     return double

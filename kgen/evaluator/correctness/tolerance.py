@@ -65,6 +65,11 @@ class Typical:
                        min(self.columns, other.columns))
 
 
+def epsilon_of(dtype: torch.dtype) -> float:
+    """The relative error that one rounding to ``dtype`` may make; of float32 for wider ones."""
+    return max(EPSILON, torch.finfo(dtype).eps / _COARSER)
+
+
 def as_real(x: torch.Tensor) -> torch.Tensor:
     """``x``; of complex numbers all real parts, then all imaginary parts. One of them may be zero by symmetry."""
     return torch.stack([x.real, x.imag]) if x.is_complex() else x
@@ -225,7 +230,7 @@ class Expected:
         found.errors = _errors_in(own.rows, size.rows), _errors_in(own.columns, size.columns)
         values = exact if found.free is None else torch.cat(list(found._values()))
         found.spread = _spread(values, found._errors(eager))
-        found.epsilon = max(EPSILON, torch.finfo(eager.dtype).eps / _COARSER)
+        found.epsilon = epsilon_of(eager.dtype)
         return found
 
     def see(self, noisy: torch.Tensor) -> None:

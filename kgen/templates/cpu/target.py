@@ -7,7 +7,7 @@ from typing import Sequence
 from kgen.candidate import Params
 from kgen.hardware import Hardware
 from kgen.templates.space import Axis
-from kgen.templates.target import C_FUNCTIONS, Helpers, Target
+from kgen.templates.target import C_FUNCTIONS, Helpers, Target, types
 
 #: Flags of every kernel of a file. None of them changes how NaN and infinities behave.
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp")
@@ -24,7 +24,7 @@ def vector_axis(hardware: Hardware) -> list[Axis]:
 
 def headers(helpers: Helpers, body: str) -> Sequence[str]:
     math = f"namespace vec {{\n\n{helpers.math.strip()}\n\n}}  // namespace vec" if helpers.math else ""
-    return "#include <cfloat>\n#include <cmath>\n#include <cstdint>", math, helpers.table, helpers.kernels
+    return "#include <cfloat>\n#include <cmath>\n#include <cstdint>", types(body, "cpu"), math, helpers.table, helpers.kernels
 
 
 def flags(hardware: Hardware, params: Sequence[Params], specific: bool) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
-from kgen.compiler.dtypes import DTYPES, loaded, value_type
-from kgen.compiler.loops import Load, Store
+from kgen.compiler.dtypes import DTYPES, loaded, stored, value_type
+from kgen.compiler.loops import Load, Program, Store
 from kgen.hardware import Hardware
 from kgen.templates import Argument, Task
 from kgen.templates.arguments import batch_moments, written
@@ -40,6 +40,11 @@ def vector_width(cols: int) -> Constraint:
     )
 
 
+def vector_axis(program: Program, floats: tuple[int, ...] = (4, 2, 1)) -> Axis:
+    """Elements of one load or store, the likeliest first; vectors of half types may have twice as many."""
+    return Axis("vec", (8, *floats) if program.half else floats)
+
+
 def load_statements(loads: Sequence[Load], vec: int, read_from: dict[str, str]) -> tuple[list[str], list[str]]:
     """Statements before the loop over a vector's elements, and those in it."""
     outer: list[str] = []
@@ -64,7 +69,12 @@ def _vector(load: Load, vec: int, read_from: dict[str, str]) -> str:
     """The expression that loads neighbouring elements at once."""
     vector = f"load_vector<{vec}>({read_from[load.tensor]} + {load.access.index()})"
     condition = load.access.condition()
-    return f"{condition} ? {vector} : fill_vector<{DTYPES[load.dtype].memory}, {vec}>({load.fill})" if condition else vector
+    return f"{condition} ? {vector} : {filled_vector(load, vec)}" if condition else vector
+
+
+def filled_vector(load: Load, vec: int) -> str:
+    """The expression of a vector of what stands where the mask does not hold."""
+    return f"fill_vector<{DTYPES[load.dtype].memory}, {vec}>({stored(load.fill, load.dtype, load.dtype)})"
 
 
 def store_statements(

@@ -7,15 +7,19 @@ from typing import Sequence
 
 from kgen.candidate import Params
 from kgen.hardware import Hardware
-from kgen.templates.target import C_FUNCTIONS, Helpers, Target
+from kgen.templates.target import C_FUNCTIONS, Helpers, Target, types
 
 #: Headers, each with the beginning of a name that needs it.
-_HEADERS = (("cstdint", "uint"), ("cuda.h", "CUtensorMap"), ("cuda_fp16.h", "__half"), ("cuda_runtime.h", ""))
+_HEADERS = (
+    ("cstdint", "uint"), ("cuda.h", "CUtensorMap"), ("cuda_bf16.h", "bfloat16_t"), ("cuda_fp16.h", "(?:__half|float16_t)"),
+    ("cuda_runtime.h", ""),
+)  # fmt: skip
 
 
 def headers(helpers: Helpers, body: str) -> Sequence[str]:
-    used = [f"#include <{header}>" for header, name in _HEADERS if re.search(rf"\b{name}", helpers.kernels + body)]
-    return "\n".join(["#include <cfloat>", "#include <cmath>", *used]), helpers.table, helpers.kernels
+    text = helpers.kernels + body
+    used = [f"#include <{header}>" for header, name in _HEADERS if re.search(rf"\b{name}", text)]
+    return "\n".join(["#include <cfloat>", "#include <cmath>", *used]), types(text, "cuda"), helpers.table, helpers.kernels
 
 
 def flags(hardware: Hardware, params: Sequence[Params], specific: bool) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kgen.candidate import Params
+from kgen.compiler.dtypes import is_float
 from kgen.compiler.loops import Program
 from kgen.compiler.schedule import schedule
 from kgen.templates import Argument, Rendering, Task, Template
@@ -68,8 +69,8 @@ def render(task: Task, params: Params) -> Rendering:
         "result": program.moments_of,
         "load_parameters": "".join(f", {declared(a)}" for a in args),
         "load_arguments": "".join(f", {a.name}" for a in args),
-        "finish_parameters": "".join(f", {declared(a)}" for a in extra if a.ctype == "float"),
-        "finish_arguments": "".join(f", {a.name}" for a in extra if a.ctype == "float"),
+        "finish_parameters": "".join(f", {declared(a)}" for a in extra if is_float(a.dtype)),
+        "finish_arguments": "".join(f", {a.name}" for a in extra if is_float(a.dtype)),
         **moments,
         **signature([*args, *extra, *workspace]),
     }

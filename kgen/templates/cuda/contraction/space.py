@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kgen.candidate import Params, ParamValue
+from kgen.compiler.dtypes import HALF
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Hardware
 from kgen.roofline import Arithmetic
@@ -172,6 +173,10 @@ def lacks(hardware: Hardware) -> str:
 
 def space(task: Task) -> Space:
     shape = _Shape.of(task)
+    if shape.half:
+        axes = _axes("sm90", products=(1,), intervals=(64,), stages=(7,), clusters=(1, 2, 4), multicast=(1, 2))
+        constraints = _constraints(shape, task.accuracy)
+        return Space(_likeliest_first(axes, constraints, shape), (*constraints, _slow(shape, constraints, (axes,))))
     variants = [_axes("sm80", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,))]
     if task.hardware.capability == 90:
         of_sm90 = _axes(
@@ -241,6 +246,7 @@ class _Shape:
     grouped: bool
     weight: bool  # whether the right operand is a weight, which is split once
     turned: bool  # whether rows of the left operand are columns in memory
+    half: bool  # whether operands are of a half type, and multiplied as they are
     hardware: Hardware
 
     @classmethod
@@ -249,7 +255,7 @@ class _Shape:
         of = program.contraction
         rows, grouped = of.group or program.rows, of.group is not None
         weight = task.plan.graph.is_weight(of.weight)
-        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, of.turned, task.hardware)
+        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, of.turned, of.dtype in HALF, task.hardware)
 
     @property
     def intervals(self) -> int:
@@ -344,7 +350,12 @@ def _constraints(shape: _Shape, accuracy: Accuracy) -> tuple[Constraint, ...]:
     one_product = Constraint(
         "one_product",
         "one product of float16 terms is only as accurate as TF32, and the accuracy class asks for more",
-        lambda p: p["products"] == 3 or accuracy is Accuracy.TF32,
+        lambda p: p["products"] == 3 or accuracy is Accuracy.TF32 or shape.half,
+    )
+    half_operands = Constraint(
+        "half_operands",
+        "products of half types without staging take TMA and wgmma, which sm_90 alone has: others leave them to the library",
+        lambda p: not shape.half or shape.hardware.capability == 90,
     )
     own = tuple(
         Constraint(c.name, c.reason, lambda p, holds=c.holds: p["variant"] == "library" or holds(p))
@@ -354,7 +365,7 @@ def _constraints(shape: _Shape, accuracy: Accuracy) -> tuple[Constraint, ...]:
         Constraint(c.name, c.reason, lambda p, holds=c.holds: p["variant"] != "library" or holds(p))
         for c in _library_constraints(shape)
     )
-    return (one_product, *own, *library)
+    return (one_product, half_operands, *own, *library)
 
 
 def _library_constraints(shape: _Shape) -> tuple[Constraint, ...]:

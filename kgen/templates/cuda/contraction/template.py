@@ -1,6 +1,7 @@
 """Contractions in CUDA: matrix products to float32 accuracy on tensor cores, with maps in their epilogue.
 
-Float32 accuracy takes three products of float16 terms, TF32 accuracy one. Four variants share all but the multiplying:
+Float32 accuracy takes three products of float16 terms, TF32 accuracy one. Operands of half types are multiplied as they are,
+by the variant sm90. Four variants share all but the multiplying:
 
     sm90      TMA and wgmma, which sm_90 alone has
     sm80      cp.async and mma.sync, from sm_80 on
@@ -13,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kgen.candidate import Params
+from kgen.compiler.dtypes import HALF
 from kgen.compiler.loops import ELEMENT, Contraction, Load, Program
 from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.schedule import schedule
@@ -60,12 +62,18 @@ _AT_ONCE = ((16, 1), (8, 3), (4, 7))
 def takes(program: Program) -> bool:
     """Programs that begin with a contraction of matrices: maps follow it, of indices too, and moments over the batch may end it."""
     of = program.contraction
-    return of is not None and of.window is None and program.floats and not any(x.access.mask or x.args for x in program.reads)
+    if of is None or of.window is not None or not program.floats or any(x.access.mask or x.args for x in program.reads):
+        return False
+    if of.dtype not in HALF:
+        return not program.half
+    # TMA reads operands of half types where they are: rows along k, which begin at multiples of 16 bytes.
+    return not (of.transposed or of.turned or of.k % 8)
 
 
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
     of, terms, library = program.contraction, terms_of(params), params["variant"] == "library"
+    half = of.dtype in HALF
     n, k, ld = program.cols, of.k, leading_dimension(of.k, params)
     tile = None if library else tile_of(params)
     operands = _Operands.of(task, program, params)
@@ -83,6 +91,8 @@ def render(task: Task, params: Params) -> Rendering:
         "stages": params["stages"],
         "slots": int(params["stages"]) * (2 if terms == 1 else 1),
         "terms": terms,
+        "dtype": of.dtype,
+        "half_operands": half,
         "terms_word": "terms" if terms == 2 else "float16",
         "splits": params["splits"],
         "partials": partials_of(params),
@@ -105,7 +115,7 @@ def render(task: Task, params: Params) -> Rendering:
         "split_columns": f"split_columns<{k}, {ld}, {terms}>",
         "turned": of.turned,
         "columns_of_weight": of.transposed and not operands.prepared,
-        "members": [f"{'const ' if a.role == 'in' else ''}float* {a.name}" for a in elementwise],
+        "members": [f"{'const ' if a.role == 'in' else ''}{a.ctype}* {a.name}" for a in elementwise],
         "member_names": [a.name for a in elementwise],
         "moments": program.moments_of is not None,
         "result": program.moments_of,
@@ -159,7 +169,7 @@ class _Operands:
     """The launcher's pointers to both operands, and to memory for their terms.
 
     ``prepared`` has the terms of a weight, split once; the kernel reads the weight itself for rows that are not finite.
-    Any other right operand is split in each call, into the workspace.
+    Any other right operand is split in each call, into the workspace. Operands of half types are not split.
     """
 
     x: Argument
@@ -173,11 +183,16 @@ class _Operands:
         of, n, terms = program.contraction, program.cols, terms_of(params)
         ld = leading_dimension(of.k, params)
         row = ld * terms // 2  # float32 elements that a row's terms take
-        x, right = Argument(pointer(of.x), "in", of.x), Argument(pointer(of.weight), "in", of.weight)
+        x, right = (Argument(pointer(name), "in", name, dtype=of.dtype) for name in (of.x, of.weight))
         turned = "{}.mT" if of.transposed else "{}"
         size = f"rows * {row + 1 + partials_of(params) * sums_leading_dimension(n)}"
         moments = f"(rows + 15) // 16 * {2 * sums_leading_dimension(n)}"
         size += f" + {moments}" if program.moments_of else ""
+        if of.dtype in HALF:
+            needed = [f"{partials_of(params)} * rows * {sums_leading_dimension(n)}"] if partials_of(params) else []
+            needed += [moments] if program.moments_of else []
+            workspace = Argument("workspace", "workspace", size=" + ".join(needed)) if needed else None
+            return cls(x, right, None, workspace, of.transposed)
         if not task.plan.graph.is_weight(of.weight):
             w_rows = n if of.group is None else f"rows // {of.group} * {n}"
             size += f" + {w_rows} * {row + 1} + 3"

@@ -294,7 +294,7 @@ def _multiple(value: int, of: int) -> int:
 def takes(program: Program) -> bool:
     """Convolutions of more than a few channels out a group, with maps behind them, and reductions over pixels or channels."""
     of = program.contraction
-    if of is None or of.window is None or program.moments_of or not program.floats:
+    if of is None or of.window is None or program.moments_of or program.half or not program.floats:
         return False
     if of.before is not None and pair_of(of.window) is not None:
         return False  # pixels that are NaN are computed again from x itself

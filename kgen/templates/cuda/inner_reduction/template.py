@@ -148,7 +148,7 @@ def space(task: Task) -> Space:
         Axis("block", (512, 256, 1024, 128)),
         Axis("row_per", ("line", "block", "warp") if online.strided else ("block", "warp")),
         Axis("reduction", ("warp_shuffle", "shared_tree")),
-        Axis("vec", (4, 2, 1)),
+        common.vector_axis(online),
         Axis("rows", (1, 4, 2) if online.strided else (1, 2)),
     ]
     if shared:
@@ -538,7 +538,7 @@ class _Emitter:
         row_outer += [f"const auto {x.name}_vector = slots[{_slot('slot', n, self.ring)} * {self.threads}];" for n, x in ringed]
         row_inner += [f"const {self._type(x.name)} {x.name} = {loaded(f'{x.name}_vector.v[j]', x.dtype)};" for _, x in ringed]
         outer += [f"const auto {x.name}_rows = load_vector<{across}>({self.sources[x.tensor]} + {x.access.index('first_row')});" for x in vectors]
-        row_inner += [f"const {self._type(x.name)} {x.name} = {x.name}_rows.v[r];" for x in vectors]
+        row_inner += [f"const {self._type(x.name)} {x.name} = {loaded(f'{x.name}_rows.v[r]', x.dtype)};" for x in vectors]
         inner += row_inner
         inner += [f"const {self._type(name)} {name} = {self._kept(name)};" for name in of.held]
         col = "(col + j)" if self.vec > 1 else "col"

@@ -32,7 +32,7 @@ def space(task: Task) -> Space:
     axes = (
         Axis("block", (1024, 512, 256, 128)),
         Axis("combine", ("one_block", "last_block", "atomics", "two_kernels")),
-        Axis("vec", (2, 4, 1)),
+        common.vector_axis(program, (2, 4, 1)),
         Axis("splits", (1, 8, 4, 16, 32)),
         *common.launch_axis(task.hardware),
     )

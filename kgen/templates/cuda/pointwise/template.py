@@ -32,10 +32,11 @@ def takes(program: Program) -> bool:
 
 
 def space(task: Task) -> Space:
-    cols = task.plan.program(task.kernel).cols
+    program = task.plan.program(task.kernel)
+    cols = program.cols
     axes = [
         Axis("block", (256, 128, 512, 1024)),
-        Axis("vec", (4, 2, 1)),
+        common.vector_axis(program),
         Axis("items", (1, 2, 4)),
         Axis("index", ("tiled", "flat")),
         *output_axis(task),

@@ -40,7 +40,7 @@ def space(task: Task) -> Space:
     axes = (
         Axis("row_per", ("line",) if program.strided else ("block", "warp", "line")),
         Axis("block", (512, 256, 128, 1024)),
-        Axis("vec", (4, 2, 1)),
+        common.vector_axis(program),
         Axis("items", (4, 2, 1, 8)),
         Axis("splits", (32, 128, 8, 1) if few and not program.strided else (1,)),
         *common.launch_axis(task.hardware),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kgen.candidate import Params
-from kgen.compiler.dtypes import DTYPES, value_type
+from kgen.compiler.dtypes import value_nbytes, value_type
 from kgen.compiler.loops import Program
 from kgen.compiler.transposes import transpose_of, wide
 from kgen.templates import Rendering, Task, Template
@@ -31,7 +31,7 @@ def takes(program: Program) -> bool:
 def space(task: Task) -> Space:
     found = transpose_of(task.plan.program(task.kernel))
     assert found is not None
-    nbytes = sum(DTYPES[x.dtype].nbytes for x in found.turned)
+    nbytes = sum(value_nbytes(x.dtype) for x in found.turned)
     axes = (
         Axis("tile", (32, 64)),
         Axis("block", (256, 512, 1024)),

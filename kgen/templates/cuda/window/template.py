@@ -215,7 +215,7 @@ class _Emitter:
                 access = self.parts.named(step).access
                 load = f"load_vector<{width}>({self.sources[step.tensor]} + {access.index()})"
                 there = " && ".join(c for c in ("inside" if guard else "", access.condition()) if c)
-                masked = f"{there} ? {load} : fill_vector<{DTYPES[step.dtype].memory}, {width}>({step.fill})" if there else load
+                masked = f"{there} ? {load} : {common.filled_vector(step, width)}" if there else load
                 lines.append(f"const auto {step.name}_vector = {masked};")
                 within.append(f"const {value_type(step.dtype)} {step.name} = {loaded(f'{step.name}_vector.v[j]', step.dtype)};")
             else:

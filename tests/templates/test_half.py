@@ -1,0 +1,81 @@
+"""Half precision on the CPU: a kernel of each schedule with bfloat16 and float16 in memory, against float64 and eager."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from models import design, made, module, source
+
+from kgen.compiler.dtypes import HALF
+from kgen.problem import LoadedProblem, converted, read_problem
+from kgen.templates import templates
+from kgen.tuning.search import Point
+
+#: One output for each schedule, and one for values that a half type cannot hold exactly.
+FORWARD = """
+a = F.gelu(x) * self.scale + 0.3
+b = torch.softmax(self.norm(x), dim=1)
+c = self.batch_norm(x)
+d = image.sum(1) / 3
+e = image.permute(0, 2, 3, 1).contiguous() * 2
+f = F.max_pool2d(image, 3, 2, 1)
+g = x.cumsum(1)
+h = (x.float() * 1e5).to(x.dtype), (x * 1e-7), x.argmax(1), (x > 0.5).long()
+return a, b, c, d, e, f, g, h
+"""
+INIT = """
+self.scale = nn.Parameter(torch.randn(96))
+self.norm, self.batch_norm = nn.LayerNorm(96), nn.BatchNorm1d(96)
+"""
+
+
+def problem(dtype: str) -> LoadedProblem:
+    text = source(FORWARD, "torch.randn(32, 96), torch.randn(4, 6, 34, 36)", INIT, "x, image")
+    return made(f'{text}\n\n__dtype__ = "{dtype}"  # kgen converts the model\n', "train")
+
+
+def leaves(value: Any) -> list[torch.Tensor]:
+    return [leaf for x in value for leaf in leaves(x)] if isinstance(value, tuple) else [value]
+
+
+def error(found: torch.Tensor, exact: torch.Tensor) -> float:
+    """The root mean square of the error where ``exact`` is in the dtype's range."""
+    limits = torch.finfo(found.dtype)
+    held = exact.abs() < limits.max * (1 + limits.eps / 4)  # half a unit in the last place beyond the largest number
+    assert bool((found[~held].double() == exact[~held].sign() * float("inf")).all())
+    return float((found.double() - exact)[held].square().mean().sqrt())
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_each_schedule_is_as_accurate_as_eager(dtype: str) -> None:
+    loaded = problem(dtype)
+    of = design(loaded)
+    option = next(number for number, o in enumerate(of.options) if o.kernels)
+    candidate = of.candidate(Point(option, (0,) * len(of.options[option].kernels)))
+    assert all(f"{name}[" in candidate.plan for name in templates("cpu"))
+    torch.manual_seed(0)
+    model, inputs = loaded.model().train(), loaded.inputs()
+    torch.manual_seed(0)
+    new = converted(module(candidate).ModelNew(*loaded.init_inputs()), dtype).train()
+    double = copy.deepcopy(model).double()
+    exact = leaves(double(inputs[0].double(), inputs[1].double()))
+    exact[7] = inputs[0].double() * 1e5
+    with torch.no_grad():
+        eager, found = leaves(model(*inputs)), leaves(new(*inputs))
+    assert [x.dtype for x in found] == [x.dtype for x in eager]
+    for mine, theirs, truth in zip(found, eager, exact, strict=True):
+        if mine.is_floating_point():
+            assert error(mine, truth) <= 1.5 * error(theirs, truth) + 1e-9
+        else:
+            assert torch.equal(mine, theirs)
+    for mine, theirs, truth in zip(new.buffers(), model.buffers(), double.buffers(), strict=True):
+        assert mine.dtype == theirs.dtype and (mine.double() - truth).abs().max() <= 1.1 * (theirs.double() - truth).abs().max()
+
+
+def test_dtype_is_a_part_of_the_identity_and_float32_keeps_its_own() -> None:
+    plain, half = (read_problem("linear_gelu_softmax", {}, "eval", dtype) for dtype in (None, "bfloat16"))
+    assert read_problem("linear_gelu_softmax", {}, "eval", "float32").id == plain.id != half.id
+    assert (plain.dtype, half.dtype, half.title) == (None, "bfloat16", "linear_gelu_softmax(dtype='bfloat16')")
