@@ -119,9 +119,9 @@ class Bench:
         time.sleep(self.generator.uniform(0.0, LONGEST))
         started = time.monotonic()
         if what == "actor":
-            actors = processes("ray::Host")
-            if actors:
-                os.kill(self.generator.choice(actors), signal.SIGKILL)
+            while not (actors := [pid for pid in processes(self.folder) if "ray::Host" in command(pid)]):
+                time.sleep(0.1)
+            os.kill(self.generator.choice(actors), signal.SIGKILL)
         elif what == "node":
             node = self.generator.choice(sorted(self.cluster.worker_nodes, key=lambda node: node.unique_id))
             self.cluster.remove_node(node, allow_graceful=False)
@@ -137,27 +137,24 @@ class Bench:
         print(f"{what}: {self.done.seconds[what][-1]:.1f} s to the next verdict, {len(self.done.told)} judged", flush=True)
 
 
-def processes(mark: str) -> list[int]:
-    """Processes with ``mark`` in their command line."""
+def processes(folder: Path) -> list[int]:
+    """Other processes that were started with this folder as KGEN_HOME, and live."""
     found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (folder / "cmdline").read_text():
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found
-
-
-def strays(folder: Path) -> int:
-    """How many processes were started with this folder as KGEN_HOME, and live."""
-    found = 0
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            found += int(process.name) != os.getpid() and str(folder).encode() in (process / "environ").read_bytes()
+            if int(process.name) != os.getpid() and str(folder).encode() in (process / "environ").read_bytes():
+                found.append(int(process.name))
         except OSError:
             continue
     return found
+
+
+def command(pid: int) -> str:
+    """The command line of a process; nothing where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
 
 
 def environment(folder: Path) -> ExitStack:
@@ -199,7 +196,7 @@ def part(folder: Path, file: Path, done: Done, generator: random.Random, seconds
             code = bench.process.wait()
     done.elapsed += time.monotonic() - started
     time.sleep(END_SECONDS)
-    done.strays += strays(folder)
+    done.strays += len(processes(folder))
     return code
 
 

@@ -24,8 +24,14 @@ from kgen.errors import InputError
 PACKAGE = Path(__file__).resolve().parents[1]  #: kgen itself, as it travels to nodes that lack it
 _CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 6.0  # of the head of a cluster
 _STORE_BYTES = 128 << 20  # for objects of each local node: libraries are small
-#: A local node that is killed refuses connections at once: three in a row are enough. Ray's default takes 20 s.
-_HEARTBEATS = {"health_check_period_ms": 1000, "health_check_timeout_ms": 5000, "health_check_failure_threshold": 3}
+#: Of a local cluster. A node that is killed refuses connections at once: three in a row are enough, where Ray's default
+#: takes 20 s. Workers start when something runs on them: most of those that Ray starts ahead would stay idle.
+_SYSTEM = {
+    "health_check_period_ms": 1000,
+    "health_check_timeout_ms": 5000,
+    "health_check_failure_threshold": 3,
+    "prestart_worker_first_driver": False,
+}
 #: Asks the head for the cluster's id, in a process that can be ended: Ray itself asks for minutes.
 _ASK = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1])"
 
@@ -109,7 +115,7 @@ def _local(nodes: int) -> Iterator[Cluster]:
         head: dict[str, Any] = {"num_cpus": 0, "node_name": "head", "temp_dir": folder}
         with _own_signals():
             cluster.add_node(
-                **head, include_dashboard=False, no_monitor=True, object_store_memory=_STORE_BYTES, _system_config=_HEARTBEATS
+                **head, include_dashboard=False, no_monitor=True, object_store_memory=_STORE_BYTES, _system_config=_SYSTEM
             )
             for number in range(nodes):
                 add_local_node(cluster, f"local-{number}", nodes)
