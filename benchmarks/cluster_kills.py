@@ -74,6 +74,7 @@ class Bench:
     cluster: Any
     generator: random.Random
     done: Done
+    session: str  # the folder of Ray's files
     replaced: int = 0
 
     def start(self) -> None:
@@ -119,7 +120,7 @@ class Bench:
         time.sleep(self.generator.uniform(0.0, LONGEST))
         started = time.monotonic()
         if what == "actor":
-            while not (actors := [pid for pid in processes(self.folder) if "ray::Host" in command(pid)]):
+            while not (actors := [pid for pid in processes(self.session) if "ray::Host" in command(pid)]):
                 time.sleep(0.1)
             os.kill(self.generator.choice(actors), signal.SIGKILL)
         elif what == "node":
@@ -137,15 +138,20 @@ class Bench:
         print(f"{what}: {self.done.seconds[what][-1]:.1f} s to the next verdict, {len(self.done.told)} judged", flush=True)
 
 
-def processes(folder: Path) -> list[int]:
-    """Other processes that were started with this folder as KGEN_HOME, and live."""
+def processes(*marks: str) -> list[int]:
+    """Other processes with a mark in their environment or in the paths of their open files.
+
+    Ray's workers write their titles over their environment; their logs are in the folder of their cluster.
+    """
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if int(process.name) != os.getpid() and str(folder).encode() in (process / "environ").read_bytes():
-                found.append(int(process.name))
+            text = (process / "environ").read_bytes().decode(errors="replace")
+            text += " ".join(map(os.readlink, (process / "fd").iterdir()))
         except OSError:
             continue
+        if int(process.name) != os.getpid() and any(mark in text for mark in marks):
+            found.append(int(process.name))
     return found
 
 
@@ -180,7 +186,8 @@ def part(folder: Path, file: Path, done: Done, generator: random.Random, seconds
     started = time.monotonic()
     done.parts += 1
     with environment(folder), connection._local(NODES) as cluster:
-        bench = Bench(folder, cluster, generator, done)
+        session = cluster.head_node.get_session_dir_path()
+        bench = Bench(folder, cluster, generator, done, session)
         bench.start()
         bench.verdict()
         while done.kills and time.monotonic() - started < seconds:
@@ -196,7 +203,7 @@ def part(folder: Path, file: Path, done: Done, generator: random.Random, seconds
             code = bench.process.wait()
     done.elapsed += time.monotonic() - started
     time.sleep(END_SECONDS)
-    done.strays += len(processes(folder))
+    done.strays += len(processes(str(folder), session))
     return code
 
 
