@@ -231,13 +231,16 @@ class Database:
         """
         with self.connections.write() as connection:
             # Each writer locks the sweep's row, because PostgreSQL lets several write at once.
-            connection.execute(select(models.Sweep.id).where(models.Sweep.id == sweep).with_for_update())
+            swept = select(models.Sweep.problem_id).where(models.Sweep.id == sweep).with_for_update()
+            problem = connection.execute(swept).scalar()
             _add_candidate(connection, candidate)
             taken_over = _is_stored(connection, candidate.id, environment_id, evaluation)
             if taken_over:
                 evaluation_id = evaluation.id  # type: ignore[attr-defined]
             else:
-                evaluation_id = _add_evaluation(connection, sweep, candidate.id, evaluation, environment_id, median_ms)
+                evaluation_id = _add_evaluation(
+                    connection, sweep, problem, candidate.id, evaluation, environment_id, median_ms
+                )
             figures = {"median_ms": median_ms, "speedup": speedup, "error_ratio": evaluation.error_ratio}
             _link(connection, sweep, candidate.id, evaluation_id, evaluation.status, taken_over, figures)
         return evaluation_id
@@ -368,6 +371,7 @@ def _add_candidate(connection: Connection, candidate: Candidate) -> None:
 def _add_evaluation(
     connection: Connection,
     sweep: str,
+    problem_id: str | None,
     candidate_id: str,
     evaluation: Evaluation,
     environment_id: str,
@@ -379,11 +383,11 @@ def _add_evaluation(
         **rows.from_evaluation(evaluation),
         "id": evaluation_id,
         "candidate_id": candidate_id,
-        "problem_id": select(models.Sweep.problem_id).where(models.Sweep.id == sweep).scalar_subquery(),
+        "problem_id": problem_id,
         "environment_id": environment_id,
         "median_ms": median_ms,
     }
-    connection.execute(insert(models.Evaluation).values(row))
+    connection.execute(insert(models.Evaluation), row)
     if evaluation.timing:
         timing = _timing_row(sweep, environment_id, evaluation.accuracy, evaluation.timing)
         _insert_new(connection, models.Timing, [{**timing, "evaluation_id": evaluation_id}])
