@@ -23,7 +23,7 @@ from kgen.evaluator.pool import DevicePool
 from kgen.problem import load, read_problem
 from kgen.tuning import sweep
 
-BUDGET = 120
+BUDGET = 75
 DEVICES = 3
 #: A sweep is killed after so many verdicts, at most, and so many seconds more, at most; one of four sooner.
 MOST_VERDICTS, LONGEST = 1, 0.03

@@ -49,11 +49,11 @@ FIELDS = {
 def exported(swept: tuple[Home, Ended], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
     """The winner as a file."""
     file = tmp_path_factory.mktemp("exported") / "fast.py"
-    return file, swept[0].kgen("best", PROBLEM, "-o", str(file))
+    return file, swept[0].typed("best", PROBLEM, "-o", str(file))
 
 
 def test_best_as_json_has_every_field(swept: tuple[Home, Ended]) -> None:
-    best = swept[0].kgen("best", PROBLEM, "--json").json
+    best = swept[0].typed("best", PROBLEM, "--json").json
     assert best.keys() >= FIELDS and None not in best.values()
     assert best["candidate"] == swept[1].events[-1]["best"]
     assert (best["status"], best["accuracy"], best["baseline"]) == ("ok", "fp32", "eager")
@@ -61,7 +61,7 @@ def test_best_as_json_has_every_field(swept: tuple[Home, Ended]) -> None:
 
 
 def test_best_tells_the_stored_samples(swept: tuple[Home, Ended]) -> None:
-    best = swept[0].kgen("best", PROBLEM, "--json").json
+    best = swept[0].typed("best", PROBLEM, "--json").json
     rows = swept[0].ask("SELECT subject, bursts FROM timing WHERE depth = 'final' AND session = (SELECT session FROM timing "
                         f"WHERE depth = 'final' AND subject = '{best['candidate']}')")
     of = {subject: [median(block) for block in json.loads(blocks)] for subject, blocks in rows}
@@ -73,7 +73,7 @@ def test_best_tells_the_stored_samples(swept: tuple[Home, Ended]) -> None:
 
 
 def test_best_without_a_problem_lists_it(swept: tuple[Home, Ended]) -> None:
-    ended = swept[0].kgen("best")
+    ended = swept[0].typed("best")
     assert ended.code == 0 and swept[1].events[-1]["best"][:12] in ended.out
 
 
@@ -82,12 +82,12 @@ def test_exported_file_is_what_was_measured_byte_for_byte(
 ) -> None:
     file, ended = exported
     assert ended.code == 0 and "verified again and written" in ended.out
-    assert file.read_text() == swept[0].kgen("show", swept[1].events[-1]["best"], "--source").out
+    assert file.read_text() == swept[0].typed("show", swept[1].events[-1]["best"], "--source").out
 
 
 def test_figures_lie_beside_the_exported_file(swept: tuple[Home, Ended], exported: tuple[Path, Ended]) -> None:
     figures = json.loads(Path(f"{exported[0]}.json").read_text())
-    best = swept[0].kgen("best", PROBLEM, "--json").json
+    best = swept[0].typed("best", PROBLEM, "--json").json
     same = ("candidate", "plan", "params", "median_ms", "speedup", "speedup_low", "speedup_high", "baselines")
     assert [figures[name] for name in same] == [best[name] for name in same]
     assert figures["verified_in"]["torch"] and all(error["ok"] for error in figures["errors"])
@@ -105,6 +105,6 @@ def test_exported_file_is_right_without_kgen(exported: tuple[Path, Ended], tmp_p
 
 
 def test_file_is_refused_where_it_cannot_be_written_before_anything_is_verified(swept: tuple[Home, Ended]) -> None:
-    ended = swept[0].kgen("best", PROBLEM, "-o", "no/such/folder/fast.py")
+    ended = swept[0].typed("best", PROBLEM, "-o", "no/such/folder/fast.py")
     assert (ended.code, ended.err.count("\n")) == (2, 1)
     assert "no such folder" in ended.err

@@ -16,7 +16,7 @@ import killed_sweeps
 import pytest
 from running import ROOT, SHORT_SWEEP, Ended, Home, end, seconds_until_none_is_left, wait, wait_for_event
 
-KILLS = 40
+KILLS = 24
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> RealSweep:
     told: set[str] = set()
     strays: list[str] = []
     for number in range(REAL_KILLS):
-        process = home.start(*REAL_SWEEP, "--json")
+        process = home.start_brief(*REAL_SWEEP, "--json")
         assert process.stdout is not None
         verdicts = number % 3  # none: before or after it says that it has started
         while verdicts and (event := json.loads(process.stdout.readline())):
@@ -105,7 +105,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> RealSweep:
         seconds_until_none_is_left(home)
         strays += home.strays()
         assert not home.db.exists() or home.ask("PRAGMA integrity_check") == [("ok",)]
-    last = home.kgen(*REAL_SWEEP, "--json")
+    last = wait(home.start_brief(*REAL_SWEEP, "--json"))
     return RealSweep(home, frozenset(told), (*strays, *home.strays()), last)
 
 
@@ -141,7 +141,7 @@ def test_finished_real_sweep_is_not_evaluated_again_by_the_next_one(real: RealSw
 def interrupted(real: RealSweep) -> tuple[Ended, float, list[str]]:
     """A fresh real sweep of what is known, interrupted as Ctrl-C does: how it ended, after how long, what it left."""
     home = real.home
-    process = home.start(*REAL_SWEEP, "--fresh")
+    process = home.start_brief(*REAL_SWEEP, "--fresh")
     while not home.ask("SELECT 1 FROM evaluation GROUP BY candidate_id HAVING count(*) > 1"):
         assert process.poll() is None
         time.sleep(0.1)
