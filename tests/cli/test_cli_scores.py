@@ -103,7 +103,7 @@ def test_problem_of_the_database_is_named_without_its_file(level: Path, folder: 
     [
         (("nosuch",), "no problem 'nosuch'"),
         (("level", "level/1_won.py"), "the same file appears twice"),
-        (("-D", "a=1"), "-D and --mode need a PROBLEM"),
+        (("-D", "a=1"), "-D, --mode and --dtype need a PROBLEM"),
         (("--device", "cuda"), "nothing was swept with these options"),
         (("--json", "--csv"), "exclude each other"),
     ],

@@ -116,7 +116,7 @@ def test_command_writes_the_page(tmp_path: Path) -> None:
     ("arguments", "line"),
     [
         (("nosuch",), "no problem 'nosuch'"),
-        (("-D", "a=1"), "-D and --mode need a PROBLEM"),
+        (("-D", "a=1"), "-D, --mode and --dtype need a PROBLEM"),
         (("--device", "cuda"), "nothing was swept on cuda"),
         (("-o", "nosuch/page.html"), "nosuch: no such folder"),
         (("-o", "."), "is a folder: name a file"),
