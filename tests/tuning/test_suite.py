@@ -10,25 +10,36 @@ from pathlib import Path
 
 import pytest
 from judges import CheapDesign, CheapJudge
-from running import PROBLEM, Home
+from models import captured, made
+from running import PROBLEM, Home, wait
 
 from kgen import events
 from kgen.compiler.capture import Capture
 from kgen.errors import CaptureError, DeviceError, EvaluatorError, ProblemError
 from kgen.evaluator.pool import DevicePool
 from kgen.evaluator.protocol import Accuracy
-from kgen.problem import load, read_problem
 from kgen.problem_set import Member, is_set, read_set
 from kgen.store import Database, scores
 from kgen.store.scores import Score, Verdict
 from kgen.tuning import suite, sweep
 
 SOURCE = "class Model: ...\n\ndef get_inputs(): ...\n"
+TINY = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, dim=-1)
+
+def get_inputs():
+    return [torch.rand(8, 64)]
+"""
 
 
 @pytest.fixture(scope="module")
 def graphs() -> Capture:
-    return sweep.captured(load(read_problem(PROBLEM)))
+    return captured(made(TINY))
 
 
 @pytest.fixture
@@ -310,28 +321,16 @@ def test_interrupt_ends_all_problems_that_are_swept_at_once(home: Home, folder: 
 
 # From end to end -------------------------------------------------------------------------------------------------
 
-TINY = """
-import torch
-import torch.nn as nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.softmax(x, dim=-1)
-
-def get_inputs():
-    return [torch.rand(8, 64)]
-"""
-
-
 def test_suite_of_two_tiny_problems_ends_in_verdicts_beside_one_that_is_refused(tmp_path: Path) -> None:
     home = Home(tmp_path)
     for name, text in (("one", TINY), ("two", TINY.replace("softmax", "log_softmax"))):
         (tmp_path / f"{name}.py").write_text(text)
     (tmp_path / "three.py").write_text(TINY.replace("torch.softmax", "torch.no_such_function"))
     files = ("one.py", "three.py", "two.py")
-    ended = home.kgen("sweep", *files, "--device", "cpu", "--baselines", "eager", "--budget", "1", "--time", "10")
+    options = ("--device", "cpu", "--baselines", "eager", "--budget", "1", "--time", "10")
+    ended = wait(home.start_brief("sweep", *files, *options))
     assert (ended.code, ended.err) == (1, "kgen: 1 of 3 were refused or failed: three\n")
-    found = {row["problem"]: row for row in home.kgen("scores", *files, "--json").json["problems"]}
+    found = {row["problem"]: row for row in home.typed("scores", *files, "--json").json["problems"]}
     assert found["three"]["verdict"] == "refused" and "no_such_function" in found["three"]["reason"]
     assert all(found[name]["verdict"] in ("faster", "same", "slower") for name in ("one", "two"))
     assert home.strays() == []
