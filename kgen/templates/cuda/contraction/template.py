@@ -126,7 +126,7 @@ def render(task: Task, params: Params) -> Rendering:
         "sum": of.name,
         "epilogue": ", ".join(_words(task)),
         "split_parameters": before and signature(before.arguments)["launcher_parameters"],
-        **_epilogue(program, args, common.streams(task)),
+        **_epilogue(program, args, common.streams(task) and program.rows * n > k * (program.rows + of.matrices * n)),
         **moments,
         **signature([*args, *finishing]),
     }
@@ -224,7 +224,10 @@ def _split(k: int, ld: int, terms: int) -> str:
 
 
 def _epilogue(program: Program, args: list[Argument], streams: bool) -> dict[str, object]:
-    """The context of the epilogue: it finishes pairs of columns, aligned where ``n`` is even."""
+    """The context of the epilogue: it finishes pairs of columns, aligned where ``n`` is even.
+
+    It ``streams`` results past the cache where they are most of what is moved; elsewhere the registers are worth more.
+    """
     plan, read_from = schedule(program, keep=True), sources(args)
     (only,) = plan.passes
     vec = 2 if program.cols % 2 == 0 else 1
