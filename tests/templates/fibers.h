@@ -51,6 +51,7 @@ static float __half2float(__half x) { return static_cast<float>(x); }
 static float __int_as_float(int x) { return bits<float>(x); }
 static float __uint_as_float(unsigned x) { return bits<float>(x); }
 static unsigned __float_as_uint(float x) { return bits<unsigned>(x); }
+static int __popc(unsigned x) { return __builtin_popcount(x); }
 static float __fdividef(float a, float b) { return a / b; }
 
 // Fibers

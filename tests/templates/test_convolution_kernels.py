@@ -30,6 +30,8 @@ CASES = {
     "extremes of a transposed convolution": ("y = self.c(x)\nreturn y.amax((2, 3)), y.amin((2, 3))", "self.c = nn.ConvTranspose2d(8, 24, 3, stride=2)", _INFINITIES, "64x128"),
     "extremes of channels": ("y = self.c(x) * self.s + x\nreturn (y.amin(1) * self.p).tanh(), y.amax(1)", "self.c = nn.Conv2d(24, 24, 3, padding=1)\nself.s, self.p = nn.Parameter(torch.randn(24, 1, 1)), nn.Parameter(torch.randn(11))", "torch.randn(3, 24, 11, 11)", "64x128/8"),
     "logsumexp over channels of a transposed convolution": ("return self.c(x).logsumexp(1, keepdim=True)", "self.c = nn.ConvTranspose2d(8, 20, 3, stride=2, padding=1)", _INFINITIES, "64x128"),
+    "values and moments of a transposed convolution": ("y = self.c(x)\nreturn y, y.var((2, 3))", "self.c = nn.ConvTranspose2d(8, 20, 3, stride=2)", _INFINITIES, "64x128"),
+    "softmax of channels": ("return torch.softmax(self.c(x) * self.s, 1) * 2.0", "self.c = nn.Conv2d(8, 24, 3)\nself.s = nn.Parameter(torch.randn(24, 1, 1))", "torch.randn(2, 8, 11, 12)", "64x128"),
     "sums over channels of residues": ("return self.c(x).sum(1)", "self.c = nn.ConvTranspose1d(16, 24, 3, stride=3)", "torch.randn(2, 16, 50)", "32x256"),
     "maps in front and behind": ("y = x.relu() * self.s\nreturn self.c(y).sigmoid() + y", "self.c = nn.Conv2d(16, 16, 3, padding=1)\nself.s = nn.Parameter(torch.randn(16, 1, 1))", "torch.randn(2, 16, 9, 12) * 100", "16x256"),
 }  # fmt: skip

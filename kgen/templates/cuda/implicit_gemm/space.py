@@ -240,7 +240,7 @@ class Sizes:
     @property
     def exchanges(self) -> bool:
         """Whether lanes exchange sums by way of shared memory, since neighbouring pixels are not aligned for vectors."""
-        return self.stored and self.vec == 1
+        return self.stored and not self.across and self.vec == 1
 
     @property
     def rows_of_image(self) -> int:
@@ -299,10 +299,13 @@ def takes(program: Program) -> bool:
     if of.before is not None and pair_of(of.window) is not None:
         return False  # pixels that are NaN are computed again from x itself
     kinds = _OVER_CHANNELS if of.across else _OVER_PIXELS
-    if not kinds.issuperset(r.kind for r in program.reductions) or len(schedule(program, keep=True).passes) > 1:
+    passes = schedule(program, keep=True).passes
+    if not kinds.issuperset(r.kind for r in program.reductions) or len(passes) > (2 if of.across else 1):
         return False
-    if of.across and (of.window.groups > 1 or rows_of(of.window) > _MOST_ROWS or any(s.level == ELEMENT for s in program.stores)):
+    if any(later.reductions for later in passes[1:]) or (of.across and (of.window.groups > 1 or rows_of(of.window) > _MOST_ROWS)):
         return False
+    if of.across and any(store.level == ELEMENT for store in passes[0].stores):
+        return False  # the block stores channels only behind what it found of all of them
     window = of.window
     staged = 2 * window.pixels_in * window.groups * _multiple(window.channels_in, 64)
     return (

@@ -16,7 +16,7 @@ from typing import Sequence
 
 from kgen.candidate import Params
 from kgen.compiler.convolutions import Convolution, Residue
-from kgen.compiler.loops import Load, Map, Program, Reduce
+from kgen.compiler.loops import ELEMENT, Load, Map, Program, Reduce
 from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.schedule import Pass, Schedule, schedule
 from kgen.templates import Argument, Filled, Rendering, Task, Template
@@ -166,25 +166,37 @@ def _before(task: Task, program: Program, sizes: Sizes) -> dict[str, object]:
 def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str, object]:
     """The context of the epilogue: it finishes four neighbouring pixels, or one by one where they are not aligned."""
     plan, read_from = schedule(program, keep=True), sources(args)
-    (only,) = plan.passes
+    only, *later = plan.passes
     vec = sizes.vec
     stored, reduced = (_Steps.of(program, plan, only, [x.arg for x in of]) for of in (only.stores, only.reductions))
     merged = _Steps.of(program, plan, only, [store.arg for store in only.row_stores])
+    behind_stores = [store for of in later for store in of.stores]
+    finished = _Steps.of(program, plan, only, [store.arg for store in behind_stores])
+    # Where a reduced value is all that is stored, it is computed once.
+    held = only.stores[0].arg if len(only.stores) == 1 and only.stores[0].arg in {r.arg for r in only.reductions} else ""
+    repaired = stored
+    if held:
+        stored = _Steps((), (), frozenset())
     outer, inner = common.load_statements(stored.loads, vec, read_from)
     store_outer, store_inner, close = common.store_statements(only.stores, vec, args)
-    alone, single = ([*common.load_statements(of.loads, 1, read_from)[1], *map(_spelled, of.maps)] for of in (stored, reduced))
-    rows = [x for x in (*plan.row_loads, *plan.row_maps) if x.name in stored.row_values | reduced.row_values]
-    of_pixels: list[str] = []
+    alone, single = ([*common.load_statements(of.loads, 1, read_from)[1], *map(_spelled, of.maps)] for of in (repaired, reduced))
+    rows = [x for x in (*plan.row_loads, *plan.row_maps) if x.name in repaired.row_values | reduced.row_values]
+    of_pixels, last = [], []
     if sizes.across:  # rows are pixels: values of channels are read ahead instead
         of_pixels = _row_statements(rows, read_from)
-        rows = [x for x in reduced.loads if "row" not in x.access.index()]
-        single = [*common.load_statements([x for x in reduced.loads if x not in rows], 1, read_from)[1], *map(_spelled, reduced.maps)]
-    used = {name for of in (stored, reduced) for m in of.maps for name in m.args} | {x.arg for x in (*only.stores, *only.reductions)}
+        rows = [x for x in dict.fromkeys((*reduced.loads, *finished.loads)) if "row" not in x.access.index()]
+        single, last = (
+            [*common.load_statements([x for x in of.loads if x not in rows], 1, read_from)[1], *map(_spelled, of.maps)] for of in (reduced, finished)
+        )
+        last += common.store_statements(behind_stores, 1, args)[1] if behind_stores else []
+    used = {name for of in (repaired, reduced, finished) for m in of.maps for name in m.args} | {x.arg for x in (*only.stores, *only.reductions, *behind_stores)}
     row_stores = [store_statement(store, written(store, args), "row", "0") for store in only.row_stores]
     texts = {
         "row_values": [v.name for v in rows if v.name in used],
         "row_statements": [load_statement(x, read_from) for x in rows] if sizes.across else _row_statements(rows, read_from),
         "of_pixels": of_pixels,
+        "finished": _row_statements([x for x in (*plan.row_loads, *plan.row_maps, *only.row_maps) if x.name in finished.row_values], read_from),
+        "last": last,
         "outer": outer + store_outer,
         "inner": inner + [*map(_spelled, stored.maps)] + store_inner,
         "close": [line.replace(f"store_vector<{vec}>", "store_pixels") for line in close],
@@ -204,7 +216,12 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
         "reductions": [_reduction(r, at) for r, at in zip(only.reductions, itertools.accumulate((len(r.names) for r in only.reductions), initial=0))],
         "reduced_row": _mentions("row", [*single, *of_pixels]),
         "reduced_col": _mentions("col", single),
-        "reduced_values": {name for m in reduced.maps for name in m.args},
+        "held": held,
+        "masks": any(r.kind == "moments" for r in only.reductions),
+        "stored_values": {name for m in stored.maps for name in m.args} | ({store.arg for store in only.stores} - {held}),
+        "reduced_values": {name for m in reduced.maps for name in m.args} | {r.arg for r in only.reductions},
+        "finished_values": {name for m in finished.maps for name in m.args} | {store.arg for store in behind_stores},
+        "finished_sum": _mentions(program.contraction.name, last),
     }
 
 
@@ -226,7 +243,8 @@ class _Steps:
                 found.add(name)
                 waiting += by_name[name].args
         rows = {v.name for v in (*plan.row_loads, *plan.row_maps, *only.row_maps)}
-        loads, maps = (tuple(x for x in of if x.name in found) for of in (only.loads, only.maps))
+        elements = [s for s in (*program.loads, *program.steps) if not isinstance(s, Reduce) and s.level == ELEMENT and s.name in found]
+        loads, maps = (tuple(x for x in elements if (x in program.loads) == first) for first in (True, False))
         return cls(loads, maps, frozenset(found & rows))
 
 
@@ -243,15 +261,12 @@ def _mentions(name: str, *texts: Sequence[str]) -> bool:
 
 
 def _reduction(r: Reduce, at: int) -> dict[str, object]:
-    """The statements of one reduction: of all values of a thread, of one of them, and of what another thread found."""
+    """The statements of one reduction: of all values of a thread, and of what another thread found."""
     combine, names, values = SPELLED[r.kind], ", ".join(r.names), f"{r.names[0]}_values"
     if combine.take:
-        one = combine.take.format(*r.names, f"{values}[i]")
-        every = ["#pragma unroll", f"for (int i = 0; i < VALUES; ++i) {one}"]
+        every = ["#pragma unroll", f"for (int i = 0; i < VALUES; ++i) {combine.take.format(*r.names, f'{values}[i]')}"]
     else:
-        chunk = {"softmax": "merge_chunk", "moments": "moments_chunk"}[r.kind]
-        one = f"{chunk}<1>({names}, {{{values}[i]}});"
-        every = [f"{chunk}<VALUES>({names}, {values});"]
+        every = [f"moments_some<VALUES>({names}, {values}, inside);" if r.kind == "moments" else f"merge_chunk<VALUES>({names}, {values});"]
     return {
         "kind": r.kind,
         "arg": r.arg,
@@ -259,7 +274,6 @@ def _reduction(r: Reduce, at: int) -> dict[str, object]:
         "identity": {"sum": "0.0f", "min": "INFINITY"}.get(r.kind, "-INFINITY"),
         "results": [{"name": name, "start": start, "at": at + n} for n, (name, start) in enumerate(zip(r.names, combine.starts))],
         "every": every,
-        "one": one,
         "merge": combine.merged(r.names, [f"other_{name}" for name in r.names]),
     }
 
