@@ -35,7 +35,7 @@ STRATEGIES = ("exhaustive", "random", "coordinate", "additive", "tpe")
     "seconds",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="End the sweep, final timing included, after about SECONDS; at least one candidate is tried.",
+    help="End the sweep, final timing included, after about SECONDS. What does not end by then is cut.",
 )
 @click.option(
     "--strategy",

@@ -508,6 +508,8 @@ class Evaluator:
 
     def _prepare_baseline(self, name: str) -> Runner:
         early = self._early.pop(name, None)
+        if early is None:
+            self._compile_seconds(name)  # before a process starts in vain
         child = early.result() if early is not None else self._spawn_baseline(name)
         worker = WorkerClient(child, uuid.uuid4().hex)
         self._starting = child

@@ -54,9 +54,9 @@ _SCREENING_RESAMPLES = 400  # bootstrap resamples; the interval of a screening i
 class SweepRequest:
     """The arguments of a sweep.
 
-    ``budget`` limits the candidates and ``seconds`` the whole sweep, finals included. At least one candidate is tried.
-    ``device`` may name several equal GPUs (``cuda:0,cuda:1``, ``cuda:all``). ``strategy`` is one of
-    :data:`kgen.tuning.search.STRATEGIES`; the default is :func:`kgen.tuning.search.chosen`. ``fresh`` starts a new
+    ``budget`` limits the candidates and ``seconds`` the whole sweep, finals included. What does not end by
+    then is cut, and a notice says so. ``device`` may name several equal GPUs (``cuda:0,cuda:1``, ``cuda:all``).
+    ``strategy`` is one of :data:`kgen.tuning.search.STRATEGIES`; the default is :func:`kgen.tuning.search.chosen`. ``fresh`` starts a new
     sweep without stored results.
     """
 
