@@ -35,7 +35,7 @@ STRATEGIES = ("exhaustive", "random", "coordinate", "additive", "tpe")
     "seconds",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="End the sweep, final timing included, after about SECONDS. What does not end by then is cut.",
+    help="End the sweep, final timing included, after about SECONDS. From 30 on, the rest is cut then.",
 )
 @click.option(
     "--strategy",

@@ -54,10 +54,10 @@ _SCREENING_RESAMPLES = 400  # bootstrap resamples; the interval of a screening i
 class SweepRequest:
     """The arguments of a sweep.
 
-    ``budget`` limits the candidates and ``seconds`` the whole sweep, finals included. What does not end by
-    then is cut, and a notice says so. ``device`` may name several equal GPUs (``cuda:0,cuda:1``, ``cuda:all``).
-    ``strategy`` is one of :data:`kgen.tuning.search.STRATEGIES`; the default is :func:`kgen.tuning.search.chosen`. ``fresh`` starts a new
-    sweep without stored results.
+    ``budget`` limits the candidates and ``seconds`` the whole sweep, finals included. Parts that do not end by
+    then are cut, and a notice says so. ``device`` may name several equal GPUs (``cuda:0,cuda:1``, ``cuda:all``).
+    ``strategy`` is one of :data:`kgen.tuning.search.STRATEGIES`; the default is :func:`kgen.tuning.search.chosen`.
+    ``fresh`` starts a new sweep without stored results.
     """
 
     problem: Problem

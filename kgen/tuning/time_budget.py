@@ -26,6 +26,8 @@ JUDGE_PART, FIRST_PART = 0.8, 1.0
 REFERENCE_PART = 0.2
 #: Which part of the time may pass until finals are cut.
 LAST_PART = 1.05
+#: Seconds; nothing is cut before, since less time is not enough for one candidate on a busy machine.
+LEAST_CUT = 30.0
 _GRACE = 0.03  # part of the time, in which what is cut ends
 #: Finals are never planned to be shorter: fewer seconds do not order candidates.
 LEAST_FINAL_SECONDS = 2.0
@@ -70,7 +72,7 @@ class TimeBudget:
         return self._at(LAST_PART)
 
     def _at(self, part: float) -> float:
-        return inf if self.seconds is None else self.started + part * self.seconds
+        return inf if self.seconds is None else self.started + part * max(self.seconds, LEAST_CUT)
 
     def finals(self, finalists: int) -> float:
         """How many seconds the finals of so many candidates take, which are loaded one after the other before."""
@@ -108,9 +110,10 @@ def limits(seconds: float | None, started: float) -> Limits:
     """The limits of an evaluator for a sweep of so many ``seconds`` that ``started`` then, on the monotonic clock."""
     if seconds is None:
         return Limits()
+    cut = max(seconds, LEAST_CUT)
     return Limits(
         compile_until=started + COMPILE_PART * seconds,
-        judge_until=started + JUDGE_PART * seconds,
-        first_until=started + FIRST_PART * seconds,
+        judge_until=started + JUDGE_PART * cut,
+        first_until=started + FIRST_PART * cut,
         reference_seconds=min(Limits.reference_seconds, REFERENCE_PART * seconds),
     )

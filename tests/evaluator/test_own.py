@@ -6,6 +6,7 @@ from candidates import KERNEL, plain, render
 from kgen.candidate import Candidate, Trust
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import Accuracy, Limits, Status
+from kgen.evaluator.timing.measure import LEAST_BLOCKS
 
 TERM = "row[c] = expf(row[c] - largest);"
 #: Name: (source, status, words in the reason).
@@ -83,4 +84,4 @@ def test_finals_of_own_candidates_go_on_in_turns(evaluator):
     candidate = Candidate(source, "by hand", {}, "cpu")
     timings = evaluator.finals([(candidate, evaluator.builder().build(source))], seconds=0.1)
     assert [t.subject for t in timings] == [candidate.id, "eager"]
-    assert all(len(t.blocks) >= 20 for t in timings)
+    assert all(len(t.blocks) >= LEAST_BLOCKS for t in timings)

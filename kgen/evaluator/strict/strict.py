@@ -13,7 +13,7 @@ from kgen.evaluator.protocol import Phase, Status
 from kgen.evaluator.strict.labels import NO_KERNEL, has_native_code
 from kgen.evaluator.strict.processes import strangers
 from kgen.evaluator.strict.timing_anomalies import StrictRunner, Times, anomaly, measured_again, queue_alike
-from kgen.evaluator.timing.measure import Runner, interleave
+from kgen.evaluator.timing.measure import FINAL_BLOCKS, Runner, interleave
 
 #: torch.compile takes a second to load, and replaces functions of torch: it is loaded before tamper detection starts.
 _MODULES = ("torch._dynamo", "kgen.evaluator.strict.subject")
@@ -77,12 +77,12 @@ class Strict(Checks):
         failed: Callable[[Runner, Failure], None], notice: Callable[[str], None],
     ) -> list[Runner]:
         """As for own candidates; times all once more after an anomaly, and leaves out finalists that keep it."""
-        runners = interleave([*finalists, *baselines], seconds, setting.generator, failed)
+        runners = interleave([*finalists, *baselines], seconds, setting.generator, failed, FINAL_BLOCKS)
         found = _anomalies(runners, finalists, setting.floor_ms)
         if reason := next(filter(None, found.values()), ""):  # a busy machine causes some
             notice(f"finals are timed once more: of a candidate, {reason}")
             queue_alike(runners)
-            runners = interleave(runners, seconds, setting.generator, failed)
+            runners = interleave(runners, seconds, setting.generator, failed, FINAL_BLOCKS)
             found = _anomalies(runners, finalists, setting.floor_ms)
         for runner, reason in found.items():
             try:

@@ -19,7 +19,7 @@ from kgen.evaluator.protocol import Depth, Phase, Status, Timing
 from kgen.statistics import ratio_interval
 
 SCREEN_BLOCKS = 5
-FINAL_BLOCKS, LEAST_BLOCKS = 20, 5  #: rounds of finals; of those whose time is up
+FINAL_BLOCKS, LEAST_BLOCKS = 20, 8  #: rounds of finals; of those whose time is up
 OVERTIME = 1.25  #: times the seconds of finals; after it, they end with fewer rounds
 LONG_MS = 200.0  #: a longer call needs no other one before it, and one of them fills a block
 #: Seconds that a screening's block should take, and its most calls: a GPU's samples scatter less than a CPU's.
@@ -200,10 +200,11 @@ def sleep_ns(launch_ns: int) -> int:
 
 
 def interleave(
-    runners: Sequence[Runner], seconds: float, generator: random.Random, failed: Callable[[Runner, Failure], None]
+    runners: Sequence[Runner], seconds: float, generator: random.Random, failed: Callable[[Runner, Failure], None],
+    least: int = LEAST_BLOCKS,
 ) -> list[Runner]:
     """Time ``runners`` in turns B A C, C A B, ... (a drawn order, then its reverse) for at least :data:`FINAL_BLOCKS`
-    rounds and about ``seconds``; for fewer where those take longer.
+    rounds and about ``seconds``; for fewer, ``least`` at least, where those take longer.
 
     Ends early when every ratio to the fastest is known narrowly. A runner that fails is reported to ``failed`` and
     left out. Returns the others.
@@ -226,7 +227,7 @@ def interleave(
         runner.forget()
     rounds, order = 0, list(alive)
     thorough = generator.randrange(FINAL_BLOCKS)
-    while alive and not _enough(rounds, time.monotonic() - started, seconds, alive):
+    while alive and not _enough(rounds, least, time.monotonic() - started, seconds, alive):
         order = generator.sample(alive, len(alive)) if rounds % 2 == 0 else [r for r in order[::-1] if r in alive]
         for runner in order:
             attempt(runner, partial(runner.turn, calls, generator, thorough=rounds == thorough))
@@ -234,10 +235,10 @@ def interleave(
     return alive
 
 
-def _enough(rounds: int, took: float, seconds: float, alive: Sequence[Runner]) -> bool:
+def _enough(rounds: int, least: int, took: float, seconds: float, alive: Sequence[Runner]) -> bool:
     """Whether finals end after so many rounds in ``took`` seconds."""
     if rounds < FINAL_BLOCKS:
-        return rounds >= LEAST_BLOCKS and took > OVERTIME * seconds
+        return rounds >= least and took > OVERTIME * seconds
     return took >= seconds or _narrow(alive)
 
 
