@@ -32,6 +32,12 @@ def pytest_configure(config: pytest.Config) -> None:
         torch.set_num_threads(1)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse a pytest in which pytest-xdist cannot name groups: each worker would make each shared fixture."""
+    if session.config.getoption("loadgroup", False) and not all("@" in item.nodeid for item in session.items):
+        raise pytest.UsageError("this pytest ignores the groups of pytest-xdist: install the one of constraints.txt")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if os.environ.get("PYTEST_XDIST_WORKER"):

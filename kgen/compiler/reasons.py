@@ -59,7 +59,7 @@ def _refused(graph: OpGraph, node: Node) -> str:
     types = [node.type, *(_type(graph, name) for name in node.values)]
     other = sorted({found.dtype for found in types if found and not is_float(found.dtype)})
     if other:
-        return f"our kernels are for floating dtypes, it has {' and '.join(other)}"
+        return f"our kernels are for float32, bfloat16 and float16, it has {' and '.join(other)}"
     if "dtype=" in node.call:
         return "it converts to another dtype"
     return _REFUSED[op.kind]

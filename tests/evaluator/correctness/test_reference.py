@@ -46,7 +46,7 @@ def test_operands_of_convolutions_are_rounded_to_tf32_where_it_is_allowed(tf32: 
     torch.manual_seed(0)
     x, w = (torch.randn(shape, dtype=torch.float64) for shape in ((2, 16, 9, 9), (8, 16, 3, 3)))
     exact = torch.conv2d(x, w)
-    with _Rounding(torch.Generator().manual_seed(1), tf32=tf32):
+    with _Rounding(torch.Generator().manual_seed(1), torch.float32, tf32=tf32):
         noisy = torch.conv2d(x, w)
     assert least < float((noisy - exact).square().mean().sqrt() / exact.square().mean().sqrt()) < most
 
