@@ -2,7 +2,7 @@
 
 defence: work between calls
 default: yes
-problem: mlp batch_size=512 in_features=512 out_features=1024
+problem: mlp batch_size=128 in_features=256 out_features=512
 expect: suspicious
 """
 
