@@ -174,13 +174,12 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
     finished = _Steps.of(program, plan, only, [store.arg for store in behind_stores])
     # Where a reduced value is all that is stored, it is computed once.
     held = only.stores[0].arg if len(only.stores) == 1 and only.stores[0].arg in {r.arg for r in only.reductions} else ""
-    repaired = stored
+    rows = [x for x in (*plan.row_loads, *plan.row_maps) if x.name in stored.row_values | reduced.row_values]
     if held:
         stored = _Steps((), (), frozenset())
     outer, inner = common.load_statements(stored.loads, vec, read_from)
     store_outer, store_inner, close = common.store_statements(only.stores, vec, args)
-    alone, single = ([*common.load_statements(of.loads, 1, read_from)[1], *map(_spelled, of.maps)] for of in (repaired, reduced))
-    rows = [x for x in (*plan.row_loads, *plan.row_maps) if x.name in repaired.row_values | reduced.row_values]
+    single = [*common.load_statements(reduced.loads, 1, read_from)[1], *map(_spelled, reduced.maps)]
     of_pixels, last = [], []
     if sizes.across:  # rows are pixels: values of channels are read ahead instead
         of_pixels = _row_statements(rows, read_from)
@@ -189,7 +188,7 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
             [*common.load_statements([x for x in of.loads if x not in rows], 1, read_from)[1], *map(_spelled, of.maps)] for of in (reduced, finished)
         )
         last += common.store_statements(behind_stores, 1, args)[1] if behind_stores else []
-    used = {name for of in (repaired, reduced, finished) for m in of.maps for name in m.args} | {x.arg for x in (*only.stores, *only.reductions, *behind_stores)}
+    used = {name for of in (stored, reduced, finished) for m in of.maps for name in m.args} | {x.arg for x in (*only.stores, *only.reductions, *behind_stores)}
     row_stores = [store_statement(store, written(store, args), "row", "0") for store in only.row_stores]
     texts = {
         "row_values": [v.name for v in rows if v.name in used],
@@ -200,7 +199,6 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
         "outer": outer + store_outer,
         "inner": inner + [*map(_spelled, stored.maps)] + store_inner,
         "close": [line.replace(f"store_vector<{vec}>", "store_pixels") for line in close],
-        "alone": alone + common.store_statements(only.stores, 1, args)[1],
         "reduced": single,
         "merged": _row_statements([x for x in (*plan.row_loads, *plan.row_maps, *only.row_maps) if x.name in merged.row_values], read_from) + row_stores,
     }
