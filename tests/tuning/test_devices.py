@@ -231,7 +231,7 @@ def test_one_evaluator_judges_several_candidates_at_once(tmp_path: Path, monkeyp
         return DevicePool([Wide(request.problem, device="cpu", accuracy=Accuracy.FP32, home=home, baselines=baselines)])
 
     told = Told()
-    request = sweep.SweepRequest(PROBLEM_READ, device="cpu", budget=2, seconds=12.0, baselines=("eager",))
+    request = sweep.SweepRequest(PROBLEM_READ, device="cpu", budget=2, seconds=60.0, baselines=("eager",))
     assert sweep.run(request, told, open_devices).state == "finished"
     statuses = [event.evaluation.status for event in told.of(events.Evaluated)]
     assert len(statuses) == 2 and set(statuses) <= {Status.OK, Status.SUSPICIOUS}  # side by side, they may be doubted
