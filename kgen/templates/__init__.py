@@ -48,7 +48,7 @@ class Argument:
     ``inout``       a tensor that is read and written over
     ``state``       a buffer of the module that is updated
     ``workspace``   memory of the call; ``size`` is its float32 elements as Python source, in which ``rows`` may occur
-    ``prepared``    memory of ``size`` float32 elements, filled from the weight ``tensor`` whenever that changes
+    ``prepared``    memory of ``size`` elements of the weight ``tensor``'s dtype, filled from it whenever that changes
     """
 
     name: str

@@ -194,7 +194,7 @@ class _File:
         """Every launcher with the dtypes that its pointers point to: those that fill prepared memory, then the kernels' own."""
         found: dict[str, list[str]] = {}
         for name, rendering in self.kernels:
-            found |= {a.filled.launcher: ["float32"] * 2 for a in rendering.all_arguments if a.filled}
+            found |= {a.filled.launcher: [a.dtype] * 2 for a in rendering.all_arguments if a.filled}
             if rendering.before:
                 found[rendering.before.launcher] = [a.dtype for a in rendering.before.arguments]
             found[name] = [a.dtype for a in rendering.arguments]

@@ -48,6 +48,14 @@ static To bits(From from) {
 static int2 make_int2(int x, int y) { return {x, y}; }
 static __half __float2half_rn(float x) { return static_cast<__half>(x); }
 static float __half2float(__half x) { return static_cast<float>(x); }
+struct __nv_bfloat16 { uint16_t bits; };
+static __nv_bfloat16 __float2bfloat16_rn(float x) {
+    const uint32_t all = bits<uint32_t>(x);
+    return {static_cast<uint16_t>(x != x ? all >> 16 | 0x40 : (all + 0x7fff + (all >> 16 & 1)) >> 16)};
+}
+static float __bfloat162float(__nv_bfloat16 x) { return bits<float>(static_cast<uint32_t>(x.bits) << 16); }
+static float to_float(__half x) { return x; }
+static float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
 static float __int_as_float(int x) { return bits<float>(x); }
 static float __uint_as_float(unsigned x) { return bits<float>(x); }
 static unsigned __float_as_uint(float x) { return bits<unsigned>(x); }
@@ -178,11 +186,11 @@ static void load_matrices(uint32_t (&r)[4], uint32_t address) {
 }
 
 // m16n8k16. Lane l has of a: rows l / 4 and l / 4 + 8, of b: row l / 4; of both k = 2 (l % 4), the next one, and those 8 behind.
-template <bool FIRST>
-static void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+template <bool FIRST, typename T>
+static void mma_of(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     const auto pair = [](uint32_t low, uint32_t high) { return low | static_cast<uint64_t>(high) << 32; };
     const Posted* const all = post({{pair(a[0], a[1]), pair(a[2], a[3]), pair(b0, b1)}});
-    const auto half = [](uint32_t two, int k) { return static_cast<float>(bits<__half>(static_cast<uint16_t>(k % 2 ? two >> 16 : two))); };
+    const auto half = [](uint32_t two, int k) { return to_float(bits<T>(static_cast<uint16_t>(k % 2 ? two >> 16 : two))); };
     const int lane = current % 32;
     for (int i = 0; i < 4; ++i) {
         float sum = FIRST ? 0.0f : d[i];
@@ -194,3 +202,8 @@ static void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
         d[i] = sum;
     }
 }
+
+template <bool FIRST>
+static void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) { mma_of<FIRST, __half>(d, a, b0, b1); }
+template <bool FIRST>
+static void mma_bfloat16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) { mma_of<FIRST, __nv_bfloat16>(d, a, b0, b1); }

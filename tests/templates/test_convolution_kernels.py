@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import re
 import subprocess
@@ -11,12 +12,14 @@ import pytest
 import torch
 from models import design, made, source
 
+from kgen.compiler.dtypes import HALF
 from kgen.compiler.fusion import FusionPlan
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import for_arch
 from kgen.templates import Argument, Task
 from kgen.templates.render import kernel_text
 from kgen.templates.spelling import helpers
+from kgen.templates.target import types
 
 FIBERS = Path(__file__).parent / "fibers.h"
 _INFINITIES = "torch.where(torch.rand(3, 8, 9, 9) < 1e-2, torch.tensor(float('inf')), torch.randn(3, 8, 9, 9))"
@@ -47,6 +50,7 @@ def host_text(text: str) -> str:
     body = re.sub(r"^struct Shape \{.*?^\};\n", "", body, flags=re.MULTILINE | re.DOTALL)
     # A vector's address is a multiple of its size: the compiler may store it at once.
     body = re.sub(r"asm volatile\(\"st.global.v4.*?\);", "*reinterpret_cast<Vector<float, 4>*>(to) = value;", body)
+    body = f"{types(text + body, 'cuda')}\n{body}"
     text = re.sub(r"extern __shared__ [^\n]* shared\[\];", "unsigned char* const shared = shared_memory;", text)
     text = re.sub(r"(\w+)<<<(.*?), (\d+), 0, (.*?)>>>\((.*?)\);", r"launch_early(\1, {dim3(\2), \3}, \4, \5);", text)
     return "\n".join((shim, body, text)).replace("#pragma unroll", "//")
@@ -57,16 +61,30 @@ def memory(argument: Argument, plan: FusionPlan, values: dict[str, torch.Tensor]
     if argument.role == "in":
         return values[argument.tensor].detach().contiguous()
     shape = plan.graph.type(argument.tensor).shape if argument.role == "out" else (eval(argument.size, {"rows": rows}),)
-    return torch.full(shape, float("nan"))
+    return torch.full(shape, float("nan"), dtype=getattr(torch, argument.dtype))
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_kernel_on_a_cpu_is_right(case: str, tmp_path: Path) -> None:
+#: Those that are computed in half types, too, with the tile there.
+HALVES = {
+    "values and moments": "64x256", "extremes of channels": "64x128", "values and moments of a transposed convolution": "64x128/8",
+    "maps in front and behind": "16x256",
+}  # fmt: skip
+
+
+def leaves(value: torch.Tensor | tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+@pytest.mark.parametrize("case, dtype", [*((case, "float32") for case in CASES), *((case, dtype) for case in HALVES for dtype in HALF)])
+def test_a_kernel_on_a_cpu_is_right(case: str, dtype: str, tmp_path: Path) -> None:
     forward, init, inputs, tile = CASES[case]
+    text = source(forward, inputs, init)
+    if dtype in HALF:
+        text, tile = f'{text}\n\n__dtype__ = "{dtype}"  # kgen converts the model\n', HALVES[case]
     torch.manual_seed(0)
-    loaded = made(source(forward, inputs, init), "train")
+    loaded = made(text, "train")
     model, (x,) = loaded.model(), loaded.inputs()
-    found = design(loaded, for_arch("sm_80"), Accuracy.FP32)
+    found = design(loaded, for_arch("sm_80"), Accuracy.PYTORCH if dtype in HALF else Accuracy.FP32)
     choice = next(c for c in found.choices if re.fullmatch(r"implicit_gemm\[[^]]*\]", c.name))
     ((_, plan),) = choice.plans
     (kernel,) = plan.kernels
@@ -86,6 +104,13 @@ def test_a_kernel_on_a_cpu_is_right(case: str, tmp_path: Path) -> None:
             assert getattr(functions, argument.filled.launcher)(weight, pointer, ctypes.c_longlong(argument.filled.rows), None) == 0
     assert getattr(functions, kernel.name)(*pointers, ctypes.c_longlong(rows), None) == 0
     outputs = {a.tensor: held[a.name] for a in rendering.arguments if a.role == "out"}
-    expected = model(x)
-    for name, value in zip(plan.graph.returns, expected if isinstance(expected, tuple) else (expected,)):
-        torch.testing.assert_close(outputs[name].view(value.shape), value.detach(), rtol=1e-5, atol=1e-5, equal_nan=True)
+    with torch.no_grad():
+        eager, exact = leaves(model(x)), leaves(copy.deepcopy(model).double()(x.double()))
+    for name, theirs, truth in zip(plan.graph.returns, eager, exact, strict=True):
+        mine = outputs[name].view(theirs.shape)
+        if dtype not in HALF:
+            torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5, equal_nan=True)
+            continue
+        assert mine.dtype == theirs.dtype and torch.equal(mine.isfinite(), truth.isfinite())
+        errors = [(found.double() - truth)[truth.isfinite()].square().sum() for found in (mine, theirs)]
+        assert errors[0] <= 1.1 * errors[1]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from kgen.candidate import Params
 from kgen.compiler.convolutions import Convolution, Residue
+from kgen.compiler.dtypes import HALF
 from kgen.compiler.loops import ELEMENT, Map, Program
 from kgen.compiler.pointwise import FUNCTIONS
 from kgen.compiler.schedule import schedule
@@ -163,12 +164,14 @@ class Sizes:
     stored: bool = True  #: whether each pixel of each channel is stored
     results: int = 0  #: of all reductions
     across: bool = False  #: whether these are over channels
+    half: bool = False  #: whether operands are of a half type, and multiplied as they are
 
     @classmethod
     def of(cls, program: Program, params: Params) -> Sizes:
         stored = any(store.level == ELEMENT for store in program.stores)
         results = sum(len(r.names) for r in program.reductions)
-        return cls(program.contraction.window, params, stored, results, program.contraction.across)
+        of = program.contraction
+        return cls(of.window, params, stored, results, of.across, of.dtype in HALF)
 
     @property
     def residues(self) -> tuple[tuple[Residue, ...], ...]:
@@ -207,9 +210,9 @@ class Sizes:
         return self.panels * _multiple(rows_of(self.window), self.tile.rows)
 
     @property
-    def packed_floats(self) -> int:
-        """Float32 elements of memory that packed weights take, with their exponents."""
-        return self.packed_rows * (self.k // 2 + 1)
+    def packed_elements(self) -> int:
+        """Elements of the operands' dtype that packed weights take; those of float32 have exponents."""
+        return self.packed_rows * (self.k if self.half else self.k // 2 + 1)
 
     @property
     def most_pixels(self) -> int:
@@ -218,7 +221,7 @@ class Sizes:
 
     @property
     def pixels_at_once(self) -> int:
-        return next(width for width in (4, 2, 1) if self.window.pixels_in % width == 0)
+        return next(width for width in (8 if self.half else 4, 4, 2, 1) if self.window.pixels_in % width == 0)
 
     @property
     def chunk_lanes(self) -> int:
@@ -232,7 +235,9 @@ class Sizes:
 
     @property
     def image_floats(self) -> int:
-        """Float32 elements of the workspace for an image: staged, with the largest magnitudes of its parts, and its exponent."""
+        """Float32 elements of the workspace for an image: staged, and of float32 the largest magnitudes of its parts, and its exponent."""
+        if self.half:
+            return self.staged_halves // 2
         lanes = self.chunk_lanes
         warps = -(-(self.window.pixels_in // self.pixels_at_once) // (32 // lanes)) * -(-(self.window.groups * self.chunks) // lanes)
         return -(-self.staged_halves // 2) + -(-warps // 8) + 1
@@ -294,7 +299,7 @@ def _multiple(value: int, of: int) -> int:
 def takes(program: Program) -> bool:
     """Convolutions of more than a few channels out a group, with maps behind them, and reductions over pixels or channels."""
     of = program.contraction
-    if of is None or of.window is None or program.moments_of or program.half or not program.floats:
+    if of is None or of.window is None or program.moments_of or not program.floats:
         return False
     if of.before is not None and pair_of(of.window) is not None:
         return False  # pixels that are NaN are computed again from x itself
@@ -341,15 +346,17 @@ def space(task: Task) -> Space:
             Axis("stages", stages), Axis("division", ("fast", "exact") if divides else ("exact",)),
         )  # fmt: skip
 
-    gather = axes("gather", (1, 3), (64, 32), (4, 3, 2))
-    im2col = axes("im2col", (1, 3), (64, 32, 16), (6, 5, 4, 3, 2))
+    half = program.contraction.dtype in HALF
+    products = (1,) if half else (1, 3)
+    gather = axes("gather", products, (64, 32), (4, 3, 2))
+    im2col = axes("im2col", products, (64, 32, 16), (6, 5, 4, 3, 2))
     variants = [im2col, gather] if hardware.capability == 90 else [gather]
     least = {v: min((us(v, name) for name, tile in tiles.items() if tile.rows >= least_rows), default=0.0) for v, tiles in TILES.items()}
     constraints = (
         Constraint(
             "one_product",
             "one product of float16 terms is only as accurate as TF32, and the accuracy class asks for more",
-            lambda p: p["products"] == 3 or accuracy in (Accuracy.TF32, Accuracy.PYTORCH),
+            lambda p: p["products"] == 3 or half or accuracy in (Accuracy.TF32, Accuracy.PYTORCH),
         ),
         Constraint(
             "registers",

@@ -4,7 +4,8 @@
     gather    cp.async brings windows, mma.sync multiplies, from sm_80 on
     im2col    TMA brings windows, wgmma multiplies, on sm_90 alone
 
-One product of float16 is as accurate as TF32, three are as accurate as float32.
+One product of float16 is as accurate as TF32, three are as accurate as float32. Operands of half types are multiplied as they
+are: staging them only moves channels last.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import astuple, dataclass
 from typing import Sequence
 
 from kgen.candidate import Params
+from kgen.compiler.dtypes import DTYPES, HALF
 from kgen.compiler.convolutions import Convolution, Residue
 from kgen.compiler.loops import ELEMENT, Load, Map, Program, Reduce
 from kgen.compiler.operators import OPS, Kind
@@ -44,10 +46,12 @@ def render(task: Task, params: Params) -> Rendering:
     sizes = Sizes.of(program, params)
     window, tile = sizes.window, sizes.tile
     of = program.contraction
-    weight = Argument(pointer(of.weight), "in", of.weight)
-    images = [Argument(pointer(name), "in", name) for name in of.reads if name != of.weight]
+    half = of.dtype in HALF
+    weight = Argument(pointer(of.weight), "in", of.weight, dtype=of.dtype)
+    dtypes = {of.x: of.dtype, **program.tensor_dtypes}
+    images = [Argument(pointer(name), "in", name, dtype=dtypes[name]) for name in of.reads if name != of.weight]
     filled = Filled(f"{task.kernel.name}_pack_weight", sizes.packed_rows)
-    prepared = Argument(f"{task.kernel.name}_weight", "prepared", of.weight, str(sizes.packed_floats), filled=filled)
+    prepared = Argument(f"{task.kernel.name}_weight", "prepared", of.weight, str(sizes.packed_elements), of.dtype, filled)
     least = 32768 if params["variant"] == "im2col" else 4  # maps of less than 128 KB are refused
     parts = f" + rows * {sizes.slots * sizes.results}" if sizes.results and not sizes.across else ""
     workspace = Argument("workspace", "workspace", size=f"rows // {sizes.rows_of_image} * {sizes.image_floats}{parts} + {least}")
@@ -61,6 +65,14 @@ def render(task: Task, params: Params) -> Rendering:
         "formula": _formula(program, sizes),
         "epilogue": ", ".join(_words(task)),
         "variant": params["variant"],
+        "dtype": of.dtype,
+        "half_operands": half,
+        "operand": DTYPES[of.dtype].memory,
+        "factor": DTYPES[of.dtype].memory if half else "__half",
+        "mma": "mma_bfloat16" if of.dtype == "bfloat16" else "mma",
+        "wgmma": "wgmma_bfloat16" if of.dtype == "bfloat16" else "wgmma",
+        "x_exponent": "" if half else "x_exponent, ",
+        "x_exponent_parameter": "" if half else "const int x_exponent, ",
         "products": params["products"],
         "terms": terms_of(params),
         "tile": tile,
@@ -179,6 +191,7 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
         stored = _Steps((), (), frozenset())
     outer, inner = common.load_statements(stored.loads, vec, read_from)
     store_outer, store_inner, close = common.store_statements(only.stores, vec, args)
+    gathered = [store for store in only.stores if store.access.mode(vec) == "vector"]
     single = [*common.load_statements(reduced.loads, 1, read_from)[1], *map(_spelled, reduced.maps)]
     of_pixels, last = [], []
     if sizes.across:  # rows are pixels: values of channels are read ahead instead
@@ -198,7 +211,7 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
         "last": last,
         "outer": outer + store_outer,
         "inner": inner + [*map(_spelled, stored.maps)] + store_inner,
-        "close": [line.replace(f"store_vector<{vec}>", "store_pixels") for line in close],
+        "close": [line.replace(f"store_vector<{vec}>", "store_pixels") if store.dtype == "float32" else line for store, line in zip(gathered, close)],
         "reduced": single,
         "merged": _row_statements([x for x in (*plan.row_loads, *plan.row_maps, *only.row_maps) if x.name in merged.row_values], read_from) + row_stores,
     }
@@ -207,7 +220,7 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
     return {
         **texts,
         "vec": vec,
-        "members": [f"{'const ' if a.role == 'in' else ''}float* {a.name}" for a in elementwise],
+        "members": [f"{'const ' if a.role == 'in' else ''}{a.ctype}* {a.name}" for a in elementwise],
         "member_names": [a.name for a in elementwise],
         "merge_parameters": signature(behind, early=True)["parameters"],
         "merge_arguments": signature(behind)["arguments"],
