@@ -8,6 +8,7 @@ replaces constants. :func:`load` executes it.
 from __future__ import annotations
 
 import ast
+import gc
 import hashlib
 import linecache
 import operator
@@ -220,7 +221,7 @@ def sizes(source: str) -> dict[str, Any]:
 
 def load(problem: Problem) -> LoadedProblem:
     """Execute the problem's file as a module of its own."""
-    name = f"kgen_problem_{problem.source_hash[:16]}"
+    name = _module_name(problem)
     module = types.ModuleType(name)
     module.__file__ = problem.path
     # The text executed differs from the file where constants were replaced: linecache is given what was executed.
@@ -230,6 +231,16 @@ def load(problem: Problem) -> LoadedProblem:
     code = compile(problem.source, filename, "exec")
     _call(problem, "the file", lambda: exec(code, module.__dict__))
     return LoadedProblem(problem, module)
+
+
+def forget(problem: Problem) -> None:
+    """Free what executing the problem's file made: a suite has hundreds of them, with tensors of any size."""
+    sys.modules.pop(_module_name(problem), None)
+    gc.collect()
+
+
+def _module_name(problem: Problem) -> str:
+    return f"kgen_problem_{problem.source_hash[:16]}"
 
 
 def resolve_mode(loaded: LoadedProblem, model: "torch.nn.Module") -> LoadedProblem:

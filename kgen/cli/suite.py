@@ -20,6 +20,7 @@ def run_suite(
     members: Sequence[Member],
     ask: Callable[..., Any],
     *,
+    at_once: int,
     cluster: str | None,
     db: str | None,
     as_json: bool,
@@ -27,6 +28,7 @@ def run_suite(
 ) -> int:
     """Sweep each of the problems, show what all of them came to, and return the exit code."""
     from kgen.tuning import suite
+    from kgen.tuning.side_by_side import SideBySide
     from kgen.views import progress
     from kgen.views.console import console
     from kgen.views.suite_progress import SuiteLive
@@ -35,6 +37,9 @@ def run_suite(
     with watch:
         if cluster:
             finished, ask = _run_on(cluster, members, ask, watch)
+        elif at_once > 1:
+            with SideBySide(min(at_once, len(members))) as sweeps:
+                finished = suite.run(members, ask, watch, sweeps)
         else:
             finished = suite.run(members, ask, watch)
     if not as_json:
@@ -52,14 +57,14 @@ def _run_on(
 ) -> tuple[SuiteFinished, Callable[..., Any]]:
     """Sweep the problems beside each other on a cluster. Returns with them the requests' device type filled in."""
     from kgen.cluster.fleet import opened
-    from kgen.cluster.suite import SideBySide
+    from kgen.cluster.suite import side_by_side
     from kgen.events import Notice
     from kgen.tuning import suite
 
     device = ask(problem=None).device
     with opened(cluster, device, lambda text: watch(Notice(text))) as (address, fleet):
         ask = partial(ask, device=fleet.device)
-        with SideBySide(address, fleet, device, len(members), watch) as sweeps:
+        with side_by_side(address, fleet, device, len(members), watch) as sweeps:
             return suite.run(members, ask, watch, sweeps), ask
 
 

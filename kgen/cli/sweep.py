@@ -45,6 +45,14 @@ STRATEGIES = ("exhaustive", "random", "coordinate", "additive", "tpe")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the strategy's random choices.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Compile N candidates in parallel.")
 @click.option(
+    "--at-once",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Sweep N problems of a suite beside each other. Their timings take turns.",
+)
+@click.option(
     "--cluster",
     metavar="ADDRESS",
     help="Sweep on a Ray cluster: auto, HOST:PORT, or local:N for N nodes on this machine.",
@@ -66,6 +74,7 @@ def sweep(
     seed: int,
     jobs: int | None,
     baselines: tuple[str, ...],
+    at_once: int,
     cluster: str | None,
     fresh: bool,
     db: str | None,
@@ -76,8 +85,8 @@ def sweep(
 
     PROBLEM is a file, or the name of a known problem. Every result is kept in the database.
 
-    Several problems, or the .py files of a folder, are a suite. kgen sweeps them one after the other, each with --budget
-    and --time of its own. A refused or failed problem does not end the suite. `kgen scores` shows all results.
+    Several problems, or the .py files of a folder, are a suite. kgen sweeps them one after the other or --at-once N, each
+    with --budget and --time of its own. A refused or failed problem does not end the suite. `kgen scores` shows all results.
 
     After Ctrl-C or a kill, the same command continues. Exit code 1: nothing beats PyTorch, or no candidate was right. A
     suite ends with 0 if all its problems have verdicts, and with 1 if some were refused or failed.
@@ -113,6 +122,9 @@ def sweep(
     # Bad input is refused before the slow imports.
     check_accuracy(dtype, accuracy)
     suite = problem_set.is_set(problems)
+    if at_once > 1 and (cluster or not suite):
+        why = "the cluster's devices say how many" if cluster else "one problem is no suite"
+        raise click.UsageError(f"--at-once {at_once}: {why}; leave it out", click.get_current_context())
     if suite:
         members = problem_set.read_set(problems, overrides, mode, dtype)
     else:
@@ -138,7 +150,7 @@ def sweep(
     if suite:
         from kgen.cli.suite import run_suite
 
-        return run_suite(members, ask, cluster=cluster, db=db, as_json=as_json, quiet=quiet)
+        return run_suite(members, ask, at_once=at_once, cluster=cluster, db=db, as_json=as_json, quiet=quiet)
     watch = progress.JsonLines(click.echo) if as_json else progress.Watch() if quiet else progress.Live(console())
     with watch:
         if cluster:

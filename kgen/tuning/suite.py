@@ -8,8 +8,6 @@ that ended are left out. Once all have ended, the command tries the refused and 
 
 from __future__ import annotations
 
-import gc
-import sys
 import threading
 import time
 from collections import Counter
@@ -21,7 +19,7 @@ from typing import Any, Callable, Mapping, Protocol, Sequence
 
 from kgen import events
 from kgen.errors import KgenError
-from kgen.problem import Problem
+from kgen.problem import Problem, forget
 from kgen.problem_set import Member
 from kgen.store import Database, attempts, codec, scores, suites
 from kgen.store.attempts import FAILED, REFUSED, Attempt
@@ -188,7 +186,7 @@ class _Suite:
                 raise
             return outcome, str(error) if isinstance(error, KgenError) else f"{type(error).__name__}: {error}"
         finally:
-            _forget(problem)
+            forget(problem)
         return (INTERRUPTED, "") if finished.state == INTERRUPTED else (SWEPT, "")
 
     def _tell(self, member: Member, event: events.Event) -> None:
@@ -224,9 +222,3 @@ class _Suite:
             self.database, [member], accuracy=self.request.accuracy, among=Selection(device=self.device)
         )
         return score
-
-
-def _forget(problem: Problem) -> None:
-    """Free what executing the problem's file made: a suite has hundreds of them, with tensors of any size."""
-    sys.modules.pop(f"kgen_problem_{problem.source_hash[:16]}", None)
-    gc.collect()

@@ -321,16 +321,21 @@ def test_interrupt_ends_all_problems_that_are_swept_at_once(home: Home, folder: 
 
 # From end to end -------------------------------------------------------------------------------------------------
 
-def test_suite_of_two_tiny_problems_ends_in_verdicts_beside_one_that_is_refused(tmp_path: Path) -> None:
+def test_suite_swept_two_at_once_ends_in_verdicts_beside_a_problem_that_is_refused(tmp_path: Path) -> None:
     home = Home(tmp_path)
     for name, text in (("one", TINY), ("two", TINY.replace("softmax", "log_softmax"))):
         (tmp_path / f"{name}.py").write_text(text)
     (tmp_path / "three.py").write_text(TINY.replace("torch.softmax", "torch.no_such_function"))
     files = ("one.py", "three.py", "two.py")
-    options = ("--device", "cpu", "--baselines", "eager", "--budget", "1", "--time", "10")
+    options = ("--device", "cpu", "--baselines", "eager", "--budget", "1", "--time", "10", "--at-once", "2")
     ended = wait(home.start_brief("sweep", *files, *options))
     assert (ended.code, ended.err) == (1, "kgen: 1 of 3 were refused or failed: three\n")
     found = {row["problem"]: row for row in home.typed("scores", *files, "--json").json["problems"]}
     assert found["three"]["verdict"] == "refused" and "no_such_function" in found["three"]["reason"]
     assert all(found[name]["verdict"] in ("faster", "same", "slower") for name in ("one", "two"))
     assert home.strays() == []
+
+
+def test_problems_at_once_are_those_of_a_suite(tmp_path: Path) -> None:
+    ended = Home(tmp_path).typed("sweep", PROBLEM, "--at-once", "2")
+    assert ended.code == 2 and "--at-once 2: one problem is no suite" in ended.err
