@@ -61,7 +61,7 @@ def conditions() -> Conditions:
 
 
 def record(name: str, title: str, rows: Sequence[Mapping[str, Cell]], notes: str = "") -> Path:
-    """Write ``rows``, which share their keys, under ``name`` and print the table. Returns the path of the Markdown file.
+    """Write ``rows``, whose keys are columns, under ``name`` and print the table. Returns the path of the Markdown file.
 
     ``notes`` describes the measurement. The table shows floats with four significant digits; the JSON has them in full.
     """
@@ -77,9 +77,9 @@ def record(name: str, title: str, rows: Sequence[Mapping[str, Cell]], notes: str
 
 
 def _table(rows: Sequence[Mapping[str, Cell]]) -> list[str]:
-    columns = list(rows[0])
+    columns = list(dict.fromkeys(column for row in rows for column in row))
     lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
-    return lines + ["| " + " | ".join(_shown(row[column]) for column in columns) + " |" for row in rows]
+    return lines + ["| " + " | ".join(_shown(row.get(column)) for column in columns) + " |" for row in rows]
 
 
 def _shown(cell: Cell) -> str:

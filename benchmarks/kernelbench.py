@@ -3,8 +3,9 @@
     python benchmarks/kernelbench.py KernelBench/level1 KernelBench/level2 [--seconds 550] [--memory] [--at-once 4]
 
 A row that is recorded already is skipped, so the same command goes on where the last one ended (``--again`` repeats).
-Each row names the commit that it was measured at. ``--seconds`` bounds the whole run: no sweep begins after it.
-``--cut`` halves the problems' sizes until a forward suits two CPU cores. ``--memory`` also measures device memory: the
+Each row names the commit that it was measured at. ``--seconds`` bounds the whole run. All problems are one suite of
+``kgen sweep``, so that a problem's seconds hold no imports. With ``--cut``, ``--memory`` and ``-D`` each is a sweep from
+nothing. ``--cut`` halves the problems' sizes until a forward suits two CPU cores. ``--memory`` also measures device memory: the
 peak of all of kgen's processes, and that of eager alone.
 ``--at-once`` runs several sweeps beside each other: kgen's locks keep them out of each other's timings, and each row says
 how many there were. Their seconds are then no measure of one sweep. ``of a copy`` is the time that a copy of the
@@ -18,13 +19,14 @@ import contextlib
 import json
 import os
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from statistics import geometric_mean, median
@@ -93,37 +95,82 @@ def sweep(file: Path, options: argparse.Namespace, commit: str) -> dict[str, Cel
     sizes = [*options.sizes, *(f"{name}={value}" for name, value in cut_to.items())]
     words += [word for size in sizes for word in ("-D", size)]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "KGEN_HOME": home}
-        environment.pop("KGEN_DB", None)
-        environment |= {"PYTHONPYCACHEPREFIX": str(BYTECODE), "PYTHONDONTWRITEBYTECODE": ""}
         started = time.monotonic()
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", "kgen", *words], cwd=ROOT, env=environment, capture_output=True, text=True,
-                timeout=SWEEP_SECONDS,
-            )  # fmt: skip
-            code, out, err = done.returncode, done.stdout, done.stderr
-        except subprocess.TimeoutExpired as expired:
-            code, out, err = None, _text(expired.stdout), f"killed after {SWEEP_SECONDS} s"
+        with running(words, home) as process:
+            try:
+                out, err = process.communicate(timeout=SWEEP_SECONDS)
+                code = process.returncode
+            except subprocess.TimeoutExpired as expired:
+                process.kill()
+                code, out, err = None, _text(expired.stdout), f"killed after {SWEEP_SECONDS} s"
         seconds = time.monotonic() - started
-        limits = _limits(Path(home) / "kgen.db")
-    events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+        events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+        found = row(file, events, err, Path(home) / "kgen.db", sizes)
+    return found | {"seconds": seconds, "exit": code, "commit": commit}
+
+
+def row(
+    file: Path, events: list[Mapping[str, Any]], err: str, database: Path, sizes: Sequence[str] = ()
+) -> dict[str, Cell]:
+    """The figures of one problem's sweep."""
     level, problem = _key(file)
-    row: dict[str, Cell] = {"level": level, "problem": problem}
-    row |= {"sizes": ", ".join(sizes)} if sizes else {}
-    found = _verdict(events, code, err)
-    found["of a copy"] = None
+    found: dict[str, Cell] = {"level": level, "problem": problem}
+    found |= {"sizes": ", ".join(sizes)} if sizes else {}
+    found |= _verdict(events, err) | {"of a copy": None}
+    limits = _limits(database, next((e["sweep"] for e in events if e["event"] == "started"), ""))
     if found["ms"] and limits.get("copy_gbytes_per_second"):
         found["of a copy"] = limits["nbytes"] / limits["copy_gbytes_per_second"] / 1e6 / float(str(found["ms"]))
-    return row | found | {"seconds": seconds, "exit": code, "commit": commit}
+    return found
 
 
-def _limits(database: Path) -> dict[str, Any]:
+def suite(files: list[Path], options: argparse.Namespace, commit: str, seconds: float) -> Iterator[dict[str, Cell]]:
+    """The rows of a suite that takes ``seconds`` at most, as its problems end."""
+    words = ["sweep", *(str(file.resolve()) for file in files), "--device", options.device, "--budget", str(options.budget)]
+    words += ["--baselines", options.baselines, "--at-once", str(options.at_once), "--json"]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home, running(words, home, None) as process:
+        ending = threading.Timer(min(seconds, threading.TIMEOUT_MAX), process.send_signal, [signal.SIGINT])
+        ending.daemon = True
+        ending.start()
+        told: dict[int, list[Mapping[str, Any]]] = {}
+        latest = 0
+        assert process.stdout is not None
+        for event in map(json.loads, process.stdout):
+            latest = event["number"] if event["event"] == "problem_started" else latest
+            told.setdefault(event.get("number_in_suite", event.get("number", latest)), []).append(event)
+            if event["event"] != "problem_ended" or event["outcome"] == "interrupted":
+                continue
+            mine = told.pop(event["number"])
+            finished = next((e for e in mine if e["event"] == "finished"), {})
+            code = {"swept": 0 if finished.get("beats_baseline") else 1, "refused": 2}.get(event["outcome"], 70)
+            yield row(Path(event["path"]), mine, event["reason"], Path(home) / "kgen.db") | {
+                "seconds": event["seconds"], "exit": code, "commit": commit}
+        ending.cancel()
+
+
+@contextlib.contextmanager
+def running(words: list[str], home: str, errors: int | None = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
+    """The command kgen with its own folder and database, and where its errors go; it is interrupted where the block ends before it does."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KGEN_HOME": home}
+    environment.pop("KGEN_DB", None)
+    environment |= {"PYTHONPYCACHEPREFIX": str(BYTECODE), "PYTHONDONTWRITEBYTECODE": ""}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kgen", *words], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=errors,
+        text=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        process.wait()
+
+
+def _limits(database: Path, sweep: str) -> dict[str, Any]:
     """The work and the device's rates that a sweep kept; empty where it did not begin."""
     if not database.exists():
         return {}
     with contextlib.closing(sqlite3.connect(database)) as connection:
-        kept = connection.execute("SELECT arguments FROM sweep").fetchone()
+        kept = connection.execute("SELECT arguments FROM sweep WHERE id = ?", [sweep]).fetchone()
     return json.loads(kept[0]).get("roofline") or {} if kept else {}
 
 
@@ -131,7 +178,7 @@ def _text(output: str | bytes | None) -> str:
     return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
 
 
-def _verdict(events: list[Mapping[str, Any]], code: int | None, err: str) -> dict[str, Cell]:
+def _verdict(events: list[Mapping[str, Any]], err: str) -> dict[str, Cell]:
     """The figures of a sweep's events; empty cells where it did not end."""
     finished = next((e for e in events if e["event"] == "finished"), None)
     judged = [e for e in events if e["event"] == "evaluated"]
@@ -197,7 +244,7 @@ def summary(rows: list[dict[str, Cell]]) -> str:
     mean = f"; geometric mean over the best baseline {geometric_mean(speedups):.2f}x" if speedups else ""
     return (
         f"{len(rows)} problems: {counts}{mean}; {median(seconds):.0f} s a problem in the median, {max(seconds):.0f} s at "
-        "most. Each from nothing, in the class of accuracy that is the default at its commit."
+        "most. Each in the class of accuracy that is the default at its commit."
     )
 
 
@@ -218,22 +265,30 @@ def main() -> None:
     name = NAME + ("_memory" if options.memory else "") + ("_cpu" if options.device == "cpu" else "")
     started, commit = time.monotonic(), conditions().commit
     rows = {(row["level"], row["problem"]): row for row in recorded(name)}
-    def one(file: Path) -> dict[str, Cell] | None:
-        if time.monotonic() - started > options.seconds:
-            return None
-        return (memory if options.memory else sweep)(file, options, commit) | {"at once": options.at_once}
-
     files = [file for file in problem_files(options.paths) if re.search(options.only, file.stem)]
     waiting = [file for file in files if options.again or _key(file) not in rows]
+    left = started + options.seconds - time.monotonic()
+    alone = options.memory or options.cut or options.sizes or len(waiting) < 2
+    found = one_by_one(waiting, options, commit, left) if alone else suite(waiting, options, commit, left)
+    for ended in found:
+        rows[ended["level"], ended["problem"]] = ended | {"at once": options.at_once}
+        print(json.dumps(ended), file=sys.stderr, flush=True)
+        ordered = sorted(rows.values(), key=lambda r: (r["level"] or 0, int(re.match(r"\d*", str(r["problem"]))[0] or 0)))
+        record(name, TITLE, ordered, summary(ordered))
+
+
+def one_by_one(
+    files: list[Path], options: argparse.Namespace, commit: str, seconds: float
+) -> Iterator[dict[str, Cell]]:
+    """The rows of sweeps from nothing, as they end. No sweep begins after ``seconds``."""
+    until = time.monotonic() + seconds
+
+    def one(file: Path) -> dict[str, Cell] | None:
+        return (memory if options.memory else sweep)(file, options, commit) if time.monotonic() < until else None
+
     with ThreadPoolExecutor(1 if options.memory else options.at_once) as pool:
-        for done in as_completed([pool.submit(one, file) for file in waiting]):
-            row = done.result()
-            if row is None:
-                continue
-            rows[row["level"], row["problem"]] = row
-            print(json.dumps(row), file=sys.stderr, flush=True)
-            ordered = sorted(rows.values(), key=lambda r: (r["level"] or 0, int(re.match(r"\d*", str(r["problem"]))[0] or 0)))
-            record(name, TITLE, ordered, summary(ordered))
+        found = (ended.result() for ended in as_completed([pool.submit(one, file) for file in files]))
+        yield from (row for row in found if row is not None)
 
 
 def _key(file: Path) -> tuple[int | None, str]:
