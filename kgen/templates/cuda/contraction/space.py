@@ -107,7 +107,35 @@ class _WholeTile:
         return max(terms, 4 * 4 * self.rows * self.cols) + 4 * self.rows
 
 
-_Tile = _WarpgroupTile | _WarpTile | _WholeTile
+@dataclass(frozen=True)
+class _PlainTile:
+    """A block's tile of the variant ``mma``: ``warps_m`` x ``warps_n`` warps, each ``16 mma_m`` x ``8 mma_n``.
+
+    Stages have ``block_k`` of k. ``blocks`` run on a multiprocessor at a time. ``step_us`` are the microseconds that 64 of k take
+    a full chip of an H200, three times over. They are estimates: two thirds of the rate of ``wgmma``, less for small tiles.
+    """
+
+    warps_m: int
+    warps_n: int
+    mma_m: int
+    mma_n: int
+    block_k: int
+    blocks: int
+    step_us: float
+
+    @property
+    def rows(self) -> int:
+        return 16 * self.mma_m * self.warps_m
+
+    @property
+    def cols(self) -> int:
+        return 8 * self.mma_n * self.warps_n
+
+    def shared_bytes(self, stages: int, leading_dimension: int) -> int:
+        return stages * 2 * self.block_k * (self.rows + self.cols)
+
+
+_Tile = _WarpgroupTile | _WarpTile | _WholeTile | _PlainTile
 
 #: The tiles of each variant by their names; after the bar, the sets of warps that share a stage's k.
 _TILES: dict[str, dict[str, _Tile]] = {
@@ -123,6 +151,13 @@ _TILES: dict[str, dict[str, _Tile]] = {
         "64x128/2": _WarpTile(1, 2, 2, block_k=32, blocks=2, step_us=2.0),
         "64x64/4": _WarpTile(1, 1, 4, block_k=64, blocks=2, step_us=1.25),
     },
+    "mma": {
+        "128x256": _PlainTile(2, 4, 4, 8, block_k=64, blocks=1, step_us=3.0),
+        "128x128": _PlainTile(2, 2, 4, 8, block_k=32, blocks=2, step_us=3.2),
+        "64x128": _PlainTile(2, 2, 2, 8, block_k=64, blocks=2, step_us=1.9),
+        "64x64": _PlainTile(2, 2, 2, 4, block_k=64, blocks=3, step_us=1.8),
+        "32x64": _PlainTile(2, 2, 1, 4, block_k=64, blocks=4, step_us=1.8),
+    },
     "whole": {
         "32x64": _WholeTile(32, step_us=0.4, blocks=2),
         "64x64": _WholeTile(64, step_us=0.7, blocks=1),
@@ -135,6 +170,7 @@ _CLUSTER_US = 1.5  # microseconds to add up splits of k within a cluster
 _SPLITS_US = 4.0  # microseconds to add up splits of k in a kernel of its own
 _WHOLE_US = 6.0  # microseconds of a contraction of any size whose blocks split whole rows themselves
 _CACHE_BYTES_A_US = 45e3  # bytes a microsecond and multiprocessor from the L2 cache
+_MMA_SHARE = 0.65  # of the time of wgmma; with the factor of "slow", mma may be predicted to take 1.3 times as long
 _LIBRARY_PRODUCTS_A_US = 2.5e6  # float16 products that the library adds up, a microsecond and multiprocessor
 
 
@@ -174,9 +210,11 @@ def lacks(hardware: Hardware) -> str:
 def space(task: Task) -> Space:
     shape = _Shape.of(task)
     if shape.half:
-        axes = _axes("sm90", products=(1,), intervals=(64,), stages=(7,), clusters=(1, 2, 4), multicast=(1, 2))
+        mma = _axes("mma", products=(1,), intervals=(64,), stages=(4, 3, 2), clusters=(1,), multicast=(1,), splits=(1, 2, 4, 8))
+        sm90 = _axes("sm90", products=(1,), intervals=(64,), stages=(7,), clusters=(1, 2, 4), multicast=(1, 2))
         constraints = _constraints(shape, task.accuracy)
-        return Space(_likeliest_first(axes, constraints, shape), (*constraints, _slow(shape, constraints, (axes,))))
+        first, *others = [_likeliest_first(axes, constraints, shape) for axes in ((sm90, mma) if shape.reached_by_tma else (mma,))]
+        return Space(first, (*constraints, _slow(shape, constraints, (first, *others))), tuple(others))
     variants = [_axes("sm80", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,))]
     if task.hardware.capability == 90:
         of_sm90 = _axes(
@@ -246,6 +284,7 @@ class _Shape:
     grouped: bool
     weight: bool  # whether the right operand is a weight, which is split once
     turned: bool  # whether rows of the left operand are columns in memory
+    transposed: bool  # the same of the right one
     half: bool  # whether operands are of a half type, and multiplied as they are
     hardware: Hardware
 
@@ -255,7 +294,12 @@ class _Shape:
         of = program.contraction
         rows, grouped = of.group or program.rows, of.group is not None
         weight = task.plan.graph.is_weight(of.weight)
-        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, of.turned, of.dtype in HALF, task.hardware)
+        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, of.turned, of.transposed, of.dtype in HALF, task.hardware)
+
+    @property
+    def reached_by_tma(self) -> bool:
+        """Whether the variant ``sm90`` takes operands of half types where they lie: rows along k."""
+        return self.hardware.capability == 90 and not (self.turned or self.transposed)
 
     @property
     def intervals(self) -> int:
@@ -293,13 +337,16 @@ class _Shape:
         if params["variant"] == "whole":
             return self._whole_microseconds(params)
         splits, cluster, length = int(params["splits"]), int(params["cluster"]), leading_dimension(self.k, params)
-        waves = -(-self.tiles(params) * splits * cluster // self.at_once(params))
+        tile, blocks = tile_of(params), self.tiles(params) * splits * cluster
+        waves = -(-blocks // self.at_once(params))
+        if isinstance(tile, _PlainTile):  # neighbours share the time of a multiprocessor
+            waves = -(-blocks // self.hardware.multiprocessors) / tile.blocks
         steps = length / STEP / (splits * cluster)
         bandwidth = BYTES_A_US * self.hardware.multiprocessors
         adding_up = _CLUSTER_US if cluster > 1 else 0.0
         if splits > 1:
             adding_up += _SPLITS_US + 8 * splits * self.matrices * self.rows * self.cols / bandwidth
-        multiplying = waves * steps * tile_of(params).step_us * int(params["products"]) / 3
+        multiplying = waves * steps * tile.step_us * int(params["products"]) / 3
         moved = self.matrices * self.cols * (2 * terms_of(params) * length + 4 * self.rows)
         return _FIXED_US + max(multiplying, moved / bandwidth) + adding_up
 
@@ -339,6 +386,8 @@ def _slow(shape: _Shape, constraints: tuple[Constraint, ...], variants: tuple[tu
             fastest[params["variant"]] = min(us, fastest.get(params["variant"], us))
     own = min((us for variant, us in fastest.items() if variant != "library"), default=0.0)
     fastest["whole"] = own  # that variant is for small contractions alone
+    if "mma" in fastest and "sm90" in fastest:  # and mma, beside wgmma, for those of so few tiles that its small ones win
+        fastest["mma"] = min(fastest["mma"], _MMA_SHARE * fastest["sm90"])
     return Constraint(
         "slow",
         "by waves of tiles, another combination of the variant (for whole rows, of any of ours) takes less than half the time",
@@ -352,11 +401,6 @@ def _constraints(shape: _Shape, accuracy: Accuracy) -> tuple[Constraint, ...]:
         "one product of float16 terms is only as accurate as TF32, and the accuracy class asks for more",
         lambda p: p["products"] == 3 or accuracy is Accuracy.TF32 or shape.half,
     )
-    half_operands = Constraint(
-        "half_operands",
-        "products of half types without staging take TMA and wgmma, which sm_90 alone has: others leave them to the library",
-        lambda p: not shape.half or shape.hardware.capability == 90,
-    )
     own = tuple(
         Constraint(c.name, c.reason, lambda p, holds=c.holds: p["variant"] == "library" or holds(p))
         for c in _own_constraints(shape)
@@ -365,7 +409,7 @@ def _constraints(shape: _Shape, accuracy: Accuracy) -> tuple[Constraint, ...]:
         Constraint(c.name, c.reason, lambda p, holds=c.holds: p["variant"] != "library" or holds(p))
         for c in _library_constraints(shape)
     )
-    return (one_product, half_operands, *own, *library)
+    return (one_product, *own, *library)
 
 
 def _library_constraints(shape: _Shape) -> tuple[Constraint, ...]:

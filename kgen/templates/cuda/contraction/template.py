@@ -1,10 +1,11 @@
 """Contractions in CUDA: matrix products to float32 accuracy on tensor cores, with maps in their epilogue.
 
 Float32 accuracy takes three products of float16 terms, TF32 accuracy one. Operands of half types are multiplied as they are,
-by the variant sm90. Four variants share all but the multiplying:
+by the variants sm90 and mma. Five variants share all but the multiplying:
 
     sm90      TMA and wgmma, which sm_90 alone has
     sm80      cp.async and mma.sync, from sm_80 on
+    mma       the same for operands of half types, where they lie
     whole     the same in one launch, for small contractions: blocks split whole rows themselves
     library   cuBLAS multiplies the terms, over short promotion intervals of k
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kgen.candidate import Params
-from kgen.compiler.dtypes import HALF
+from kgen.compiler.dtypes import DTYPES, HALF
 from kgen.compiler.loops import ELEMENT, Contraction, Load, Program
 from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.schedule import schedule
@@ -66,8 +67,9 @@ def takes(program: Program) -> bool:
         return False
     if of.dtype not in HALF:
         return not program.half
-    # TMA reads operands of half types where they are: rows along k, which begin at multiples of 16 bytes.
-    return not (of.transposed or of.turned or of.k % 8)
+    # Operands of half types are read where they are, 16 bytes at a time: rows along k, or columns along the rows.
+    along = [(of.turned, of.group or program.row_size), (of.transposed, program.cols)]
+    return all(isinstance(size, int) and size % 8 == 0 for turned, rows in along for size in [rows if turned else of.k])
 
 
 def render(task: Task, params: Params) -> Rendering:
@@ -92,6 +94,8 @@ def render(task: Task, params: Params) -> Rendering:
         "slots": int(params["stages"]) * (2 if terms == 1 else 1),
         "terms": terms,
         "dtype": of.dtype,
+        "operand": DTYPES[of.dtype].memory,
+        "mma": "mma_bfloat16" if of.dtype == "bfloat16" else "mma",
         "half_operands": half,
         "terms_word": "terms" if terms == 2 else "float16",
         "splits": params["splits"],
