@@ -421,7 +421,7 @@ class Evaluator:
         failed: LeftOut | None = None,
     ) -> tuple[Timing, ...]:
         """Time ``candidates`` and all baselines in turns: 20 blocks each, or fewer where they take longer
-        than about ``seconds``.
+        than about ``seconds``, or are known narrowly before.
 
         A candidate that fails is left out; ``failed`` is called with its id and failure, or a notice says so.
         """

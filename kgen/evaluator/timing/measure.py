@@ -19,7 +19,7 @@ from kgen.evaluator.protocol import Depth, Phase, Status, Timing
 from kgen.statistics import ratio_interval
 
 SCREEN_BLOCKS = 5
-FINAL_BLOCKS, LEAST_BLOCKS = 20, 8  #: rounds of finals; of those whose time is up
+FINAL_BLOCKS, LEAST_BLOCKS = 20, 8  #: rounds of finals; of those whose time is up, or whose ratios are known narrowly
 OVERTIME = 1.25  #: times the seconds of finals; after it, they end with fewer rounds
 LONG_MS = 200.0  #: a longer call needs no other one before it, and one of them fills a block
 #: Seconds that a screening's block should take, and its most calls: a GPU's samples scatter less than a CPU's.
@@ -204,10 +204,10 @@ def interleave(
     least: int = LEAST_BLOCKS,
 ) -> list[Runner]:
     """Time ``runners`` in turns B A C, C A B, ... (a drawn order, then its reverse) for at least :data:`FINAL_BLOCKS`
-    rounds and about ``seconds``; for fewer, ``least`` at least, where those take longer.
+    rounds and about ``seconds``; for fewer, ``least`` at least, where those take longer or every ratio to the fastest is
+    known narrowly.
 
-    Ends early when every ratio to the fastest is known narrowly. A runner that fails is reported to ``failed`` and
-    left out. Returns the others.
+    A runner that fails is reported to ``failed`` and left out. Returns the others.
     """
     started = time.monotonic()
     alive = list(runners)
@@ -226,8 +226,8 @@ def interleave(
     for runner in alive:
         runner.forget()
     rounds, order = 0, list(alive)
-    thorough = generator.randrange(FINAL_BLOCKS)
-    while alive and not _enough(rounds, least, time.monotonic() - started, seconds, alive):
+    thorough = generator.randrange(least)
+    while alive and not enough(rounds, least, time.monotonic() - started, seconds, alive):
         order = generator.sample(alive, len(alive)) if rounds % 2 == 0 else [r for r in order[::-1] if r in alive]
         for runner in order:
             attempt(runner, partial(runner.turn, calls, generator, thorough=rounds == thorough))
@@ -235,11 +235,11 @@ def interleave(
     return alive
 
 
-def _enough(rounds: int, least: int, took: float, seconds: float, alive: Sequence[Runner]) -> bool:
+def enough(rounds: int, least: int, took: float, seconds: float, alive: Sequence[Runner]) -> bool:
     """Whether finals end after so many rounds in ``took`` seconds."""
-    if rounds < FINAL_BLOCKS:
-        return rounds >= least and took > OVERTIME * seconds
-    return took >= seconds or _narrow(alive)
+    if rounds < least:
+        return False
+    return took >= (seconds if rounds >= FINAL_BLOCKS else OVERTIME * seconds) or _narrow(alive)
 
 
 def _warm_up(runner: Runner, generator: random.Random) -> None:

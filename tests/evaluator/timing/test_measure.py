@@ -9,9 +9,7 @@ import pytest
 from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.protocol import Depth, Status
 from kgen.evaluator.timing.conditions import worse
-from kgen.evaluator.timing.measure import (
-    FINAL_BLOCKS, LEAST_BLOCKS, Runner, calls_of_finals, calls_per_block, interleave,
-)
+from kgen.evaluator.timing.measure import LEAST_BLOCKS, Runner, calls_of_finals, calls_per_block, enough, interleave
 
 
 class Worker:
@@ -104,10 +102,19 @@ def test_finals_go_through_each_order_both_ways():
     calls = []
     subjects = [runner(name, claim=lambda name=name: calls.append(name) or 1) for name in "abc"]
     kept = interleave(subjects, 9.0, random.Random(0), lambda *_: None)
-    assert kept == subjects and all(len(s.blocks) == FINAL_BLOCKS for s in subjects)
+    assert kept == subjects
     rounds = calls[len(subjects) :]  # after one call of each, which tells how long they take
-    turns = [name for name, _ in itertools.groupby(rounds[: len(rounds) // 10])]
+    turns = [name for name, _ in itertools.groupby(rounds[: 2 * len(rounds) // LEAST_BLOCKS])]
     assert turns == turns[::-1] and set(turns) == set("abc")
+
+
+@pytest.mark.parametrize(("spread", "narrow"), [(0.001, True), (0.1, False)])
+def test_finals_end_early_once_their_ratios_are_known_narrowly(spread, narrow):
+    subjects = [runner("a"), runner("b")]
+    for number in range(LEAST_BLOCKS):
+        for subject in subjects:
+            subject.blocks.append((1.0 + spread * (number % 2),))
+    assert enough(LEAST_BLOCKS, LEAST_BLOCKS, 1.0, 5.0, subjects) is narrow
 
 
 def test_finals_whose_time_is_up_have_fewer_rounds():
