@@ -204,8 +204,8 @@ def interleave(
     least: int = LEAST_BLOCKS,
 ) -> list[Runner]:
     """Time ``runners`` in turns B A C, C A B, ... (a drawn order, then its reverse) for at least :data:`FINAL_BLOCKS`
-    rounds and about ``seconds``; for fewer, ``least`` at least, where those take longer or every ratio to the fastest is
-    known narrowly.
+    rounds and about ``seconds``. Ends after ``least`` rounds or more where those take longer, or where every ratio to the
+    fastest is known narrowly.
 
     A runner that fails is reported to ``failed`` and left out. Returns the others.
     """

@@ -112,8 +112,8 @@ def test_finals_go_through_each_order_both_ways():
 def test_finals_end_early_once_their_ratios_are_known_narrowly(spread, narrow):
     subjects = [runner("a"), runner("b")]
     for number in range(LEAST_BLOCKS):
-        for subject in subjects:
-            subject.blocks.append((1.0 + spread * (number % 2),))
+        for place, subject in enumerate(subjects):
+            subject.blocks.append((1.0 + spread * ((number + place) % 2),))
     assert enough(LEAST_BLOCKS, LEAST_BLOCKS, 1.0, 5.0, subjects) is narrow
 
 
