@@ -3,7 +3,8 @@
     y[n, m, o] = sum over taps t and channels c of  x[n, c, q * stride + offset[t]] * w[m, c, t]      o = first + step * q
 
 An ordinary convolution is one such sum, with first 0 and step 1. A transposed one of stride s is s sums along each
-dimension: one for each *residue* of the output's index. None of them multiplies by zeros.
+dimension: one for each *residue* of the output's index. None of them multiplies by zeros. Outputs that are pooled p at a
+time are p sums, whose values come together in one.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Residue:
 
 @dataclass(frozen=True)
 class Line:
-    """One dimension that a window moves along."""
+    """One dimension that a window moves along. ``pool`` outputs side by side are pooled; ``out`` counts all that there are."""
 
     size: int
     out: int
@@ -53,21 +54,28 @@ class Line:
     stride: int
     padding: int
     dilation: int
+    pool: int = 1
 
     def residues(self, transposed: bool) -> tuple[Residue, ...]:
-        """The residues of the dimension that have an output: one, or as many as a transposed convolution's stride."""
-        if not transposed:
-            return (Residue(0, 1, self.out, self.stride, self.kernel, -self.padding, self.dilation, 0, 1),)
-        return tuple(self._residue(first) for first in range(min(self.stride, self.out)))
+        """The residues of the dimension that have an output: those of a pooling window, or of a transposed convolution's stride.
 
-    def _residue(self, first: int) -> Residue:
-        """Input i and element k meet in output ``i * stride - padding + k * dilation``."""
-        step = self.stride // math.gcd(self.stride, self.dilation)
+        Raises :class:`ValueError` where a window of outputs is no multiple of that stride.
+        """
+        step = self.pool if self.pool > 1 or not transposed else self.stride
+        if transposed and step % self.stride:
+            raise ValueError("a window of outputs has residues of the stride that another lacks")
+        return tuple(self._residue(first, step, transposed) for first in range(min(step, self.out)))
+
+    def _residue(self, first: int, step: int, transposed: bool) -> Residue:
+        """Input i and element k of a transposed convolution meet in output ``i * stride - padding + k * dilation``."""
+        count = self.out // self.pool if self.pool > 1 else -(-(self.out - first) // step)
+        if not transposed:
+            return Residue(first, step, count, step * self.stride, self.kernel, first * self.stride - self.padding, self.dilation, 0, 1)
+        between = self.stride // math.gcd(self.stride, self.dilation)
         found = [k for k in range(self.kernel) if (first + self.padding - k * self.dilation) % self.stride == 0]
         element = found[0] if found else 0
         offset = (first + self.padding - element * self.dilation) // self.stride
-        count = -(-(self.out - first) // self.stride)
-        return Residue(first, self.stride, count, 1, len(found), offset, -self.dilation * step // self.stride, element, step)
+        return Residue(first, step, count, step // self.stride, len(found), offset, -self.dilation * between // self.stride, element, between)
 
 
 @dataclass(frozen=True)
@@ -90,8 +98,13 @@ class Convolution:
         return math.prod(line.size for line in self.lines)
 
     @property
+    def pool(self) -> int:
+        """Outputs that are pooled together."""
+        return math.prod(line.pool for line in self.lines)
+
+    @property
     def pixels_out(self) -> int:
-        return math.prod(line.out for line in self.lines)
+        return math.prod(line.out // line.pool for line in self.lines)
 
     @property
     def residues(self) -> tuple[tuple[Residue, ...], ...]:

@@ -248,7 +248,7 @@ class Contraction:
     of ``x`` have a matrix of ``weight`` to themselves, of ``matrices`` at the captured batch. Else all rows share one.
 
     Both are of ``dtype``, and the sums of float32. With a ``window``, the sums are a convolution of images ``x``: rows of the program are channels of images, columns pixels.
-    With ``across``, rows are pixels of images, columns channels. ``before`` computes ``x`` from other tensors, as images by
+    With ``across``, rows are pixels of images, columns channels. Where the sums are pooled, pixels are windows of them. ``before`` computes ``x`` from other tensors, as images by
     the elements of one.
     """
 
@@ -878,6 +878,8 @@ class _Finished:
         self.builder, self.outputs, self.moments_of = builder, outputs, moments_of
         self.graph, self.extents = builder.graph, builder.axes.extents
         self.needed = self._needed()
+        self.pool = self._pool()
+        self.last = builder.last.subs(self.pool)
         self.offsets = {o.tensor: builder.axes.flat(o.index, self.graph.type(o.tensor).sizes()) for o in outputs}
         self.rows, self.cols = self._loops()
 
@@ -906,10 +908,15 @@ class _Finished:
         rows, cols = (size if isinstance(size, int) else size.multiple * (self.graph.batch or 1) for size in sizes)
         self._check_work(rows * cols)
         contraction = self.builder.contraction
-        if contraction and contraction.before and not frozenset(self._of_contraction()) >= frozenset().union(*(s.varies for s in self.needed.values())):
+        if contraction and contraction.before and not self._varying() <= frozenset(self._of_contraction()):
             raise NotFusable("what is in front of a convolution is stored too")
         if contraction and contraction.window and self._reduced:
-            contraction = replace(contraction, across=self._reduced != self.builder.last.free_symbols)
+            contraction = replace(contraction, across=self._reduced != self.last.free_symbols)
+        if contraction and self.pool:
+            taps = {s.position: s.taps for step in self.needed.values() for s in step.slides}
+            positions = self.builder.contraction_index[2:]
+            lines = (replace(line, pool=taps.get(at, 1)) for line, at in zip(contraction.window.lines, positions))
+            contraction = replace(contraction, window=replace(contraction.window, lines=tuple(lines)))
         return Program(
             rows, cols, *sizes, self.rows, self.cols, tuple(loads), tuple(steps), stores, self.moments_of, contraction
         )
@@ -924,7 +931,7 @@ class _Finished:
         for at, inner in self.needed.items():
             if inner.varies & self._inner and inner.kind == "load":
                 body.append(Load(at, inner.text, self._place(inner), ELEMENT, inner.dtype, inner.fill))
-            elif inner.varies & self._inner:
+            elif inner.varies & self._inner and inner.kind == "map":
                 body.append(Map(at, inner.text, inner.args, ELEMENT, inner.dtype))
                 outside |= {a: None for a in inner.args if not self.needed[a].varies & self._inner}
         slides = tuple(replace(s, output=self._merged(s.output)) for s in step.slides)
@@ -1007,15 +1014,29 @@ class _Finished:
         return self._joined(rows), self._joined(cols)
 
     def _of_contraction(self) -> list[sympy.Symbol]:
-        """The axes of a contraction's sums in their own order; none without a contraction."""
-        return [i for i in self.builder.contraction_index if isinstance(i, sympy.Symbol)]
+        """The axes of a contraction's sums in their own order, of those that are pooled the windows'; none without a contraction."""
+        return [i for i in (at.subs(self.pool) for at in self.builder.contraction_index) if isinstance(i, sympy.Symbol)]
+
+    def _pool(self) -> dict[sympy.Symbol, sympy.Expr]:
+        """The output of each position of a window of sums; empty where sums are not pooled."""
+        slides = [s for step in self.needed.values() if step.kind == "taps" for s in step.slides]
+        beside = all(s.stride == s.taps and not s.padding and s.dilation == 1 for s in slides)
+        if not self.builder.contraction or not slides:
+            return {}
+        places = set(self.builder.contraction_index[2:])
+        if self.builder.contraction.window is None or not beside or not places.issuperset(s.position for s in slides):
+            raise NotFusable("the windows of a contraction's sums lie side by side in images")
+        return {s.position: s.output for s in slides}
 
     def _reduces_convolution(self) -> bool:
         """Whether all pixels or all channels of a convolution are reduced, and nothing else varies."""
-        everything = frozenset().union(*(s.varies for s in self.needed.values()))
-        if self.builder.contraction.window is None or everything != frozenset(self._of_contraction()):
+        if self.builder.contraction.window is None or self._varying() != frozenset(self._of_contraction()):
             return False
-        return self._reduced in (self.builder.last.free_symbols, self.builder.contraction_index[1].free_symbols)
+        return self._reduced in (self.last.free_symbols, self.builder.contraction_index[1].free_symbols)
+
+    def _varying(self) -> frozenset[sympy.Symbol]:
+        """The axes that a value varies over outside of windows."""
+        return frozenset().union(*(s.varies for s in self.needed.values())) - self._inner
 
     def _around(self) -> list[sympy.Symbol] | None:
         """The axes that a window moves along, or that a scan runs along; ``None`` where the program has neither."""
@@ -1023,17 +1044,19 @@ class _Finished:
         self._inner = frozenset().union(*(s.axes for s in found if s.kind == "taps"))
         if not found:
             return None
-        if len(found) > 1 or self._reduced or self.builder.contraction or self.moments_of:
+        if len(found) > 1 or (self._reduced and not self.pool) or self.moments_of or (self.builder.contraction and not self.pool):
             raise NotFusable("a window or a scan and another one, a reduction or a contraction are two kernels")
         (step,) = found
         if any(not isinstance(s.output, sympy.Symbol) and s.output != 0 for s in step.slides):
             raise NotFusable("the result of a window is read through a view")
+        if self.pool:
+            return None
         return list(step.axes) if step.kind == "running" else [s.output for s in step.slides if s.output != 0]
 
     def _pointwise(self, order: list[sympy.Symbol]) -> tuple[list[sympy.Symbol], list[sympy.Symbol]]:
         """Rows and columns without a reduction: contractions and moments have one dimension of columns."""
         if self.builder.contraction or self.moments_of:
-            cols = self.builder.last.free_symbols
+            cols = self.last.free_symbols
             return [s for s in order if s not in cols], [s for s in order if s in cols]
         first = order and (len(order) > 1 or not isinstance(self.extents[order[0]], int))
         return (order[:1], order[1:]) if first else ([], order)
@@ -1083,7 +1106,7 @@ class _Finished:
         for step in self.needed.values():
             yield self._merged(step.offset)
             yield from (self._merged(w.index) for w in step.mask)
-            yield from (s.stride * self._merged(s.output) for s in step.slides)
+            yield from (s.stride * self._merged(s.output) for s in step.slides if not self.pool)
         for offset in self.offsets.values():
             yield self._merged(offset)
 

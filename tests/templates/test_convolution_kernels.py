@@ -37,6 +37,14 @@ CASES = {
     "softmax of channels": ("return torch.softmax(self.c(x) * self.s, 1) * 2.0", "self.c = nn.Conv2d(8, 24, 3)\nself.s = nn.Parameter(torch.randn(24, 1, 1))", "torch.randn(2, 8, 11, 12)", "64x128"),
     "sums over channels of residues": ("return self.c(x).sum(1)", "self.c = nn.ConvTranspose1d(16, 24, 3, stride=3)", "torch.randn(2, 16, 50)", "32x256"),
     "maps in front and behind": ("y = x.relu() * self.s\nreturn self.c(y).sigmoid() + y", "self.c = nn.Conv2d(16, 16, 3, padding=1)\nself.s = nn.Parameter(torch.randn(16, 1, 1))", "torch.randn(2, 16, 9, 12) * 100", "16x256"),
+    "maxima of windows": ("return F.max_pool2d((self.c(x) * self.s).relu(), 2) + self.s", "self.c = nn.Conv2d(16, 24, 3, padding=1)\nself.s = nn.Parameter(torch.randn(24, 1, 1))", "torch.randn(3, 16, 13, 15)", "64x128"),
+    "averages of windows of 8 in groups": ("return F.avg_pool3d(self.c(x).tanh(), 2)", "self.c = nn.Conv3d(16, 16, 2, groups=2)", "torch.randn(2, 16, 5, 9, 17)", "32x256"),
+    "averages of aligned windows": ("return F.avg_pool2d(self.c(x).tanh(), (1, 2)) * self.s", "self.c = nn.Conv2d(8, 16, 3, stride=(2, 1), padding=1)\nself.s = nn.Parameter(torch.randn(16, 1, 1))", "torch.randn(2, 8, 16, 16)", "16x256"),
+    "maxima of windows of 9": ("return F.max_pool2d(self.c(x).relu(), 3)", "self.c = nn.Conv2d(12, 24, 3, padding=1)", "torch.randn(2, 12, 12, 13)", "64x128/8"),
+    "maxima of a transposed convolution's windows": ("return F.max_pool3d(F.leaky_relu(self.c(x)), 2)", "self.c = nn.ConvTranspose3d(3, 16, 3, stride=2, padding=1, output_padding=1)", "torch.where(torch.rand(2, 3, 4, 5, 6) < 1e-2, torch.tensor(float('inf')), torch.randn(2, 3, 4, 5, 6))", "16x256"),
+    "windows of a transposed convolution of stride 1": ("return F.max_pool2d(self.c(x), 2).mean((2, 3)).tanh()", "self.c = nn.ConvTranspose2d(16, 24, 3, padding=1)", "torch.randn(2, 16, 17, 18)", "64x128/8"),
+    "softmax of pooled channels": ("return torch.softmax(F.max_pool2d(self.c(x) * self.s, 2), 1)", "self.c = nn.Conv2d(8, 24, 3)\nself.s = nn.Parameter(torch.randn(24, 1, 1))", "torch.randn(2, 8, 13, 12)", "64x128"),
+    "extremes of pooled channels of a transposed convolution": ("y = F.max_pool1d(self.c(x).sigmoid(), 4)\nreturn y.amax(1)", "self.c = nn.ConvTranspose1d(8, 24, 5, stride=2)", "torch.randn(3, 8, 40)", "64x128/8"),
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from kgen.candidate import Params
-from kgen.compiler.convolutions import Convolution, Residue
+from kgen.compiler.convolutions import Convolution, Line, Residue
 from kgen.compiler.dtypes import HALF
 from kgen.compiler.loops import ELEMENT, Map, Program
 from kgen.compiler.pointwise import FUNCTIONS
@@ -60,9 +60,9 @@ class WarpTile:
         return self.warps_m
 
     @property
-    def holds_promotions(self) -> bool:
-        """Whether registers are left for sums between promotions."""
-        return self.mma_m < 4
+    def most_sums(self) -> int:
+        """Sets of sums that registers have room for: those of the tensor cores, of promotions, of pooled values."""
+        return {4: 1, 2: 2, 1: 3}[self.mma_m]
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,9 @@ class WarpgroupTile:
         return self.rows // 16
 
     @property
-    def holds_promotions(self) -> bool:
-        """Whether registers are left for sums between promotions."""
-        return self.halves == 1
+    def most_sums(self) -> int:
+        """Sets of sums that registers have room for: those of the tensor cores, of promotions, of pooled values."""
+        return 3 - self.halves
 
 
 Tile = WarpTile | WarpgroupTile
@@ -131,17 +131,23 @@ def tile_of(params: Params) -> Tile:
 def pair_of(window: Convolution) -> tuple[Residue, Residue] | None:
     """The two residues of the last dimension, where the stride is 2: their outputs are neighbours, and stored together."""
     last = window.lines[-1]
-    if not window.transposed or last.stride != 2 or last.out < 2:
+    if not window.transposed or last.stride != 2 or last.out < 2 or window.pool > 1:
         return None
     left, right = last.residues(True)
     return (left, right) if left.taps + right.taps and {left.offset_step, right.offset_step} == {-1} else None
 
 
-def residues_of(window: Convolution) -> tuple[tuple[Residue, ...], ...]:
+def beside(window: Convolution, tile: Tile) -> int:
+    """Outputs of a pooling window that lie beside each other in a warp's tile, as they have the same weights; 1 where they have not."""
+    alike = all(len({(of.taps, of.element) for of in line.residues(window.transposed)}) == 1 for line in window.lines)
+    return window.pool if alike and tile.warp_cols // 8 % window.pool == 0 else 1
+
+
+def residues_of(window: Convolution, tile: Tile) -> tuple[tuple[Residue, ...], ...]:
     """The residues of the outputs that share their windows: a pair counts as one, with the taps of both."""
     pair = pair_of(window)
     if pair is None:
-        return window.residues
+        return window.residues[:1] if beside(window, tile) > 1 else window.residues
     reached = [offset for of in pair for offset in range(of.offset, of.offset - of.taps, -1)]
     both = Residue(0, 2, pair[0].count, 1, max(reached) - min(reached) + 1, max(reached), -1, 0, 0)
     return tuple(itertools.product(*(line.residues(True) for line in window.lines[:-1]), [both]))
@@ -175,7 +181,30 @@ class Sizes:
 
     @property
     def residues(self) -> tuple[tuple[Residue, ...], ...]:
-        return residues_of(self.window)
+        return residues_of(self.window, self.tile)
+
+    @property
+    def beside(self) -> int:
+        return beside(self.window, self.tile)
+
+    @property
+    def passes(self) -> int:
+        """Sums that a tile takes one after another, as they are pooled."""
+        return self.window.pool // self.beside
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of the output that a tile has."""
+        return self.tile.cols // self.beside
+
+    @property
+    def warp_pixels(self) -> int:
+        return self.tile.warp_cols // self.beside
+
+    @property
+    def sums(self) -> int:
+        """Sets of sums that a thread holds."""
+        return 1 + (self.params["products"] == 3) + (self.passes > 1)
 
     @property
     def tile(self) -> Tile:
@@ -256,19 +285,20 @@ class Sizes:
     def found_floats(self) -> int:
         """Elements of shared memory for what warps find of all channels: of each strip of rows, result and output."""
         sides = 1 if pair_of(self.window) is None else 2
-        return self.tile.warp_strips * self.results * sides * self.tile.cols if self.across else 0
+        return self.tile.warp_strips * self.results * sides * self.pixels if self.across else 0
 
     @property
     def slots(self) -> int:
         """Parts of an image whose pixels one warp reduces."""
-        return len(self.residues) * -(-self.most_pixels // self.tile.cols) * (self.tile.cols // self.tile.warp_cols)
+        return len(self.residues) // self.passes * -(-self.most_pixels // self.pixels) * (self.pixels // self.warp_pixels)
 
     @property
     def vec(self) -> int:
         """Neighbouring pixels that one instruction stores: four, where all images and rows begin at multiples of that."""
         if pair_of(self.window):
             return 4 if self.window.lines[-1].out % 4 == 0 else 1
-        return next(width for width in (4, 1) if self.window.pixels_out % width == 0) if len(self.residues) == 1 else 1
+        whole = len(self.residues) == self.passes and self.warp_pixels % 16 == 0 and self.window.pixels_out % 4 == 0
+        return 4 if whole else 1
 
     def shared_bytes(self, stages: int) -> int:
         stage = 2 * int(self.params["block_k"]) * (self.tile.rows + self.tile.cols)
@@ -281,9 +311,10 @@ class Sizes:
     @property
     def blocks(self) -> int:
         """Blocks on a multiprocessor; sums between promotions take registers, and so do places of pixels beside warpgroups' sums."""
-        scattered = self.params["variant"] == "im2col" and self.window.transposed
-        promoted = self.params["products"] == 3 and not (isinstance(self.tile, WarpTile) and self.tile.mma_m == 1)
-        return max(1, self.tile.blocks - 1) if promoted or scattered else self.tile.blocks
+        scattered = self.params["variant"] == "im2col" and self.window.transposed and self.window.pool == 1
+        small = isinstance(self.tile, WarpTile) and self.tile.mma_m == 1
+        promoted = self.params["products"] == 3 and not small
+        return max(1, self.tile.blocks - 1) if self.passes > 1 or promoted or scattered else self.tile.blocks
 
     def fits(self, stages: int, hardware: Hardware) -> bool:
         """Whether as many blocks as the tile's registers allow have room for so many stages."""
@@ -303,6 +334,8 @@ def takes(program: Program) -> bool:
         return False
     if of.before is not None and pair_of(of.window) is not None:
         return False  # pixels that are NaN are computed again from x itself
+    if not _pools(program):
+        return False
     kinds = _OVER_CHANNELS if of.across else _OVER_PIXELS
     passes = schedule(program, keep=True).passes
     if not kinds.issuperset(r.kind for r in program.reductions) or len(passes) > (2 if of.across else 1):
@@ -317,6 +350,20 @@ def takes(program: Program) -> bool:
         window.channels_out >= _LEAST_CHANNELS
         and sum(line.kernel for line in window.lines) <= _MOST_TAPS
         and max(staged, window.pixels_out * window.groups * window.channels_out) < 1 << 31
+    )
+
+
+def _pools(program: Program) -> bool:
+    """Whether pooled values are maxima or sums of what becomes of sums by values of their channels alone."""
+    of, window = program.contraction, program.contraction.window
+    if window.transposed and window.pool > 1 and any(line.pool % line.stride for line in window.lines):
+        return False
+    others = {x.name for x in program.loads if x.level == ELEMENT and (not of.across or "row" in x.access.index())}
+    for step in program.steps:
+        others |= {step.name} if isinstance(step, Map) and others & set(step.args) else set()
+    return all(
+        pool.kind in ("sum", "max") and all(isinstance(step, Map) for step in pool.body) and others.isdisjoint(pool.args)
+        for pool in program.windows
     )
 
 
@@ -360,8 +407,8 @@ def space(task: Task) -> Space:
         ),
         Constraint(
             "registers",
-            "so many sums leave no registers for those between promotions",
-            lambda p: p["products"] == 1 or tile_of(p).holds_promotions,
+            "so many sums leave no registers for those between promotions, or for pooled values",
+            lambda p: Sizes.of(program, p).sums <= tile_of(p).most_sums,
         ),
         Constraint(
             "all_channels",
@@ -376,7 +423,7 @@ def space(task: Task) -> Space:
         Constraint(
             "window_reach",
             "TMA takes windows no further apart, and taps no further from each other",
-            lambda p: p["variant"] == "gather" or _in_reach(window),
+            lambda p: p["variant"] == "gather" or _in_reach(window, tile_of(p)),
         ),
         Constraint(
             "idle_channels",
@@ -414,18 +461,24 @@ def _divides(expression: str) -> bool:
     return "/" in expression or any(_divides(FUNCTIONS[name].body) for name in called if name in FUNCTIONS)
 
 
-def _in_reach(window: Convolution) -> bool:
+def _in_reach(window: Convolution, tile: Tile) -> bool:
     """Whether TMA's im2col mode takes the windows."""
     taps, edge = _REACH[len(window.lines)]
+    together = beside(window, tile) > 1
     return all(
         line.stride <= _MOST_STRIDE
-        and max(0, line.taps - 1) * abs(line.offset_step) <= taps
+        and max(0, line.taps - 1) * abs(line.offset_step) + (of.pool - 1) * shift(of, window) * together <= taps
         and -edge - 1 <= first <= edge
         and -edge - 1 <= last <= edge
-        for residue in residues_of(window)
+        for residue in residues_of(window, tile)
         for line, of in zip(residue, window.lines)
         for first, last in [(least_offset(line), least_offset(line) + (line.count - 1) * line.stride - of.size + 1)]
     )
+
+
+def shift(line: Line, window: Convolution) -> int:
+    """Inputs from the window of an output to that of the next one, where both have the same weights."""
+    return 1 if window.transposed else line.stride
 
 
 def rows_of(window: Convolution) -> int:
@@ -440,5 +493,5 @@ def least_offset(line: Residue) -> int:
 
 def _products(window: Convolution, tile: Tile) -> float:
     """Products of float16 that whole tiles make for one image and one element of k, those beyond the edges among them."""
-    pixels = max(math.prod(line.count for line in residue) for residue in residues_of(window))
-    return float(_multiple(rows_of(window), tile.rows) * _multiple(pixels, tile.cols))
+    pixels, together = max(math.prod(line.count for line in residue) for residue in residues_of(window, tile)), beside(window, tile)
+    return float(_multiple(rows_of(window), tile.rows) * _multiple(pixels * together, tile.cols) * (window.pool // together))

@@ -18,14 +18,14 @@ from typing import Sequence
 from kgen.candidate import Params
 from kgen.compiler.dtypes import DTYPES, HALF
 from kgen.compiler.convolutions import Convolution, Residue
-from kgen.compiler.loops import ELEMENT, Load, Map, Program, Reduce
+from kgen.compiler.loops import ELEMENT, Load, Map, Program, Reduce, Window
 from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.schedule import Pass, Schedule, schedule
 from kgen.templates import Argument, Filled, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
 from kgen.templates.combines import SPELLED
 from kgen.templates.cuda import common
-from kgen.templates.cuda.implicit_gemm.space import Sizes, arithmetic, lacks, least_offset, pair_of, rows_of, space, takes, terms_of
+from kgen.templates.cuda.implicit_gemm.space import Sizes, arithmetic, lacks, least_offset, pair_of, rows_of, shift, space, takes, terms_of
 from kgen.templates.spelling import load_statement, pointer, statement, store_statement
 
 #: The axes of the spaces, and what each means.
@@ -95,7 +95,7 @@ def render(task: Task, params: Params) -> Rendering:
         "rank": len(window.lines),
         "maps": [_along(window, residue) for residue in sizes.residues],
         "pair": [_line(astuple(line)) for line in pair_of(window) or ()],
-        "scattered": len(residues) > 1 or pair_of(window) is not None,
+        "scattered": len(residues) > sizes.passes or pair_of(window) is not None,
         "rows_out": rows_of(window),
         "panels": sizes.panels,
         "most_pixels": sizes.most_pixels,
@@ -107,7 +107,13 @@ def render(task: Task, params: Params) -> Rendering:
         "before": _before(task, of.before, sizes) if of.before else None,
         "weight": weight.name,
         "prepared": prepared.name,
-        "sum": of.name,
+        "pool": window.pool if window.pool > 1 else 0,
+        "beside": sizes.beside,
+        "passes": sizes.passes,
+        "pools": _padded([line.pool for line in window.lines]),
+        "shifts": _padded([shift(line, window) for line in window.lines]),
+        "warp_pixels": sizes.warp_pixels,
+        "pieces": sizes.warp_pixels // 8,
         "stored": sizes.stored,
         "exchanges": sizes.exchanges,
         "results": sizes.results,
@@ -117,7 +123,6 @@ def render(task: Task, params: Params) -> Rendering:
         "ragged_rows": sizes.across and window.channels_out * (2 if pair_of(window) else 1) != tile.rows,
         "warp_strips": tile.warp_strips,
         "slots": sizes.slots,
-        "warp_cols": tile.warp_cols,
         **_epilogue(program, args, sizes),
         **signature(args),
     }
@@ -157,7 +162,7 @@ def _words(task: Task) -> list[str]:
     """The names of the operators that a sum goes through, in order."""
     graph, nodes = task.plan.graph, task.kernel.nodes
     at = next(n for n, name in enumerate(nodes) if OPS[graph.node(name).op].kind is Kind.CONTRACTION)
-    maps = [n for n in nodes[at + 1 :] if OPS[graph.node(n).op].kind is Kind.POINTWISE]
+    maps = [n for n in nodes[at + 1 :] if OPS[graph.node(n).op].kind in (Kind.POINTWISE, Kind.WINDOW)]
     return [*(["bias added"] if len(graph.node(nodes[at]).inputs) > 2 else []), *maps]
 
 
@@ -182,11 +187,13 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
     vec = sizes.vec
     stored, reduced = (_Steps.of(program, plan, only, [x.arg for x in of]) for of in (only.stores, only.reductions))
     merged = _Steps.of(program, plan, only, [store.arg for store in only.row_stores])
+    window = program.windows[0] if program.windows else None
+    pooled = _Steps.of(program, plan, only, window.args if window else ())
     behind_stores = [store for of in later for store in of.stores]
     finished = _Steps.of(program, plan, only, [store.arg for store in behind_stores])
     # Where a reduced value is all that is stored, it is computed once.
     held = only.stores[0].arg if len(only.stores) == 1 and only.stores[0].arg in {r.arg for r in only.reductions} else ""
-    rows = [x for x in (*plan.row_loads, *plan.row_maps) if x.name in stored.row_values | reduced.row_values]
+    rows = [x for x in (*plan.row_loads, *plan.row_maps) if x.name in stored.row_values | reduced.row_values | pooled.row_values]
     if held:
         stored = _Steps((), (), frozenset())
     outer, inner = common.load_statements(stored.loads, vec, read_from)
@@ -196,17 +203,20 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
     of_pixels, last = [], []
     if sizes.across:  # rows are pixels: values of channels are read ahead instead
         of_pixels = _row_statements(rows, read_from)
-        rows = [x for x in dict.fromkeys((*reduced.loads, *finished.loads)) if "row" not in x.access.index()]
+        rows = [x for x in dict.fromkeys((*reduced.loads, *finished.loads, *pooled.loads)) if "row" not in x.access.index()]
         single, last = (
             [*common.load_statements([x for x in of.loads if x not in rows], 1, read_from)[1], *map(_spelled, of.maps)] for of in (reduced, finished)
         )
         last += common.store_statements(behind_stores, 1, args)[1] if behind_stores else []
-    used = {name for of in (stored, reduced, finished) for m in of.maps for name in m.args} | {x.arg for x in (*only.stores, *only.reductions, *behind_stores)}
+    pooled_maps = (*pooled.maps, *(window.body if window else ()))
+    used = {name for maps in (stored.maps, reduced.maps, finished.maps, pooled_maps) for m in maps for name in m.args}
+    used |= {x.arg for x in (*only.stores, *only.reductions, *behind_stores)}
     row_stores = [store_statement(store, written(store, args), "row", "0") for store in only.row_stores]
     texts = {
         "row_values": [v.name for v in rows if v.name in used],
         "row_statements": [load_statement(x, read_from) for x in rows] if sizes.across else _row_statements(rows, read_from),
         "of_pixels": of_pixels,
+        "pooled": [*map(_spelled, pooled_maps)],
         "finished": _row_statements([x for x in (*plan.row_loads, *plan.row_maps, *only.row_maps) if x.name in finished.row_values], read_from),
         "last": last,
         "outer": outer + store_outer,
@@ -220,6 +230,11 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
     return {
         **texts,
         "vec": vec,
+        "sum": window.name if window else program.contraction.name,
+        "product": program.contraction.name,
+        "pooled_value": window.arg if window else "",
+        "combine": SPELLED[window.kind].merge.format("found", window.arg) if window else "",
+        "pooled_values": {name for m in pooled_maps for name in m.args},
         "members": [f"{'const ' if a.role == 'in' else ''}{a.ctype}* {a.name}" for a in elementwise],
         "member_names": [a.name for a in elementwise],
         "merge_parameters": signature(behind, early=True)["parameters"],
@@ -232,7 +247,7 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
         "stored_values": {name for m in stored.maps for name in m.args} | ({store.arg for store in only.stores} - {held}),
         "reduced_values": {name for m in reduced.maps for name in m.args} | {r.arg for r in only.reductions},
         "finished_values": {name for m in finished.maps for name in m.args} | {store.arg for store in behind_stores},
-        "finished_sum": _mentions(program.contraction.name, last),
+        "finished_sum": _mentions(window.name if window else program.contraction.name, last),
     }
 
 
@@ -246,7 +261,7 @@ class _Steps:
 
     @classmethod
     def of(cls, program: Program, plan: Schedule, only: Pass, wanted: Sequence[str]) -> _Steps:
-        by_name = {s.name: s for s in (*program.loads, *program.steps) if not isinstance(s, Reduce)}
+        by_name = {s.name: s for s in (*program.loads, *program.steps) if not isinstance(s, (Reduce, Window))}
         found, waiting = set(), list(wanted)
         while waiting:
             name = waiting.pop()
@@ -254,7 +269,7 @@ class _Steps:
                 found.add(name)
                 waiting += by_name[name].args
         rows = {v.name for v in (*plan.row_loads, *plan.row_maps, *only.row_maps)}
-        elements = [s for s in (*program.loads, *program.steps) if not isinstance(s, Reduce) and s.level == ELEMENT and s.name in found]
+        elements = [s for s in (*program.loads, *program.steps) if not isinstance(s, (Reduce, Window)) and s.level == ELEMENT and s.name in found]
         loads, maps = (tuple(x for x in elements if (x in program.loads) == first) for first in (True, False))
         return cls(loads, maps, frozenset(found & rows))
 
