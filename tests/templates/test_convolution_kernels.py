@@ -75,7 +75,7 @@ def memory(argument: Argument, plan: FusionPlan, values: dict[str, torch.Tensor]
 #: Those that are computed in half types, too, with the tile there.
 HALVES = {
     "values and moments": "64x256", "extremes of channels": "64x128", "values and moments of a transposed convolution": "64x128/8",
-    "maps in front and behind": "16x256",
+    "maps in front and behind": "16x256", "maxima of windows": "64x256", "maxima of windows of 9": "64x128/8",
 }  # fmt: skip
 
 
