@@ -5,7 +5,8 @@
 A row that is recorded already is skipped, so the same command goes on where the last one ended (``--again`` repeats).
 Each row names the commit that it was measured at. ``--seconds`` bounds the whole run. All problems are one suite of
 ``kgen sweep``, so that a problem's seconds hold no imports. With ``--cut``, ``--memory`` and ``-D`` each is a sweep from
-nothing. ``--cut`` halves the problems' sizes until a forward suits two CPU cores. ``--memory`` also measures device memory: the
+nothing. ``--cut`` halves the problems' sizes until a forward suits two CPU cores. ``--record NAME``
+keeps another list of problems in a record of its own. ``--memory`` also measures device memory: the
 peak of all of kgen's processes, and that of eager alone.
 ``--at-once`` runs several sweeps beside each other: kgen's locks keep them out of each other's timings, and each row says
 how many there were. Their seconds are then no measure of one sweep. ``of a copy`` is the time that a copy of the
@@ -36,7 +37,7 @@ from _record import RESULTS, ROOT, Cell, conditions, record
 from _sizes import cut
 
 NAME = "kernelbench"
-TITLE = "KernelBench problems, one sweep each"
+TITLE = "Problems, one sweep each"
 SWEEP_SECONDS = 300  # s; a sweep that takes longer is killed and recorded as failed
 #: Of all sweeps, as an installation has it: some images have no bytecode of torch, which costs seconds in each process.
 BYTECODE = Path(tempfile.gettempdir()) / "kgen-bytecode"
@@ -259,10 +260,11 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="sweep recorded problems again")
     parser.add_argument("--memory", action="store_true", help="measure device memory, too")
     parser.add_argument("--at-once", type=int, default=1, help="sweeps beside each other")
+    parser.add_argument("--record", default=NAME, metavar="NAME", help="name of the record")
     parser.add_argument("--cut", action="store_true", help="cut sizes until they suit a CPU of two cores")
     parser.add_argument("-D", dest="sizes", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
-    name = NAME + ("_memory" if options.memory else "") + ("_cpu" if options.device == "cpu" else "")
+    name = options.record + ("_memory" if options.memory else "") + ("_cpu" if options.device == "cpu" else "")
     started, commit = time.monotonic(), conditions().commit
     rows = {(row["level"], row["problem"]): row for row in recorded(name)}
     files = [file for file in problem_files(options.paths) if re.search(options.only, file.stem)]

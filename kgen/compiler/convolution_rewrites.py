@@ -1,10 +1,11 @@
 """Rewrites of convolutions that what stands behind them makes small. All are exact in real arithmetic.
 
     mean_into_convolution     mean(conv(x)) over spatial dimensions becomes a product with sums of x under each tap
-    average_into_convolution  avg_pool(conv(x)) becomes one convolution with a wider kernel and a larger stride
+    average_into_convolution  avg_pool(conv(x)) becomes a convolution with a larger stride, of averages of x
     affine_into_convolution   conv(x) * scale + shift for each channel, with both in its weight and bias
 
-Factors may stand between, if they are the same at every position: they move behind the result.
+Factors may stand between, if they are the same at every position: they move behind the result. Inputs are added up rather
+than weights, so that infinities meet as they do in PyTorch.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import Iterator, Sequence
 
 from kgen.compiler.convolutions import Convolution, Line, convolution
 from kgen.compiler.graph import FoldedWeight, Node, OpGraph, Tensor
+from kgen.compiler.linear_rewrites import SUMMED_WEIGHTS, WEIGHTS_TO_SUM
 
 _MEANS = ("mean", "mean_pool")
 _AVERAGES = ("avg_pool1d", "avg_pool2d", "avg_pool3d")
-_MOST_EDGES = 8  # elements at one edge that a tap leaves out; they are subtracted one by one
+_MOST_EDGES = 16  # elements at both edges that some tap leaves out; they are added one by one
 
 
 @dataclass(frozen=True)
@@ -62,14 +64,14 @@ def _is_factor(graph: OpGraph, node: Node, last: Node) -> bool:
     return _by_channel(graph, factor, node.type) and (kept or graph.type(factor).shape in ((), (1,)))
 
 
-def _in_place_of(graph: OpGraph, found: _Reduced, nodes: Sequence[Node], folded: FoldedWeight) -> OpGraph:
+def _in_place_of(graph: OpGraph, found: _Reduced, nodes: Sequence[Node], *folded: FoldedWeight) -> OpGraph:
     """The graph with these nodes for the convolution and what reduces it; the factors follow the last of them."""
     nodes = list(nodes)
     for factor in found.factors:
         value = nodes[-1]
         nodes.append(replace(factor, name=graph.fresh(f"{factor.name}_reduced"), inputs=(value.name, *factor.inputs[1:]), type=value.type))
     nodes[-1] = replace(nodes[-1], name=found.last.name)
-    return graph.with_folded(folded).with_nodes_for(found.last.name, nodes).pruned()
+    return graph.with_folded(*folded).with_nodes_for(found.last.name, nodes).pruned()
 
 
 def _convolution_node(name: str, inputs: tuple[str, ...], type_: Tensor, lines: Sequence[Line], transposed: bool) -> Node:
@@ -95,7 +97,7 @@ def _as_called(line: Line) -> bool:
 def mean_into_convolution(graph: OpGraph) -> OpGraph:
     """A mean over spatial dimensions as sums of the input under each tap, then a product or a convolution of what is left.
 
-    The sum of all outputs takes each input that a tap meets once: all but a few at the edges.
+    The sum of all outputs takes each input that a tap meets once: all between the edges, and some at them.
     """
     for found in list(_reduced(graph, _MEANS)):
         lines, transposed = found.window.lines, found.window.transposed
@@ -104,47 +106,59 @@ def mean_into_convolution(graph: OpGraph) -> OpGraph:
         if min(dims) < 0 or not (transposed or all(map(_as_called, rest))):
             continue
         met = {d: _met(lines[d], transposed) for d in dims}
-        if all(met.values()):
+        if all(map(_between, met.values())) and all(lines[d].size - len(_between(met[d])) <= _MOST_EDGES for d in dims):
             graph = _mean(graph, found, met, rest)
     return graph
 
 
-def _met(line: Line, transposed: bool) -> list[list[int]]:
-    """The inputs that each tap of a dimension never meets; empty where they are too many."""
-    missed = []
-    for tap in range(line.kernel):
-        at = tap * line.dilation - line.padding
-        if transposed:
-            met = {i for i in range(line.size) if 0 <= i * line.stride + at < line.out}
-        else:
-            met = {o * line.stride + at for o in range(line.out)}
-        missed.append([i for i in range(line.size) if i not in met])
-    return missed if max(map(len, missed)) <= _MOST_EDGES else []
+def _met(line: Line, transposed: bool) -> list[set[int]]:
+    """The inputs that each tap of a dimension meets."""
+    starts = [tap * line.dilation - line.padding for tap in range(line.kernel)]
+    if transposed:
+        return [{i for i in range(line.size) if 0 <= i * line.stride + at < line.out} for at in starts]
+    return [{o * line.stride + at for o in range(line.out)} & set(range(line.size)) for at in starts]
 
 
-def _mean(graph: OpGraph, found: _Reduced, missed: dict[int, list[list[int]]], rest: Sequence[Line]) -> OpGraph:
+def _between(met: Sequence[set[int]]) -> range:
+    """The inputs that every tap meets, if they are neighbours; else none."""
+    inner = set.intersection(*met)
+    found = range(min(inner), max(inner) + 1) if inner else range(0)
+    return found if len(found) == len(inner) else range(0)
+
+
+def _mean(graph: OpGraph, found: _Reduced, met: dict[int, list[set[int]]], rest: Sequence[Line]) -> OpGraph:
     """The graph with sums of x along each dimension, the taps as channels, and what is left of the convolution."""
     node, window = found.node, found.window
     x, weight, *bias = node.inputs
     kind, nodes = graph.type(x), []
-    for d, edges in missed.items():
-        at = 2 + d
-        sizes, multiples = (list(values[:at]) + list(values[at + 1 :]) for values in (kind.shape, kind.multiples))
-        total, taps = graph.fresh(f"{node.name}_sum_{d}"), graph.fresh(f"{node.name}_taps_{d}")
+    for d, taps in met.items():
+        at, inner = 2 + d, _between(taps)
+        edges = [i for i in range(window.lines[d].size) if i not in inner]
+        sizes, multiples = list(kind.shape), kind.multiples
+        whole = x
+        if edges:
+            sizes[at] = len(inner)
+            cut = f"{{0}}[{':, ' * at}{inner.start}:{inner.stop}]"
+            attrs = (("dim", at), ("start", inner.start), ("step", 1))
+            nodes.append(Node(graph.fresh(f"{node.name}_inner_{d}"), "slice", (x,), Tensor(tuple(sizes), multiples=multiples), cut, attrs))
+            whole = nodes[-1].name
+        del sizes[at]
+        multiples = (*multiples[:at], *multiples[at + 1 :])
+        total, stacked = graph.fresh(f"{node.name}_sum_{d}"), graph.fresh(f"{node.name}_taps_{d}")
         attrs = (("dims", (at,)), ("keepdim", False))
-        nodes.append(Node(total, "sum", (x,), Tensor(tuple(sizes), multiples=tuple(multiples)), f"torch.sum({{0}}, {at})", attrs))
-        parts = ("{0}" + "".join(f" - {{1}}.select({at}, {i})" for i in of) for of in edges)
-        sizes[1] *= len(edges)
-        kind = Tensor(tuple(sizes), multiples=tuple(multiples))
-        nodes.append(Node(taps, "aten.stack.default", (total, x), kind, f"torch.stack([{', '.join(parts)}], 2).flatten(1, 2)"))
-        x = taps
-    others = [2 + d for d in range(len(window.lines)) if d not in missed]
+        nodes.append(Node(total, "sum", (whole,), Tensor(tuple(sizes), multiples=multiples), f"torch.sum({{0}}, {at})", attrs))
+        parts = ("{0}" + "".join(f" + {{1}}.select({at}, {i})" for i in edges if i in of) for of in taps)
+        sizes[1] *= len(taps)
+        kind = Tensor(tuple(sizes), multiples=multiples)
+        nodes.append(Node(stacked, "aten.stack.default", (total, x), kind, f"torch.stack([{', '.join(parts)}], 2).flatten(1, 2)"))
+        x = stacked
+    others = [2 + d for d in range(len(window.lines)) if d not in met]
     channels, out = kind.shape[1], window.channels_out
-    inner = [0 if window.transposed else 1, *(2 + d for d in missed)]  # the channels in, and the taps that became channels
+    inner = [0 if window.transposed else 1, *(2 + d for d in met)]  # the channels in, and the taps that became channels
     turned = window.transposed and bool(rest)
     order = [*inner, 1, *others] if turned else [1 if window.transposed else 0, *inner, *others]
     shape = ((channels, out) if turned else (out, channels)) + tuple(line.kernel for line in rest)
-    divisor = math.prod(window.lines[d].out for d in missed)
+    divisor = math.prod(window.lines[d].out for d in met)
     name = graph.fresh(f"{node.name}_weight")
     text = f"({{0}}.double().permute({', '.join(map(str, order))}).reshape({', '.join(map(str, shape))}) / {divisor}).float()"
     inputs = (x, name, *bias)
@@ -155,7 +169,7 @@ def _mean(graph: OpGraph, found: _Reduced, missed: dict[int, list[list[int]]], r
     else:
         nodes.append(Node(product, "linear", inputs, type_, f"F.linear({', '.join(f'{{{i}}}' for i in range(len(inputs)))})"))
     if found.last["keepdim"]:
-        index = ", ".join("None" if d in missed else ":" for d in range(len(window.lines)))
+        index = ", ".join("None" if d in met else ":" for d in range(len(window.lines)))
         nodes.append(Node(graph.fresh(f"{node.name}_kept"), "view", (product,), found.last.type, f"{{0}}[:, :, {index}]"))
     return _in_place_of(graph, found, nodes, FoldedWeight(name, Tensor(shape), text, (weight,)))
 
@@ -164,54 +178,68 @@ def _mean(graph: OpGraph, found: _Reduced, missed: dict[int, list[list[int]]], r
 
 
 def average_into_convolution(graph: OpGraph) -> OpGraph:
-    """Average pooling of a convolution as a convolution with a wider kernel, whose stride is that of both together."""
+    """Average pooling of a convolution as a convolution of averages, whose stride is that of both together."""
     for found in list(_reduced(graph, _AVERAGES)):
-        last, transposed = found.last, found.window.transposed
+        last = found.last
         if any(last["padding"]) or last["divisor"] is not None or set(last["dilation"]) != {1}:
             continue
-        pooled = list(zip(found.window.lines, last["taps"], last["stride"], last.type.shape[2:]))
-        wider = [(_wider_transposed if transposed else _wider)(*of) for of in pooled]
-        if all(wider) and all(_as_called(line) for line, _ in wider):
-            graph = _averaged(graph, found, wider)
+        graph = (_averaged_transposed if found.window.transposed else _averaged)(graph, found)
     return graph
 
 
-#: A line of the new convolution, and how often each of its elements takes each element of the old kernel.
+def _averaged(graph: OpGraph, found: _Reduced) -> OpGraph:
+    """The same graph where the library has no such averages: with more padding, or with inputs between them."""
+    node, lines, taps = found.node, found.window.lines, found.last["taps"]
+    padding = tuple(line.padding for line in lines)
+    sizes = [line.size + 2 * line.padding - t + 1 for line, t in zip(lines, taps)]
+    pooled = [Line(size, out, line.kernel, stride, 0, line.dilation) for size, out, line, stride in zip(sizes, found.last.type.shape[2:], lines, found.last["stride"])]
+    if any(line.stride > 1 or 2 * line.padding > t for line, t in zip(lines, taps)) or not all(map(_as_called, (*lines, *pooled))):
+        return graph
+    x, rest, ones = graph.type(node.inputs[0]), node.inputs[1:], (1,) * len(taps)
+    attrs = {"taps": taps, "stride": ones, "padding": padding, "dilation": ones, "counted": True, "divisor": None}
+    averages = Node(
+        graph.fresh(f"{node.name}_averages"), found.last.op, node.inputs[:1], Tensor((*x.shape[:2], *sizes), multiples=x.multiples),
+        f"F.{found.last.op}({{0}}, {taps}, 1, {padding})", tuple(attrs.items()),
+    )  # fmt: skip
+    convolved = _convolution_node(graph.fresh(f"{node.name}_averaged"), (averages.name, *rest), found.last.type, pooled, False)
+    return _in_place_of(graph, found, [averages, convolved])
+
+
+#: A line of the new convolution, and which elements of the old kernel each of its elements takes.
 _Wider = tuple[Line, list[list[int]]]
 
 
 def _wider(line: Line, taps: int, stride: int, out: int) -> _Wider | None:
-    """Output j of the pooling takes outputs ``j * stride + a`` for a below ``taps``."""
-    if (out - 1) * stride + taps > line.out:
-        return None
-    kernel = (line.kernel - 1) * line.dilation + (taps - 1) * line.stride + 1
-    met = [[sum(a * line.stride + k * line.dilation == at for a in range(taps)) for k in range(line.kernel)] for at in range(kernel)]
-    return Line(line.size, out, kernel, stride * line.stride, line.padding, 1), met
-
-
-def _wider_transposed(line: Line, taps: int, stride: int, out: int) -> _Wider | None:
     """Element k of the kernel takes input ``j * stride / line.stride + d`` to output ``k - padding + d * line.stride`` of window j."""
     if line.dilation != 1 or stride % line.stride or (out - 1) * stride + taps > line.out:
         return None
     least, most = -((line.kernel - 1 - line.padding) // line.stride), (taps - 1 + line.padding) // line.stride
     met = [[int(0 <= k - line.padding + d * line.stride < taps) for k in range(line.kernel)] for d in range(least, most + 1)]
-    return (Line(line.size, out, len(met), stride // line.stride, -least, 1), met) if least <= 0 else None
+    new = Line(line.size, out, len(met), stride // line.stride, -least, 1)
+    return (new, met) if least <= 0 and all(map(any, met)) and _as_called(new) else None
 
 
-def _averaged(graph: OpGraph, found: _Reduced, wider: Sequence[_Wider]) -> OpGraph:
+def _averaged_transposed(graph: OpGraph, found: _Reduced) -> OpGraph:
+    """An input meets several elements of the kernel in one window, whose sum is kept as two weights, for x twice."""
+    lines, last = found.window.lines, found.last
+    wider = [_wider(*of) for of in zip(lines, last["taps"], last["stride"], last.type.shape[2:])]
+    if not all(wider):
+        return graph
     x, weight, *bias = found.node.inputs
-    window = found.window
+    window, kind = found.window, graph.type(x)
     old, new = "klm"[: len(wider)], "abc"[: len(wider)]
     pairs = ",".join(f"{n}{o}" for n, o in zip(new, old))
     matrices = ", ".join(f"{{0}}.new_tensor({met}).double()" for _, met in wider)
-    channels = "io" if window.transposed else "oi"
-    divisor = math.prod(found.last["taps"])
-    text = f"(torch.einsum('{channels}{old},{pairs}->oi{new}', {{0}}.double(), {matrices}) / {divisor}).float()"
+    weights = WEIGHTS_TO_SUM.format("{0}.double()")
+    text = f"(torch.einsum('sio{old},{pairs}->soi{new}', {weights}, {matrices}) / {math.prod(last['taps'])}).float()"
+    shape = (window.channels_out, window.channels_in, *(line.kernel for line, _ in wider))
+    sums = FoldedWeight(graph.fresh(f"{found.node.name}_sums"), Tensor((3, *shape)), text, (weight,))
     name = graph.fresh(f"{found.node.name}_weight")
-    lines = [line for line, _ in wider]
-    folded = FoldedWeight(name, Tensor((window.channels_out, window.channels_in, *(line.kernel for line in lines))), text, (weight,))
-    node = _convolution_node(graph.fresh(f"{found.node.name}_averaged"), (x, name, *bias), found.last.type, lines, False)
-    return _in_place_of(graph, found, [node], folded)
+    both = FoldedWeight(name, Tensor((shape[0], 2 * shape[1], *shape[2:])), f"torch.cat(({', '.join(SUMMED_WEIGHTS)}), 1)", (sums.name,))
+    twice = Tensor((kind.shape[0], 2 * kind.shape[1], *kind.shape[2:]), multiples=kind.multiples)
+    doubled = Node(graph.fresh(f"{found.node.name}_twice"), "cat", (x, x), twice, "torch.cat(({0}, {1}), 1)", (("dim", 1),))
+    averaged = _convolution_node(graph.fresh(f"{found.node.name}_averaged"), (doubled.name, name, *bias), last.type, [line for line, _ in wider], False)
+    return _in_place_of(graph, found, [doubled, averaged], sums, both)
 
 
 # Scales and shifts

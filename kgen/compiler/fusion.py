@@ -559,7 +559,7 @@ def _read_after_store(program: Program, tensor: str) -> bool:
     return any(x.tensor == tensor for p in passes[stored + 1 :] for x in p.loads)
 
 
-_LABELS = {"lerp_affine": "affine", "normalise_affine": "normalise", "batch_moments": "moments", "pow_scalar": "pow", "moments_mean": "mean", "corrected_mean": "mean", "finite_product": "mul",
+_LABELS = {"lerp_affine": "affine", "normalise_affine": "normalise", "batch_moments": "moments", "pow_scalar": "pow", "moments_mean": "mean", "corrected_mean": "mean", "distributed_product": "mul",
            "scaled_inverse_deviation": "inverse_deviation", "unbiased_variance": "variance", "apply_softmax": "softmax",
            "apply_log_softmax": "log_softmax"}  # fmt: skip
 

@@ -3,6 +3,10 @@
     sum_into_linear     sum(linear(x)) over the features becomes sum(x * w), with w the sum of the weight's rows
     product_to_sum      a product with one column becomes the sum of a row's elements times that column's
     diagonal_to_scale   diag(d) @ b scales the rows of b, and b @ diag(d) its columns
+
+Weights that are added up lose their signs. An infinity times each of them gives NaN in PyTorch where the signs differ, and an
+infinity times their sum gives none. So a sum of weights is kept as two weights: ``x * first + x * second``. They have one sign
+where all weights of the sum have it.
 """
 
 from __future__ import annotations
@@ -13,6 +17,10 @@ from typing import Sequence
 from kgen.compiler.graph import FoldedWeight, Node, OpGraph, Operand, Tensor
 
 _MATMULS = ("matmul", "mm", "mv")
+#: Weights in float64 with their signs and ones, to be added up together; and the two weights from such a sum.
+WEIGHTS_TO_SUM = "torch.stack(({0}, {0}.sign(), torch.ones_like({0})))"
+SUMMED_WEIGHTS = tuple(f"{{0}}[0] * torch.where({{0}}[1].abs() == {{0}}[2], 0.5, {other})" for other in (1.5, -0.5))
+
 _DIAGONALS = ("aten.diag.default", "aten.diag_embed.default")
 
 
@@ -67,10 +75,7 @@ def _by_feature(graph: OpGraph, operand: str | int | float, shape: tuple[int, ..
 
 
 def _summed(graph: OpGraph, node: Node, linear: Node, steps: list[Node]) -> OpGraph:
-    """The graph with the sum as one over the elements of a row, each times the sum of its weights.
-
-    An element that is not finite gives NaN: PyTorch adds infinities of either sign there.
-    """
+    """The graph with the sum as one over the elements of a row, each times the sum of its weights."""
     x, weight, *bias = linear.inputs
     sources = [weight]
 
@@ -89,16 +94,19 @@ def _summed(graph: OpGraph, node: Node, linear: Node, steps: list[Node]) -> OpGr
         scale, move = _STEPS[step.op]
         factor, shift = scale.format(*operands, factor=factor), move.format(*operands, shift=shift)
     divisor = f" / {features}" if node.op == "mean" else ""
-    total, offset = graph.fresh(f"{linear.name}_row_sum"), graph.fresh(f"{linear.name}_bias_sum")
+    sums, offset = graph.fresh(f"{linear.name}_row_sums"), graph.fresh(f"{linear.name}_bias_sum")
     # A vector times the matrix in float64 would need the matrix in float64: rows are scaled in parts instead.
-    row_sum = f"sum(f[:, None].mul(w).sum(0) for f, w in zip(({factor}).split(1024), {{0}}.split(1024)))"
+    parts = f"(f[:, None].mul(w) for f, w in zip(({factor}).split(256), {{0}}.split(256)))"
     columns, inputs = graph.type(weight).shape[1], graph.type(x)
-    folded = [FoldedWeight(total, Tensor((columns,)), f"({row_sum}{divisor}).float()", tuple(sources))]
-    terms = Node(graph.fresh(f"{linear.name}_terms"), "finite_product", (x, total), inputs, "torch.addcmul({0} - {0}, {0}, {1})")
+    text = f"(sum({WEIGHTS_TO_SUM.format('rows')}.sum(1) for rows in {parts}){divisor}).float()"
+    folded = [FoldedWeight(sums, Tensor((3, columns)), text, tuple(sources))]
+    folded += [FoldedWeight(graph.fresh(f"{sums}_{number}"), Tensor((columns,)), of, (sums,)) for number, of in enumerate(SUMMED_WEIGHTS)]
+    factors = (x, *(new.name for new in folded[1:]))
+    terms = Node(graph.fresh(f"{linear.name}_terms"), "distributed_product", factors, inputs, "torch.addcmul({0} * {1}, {0}, {2})")
     if shift != "0.0":
         text = f"((torch.zeros({features}, dtype=torch.float64, device={{0}}.device) + {shift}).sum(0, keepdim=True){divisor}).float()"
         folded.append(FoldedWeight(offset, Tensor((1,)), text, tuple(sources)))
-    nodes = _sum_of_terms(graph, node, terms, node["keepdim"], [new.name for new in folded[1:]])
+    nodes = _sum_of_terms(graph, node, terms, node["keepdim"], [new.name for new in folded[3:]])
     return graph.with_folded(*folded).with_nodes_for(node.name, nodes)
 
 

@@ -220,14 +220,20 @@ def _split_groups(graph: OpGraph, node: Node, roles: Mapping[str, str], by_image
 
 
 def split_norms(graph: OpGraph) -> OpGraph:
-    """Layer norm and softmax of few long rows as their reductions and what applies them."""
+    """Layer norm and softmax as their reductions and what applies them: of few long rows, and where one element of each is used."""
     for node in graph.nodes:
-        if node.op not in ("layer_norm", "softmax", "log_softmax") or not _few_long_rows(node):
+        picks = _picks(graph, node)
+        if node.op not in ("layer_norm", "softmax", "log_softmax") or not (_few_long_rows(node) or picks):
             continue
         if node.op == "layer_norm":
             graph = _split_layer_norm(graph, node)
         else:
             graph = _split_softmax(graph, node)
+        for pick in picks:
+            x, *reduced = graph.node(node.name).inputs
+            first = replace(pick, name=graph.fresh(f"{pick.name}_first"), inputs=(x, pick.inputs[1]))
+            last = replace(graph.node(node.name), name=pick.name, inputs=(first.name, *reduced), type=pick.type)
+            graph = graph.with_nodes_for(pick.name, (first, last))
     return graph
 
 
@@ -235,6 +241,13 @@ def _few_long_rows(node: Node) -> bool:
     """Whether one block for each row would leave most of a chip idle."""
     long = math.prod(node.type.shape[d] for d in node["dims"])
     return long >= LONG_ROW and node.type.numel // long <= FEW_ROWS
+
+
+def _picks(graph: OpGraph, node: Node) -> tuple[Node, ...]:
+    """The gathers of a softmax, if nothing else reads it and each takes one element of a row: a loss does so."""
+    users = graph.users(node.name) if node.op in ("softmax", "log_softmax") and node.name not in graph.returns else ()
+    alone = all(u.op == "gather" and (u["dim"],) == node["dims"] and u.type.shape == _reduced(node).shape for u in users)
+    return users if alone else ()
 
 
 def _reduced(node: Node) -> Tensor:

@@ -214,7 +214,7 @@ POINTWISE = (
     _pointwise("hardsigmoid", "hardsigmoid.default", "apply_hardsigmoid({0})", flops=4),
     _pointwise("log_sigmoid", "log_sigmoid.default", "apply_logsigmoid({0})", flops=20),
     _pointwise("lerp_affine", "", "{0} * {1} + {2}", flops=2),
-    _pointwise("finite_product", "", "{0} * {1} + ({0} - {0})", flops=3),
+    _pointwise("distributed_product", "", "{0} * {1} + {0} * {2}", flops=3),
     _pointwise("normalise", "", "({0} - {1}) * {2}", flops=2),
     _pointwise("normalise_affine", "", "({0} - {1}) * {2} + {3}", flops=3),
     # In float64: what is rounded here is the same for all elements of a channel, and nothing averages it out.

@@ -115,6 +115,7 @@ APPLIES = {
     "a scale before batch norm is merged": ("return self.norm(F.relu(x) * self.s)", f"{NORM}\n{SCALE}", None, "eval", ("batchnorm_to_affine",), "merge_affine", ["relu", "lerp_affine"]),
     "two batch norms are merged": ("return self.other(self.norm(x))", f"{NORM}\nself.other = nn.BatchNorm1d(20)", None, "eval", ("batchnorm_to_affine",), "merge_affine", ["lerp_affine"]),
     "two scales are merged": ("return F.relu(x) * self.s * self.t", f"{SCALE}\nself.t = nn.Parameter(torch.randn(1))", None, "eval", (), "merge_affine", ["relu", "mul"]),
+    "a loss picks an element of each row first": ("return F.log_softmax(x, 1).gather(1, self.t)", "self.register_buffer('t', torch.zeros(6, 1, dtype=torch.int64))", None, "eval", (), "split_norms", ["softmax_max", "softmax_sum", "gather", "apply_log_softmax"]),
     "batch norm goes into the linear layer": ("return self.norm(self.linear(x))", f"{LINEAR}\n{NORM}", IN, "eval", ("batchnorm_to_affine",), "fold_batchnorm_into_linear", ["linear"]),
     "batch norm goes into a linear layer without bias": ("return self.norm(self.linear(x))", f"self.linear = nn.Linear(12, 20, bias=False)\n{NORM}", IN, "eval", ("batchnorm_to_affine",), "fold_batchnorm_into_linear", ["linear"]),
     "batch norm goes into a linear layer of one feature": ("return self.norm(self.linear(x))", "self.linear = nn.Linear(12, 1)\nself.norm = nn.BatchNorm1d(1)", IN, "eval", ("batchnorm_to_affine",), "fold_batchnorm_into_linear", ["linear"]),
@@ -124,17 +125,17 @@ APPLIES = {
     "a scalar weight goes into the linear layer": ("return self.linear(x) * self.s", f"{LINEAR}\nself.s = nn.Parameter(torch.randn(()))", IN, "eval", (), "pull_scale_into_linear", ["linear"]),
     "a scale goes into a linear layer over sequences": ("return self.linear(x) * self.s", f"{LINEAR}\n{SCALE}", "torch.randn(2, 3, 12)", "eval", (), "pull_scale_into_linear", ["linear"]),
     "a scale goes into a linear layer without bias": ("return self.linear(x) * self.s", f"self.linear = nn.Linear(12, 20, bias=False)\n{SCALE}", IN, "train", (), "pull_scale_into_linear", ["linear"]),
-    "a mean of a convolution is a product": ("return self.c(x).mean((2, 3))", "self.c = nn.Conv2d(3, 4, (3, 2), padding=1, dilation=(2, 1))", "torch.randn(2, 3, 7, 8)", "eval", (), "mean_into_convolution", ["sum", "aten.stack.default", "sum", "aten.stack.default", "linear"]),
-    "a mean of a scaled transposed convolution is a product": ("return (self.c(x) * 0.5 / 3.0).mean((2, 3), keepdim=True)", "self.c = nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1)", "torch.randn(2, 3, 7, 8)", "eval", (), "mean_into_convolution", ["sum", "aten.stack.default", "sum", "aten.stack.default", "linear", "view", "mul", "div"]),
-    "a mean over depth is a flat convolution": ("return self.c(x).mean(2, keepdim=True)", "self.c = nn.ConvTranspose3d(3, 4, 3, stride=(1, 2, 1), padding=1, output_padding=(0, 1, 0), bias=False)", "torch.randn(2, 3, 5, 4, 6)", "eval", (), "mean_into_convolution", ["sum", "aten.stack.default", "conv_transpose2d", "view"]),
-    "a mean over a width is a convolution along the height": ("return self.c(x).mean(3)", "self.c = nn.Conv2d(3, 4, 3, stride=(2, 1))", "torch.randn(2, 3, 7, 8)", "eval", (), "mean_into_convolution", ["sum", "aten.stack.default", "conv1d"]),
+    "a mean of a convolution is a product": ("return self.c(x).mean((2, 3))", "self.c = nn.Conv2d(3, 4, (3, 2), padding=1, dilation=(2, 1))", "torch.randn(2, 3, 7, 8)", "eval", (), "mean_into_convolution", ["sum", "aten.stack.default", "slice", "sum", "aten.stack.default", "linear"]),
+    "a mean of a scaled transposed convolution is a product": ("return (self.c(x) * 0.5 / 3.0).mean((2, 3), keepdim=True)", "self.c = nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1)", "torch.randn(2, 3, 7, 8)", "eval", (), "mean_into_convolution", ["slice", "sum", "aten.stack.default", "slice", "sum", "aten.stack.default", "linear", "view", "mul", "div"]),
+    "a mean over depth is a flat convolution": ("return self.c(x).mean(2, keepdim=True)", "self.c = nn.ConvTranspose3d(3, 4, 3, stride=(1, 2, 1), padding=1, output_padding=(0, 1, 0), bias=False)", "torch.randn(2, 3, 5, 4, 6)", "eval", (), "mean_into_convolution", ["slice", "sum", "aten.stack.default", "conv_transpose2d", "view"]),
+    "a mean over a width is a convolution along the height": ("return self.c(x).mean(3)", "self.c = nn.Conv2d(3, 4, 3, stride=(2, 1))", "torch.randn(2, 3, 7, 8)", "eval", (), "mean_into_convolution", ["slice", "sum", "aten.stack.default", "conv1d"]),
     "batch norm goes into a convolution": ("return self.n(self.c(x))", "self.c, self.n = nn.Conv2d(3, 4, 3, stride=2, bias=False), nn.BatchNorm2d(4)", "torch.randn(2, 3, 7, 8)", "eval", ("batchnorm_to_affine",), "affine_into_convolution", ["conv2d"]),
     "batch norm goes into a transposed convolution with a bias": ("return self.n(self.c(x))", "self.c, self.n = nn.ConvTranspose1d(3, 4, 3, stride=2), nn.BatchNorm1d(4)", "torch.randn(2, 3, 7)", "eval", ("batchnorm_to_affine",), "affine_into_convolution", ["conv_transpose1d"]),
-    "an average pool of a convolution is one convolution": ("return F.avg_pool2d(self.c(x) * 2.0, (2, 3), stride=(2, 1))", "self.c = nn.Conv2d(3, 4, (3, 2), stride=(1, 2), padding=1, dilation=(2, 1))", "torch.randn(2, 3, 9, 11)", "eval", (), "average_into_convolution", ["conv2d", "mul"]),
-    "an average pool of a transposed convolution is a convolution": ("return F.avg_pool3d(self.c(x) * self.s, 2)", "self.s = nn.Parameter(torch.randn(4, 1, 1, 1))\nself.c = nn.ConvTranspose3d(3, 4, 3, stride=2, padding=1)", "torch.randn(2, 3, 4, 5, 6)", "eval", (), "average_into_convolution", ["conv3d", "mul"]),
-    "a sum over features is a product with the sum of rows": ("return self.linear(x).sum(1, keepdim=True)", LINEAR, IN, "eval", (), "sum_into_linear", ["finite_product", "sum", "add"]),
-    "a mean over features without a bias": ("return self.linear(x).mean(-1)", "self.linear = nn.Linear(12, 20, bias=False)", IN, "eval", (), "sum_into_linear", ["finite_product", "sum"]),
-    "a mean of features that are scaled and shifted": ("return ((self.linear(x) - self.s) * 3.0 / self.s + 1.0).mean(2)", f"{LINEAR}\n{SCALE}", "torch.randn(2, 3, 12)", "eval", (), "sum_into_linear", ["finite_product", "sum", "add"]),
+    "an average pool of a convolution is a convolution of averages": ("return F.avg_pool2d(self.c(x) * 2.0, (2, 3), stride=(2, 1))", "self.c = nn.Conv2d(3, 4, (3, 2), padding=1, dilation=(2, 1))", "torch.randn(2, 3, 9, 11)", "eval", (), "average_into_convolution", ["avg_pool2d", "conv2d", "mul"]),
+    "an average pool of a transposed convolution is a convolution": ("return F.avg_pool3d(self.c(x) * self.s, 2)", "self.s = nn.Parameter(torch.randn(4, 1, 1, 1))\nself.c = nn.ConvTranspose3d(3, 4, 3, stride=2, padding=1)", "torch.randn(2, 3, 4, 5, 6)", "eval", (), "average_into_convolution", ["cat", "conv3d", "mul"]),
+    "a sum over features is a product with the sum of rows": ("return self.linear(x).sum(1, keepdim=True)", LINEAR, IN, "eval", (), "sum_into_linear", ["distributed_product", "sum", "add"]),
+    "a mean over features without a bias": ("return self.linear(x).mean(-1)", "self.linear = nn.Linear(12, 20, bias=False)", IN, "eval", (), "sum_into_linear", ["distributed_product", "sum"]),
+    "a mean of features that are scaled and shifted": ("return ((self.linear(x) - self.s) * 3.0 / self.s + 1.0).mean(2)", f"{LINEAR}\n{SCALE}", "torch.randn(2, 3, 12)", "eval", (), "sum_into_linear", ["distributed_product", "sum", "add"]),
     "a linear layer of one feature is a sum": ("return self.linear(x)", "self.linear = nn.Linear(20, 1)", None, "eval", (), "product_to_sum", ["mul", "sum", "add"]),
     "a product with a vector is a sum": ("return x @ self.v", "self.v = nn.Parameter(torch.randn(20))", None, "eval", (), "product_to_sum", ["mul", "sum"]),
     "a product with a column is a sum": ("return x @ self.v", "self.v = nn.Parameter(torch.randn(20, 1))", None, "eval", (), "product_to_sum", ["view", "mul", "sum"]),
@@ -180,6 +181,7 @@ LEAVES_ALONE = {
     "a mean over the channels of a convolution": ("return self.c(x).mean((1, 2))", "self.c = nn.Conv2d(3, 4, 3)", "torch.randn(2, 3, 7, 8)", "eval", (), "mean_into_convolution"),
     "a mean of a convolution that steps over inputs": ("return self.c(x).mean(2)", "self.c = nn.Conv1d(3, 4, 3, stride=4)", "torch.randn(2, 3, 40)", "eval", (), "mean_into_convolution"),
     "a convolution that is used twice": ("y = self.c(x)\nreturn self.n(y), F.relu(y)", "self.c, self.n = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)", "torch.randn(2, 3, 7, 8)", "eval", ("batchnorm_to_affine",), "affine_into_convolution"),
+    "an average pool of a convolution that steps over inputs": ("return F.avg_pool2d(self.c(x), 2)", "self.c = nn.Conv2d(3, 4, 3, stride=2)", "torch.randn(2, 3, 9, 9)", "eval", (), "average_into_convolution"),
     "an average pool with padding": ("return F.avg_pool2d(self.c(x), 2, padding=1)", "self.c = nn.Conv2d(3, 4, 3)", "torch.randn(2, 3, 9, 9)", "eval", (), "average_into_convolution"),
     "a sum over rows of a linear layer": ("return self.linear(x).sum(0)", LINEAR, IN, "eval", (), "sum_into_linear"),
     "a sum of what is not affine": ("return F.relu(self.linear(x)).sum(1)", LINEAR, IN, "eval", (), "sum_into_linear"),
@@ -215,6 +217,31 @@ def test_rewrite_leaves_alone(case: str) -> None:
     forward, init, inputs, mode, before, rewrite = LEAVES_ALONE[case]
     found = prepared(forward, init, inputs, mode, before)
     assert REWRITES[rewrite](found) == found
+
+
+#: Operators whose sums a rewrite moves: an infinity meets weights of both signs, or of one. Small, as each input is tried.
+SUMS = {
+    "features": ("self.linear(x).sum(1)", "self.linear = nn.Linear(40, 2)", "torch.randn(1, 40)", "sum_into_linear"),
+    "scaled features": ("(self.linear(x) * self.s).mean(1)", "self.linear, self.s = nn.Linear(40, 2), nn.Parameter(torch.randn(2))", "torch.randn(1, 40)", "sum_into_linear"),
+    "all pixels": ("self.c(x).mean((2, 3))", "self.c = nn.Conv2d(1, 8, 3, padding=1)", "torch.randn(1, 1, 5, 6)", "mean_into_convolution"),
+    "all pixels of a transposed convolution": ("self.c(x).mean((2, 3))", "self.c = nn.ConvTranspose2d(1, 8, 3, stride=2, padding=1)", "torch.randn(1, 1, 5, 6)", "mean_into_convolution"),
+    "windows": ("F.avg_pool2d(self.c(x), 2)", "self.c = nn.Conv2d(1, 8, 3, padding=1)", "torch.randn(1, 1, 5, 6)", "average_into_convolution"),
+    "windows of a transposed convolution": ("F.avg_pool2d(self.c(x), 2)", "self.c = nn.ConvTranspose2d(1, 8, 3, stride=2, padding=1)", "torch.randn(1, 1, 5, 6)", "average_into_convolution"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SUMS)
+def test_rewritten_sums_of_infinities_are_as_before(case: str) -> None:
+    forward, init, inputs, rewrite = SUMS[case]
+    found = captured(f"return {forward}", init, inputs)
+    changed = REWRITES[rewrite](found).pruned()
+    assert changed != found
+    values = random_values(found)
+    (x,) = (v.name for v in found.inputs)
+    for number in range(values[x].numel()):
+        other = values[x].clone()
+        other.view(-1)[number] = -torch.inf
+        torch.testing.assert_close(run(changed, values | {x: other}), run(found, values | {x: other}), equal_nan=True)
 
 
 def test_every_rewrite_has_a_case_of_each_kind() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Mapping
 
 from kgen.candidate import Params
 from kgen.compiler.dtypes import loaded, value_type
-from kgen.compiler.loops import ELEMENT, ROW, Load, Program, Reduce, Store
+from kgen.compiler.loops import ELEMENT, Load, Program, Reduce, Store
 from kgen.compiler.schedule import Pass, schedule
 from kgen.templates import Argument, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary, written
@@ -114,7 +114,7 @@ def render(task: Task, params: Params) -> Rendering:
         "inner": inner,
         "exact": fixed and parts == 1 and (inner or program.cols) % tile == 0,
         "keep": keep,
-        "row_statements": row_statements if parts == 1 or any(x.level == ROW for x in program.loads if _taken(x.name, passes)) else [],
+        "row_statements": row_statements if parts == 1 or any(_taken(x.name, passes) for x in (*plan.row_loads, *plan.row_maps)) else [],
         "kept_values": kept_values(program, plan),
         "passes": passes,
         "results": results,
