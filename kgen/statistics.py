@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import median
 from typing import Callable, Iterable, Sequence
 
@@ -87,20 +88,30 @@ def ratio_interval(
     above, below = block_medians(numerator), block_medians(denominator)
     if not above or not below:
         raise ValueError("no samples")
-    generator = random.Random(seed)
     if numerator.session == denominator.session and len(above) == len(below):
         rounds = [a / b for a, b in zip(above, below)]
         mid = median(rounds)
-        ratios = [median(generator.choices(rounds, k=len(rounds))) for _ in range(resamples)]
+        ratios = [_median_of(rounds, drawn) for drawn, in _draws((len(rounds),), resamples, seed)]
     else:
         mid = median(above) / median(below)
         ratios = [
-            median(generator.choices(above, k=len(above))) / median(generator.choices(below, k=len(below)))
-            for _ in range(resamples)
+            _median_of(above, of_above) / _median_of(below, of_below)
+            for of_above, of_below in _draws((len(above), len(below)), resamples, seed)
         ]
     ratios.sort()
     cut = int((1 - confidence) / 2 * (resamples - 1))
     return Interval(min(ratios[cut], mid), mid, max(ratios[-1 - cut], mid))
+
+
+@lru_cache(maxsize=4)
+def _draws(sizes: tuple[int, ...], resamples: int, seed: int) -> list[list[list[int]]]:
+    """The indices of bootstrap resamples of samples of these sizes. Most timings of a sweep have equally many blocks."""
+    generator = random.Random(seed)
+    return [[generator.choices(range(size), k=size) for size in sizes] for _ in range(resamples)]
+
+
+def _median_of(values: Sequence[float], indices: Iterable[int]) -> float:
+    return median([values[index] for index in indices])
 
 
 def standing(reference: Timing, timing: Timing) -> Standing:
@@ -123,8 +134,7 @@ def median_interval(
     medians = block_medians(timing)
     if not medians:
         raise ValueError("no samples")
-    generator = random.Random(seed)
-    drawn = sorted(median(generator.choices(medians, k=len(medians))) for _ in range(resamples))
+    drawn = sorted(_median_of(medians, indices) for indices, in _draws((len(medians),), resamples, seed))
     cut = int((1 - confidence) / 2 * (resamples - 1))
     mid = median(medians)
     return Interval(min(drawn[cut], mid), mid, max(drawn[-1 - cut], mid))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
-from kgen import __version__
+from kgen import __version__, syntax
 from kgen.candidate import Candidate, Params
 from kgen.compiler import plan_name
 from kgen.compiler.fusion import FusionPlan, Kernel
@@ -357,13 +357,22 @@ class _File:
 
 def _require_python(text: str, problem: Problem) -> None:
     """Raise :class:`RenderError` where a rendered file is no Python: rendering is wrong then, and not the candidate."""
+    shared, own = syntax.parted(text)
     try:
-        compile(text, f"<ModelNew of {problem.name}>", "exec", dont_inherit=True)
+        _compile("\n".join(own))
+        _compile_once(shared)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "text", None)
         raise RenderError(
             f"{problem.path}: the rendered ModelNew does not parse: {error}" + (f": {line.strip()}" if line else "")
         ) from error
+
+
+def _compile(text: str) -> None:
+    compile(text, "<ModelNew>", "exec", dont_inherit=True)
+
+
+_compile_once = lru_cache(maxsize=512)(_compile)
 
 
 def _imports(model: ModuleSource, kernels: bool, functional: bool, constants: bool) -> list[str]:

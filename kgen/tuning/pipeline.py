@@ -24,7 +24,6 @@ from typing import Any, Callable
 
 from kgen import syntax
 from kgen.candidate import SHORT, Candidate
-from kgen.definitions import first_line
 from kgen.evaluator.pool import DeviceEvaluator, DeviceLost, DevicePool, DeviceResult, SourceBuilder
 from kgen.evaluator.protocol import BuildReport, Evaluation, Status, Timing
 
@@ -230,20 +229,18 @@ def fingerprint(candidate: Candidate, build: BuildReport) -> str | None:
     """
     if not build.ok or build.binary is None:
         return None
-    tree = syntax.parse(candidate.source)
+    shared, _ = syntax.parted(candidate.source)
+    return hashlib.sha256(f"{build.binary}\0{_around_kernels(shared)}".encode()).hexdigest()
+
+
+@lru_cache(maxsize=512)
+def _around_kernels(text: str) -> str:
+    """A hash of the statements around the kernels, without comments."""
     named = {"NAME", "CUDA_SOURCE", "CPP_SOURCE"}
     kept = [
-        node
-        for number, node in enumerate(tree.body)
+        ast.dump(node)
+        for number, node in enumerate(syntax.parse(text).body)
         if not (number == 0 and isinstance(node, ast.Expr))
         and not (isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in named)
     ]
-    lines = candidate.source.split("\n")
-    text = "\n".join(line for node in kept for line in lines[first_line(node) - 1 : node.end_lineno])
-    return hashlib.sha256(f"{build.binary}\0{_without_comments(text)}".encode()).hexdigest()
-
-
-@lru_cache(maxsize=64)
-def _without_comments(text: str) -> str:
-    """The statements of a text as a tree. Most candidates of a plan differ in their kernels alone."""
-    return ast.dump(syntax.parse(text))
+    return hashlib.sha256("\n".join(kept).encode()).hexdigest()
