@@ -10,6 +10,7 @@ cluster of two local nodes. Each part has a record of its own.
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
 import os
@@ -31,7 +32,7 @@ from kgen.candidate import Candidate
 from kgen.cluster import host
 from kgen.cluster.devices import open_devices
 from kgen.cluster.fleet import opened
-from kgen.cluster.host import Built
+from kgen.cluster.host import Built, Library
 from kgen.evaluator.pool import DevicePool
 from kgen.evaluator.protocol import Accuracy, BuildReport, Depth, Environment, Evaluation, Health, Status, Timing
 from kgen.problem import Problem, read_problem
@@ -42,7 +43,7 @@ DEVICES, CANDIDATES = 16, 1000
 DEVICES_RUNS = 3
 START_SECONDS = 60.0  # for all simulated devices
 ENGINE_CANDIDATES = 200
-LIBRARY = os.urandom(200_000)  # as large as a library for the CPU
+CONTENT = os.urandom(200_000)  # as large as a library for the CPU
 
 #: Problems whose verdicts are clear: chains that fuse, one that kgen leaves to the library, one that cannot be captured.
 FORWARDS = {
@@ -120,8 +121,15 @@ class OneOfMany(Judge):
             time.sleep(0.05)
 
 
-def build(source: str, device_type: str, arch: str) -> tuple[Built, bytes]:
-    return Built("", Builder().build(source)), LIBRARY
+@functools.cache
+def builder() -> Builder:
+    host._set_up()
+    return Builder()
+
+
+def build(source: str, device_type: str, arch: str) -> tuple[Built, Library]:
+    report = builder().build(source)
+    return Built("", report), Library(f"library_{report.binary}", CONTENT)
 
 
 class At:
@@ -163,7 +171,7 @@ def engine() -> None:
             seconds.setdefault(way, []).append(whole)
     added = 1000 * (median(seconds["cluster"]) - median(seconds["without"]))
     notes = (
-        f"Candidates one after the other on one device, whose judge answers at once; libraries of {len(LIBRARY)} bytes. "
+        f"Candidates one after the other on one device, whose judge answers at once; libraries of {len(CONTENT)} bytes. "
         f"The engine adds {added:.1f} ms to a candidate (difference of the medians); the goal is at most 50 ms."
     )
     print(record("cluster_engine", "Time that a Ray cluster adds to a candidate", rows, notes))

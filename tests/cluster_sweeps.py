@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from judges import CheapDesign, CheapJudge, number_of
+from judges import CheapBuilder, CheapDesign, CheapJudge, number_of
 
 from kgen import events, paths
 from kgen.candidate import Candidate
 from kgen.cluster import host
 from kgen.cluster.devices import open_devices
 from kgen.cluster.fleet import opened
-from kgen.cluster.host import Asked, Built
+from kgen.cluster.host import Asked, Built, Library
 from kgen.evaluator.pool import DeviceEvaluator
 from kgen.evaluator.protocol import BuildReport
 from kgen.problem import LoadedProblem, read_problem
@@ -37,6 +37,12 @@ def note(file: str, line: object) -> None:
         print(line, file=out)
 
 
+class Sources(CheapBuilder):
+    """Libraries are written beside the database; no judge looks at them."""
+
+    directory = paths.home()
+
+
 class Judge(CheapJudge):
     """Tells of its process when it starts, and of each candidate that it begins."""
 
@@ -50,12 +56,12 @@ class Judge(CheapJudge):
 
 
 def make(asked: Asked, notice: host.Tell, step: host.Tell) -> DeviceEvaluator:
-    return Judge(asked.problem, "cpu")
+    return Judge(asked.problem, "cpu", sources=Sources())
 
 
-def build(source: str, device_type: str, arch: str) -> tuple[Built, bytes]:
-    """A build that takes no time, with a library that judges do not look at."""
-    return Built("", Judge(PROBLEM).builder().build(source)), b"library"
+def build(source: str, device_type: str, arch: str) -> tuple[Built, Library]:
+    """A build that takes no time."""
+    return Built("", Judge(PROBLEM).builder().build(source)), Library("library", b"a library")
 
 
 PROBLEM = replace(read_problem("linear_gelu_softmax"), mode="train")

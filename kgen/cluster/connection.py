@@ -24,6 +24,7 @@ from kgen.errors import InputError
 PACKAGE = Path(__file__).resolve().parents[1]  #: kgen itself, as it travels to nodes that lack it
 _CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 6.0  # of the head of a cluster
 _STORE_BYTES = 128 << 20  # for objects of each local node: libraries are small
+_DIRECT_BYTES = 1 << 20  # of an object; smaller ones, such as libraries for the CPU, go from process to process without the store
 #: Of a local cluster. A node that is killed refuses connections at once: three in a row are enough, where Ray's default
 #: takes 20 s. Workers start when something runs on them: most of those that Ray starts ahead would stay idle.
 _SYSTEM = {
@@ -31,6 +32,7 @@ _SYSTEM = {
     "health_check_timeout_ms": 5000,
     "health_check_failure_threshold": 3,
     "prestart_worker_first_driver": False,
+    "max_direct_call_object_size": _DIRECT_BYTES,
 }
 #: Asks the head for the cluster's id, in a process that can be ended: Ray itself asks for minutes.
 _ASK = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1])"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import gc
 import math
 import threading
 import time
@@ -192,7 +194,8 @@ class ClusterBuilder:
         self._arch = arch
         # A build for the CPU waits for its device's lock: it uses the cores that the device has reserved.
         cores = float(fleet.device_type == "cuda")
-        self._task = ray.remote(num_returns=2, num_cpus=cores, scheduling_strategy="SPREAD")(host.build)
+        task = ray.remote(num_returns=2, num_cpus=cores, scheduling_strategy="SPREAD")(host.build)
+        self._task = functools.lru_cache(maxsize=1)(lambda labels: task.options(label_selector=dict([labels])))
 
     def build(self, source: str) -> BuildReport:
         """Build ``source``; its library stays in Ray's object store until the report is dropped.
@@ -200,7 +203,7 @@ class ClusterBuilder:
         Raises :class:`DeviceError` where no node can build.
         """
         while nodes := self._fleet.building():
-            task = self._task.options(label_selector=selector(nodes))
+            task = self._task(*selector(nodes).items())
             built, library = task.remote(source, self._fleet.device_type, self._arch)
             try:
                 found = self._result(built, nodes)
@@ -267,8 +270,15 @@ class ClusterPool(DevicePool):
         threading.Thread(target=self._report, name="kgen-cluster", daemon=True).start()
         return self
 
+    def wait(self) -> None:
+        """See :meth:`DevicePool.wait`."""
+        super().wait()
+        gc.collect()
+        gc.freeze()  # Ray has the driver collect garbage while tasks wait; all that was imported or captured stays
+
     def __exit__(self, *exception: object) -> None:
         """End all actors, their evaluators first, all at once."""
+        gc.unfreeze()
         self._left.set()
         closing = [ref for device in self.evaluators if (ref := device.closing()) is not None]
         with contextlib.suppress(RayError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,7 @@ class Connections:
         #: The database in messages: a path, or a URL without its password.
         self.name = (self.engine.url.database or "memory") if self.is_sqlite else shown(self.url)
         self._notice = notice or (lambda line: None)
+        self._together = threading.local()  # the connection of an open :meth:`together`
         if self.is_sqlite:
             _prepare_file(Path(self.name), create)
 
@@ -53,8 +55,21 @@ class Connections:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A transaction that writes. It commits when the block ends, and rolls back when the block raises."""
+        if joined := getattr(self._together, "connection", None):
+            yield joined
+            return
         with self._transaction(writes=True) as connection:
             yield connection
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """One transaction for every :meth:`write` of this thread within the block."""
+        with self._transaction(writes=True) as connection:
+            self._together.connection = connection
+            try:
+                yield
+            finally:
+                self._together.connection = None
 
     def shrink(self) -> None:
         """Return the space of deleted rows to the disk. While another process is at work, nothing happens."""

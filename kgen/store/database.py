@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
 from sqlalchemy import Connection, Table, delete, func, insert, select, update
@@ -80,6 +81,10 @@ class Database:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def together(self) -> AbstractContextManager[None]:
+        """One transaction for all writes of this thread in the block: all are committed at its end, or none."""
+        return self.connections.together()
 
     # Problems and environments ---------------------------------------------------------------------------------
 
@@ -359,12 +364,13 @@ def _insert_new(connection: Connection, model: type[models.Base], values: Sequen
 def _add_candidate(connection: Connection, candidate: Candidate) -> None:
     """Store a candidate and its source. A foreign file gets its description when a sweep renders the same text."""
     row = rows.from_candidate(candidate)
-    _insert_new(connection, models.Candidate, [row])
+    adding = insertion(connection, models.Candidate)
     if candidate.origin is Trust.OWN:
-        table = models.Candidate
-        from_outside = (table.id == candidate.id, table.origin != "sweep")
-        described = {name: value for name, value in row.items() if name not in ("id", "created_at")}
-        connection.execute(update(table).where(*from_outside).values(described))
+        described = {name: adding.excluded[name] for name in row if name not in ("id", "created_at")}
+        adding = adding.on_conflict_do_update(index_elements=["id"], set_=described, where=models.Candidate.origin != "sweep")
+    else:
+        adding = adding.on_conflict_do_nothing()
+    connection.execute(adding, row)
     _insert_new(connection, models.Source, [{"candidate_id": candidate.id, "text": candidate.source}])
 
 

@@ -119,14 +119,15 @@ class Pipeline:
             except Empty:
                 return None
             assert item.future is not None
-            if item.future.cancelled():
+            future, item.future = item.future, None  # the future has a callback with the item: the cycle would keep both
+            if future.cancelled():
                 continue
             if item in self._building:
                 self._building.remove(item)
-                self._built(item, item.future.result())
+                self._built(item, future.result())
             elif item in self._judging:
                 self._judging.remove(item)
-                self._judgement_ended(item, item.future)
+                self._judgement_ended(item, future)
         return self._done.popleft() if self._done else None
 
     @property

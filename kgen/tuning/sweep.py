@@ -196,6 +196,7 @@ class _Sweep:
     milliseconds: dict[str, float] = field(default_factory=dict)  # of right candidates, by the prefix of their ids
     judged: dict[str, Evaluation] = field(default_factory=dict)  # stored in this sweep before it continued
     baselines: dict[str, tuple[Timing, ...]] = field(default_factory=dict)  # by device
+    kept: list[events.Event] = field(default_factory=list)  # of what is written, and not committed yet
     health: "Future[Health] | None" = None
 
     @property
@@ -351,12 +352,19 @@ class _Sweep:
                 for point, candidate in self._asked(search, seen):
                     points[candidate.id] = point
                     pipeline.put(candidate, self._known(candidate))
-            outcome = pipeline.next(self.time_budget.search_until(found_right=bool(self._finalists())))
-            if outcome is None:
+            until = self.time_budget.search_until(found_right=bool(self._finalists()))
+            outcomes: list[Outcome] = []
+            try:
+                while (outcome := pipeline.next(-math.inf if outcomes else until)) is not None:
+                    outcomes.append(outcome)
+            finally:  # whatever else fails: those that ended are kept
+                found = self._keep_all(outcomes)
+            if not outcomes:
                 if pipeline.in_judgement:
                     self._notice(f"the time is up: {pipeline.in_judgement} candidates are not judged to their end")
                 return
-            search.tell(points.pop(outcome.candidate.id), self._keep(outcome))
+            for outcome, ms in zip(outcomes, found):
+                search.tell(points.pop(outcome.candidate.id), ms)
             self._keep_health()
 
     def _asked(self, search: Search, seen: set[str]) -> Iterator[tuple[Point, Candidate]]:
@@ -380,8 +388,17 @@ class _Sweep:
         # A stored duplicate does not count: this sweep may never try its original.
         return None if known is None or known.status is Status.DUPLICATE else known
 
+    def _keep_all(self, outcomes: Sequence[Outcome]) -> list[float | None]:
+        """Commit outcomes to the store together, then report them. Returns what :meth:`_keep` returns for each."""
+        with self.database.together() if outcomes else contextlib.nullcontext():
+            found = [self._keep(outcome) for outcome in outcomes]
+        kept, self.kept = self.kept, []
+        for event in kept:
+            self.on_event(event)
+        return found
+
     def _keep(self, outcome: Outcome) -> float | None:
-        """Store and report an outcome. Returns milliseconds where the candidate, or its original, was right."""
+        """Store an outcome. Returns milliseconds where the candidate, or its original, was right."""
         candidate, evaluation = outcome.candidate, outcome.evaluation
         if outcome.device is not None and outcome.device not in self.baselines:
             self._keep_baselines(outcome.device, outcome.baselines)
@@ -398,7 +415,7 @@ class _Sweep:
         return self.milliseconds.get(original(evaluation) or candidate.id[:SHORT])
 
     def _store(self, outcome: Outcome, right: _Right | None) -> None:
-        """Commit an evaluation to the store, then report it."""
+        """Write an evaluation to the store; its event follows when it is committed."""
         ms, speedup = (right.ms, right.speedup) if right is not None else (None, None)
         self.database.add_evaluation(
             self.sweep,
@@ -408,7 +425,7 @@ class _Sweep:
             median_ms=ms,
             speedup=speedup and speedup.mid,
         )
-        self.on_event(
+        self.kept.append(
             events.Evaluated(
                 self.number, outcome.candidate, outcome.evaluation, ms, speedup, outcome.device, outcome.found
             )
@@ -430,7 +447,7 @@ class _Sweep:
         self.baselines[device] = timings
         environment = self.devices.first.environment
         self.database.add_timings(self.sweep, environment.id, self.request.accuracy, timings)
-        self.on_event(events.Measured(tuple((t.subject, median_ms(t)) for t in timings), device))
+        self.kept.append(events.Measured(tuple((t.subject, median_ms(t)) for t in timings), device))
 
     def _notice(self, text: str) -> None:
         self.on_event(events.Notice(text))
