@@ -196,7 +196,7 @@ class _Sweep:
     milliseconds: dict[str, float] = field(default_factory=dict)  # of right candidates, by the prefix of their ids
     judged: dict[str, Evaluation] = field(default_factory=dict)  # stored in this sweep before it continued
     baselines: dict[str, tuple[Timing, ...]] = field(default_factory=dict)  # by device
-    kept: list[events.Event] = field(default_factory=list)  # of what is written, and not committed yet
+    kept: list[events.Event] = field(default_factory=list)  # told after the next commit
     health: "Future[Health] | None" = None
 
     @property
@@ -357,7 +357,7 @@ class _Sweep:
             try:
                 while (outcome := pipeline.next(-math.inf if outcomes else until)) is not None:
                     outcomes.append(outcome)
-            finally:  # whatever else fails: those that ended are kept
+            finally:  # an error of one loses no other
                 found = self._keep_all(outcomes)
             if not outcomes:
                 if pipeline.in_judgement:
@@ -389,7 +389,7 @@ class _Sweep:
         return None if known is None or known.status is Status.DUPLICATE else known
 
     def _keep_all(self, outcomes: Sequence[Outcome]) -> list[float | None]:
-        """Commit outcomes to the store together, then report them. Returns what :meth:`_keep` returns for each."""
+        """Commit outcomes together, then report them. Returns the milliseconds of each; see :meth:`_keep`."""
         with self.database.together() if outcomes else contextlib.nullcontext():
             found = [self._keep(outcome) for outcome in outcomes]
         kept, self.kept = self.kept, []
@@ -415,7 +415,7 @@ class _Sweep:
         return self.milliseconds.get(original(evaluation) or candidate.id[:SHORT])
 
     def _store(self, outcome: Outcome, right: _Right | None) -> None:
-        """Write an evaluation to the store; its event follows when it is committed."""
+        """Write an evaluation to the store. Its event follows the commit."""
         ms, speedup = (right.ms, right.speedup) if right is not None else (None, None)
         self.database.add_evaluation(
             self.sweep,

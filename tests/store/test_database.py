@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -186,6 +187,17 @@ def test_failed_write_leaves_nothing_of_itself(filled: Filled) -> None:
     with pytest.raises(Exception, match="(?i)foreign key"):
         filled.database.add_evaluation(filled.sweep, candidate(), evaluation(candidate()), environment_id="an unknown one")
     assert (count(filled, "candidate"), count(filled, "source"), count(filled, "evaluation")) == (0, 0, 0)
+
+
+def test_writes_together_are_committed_at_the_end_or_not_at_all(filled: Filled) -> None:
+    for failure in (None, KeyError("fails later")):
+        with suppress(KeyError), filled.database.together():
+            filled.judge(candidate(str(failure)))
+            filled.judge(candidate(f"{failure} again"))
+            assert count(filled, "trial") == (0 if failure is None else 2)
+            if failure is not None:
+                raise failure
+    assert (count(filled, "trial"), count(filled, "candidate")) == (2, 2)
 
 
 def test_candidates_are_numbered_in_the_order_judged(filled: Filled) -> None:

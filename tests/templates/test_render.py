@@ -257,6 +257,12 @@ def test_text_that_is_no_python_is_a_bug_of_rendering(monkeypatch: pytest.Monkey
         one("return torch.exp(x)")
 
 
+def test_kernel_that_ends_the_string_around_it_is_a_bug_of_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kgen.templates.render.kernel_text", lambda task, params: ('// """ then', template_for(task).render(task, params)))
+    with pytest.raises(RenderError, match="does not parse"):
+        one("return torch.exp(x)")
+
+
 @pytest.mark.parametrize("arguments", ["A, B", "input, b"])
 def test_parameters_of_forward_keep_their_names(arguments: str) -> None:
     left, right = arguments.split(", ")

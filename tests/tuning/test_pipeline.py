@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -204,6 +206,20 @@ def test_giving_up_drops_all_but_what_is_judged_by_then() -> None:
         line.give_up()
         assert len(outcomes(line)) == 1
     assert len(watched.evaluated) == 2
+
+
+def test_build_is_forgotten_with_its_candidate() -> None:
+    """A library stays in the memory of a cluster as long as its build is known."""
+    gc.disable()
+    with pipeline(judge()) as line:
+        built: list[weakref.ref[BuildReport]] = []
+        line._on_built = lambda candidate, build: built.append(weakref.ref(build))
+        for one in some(3):
+            line.put(one)
+        assert len(outcomes(line)) == 3
+        del one
+    gc.enable()
+    assert [build() for build in built] == [None] * 3
 
 
 @pytest.mark.parametrize("failure", [DiskError("full"), EvaluatorError("gone")])
