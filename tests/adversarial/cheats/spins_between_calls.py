@@ -1,4 +1,4 @@
-"""A thread keeps every core busy while the module is not called: whatever is timed beside it gets slower.
+"""A thread keeps a core busy while the module is not called: whatever is timed beside it gets slower.
 
 defence: work between calls
 default: yes
@@ -26,8 +26,7 @@ class ModelNew(nn.Module):
     def __init__(self, in_features, out_features):
         super().__init__()
         self.linear = nn.Linear(in_features, out_features)
-        for _ in range(2):
-            threading.Thread(target=_spin, daemon=True).start()
+        threading.Thread(target=_spin, daemon=True).start()
 
     def forward(self, x):
         _idle.clear()
