@@ -207,3 +207,17 @@ template <bool FIRST>
 static void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) { mma_of<FIRST, __half>(d, a, b0, b1); }
 template <bool FIRST>
 static void mma_bfloat16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) { mma_of<FIRST, __nv_bfloat16>(d, a, b0, b1); }
+
+// m16n8k8. Lane l has of a: rows l / 4 and l / 4 + 8, of b: row l / 4; of both k = l % 4 and that 4 behind.
+static uint32_t to_tf32(float x) { return std::isfinite(x) ? (bits<uint32_t>(x) + 0x1000) & 0xffffe000 : bits<uint32_t>(x); }
+static void mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    const auto pair = [](uint32_t low, uint32_t high) { return low | static_cast<uint64_t>(high) << 32; };
+    const Posted* const all = post({{pair(a[0], a[1]), pair(a[2], a[3]), pair(b[0], b[1])}});
+    const int lane = current % 32;
+    for (int i = 0; i < 4; ++i) {
+        for (int k = 0; k < 8; ++k) {
+            const uint64_t of_a = all[lane / 4 * 4 + k % 4].words[k / 4], of_b = all[(lane % 4 * 2 + i % 2) * 4 + k % 4].words[2];
+            d[i] += bits<float>(static_cast<uint32_t>(of_a >> (i < 2 ? 0 : 32))) * bits<float>(static_cast<uint32_t>(of_b >> (k < 4 ? 0 : 32)));
+        }
+    }
+}

@@ -45,6 +45,8 @@ CASES = {
     "windows of a transposed convolution of stride 1": ("return F.max_pool2d(self.c(x), 2).mean((2, 3)).tanh()", "self.c = nn.ConvTranspose2d(16, 24, 3, padding=1)", "torch.randn(2, 16, 17, 18)", "64x128/8"),
     "softmax of pooled channels": ("return torch.softmax(F.max_pool2d(self.c(x) * self.s, 2), 1)", "self.c = nn.Conv2d(8, 24, 3)\nself.s = nn.Parameter(torch.randn(24, 1, 1))", "torch.randn(2, 8, 13, 12)", "64x128"),
     "extremes of pooled channels of a transposed convolution": ("y = F.max_pool1d(self.c(x).sigmoid(), 4)\nreturn y.amax(1)", "self.c = nn.ConvTranspose1d(8, 24, 5, stride=2)", "torch.randn(3, 8, 40)", "64x128/8"),
+    "pixels alone in groups": ("y = self.c(x).relu() + x[:, :40]\nreturn y, y.mean((2, 3))", "self.c = nn.Conv2d(70, 40, 1, groups=2)", "torch.randn(3, 70, 12, 13)", "64x128"),
+    "extremes of channels of pixels alone": ("return self.c(x).amax(1)", "self.c = nn.ConvTranspose1d(24, 40, 1)", "torch.where(torch.rand(3, 24, 300) < 1e-3, torch.tensor(float('inf')), torch.randn(3, 24, 300))", "64x128"),
 }  # fmt: skip
 
 

@@ -74,6 +74,7 @@ UNSEEN = {
     "convolution_channels_tf32": ("y = self.conv(x) * self.s + x\nreturn (y.amin(1) * self.p).tanh(), y.amax(1)", "self.conv = nn.Conv2d(64, 64, 3, padding=1)\nself.s, self.p = nn.Parameter(torch.randn(64, 1, 1)), nn.Parameter(torch.randn(30))", "torch.randn(4, 64, 30, 30)", "eval"),
     "transposed_convolution_channels": ("return self.conv(x).logsumexp(1, keepdim=True).relu()", "self.conv = nn.ConvTranspose2d(16, 20, 3, stride=2, padding=1)", "torch.randn(4, 16, 17, 17)", "eval"),
     "softmax_of_channels_tf32": ("return torch.softmax(self.conv(x), 1) * self.s", "self.conv = nn.Conv2d(64, 72, 3, padding=1)\nself.s = nn.Parameter(torch.randn(72, 1, 1))", "torch.randn(4, 64, 30, 30)", "eval"),
+    "pixels_alone_tf32": ("return torch.relu(self.conv(x))", "self.conv = nn.Conv2d(70, 96, 1)", "torch.randn(4, 70, 30, 30)", "eval"),
     "pooled_convolution_tf32": ("return F.max_pool2d((self.conv(x) * self.s).relu(), 2)", "self.conv = nn.Conv2d(64, 64, 3, padding=1)\nself.s = nn.Parameter(torch.randn(64, 1, 1))", "torch.randn(4, 64, 31, 31)", "eval"),
     "pooled_transposed_convolution": ("return F.max_pool2d(F.leaky_relu(self.conv(x)), 2).mean((2, 3))", "self.conv = nn.ConvTranspose2d(16, 24, 3, stride=2)", "torch.randn(4, 16, 17, 17)", "eval"),
     "scattered_convolution_channels": ("return self.conv(x).sum(1)", "self.conv = nn.ConvTranspose1d(16, 24, 3, stride=3)", "torch.randn(4, 16, 170)", "eval"),

@@ -101,6 +101,13 @@ Tile = WarpTile | WarpgroupTile
 #: The tiles of each variant by their names. After the bar stand the warps, where more of them share a tile: they hide
 #: latencies of long chains behind the product.
 TILES: dict[str, dict[str, Tile]] = {
+    "direct": {
+        "128x128": WarpTile(2, 2, 4, blocks=2, rate=0.7),
+        "64x256": WarpTile(1, 4, 4, blocks=2, rate=0.65),
+        "64x128": WarpTile(2, 2, 2, blocks=3, rate=0.6),
+        "32x256": WarpTile(1, 4, 2, blocks=2, rate=0.5),
+        "16x256": WarpTile(1, 4, 1, blocks=3, rate=0.3),
+    },
     "gather": {
         "256x128": WarpTile(4, 2, 4, blocks=1, rate=1.4),
         "128x256": WarpTile(2, 4, 4, blocks=1, rate=1.4),
@@ -211,6 +218,16 @@ class Sizes:
         return tile_of(self.params)
 
     @property
+    def staged(self) -> bool:
+        """Whether images are staged before they are multiplied."""
+        return self.params["variant"] != "direct"
+
+    @property
+    def scaled(self) -> bool:
+        """Whether factors are scaled to float16, instead of multiplied as they are."""
+        return self.staged and not self.half
+
+    @property
     def chunk(self) -> int:
         return 4 if self.window.channels_in <= 4 and self.params["variant"] == "gather" else 8
 
@@ -227,7 +244,8 @@ class Sizes:
     @property
     def k(self) -> int:
         most = max(math.prod(line.taps for line in residue) for residue in self.residues)
-        return _multiple(int(self.params["products"]) * most * self.chunks * self.chunk, int(self.params["block_k"]))
+        products = int(self.params["products"]) if self.staged else 1  # those of TF32 terms come from one stage
+        return _multiple(products * most * self.chunks * self.chunk, int(self.params["block_k"]))
 
     @property
     def panels(self) -> int:
@@ -241,7 +259,7 @@ class Sizes:
     @property
     def packed_elements(self) -> int:
         """Elements of the operands' dtype that packed weights take; those of float32 have exponents."""
-        return self.packed_rows * (self.k if self.half else self.k // 2 + 1)
+        return self.packed_rows * (self.k // 2 + 1 if self.scaled else self.k)
 
     @property
     def most_pixels(self) -> int:
@@ -265,8 +283,8 @@ class Sizes:
     @property
     def image_floats(self) -> int:
         """Float32 elements of the workspace for an image: staged, and of float32 the largest magnitudes of its parts, and its exponent."""
-        if self.half:
-            return self.staged_halves // 2
+        if not self.scaled:
+            return self.staged_halves // 2 if self.staged else 0
         lanes = self.chunk_lanes
         warps = -(-(self.window.pixels_in // self.pixels_at_once) // (32 // lanes)) * -(-(self.window.groups * self.chunks) // lanes)
         return -(-self.staged_halves // 2) + -(-warps // 8) + 1
@@ -306,6 +324,10 @@ class Sizes:
         if self.params["variant"] == "im2col":
             return stages * (stage + 16) + 1024 + 8 * exchange + 4 * self.found_floats
         warps = self.tile.warps_m * self.tile.warps_n
+        if not self.staged:
+            block_k = int(self.params["block_k"])
+            stage = 4 * (self.tile.rows * (block_k + 4) + block_k * (self.tile.cols + 8))
+            return stages * stage + warps * exchange + 4 * self.found_floats
         return stages * stage + len(self.residues) * self.k // self.chunk * 8 + warps * exchange + 4 * self.found_floats
 
     @property
@@ -398,6 +420,8 @@ def space(task: Task) -> Space:
     gather = axes("gather", products, (64, 32), (4, 3, 2))
     im2col = axes("im2col", products, (64, 32, 16), (6, 5, 4, 3, 2))
     variants = [im2col, gather] if hardware.capability == 90 else [gather]
+    if _is_direct(program):
+        variants.insert(0, axes("direct", products, (32,), (4, 3, 2)))
     least = {v: min((us(v, name) for name, tile in tiles.items() if tile.rows >= least_rows), default=0.0) for v, tiles in TILES.items()}
     constraints = (
         Constraint(
@@ -423,17 +447,17 @@ def space(task: Task) -> Space:
         Constraint(
             "window_reach",
             "TMA takes windows no further apart, and taps no further from each other",
-            lambda p: p["variant"] == "gather" or _in_reach(window, tile_of(p)),
+            lambda p: p["variant"] != "im2col" or _in_reach(window, tile_of(p)),
         ),
         Constraint(
             "idle_channels",
             "more than a quarter of a stage's channels would be zeros",
-            lambda p: p["variant"] == "gather" or 4 * _multiple(window.channels_in, int(p["block_k"])) <= 5 * window.channels_in,
+            lambda p: p["variant"] != "im2col" or 4 * _multiple(window.channels_in, int(p["block_k"])) <= 5 * window.channels_in,
         ),
         Constraint(
             "short_stages",
             "the channels fill stages of twice the length",
-            lambda p: p["variant"] == "gather" or p["block_k"] != 16 or window.channels_in % 32 != 0,
+            lambda p: p["variant"] != "im2col" or p["block_k"] != 16 or window.channels_in % 32 != 0,
         ),
         Constraint(
             "short_k",
@@ -453,6 +477,14 @@ def space(task: Task) -> Space:
     )
     first, *others = variants
     return Space(first, constraints, tuple(others))
+
+
+def _is_direct(program: Program) -> bool:
+    """Whether each output has one element of the kernel and the input in its own place, and rows of pixels begin at 16 bytes."""
+    of = program.contraction
+    lines = of.window.lines
+    itself = all(line.kernel == line.stride == line.pool == 1 and line.padding == 0 and line.size == line.out for line in lines)
+    return itself and of.before is None and of.dtype not in HALF and of.window.pixels_in % 4 == 0
 
 
 def _divides(expression: str) -> bool:

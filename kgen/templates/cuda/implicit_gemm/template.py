@@ -1,6 +1,7 @@
 """Convolutions in CUDA: implicit matrix products on tensor cores, with maps in their epilogue.
 
     stage     one pass makes float16 of the images, channels last, scaled by powers of two
+    direct    kernels of one element: cp.async brings the image as it is, mma.sync multiplies in TF32, from sm_80 on
     gather    cp.async brings windows, mma.sync multiplies, from sm_80 on
     im2col    TMA brings windows, wgmma multiplies, on sm_90 alone
 
@@ -46,7 +47,7 @@ def render(task: Task, params: Params) -> Rendering:
     sizes = Sizes.of(program, params)
     window, tile = sizes.window, sizes.tile
     of = program.contraction
-    half = of.dtype in HALF
+    staged, unscaled = sizes.staged, not sizes.scaled
     weight = Argument(pointer(of.weight), "in", of.weight, dtype=of.dtype)
     dtypes = {of.x: of.dtype, **program.tensor_dtypes}
     images = [Argument(pointer(name), "in", name, dtype=dtypes[name]) for name in of.reads if name != of.weight]
@@ -66,13 +67,14 @@ def render(task: Task, params: Params) -> Rendering:
         "epilogue": ", ".join(_words(task)),
         "variant": params["variant"],
         "dtype": of.dtype,
-        "half_operands": half,
+        "staged": staged,
+        "unscaled": unscaled,
         "operand": DTYPES[of.dtype].memory,
-        "factor": DTYPES[of.dtype].memory if half else "__half",
+        "factor": DTYPES[of.dtype].memory if unscaled else "__half",
         "mma": "mma_bfloat16" if of.dtype == "bfloat16" else "mma",
         "wgmma": "wgmma_bfloat16" if of.dtype == "bfloat16" else "wgmma",
-        "x_exponent": "" if half else "x_exponent, ",
-        "x_exponent_parameter": "" if half else "const int x_exponent, ",
+        "x_exponent": "" if unscaled else "x_exponent, ",
+        "x_exponent_parameter": "" if unscaled else "const int x_exponent, ",
         "products": params["products"],
         "terms": terms_of(params),
         "tile": tile,
