@@ -3,6 +3,7 @@
     mean_into_convolution     mean(conv(x)) over spatial dimensions becomes a product with sums of x under each tap
     average_into_convolution  avg_pool(conv(x)) becomes a convolution with a larger stride, of averages of x
     affine_into_convolution   conv(x) * scale + shift for each channel, with both in its weight and bias
+    extreme_into_pool         a maximum or minimum over some spatial dimensions becomes max pooling, which a convolution's epilogue takes
 
 Factors may stand between, if they are the same at every position: they move behind the result. Inputs are added up rather
 than weights, so that infinities meet as they do in PyTorch.
@@ -18,6 +19,7 @@ from typing import Iterator, Sequence
 from kgen.compiler.convolutions import Convolution, Line, convolution
 from kgen.compiler.graph import FoldedWeight, Node, OpGraph, Tensor
 from kgen.compiler.linear_rewrites import SUMMED_WEIGHTS, WEIGHTS_TO_SUM
+from kgen.compiler.operators import OPS, Kind
 
 _MEANS = ("mean", "mean_pool")
 _AVERAGES = ("avg_pool1d", "avg_pool2d", "avg_pool3d")
@@ -240,6 +242,44 @@ def _averaged_transposed(graph: OpGraph, found: _Reduced) -> OpGraph:
     doubled = Node(graph.fresh(f"{found.node.name}_twice"), "cat", (x, x), twice, "torch.cat(({0}, {1}), 1)", (("dim", 1),))
     averaged = _convolution_node(graph.fresh(f"{found.node.name}_averaged"), (doubled.name, name, *bias), last.type, [line for line, _ in wider], False)
     return _in_place_of(graph, found, [doubled, averaged], sums, both)
+
+
+# Extremes
+
+
+def extreme_into_pool(graph: OpGraph) -> OpGraph:
+    """An extreme over some of the spatial dimensions as max pooling, behind a convolution and pointwise operators."""
+    for last in graph.nodes:
+        if last.op not in ("amax", "amin") or not _behind_convolution(graph, last):
+            continue
+        x, dims = last.inputs[0], last["dims"]
+        kind = graph.type(x)
+        spatial = len(kind.shape) - 2
+        if min(dims) < 2 or len(dims) == spatial:
+            continue
+        taps = tuple(size if d in dims else 1 for d, size in enumerate(kind.shape))[2:]
+        ones, zeros = (1,) * spatial, (0,) * spatial
+        attrs = {"taps": taps, "stride": taps, "padding": zeros, "dilation": ones, "counted": False, "divisor": None}
+        pooled = replace(kind, shape=tuple(1 if d in dims else size for d, size in enumerate(kind.shape)))
+        nodes = [Node(graph.fresh(f"{last.name}_pool"), f"max_pool{spatial}d", (x,), pooled, f"F.max_pool{spatial}d({{0}}, {taps})", tuple(attrs.items()))]
+        if last.op == "amin":
+            negative = Node(graph.fresh(f"{last.name}_negative"), "neg", (x,), kind, "torch.neg({0})")
+            back = Node(graph.fresh(f"{last.name}_positive"), "neg", (nodes[0].name,), pooled, "torch.neg({0})")
+            nodes = [negative, replace(nodes[0], inputs=(negative.name,)), back]
+        if not last["keepdim"]:
+            index = ", ".join("0" if d in dims else ":" for d in range(len(kind.shape)))
+            nodes.append(Node(graph.fresh(f"{last.name}_view"), "view", (nodes[-1].name,), last.type, f"{{0}}[{index}]"))
+        graph = graph.with_nodes_for(last.name, [*nodes[:-1], replace(nodes[-1], name=last.name)])
+    return graph
+
+
+def _behind_convolution(graph: OpGraph, node: Node) -> bool:
+    """Whether the node reads a convolution, directly or through pointwise operators that nothing else reads."""
+    inner = graph.producer(node.inputs[0])
+    if inner is None or not graph.feeds_only(inner.name, node):
+        return False
+    pointwise = inner.op in OPS and OPS[inner.op].kind is Kind.POINTWISE
+    return convolution(graph, inner) is not None or (pointwise and isinstance(inner.inputs[0], str) and _behind_convolution(graph, inner))
 
 
 # Scales and shifts

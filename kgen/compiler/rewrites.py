@@ -14,7 +14,7 @@
                               scale and shift behind a linear layer go into its weight rows and bias
     sum_into_linear, product_to_sum, diagonal_to_scale
                               small products (:mod:`kgen.compiler.linear_rewrites`)
-    mean_into_convolution, average_into_convolution, affine_into_convolution
+    mean_into_convolution, average_into_convolution, affine_into_convolution, extreme_into_pool
                               small convolutions (:mod:`kgen.compiler.convolution_rewrites`)
 
 Each takes a graph and returns a graph: the same one where it does not apply. A value with other users than the one
@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from typing import Callable
 
 from kgen.compiler import norms
-from kgen.compiler.convolution_rewrites import affine_into_convolution, average_into_convolution, mean_into_convolution
+from kgen.compiler.convolution_rewrites import affine_into_convolution, average_into_convolution, extreme_into_pool, mean_into_convolution
 from kgen.compiler.dtypes import HALF
 from kgen.compiler.graph import FoldedWeight, Node, Operand, OpGraph, Tensor
 from kgen.compiler.linear_rewrites import diagonal_to_scale, product_to_sum, sum_into_linear
@@ -273,6 +273,7 @@ REWRITES: dict[str, Rewrite] = {
         mean_into_convolution,
         average_into_convolution,
         affine_into_convolution,
+        extreme_into_pool,
         norms.group_norm_to_moments,
         norms.reduce_images_first,
         norms.split_norms,
@@ -311,6 +312,7 @@ PIPELINES = (
     _WHOLE,
     (*_WHOLE, "sum_into_linear", "product_to_sum", "diagonal_to_scale"),
     (*_WHOLE, "split_norms"),
+    (*_WHOLE, "extreme_into_pool"),
     ("reduce_images_first", *_WHOLE, "reduce_images_first"),
 )
 

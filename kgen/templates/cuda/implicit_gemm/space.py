@@ -25,6 +25,7 @@ _MOST_TAPS = 31  # taps of all dimensions together: bits of a window's mask
 _OVER_PIXELS = {"sum", "max", "min", "moments", "softmax"}  # reductions that warps leave parts of
 _OVER_CHANNELS = {"sum", "max", "min", "softmax"}  # reductions that a block finishes
 _MOST_ROWS = 256  # of weights; a block's tile has no more, and it must hold all channels that it reduces
+_MOST_POOLED = 64  # outputs that are pooled together; each that a tile takes by itself has a table of its own
 _ROOM = 4096  # bytes of shared memory of a block beside its stages: the system's, and values of rows
 
 
@@ -378,6 +379,8 @@ def takes(program: Program) -> bool:
 def _pools(program: Program) -> bool:
     """Whether pooled values are maxima or sums of what becomes of sums by values of their channels alone."""
     of, window = program.contraction, program.contraction.window
+    if window.pool > _MOST_POOLED:
+        return False
     if window.transposed and window.pool > 1 and any(line.pool % line.stride for line in window.lines):
         return False
     others = {x.name for x in program.loads if x.level == ELEMENT and (not of.across or "row" in x.access.index())}
