@@ -270,6 +270,12 @@ class Contraction:
         """The tensors that the operands are made of."""
         return (*(self.before.tensors if self.before else (self.x,)), self.weight)
 
+    def formula(self, n: int) -> str:
+        """The formula of the sums, of ``n`` columns, in terms of matrices."""
+        if self.group is None:
+            return f"y[rows, {n}] = x[rows, {self.k}] . w[{n}, {self.k}]^T"
+        return f"For each of rows / {self.group} matrices, y[{self.group}, {n}] = x[{self.group}, {self.k}] . w[{n}, {self.k}]^T"
+
 
 @dataclass(frozen=True)
 class Program:

@@ -200,8 +200,8 @@ class Predictor:
         return min(operations / self._rate("float32"), operations * products / self._rate("float16"))
 
     def _products(self, kind: str) -> int:
-        """Products of float16 that are as accurate as PyTorch: three stand for float32, one for TF32."""
-        return 1 if self.types[kind] == "tf32" else 3
+        """Products that are as accurate as PyTorch: three of float16 stand for float32, one for TF32; one on a CPU."""
+        return 1 if self.types[kind] == "tf32" or self.hardware.device_type == "cpu" else 3
 
     def _copy_ms(self, nbytes: int) -> float:
         return nbytes / self.ceilings.copy_gbytes_per_second / 1e6

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from kgen.candidate import Params
 from kgen.compiler.dtypes import DTYPES, HALF
-from kgen.compiler.loops import ELEMENT, Contraction, Load, Program
+from kgen.compiler.loops import ELEMENT, Load, Program
 from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.schedule import schedule
 from kgen.templates import Argument, Before, Filled, Rendering, Task, Template
@@ -86,7 +86,7 @@ def render(task: Task, params: Params) -> Rendering:
     context = {
         "name": task.kernel.name,
         "summary": summary(task),
-        "formula": _formula(of, n),
+        "formula": of.formula(n),
         "variant": params["variant"],
         "tile": tile,
         "ragged": n % (tile.cols if tile else _STRIP_COLS) != 0,
@@ -151,14 +151,6 @@ def _before(task: Task, program: Program, params: Params, operands: _Operands) -
     assert operands.workspace is not None
     arguments = tuple(dict.fromkeys((operands.x, operands.right, *prepared, scratch, operands.workspace)))
     return Before(f"{task.kernel.name}_split", arguments, call, "cuda/contraction/multiply_terms.py.j2")
-
-
-def _formula(of: Contraction, n: int) -> str:
-    """The formula of the sums, in terms of matrices."""
-    if of.group is None:
-        return f"y[rows, {n}] = x[rows, {of.k}] . w[{n}, {of.k}]^T"
-    m, k = of.group, of.k
-    return f"For each of rows / {m} matrices, y[{m}, {n}] = x[{m}, {k}] . w[{n}, {k}]^T"
 
 
 def _words(task: Task) -> list[str]:

@@ -1,0 +1,1 @@
+"""The schedule ``contraction`` for the CPU."""
