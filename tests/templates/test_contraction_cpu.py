@@ -1,0 +1,39 @@
+"""Contractions on the CPU: operands of every layout, sizes that no block divides, and maps behind them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from models import design, made, pair, plainest, source
+from test_reductions_cpu import assert_first_plan_is_as_accurate, quick_builds  # noqa: F401
+
+LINEAR = "self.linear = nn.Linear(300, 37)"
+
+#: Cases: forward, inputs, __init__.
+CASES = {
+    "a linear layer over sequences": ("return F.gelu(self.linear(x)) * self.s + self.r", "torch.randn(6, 3, 300)",
+                                      f"{LINEAR}\nself.s, self.r = nn.Parameter(torch.randn(37)), nn.Parameter(torch.randn(3, 37))"),
+    "a weight with its rows along n": ("return x @ self.w", "torch.randn(40, 65)", "self.w = nn.Parameter(torch.randn(65, 33))"),
+    "products of a batch": ("return x @ x.exp().mT", "torch.randn(6, 9, 20)", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_contractions_are_as_accurate_as_eager(case: str) -> None:
+    forward, inputs, init = CASES[case]
+    assert_first_plan_is_as_accurate(forward, inputs, init, "eval", "contraction[")
+
+
+def test_each_matrix_of_a_weight_has_panels_of_its_own() -> None:
+    loaded = made(source("return torch.bmm(x, self.w)", "torch.randn(6, 9, 20)", "self.w = nn.Parameter(torch.randn(6, 20, 5))"))
+    model, new = pair(loaded, plainest(design(loaded), 1)[0])
+    (x,) = loaded.inputs()
+    torch.testing.assert_close(new(x), model(x))
+
+
+def test_values_that_are_not_finite_stay_in_their_row() -> None:
+    loaded = made(source("return self.linear(x)", "torch.randn(40, 300)", LINEAR))
+    model, new = pair(loaded, plainest(design(loaded), 1)[0])
+    (x,) = loaded.inputs()
+    x[3, 5], x[17, 299] = float("nan"), float("inf")
+    torch.testing.assert_close(new(x), model(x), equal_nan=True)
