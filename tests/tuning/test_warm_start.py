@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from models import NAMES, design, reference
+from models import design, made, source
 from samples import Filled
 
 from kgen.store import Database
@@ -17,12 +17,12 @@ from kgen.tuning.sweep import promising
 
 @pytest.fixture(scope="module")
 def larger() -> Design:
-    return design(reference(NAMES[0], "eval", batch_size="64", out_features="2048"))
+    return design(made(source("return torch.softmax(F.gelu(x), 1)", "torch.randn(64, 2048)")))
 
 
 @pytest.fixture(scope="module")
 def smaller() -> Design:
-    return design(reference(NAMES[0], "eval", batch_size="32", out_features="1024"))
+    return design(made(source("return torch.softmax(F.gelu(x), 1)", "torch.randn(32, 1024)")))
 
 
 @pytest.fixture
