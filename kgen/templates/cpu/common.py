@@ -6,8 +6,14 @@ import re
 from typing import Sequence
 
 from kgen.compiler.loops import Load, Program
-from kgen.templates.space import Constraint
-from kgen.templates.spelling import load_statement
+from kgen.compiler.schedule import schedule
+from kgen.templates import Task
+from kgen.templates.arguments import output_axis
+from kgen.templates.cpu.target import vector_axis
+from kgen.templates.space import Axis, Constraint
+from kgen.templates.spelling import load_statement, one_pass
+
+MOST_KEPT_BYTES = 256 << 10  # bytes of kept rows on a thread's stack
 
 
 def tile_in_row(cols: int, least: int) -> Constraint:
@@ -41,6 +47,33 @@ def merged(kind: str, results: Sequence[str], others: Sequence[str]) -> str:
     """The statement that merges what a later part found."""
     text = re.sub(r"\{(\d)o\}", lambda m: others[int(m[1])], _MERGES[kind])
     return text.format(*results)
+
+
+def reduction_axes(task: Task, parts: tuple[int, ...]) -> list[Axis]:
+    """The axes of every reduction: parts of the columns, one pass or two, rows kept or read again, the place of results.
+
+    ``parts`` are the numbers of parts that may share a row; none where nothing is split.
+    """
+    online = task.plan.program(task.kernel)
+    several, splits = one_pass(online), bool(parts) and merges(online)
+    axes = [Axis("parts", parts)] if splits else []
+    if several:
+        axes.append(Axis(several, ("online",) if splits else ("two_pass", "online")))
+    if len(schedule(online, keep=True).passes) > 1:
+        axes.append(Axis("row", ("buffer", "reread") if isinstance(online.col_size, int) else ("reread",)))
+    return [*axes, *vector_axis(task.hardware), *output_axis(task)]
+
+
+def kept_bytes(task: Task, rows: str = "") -> Constraint:
+    """Kept rows fit a thread's stack: one row, or as many as the axis ``rows`` says."""
+    online = task.plan.program(task.kernel)
+    several = one_pass(online)
+    kept = {how: schedule(task.plan.program(task.kernel, two_passes=how == "two_pass"), keep=True).kept for how in ("online", "two_pass")}
+    return Constraint(
+        "kept_bytes",
+        f"more than {MOST_KEPT_BYTES >> 10} KB of kept rows on a thread's stack",
+        lambda p: p.get("row") != "buffer" or kept[p.get(several, "online")] * online.cols * int(p.get(rows, 1)) * 4 <= MOST_KEPT_BYTES,
+    )
 
 
 def load_statements(loads: Sequence[Load], read_from: dict[str, str]) -> list[str]:

@@ -10,9 +10,8 @@ from kgen.compiler.dtypes import loaded, value_type
 from kgen.compiler.loops import ELEMENT, Load, Program, Reduce, Store
 from kgen.compiler.schedule import Pass, schedule
 from kgen.templates import Argument, Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary, written
+from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
 from kgen.templates.cpu import common
-from kgen.templates.cpu.target import vector_axis
 from kgen.templates.space import Axis, Constraint, Space
 from kgen.templates.spelling import block, describe, kept_values, load_statement, one_pass, row_loads, statement, store_statement, store_value
 
@@ -28,8 +27,6 @@ PARAMETERS = {
     "output": "whether the result is written over an operand",
 }
 
-MOST_KEPT_BYTES = 256 << 10  # bytes of kept rows on a thread's stack
-
 #: Elements of a tile's sum that a lane adds up one after the other. A softmax of 8192 columns behind GELU has 1.06 times
 #: the error of PyTorch's sums with 512, and 1.57 times with 1024, which validation refuses.
 MOST_TERMS = 512
@@ -44,29 +41,16 @@ def takes(program: Program) -> bool:
 
 def space(task: Task) -> Space:
     online = task.plan.program(task.kernel)
-    cols, widest = online.cols, max(task.hardware.vector_bits, default=128)
-    kept = {
-        how: schedule(task.plan.program(task.kernel, two_passes=how == "two_pass"), keep=True).kept
-        for how in ("online", "two_pass")
-    }
-    several, fixed = one_pass(online), isinstance(online.col_size, int)
-    splits = common.merges(online) and online.rows < 64 * task.hardware.threads
-    axes = [Axis("tile", (512, 256, 2048, 8192)), Axis("chunk", (1, 8, 32) if not splits else (1,))]
-    if splits:
-        axes.append(Axis("parts", tuple(n * task.hardware.threads for n in (4, 1, 16)) + (1,)))
-    if several:
-        axes.append(Axis(several, ("two_pass", "online") if not splits else ("online",)))
-    if len(schedule(online, keep=True).passes) > 1:
-        axes.append(Axis("row", ("buffer", "reread") if fixed else ("reread",)))
-    axes += [*vector_axis(task.hardware), *output_axis(task)]
+    cols, widest, threads = online.cols, max(task.hardware.vector_bits, default=128), task.hardware.threads
+    splits = common.merges(online) and online.rows < 64 * threads
+    axes = (
+        Axis("tile", (512, 256, 2048, 8192)),
+        Axis("chunk", (1,) if splits else (1, 8, 32)),
+        *common.reduction_axes(task, (4 * threads, threads, 16 * threads, 1) if splits else ()),
+    )
     constraints = (
         common.tile_in_row(cols, least=256),
-        Constraint(
-            "kept_bytes",
-            f"more than {MOST_KEPT_BYTES >> 10} KB of kept rows on a thread's stack",
-            lambda p: p.get("row") != "buffer"
-            or kept[p.get(several, "online")] * cols * 4 <= MOST_KEPT_BYTES,
-        ),
+        common.kept_bytes(task),
         Constraint(
             "terms_of_a_lane",
             f"sums of over {MOST_TERMS} terms, one after the other in a lane, are less exact than PyTorch's",
@@ -75,7 +59,7 @@ def space(task: Task) -> Space:
         Constraint(
             "chunks_for_all",
             "chunks so large that some threads get no row",
-            lambda p: int(p["chunk"]) == 1 or int(p["chunk"]) * task.hardware.threads * 2 <= online.rows,
+            lambda p: int(p["chunk"]) == 1 or int(p["chunk"]) * threads * 2 <= online.rows,
         ),
         Constraint(
             "tiles_for_all",
@@ -83,7 +67,7 @@ def space(task: Task) -> Space:
             lambda p: p.get("parts", 1) == 1 or int(p["parts"]) * int(p["tile"]) <= cols,
         ),
     )
-    return Space(tuple(axes), constraints)
+    return Space(axes, constraints)
 
 
 def render(task: Task, params: Params) -> Rendering:

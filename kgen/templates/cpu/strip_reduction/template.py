@@ -10,9 +10,8 @@ from kgen.compiler.dtypes import loaded, value_type
 from kgen.compiler.loops import Load, Map, Program, Reduce, Store
 from kgen.compiler.schedule import Pass, schedule
 from kgen.templates import Argument, Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary, written
+from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
 from kgen.templates.cpu import common
-from kgen.templates.cpu.target import vector_axis
 from kgen.templates.space import Axis, Constraint, Space
 from kgen.templates.spelling import block, describe, kept_values, one_pass, statement, store_value
 
@@ -27,7 +26,6 @@ PARAMETERS = {
     "output": "whether the result is written over an operand",
 }
 
-MOST_KEPT_BYTES = 256 << 10  # bytes of a kept strip on a thread's stack
 TILE = 64  # columns that are added up before sums are put together, so that no chain of additions is long
 
 #: The statements by which each kind takes in a value ``{v}``. Results are those of the row at ``place``.
@@ -66,39 +64,22 @@ def _beside(program: Program) -> int:
 
 def space(task: Task) -> Space:
     online = task.plan.program(task.kernel)
-    beside, several = _beside(online), one_pass(online)
-    kept = {
-        how: schedule(task.plan.program(task.kernel, two_passes=how == "two_pass"), keep=True).kept
-        for how in ("online", "two_pass")
-    }
-    fixed = isinstance(online.col_size, int)
-    axes = [Axis("width", (256, 64, 1024))]
-    splits = common.merges(online)
-    if splits and online.rows < 1024 * task.hardware.threads:
-        axes.append(Axis("parts", (task.hardware.threads, 1, 4 * task.hardware.threads)))
-    if several:
-        axes.append(Axis(several, ("two_pass", "online") if not splits else ("online",)))
-    if len(schedule(online, keep=True).passes) > 1:
-        axes.append(Axis("row", ("buffer", "reread") if fixed else ("reread",)))
-    axes += [*vector_axis(task.hardware), *output_axis(task)]
+    beside, threads = _beside(online), task.hardware.threads
+    axes = (Axis("width", (256, 64, 1024)), *common.reduction_axes(task, (threads, 1, 4 * threads) if online.rows < 1024 * threads else ()))
     constraints = (
         Constraint(
             "strip_in_rows",
             f"a strip this wide holds {beside} neighbouring rows twice: a narrower one does the same",
             lambda p: int(p["width"]) < 2 * beside or int(p["width"]) == 64,
         ),
-        Constraint(
-            "kept_bytes",
-            f"more than {MOST_KEPT_BYTES >> 10} KB of a kept strip on a thread's stack",
-            lambda p: p.get("row") != "buffer" or kept[p.get(several, "online")] * online.cols * int(p["width"]) * 4 <= MOST_KEPT_BYTES,
-        ),
+        common.kept_bytes(task, rows="width"),
         Constraint(
             "columns_for_all",
             f"parts of {online.cols} columns with less than {TILE} columns each: merging them costs more than they win",
             lambda p: p.get("parts", 1) == 1 or int(p["parts"]) * TILE <= online.cols,
         ),
     )
-    return Space(tuple(axes), constraints)
+    return Space(axes, constraints)
 
 
 def render(task: Task, params: Params) -> Rendering:
