@@ -33,7 +33,7 @@ _TAKE = {
 
 def takes(program: Program) -> bool:
     """Programs with one window, and no value within an index."""
-    return bool(program.windows) and not program.looks_up
+    return bool(program.windows) and not (program.contraction or program.looks_up)
 
 
 def space(task: Task) -> Space:

@@ -40,7 +40,7 @@ _COMBINE = {"max": "max_or_nan({0}, {1})", "sum": "{0} + {1}", "mean": "{0} + {1
 
 def takes(program: Program) -> bool:
     """Programs with one window of a few inputs along a row, and no value within an index."""
-    return bool(program.windows) and not program.looks_up and program.windows[0].slides[-1].span <= MOST_SPAN
+    return bool(program.windows) and not (program.contraction or program.looks_up) and program.windows[0].slides[-1].span <= MOST_SPAN
 
 
 @dataclass(frozen=True)
