@@ -296,6 +296,11 @@ class Sizes:
         return self.stored and not self.across and self.vec == 1
 
     @property
+    def exchange_floats(self) -> int:
+        """Elements of shared memory that a warp exchanges sums by: 16 rows of 64 sums or of all that it has, or 8 of 128."""
+        return 16 * (min(self.warp_pixels, 64) + 8) if self.exchanges else 0
+
+    @property
     def rows_of_image(self) -> int:
         """Rows of the program that belong to an image."""
         return self.window.pixels_out if self.across else self.channels_out
@@ -321,7 +326,7 @@ class Sizes:
 
     def shared_bytes(self, stages: int) -> int:
         stage = 2 * int(self.params["block_k"]) * (self.tile.rows + self.tile.cols)
-        exchange = 16 * 72 * 4 if self.exchanges else 0  # of a warp: 16 rows of 64 sums, or 8 of 128
+        exchange = 4 * self.exchange_floats
         if self.params["variant"] == "im2col":
             return stages * (stage + 16) + 1024 + 8 * exchange + 4 * self.found_floats
         warps = self.tile.warps_m * self.tile.warps_n

@@ -118,6 +118,7 @@ def render(task: Task, params: Params) -> Rendering:
         "pieces": sizes.warp_pixels // 8,
         "stored": sizes.stored,
         "exchanges": sizes.exchanges,
+        "exchange_floats": sizes.exchange_floats,
         "results": sizes.results,
         "across": sizes.across,
         "rows_of_image": sizes.rows_of_image,
