@@ -11,7 +11,7 @@ from kgen.templates import Template, templates
 
 #: Templates of a device with contractions of its own, and of one without.
 ALL = tuple(templates("cuda").values())
-CHAINS = tuple(t for t in templates("cpu").values() if t.name != "contraction")  #: contractions are library calls
+CHAINS = tuple(t for t in templates("cpu").values() if t.name not in ("contraction", "implicit_gemm"))  #: contractions are library calls
 
 
 def planned(

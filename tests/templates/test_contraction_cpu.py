@@ -37,3 +37,18 @@ def test_values_that_are_not_finite_stay_in_their_row() -> None:
     (x,) = loaded.inputs()
     x[3, 5], x[17, 299] = float("nan"), float("inf")
     torch.testing.assert_close(new(x), model(x), equal_nan=True)
+
+
+#: Convolutions: forward, inputs, __init__.
+CONVOLUTIONS = {
+    "a stride and padding": ("return self.c(x).relu() * 2.0", "torch.randn(6, 3, 19, 22)", "self.c = nn.Conv2d(3, 17, (3, 5), stride=2, padding=(1, 2))"),
+    "neighbours in a row": ("return self.c(x)", "torch.randn(6, 5, 9, 70)", "self.c = nn.Conv2d(5, 6, 3, padding=1, bias=False)"),
+    "dilation along a line": ("return self.c(x)", "torch.randn(6, 4, 90)", "self.c = nn.Conv1d(4, 3, 4, dilation=3)"),
+    "volumes": ("return self.c(x).sigmoid()", "torch.randn(6, 2, 5, 6, 7)", "self.c = nn.Conv3d(2, 4, 2, padding=1)"),
+}
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_convolutions_are_as_accurate_as_eager(case: str) -> None:
+    forward, inputs, init = CONVOLUTIONS[case]
+    assert_first_plan_is_as_accurate(forward, inputs, init, "eval", "implicit_gemm[")

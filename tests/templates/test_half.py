@@ -14,7 +14,7 @@ from kgen.problem import LoadedProblem, converted, read_problem
 from kgen.templates import templates
 from kgen.tuning.search import Point
 
-LOOPS = sorted(templates("cpu").keys() - {"contraction"})  #: products of half types are library calls
+LOOPS = sorted(templates("cpu").keys() - {"contraction", "implicit_gemm"})  #: products of half types are library calls
 
 #: One output for each schedule, and one for values that a half type cannot hold exactly.
 FORWARD = """

@@ -7,6 +7,7 @@ from typing import Sequence
 
 from kgen.compiler.loops import Load, Program
 from kgen.compiler.schedule import schedule
+from kgen.hardware import Hardware
 from kgen.templates import Task
 from kgen.templates.arguments import output_axis
 from kgen.templates.cpu.target import vector_axis
@@ -14,6 +15,15 @@ from kgen.templates.space import Axis, Constraint
 from kgen.templates.spelling import load_statement, one_pass
 
 MOST_KEPT_BYTES = 256 << 10  # bytes of kept rows on a thread's stack
+
+
+_ROWS_AT_ONCE = {512: 14, 256: 6, 128: 6}  # by vector bits: two vectors of sums for each row leave registers for operands
+
+
+def panel(hardware: Hardware) -> tuple[int, int]:
+    """Columns of a panel, which are two vectors, and rows whose sums stay in registers."""
+    bits = max(hardware.vector_bits, default=128)
+    return bits // 16, _ROWS_AT_ONCE[bits]
 
 
 def tile_in_row(cols: int, least: int) -> Constraint:

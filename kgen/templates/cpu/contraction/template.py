@@ -19,7 +19,6 @@ PARAMETERS = {
     "vector_bits": "width of the vectors that the compiler prefers",
 }
 
-_ROWS_AT_ONCE = {512: 14, 256: 6, 128: 6}  # by vector bits: two vectors of sums for each row leave registers for operands
 _LEAST_TILE = 112  # rows; eight blocks of 14
 
 
@@ -46,8 +45,7 @@ def space(task: Task) -> Space:
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
     of, n = program.contraction, program.cols
-    bits = max(task.hardware.vector_bits, default=128)
-    width = bits // 16  # columns of a panel: two vectors
+    width, at_once = common.panel(task.hardware)
     panels = -(-n // width)
     plan = schedule(program, keep=True)
     (only,) = plan.passes
@@ -76,7 +74,7 @@ def render(task: Task, params: Params) -> Rendering:
         "width": width,
         "panels": panels,
         "tile": params["tile"],
-        "at_once": _ROWS_AT_ONCE[bits],
+        "at_once": at_once,
         "group": of.group or "rows",
         "sum": of.name,
         "row_statements": row_loads(plan) + [statement(m, "cpu") for m in plan.row_maps],

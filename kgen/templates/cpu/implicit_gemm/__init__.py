@@ -1,0 +1,1 @@
+"""The schedule ``implicit_gemm`` for the CPU."""

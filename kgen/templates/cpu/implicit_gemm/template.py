@@ -1,0 +1,94 @@
+"""Convolutions on the CPU: kernels times packed panels of pixels in registers, with maps behind them."""
+
+from __future__ import annotations
+
+import math
+
+from kgen.candidate import Params
+from kgen.compiler.loops import Program
+from kgen.compiler.schedule import schedule
+from kgen.roofline import Arithmetic
+from kgen.templates import Argument, Rendering, Task, Template
+from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.templates.cpu import common
+from kgen.templates.cpu.target import vector_axis
+from kgen.templates.space import Space
+from kgen.templates.spelling import pointer, row_loads, statement, store_statement
+
+#: The axes of the spaces, and what each means.
+PARAMETERS = {"vector_bits": "width of the vectors that the compiler prefers"}
+
+_MOST_K = 8192  # products of a sum; their panel of 32 columns takes 1 MB of a thread's stack
+_INT_MAX = (1 << 31) - 1
+
+
+def takes(program: Program) -> bool:
+    """Programs that begin with a float32 convolution of one group; maps follow it."""
+    of = program.contraction
+    if of is None or of.window is None or of.before or of.across or program.moments_of or program.reductions or of.k > _MOST_K:
+        return False
+    window, small = of.window, program.cols <= _INT_MAX and of.window.pixels_in <= _INT_MAX
+    plain = program.floats and not program.half and not any(x.access.mask or x.args for x in program.reads)
+    return window.groups == 1 and not window.transposed and isinstance(program.col_size, int) and plain and small
+
+
+def space(task: Task) -> Space:
+    return Space(tuple(vector_axis(task.hardware)))
+
+
+def render(task: Task, params: Params) -> Rendering:
+    program = task.plan.program(task.kernel)
+    of, window = program.contraction, program.contraction.window
+    width, at_once = common.panel(task.hardware)
+    plan = schedule(program, keep=True)
+    (only,) = plan.passes
+    first = tuple(Argument(pointer(name), "in", name) for name in (of.x, of.weight))
+    args = [*first, *(a for a in pointers(task, program, params) if a not in first)]
+    inputs, inside, place, outputs, taps, inner = [], [], [], 1, 1, 1
+    for letter, line in reversed(list(zip("abc", window.lines))):
+        at, tap = (f"{of_all}{f' / {behind}' if behind > 1 else ''} % {size}" for of_all, behind, size in (("pixel", outputs, line.out), ("tap", taps, line.kernel)))
+        inputs.append(f"const int in_{letter} = {at} * {line.stride} + {tap} * {line.dilation} - {line.padding};")
+        inside.append(f"in_{letter} >= 0 && in_{letter} < {line.size}")
+        place.append(f"in_{letter} * {inner}")
+        outputs, taps, inner = outputs * line.out, taps * line.kernel, inner * line.size
+    body = common.load_statements(only.loads, sources(args)) + [statement(m, "cpu") for m in only.maps]
+    context = {
+        "name": task.kernel.name,
+        "summary": summary(task),
+        "x": first[0].name,
+        "weight": first[1].name,
+        "channels_in": window.channels_in,
+        "channels": window.channels_out,
+        "image": window.channels_in * window.pixels_in,
+        "pixels_in": window.pixels_in,
+        "pixels": window.pixels_out,
+        "panels": -(-window.pixels_out // width),
+        "taps": math.prod(line.kernel for line in window.lines),
+        "k": of.k,
+        "width": width,
+        "at_once": at_once,
+        "inputs": inputs[::-1],
+        "inside": " && ".join(inside[::-1]),
+        "place": " + ".join(place[::-1]),
+        "sum": of.name,
+        "row_statements": row_loads(plan) + [statement(m, "cpu") for m in plan.row_maps],
+        "body": body + [store_statement(s, written(s, args)) for s in only.stores],
+        **signature(args),
+    }
+    return Rendering(context, tuple(args))
+
+
+def arithmetic(params: Params) -> Arithmetic:
+    return Arithmetic("float32")
+
+
+TEMPLATE = Template(
+    name="implicit_gemm",
+    device_type="cpu",
+    file="cpu/implicit_gemm/implicit_gemm.cpp.j2",
+    takes=takes,
+    space=space,
+    render=render,
+    parameters=PARAMETERS,
+    arithmetic=arithmetic,
+)
