@@ -55,6 +55,11 @@ class WindowParts:
         """The dimensions but the innermost one."""
         return self.window.slides[:-1]
 
+    @property
+    def lines(self) -> bool:
+        """Whether lines of inputs may be reduced before their windows are: nothing depends on a tap, and windows touch."""
+        return not self.taps and not self.pairs and self.inner.stride <= self.inner.span
+
     def letter(self, slide: Slide) -> str:
         """The letter that names the variables of a dimension, ``a`` for the outermost one."""
         return _LETTERS[self.window.slides.index(slide)]

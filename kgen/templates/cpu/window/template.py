@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Callable
+
 from kgen.candidate import Params
 from kgen.compiler.loops import Load, Map, Program
 from kgen.compiler.schedule import schedule
@@ -48,7 +50,7 @@ def render(task: Task, params: Params) -> Rendering:
     args = pointers(task, program, params)
     parts = WindowParts.of(program)
     read_from, inner = sources(args), parts.inner
-    letter, (take, result) = parts.letter(inner), _TAKE[parts.window.kind]
+    letter, (take, result), tile = parts.letter(inner), _TAKE[parts.window.kind], min(int(params["tile"]), inner.outputs)
 
     def step(of: Load | Map) -> str:
         if isinstance(of, Map):
@@ -64,22 +66,7 @@ def render(task: Task, params: Params) -> Rendering:
         loop = block(f"for (int tap_{letter} = 0; tap_{letter} < {inner.taps}; ++tap_{letter})", lines)
         return [*head, f"float total = {total}{', found = 0.0f' if parts.window.kind == 'max' else ''};", *loop, f"{total} = {result};"]
 
-    # Outputs from `low` up to `high` have all their taps inside.
-    low = min(-(-inner.padding // inner.stride), inner.outputs)
-    high = max(low, min(inner.outputs, (inner.size + inner.padding - inner.span) // inner.stride + 1))
-    unrolled = [f"#pragma GCC unroll {inner.taps}"] if 1 < inner.taps <= MOST_UNROLLED else []
-    body = taps([], "")
-    at = next(n for n, line in enumerate(body) if line.startswith("for"))
-    whole = [*body[:at], *unrolled, *body[at:]]
-    first = f"begin > {low} ? begin : {low}" if low else "begin"
-    last = f"end < {high} ? end : {high}" if high < inner.outputs else "end"
-    reduction = ["#pragma omp simd", *block(f"for (int out_{letter} = {first}; out_{letter} < ({last}); ++out_{letter})", whole)]
-    if low or high < inner.outputs:
-        border = taps([f"if (out_{letter} >= {low} && out_{letter} < {high}) out_{letter} = {high};", f"if (out_{letter} >= end) break;"],
-                      outside(f"in_{letter}", -1, inner.size, inner.size))  # fmt: skip
-        reduction += block(f"for (int out_{letter} = begin; out_{letter} < end; ++out_{letter})", border)
-    for slide in reversed(parts.outer):
-        reduction = parts.outer_loop(slide, reduction)
+    reduction = _by_lines(parts, tile, step) if parts.lines else _by_windows(parts, taps)
     strips, place = parts.places()
     mean = f" / static_cast<float>({parts.count()})" if parts.window.kind == "mean" else ""
     context = {
@@ -87,7 +74,7 @@ def render(task: Task, params: Params) -> Rendering:
         "summary": summary(task),
         "width": inner.outputs,
         "letter": letter,
-        "tile": min(int(params["tile"]), inner.outputs),
+        "tile": tile,
         "strips": strips,
         "start": parts.window.fill,
         "place": place,
@@ -102,6 +89,56 @@ def render(task: Task, params: Params) -> Rendering:
         **signature(args),
     }
     return Rendering(context, tuple(args))
+
+
+def _by_windows(parts: WindowParts, taps: Callable[[list[str], str], list[str]]) -> list[str]:
+    """Each output by itself: those whose window lies inside in vectors, those at the border apart."""
+    inner, letter = parts.inner, parts.letter(parts.inner)
+    # Outputs from `low` up to `high` have all their taps inside.
+    low = min(-(-inner.padding // inner.stride), inner.outputs)
+    high = max(low, min(inner.outputs, (inner.size + inner.padding - inner.span) // inner.stride + 1))
+    unrolled = [f"#pragma GCC unroll {inner.taps}"] if 1 < inner.taps <= MOST_UNROLLED else []
+    body = taps([], "")
+    at = next(n for n, line in enumerate(body) if line.startswith("for"))
+    whole = [*body[:at], *unrolled, *body[at:]]
+    first = f"begin > {low} ? begin : {low}" if low else "begin"
+    last = f"end < {high} ? end : {high}" if high < inner.outputs else "end"
+    reduction = ["#pragma omp simd", *block(f"for (int out_{letter} = {first}; out_{letter} < ({last}); ++out_{letter})", whole)]
+    if low or high < inner.outputs:
+        border = taps([f"if (out_{letter} >= {low} && out_{letter} < {high}) out_{letter} = {high};", f"if (out_{letter} >= end) break;"],
+                      outside(f"in_{letter}", -1, inner.size, inner.size))  # fmt: skip
+        reduction += block(f"for (int out_{letter} = begin; out_{letter} < end; ++out_{letter})", border)
+    return _outer(parts, reduction)
+
+
+def _by_lines(parts: WindowParts, tile: int, step: Callable[[Load | Map], str]) -> list[str]:
+    """A line of inputs reduced over the outer taps first, with what counts outside at its ends; then its windows."""
+    inner, letter, (take, result) = parts.inner, parts.letter(parts.inner), _TAKE[parts.window.kind]
+    size, found = (tile - 1) * inner.stride + inner.span, ", found = 0.0f" if parts.window.kind == "max" else ""
+    at = f"in_{letter} - first"
+    points = [*map(step, parts.window.body), f"float total = line[{at}]{found};", *(t.format(parts.window.arg) for t in take), f"line[{at}] = {result};"]
+    reduced = ["#pragma omp simd", *block(f"for (int in_{letter} = first > 0 ? first : 0; in_{letter} < last; ++in_{letter})", points)]
+    value = f"line[(out_{letter} - begin){times(inner.stride)} + tap_{letter}{times(inner.dilation)}]"
+    unrolled = [f"#pragma GCC unroll {inner.taps}"] if 1 < inner.taps <= MOST_UNROLLED else []
+    loop = block(f"for (int tap_{letter} = 0; tap_{letter} < {inner.taps}; ++tap_{letter})", [f"const float value = {value};", *(t.format("value") for t in take)])
+    outputs = [f"float total = {parts.window.fill}{found};", *unrolled, *loop, f"totals[out_{letter} - begin] = {result};"]
+    behind = f"first + (end - begin - 1){times(inner.stride)} + {inner.span}"
+    return [
+        f"alignas(64) float line[{size}];",
+        f"for (int at = 0; at < {size}; ++at) line[at] = {parts.window.fill};",
+        f"const int first = begin{times(inner.stride)}{minus(inner.padding)};",
+        f"const int last = {behind} < {inner.size} ? {behind} : {inner.size};",
+        *_outer(parts, reduced),
+        "#pragma omp simd",
+        *block(f"for (int out_{letter} = begin; out_{letter} < end; ++out_{letter})", outputs),
+    ]
+
+
+def _outer(parts: WindowParts, body: list[str]) -> list[str]:
+    """The lines within the loops over the outer taps."""
+    for slide in reversed(parts.outer):
+        body = parts.outer_loop(slide, body)
+    return body
 
 
 TEMPLATE = Template(
