@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from models import design, made, pair, plainest, source
 from test_reductions_cpu import assert_first_plan_is_as_accurate, quick_builds  # noqa: F401
+
+from kgen.hardware import cpu
 
 LINEAR = "self.linear = nn.Linear(300, 37)"
 
@@ -52,3 +56,16 @@ CONVOLUTIONS = {
 def test_convolutions_are_as_accurate_as_eager(case: str) -> None:
     forward, inputs, init = CONVOLUTIONS[case]
     assert_first_plan_is_as_accurate(forward, inputs, init, "eval", "implicit_gemm[")
+
+
+@pytest.mark.parametrize("bits", [(128,), (128, 256)])
+@pytest.mark.parametrize(("forward", "init", "inputs"), [
+    ("return self.linear(x).relu()", LINEAR, "torch.randn(41, 300)"),
+    ("return self.c(x)", "self.c = nn.Conv2d(3, 17, 3, padding=1)", "torch.randn(3, 3, 7, 22)"),
+])  # fmt: skip
+def test_narrow_vectors(bits: tuple[int, ...], forward: str, init: str, inputs: str) -> None:
+    loaded = made(source(forward, inputs, init))
+    found = plainest(design(loaded, replace(cpu(), vector_bits=bits)), 1)[0]
+    model, new = pair(loaded, found)
+    (x,) = loaded.inputs()
+    torch.testing.assert_close(new(x), model(x), rtol=1e-5, atol=1e-5)
