@@ -39,15 +39,17 @@ def space(task: Task) -> Space:
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
     of, window = program.contraction, program.contraction.window
-    width, at_once = common.panel(task.hardware)
+    width, most = common.panel(task.hardware)
+    at_once = max((n for n in range(most // 2 + 1, most + 1) if window.channels_out % n == 0), default=most)
     plan = schedule(program, keep=True)
     (only,) = plan.passes
     first = tuple(Argument(pointer(name), "in", name) for name in (of.x, of.weight))
     args = [*first, *(a for a in pointers(task, program, params) if a not in first)]
-    inputs, inside, place, outputs, taps, inner = [], [], [], 1, 1, 1
+    starts, inputs, inside, place, outputs, taps, inner = [], [], [], [], 1, 1, 1
     for letter, line in reversed(list(zip("abc", window.lines))):
         at, tap = (f"{of_all}{f' / {behind}' if behind > 1 else ''} % {size}" for of_all, behind, size in (("pixel", outputs, line.out), ("tap", taps, line.kernel)))
-        inputs.append(f"const int in_{letter} = {at} * {line.stride} + {tap} * {line.dilation} - {line.padding};")
+        starts.append(f"corner_{letter}[col] = {at} * {line.stride} - {line.padding};")
+        inputs.append(f"const int in_{letter} = corner_{letter}[col] + {tap} * {line.dilation};")
         inside.append(f"in_{letter} >= 0 && in_{letter} < {line.size}")
         place.append(f"in_{letter} * {inner}")
         outputs, taps, inner = outputs * line.out, taps * line.kernel, inner * line.size
@@ -67,6 +69,8 @@ def render(task: Task, params: Params) -> Rendering:
         "k": of.k,
         "width": width,
         "at_once": at_once,
+        "corners": [f"corner_{letter}[{width}]" for letter in "abc"[: len(window.lines)]],
+        "starts": starts[::-1],
         "inputs": inputs[::-1],
         "inside": " && ".join(inside[::-1]),
         "place": " + ".join(place[::-1]),
