@@ -25,7 +25,7 @@ _INT_MAX = (1 << 31) - 1
 def takes(program: Program) -> bool:
     """Programs that begin with a float32 convolution of one group; maps follow it."""
     of = program.contraction
-    if of is None or of.window is None or of.before or of.across or program.moments_of or program.reductions or of.k > _MOST_K:
+    if of is None or of.window is None or of.before or of.across or program.moments_of or program.reductions or program.windows or of.k > _MOST_K:
         return False
     window, small = of.window, program.cols <= _INT_MAX and of.window.pixels_in <= _INT_MAX
     plain = program.floats and not program.half and not any(x.access.mask or x.args for x in program.reads)
