@@ -47,8 +47,6 @@ class Call:
     def _unknown(self) -> Exception:
         """The error for a call of no operator. Functional programs have no regions without gradients and no ``vmap``."""
         name = getattr(self.n.target, "__name__", str(self.n.target))
-        if name == "wrap_with_autocast" and self.n.args[0] != "cpu":
-            return self.reader.failure(f"it uses torch.autocast for {self.n.args[0]}: convert with .to(dtype) instead", self.n)
         if not self.reader.functional:
             return NeedsFunctional()
         return self.reader.failure(f"it calls {name}, which is no operator", self.n)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kgen.compiler.graph import OpGraph
 from kgen.compiler.reading import read
-from kgen.compiler.tracing import trace
+from kgen.compiler.tracing import trace, uses_autocast
 from kgen.errors import CaptureError, ProblemError
 
 if TYPE_CHECKING:
@@ -19,38 +19,45 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Capture:
-    """One graph for each of the problem's modes; ``same`` where train and eval are the same computation."""
+    """One graph for each of the problem's modes; ``same`` where train and eval are the same computation.
+
+    ``by_device`` says that forward uses autocast: it computes otherwise on another kind of device.
+    """
 
     graphs: tuple[tuple[str, OpGraph], ...]
     same: bool = field(default=False)
+    by_device: bool = field(default=False)
 
 
-def capture(loaded: "LoadedProblem") -> Capture:
-    """Capture the problem's forward in each of its modes.
+def capture(loaded: "LoadedProblem", device_type: str = "cpu") -> Capture:
+    """Capture the problem's forward in each of its modes, as it is on a kind of device, which need not be there.
 
     Raises :class:`CaptureError`, one line, where the forward cannot be exported or holds float64 or complex numbers,
     and :class:`kgen.errors.ProblemError` where the problem's own functions raise.
     """
     problem = loaded.problem
-    graphs = {mode: _capture_mode(loaded, mode) for mode in problem.modes}
+    found = {mode: _capture_mode(loaded, mode, device_type) for mode in problem.modes}
+    graphs, by_device = {mode: graph for mode, (graph, _) in found.items()}, any(uses for _, uses in found.values())
     other = {"train": "eval", "eval": "train"}
     if len(graphs) == 2:
         same = graphs["train"] == graphs["eval"]
     else:
         (mode,) = graphs
         try:
-            same = _capture_mode(loaded, other[mode]) == graphs[mode]
+            same = _capture_mode(loaded, other[mode], device_type)[0] == graphs[mode]
         except CaptureError:
             same = False
-    return Capture(tuple(graphs.items()), same)
+    return Capture(tuple(graphs.items()), same, by_device)
 
 
-def _capture_mode(loaded: "LoadedProblem", mode: str) -> OpGraph:
-    """The graph of one mode, on fake weights; on real ones where a value is needed that fake ones do not have."""
+def _capture_mode(loaded: "LoadedProblem", mode: str, device_type: str) -> tuple[OpGraph, bool]:
+    """The graph of one mode, and whether it uses autocast; on real weights where fake ones lack a value that is needed."""
     try:
-        found = read(trace(loaded, mode))
+        traced = trace(loaded, mode, device_type)
+        found = read(traced)
     except ProblemError:
-        found = read(trace(loaded, mode, real=True))
+        traced = trace(loaded, mode, device_type, real=True)
+        found = read(traced)
     if not found.inputs:
         raise CaptureError(f"{loaded.problem.path}: forward takes no tensor")
-    return found
+    return found, uses_autocast(traced.program)

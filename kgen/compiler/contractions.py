@@ -91,7 +91,7 @@ def _operands(node: Node) -> list[str]:
 
 def _attention(graph: OpGraph, node: Node) -> int:
     """Of ``softmax(q @ k.T) @ v``: both products, masked or not."""
-    query, key = (graph.type(name) for name in node.values[:2])
+    query, key = (graph.type(name) for name in _operands(node)[:2])
     return 2 * (query.numel + node.type.numel) * key.shape[-2]
 
 

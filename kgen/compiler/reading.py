@@ -38,7 +38,7 @@ def _read(trace: Trace, functional: bool) -> OpGraph:
         return Reader(trace, program, other, batch, functional)
 
     def prepared(program: Any) -> Any:
-        return made_functional(trace.loaded, program) if functional else program
+        return made_functional(trace, program) if functional else program
 
     program = prepared(trace.program)
     for size, other in trace.resized():

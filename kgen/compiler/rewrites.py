@@ -97,6 +97,24 @@ def _is_identity(graph: OpGraph, node: Node) -> bool:
     return node.op in ("view", "expand") and node.type == graph.type(node.inputs[0])
 
 
+def fold_casts(graph: OpGraph) -> OpGraph:
+    """Keep a weight that each call casts for a contraction, as autocast does, in the other dtype."""
+    known: dict[tuple[str, str], str] = {}
+    for node in graph.nodes:
+        if node.op != "cast" or not graph.is_weight(node.inputs[0]) or not any(map(_is_contraction, graph.users(node.name))):
+            continue
+        key = node.inputs[0], node.type.dtype
+        if key not in known:
+            known[key] = graph.fresh(f"{node.inputs[0]}_{node.type.dtype}")
+            graph = graph.with_folded(FoldedWeight(known[key], node.type, f"{{0}}.to(torch.{node.type.dtype})", key[:1]))
+        graph = graph.without(node.name, known[key])
+    return graph
+
+
+def _is_contraction(node: Node) -> bool:
+    return node.op in OPS and OPS[node.op].kind is Kind.CONTRACTION
+
+
 #: Operators that transpose a matrix, as they are called.
 _TRANSPOSES = re.compile(r"torch\.ops\.aten\.((t|numpy_T|mT)\.default\(\{0\}\)|transpose\.int\(\{0\}, (0, 1|1, 0|-2, -1|-1, -2)\))")
 
@@ -260,6 +278,7 @@ REWRITES: dict[str, Rewrite] = {
     f.__name__: f
     for f in (
         drop_identity,
+        fold_casts,
         matmul_to_linear,
         merge_scalar_factors,
         batchnorm_to_affine,
@@ -282,6 +301,7 @@ REWRITES: dict[str, Rewrite] = {
 
 _WHOLE = (
     "drop_identity",
+    "fold_casts",
     "matmul_to_linear",
     "merge_scalar_factors",
     "mean_into_convolution",
@@ -298,10 +318,11 @@ _WHOLE = (
 
 #: Combinations worth planning for, the plainest first; those that come to the same graph count once.
 PIPELINES = (
-    ("drop_identity", "matmul_to_linear"),
-    ("drop_identity", "matmul_to_linear", "batchnorm_to_affine", "split_batchnorm", "group_norm_to_moments"),
+    ("drop_identity", "fold_casts", "matmul_to_linear"),
+    ("drop_identity", "fold_casts", "matmul_to_linear", "batchnorm_to_affine", "split_batchnorm", "group_norm_to_moments"),
     (
         "drop_identity",
+        "fold_casts",
         "matmul_to_linear",
         "merge_scalar_factors",
         "batchnorm_to_affine",
@@ -332,7 +353,7 @@ def variants(graph: OpGraph, whole: frozenset[str] = frozenset()) -> tuple[Varia
     """
     found: list[Variant] = []
     decomposed = decompose(graph, whole)
-    left_out = _FLOAT32_ONLY if any(v.type.dtype in HALF for v in (*graph.inputs, *graph.weights)) else frozenset()
+    left_out = _FLOAT32_ONLY if any(v.type is not None and v.type.dtype in HALF for v in (*graph.inputs, *graph.weights, *graph.nodes)) else frozenset()
     for start, pipeline in itertools.product(dict.fromkeys((graph, decomposed)), PIPELINES):
         current, names = start, ["decompose"] if start != graph else []
         for name in (n for n in pipeline if n not in left_out):

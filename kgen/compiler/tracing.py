@@ -52,6 +52,7 @@ class Trace:
     """
 
     loaded: "LoadedProblem"
+    device_type: str
     module: "torch.nn.Module"
     program: Any
     sources: tuple[str, ...]
@@ -77,8 +78,10 @@ class Trace:
                 continue
 
 
-def trace(loaded: "LoadedProblem", mode: str, *, real: bool = False) -> Trace:
+def trace(loaded: "LoadedProblem", mode: str, device_type: str = "cpu", *, real: bool = False) -> Trace:
     """Trace the problem's forward in ``train`` or ``eval`` mode; on ``real`` weights instead of fake ones.
+
+    The program is made on the CPU; :func:`functional` moves it to the kind of device, where that matters.
 
     Raises :class:`CaptureError` where the forward cannot be exported, or holds float64 or complex numbers. Its
     one line names the statement. Raises :class:`kgen.errors.ProblemError` where the problem's own functions raise.
@@ -91,16 +94,53 @@ def trace(loaded: "LoadedProblem", mode: str, *, real: bool = False) -> Trace:
     module.train(mode == "train")
     program = _export(loaded, module, inputs, fake)
     sources, lengths = _argument_sources(module, inputs)
-    return Trace(loaded, module, program, sources, lengths, _signature(module), inputs, fake)
+    return Trace(loaded, device_type, module, program, sources, lengths, _signature(module), inputs, fake)
 
 
-def functional(loaded: "LoadedProblem", program: Any) -> Any:
-    """The program without writes in place and without regions of its own: each write makes a new value."""
+def functional(trace: Trace, program: Any) -> Any:
+    """The program without writes in place and without regions of its own: each write makes a new value.
+
+    Autocast acts on tensors of one kind of device. Its regions become casts as on the trace's.
+    """
     try:
-        with _quiet():
+        with _quiet(), _autocast_of_any_device():
+            if trace.device_type != "cpu" and uses_autocast(program):
+                _move(program, trace.device_type, trace._fake)
             return program.run_decompositions({})
     except Exception as error:
-        raise _failure(loaded, error) from error
+        raise _failure(trace.loaded, error) from error
+
+
+def uses_autocast(program: Any) -> bool:
+    """Whether the program has regions of autocast."""
+    return any(getattr(n.target, "__name__", "") == "wrap_with_autocast" for graph in _graphs(program) for n in graph.nodes)
+
+
+def _graphs(program: Any) -> list[Any]:
+    """The graphs of a program and of its regions."""
+    return [module.graph for module in program.graph_module.modules() if hasattr(module, "graph")]
+
+
+def _move(program: Any, device_type: str, fake: Any) -> None:
+    """Put fake tensors on another kind of device, which need not be there, in the place of all that the program names."""
+    import torch
+    from torch.fx.node import map_aggregate
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, torch.device):
+            return torch.device(device_type)
+        with fake:
+            return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device_type)
+
+    for graph in _graphs(program):
+        for n in graph.nodes:
+            if n.op == "placeholder" and isinstance(n.meta.get("val"), torch.Tensor):
+                n.meta["val"] = moved(n.meta["val"])
+            n.args, n.kwargs = (map_aggregate(of, lambda a: moved(a) if isinstance(a, torch.device) else a) for of in (n.args, n.kwargs))
+    # Autograd takes no device that is not there.
+    program._state_dict = {
+        name: torch.nn.Parameter(moved(x), False) if isinstance(x, torch.nn.Parameter) else moved(x) for name, x in program.state_dict.items()
+    }
 
 
 def failure(loaded: "LoadedProblem", reason: str, line: int | None = None) -> CaptureError:
@@ -219,7 +259,7 @@ def _export(loaded: "LoadedProblem", module: "torch.nn.Module", inputs: tuple[An
     from torch._guards import TracingContext, tracing
 
     try:
-        with _quiet(), _recurrence_by_shapes(), tracing(TracingContext(fake)):
+        with _quiet(), _recurrence_by_shapes(), _autocast_of_any_device(), tracing(TracingContext(fake)):
             return torch.export.export(module, inputs, strict=False)
     except (Exception, SystemExit) as error:
         raise _failure(loaded, error) from error
@@ -236,6 +276,20 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(disabled)
+
+
+@contextmanager
+def _autocast_of_any_device() -> Iterator[None]:
+    """Let autocast act on fake tensors of devices that this machine lacks: PyTorch would disable it there."""
+    import torch
+    from torch.cuda.amp import common
+
+    saved = common.amp_definitely_not_available, torch.cuda.is_bf16_supported
+    common.amp_definitely_not_available, torch.cuda.is_bf16_supported = (lambda: False), (lambda *_, **__: True)
+    try:
+        yield
+    finally:
+        common.amp_definitely_not_available, torch.cuda.is_bf16_supported = saved
 
 
 @contextmanager

@@ -222,13 +222,13 @@ def _plainest_with(kernel: KernelSpace, params: Params) -> int | None:
     return next(found, None) if params else None
 
 
-def captured(loaded: LoadedProblem) -> Capture:
-    """The problem's graphs. The output and logs of torch's export are dropped, because its error says enough."""
+def captured(loaded: LoadedProblem, device_type: str = "cpu") -> Capture:
+    """The problem's graphs on a kind of device. The output and logs of torch's export are dropped, because its error says enough."""
     logged = logging.root.manager.disable
     logging.disable()
     try:
         with contextlib.redirect_stderr(io.StringIO()):
-            return capture(loaded)
+            return capture(loaded, device_type)
     finally:
         logging.disable(logged)
 

@@ -109,7 +109,7 @@ def _verified(
 def _renders_again(candidate: Candidate, evaluator: Evaluator) -> bool:
     loaded = replace(load(evaluator.problem), problem=evaluator.problem)
     try:
-        design = Design(evaluator.problem, captured(loaded), evaluator.hardware, evaluator.accuracy)
+        design = Design(evaluator.problem, captured(loaded, evaluator.hardware.device_type), evaluator.hardware, evaluator.accuracy)
     except CaptureError:
         return False
     return design.renders(candidate.plan, candidate.params, candidate.source)

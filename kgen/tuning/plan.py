@@ -119,7 +119,7 @@ def plan(problem: Problem, arch: str | None = None) -> Planned:
     loaded = load(problem)
     if not problem.asked_mode:
         loaded = resolve_mode(loaded, without_values(loaded.model))
-    capture = captured(loaded)
+    capture = captured(loaded, hardware.device_type)
     graphs = capture.graphs[:1] if capture.same else capture.graphs
     predictor = Predictor(hardware)
     return Planned(loaded.problem, hardware, tuple(_mode(mode, graph, predictor) for mode, graph in graphs))

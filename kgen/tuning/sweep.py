@@ -134,8 +134,10 @@ def run(
             raise
         devices.wait()
         problem = devices.first.problem
-        if problem.modes != loaded.problem.modes:  # its constructor leaves another mode than train
-            graphs = captured(replace(loaded, problem=problem))
+        device_type = devices.first.hardware.device_type
+        # Its constructor leaves another mode than train, or it uses autocast.
+        if problem.modes != loaded.problem.modes or (graphs.by_device and device_type != "cpu"):
+            graphs = captured(replace(loaded, problem=problem), device_type)
         request = replace(request, accuracy=devices.first.accuracy)  # as it is stored
         design = Design(problem, graphs, devices.first.hardware, request.accuracy)
         return _Sweep(request, database, devices, design, on_event, started).run()

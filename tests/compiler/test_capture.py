@@ -421,6 +421,29 @@ def test_autocast_is_captured_as_the_casts_that_it_makes() -> None:
     assert next(n for n in found.nodes if n.op == "matmul").type.dtype == "bfloat16"
 
 
+@pytest.mark.parametrize("device_type", ["cpu", "cuda"])
+@pytest.mark.parametrize("region", ["cpu", "cuda"])
+def test_autocast_acts_on_its_own_kind_of_device_alone(region: str, device_type: str) -> None:
+    loaded = made(source(f"with torch.autocast('{region}', dtype=torch.bfloat16):\n    return x @ x.t()"))
+    found = capture(loaded, device_type)
+    ((_, of),) = found.graphs
+    assert found.by_device and ("cast" in ops(of)) is (region == device_type)
+    assert not capture(made(source("return x @ x.t()")), device_type).by_device
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_autocast_of_a_gpu_follows_its_own_lists_of_operators_without_a_gpu(dtype: str) -> None:
+    forward = f"""
+    with torch.autocast('cuda', dtype=torch.{dtype}):
+        y = self.c(x)
+        z = F.scaled_dot_product_attention(y, y, y)
+        return y, F.softmax(y, -1), F.layer_norm(y, (8,)), y + x[:, :4, 1:-1, 1:-1], F.relu(z), y.exp()
+    """
+    loaded = made(source(forward, "torch.randn(2, 4, 10, 10)", "self.c = nn.Conv2d(4, 4, 3)"))
+    ((_, of),) = capture(loaded, "cuda").graphs
+    assert [of.type(name).dtype for name in of.returns] == [dtype, "float32", "float32", "float32", dtype, "float32"]
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_types_are_taken_with_casts_between_them(dtype: str) -> None:
     found = captured("return (x.float() * self.w).to(x.dtype)", f"torch.zeros(6, 20, dtype=torch.{dtype})",
@@ -472,7 +495,6 @@ def test_forward_that_depends_on_values_is_one_line_with_the_statement(forward: 
         ("return x @ x", "RuntimeError"),
         ("return torch.from_numpy(x.numpy() * 2.0)", "RuntimeError"),
         ("return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))", "it calls cond"),
-        ("with torch.autocast('cuda', dtype=torch.bfloat16):\n    y = x @ x.t()\nreturn y", "torch.autocast for cuda"),
     ],
 )
 def test_what_cannot_be_captured_is_one_line_with_the_reason(forward: str, reason: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ import torch
 from models import design, made, module, source
 
 from kgen.compiler.dtypes import HALF
+from kgen.evaluator.protocol import Accuracy
+from kgen.evaluator.worker import _baseline
+from kgen.hardware import for_arch
 from kgen.problem import LoadedProblem, converted, read_problem
 from kgen.templates import templates
 from kgen.tuning.search import Point
@@ -74,6 +78,41 @@ def test_each_schedule_is_as_accurate_as_eager(dtype: str) -> None:
             assert torch.equal(mine, theirs)
     for mine, theirs, truth in zip(new.buffers(), model.buffers(), double.buffers(), strict=True):
         assert mine.dtype == theirs.dtype and (mine.double() - truth).abs().max() <= 1.1 * (theirs.double() - truth).abs().max()
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_a_module_of_two_dtypes_is_as_accurate_as_eager(dtype: str) -> None:
+    forward = f"""
+    y = self.n(x.float()).to(x.dtype) * self.s
+    return F.softmax(y, 1, dtype=torch.float32).to(x.dtype), y.float().cumsum(1), y.sum(0) + x.float().amax(0)
+    """
+    init = f"self.n, self.s = nn.LayerNorm(96), nn.Parameter(torch.randn(96, dtype=torch.{dtype}))"
+    loaded = made(source(forward, f"torch.randn(32, 96, dtype=torch.{dtype})", init), "train")
+    of = design(loaded)
+    candidate = of.candidate(Point(0, (0,) * len(of.options[0].kernels)))
+    torch.manual_seed(0)
+    model, (x,) = loaded.model().train(), loaded.inputs()
+    torch.manual_seed(0)
+    new = module(candidate).ModelNew(*loaded.init_inputs()).train()
+    double = copy.deepcopy(model).double()
+    with torch.no_grad():
+        scaled = double.n(x.double()) * double.s
+        exact = [torch.softmax(scaled, 1), scaled.cumsum(1), scaled.sum(0) + x.double().amax(0)]
+        eager, found = leaves(model(x)), leaves(new(x))
+    assert {kernel.dtype for kernel in new.parameters()} == {torch.float32, getattr(torch, dtype)}
+    for mine, theirs, truth in zip(found, eager, exact, strict=True):
+        assert mine.dtype == theirs.dtype and error(mine, truth) <= 1.1 * error(theirs, truth)
+
+
+def test_baselines_are_of_the_problem_s_dtype() -> None:
+    model = _baseline({"problem": asdict(problem("bfloat16").problem)})()
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+
+
+def test_attention_of_half_types_is_left_to_the_library() -> None:
+    text = source("return F.scaled_dot_product_attention(x, x, x, is_causal=True).relu()", "torch.randn(2, 4, 64, 64)")
+    loaded = made(f'{text}\n\n__dtype__ = "bfloat16"  # kgen converts the model\n')
+    assert all("scaled_dot_product_attention(library)" in o.name or not o.kernels for o in design(loaded, for_arch("sm_90"), Accuracy.PYTORCH).options)
 
 
 def test_dtype_is_a_part_of_the_identity_and_float32_keeps_its_own() -> None:
