@@ -444,6 +444,13 @@ def test_autocast_of_a_gpu_follows_its_own_lists_of_operators_without_a_gpu(dtyp
     assert [of.type(name).dtype for name in of.returns] == [dtype, "float32", "float32", "float32", dtype, "float32"]
 
 
+@pytest.mark.parametrize("device_type", ["cpu", "cuda"])
+def test_a_cast_behind_autocast_is_kept(device_type: str) -> None:
+    loaded = made(source(f"with torch.autocast('{device_type}', dtype=torch.bfloat16):\n    y = x @ x.t()\nreturn y.float() * 2"))
+    ((_, of),) = capture(loaded, device_type).graphs
+    assert [(n.op, n.type.dtype) for n in of.nodes][-2:] == [("cast", "float32"), ("mul", "float32")]
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_types_are_taken_with_casts_between_them(dtype: str) -> None:
     found = captured("return (x.float() * self.w).to(x.dtype)", f"torch.zeros(6, 20, dtype=torch.{dtype})",
