@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Mapping
 
 from kgen.compiler.contractions import flops
+from kgen.compiler.dtypes import HALF
 from kgen.compiler.graph import OpGraph
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Ceilings
@@ -24,11 +25,13 @@ class Work:
     """The least work of a forward.
 
     ``flops`` counts its contractions as they are written, a multiplication and an addition as two. ``nbytes`` are bytes
-    moved where inputs, weights and outputs are each read or written once.
+    moved where inputs, weights and outputs are each read or written once. ``half`` says that most operations are of half
+    types, which the library multiplies as they are.
     """
 
     flops: int
     nbytes: int
+    half: bool = False
 
     @classmethod
     def of(cls, graph: OpGraph) -> Work:
@@ -37,7 +40,10 @@ class Work:
         changed = {v for n in graph.nodes if n.effect for v in n.values if graph.is_weight(v)}
         buffers = sum(w.type.nbytes for w in graph.weights if w.buffer and w.name in changed)
         written = sum(graph.type(name).nbytes for name in dict.fromkeys(graph.returns))
-        return cls(sum(flops(graph, n) for n in graph.nodes), read + buffers + written)
+        counted = [(flops(graph, n), n.values) for n in graph.nodes]
+        half = sum(count for count, values in counted if values and graph.type(values[0]).dtype in HALF)
+        total = sum(count for count, _ in counted)
+        return cls(total, read + buffers + written, 2 * half > total)
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,10 @@ class Basis:
     work: Work
     ceilings: Ceilings
 
+    def arithmetic(self, of: Arithmetic) -> Arithmetic:
+        """The arithmetic of a candidate or the library; products of half types are of float16's rate in any case."""
+        return Arithmetic("float16") if self.work.half else of
+
     def plain(self) -> dict[str, Any]:
         """As JSON values; :meth:`read` is the way back."""
         return {**asdict(self.work), **asdict(self.ceilings)}
@@ -75,7 +85,7 @@ class Basis:
         """The inverse of :meth:`plain`; ``None`` for a sweep that kept nothing."""
         if not plain:
             return None
-        work = Work(plain["flops"], plain["nbytes"])
+        work = Work(plain["flops"], plain["nbytes"], plain.get("half", False))
         return cls(work, Ceilings(**{name: plain[name] for name in Ceilings.__dataclass_fields__}))
 
 
@@ -117,7 +127,7 @@ class Roofline:
 
 def of(basis: Basis, ms: float, arithmetic: Arithmetic) -> Roofline:
     """The roofline of one run that takes ``ms`` milliseconds and computes its products by ``arithmetic``."""
-    work, ceilings = basis.work, basis.ceilings
+    work, ceilings, arithmetic = basis.work, basis.ceilings, basis.arithmetic(arithmetic)
     tflops = work.flops / ms / 1e9 if work.flops else None
     gbytes = work.nbytes / ms / 1e6
     peak = ceilings.tflops(arithmetic.type)

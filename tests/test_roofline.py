@@ -102,3 +102,11 @@ def test_sweep_keeps_what_its_rooflines_are_drawn_from(swept: tuple[Home, Ended]
     ((arguments,),) = home.ask("select arguments from sweep")
     found = Basis.read(json.loads(arguments)["roofline"])
     assert found is not None and found.work.flops > 0 and found.ceilings == cpu().ceilings
+
+
+def test_products_of_half_types_count_at_the_rate_of_float16_in_any_class() -> None:
+    text = source("return self.l(x)", "torch.randn(64, 32)", "self.l = nn.Linear(32, 16)")
+    for dtype, type_ in (("", "tf32"), ('\n\n__dtype__ = "bfloat16"  # kgen converts the model\n', "float16")):
+        basis = Basis(Work.of(graph(made(text + dtype))), Ceilings(1000.0, 10.0, 50.0, 100.0))
+        assert Basis.read(basis.plain()) == basis
+        assert of(basis, 1.0, Arithmetic.of_library(Accuracy.PYTORCH)).arithmetic.type == type_

@@ -110,7 +110,7 @@ def _peaks(section: Section, of: Basis) -> Iterable[tuple[str, float]]:
     accuracy = section.best.accuracy
     used = [Arithmetic.of_library(accuracy)]
     used += [arithmetic_of(section, trial) for trial in section.right[:MOST_REACHED]]
-    for item in dict.fromkeys(used) if of.work.flops else ():
+    for item in dict.fromkeys(map(of.arithmetic, used)) if of.work.flops else ():
         peak = of.ceilings.tflops(item.type)
         if peak:
             yield str(item), peak / item.products
