@@ -1,0 +1,110 @@
+"""Whole candidates for sm_90a and sm_80, run on the emulated device, and the faults that it finds."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from emulated import Device, EmulationError
+from models import design, made, source
+
+from kgen.candidate import Candidate, Params
+from kgen.evaluator.protocol import Accuracy
+from kgen.hardware import for_arch
+from kgen.problem import LoadedProblem
+from kgen.tuning.search import Point
+
+
+_W = "self.w = nn.Parameter(torch.randn(24, 1, 1))"
+_LONG = "torch.randn(3, 40000)"
+
+#: Problem: forward, __init__, inputs, parameters of forward; the plan's name; points of its first kernel.
+CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
+    "a linear layer": (
+        ("return F.gelu(self.linear(x)) * x[:, :1]", "self.linear = nn.Linear(200, 132)", "torch.randn(300, 200)", "x"), "contraction", [
+            {"variant": "sm90", "tile": "128x256", "multicast": 1}, {"variant": "sm90", "tile": "64x256", "cluster": 2},
+            {"variant": "whole"}]),
+    "long rows on the left": (
+        ("return self.linear(x)", "self.linear = nn.Linear(5000, 133, bias=False)", "torch.randn(130, 5000)", "x"), "contraction", [
+            {"variant": "sm90", "tile": "128x128", "promotion_interval": 128, "cluster": 4}, {"variant": "sm90", "tile": "64x256", "splits": 8},
+            {"variant": "sm80", "tile": "64x64/4"}]),
+    "tiles of w for two blocks": (
+        ("return self.linear(x)", "self.linear = nn.Linear(100, 2900, bias=False)", "torch.randn(1500, 100)", "x"), "contraction", [
+            {"variant": "sm90", "multicast": 2, "tile": "128x256"}]),
+    "a batch of transposed matrices": (
+        ("return torch.bmm(x.mT, y).relu()", "", "torch.randn(3, 300, 77), torch.randn(3, 300, 133)", "x, y"), "contraction", [
+            {"variant": "sm90", "tile": "128x128"}, {"variant": "sm80"}]),
+    "bfloat16": (
+        ("return F.gelu(self.linear(x))", "self.linear = nn.Linear(200, 136).bfloat16()", "torch.randn(150, 200).bfloat16()", "x"), "contraction", [
+            {"variant": "sm90", "tile": "128x128", "cluster": 1}, {"variant": "sm90", "cluster": 2}]),
+    "one product of a convolution": (
+        ("return self.conv(x).relu() * self.w", f"self.conv = nn.Conv2d(64, 24, 3, padding=1)\n{_W}", "torch.randn(2, 64, 13, 11)", "x"), "implicit_gemm", [
+            {"variant": "im2col", "products": 1, "tile": "64x256"}, {"variant": "im2col", "products": 1, "block_k": 32}]),
+    "a convolution with a stride and a dilation": (
+        ("return self.conv(x)", "self.conv = nn.Conv3d(16, 24, 3, stride=2, padding=2, dilation=2)", "torch.randn(2, 16, 9, 10, 11)", "x"), "implicit_gemm", [
+            {"variant": "im2col", "products": 3}, {"variant": "gather", "products": 1}]),
+    "a row for a cluster": (("return torch.softmax(x, 1)", "", _LONG, "x"), "inner_reduction", [
+        {"merge": "cluster"}, {"merge": "team", "blocks": 44}]),
+}  # fmt: skip
+
+
+def candidate(loaded: LoadedProblem, plan: str, wanted: Params) -> Candidate:
+    """The candidate of the first plan that is that kernel alone, at its first point with the wanted values."""
+    of = design(loaded, for_arch("sm_90"), Accuracy.PYTORCH)
+    number = next(n for n, o in enumerate(of.options) if re.fullmatch(rf"{plan}\[[^]]*\]", o.name.split(" after ")[0]))
+    (kernel,) = of.options[number].kernels
+    return of.candidate(Point(number, (next(n for n in range(len(kernel)) if wanted.items() <= kernel[n].items()),)))
+
+
+def outputs(device: Device, loaded: LoadedProblem, of: Candidate) -> tuple[torch.Tensor, torch.Tensor]:
+    """What float64 gives, and what the candidate gives."""
+    torch.manual_seed(0)
+    model, inputs = loaded.model(), loaded.inputs()
+    new = device.module(of).ModelNew().eval()
+    new.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        exact = model.eval().double()(*[x.double() for x in inputs])
+    return exact, device.run(new, inputs)
+
+
+def error(exact: torch.Tensor, found: torch.Tensor) -> float:
+    return float((found.double() - exact).square().mean().sqrt() / exact.square().mean().sqrt())
+
+
+@pytest.mark.parametrize(("case", "number"), [(c, n) for c, (_, _, points) in CASES.items() for n in range(len(points))])
+def test_a_candidate_is_right_on_the_emulated_device(device: Device, case: str, number: int) -> None:
+    (forward, init, inputs, arguments), plan, points = CASES[case]
+    loaded = made(source(forward, inputs, init, arguments))
+    rounding = {"bfloat16": 2e-3}.get(case, 5e-4 if points[number].get("products") == 1 else 3e-7)
+    assert error(*outputs(device, loaded, candidate(loaded, plan, points[number]))) < rounding
+
+
+#: A fault in a kernel's text: the case and point, the text and what replaces it, and the message, or that values are wrong.
+FAULTS: dict[str, tuple[str, int, str, str, str]] = {
+    "no wait for TMA": ("a linear layer", 0, "barrier_wait(full + 8 * p.slot, p.phase);", "", "more arrivals"),
+    "no wait for wgmma": ("a linear layer", 0, "wgmma_wait<0>();", "", "wrong"),
+    "a slot that is freed too early": ("one product of a convolution", 0, "wgmma_wait<1>();\n            if (step > 0) release();", "release();", "wrong"),
+    "a slot that is not freed": ("a linear layer", 0, "release(x_place);", "", "deadlock: .*mbarrier"),
+    "too few bytes expected": ("a linear layer", 0, "barrier_expect(barrier, SLOT_BYTES);", "barrier_expect(barrier, SLOT_BYTES / 2);", "on their way"),
+    "a read beyond the weights": ("long rows on the left", 2, "__half* high = terms + row * LD;", "__half* high = terms + (row + 200) * LD;", "out of bounds"),
+    "no wait for the kernel in front": ("a linear layer", 0, "griddepcontrol.wait;", "", "wrong"),
+    "a missing barrier": ("a row for a cluster", 0, "cluster_sync();", "", "shared memory ends|has ended|wrong"),
+    "no wait for cp.async": ("a linear layer", 2, "cp.async.wait_group %0;", "", "on its way"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_shows(device: Device, fault: str) -> None:
+    case, number, text, other, found = FAULTS[fault]
+    (forward, init, inputs, arguments), plan, points = CASES[case]
+    loaded = made(source(forward, inputs, init, arguments))
+    of = candidate(loaded, plan, points[number])
+    assert text in of.source
+    try:
+        exact, value = outputs(device, loaded, replace(of, source=of.source.replace(text, other)))
+    except EmulationError as raised:
+        assert re.search(found, str(raised)), raised
+    else:
+        assert "wrong" in found and not error(exact, value) < 1e-2
