@@ -69,7 +69,7 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> Judged:
     folder = tmp_path_factory.mktemp("right")
     (folder / "file.py").write_text(render())
     home = Home(folder)
-    return Judged(home, (home.kgen(*EVAL, "--json"), home.typed(*EVAL)))
+    return Judged(home, (home.kgen(*EVAL, "--json"), home.typed(*EVAL, COLUMNS="300")))  # no path is folded
 
 
 @pytest.fixture(scope="module")

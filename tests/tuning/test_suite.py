@@ -223,7 +223,7 @@ def test_interrupted_suite_ends_with_what_it_has_and_goes_on_where_it_was(home: 
     finished = again.run(members)
     assert again.tried == ["10_three", "long_tail"]
     assert again.of(events.SuiteStarted)[0].ended == 2
-    assert again.of(events.Started)[0].found_done == 2
+    assert again.of(events.Started)[0].found_done >= 2  # some may be committed together with the second
     assert (finished.state, finished.counts) == ("finished", {"swept": 3, "refused": 1})
 
 
