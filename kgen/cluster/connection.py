@@ -115,7 +115,7 @@ def _local(nodes: int) -> Iterator[Cluster]:
     cluster = Cluster()
     try:
         head: dict[str, Any] = {"num_cpus": 0, "node_name": "head", "temp_dir": folder}
-        with _own_signals():
+        with _own_signals(), _address_kept_in(folder):
             cluster.add_node(
                 **head, include_dashboard=False, no_monitor=True, object_store_memory=_STORE_BYTES, _system_config=_SYSTEM
             )
@@ -124,8 +124,22 @@ def _local(nodes: int) -> Iterator[Cluster]:
         yield cluster
     finally:
         ray.shutdown()
-        cluster.shutdown()
+        with _address_kept_in(folder):
+            cluster.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _address_kept_in(folder: str) -> Iterator[None]:
+    """Let Ray note the address of a new cluster in the folder, and not where ``auto`` looks for the machine's own."""
+    Path(folder, "ray").mkdir(exist_ok=True)
+    before = os.environ.get("RAY_TMPDIR")
+    os.environ["RAY_TMPDIR"] = folder
+    try:
+        yield
+    finally:
+        os.environ.pop("RAY_TMPDIR")
+        os.environ.update({} if before is None else {"RAY_TMPDIR": before})
 
 
 def add_local_node(cluster: Cluster, name: str, nodes: int) -> Any:

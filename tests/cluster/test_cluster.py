@@ -92,6 +92,11 @@ def killed(bench: Bench) -> Bench:
     return bench
 
 
+def test_local_cluster_is_not_the_one_that_auto_finds(bench: Bench) -> None:
+    noted = Path("/tmp/ray/ray_current_cluster")
+    assert not noted.exists() or noted.read_text().strip() != bench.cluster.address
+
+
 def test_sweep_ends_though_an_actor_a_node_and_the_driver_died(killed: Bench) -> None:
     assert killed.home.ask("SELECT state FROM sweep") == [("finished",)]
 
