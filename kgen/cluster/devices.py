@@ -30,6 +30,7 @@ from kgen.tuning.time_budget import COMPILE_PART
 _LOOK_SECONDS = 5.0  # between looks for nodes that joined, while a device waits for its place
 _PATIENCE_SECONDS = 120.0  # without a fitting node; the sweep ends then, and the same command continues it
 _STARTS = 3  # of an evaluator whose process dies before it is ready
+_AHEAD = 1  # candidates that wait on the node of a device, so that it never waits for the driver
 _CALLS = 16  # at once on an actor: candidates that a GPU judges side by side, news, health and close
 _GPU_CORES = 4  # reserved beside a GPU: its evaluator's processes keep about as many busy
 _MEMORY = 8 << 30  # bytes reserved for each device, at most half of its part of the node
@@ -66,8 +67,8 @@ class ClusterDevice:
 
     @property
     def at_once(self) -> int:
-        """How many candidates the evaluator judges side by side: as many as every equal one."""
-        return self._fleet.at_once
+        """How many candidates the device has: those that every equal one judges side by side, and :data:`_AHEAD`."""
+        return self._fleet.at_once + _AHEAD
 
     def start(self) -> None:
         """Start an evaluator on a node with a free device, and wait for one. Raises :class:`DeviceError` where none is

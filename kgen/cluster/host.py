@@ -7,6 +7,7 @@ import errno
 import functools
 import gc
 import os
+import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -111,6 +112,7 @@ class Host:
         own = self._evaluator
         with _full_disks():
             own.start()
+        self._turns = threading.BoundedSemaphore(own.at_once)
         gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
         device = f"cuda:{gpus[0]}" if gpus else own.device
         return Ready(self.node(), device, own.at_once, own.problem, own.accuracy, own.environment, own.hardware)
@@ -123,8 +125,8 @@ class Host:
         return [item for item in found if item is not None]
 
     def evaluate(self, candidate: Candidate, build: BuildReport, library: Library | None) -> tuple[Evaluation, str]:
-        """Judge a candidate. Returns the text of its log as well."""
-        with _full_disks():
+        """Judge a candidate once it is its turn. Returns the text of its log as well."""
+        with self._turns, _full_disks():
             evaluation = self._evaluator.evaluate(candidate, self._placed(build, library))
         return replace(evaluation, build=build), _text(evaluation.log) if build.ok else ""
 

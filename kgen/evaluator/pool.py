@@ -16,7 +16,7 @@ import threading
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from queue import PriorityQueue, SimpleQueue
+from queue import PriorityQueue
 from typing import Callable, Protocol, Sequence, TypeVar
 
 from kgen.candidate import Candidate
@@ -92,6 +92,18 @@ class _Slot:
     life: int
 
 
+@dataclass(order=True)
+class _Free:
+    """A slot that nothing uses. Slots of devices that judge fewer candidates go first.
+
+    ``None`` is for the end: there are no devices any more.
+    """
+
+    working: int  # candidates that the device judges beside
+    order: int
+    slot: _Slot | None = field(compare=False)
+
+
 class DevicePool:
     """Evaluators of several equal devices. A context manager: leaving ends every process that was started.
 
@@ -121,7 +133,7 @@ class DevicePool:
         self._failed: dict[int, BaseException] = {}  # by number: why a device is left out
         self._first: DeviceEvaluator | None = None  # that got ready: the others are compared with it
         self._working = Counter[int]()  # by number: how many candidates it judges
-        self._free: SimpleQueue[_Slot | None] = SimpleQueue()  # None: there are no devices any more
+        self._free: PriorityQueue[_Free] = PriorityQueue()
         self._waiting: PriorityQueue[_Waiting] = PriorityQueue()
         self._numbers = itertools.count()
         self._threads: ThreadPoolExecutor | None = None
@@ -135,7 +147,7 @@ class DevicePool:
         """End every process and every thread; evaluations that run are given up."""
         for evaluator in self.evaluators:
             evaluator.close()
-        self._free.put(None)
+        self._give(None)
         for threads in filter(None, (self._starters, self._threads)):
             threads.shutdown(cancel_futures=True)
 
@@ -222,9 +234,9 @@ class DevicePool:
         with self._changed:
             self._lives[number] += 1
             self._ready.add(number)
+            for beside in range(evaluator.at_once):
+                self._give(_Slot(number, self._lives[number]), beside)
             self._changed.notify_all()
-        for _ in range(evaluator.at_once):
-            self._free.put(_Slot(number, self._lives[number]))
 
     def _leave_out(self, number: int, error: BaseException) -> None:
         with self._changed:
@@ -232,7 +244,7 @@ class DevicePool:
             self._changed.notify_all()
             none_left = len(self._failed) == len(self.evaluators)
         if none_left:
-            self._free.put(None)
+            self._give(None)
         elif self._elastic:
             self._notice(f"{self.evaluators[number].device} is left out: {error}")
 
@@ -246,22 +258,25 @@ class DevicePool:
             self._starters.submit(self._start, slot.number)
 
     def _work_next(self) -> None:
-        slot = self._free.get()
+        slot = self._free.get().slot
         while slot is not None and (self._lives[slot.number] != slot.life or slot.number not in self._ready):
-            slot = self._free.get()
+            slot = self._free.get().slot
         waiting = self._waiting.get()
         if slot is None:
-            self._free.put(None)  # for the next one
+            self._give(None)  # for the next one
             if waiting.future.set_running_or_notify_cancel():
                 waiting.future.set_exception(next(iter(self._failed.values()), EvaluatorError("the devices are closed")))
             return
+        self._count(slot, 1)
         if waiting.future.set_running_or_notify_cancel():
             self._work(slot, waiting)
-        self._free.put(slot)
+        self._give(slot, self._count(slot, -1))
+
+    def _give(self, slot: _Slot | None, working: int = 0) -> None:
+        self._free.put(_Free(working, next(self._numbers), slot))
 
     def _work(self, slot: _Slot, waiting: _Waiting) -> None:
         evaluator = self.evaluators[slot.number]
-        self._count(slot, 1)
         try:
             result = DeviceResult(waiting.work(evaluator), evaluator.device, evaluator.baselines())
         except BaseException as error:
@@ -270,12 +285,11 @@ class DevicePool:
             waiting.future.set_exception(error)
         else:
             waiting.future.set_result(result)
-        finally:
-            self._count(slot, -1)
 
-    def _count(self, slot: _Slot, change: int) -> None:
+    def _count(self, slot: _Slot, change: int) -> int:
         with self._changed:
             self._working[slot.number] += change
+            return self._working[slot.number]
 
 
 def _different(first: DeviceEvaluator, other: DeviceEvaluator) -> DeviceError:

@@ -149,3 +149,14 @@ def test_elastic_pool_without_any_device_raises_why() -> None:
     judges = [CheapJudge(problem(), name, fails=DeviceError(f"{name} is not there")) for name in "ab"]
     with pytest.raises(DeviceError, match="a is not there"), DevicePool(judges, elastic=True) as devices:
         devices.wait()
+
+
+def test_device_that_judges_nothing_goes_before_one_that_judges_something() -> None:
+    judges = [CheapJudge(problem(), f"cuda:{number}") for number in range(3)]
+    for judge in judges:
+        judge.at_once = 2
+    all_begun = threading.Barrier(3, timeout=10)
+    with DevicePool(judges) as devices:
+        devices.wait()
+        futures = [devices.submit(lambda judge: (all_begun.wait(), judge.evaluate(CANDIDATE, BUILD))[1]) for _ in judges]
+        assert {future.result(10).device for future in futures} == {"cuda:0", "cuda:1", "cuda:2"}
