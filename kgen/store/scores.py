@@ -263,7 +263,9 @@ def _unproven(
     controls = [t for sweep in ended for t in right.get(sweep.id, ()) if t.control and t.median_ms]
     if best and controls:
         control = min(controls, key=lambda trial: trial.median_ms or math.inf)
-        return _control(database, subject, best, control)
+        others = any(not trial.control for trial in right.get(control.sweep, ()))
+        why_none = "the time was up before the finals" if others else _why_no_kernel(database, control.sweep)
+        return _control(database, subject, best, control, why_none)
     if attempt and not any(sweep.started_at > attempt.created_at for sweep in sweeps):
         verdict = Verdict(attempt.outcome)
         return Score(subject.title, verdict, accuracy=attempt.accuracy, reason=attempt.reason)
@@ -284,10 +286,16 @@ def _unproven(
     return Score(subject.title, Verdict.NONE_RIGHT, accuracy=accuracy, reason=reason, sweep=latest.id)
 
 
-def _control(database: Database, subject: _Subject, best: BestRow, control: Trial) -> Score:
-    """The score of a problem of which only PyTorch's own operators were right."""
-    failed = queries.sweep(database, control.sweep, leaders=1).failures
-    why = f"{failed[0].count} failed, most as {failed[0].status}" if failed else "kgen has none for it"
+def _why_no_kernel(database: Database, sweep: str) -> str:
+    """Why a sweep has no right candidate but its control."""
+    found = queries.sweep(database, sweep, leaders=1)
+    if found.failures:
+        return f"{found.failures[0].count} failed, most as {found.failures[0].status}"
+    return "none was judged; give the sweep more --time or --budget" if found.row.combinations > 1 else "kgen has none for it"
+
+
+def _control(database: Database, subject: _Subject, best: BestRow, control: Trial, why_none: str) -> Score:
+    """The score of a problem of which only PyTorch's own operators were right, or timed in finals."""
     return Score(
         problem=subject.title,
         verdict=Verdict.SAME,
@@ -296,7 +304,7 @@ def _control(database: Database, subject: _Subject, best: BestRow, control: Tria
         error_ratio=control.error_ratio,
         accuracy=str(best.accuracy),
         plan=control.plan,
-        reason=f"no kernel of its own was right and timed: {why}",
+        reason=f"no kernel of its own was right and timed: {why_none}",
         sweep=control.sweep,
     )
 
