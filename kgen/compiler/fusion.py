@@ -33,7 +33,11 @@ ALL_CUTS = 4  # cuts; runs with more possible cuts are cut only in the ways that
 MOST_PLANS = 24  # plans of a problem; those with the fewest steps come first
 
 #: Functions of the C library: a kernel of one operator of that name has another name.
-_C_FUNCTIONS = frozenset("abs cos div erf exp expm1 log log1p pow sin sqrt tanh".split())
+_C_FUNCTIONS = frozenset(
+    "abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh div erf erfc exp exp2 expm1 fdim floor fma fmax fmin "
+    "fmod frexp gamma hypot index isfinite isinf isnan ldexp lgamma log log10 log1p log2 logb modf nan nearbyint nextafter pow "
+    "remainder remove rint round select signbit sin sinh sqrt tan tanh tgamma trunc".split()
+)
 
 #: Operators that are only bookkeeping or a view: they are run, and left out of a plan's name.
 _UNNAMED = {"aten.add_.Tensor", "_operator.getitem"}
@@ -369,7 +373,7 @@ class _Cutter:
             if template.in_place:
                 both = (program, self._lowered(taken.nodes, taken.outputs, two_passes=True))
                 over = _overwrites(graph, both, libraries, needed[number])
-            name = _kernel_name(graph, [n.name for n in piece], names)
+            name = kernel_name([_label(n) for n in piece], names)
             steps.append(Kernel(name, template.name, taken.nodes, taken.outputs, over))
         steps += self._views_of(graph.returns, steps)
         return tuple(steps)
@@ -559,19 +563,20 @@ def _read_after_store(program: Program, tensor: str) -> bool:
     return any(x.tensor == tensor for p in passes[stored + 1 :] for x in p.loads)
 
 
-_LABELS = {"lerp_affine": "affine", "normalise_affine": "normalise", "batch_moments": "moments", "pow_scalar": "pow", "moments_mean": "mean", "corrected_mean": "mean", "distributed_product": "mul",
+LABELS = {"lerp_affine": "affine", "normalise_affine": "normalise", "batch_moments": "moments", "pow_scalar": "pow", "moments_mean": "mean", "corrected_mean": "mean", "distributed_product": "mul",
            "scaled_inverse_deviation": "inverse_deviation", "unbiased_variance": "variance", "apply_softmax": "softmax",
            "apply_log_softmax": "log_softmax"}  # fmt: skip
 
 
 def _label(node: Node) -> str:
     if node.op in OPS:
-        return _LABELS.get(node.op, node.op)
+        return LABELS.get(node.op, node.op)
     return node.op.split(".")[1].rstrip("_") if "." in node.op else node.op
 
 
-def _kernel_name(graph: OpGraph, nodes: Sequence[str], taken: set[str]) -> str:
-    stem = "_".join(_label(graph.node(n)) for n in nodes)[:60]
+def kernel_name(labels: Sequence[str], taken: set[str]) -> str:
+    """A name for a kernel of operators with these labels, which is added to those ``taken``."""
+    stem = "_".join(labels)[:60]
     if stem in _C_FUNCTIONS:
         stem = f"{stem}_kernel"
     name, count = stem, 1

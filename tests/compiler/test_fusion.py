@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 from models import NAMES, graph, made, reference, source
 
-from kgen.compiler.fusion import MOST_PLANS, FusionPlan, Kernel, Library, plans
+from kgen.compiler.fusion import LABELS, MOST_PLANS, FusionPlan, Kernel, Library, kernel_name, plans
 from kgen.compiler.operators import OPS, Kind
 from kgen.templates import Template, templates
 
@@ -414,3 +417,12 @@ def test_pools_behind_convolutions_are_the_convolutions_or_windows() -> None:
     conv = "return F.max_pool2d(self.conv(x).relu(), 2)", "self.conv = nn.Conv2d(3, 8, 3)", "torch.randn(2, 3, 8, 8)"
     assert names(planned(*conv, of=ALL))[:2] == ["implicit_gemm[conv2d, relu, max_pool2d]", "implicit_gemm[conv2d, relu] + window[max_pool2d]"]
     assert not [name for name in names(planned(*conv, of=tuple(templates("cpu").values()))) if "conv2d, relu, max_pool2d" in name]
+
+
+def test_no_kernel_has_the_name_of_a_function_of_the_c_library(tmp_path: Path) -> None:
+    names = [kernel_name([label], set()) for label in {*OPS, *LABELS.values()}]
+    declared = "".join(f'extern "C" int {name}(const float* in, float* out, const long long rows);\n' for name in names)
+    headers = "".join(f"#include <{name}>\n" for name in ("cmath", "cstdlib", "cstring", "cstdio", "ctime", "unistd.h", "strings.h"))
+    (tmp_path / "names.cpp").write_text(headers + declared)
+    done = subprocess.run(["g++", "-fsyntax-only", str(tmp_path / "names.cpp")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
