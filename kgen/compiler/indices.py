@@ -20,6 +20,8 @@ from kgen.compiler.graph import BatchSize
 
 Size = int | BatchSize
 
+_UNBOUNDED = -(1 << 62)  # the least value of what may be below any number
+
 
 class FloorDiv(sympy.Function):
     """``a // b`` of an expression and a positive integer."""
@@ -91,7 +93,7 @@ class Axes:
         """``expression // by``."""
         if by == 1:
             return expression
-        multiple, rest = _separate(expression, by)
+        multiple, rest = self._separate(expression, by)
         low, high = self.bounds(rest)
         if low >= 0 and high is not None and high < by:
             return multiple
@@ -106,7 +108,7 @@ class Axes:
 
     def modulo(self, expression: sympy.Expr, by: int) -> sympy.Expr:
         """``expression % by``."""
-        _, rest = _separate(expression, by)
+        _, rest = self._separate(expression, by)
         low, high = self.bounds(rest)
         if low >= 0 and high is not None and high < by:
             return rest
@@ -115,6 +117,13 @@ class Axes:
             return sympy.expand(step * self.modulo(coarse, by // step) + rest - step * coarse)
         common = math.gcd(by, *(int(t.as_coeff_Mul()[0]) for t in sympy.Add.make_args(rest)))
         return common * Modulo(sympy.expand(rest / common), by // common) if by != common else sympy.Integer(0)
+
+    def _separate(self, expression: sympy.Expr, by: int) -> tuple[sympy.Expr, sympy.Expr]:
+        """``(expression - rest) / by`` and ``rest``: the terms that ``by`` does not divide, and what keeps them at least 0."""
+        multiple, rest = _separate(expression, by)
+        low, _ = self.bounds(rest)
+        whole = -(low // by) if _UNBOUNDED < low < 0 else 0
+        return multiple - whole, rest + whole * by
 
     def _without_fine_terms(self, expression: sympy.Expr, by: int) -> tuple[sympy.Expr, int]:
         """``coarse`` and ``step``, where ``expression`` is ``step * coarse`` and terms that never add up to ``step``.
@@ -139,7 +148,7 @@ class Axes:
             least, most = self._atom(atom)
             ends = [int(coefficient) * least, None if most is None else int(coefficient) * most]
             if coefficient < 0:
-                ends = [ends[1] if ends[1] is not None else -(1 << 62), ends[0]]
+                ends = [ends[1] if ends[1] is not None else _UNBOUNDED, ends[0]]
             low += ends[0]
             high = None if high is None or ends[1] is None else high + ends[1]
         return low, high
@@ -155,7 +164,7 @@ class Axes:
         if isinstance(atom, FloorDiv):
             _, most = self.bounds(atom.args[0])
             return 0, None if most is None else most // int(atom.args[1])
-        return -(1 << 62), None
+        return _UNBOUNDED, None
 
     def covers(self, index: sympy.Expr, size: Size) -> tuple[sympy.Symbol, ...] | None:
         """The axes of which the index is a mixed radix number that takes every value below ``size`` once."""

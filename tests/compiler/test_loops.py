@@ -9,7 +9,7 @@ import torch
 from models import graph, made, source
 
 from kgen.compiler.graph import BatchSize, OpGraph, Tensor
-from kgen.compiler.indices import Axes
+from kgen.compiler.indices import Axes, FloorDiv, Modulo, spell
 from kgen.compiler.loops import Loop, NotFusable, Place, Program, lower
 from kgen.compiler.operators import OPS
 from kgen.compiler.pointwise import c_float
@@ -317,3 +317,19 @@ def test_every_value_is_there_before_it_is_used(forward: str, keep: bool, two_pa
         assert {x.arg for x in s.row_stores} <= row_values
         stored |= {x.tensor for x in (*s.stores, *s.row_stores)}
     assert stored == {x.tensor for x in found.stores}
+
+
+def test_indices_stay_at_least_zero_under_divisions() -> None:
+    axes = Axes()
+    i = axes.index("i", 4)
+    for operation, by in itertools.product((axes.modulo, axes.divide), (2, 3, 4)):
+        for constant in (3, 6, 11):
+            found = operation(constant - i, by)
+            of = [(constant - at) % by if operation == axes.modulo else (constant - at) // by for at in range(4)]
+            assert [eval(spell(found, {i: str(at)}).replace("/", "//"), {}) for at in range(4)] == of
+            assert all(axes.bounds(atom.args[0])[0] >= 0 for atom in found.atoms(FloorDiv, Modulo))
+
+
+def test_result_of_a_contraction_that_is_repeated_is_another_kernel() -> None:
+    with pytest.raises(NotFusable, match="other places"):
+        program("return F.interpolate(self.linear(x)[:, None], scale_factor=2)", "torch.randn(6, 20)", "self.linear = nn.Linear(20, 1)")

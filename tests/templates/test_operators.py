@@ -54,6 +54,7 @@ CASES = {
     "concatenated": "return torch.cat([x.relu(), y[:, :12], x * y[:, :1]], dim=1) * 2, torch.stack([x, x.exp()], dim=1)",
     "padded": "return F.pad(z, (1, 2, 0, 3), value=1.5).tanh(), F.pad(z.cos(), (2, -1)), F.pad(z, (2, 1), mode='reflect') + 1",
     "rolled and repeated": "return torch.roll(z, (2, -3), (1, 2)) + z, x.repeat(1, 3) * 2, x[:, None].tile(1, 2, 1) + 1, x.flip(1) * 2",
+    "rolled and flipped": "return torch.log_softmax(z.roll(1, 1).flip(1), 1), F.interpolate(z, scale_factor=2).flip(2) * 2",
     "shuffled": "return F.pixel_shuffle(image, 2).relu(), F.pixel_unshuffle(image, 2) + 1",
     "parts": "a, b, c = x.split(11, dim=1)\nd, e = z.chunk(2, dim=-1)\nf, *_ = z.unbind(1)\nreturn a * torch.sigmoid(b) + c, d * F.gelu(e), f.cos(), z.narrow(1, 1, 2) + 1, z.movedim(1, -1) * 2",
     "windows and diagonals": "return z.unfold(2, 4, 3) * 2, torch.diagonal(image, 0, 2, 3).exp(), torch.diag_embed(x) * 2",
