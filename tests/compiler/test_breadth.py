@@ -13,6 +13,7 @@ from models import made, pair, source
 from kgen.candidate import Candidate
 from kgen.compiler.capture import capture
 from kgen.hardware import cpu, for_arch
+from kgen.roofline import Work
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 
@@ -274,6 +275,7 @@ def test_problem_is_captured_planned_and_right_when_left_to_the_library(name: st
     captured = capture(loaded)
     gpu, of = (Design(loaded.problem, captured, hardware) for hardware in (for_arch("sm_90"), cpu()))
     assert control(gpu).source and gpu.combinations >= 1
+    assert all(Work.of(graph).nbytes for _, graph in captured.graphs)
     model, new = pair(loaded, control(of))
     for mode in (True, False):
         assert_same_results(model.train(mode), new.train(mode), loaded.inputs())
