@@ -602,6 +602,8 @@ class _Builder:
             raise NotFusable("a kernel has one contraction, read at one place")
         if any(not isinstance(i, sympy.Symbol) and i != 0 for i in index):
             raise NotFusable(f"the result of {node.name} is read through a view")
+        if not self.places.keys().isdisjoint(index):
+            raise NotFusable(f"the result of {node.name} is read at places that are values")
         x, weight, *bias = node.inputs
         rows, matrix = self.graph.type(x), self.graph.type(weight)
         if len(rows.shape) < 2 or len(matrix.shape) < 2 or not rows.numel or not matrix.numel:

@@ -367,7 +367,13 @@ class PartReader(Reader):
         self.names, self.types, self.constants, self.calls = {}, {}, [], []
 
     def decomposition(self) -> Decomposition | None:
-        """The nodes and results; ``None`` where one has no entry in the table."""
+        """The nodes and results; ``None`` where one has no entry in the table, or writes into a view."""
+        try:
+            return self._decomposition()
+        except NeedsFunctional:
+            return None
+
+    def _decomposition(self) -> Decomposition | None:
         import torch
         import torch.utils._pytree as pytree
 
