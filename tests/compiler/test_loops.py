@@ -177,6 +177,7 @@ def test_two_outputs_are_stored() -> None:
         ("y = x.sum(dim=2)\nreturn y.sum(dim=1)", "torch.randn(6, 4, 5)"),
         ("return x.relu() + x.sum(dim=1)", "torch.randn(6, 6)"),
         ("return x.relu()", "torch.zeros(0, 20)"),
+        ("return x.transpose(0, 1).reshape(-1, 8).relu().reshape(3, -1, 8).transpose(0, 1)", "torch.randn(6, 3, 8)"),
     ],
 )
 def test_what_makes_no_kernel_says_so(forward: str, inputs: str) -> None:
