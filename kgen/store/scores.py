@@ -286,8 +286,13 @@ def _unproven(
 
 def _control(database: Database, subject: _Subject, best: BestRow, control: Trial) -> Score:
     """The score of a problem of which only PyTorch's own operators were right."""
-    failed = queries.sweep(database, control.sweep, leaders=1).failures
-    why = f"{failed[0].count} failed, most as {failed[0].status}" if failed else "kgen has none for it"
+    found = queries.sweep(database, control.sweep, leaders=1)
+    if found.failures:
+        why = f"{found.failures[0].count} failed, most as {found.failures[0].status}"
+    elif found.row.combinations > 1:
+        why = "the sweep ended before that; give it a longer --time"
+    else:
+        why = "kgen has none for it"
     return Score(
         problem=subject.title,
         verdict=Verdict.SAME,

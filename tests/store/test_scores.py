@@ -70,6 +70,12 @@ def test_control_alone_is_the_same_as_pytorch_without_a_speedup(filled: Filled) 
     assert "1 failed, most as wrong_values" in (score.reason or "")
 
 
+def test_control_of_a_sweep_that_judged_no_kernel_in_time_says_so(filled: Filled) -> None:
+    filled.judge(CONTROL, speedup=1.0)
+    end(filled)
+    assert "the sweep ended before that" in (only(filled.database).reason or "")
+
+
 def test_control_that_was_faster_in_screening_is_no_speedup_of_a_slower_kernel(filled: Filled) -> None:
     filled.judge(CONTROL, speedup=1.3)
     filled.finish(OWN, 0.7, 0.8, 0.9)
