@@ -8,6 +8,7 @@ replaces constants. :func:`load` executes it.
 from __future__ import annotations
 
 import ast
+import contextlib
 import gc
 import hashlib
 import linecache
@@ -16,6 +17,7 @@ import re
 import sys
 import traceback
 import types
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Mapping, TypeVar
@@ -336,9 +338,14 @@ def _override(
 
 
 def _call(problem: Problem, what: str, function: Any) -> Any:
-    """``function()``, with anything it raises turned into one line that names the place in the problem's file."""
+    """``function()``, with anything it raises turned into one line that names the place in the problem's file.
+
+    Its output goes to stderr, since stdout is for results.
+    """
     try:
-        return function()
+        with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return function()
     except ProblemError:
         raise
     except (Exception, SystemExit) as error:

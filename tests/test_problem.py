@@ -260,6 +260,11 @@ def test_constructor_that_raises_is_one_line_with_its_place(folder: Path) -> Non
         loaded.model()
 
 
+def test_output_of_the_file_goes_to_stderr(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load(read_problem(write(folder, "print('made')\n" + TEXT)))
+    assert capsys.readouterr() == ("", "made\n")
+
+
 def test_exit_of_the_file_is_an_error_of_the_file(folder: Path) -> None:
     with pytest.raises(ProblemError, match="the file raised SystemExit"):
         load(read_problem(write(folder, TEXT + "\nraise SystemExit(0)\n")))

@@ -14,7 +14,7 @@ from kgen.compiler.calls import Call, NeedsFunctional, is_mutable
 from kgen.compiler.graph import BatchSize, Constant, Decomposition, Input, Literal, Node, OpGraph, Ref, Tensor, Weight
 from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.source import escaped, identifier, tensor_source
-from kgen.compiler.tracing import MODULE_TABLES, Trace, failure, functional as made_functional, line_of
+from kgen.compiler.tracing import MODULE_TABLES, Trace, failure, functional as made_functional, line_of, unknown_container
 
 if TYPE_CHECKING:
     import torch
@@ -351,7 +351,7 @@ class Reader:
         if isinstance(structure, dict):
             # Doubled braces: the text is formatted with the values' names later.
             return "{{" + ", ".join(f"{escaped(k)}: {self._spell_container(v)}" for k, v in structure.items()) + "}}"
-        raise failure(self.trace.loaded, f"it returns a {type(structure).__name__}: return a tuple, a list or a dict")
+        raise failure(self.trace.loaded, unknown_container(type(structure).__name__))
 
 
 class PartReader(Reader):

@@ -41,6 +41,9 @@ _DATA_DEPENDENT = {
     "UnsupportedFakeTensorException",
 }
 
+#: torch's message for an output of a class that is no known container.
+_UNKNOWN_CONTAINER = re.compile(r"Found <class '(?:[^']*\.)?([^'.]+)'> in output")
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -86,10 +89,14 @@ def trace(loaded: "LoadedProblem", mode: str, device_type: str = "cpu", *, real:
     Raises :class:`CaptureError` where the forward cannot be exported, or holds float64 or complex numbers. Its
     one line names the statement. Raises :class:`kgen.errors.ProblemError` where the problem's own functions raise.
     """
+    import torch
+
     fake = _fake_mode()
     with _quiet():
         inputs = _fake_inputs(loaded, fake)
         module = loaded.model() if real else _fake_model(loaded, fake)
+    if any(map(torch.nn.parameter.is_lazy, [*module.parameters(), *module.buffers()])):
+        raise CaptureError(f"{loaded.problem.path}: Model holds lazy modules: name their sizes, as nn.Linear does")
     _check_dtypes(loaded.problem.path, "Model", [*module.parameters(), *module.buffers()])
     module.train(mode == "train")
     program = _export(loaded, module, inputs, fake)
@@ -159,6 +166,11 @@ def failure(loaded: "LoadedProblem", reason: str, line: int | None = None) -> Ca
         statement = f" at `{linecache.getline(_filename(loaded), line).strip()}`"
         path = loaded.problem.place(line)
     return CaptureError(f"{path}: forward cannot be captured{statement}: {reason}")
+
+
+def unknown_container(name: str) -> str:
+    """The reason of a forward that returns another container than a graph can spell."""
+    return f"it returns an object of class {name}: return a tuple, a list or a dict"
 
 
 def line_of(loaded: "LoadedProblem", stack: str | None) -> int | None:
@@ -338,6 +350,9 @@ def _failure(loaded: "LoadedProblem", error: BaseException) -> CaptureError:
         reason = "it depends on the values of a tensor"
     else:
         text = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
+        container = _UNKNOWN_CONTAINER.match(text)
+        if container:
+            return failure(loaded, unknown_container(container[1]))
         reason = f"{type(error).__name__}: {text[:240]}"
     return failure(loaded, reason, lines[-1] if lines else None)
 

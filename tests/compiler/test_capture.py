@@ -9,6 +9,7 @@ from kgen.compiler.capture import capture
 from kgen.compiler.graph import BatchSize, Input, Node, OpGraph, Tensor, Weight
 from kgen.compiler.operators import OPS
 from kgen.errors import CaptureError
+from kgen.tuning.design import captured as quietly_captured
 
 
 def captured(
@@ -352,6 +353,20 @@ def test_inputs_are_called_as_the_parameters_of_forward(arguments: str) -> None:
 
 def test_forward_that_returns_no_tensor_is_refused() -> None:
     assert "returns no tensor" in refusal("return 3")
+
+
+def test_container_of_an_unknown_class_is_refused_with_those_that_are_known() -> None:
+    said = refusal("class Out:\n    y = x\nreturn Out()")
+    assert said.endswith("it returns an object of class Out: return a tuple, a list or a dict")
+
+
+def test_lazy_modules_are_refused() -> None:
+    assert "holds lazy modules" in refusal("return self.f(x)", init="self.f = nn.LazyLinear(3)")
+
+
+def test_output_of_forward_is_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+    loaded = made(source("print(x)\nreturn x * 2.0"), "eval")
+    assert quietly_captured(loaded).graphs and capsys.readouterr() == ("", "")
 
 
 def test_forward_that_takes_no_tensor_is_refused() -> None:
