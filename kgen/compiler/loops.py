@@ -916,8 +916,9 @@ class _Finished:
         rows, cols = (size if isinstance(size, int) else size.multiple * (self.graph.batch or 1) for size in sizes)
         self._check_work(rows * cols)
         contraction = self.builder.contraction
-        if contraction and contraction.before and not self._varying() <= frozenset(self._of_contraction()):
-            raise NotFusable("what is in front of a convolution is stored too")
+        if contraction and not self._varying() - self.pool.keys() <= frozenset(self._of_contraction()):
+            stored = "what is in front of a convolution is stored too"
+            raise NotFusable(stored if contraction.before else "the sums of a contraction are repeated along other axes")
         if contraction and contraction.window and self._reduced:
             contraction = replace(contraction, across=self._reduced != self.last.free_symbols)
         if contraction and self.pool:

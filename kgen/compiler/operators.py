@@ -412,6 +412,7 @@ _FORMS: dict[str, Callable[[Captured], str]] = {
 _SPELLING = (
     ("torch.ops.aten.linear.default(", "F.linear("),
     ("torch.ops.aten.view.default(", "torch.reshape("),  # also right where a copy that made it contiguous was dropped
+    ("torch.ops.aten._unsafe_view.default(", "torch.reshape("),
     ("torch.ops.aten.gelu.default(", "F.gelu("),
     ("torch.ops.aten.mish.default(", "F.mish("),
     ("torch.ops.aten.softmax.int(", "torch.softmax("),

@@ -185,6 +185,12 @@ def test_what_makes_no_kernel_says_so(forward: str, inputs: str) -> None:
         program(forward, inputs)
 
 
+def test_sums_of_a_contraction_are_not_repeated_along_other_axes() -> None:
+    gate = ("return x * self.l(s).sigmoid()[:, :, None]", "torch.randn(6, 4, 9), torch.randn(6, 5)")
+    with pytest.raises(NotFusable, match="repeated along other axes"):
+        program(*gate, init="self.l = nn.Linear(5, 4)", arguments="x, s")
+
+
 def test_names_of_the_language_are_avoided() -> None:
     found = program(
         "return row * double + float",

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from models import NAMES, graph, made, reference, source
 
 from kgen.compiler.graph import Node, OpGraph
+from kgen.compiler.operators import spell
 from kgen.compiler.rewrites import REWRITES, variants
 
 LINEAR = "self.linear = nn.Linear(12, 20)"
@@ -284,3 +285,8 @@ def test_variants_name_their_rewrites() -> None:
 
 def test_graph_without_anything_to_rewrite_has_one_variant() -> None:
     assert len(variants(captured("return F.gelu(x)"))) == 1
+
+
+@pytest.mark.parametrize("name", ["view", "_unsafe_view"])
+def test_view_behind_a_dropped_copy_takes_any_strides(name: str) -> None:
+    assert spell(f"torch.ops.aten.{name}.default({{0}}, [4, 5])") == "torch.reshape({0}, [4, 5])"
