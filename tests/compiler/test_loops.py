@@ -191,6 +191,11 @@ def test_sums_of_a_contraction_are_not_repeated_along_other_axes() -> None:
         program(*gate, init="self.l = nn.Linear(5, 4)", arguments="x, s")
 
 
+def test_schedule_of_a_program_is_made_once() -> None:
+    found = program("return x.softmax(dim=1)")
+    assert schedule(found, keep=True) is schedule(found, keep=True) is not schedule(found, keep=False)
+
+
 def test_names_of_the_language_are_avoided() -> None:
     found = program(
         "return row * double + float",
