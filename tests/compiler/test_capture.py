@@ -360,6 +360,15 @@ def test_container_of_an_unknown_class_is_refused_with_those_that_are_known() ->
     assert said.endswith("it returns an object of class Out: return a tuple, a list or a dict")
 
 
+def test_number_that_forward_changes_and_uses_is_refused() -> None:
+    said = refusal("self.calls += 1\nreturn x * self.calls", init="self.calls = 0")
+    assert "computes with `self.calls`, a number that it changes" in said
+
+
+def test_number_that_forward_changes_and_leaves_alone_is_captured() -> None:
+    assert ops(captured("self.calls += 1\nreturn x * 2.0", init="self.calls = 0")) == ["mul"]
+
+
 def test_lazy_modules_are_refused() -> None:
     assert "holds lazy modules" in refusal("return self.f(x)", init="self.f = nn.LazyLinear(3)")
 
