@@ -760,27 +760,31 @@ def lower(graph: OpGraph, names: Sequence[str], outputs: Sequence[str], *, two_p
         builder, found, moments_of = _build(graph, names, outputs, splits, same, two_passes)
         wanted = builder.axes.wanted_splits(_indices(builder, found))
         new = {name: inner for name, inner in wanted.items() if name not in splits}
-        alike = {} if new else {name: index for name, index in _alike(builder).items() if name not in same}
+        alike = {} if new else {name: index for name, index in _alike(builder, found).items() if name not in same}
         if not new and not alike:
             return _Finished(builder, found, moments_of).program()
         splits |= new
         same |= alike
 
 
-def _alike(builder: _Builder) -> dict[str, sympy.Expr]:
+def _alike(builder: _Builder, outputs: Sequence[_Output]) -> dict[str, sympy.Expr]:
     """Axes along which a tensor is read as it is along older axes, by name, with the index of these.
 
-    A mean and what it is subtracted from then share their read of the row.
+    A mean and what it is subtracted from then share their read of the row. Axes of one value, as those of an outer
+    product, stay apart.
     """
     axes = builder.axes
     age = {symbol: number for number, symbol in enumerate(axes.extents)}
     loads = [s for s in builder.steps.values() if s.kind == "load" and s.text and not s.args]
     found: dict[str, sympy.Expr] = {}
+    together = {step.varies for step in builder.steps.values()}
+    together |= {frozenset().union(*(i.free_symbols for i in output.index)) for output in outputs}
     for older in loads:
         for newer in loads:
             if newer.text == older.text and newer.mask == older.mask and newer.offset != older.offset:
                 for symbol, index in (_matched(axes, older.offset, newer.offset) or {}).items():
-                    if all(age[s] < age[symbol] for s in index.free_symbols):
+                    apart = any(symbol in axes_of and axes_of & index.free_symbols for axes_of in together)
+                    if not apart and all(age[s] < age[symbol] for s in index.free_symbols):
                         found.setdefault(symbol.name, index)
     return found
 

@@ -191,6 +191,19 @@ def test_sums_of_a_contraction_are_not_repeated_along_other_axes() -> None:
         program(*gate, init="self.l = nn.Linear(5, 4)", arguments="x, s")
 
 
+@pytest.mark.parametrize(
+    ("forward", "inputs"),
+    [
+        ("return x[:, :, None] * x[:, None, :]", "torch.randn(2, 16)"),
+        ("return x.relu()[:, :, None] * x[:, None, :], x + 1.0", "torch.randn(2, 16)"),
+        ("return x[:, :, None, :] * x[:, None, :, :]", "torch.randn(2, 8, 4)"),
+    ],
+)
+def test_axes_of_one_value_stay_apart_where_they_read_one_tensor(forward: str, inputs: str) -> None:
+    found = program(forward, inputs)
+    assert (found.rows * found.cols, len(found.loads)) == (2 * 256, 2)
+
+
 def test_schedule_of_a_program_is_made_once() -> None:
     found = program("return x.softmax(dim=1)")
     assert schedule(found, keep=True) is schedule(found, keep=True) is not schedule(found, keep=False)
