@@ -19,6 +19,7 @@ CASES = {
                                       f"{LINEAR}\nself.s, self.r = nn.Parameter(torch.randn(37)), nn.Parameter(torch.randn(3, 37))"),
     "a weight with its rows along n": ("return x @ self.w", "torch.randn(40, 65)", "self.w = nn.Parameter(torch.randn(65, 33))"),
     "products of a batch": ("return x @ x.exp().mT", "torch.randn(6, 9, 20)", ""),
+    "products of a batch with itself": ("return x @ x.mT", "torch.randn(6, 9, 20)", ""),
 }  # fmt: skip
 
 
