@@ -97,6 +97,9 @@ PROBLEMS = {
     "bools out": source("return x > 0, x.argmax(1)"),
     # Constants made in forward
     "a constant number": source("return torch.minimum(x, torch.tensor(0.5)) * torch.tensor(2)"),
+    "bounds that are tensors": source(
+        "top = torch.log(torch.tensor(4.0))\nreturn torch.clamp(x, max=top) + torch.clamp(x, min=x.mean(0)) + torch.clamp(x, min=top, max=top)"
+    ),
     "a constant on the device": source("return x * torch.tensor(2.0, device=x.device, dtype=x.dtype)"),
     "a constant computed": source("return x / torch.sqrt(torch.tensor(x.shape[1]))"),
     "a constant vector": source("return x * torch.tensor([0.5, float('inf'), -1.0, 2.0], device=x.device).repeat(5)"),

@@ -369,6 +369,11 @@ def test_number_that_forward_changes_and_leaves_alone_is_captured() -> None:
     assert ops(captured("self.calls += 1\nreturn x * 2.0", init="self.calls = 0")) == ["mul"]
 
 
+def test_one_bound_that_is_a_tensor_is_a_pointwise_operator() -> None:
+    found = captured("return torch.clamp(x, max=torch.tensor(4.0)), torch.clamp(x, min=x[0])")
+    assert [op for op in ops(found) if "clamp" in op] == ["clamp_max_tensor", "clamp_min_tensor"]
+
+
 def test_lazy_modules_are_refused() -> None:
     assert "holds lazy modules" in refusal("return self.f(x)", init="self.f = nn.LazyLinear(3)")
 
