@@ -87,6 +87,11 @@ class Reader:
     def is_user_input(self, n: Any) -> bool:
         return n in self.sources
 
+    def writes_input(self, given: Any, n: Any | None = None) -> Exception:
+        """The error of a forward that changes an input: each call of it would have another input."""
+        reason = f"it writes into its input `{self.sources[given]}`: copy the input before, or use the operator that is not in place"
+        return self.failure(reason, n if n is not None else given)
+
     def _followed(self, other: Any) -> dict[Any, Any]:
         """Each node with that of the other program; empty where a size or a number differs and is no multiple of the batch."""
         others = list(other.graph.nodes) if other is not None else []
@@ -309,6 +314,8 @@ class Reader:
             kind = spec.kind.name
             if kind == "BUFFER_MUTATION":
                 self._keep(x, spec.target)
+            elif kind == "USER_INPUT_MUTATION":
+                raise self.writes_input(next(given for given in self.sources if given.name == spec.target))
             elif kind == "USER_OUTPUT":
                 if isinstance(x, torch.fx.Node):
                     names.append(self._returned(x))

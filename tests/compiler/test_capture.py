@@ -374,6 +374,11 @@ def test_one_bound_that_is_a_tensor_is_a_pointwise_operator() -> None:
     assert [op for op in ops(found) if "clamp" in op] == ["clamp_max_tensor", "clamp_min_tensor"]
 
 
+@pytest.mark.parametrize("write", ["x += 1", "x.relu_()", "x[:, 0] = 0.0", "x.view(-1).zero_()"])
+def test_forward_that_writes_into_an_input_is_refused(write: str) -> None:
+    assert "it writes into its input `x`" in refusal(f"{write}\nreturn x * 2.0")
+
+
 def test_lazy_modules_are_refused() -> None:
     assert "holds lazy modules" in refusal("return self.f(x)", init="self.f = nn.LazyLinear(3)")
 
