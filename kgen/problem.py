@@ -8,6 +8,8 @@ replaces constants. :func:`load` executes it.
 from __future__ import annotations
 
 import ast
+import contextlib
+import difflib
 import gc
 import hashlib
 import linecache
@@ -16,6 +18,7 @@ import re
 import sys
 import traceback
 import types
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Mapping, TypeVar
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 MODES = ("train", "eval", "both")
+
+MOST_NAMES = 8  # problems that an error lists
 
 #: The dtypes that a problem may be converted to, and those in which PyTorch itself rounds most.
 DTYPES = ("float32", "bfloat16", "float16")
@@ -173,8 +178,9 @@ def find_problem(reference: str) -> Path:
         return files[reference]
     if path.is_dir():
         raise ProblemError(f"{reference} is a folder: name a problem file in it")
-    known = ", ".join(files) or "none"
-    raise ProblemError(f"no problem {reference!r}: neither a file nor one of the known names ({known})")
+    near = [*dict.fromkeys([*difflib.get_close_matches(reference, files), *files])][:MOST_NAMES]
+    known = ", ".join(near) + (f", and {len(files) - len(near)} more: kgen problems" if len(files) > len(near) else "")
+    raise ProblemError(f"no problem {reference!r}: neither a file nor one of the known names ({known or 'none'})")
 
 
 def read_problem(
@@ -336,9 +342,14 @@ def _override(
 
 
 def _call(problem: Problem, what: str, function: Any) -> Any:
-    """``function()``, with anything it raises turned into one line that names the place in the problem's file."""
+    """``function()``, with anything it raises turned into one line that names the place in the problem's file.
+
+    Its output goes to stderr, since stdout is for results.
+    """
     try:
-        return function()
+        with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return function()
     except ProblemError:
         raise
     except (Exception, SystemExit) as error:

@@ -40,8 +40,8 @@ class Work:
         changed = {v for n in graph.nodes if n.effect for v in n.values if graph.is_weight(v)}
         buffers = sum(w.type.nbytes for w in graph.weights if w.buffer and w.name in changed)
         written = sum(graph.type(name).nbytes for name in dict.fromkeys(graph.returns))
-        counted = [(flops(graph, n), n.values) for n in graph.nodes]
-        half = sum(count for count, values in counted if values and graph.type(values[0]).dtype in HALF)
+        counted = [(count, n.values[0]) for n in graph.nodes if (count := flops(graph, n))]
+        half = sum(count for count, operand in counted if graph.type(operand).dtype in HALF)
         total = sum(count for count, _ in counted)
         return cls(total, read + buffers + written, 2 * half > total)
 

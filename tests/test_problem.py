@@ -86,6 +86,14 @@ def test_unknown_name_is_answered_with_the_known_ones(folder: Path) -> None:
     assert "no_such_problem" in one_line(error)
 
 
+def test_unknown_name_is_answered_with_a_few_names_the_nearest_first(folder: Path) -> None:
+    for number in range(20):
+        write(folder, name=f"problems/problem_{number}.py")
+    with pytest.raises(ProblemError, match=r"names \(problem_17, .* more: kgen problems") as error:
+        find_problem("problen_17")
+    assert len(one_line(error)) < 300
+
+
 def test_folder_is_no_problem(folder: Path) -> None:
     with pytest.raises(ProblemError, match="is a folder"):
         find_problem(str(folder))
@@ -258,6 +266,11 @@ def test_constructor_that_raises_is_one_line_with_its_place(folder: Path) -> Non
     loaded = load(read_problem(write(folder, TEXT.replace("super().__init__()", "raise ValueError('no\\nway')"))))
     with pytest.raises(ProblemError, match=r"mine\.py:15: Model\(\.\.\.\) raised ValueError: no way"):
         loaded.model()
+
+
+def test_output_of_the_file_goes_to_stderr(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load(read_problem(write(folder, "print('made')\n" + TEXT)))
+    assert capsys.readouterr() == ("", "made\n")
 
 
 def test_exit_of_the_file_is_an_error_of_the_file(folder: Path) -> None:

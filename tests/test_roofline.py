@@ -45,6 +45,11 @@ def test_inputs_weights_and_outputs_are_moved_once() -> None:
     assert found.nbytes == 4 * (6 * 12 + 12 * 20 + 20 + 6 * 20)
 
 
+def test_operators_of_several_results_have_work() -> None:
+    found = work("a, b = x.split(6, dim=1)\nreturn a @ b.T", "torch.randn(6, 12)")
+    assert (found.flops, found.half) == (2 * 6 * 6 * 6, False)
+
+
 def test_buffers_that_change_are_moved_twice() -> None:
     norm = ("return self.norm(x)", "torch.randn(6, 12)", "self.norm = nn.BatchNorm1d(12)")
     changed = 4 * 12 * 2 + 8  # running mean and variance, and the counter

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Mapping
+from typing import Iterable, Mapping
 
 import click
 
 from kgen.cli.group import main, tell
 from kgen.cli.listing import SWEEPS, Listing, db_option, listing_options, selection_options
 from kgen.cli.options import open_database
+from kgen.errors import NotFoundError
 
 
 @main.command()
@@ -69,7 +70,11 @@ def export_history(problem: str | None, output: Path | None, listing: Listing) -
     counts: Counter[str] = Counter()
     with open_database(listing.db) as database:
         name = lookup.problem_name(problem) if problem else None
-        lines = (f"{line}\n" for line in exchange.export(database, name=name, among=listing.among, counts=counts))
+        lines: Iterable[str] = (f"{line}\n" for line in exchange.export(database, name=name, among=listing.among, counts=counts))
+        if problem:
+            lines = list(lines)  # before the first is written, so that a name without history writes none
+            if not counts.total():
+                raise NotFoundError(f"{problem} was never swept, nor a file judged on it, into {database.name}")
         if output:
             paths.write_whole(output, lines)
         else:

@@ -197,7 +197,9 @@ def _sweep_ended(tally: Tally, problem: Problem, reference: str, db: str | None,
 
 def _why_none(failed: Sequence[Failures]) -> str:
     """The reason why no candidate of a sweep was right: the most frequent failure."""
-    return f"no candidate was right: {_most_frequent(failed) or 'none was tried'}"
+    if not failed:
+        return "the time was up before a candidate was judged; give it a longer --time"
+    return f"no candidate was right: {_most_frequent(failed)}"
 
 
 def _most_frequent(failed: Sequence[Failures]) -> str:

@@ -59,8 +59,10 @@ class Call:
         base = root = self.n.args[0]
         while root.op != "placeholder" and is_mutable(root):
             root = root.args[0]  # a tensor that was written in place is the same tensor
+        if self.reader.is_user_input(root):
+            raise self.reader.writes_input(root, self.n)
         if root.op == "placeholder":
-            return self.reader.is_user_input(root)
+            return False
         if is_view(base):
             raise NeedsFunctional
         if any(is_view(u) and any(self._after(w) for w in u.users) for u in base.users if not self._after(u)):

@@ -128,6 +128,18 @@ def _between(met: Sequence[set[int]]) -> range:
     return found if len(found) == len(inner) else range(0)
 
 
+def _as_channels(graph: OpGraph, stem: str, parts: Sequence[str], type_: Tensor, nodes: list[Node]) -> tuple[str, Tensor]:
+    """Values of one type as further channels, those of one channel beside each other, as one value with its type."""
+    stacked, name = graph.fresh(stem.format("stacked")), graph.fresh(stem.format("taps"))
+    (rows, channels, *rest), multiples = type_.shape, type_.multiples
+    inner = Tensor((rows, channels, len(parts), *rest), multiples=(*multiples[:2], 0, *multiples[2:]))
+    call = f"torch.stack([{', '.join(f'{{{parts.index(part)}}}' for part in parts)}], 2)"
+    nodes.append(Node(stacked, "cat", tuple(parts), inner, call, (("dim", 2),)))
+    found = Tensor((rows, channels * len(parts), *rest), multiples=multiples)
+    nodes.append(Node(name, "view", (stacked,), found, "torch.flatten({0}, 1, 2)"))
+    return name, found
+
+
 def _mean(graph: OpGraph, found: _Reduced, met: dict[int, list[set[int]]], rest: Sequence[Line]) -> OpGraph:
     """The graph with sums of x along each dimension, the taps as channels, and what is left of the convolution."""
     node, window = found.node, found.window
@@ -146,14 +158,19 @@ def _mean(graph: OpGraph, found: _Reduced, met: dict[int, list[set[int]]], rest:
             whole = nodes[-1].name
         del sizes[at]
         multiples = (*multiples[:at], *multiples[at + 1 :])
-        total, stacked = graph.fresh(f"{node.name}_sum_{d}"), graph.fresh(f"{node.name}_taps_{d}")
+        total, summed = graph.fresh(f"{node.name}_sum_{d}"), Tensor(tuple(sizes), multiples=multiples)
         attrs = (("dims", (at,)), ("keepdim", False))
-        nodes.append(Node(total, "sum", (whole,), Tensor(tuple(sizes), multiples=multiples), f"torch.sum({{0}}, {at})", attrs))
-        parts = ("{0}" + "".join(f" + {{1}}.select({at}, {i})" for i in edges if i in of) for of in taps)
-        sizes[1] *= len(taps)
-        kind = Tensor(tuple(sizes), multiples=multiples)
-        nodes.append(Node(stacked, "aten.stack.default", (total, x), kind, f"torch.stack([{', '.join(parts)}], 2).flatten(1, 2)"))
-        x = stacked
+        nodes.append(Node(total, "sum", (whole,), summed, f"torch.sum({{0}}, {at})", attrs))
+        ends = {i: graph.fresh(f"{node.name}_end_{d}_{i}") for i in edges if any(i in of for of in taps)}
+        nodes += [Node(end, "select", (x,), summed, f"{{0}}.select({at}, {i})", (("dim", at), ("at", i))) for i, end in ends.items()]
+        parts = []
+        for tap, of in enumerate(taps):
+            parts.append(total)
+            for i in sorted(ends.keys() & of):
+                name = graph.fresh(f"{node.name}_tap_{d}_{tap}_{i}")
+                nodes.append(Node(name, "add", (parts[-1], ends[i]), summed, "torch.add({0}, {1})", (("alpha", 1),)))
+                parts[-1] = name
+        x, kind = _as_channels(graph, f"{node.name}_{{}}_{d}", parts, summed, nodes)
     others = [2 + d for d in range(len(window.lines)) if d not in met]
     channels, out = kind.shape[1], window.channels_out
     inner = [0 if window.transposed else 1, *(2 + d for d in met)]  # the channels in, and the taps that became channels

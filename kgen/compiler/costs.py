@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from kgen.compiler.contractions import flops
+from kgen.compiler.dtypes import is_float
 from kgen.compiler.fusion import FusionPlan, Kernel
 from kgen.compiler.graph import Node, OpGraph
 from kgen.compiler.operators import OPS, Kind
@@ -50,6 +51,12 @@ _BLOCK_A_ROW = frozenset(("softmax", "log_softmax", "layer_norm", "rms_norm"))
 def is_view(node: Node) -> bool:
     """Whether the node moves nothing: its result shares its operand's memory."""
     return node.op in VIEWS or (node.op in OPS and OPS[node.op].kind in (Kind.IDENTITY, Kind.VIEW))
+
+
+def is_counter(node: Node) -> bool:
+    """Whether the node counts calls in a buffer of one integer, as a batch norm does."""
+    type_ = node.type
+    return node.op == "aten.add_.Tensor" and node.effect and type_ is not None and type_.numel == 1 and not is_float(type_.dtype)
 
 
 def library_cost(graph: OpGraph, node: Node) -> Cost:

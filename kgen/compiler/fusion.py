@@ -31,6 +31,7 @@ from kgen.compiler.template import Template
 
 ALL_CUTS = 4  # cuts; runs with more possible cuts are cut only in the ways that matter most
 MOST_PLANS = 24  # plans of a problem; those with the fewest steps come first
+MANY_NODES = 64  # nodes; of a graph with more, fewer cuts are tried, since their number bounds the time
 
 #: Functions of the C library: a kernel of one operator of that name has another name.
 _C_FUNCTIONS = frozenset(
@@ -156,6 +157,11 @@ def _whole(graph: OpGraph, templates: Sequence[Template]) -> frozenset[str]:
     return whole
 
 
+def _most_choices(graph: OpGraph) -> int:
+    """How many combinations of cuts are tried of one variant."""
+    return max(MOST_PLANS // 4, 4 * MOST_PLANS * MANY_NODES // max(MANY_NODES, len(graph.nodes)))
+
+
 def _steps_besides_contractions(plan: FusionPlan) -> int:
     """Kernels and library calls without a contraction; views and bookkeeping do not count."""
     steps = (step.nodes if isinstance(step, Kernel) else (step.node,) for step in plan.steps)
@@ -238,7 +244,7 @@ class _Cutter:
         """Each way to cut the runs of these nodes; all others are library calls."""
         runs = _runs(self.graph, fusable)
         options = [list(self._cuts(run)) if run[0].name in fusable else [None] for run in runs]
-        for choice in itertools.islice(itertools.product(*options), 4 * MOST_PLANS):
+        for choice in itertools.islice(itertools.product(*options), _most_choices(self.graph)):
             steps = self._steps(fusable, runs, choice)
             if steps is not None and (any(isinstance(s, Kernel) for s in steps) or self.graph.folded):
                 yield FusionPlan(_name(self.variant, steps), self.variant.rewrites, self.graph, steps)

@@ -16,7 +16,7 @@ from typing import Iterable, Mapping, Sequence
 
 import sympy
 
-from kgen.compiler.graph import BatchSize
+from kgen.compiler.graph import BatchSize, NotFusable
 
 Size = int | BatchSize
 
@@ -70,7 +70,11 @@ class Axes:
         return sympy.Integer(value)
 
     def flat(self, indices: Sequence[sympy.Expr], sizes: Sequence[Size]) -> sympy.Expr:
-        """The position of an element in a contiguous tensor. No dimension but the first may follow the batch."""
+        """The position of an element in a contiguous tensor.
+
+        Raises :class:`NotFusable` where a dimension inside of others follows the batch: strides are numbers.
+        """
+        _check_strides(sizes)
         found, stride = sympy.Integer(0), 1
         for index, size in zip(reversed(indices), reversed(sizes)):
             found += index * stride
@@ -78,7 +82,8 @@ class Axes:
         return _recombined(sympy.expand(found))
 
     def unflat(self, position: sympy.Expr, sizes: Sequence[Size]) -> list[sympy.Expr]:
-        """The indices of the element at a position of a contiguous tensor."""
+        """The indices of the element at a position of a contiguous tensor; raises as :meth:`flat` does."""
+        _check_strides(sizes)
         found: list[sympy.Expr] = []
         inner = 1
         for number, size in reversed(list(enumerate(sizes))):
@@ -199,6 +204,13 @@ class Axes:
             if inner and "#" not in symbol.name:
                 found[symbol.name] = inner
         return found
+
+
+def _check_strides(sizes: Sequence[Size]) -> None:
+    """Raise where a stride is no number, since a dimension further in follows the batch."""
+    outer = [size for size in sizes if size != 1]
+    if not all(isinstance(size, int) for size in outer[1:]):
+        raise NotFusable("a dimension inside of others follows the batch, and is read through a view")
 
 
 def _chain(places: Sequence[int], extent: Size) -> tuple[int, ...]:

@@ -602,6 +602,8 @@ class _Builder:
             raise NotFusable("a kernel has one contraction, read at one place")
         if any(not isinstance(i, sympy.Symbol) and i != 0 for i in index):
             raise NotFusable(f"the result of {node.name} is read through a view")
+        if not self.places.keys().isdisjoint(index):
+            raise NotFusable(f"the result of {node.name} is read at places that are values")
         x, weight, *bias = node.inputs
         rows, matrix = self.graph.type(x), self.graph.type(weight)
         if len(rows.shape) < 2 or len(matrix.shape) < 2 or not rows.numel or not matrix.numel:
@@ -758,27 +760,31 @@ def lower(graph: OpGraph, names: Sequence[str], outputs: Sequence[str], *, two_p
         builder, found, moments_of = _build(graph, names, outputs, splits, same, two_passes)
         wanted = builder.axes.wanted_splits(_indices(builder, found))
         new = {name: inner for name, inner in wanted.items() if name not in splits}
-        alike = {} if new else {name: index for name, index in _alike(builder).items() if name not in same}
+        alike = {} if new else {name: index for name, index in _alike(builder, found).items() if name not in same}
         if not new and not alike:
             return _Finished(builder, found, moments_of).program()
         splits |= new
         same |= alike
 
 
-def _alike(builder: _Builder) -> dict[str, sympy.Expr]:
+def _alike(builder: _Builder, outputs: Sequence[_Output]) -> dict[str, sympy.Expr]:
     """Axes along which a tensor is read as it is along older axes, by name, with the index of these.
 
-    A mean and what it is subtracted from then share their read of the row.
+    A mean and what it is subtracted from then share their read of the row. Axes of one value, as those of an outer
+    product, stay apart.
     """
     axes = builder.axes
     age = {symbol: number for number, symbol in enumerate(axes.extents)}
     loads = [s for s in builder.steps.values() if s.kind == "load" and s.text and not s.args]
     found: dict[str, sympy.Expr] = {}
+    together = {step.varies for step in builder.steps.values()}
+    together |= {frozenset().union(*(i.free_symbols for i in output.index)) for output in outputs}
     for older in loads:
         for newer in loads:
             if newer.text == older.text and newer.mask == older.mask and newer.offset != older.offset:
                 for symbol, index in (_matched(axes, older.offset, newer.offset) or {}).items():
-                    if all(age[s] < age[symbol] for s in index.free_symbols):
+                    apart = any(symbol in axes_of and axes_of & index.free_symbols for axes_of in together)
+                    if not apart and all(age[s] < age[symbol] for s in index.free_symbols):
                         found.setdefault(symbol.name, index)
     return found
 
@@ -915,8 +921,9 @@ class _Finished:
         self._check_work(rows * cols)
         contraction = self.builder.contraction
         stored = frozenset().union(*(offset.free_symbols for offset in self.offsets.values()))
-        if contraction and not self._varying() | stored <= frozenset(self._of_contraction()):
-            raise NotFusable("a kernel computes at other places than the sums of its contraction")
+        if contraction and not (self._varying() | stored) - self.pool.keys() <= frozenset(self._of_contraction()):
+            ahead = "what is in front of a convolution is stored too"
+            raise NotFusable(ahead if contraction.before else "the sums of a contraction are repeated along other axes")
         if contraction and contraction.window and self._reduced:
             contraction = replace(contraction, across=self._reduced != self.last.free_symbols)
         if contraction and self.pool:

@@ -392,6 +392,12 @@ def _clamp_form(call: Captured) -> str:
     return "clamp_max" if call.arguments.get("min") is None else "clamp_min" if call.arguments.get("max") is None else "clamp"
 
 
+def _clamp_tensor_form(call: Captured) -> str:
+    """The entry for one bound that is a tensor; two have none."""
+    low, high = (call.arguments.get(name) is not None for name in ("min", "max"))
+    return "" if low and high else "clamp_min_tensor" if low else "clamp_max_tensor"
+
+
 def _is_bool(call: Captured) -> bool:
     return call.type is not None and call.type.dtype == "bool"
 
@@ -402,7 +408,8 @@ _FORMS: dict[str, Callable[[Captured], str]] = {
     "aten.add.Tensor": lambda c: "add" if c.arguments.get("alpha", 1) == 1 else "add_scaled",
     "aten.sub.Tensor": lambda c: "sub" if c.arguments.get("alpha", 1) == 1 else "sub_scaled",
     "aten.pow.Tensor_Scalar": lambda c: _POWERS.get(c.arguments.get("exponent"), "pow_scalar"),
-    "aten.clamp.default": lambda c: _clamp_form(c),
+    "aten.clamp.default": _clamp_form,
+    "aten.clamp.Tensor": _clamp_tensor_form,
     "aten.bitwise_not.default": lambda c: "logical_not" if _is_bool(c) else "bitwise_not",
     "aten.div.Tensor_mode": lambda c: f"div_{c.arguments['rounding_mode']}" if c.arguments["rounding_mode"] else "div",
     **{target: lambda c, own=own, other=other, when=when: other if when(c) else own for target, own, other, when in windows.FORMS},
@@ -412,6 +419,7 @@ _FORMS: dict[str, Callable[[Captured], str]] = {
 _SPELLING = (
     ("torch.ops.aten.linear.default(", "F.linear("),
     ("torch.ops.aten.view.default(", "torch.reshape("),  # also right where a copy that made it contiguous was dropped
+    ("torch.ops.aten._unsafe_view.default(", "torch.reshape("),
     ("torch.ops.aten.gelu.default(", "F.gelu("),
     ("torch.ops.aten.mish.default(", "F.mish("),
     ("torch.ops.aten.softmax.int(", "torch.softmax("),

@@ -14,7 +14,7 @@ from kgen.compiler.calls import Call, NeedsFunctional, is_mutable
 from kgen.compiler.graph import BatchSize, Constant, Decomposition, Input, Literal, Node, OpGraph, Ref, Tensor, Weight
 from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.source import escaped, identifier, tensor_source
-from kgen.compiler.tracing import MODULE_TABLES, Trace, failure, functional as made_functional, line_of
+from kgen.compiler.tracing import MODULE_TABLES, Trace, failure, functional as made_functional, line_of, unknown_container
 
 if TYPE_CHECKING:
     import torch
@@ -86,6 +86,11 @@ class Reader:
 
     def is_user_input(self, n: Any) -> bool:
         return n in self.sources
+
+    def writes_input(self, given: Any, n: Any | None = None) -> Exception:
+        """The error of a forward that changes an input: each call of it would have another input."""
+        reason = f"it writes into its input `{self.sources[given]}`: copy the input before, or use the operator that is not in place"
+        return self.failure(reason, n if n is not None else given)
 
     def _followed(self, other: Any) -> dict[Any, Any]:
         """Each node with that of the other program; empty where a size or a number differs and is no multiple of the batch."""
@@ -309,6 +314,8 @@ class Reader:
             kind = spec.kind.name
             if kind == "BUFFER_MUTATION":
                 self._keep(x, spec.target)
+            elif kind == "USER_INPUT_MUTATION":
+                raise self.writes_input(next(given for given in self.sources if given.name == spec.target))
             elif kind == "USER_OUTPUT":
                 if isinstance(x, torch.fx.Node):
                     names.append(self._returned(x))
@@ -351,7 +358,7 @@ class Reader:
         if isinstance(structure, dict):
             # Doubled braces: the text is formatted with the values' names later.
             return "{{" + ", ".join(f"{escaped(k)}: {self._spell_container(v)}" for k, v in structure.items()) + "}}"
-        raise failure(self.trace.loaded, f"it returns a {type(structure).__name__}: return a tuple, a list or a dict")
+        raise failure(self.trace.loaded, unknown_container(type(structure).__name__))
 
 
 class PartReader(Reader):
@@ -367,7 +374,13 @@ class PartReader(Reader):
         self.names, self.types, self.constants, self.calls = {}, {}, [], []
 
     def decomposition(self) -> Decomposition | None:
-        """The nodes and results; ``None`` where one has no entry in the table."""
+        """The nodes and results; ``None`` where one has no entry in the table, or writes into a view."""
+        try:
+            return self._decomposition()
+        except NeedsFunctional:
+            return None
+
+    def _decomposition(self) -> Decomposition | None:
         import torch
         import torch.utils._pytree as pytree
 

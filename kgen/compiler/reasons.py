@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kgen.compiler.costs import is_counter
 from kgen.compiler.dtypes import is_float
 from kgen.compiler.graph import Node, OpGraph, Tensor
 from kgen.compiler.loops import NotFusable, lower
@@ -27,6 +28,8 @@ def why_library(graph: OpGraph, node: Node, *, own: bool, lacks: str = "") -> st
 
     ``own`` says that other plans have a kernel of it, ``lacks`` what the device lacks for further kernels.
     """
+    if is_counter(node):
+        return "it counts the calls, in one integer"
     op = OPS.get(node.op)
     if op is None:
         return _refused(graph, node)

@@ -47,6 +47,13 @@ class Schedule:
 
 def schedule(program: Program, *, keep: bool) -> Schedule:
     """The program's passes; with ``keep``, element values stay between them, else they are read and computed again."""
+    known = program.__dict__.setdefault("_schedules", {})  # each of many plans asks for it
+    if keep not in known:
+        known[keep] = _schedule(program, keep)
+    return known[keep]
+
+
+def _schedule(program: Program, keep: bool) -> Schedule:
     ready: dict[str, int] = {load.name: 0 for load in program.loads}  # pass in which a value is there
     if program.contraction:
         ready[program.contraction.name] = 0

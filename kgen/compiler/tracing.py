@@ -41,6 +41,9 @@ _DATA_DEPENDENT = {
     "UnsupportedFakeTensorException",
 }
 
+#: torch's message for an output of a class that is no known container.
+_UNKNOWN_CONTAINER = re.compile(r"Found <class '(?:[^']*\.)?([^'.]+)'> in output")
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -86,13 +89,17 @@ def trace(loaded: "LoadedProblem", mode: str, device_type: str = "cpu", *, real:
     Raises :class:`CaptureError` where the forward cannot be exported, or holds float64 or complex numbers. Its
     one line names the statement. Raises :class:`kgen.errors.ProblemError` where the problem's own functions raise.
     """
+    import torch
+
     fake = _fake_mode()
     with _quiet():
         inputs = _fake_inputs(loaded, fake)
         module = loaded.model() if real else _fake_model(loaded, fake)
+    if any(map(torch.nn.parameter.is_lazy, [*module.parameters(), *module.buffers()])):
+        raise CaptureError(f"{loaded.problem.path}: Model holds lazy modules: name their sizes, as nn.Linear does")
     _check_dtypes(loaded.problem.path, "Model", [*module.parameters(), *module.buffers()])
     module.train(mode == "train")
-    program = _export(loaded, module, inputs, fake)
+    program = _export_once(loaded, module, inputs, fake)
     sources, lengths = _argument_sources(module, inputs)
     return Trace(loaded, device_type, module, program, sources, lengths, _signature(module), inputs, fake)
 
@@ -159,6 +166,11 @@ def failure(loaded: "LoadedProblem", reason: str, line: int | None = None) -> Ca
         statement = f" at `{linecache.getline(_filename(loaded), line).strip()}`"
         path = loaded.problem.place(line)
     return CaptureError(f"{path}: forward cannot be captured{statement}: {reason}")
+
+
+def unknown_container(name: str) -> str:
+    """The reason of a forward that returns another container than a graph can spell."""
+    return f"it returns an object of class {name}: return a tuple, a list or a dict"
 
 
 def line_of(loaded: "LoadedProblem", stack: str | None) -> int | None:
@@ -245,6 +257,38 @@ def _check_dtypes(path: str, where: str, tensors: Iterable["torch.Tensor"]) -> N
         dtype = str(tensor.dtype).removeprefix("torch.")
         if dtype in _OTHER_FLOATING:
             raise CaptureError(f"{path}: {where} holds {dtype}: kgen takes float32, bfloat16 and float16 (and integers)")
+
+
+def _numbers(module: "torch.nn.Module") -> dict[tuple[str, str], Any]:
+    """The numbers that modules hold as attributes, by the module's path and the attribute's name."""
+    parts = ((prefix, key, value) for prefix, part in module.named_modules() for key, value in vars(part).items())
+    return {(prefix, key): value for prefix, key, value in parts if isinstance(value, (int, float))}
+
+
+def _export_once(loaded: "LoadedProblem", module: "torch.nn.Module", inputs: tuple[Any, ...], fake: Any) -> Any:
+    """The program of the forward's first call.
+
+    Raises where forward changes a number and computes with it: a candidate would have the first value for ever.
+    """
+    before, after = _numbers(module), {}
+    hook = module.register_forward_hook(lambda *_: after.update(_numbers(module)))
+    try:
+        program = _export(loaded, module, inputs, fake)
+    finally:
+        hook.remove()
+    changed = {at: value for at, value in after.items() if at in before and before[at] != value}
+    if changed:  # torch's export has taken the changes back
+        _set_numbers(module, changed)
+        if str(_export(loaded, module, inputs, fake).graph) != str(program.graph):
+            name = ".".join(filter(None, next(iter(changed))))
+            raise failure(loaded, f"it computes with `self.{name}`, a number that it changes: hold it in a buffer")
+        _set_numbers(module, before)
+    return program
+
+
+def _set_numbers(module: "torch.nn.Module", numbers: dict[tuple[str, str], Any]) -> None:
+    for (prefix, key), value in numbers.items():
+        setattr(module.get_submodule(prefix), key, value)
 
 
 def _likely_batches(leaves: list[Any]) -> list[tuple[int, ...]]:
@@ -338,6 +382,9 @@ def _failure(loaded: "LoadedProblem", error: BaseException) -> CaptureError:
         reason = "it depends on the values of a tensor"
     else:
         text = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
+        container = _UNKNOWN_CONTAINER.match(text)
+        if container:
+            return failure(loaded, unknown_container(container[1]))
         reason = f"{type(error).__name__}: {text[:240]}"
     return failure(loaded, reason, lines[-1] if lines else None)
 

@@ -23,7 +23,7 @@ from kgen.statistics import Interval, ratio_interval
 from kgen.store import attempts, models, queries, rows
 from kgen.store.attempts import StoredAttempt
 from kgen.store.queries import chunks
-from kgen.store.results import BestRow, ProblemRow, Trial
+from kgen.store.results import BestRow, Failures, ProblemRow, Trial
 from kgen.store.selection import EVERY, Selection, state
 from kgen.store.database import Database
 
@@ -282,7 +282,11 @@ def _unproven(
     if latest.state == "failed":
         reason = f"its sweep failed: `kgen show {latest.id[:SHORT]}`"
         return Score(subject.title, Verdict.FAILED, accuracy=accuracy, reason=reason, sweep=latest.id)
-    reason = _why_none(database, latest.id, bool(right.get(latest.id)))
+    any_right, failures = bool(right.get(latest.id)), queries.sweep(database, latest.id, leaders=1).failures
+    if not (any_right or failures):
+        reason = "its sweep ended before a candidate was judged; give it a longer --time"
+        return Score(subject.title, Verdict.NOT_SWEPT, accuracy=accuracy, reason=reason, sweep=latest.id)
+    reason = _why_none(failures, any_right)
     return Score(subject.title, Verdict.NONE_RIGHT, accuracy=accuracy, reason=reason, sweep=latest.id)
 
 
@@ -309,13 +313,10 @@ def _control(database: Database, subject: _Subject, best: BestRow, control: Tria
     )
 
 
-def _why_none(database: Database, sweep: str, any_right: bool) -> str:
+def _why_none(failures: Sequence[Failures], any_right: bool) -> str:
     """Why a sweep has nothing to show: what became of most of its candidates."""
-    failures = queries.sweep(database, sweep, leaders=1).failures
     if any_right:
         return "a candidate was right, but none could be timed beside the baselines"
-    if not failures:
-        return "none was tried"
     most, tried = failures[0], sum(group.count for group in failures)
     return f"{most.count} of {tried} ended as {most.status}, such as {most.example[:SHORT]}: {most.reason}"
 

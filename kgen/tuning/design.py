@@ -223,11 +223,14 @@ def _plainest_with(kernel: KernelSpace, params: Params) -> int | None:
 
 
 def captured(loaded: LoadedProblem, device_type: str = "cpu") -> Capture:
-    """The problem's graphs on a kind of device. The output and logs of torch's export are dropped, because its error says enough."""
+    """The problem's graphs on a kind of device.
+
+    Output and logs of torch's export and of forward are dropped: an error says enough, and forward runs on no values.
+    """
     logged = logging.root.manager.disable
     logging.disable()
     try:
-        with contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
             return capture(loaded, device_type)
     finally:
         logging.disable(logged)

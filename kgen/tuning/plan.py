@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kgen.compiler.costs import Cost, is_view, library_cost
+from kgen.compiler.costs import Cost, is_counter, is_view, library_cost
 from kgen.compiler.fusion import FusionPlan, Library, plans
 from kgen.compiler.graph import Node, OpGraph
 from kgen.compiler.reasons import aten_name, why_library
@@ -51,9 +51,9 @@ class Ranked:
 
     @property
     def library_calls(self) -> tuple[Node, ...]:
-        """The nodes that are left to the library; views, which move nothing, are none."""
+        """The nodes that are left to the library; views and counters, which have no work, are none."""
         nodes = (self.plan.graph.node(step.node) for step in self.plan.steps if isinstance(step, Library))
-        return tuple(node for node in nodes if not is_view(node))
+        return tuple(node for node in nodes if not (is_view(node) or is_counter(node)))
 
     @property
     def views(self) -> tuple[Node, ...]:

@@ -180,7 +180,7 @@ class Predictor:
         return self._time(step, cost, self._copy_ms(cost.nbytes) / found.copy, arithmetic_ms)
 
     def _time(self, step: Kernel | Library, cost: Cost, memory_ms: float, arithmetic_ms: float) -> StepTime:
-        if cost.blocks is not None:
+        if cost.blocks:
             memory_ms /= min(1.0, cost.blocks / self.hardware.multiprocessors)
         bound = "arithmetic" if arithmetic_ms > memory_ms else "memory"
         return StepTime(step, cost, max(memory_ms, arithmetic_ms) + self.launch_ms, bound)

@@ -48,6 +48,7 @@ from kgen import paths
         (["import", "missing.jsonl"], "missing.jsonl: cannot be read"),
         (["import", "problems/made_up.py"], "line 1: is no JSON"),
         (["export-history", "-o", "missing/h.jsonl"], "missing: no such folder"),
+        (["export-history", "history.jsonl"], "history.jsonl was never swept"),
         (["history", "--db", "missing.db"], "no database at missing.db"),
         (["history", "--db", "problems/made_up.py"], "is not a kgen database"),
         (["history", "--db", "nonsense://x"], "no database URL"),

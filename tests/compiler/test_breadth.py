@@ -13,6 +13,8 @@ from models import made, pair, source
 from kgen.candidate import Candidate
 from kgen.compiler.capture import capture
 from kgen.hardware import cpu, for_arch
+from kgen.roofline import Work
+from kgen.tuning.prediction import Predictor
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 
@@ -95,6 +97,9 @@ PROBLEMS = {
     "bools out": source("return x > 0, x.argmax(1)"),
     # Constants made in forward
     "a constant number": source("return torch.minimum(x, torch.tensor(0.5)) * torch.tensor(2)"),
+    "bounds that are tensors": source(
+        "top = torch.log(torch.tensor(4.0))\nreturn torch.clamp(x, max=top) + torch.clamp(x, min=x.mean(0)) + torch.clamp(x, min=top, max=top)"
+    ),
     "a constant on the device": source("return x * torch.tensor(2.0, device=x.device, dtype=x.dtype)"),
     "a constant computed": source("return x / torch.sqrt(torch.tensor(x.shape[1]))"),
     "a constant vector": source("return x * torch.tensor([0.5, float('inf'), -1.0, 2.0], device=x.device).repeat(5)"),
@@ -148,6 +153,16 @@ PROBLEMS = {
         "return x * self.rates[1]", init="self.rates = [r.item() for r in torch.linspace(0, 1, 3)]"
     ),
     "a recurrent network": source("return self.lstm(x)", "torch.randn(6, 5, 20)", "self.lstm = nn.LSTM(20, 8, batch_first=True)"),
+    "cells": source(
+        "h, c = self.lstm(x, state)\nreturn self.gru(h), c",
+        "torch.randn(6, 20), (torch.zeros(6, 8), torch.zeros(6, 8))",
+        "self.lstm, self.gru = nn.LSTMCell(20, 8), nn.GRUCell(8, 4)",
+        "x, state",
+    ),
+    "the last place of a product": source(
+        "return self.head(x)[:, [-1], :]", "torch.randn(2, 5, 20)", "self.head = nn.Linear(20, 30, bias=False)"
+    ),
+    "an empty batch": source("return torch.softmax(x * 2.0, -1).sum(), x", "torch.randn(0, 20)"),
     "an encoder": source(
         "return self.encoder(x)",
         "torch.randn(2, 5, 16)",
@@ -274,6 +289,7 @@ def test_problem_is_captured_planned_and_right_when_left_to_the_library(name: st
     captured = capture(loaded)
     gpu, of = (Design(loaded.problem, captured, hardware) for hardware in (for_arch("sm_90"), cpu()))
     assert control(gpu).source and gpu.combinations >= 1
+    assert all(Work.of(graph).nbytes and Predictor(gpu.hardware).limit_ms(graph) for _, graph in captured.graphs)
     model, new = pair(loaded, control(of))
     for mode in (True, False):
         assert_same_results(model.train(mode), new.train(mode), loaded.inputs())

@@ -9,6 +9,7 @@ from kgen.compiler.capture import capture
 from kgen.compiler.graph import BatchSize, Input, Node, OpGraph, Tensor, Weight
 from kgen.compiler.operators import OPS
 from kgen.errors import CaptureError
+from kgen.tuning.design import captured as quietly_captured
 
 
 def captured(
@@ -352,6 +353,39 @@ def test_inputs_are_called_as_the_parameters_of_forward(arguments: str) -> None:
 
 def test_forward_that_returns_no_tensor_is_refused() -> None:
     assert "returns no tensor" in refusal("return 3")
+
+
+def test_container_of_an_unknown_class_is_refused_with_those_that_are_known() -> None:
+    said = refusal("class Out:\n    y = x\nreturn Out()")
+    assert said.endswith("it returns an object of class Out: return a tuple, a list or a dict")
+
+
+def test_number_that_forward_changes_and_uses_is_refused() -> None:
+    said = refusal("self.calls += 1\nreturn x * self.calls", init="self.calls = 0")
+    assert "computes with `self.calls`, a number that it changes" in said
+
+
+def test_number_that_forward_changes_and_leaves_alone_is_captured() -> None:
+    assert ops(captured("self.calls += 1\nreturn x * 2.0", init="self.calls = 0")) == ["mul"]
+
+
+def test_one_bound_that_is_a_tensor_is_a_pointwise_operator() -> None:
+    found = captured("return torch.clamp(x, max=torch.tensor(4.0)), torch.clamp(x, min=x[0])")
+    assert [op for op in ops(found) if "clamp" in op] == ["clamp_max_tensor", "clamp_min_tensor"]
+
+
+@pytest.mark.parametrize("write", ["x += 1", "x.relu_()", "x[:, 0] = 0.0", "x.view(-1).zero_()"])
+def test_forward_that_writes_into_an_input_is_refused(write: str) -> None:
+    assert "it writes into its input `x`" in refusal(f"{write}\nreturn x * 2.0")
+
+
+def test_lazy_modules_are_refused() -> None:
+    assert "holds lazy modules" in refusal("return self.f(x)", init="self.f = nn.LazyLinear(3)")
+
+
+def test_output_of_forward_is_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+    loaded = made(source("print(x)\nreturn x * 2.0"), "eval")
+    assert quietly_captured(loaded).graphs and capsys.readouterr() == ("", "")
 
 
 def test_forward_that_takes_no_tensor_is_refused() -> None:

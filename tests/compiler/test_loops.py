@@ -177,11 +177,36 @@ def test_two_outputs_are_stored() -> None:
         ("y = x.sum(dim=2)\nreturn y.sum(dim=1)", "torch.randn(6, 4, 5)"),
         ("return x.relu() + x.sum(dim=1)", "torch.randn(6, 6)"),
         ("return x.relu()", "torch.zeros(0, 20)"),
+        ("return x.transpose(0, 1).reshape(-1, 8).relu().reshape(3, -1, 8).transpose(0, 1)", "torch.randn(6, 3, 8)"),
     ],
 )
 def test_what_makes_no_kernel_says_so(forward: str, inputs: str) -> None:
     with pytest.raises(NotFusable):
         program(forward, inputs)
+
+
+def test_sums_of_a_contraction_are_not_repeated_along_other_axes() -> None:
+    gate = ("return x * self.l(s).sigmoid()[:, :, None]", "torch.randn(6, 4, 9), torch.randn(6, 5)")
+    with pytest.raises(NotFusable, match="repeated along other axes"):
+        program(*gate, init="self.l = nn.Linear(5, 4)", arguments="x, s")
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs"),
+    [
+        ("return x[:, :, None] * x[:, None, :]", "torch.randn(2, 16)"),
+        ("return x.relu()[:, :, None] * x[:, None, :], x + 1.0", "torch.randn(2, 16)"),
+        ("return x[:, :, None, :] * x[:, None, :, :]", "torch.randn(2, 8, 4)"),
+    ],
+)
+def test_axes_of_one_value_stay_apart_where_they_read_one_tensor(forward: str, inputs: str) -> None:
+    found = program(forward, inputs)
+    assert (found.rows * found.cols, len(found.loads)) == (2 * 256, 2)
+
+
+def test_schedule_of_a_program_is_made_once() -> None:
+    found = program("return x.softmax(dim=1)")
+    assert schedule(found, keep=True) is schedule(found, keep=True) is not schedule(found, keep=False)
 
 
 def test_names_of_the_language_are_avoided() -> None:
@@ -331,5 +356,5 @@ def test_indices_stay_at_least_zero_under_divisions() -> None:
 
 
 def test_result_of_a_contraction_that_is_repeated_is_another_kernel() -> None:
-    with pytest.raises(NotFusable, match="other places"):
+    with pytest.raises(NotFusable, match="along other axes"):
         program("return F.interpolate(self.linear(x)[:, None], scale_factor=2)", "torch.randn(6, 20)", "self.linear = nn.Linear(20, 1)")

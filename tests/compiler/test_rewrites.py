@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from models import NAMES, graph, made, reference, source
 
 from kgen.compiler.graph import Node, OpGraph
+from kgen.compiler.operators import spell
 from kgen.compiler.rewrites import REWRITES, variants
 
 LINEAR = "self.linear = nn.Linear(12, 20)"
@@ -126,10 +127,10 @@ APPLIES = {
     "a scalar weight goes into the linear layer": ("return self.linear(x) * self.s", f"{LINEAR}\nself.s = nn.Parameter(torch.randn(()))", IN, "eval", (), "pull_scale_into_linear", ["linear"]),
     "a scale goes into a linear layer over sequences": ("return self.linear(x) * self.s", f"{LINEAR}\n{SCALE}", "torch.randn(2, 3, 12)", "eval", (), "pull_scale_into_linear", ["linear"]),
     "a scale goes into a linear layer without bias": ("return self.linear(x) * self.s", f"self.linear = nn.Linear(12, 20, bias=False)\n{SCALE}", IN, "train", (), "pull_scale_into_linear", ["linear"]),
-    "a mean of a convolution is a product": ("return self.c(x).mean((2, 3))", "self.c = nn.Conv2d(3, 4, (3, 2), padding=1, dilation=(2, 1))", "torch.randn(2, 3, 7, 8)", "eval", (), "mean_into_convolution", ["sum", "aten.stack.default", "slice", "sum", "aten.stack.default", "linear"]),
-    "a mean of a scaled transposed convolution is a product": ("return (self.c(x) * 0.5 / 3.0).mean((2, 3), keepdim=True)", "self.c = nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1)", "torch.randn(2, 3, 7, 8)", "eval", (), "mean_into_convolution", ["slice", "sum", "aten.stack.default", "slice", "sum", "aten.stack.default", "linear", "view", "mul", "div"]),
-    "a mean over depth is a flat convolution": ("return self.c(x).mean(2, keepdim=True)", "self.c = nn.ConvTranspose3d(3, 4, 3, stride=(1, 2, 1), padding=1, output_padding=(0, 1, 0), bias=False)", "torch.randn(2, 3, 5, 4, 6)", "eval", (), "mean_into_convolution", ["slice", "sum", "aten.stack.default", "conv_transpose2d", "view"]),
-    "a mean over a width is a convolution along the height": ("return self.c(x).mean(3)", "self.c = nn.Conv2d(3, 4, 3, stride=(2, 1))", "torch.randn(2, 3, 7, 8)", "eval", (), "mean_into_convolution", ["slice", "sum", "aten.stack.default", "conv1d"]),
+    "a mean of a convolution is a product": ("return self.c(x).mean((2, 3))", "self.c = nn.Conv2d(3, 4, (3, 2), padding=1, dilation=(2, 1))", "torch.randn(2, 3, 7, 8)", "eval", (), "mean_into_convolution", ["sum", "cat", "view", "slice", "sum", *["select"] * 6, *["add"] * 10, "cat", "view", "linear"]),
+    "a mean of a scaled transposed convolution is a product": ("return (self.c(x) * 0.5 / 3.0).mean((2, 3), keepdim=True)", "self.c = nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1)", "torch.randn(2, 3, 7, 8)", "eval", (), "mean_into_convolution", [*["slice", "sum", "select", "add", "add", "cat", "view"] * 2, "linear", "view", "mul", "div"]),
+    "a mean over depth is a flat convolution": ("return self.c(x).mean(2, keepdim=True)", "self.c = nn.ConvTranspose3d(3, 4, 3, stride=(1, 2, 1), padding=1, output_padding=(0, 1, 0), bias=False)", "torch.randn(2, 3, 5, 4, 6)", "eval", (), "mean_into_convolution", ["slice", "sum", "select", "select", *["add"] * 4, "cat", "view", "conv_transpose2d", "view"]),
+    "a mean over a width is a convolution along the height": ("return self.c(x).mean(3)", "self.c = nn.Conv2d(3, 4, 3, stride=(2, 1))", "torch.randn(2, 3, 7, 8)", "eval", (), "mean_into_convolution", ["slice", "sum", *["select"] * 4, *["add"] * 6, "cat", "view", "conv1d"]),
     "batch norm goes into a convolution": ("return self.n(self.c(x))", "self.c, self.n = nn.Conv2d(3, 4, 3, stride=2, bias=False), nn.BatchNorm2d(4)", "torch.randn(2, 3, 7, 8)", "eval", ("batchnorm_to_affine",), "affine_into_convolution", ["conv2d"]),
     "batch norm goes into a transposed convolution with a bias": ("return self.n(self.c(x))", "self.c, self.n = nn.ConvTranspose1d(3, 4, 3, stride=2), nn.BatchNorm1d(4)", "torch.randn(2, 3, 7)", "eval", ("batchnorm_to_affine",), "affine_into_convolution", ["conv_transpose1d"]),
     "an average pool of a convolution is a convolution of averages": ("return F.avg_pool2d(self.c(x) * 2.0, (2, 3), stride=(2, 1))", "self.c = nn.Conv2d(3, 4, (3, 2), padding=1, dilation=(2, 1))", "torch.randn(2, 3, 9, 11)", "eval", (), "average_into_convolution", ["avg_pool2d", "conv2d", "mul"]),
@@ -284,3 +285,8 @@ def test_variants_name_their_rewrites() -> None:
 
 def test_graph_without_anything_to_rewrite_has_one_variant() -> None:
     assert len(variants(captured("return F.gelu(x)"))) == 1
+
+
+@pytest.mark.parametrize("name", ["view", "_unsafe_view"])
+def test_view_behind_a_dropped_copy_takes_any_strides(name: str) -> None:
+    assert spell(f"torch.ops.aten.{name}.default({{0}}, [4, 5])") == "torch.reshape({0}, [4, 5])"

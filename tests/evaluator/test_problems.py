@@ -245,3 +245,22 @@ def get_inputs():
     exact, noisy = (reference.exact([x], {}, "eval", 0, noise=noise)[0] for noise in (False, True))
     assert noisy.isfinite().all() and not torch.equal(noisy, exact)
     assert torch.allclose(noisy, exact, rtol=1e-5)
+
+
+def test_parameter_that_is_returned_keeps_its_values_while_others_are_loaded() -> None:
+    text = HEAD + """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.p = nn.Parameter(torch.zeros(3))
+
+    def forward(self, x):
+        return x, self.p[:2]
+
+def get_inputs():
+    return [torch.randn(8)]
+"""
+    reference = Reference(load(Problem("returned", "returned.py", text)), "cpu", 0)
+    first = reference.eager([torch.ones(8)], {"p": torch.ones(3)}, "eval", 0)[0]
+    _, views, _ = reference.looked_at([torch.ones(8)], {"p": torch.zeros(3)}, "eval")
+    assert first[1].tolist() == [1.0, 1.0] and views == {0, 1}

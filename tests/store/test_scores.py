@@ -95,6 +95,12 @@ def test_problem_of_which_no_candidate_was_right_says_why_most_failed(filled: Fi
     assert (score.reason or "").startswith("2 of 3 ended as wrong_values, such as ") and "row 3" in (score.reason or "")
 
 
+def test_sweep_that_judged_nothing_in_its_time_is_none(filled: Filled) -> None:
+    end(filled)
+    score = only(filled.database)
+    assert score.verdict == "not swept" and "a longer --time" in (score.reason or "")
+
+
 @pytest.mark.parametrize("state", ["interrupted", "running"])
 def test_sweep_that_has_not_ended_proves_nothing(filled: Filled, state: str) -> None:
     filled.judge(OWN, speedup=1.5)

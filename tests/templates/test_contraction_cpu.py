@@ -20,6 +20,7 @@ CASES = {
     "a weight with its rows along n": ("return x @ self.w", "torch.randn(40, 65)", "self.w = nn.Parameter(torch.randn(65, 33))"),
     "matrices with their own transposes": ("return x @ x.mT", "torch.randn(6, 9, 20)", ""),
     "products of a batch": ("return x @ x.exp().mT", "torch.randn(6, 9, 20)", ""),
+    "products of a batch with itself": ("return x @ x.mT", "torch.randn(6, 9, 20)", ""),
 }  # fmt: skip
 
 

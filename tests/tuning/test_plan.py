@@ -43,6 +43,13 @@ def test_views_are_no_library_calls(tmp_path: Path) -> None:
     assert len(only(found).best[0].views) == 1
 
 
+def test_counters_of_calls_are_no_library_calls(tmp_path: Path) -> None:
+    counted = "self.n = nn.BatchNorm1d(8)"
+    found = planned(tmp_path, "return torch.logcumsumexp(self.n(x), 1)", "torch.randn(64, 8)", counted)
+    assert found.library_calls == ["aten.logcumsumexp.default"]
+    assert any(operator.aten == "aten.add_.Tensor" for operator in only(found).operators)
+
+
 def test_best_plans_come_in_the_order_of_their_times(tmp_path: Path) -> None:
     mode = only(planned(tmp_path, "return torch.softmax(self.linear(x).relu(), 1)", LINEAR[1], LINEAR[0]))
     times = [ranked.prediction.ms for ranked in mode.best]

@@ -321,10 +321,10 @@ class Reference:
         input, a parameter or a buffer. The second is whether cuDNN may run operators in TF32."""
         placed, model = self._place(inputs), self.single
         with _Noted() as noted:
-            run = self._run(model, placed, state, mode, 0)
+            run = self._forward(model, placed, state, mode, 0)
         own = {x.untyped_storage().data_ptr() for x in (*tensors(placed), *model.parameters(), *model.buffers())}
         views = {i for i, x in enumerate(tensors(run[0])) if x.numel() and x.untyped_storage().data_ptr() in own}
-        return run, views, bool(noted.seen & _OF_CUDNN)
+        return (_kept(run[0], model), run[1]), views, bool(noted.seen & _OF_CUDNN)
 
     def exact(
         self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False, bare: bool = False,
@@ -350,6 +350,12 @@ class Reference:
     def _run(
         self, model: torch.nn.Module, inputs: Sequence[Any], state: State, mode: str, rng: int
     ) -> tuple[Any, dict[str, torch.Tensor]]:
+        output, buffers = self._forward(model, inputs, state, mode, rng)
+        return _kept(output, model), buffers
+
+    def _forward(
+        self, model: torch.nn.Module, inputs: Sequence[Any], state: State, mode: str, rng: int
+    ) -> tuple[Any, dict[str, torch.Tensor]]:
         model.load_state_dict(state)
         model.train(mode == "train")
         torch.manual_seed(rng)
@@ -358,6 +364,16 @@ class Reference:
         named = set(model.state_dict())
         buffers = {name: value.clone() for name, value in model.named_buffers() if name in named}
         return output, buffers
+
+
+def _kept(output: Any, model: torch.nn.Module) -> Any:
+    """The output with copies of what shares memory with a parameter or a buffer: the next run loads others into it."""
+    own = {x.untyped_storage().data_ptr() for x in (*model.parameters(), *model.buffers())}
+
+    def is_own(x: torch.Tensor) -> bool:
+        return x.numel() > 0 and x.untyped_storage().data_ptr() in own
+
+    return map_tensors(output, lambda x: x.clone() if is_own(x) else x) if any(map(is_own, tensors(output))) else output
 
 
 def _to_double(model: torch.nn.Module) -> torch.nn.Module:

@@ -57,7 +57,7 @@ def render(task: Task, params: Params) -> Rendering:
         packed = Argument(f"{of.weight}_packed", "prepared", of.weight, str(of.matrices * size), filled=Filled(pack, of.matrices))
     else:
         packed = Argument("workspace", "workspace", size=f"{size}" if of.group is None else f"rows // {of.group} * {size}")
-    first = [x, packed] if is_weight else [*dict.fromkeys((x, right)), packed]  # x may be both
+    first = (x, packed) if is_weight else tuple(dict.fromkeys((x, right, packed)))
     args = [*first, *(a for a in pointers(task, program, params) if a not in first)]
     body = common.load_statements(only.loads, sources(args)) + [statement(m, "cpu") for m in only.maps]
     context = {
