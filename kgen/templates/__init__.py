@@ -127,7 +127,7 @@ class Template:
     ``lacks(hardware)``       what a device of that kind lacks for it, in one line; empty where it lacks nothing
     ``arithmetic(params)``    how its contractions are multiplied; ``None`` where it computes none
 
-    ``in_place`` and ``biased`` are those of :class:`kgen.compiler.template.Template`, which this class implements.
+    ``in_place``, ``biased`` and ``channels_last`` are those of :class:`kgen.compiler.template.Template`, which this class implements.
     """
 
     name: str
@@ -141,6 +141,7 @@ class Template:
     arithmetic: Callable[[Params], Arithmetic | None] = _library_arithmetic
     in_place: bool = False
     biased: bool = False
+    channels_last: bool = False
 
 
 @lru_cache(maxsize=None)
