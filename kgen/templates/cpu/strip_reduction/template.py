@@ -40,7 +40,7 @@ _TAKE = {
     "argmin": ("const bool {1}_taken = {v} < {0} || ({v} != {v} && {0} == {0});", "{0} = {1}_taken ? {v} : {0};",
                "{1} = {1}_taken ? {place} : {1};"),
     "softmax": ("const float {0}_larger = {v} > {0} ? {v} : {0}, {0}_shift = finite_max({0}_larger);",
-                "{1} = {1} * vec::exp(finite_max({0}) - {0}_shift) + vec::exp({v} - {0}_shift);", "{0} = {0}_larger;"),
+                "{1} = {1} * vec::exp_below(finite_max({0}) - {0}_shift) + vec::exp_below({v} - {0}_shift);", "{0} = {0}_larger;"),
     "moments": ("const float {1}_delta = {v} - {1};", "{0} += 1.0f;", "{1} += {1}_delta / {0};", "{2} += {1}_delta * ({v} - {1});"),
 }  # fmt: skip
 
