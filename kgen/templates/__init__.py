@@ -127,6 +127,7 @@ class Template:
     ``lacks(hardware)``       what a device of that kind lacks for it, in one line; empty where it lacks nothing
     ``arithmetic(params)``    how its contractions are multiplied; ``None`` where it computes none
 
+    ``share`` is the part of the device's rate that its contractions reach, by which plans are ordered.
     ``in_place``, ``biased`` and ``channels_last`` are those of :class:`kgen.compiler.template.Template`, which this class implements.
     """
 
@@ -140,6 +141,7 @@ class Template:
     lacks: Callable[[Hardware], str] = _no_lack
     arithmetic: Callable[[Params], Arithmetic | None] = _library_arithmetic
     in_place: bool = False
+    share: float = 1.0
     biased: bool = False
     channels_last: bool = False
 

@@ -19,6 +19,7 @@ from kgen.compiler.graph import Node, OpGraph
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Hardware, expected_ceilings
 from kgen.roofline import Work
+from kgen.templates import templates
 
 #: ms; start and end of one launch, by kind of device; a small torch operator on an H200, and an OpenMP loop.
 LAUNCH_MS = {"cuda": 0.0125, "cpu": 0.01}
@@ -186,7 +187,8 @@ class Predictor:
             products = 1 if half else self._products(_kind(plan.graph, step))
             self._costs[key] = plan.graph, kernel_cost(plan, step, self._row_bytes, products, self._shares)
         _, cost = self._costs[key]
-        return self._time(step, cost, self._copy_ms(cost.nbytes), self._kernel_ms(cost))
+        share = templates(self.hardware.device_type)[step.schedule].share
+        return self._time(step, cost, self._copy_ms(cost.nbytes), self._kernel_ms(cost) / share)
 
     def _library(self, graph: OpGraph, step: Library) -> StepTime:
         node = graph.node(step.node)
