@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Iterator, Sequence
 
 from kgen.compiler.convolutions import Convolution, Line, convolution
+from kgen.compiler.dtypes import HALF
 from kgen.compiler.graph import FoldedWeight, Node, OpGraph, Tensor
 from kgen.compiler.linear_rewrites import SUMMED_WEIGHTS, WEIGHTS_TO_SUM
 from kgen.compiler.operators import OPS, Kind
@@ -292,8 +293,11 @@ def convolutions_channels_last(graph: OpGraph) -> OpGraph:
     """
     for node in graph.nodes:
         spatial = len(node.type.shape) - 2 if node.type is not None else 0
-        if convolution(graph, node) is None or spatial not in _CHANNELS_LAST or "{0}" not in node.call:
+        window = convolution(graph, node)
+        if window is None or spatial not in _CHANNELS_LAST or "{0}" not in node.call:
             continue
+        if node.type.dtype in HALF and window.channels_in % 8:
+            continue  # oneDNN fills channels up with zeros, in one layout or the other, and zero times an infinity is NaN
         order, back = (0, *range(2, spatial + 2), 1), (0, spatial + 1, *range(1, spatial + 1))
         last = Tensor(tuple(node.type.shape[d] for d in order), node.type.dtype, tuple(node.type.multiples[d] for d in order))
         call = node.call.replace("{0}", f"{{0}}.contiguous(memory_format={_CHANNELS_LAST[spatial]})", 1)

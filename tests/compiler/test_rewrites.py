@@ -285,6 +285,12 @@ def test_variants_name_their_rewrites() -> None:
     assert last.rewrites == ("batchnorm_to_affine", "merge_affine", "fold_batchnorm_into_linear")
 
 
+@pytest.mark.parametrize(("channels", "moved"), [(3, False), (16, True)])
+def test_channels_of_half_types_are_last_in_eights(channels: int, moved: bool) -> None:
+    found = captured("return F.relu(self.c(x))", f"self.c = nn.Conv2d({channels}, 4, 3).bfloat16()", f"torch.randn(2, {channels}, 7, 8).bfloat16()")
+    assert ("conv2d_channels_last" in ops(REWRITES["convolutions_channels_last"](found))) is moved
+
+
 def test_channels_are_last_where_schedules_run_along_them() -> None:
     found = captured("return F.relu(self.c(x))", "self.c = nn.Conv2d(3, 4, 3)", "torch.randn(2, 3, 7, 8)")
     assert len(variants(found)) == 1
