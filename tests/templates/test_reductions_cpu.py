@@ -68,6 +68,13 @@ def test_windows_across_channels_are_as_accurate_as_eager(case: str) -> None:
     assert_first_plan_is_as_accurate(*ACROSS[case], "eval", "strip_window[")
 
 
+@pytest.mark.parametrize("sizes", ["5, 48, 64", "5, 37, 50", "5, 16, 19"])
+def test_transposes_are_as_accurate_as_eager(sizes: str) -> None:
+    """Blocks that are turned in registers, what is left of them at the borders, and maps behind them."""
+    forward = "return (x.permute(0, 2, 1) * self.s).sigmoid() + x.permute(0, 2, 1)[:, :, :1]"
+    assert_first_plan_is_as_accurate(forward, f"torch.randn({sizes})", "self.s = nn.Parameter(torch.rand(1))", "eval", "transpose[")
+
+
 def test_maximum_across_channels_with_nan_is_nan() -> None:
     loaded = made(source("return F.max_pool2d(x.permute(0, 3, 1, 2), 2)", "torch.randn(3, 4, 6, 20)"))
     found = captured(loaded)
