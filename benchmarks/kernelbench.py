@@ -136,8 +136,8 @@ def suite(files: list[Path], options: argparse.Namespace, commit: str, seconds: 
         latest = 0
         assert process.stdout is not None
         for event in map(json.loads, process.stdout):
-            latest = event["number"] if event["event"] == "problem_started" else latest
-            told.setdefault(event.get("number_in_suite", event.get("number", latest)), []).append(event)
+            latest = event["number"] if event["event"].startswith("problem_") else latest
+            told.setdefault(event.get("number_in_suite", latest), []).append(event)
             if event["event"] != "problem_ended" or event["outcome"] == "interrupted":
                 continue
             mine = told.pop(event["number"])

@@ -172,6 +172,19 @@ def expected_ceilings(hardware: Hardware) -> Ceilings:
     return replace(assumed, **measured)
 
 
+#: Flags of CPUs that compute in a half type, as /proc/cpuinfo has them.
+_HALF_FLAGS = {"bfloat16": {"avx512_bf16", "amx_bf16", "bf16"}, "float16": {"avx512_fp16", "amx_fp16", "asimdhp"}}
+
+
+def lacks_instructions(dtype: str | None) -> str:
+    """One line where this machine's CPU has no instructions for a half type; else empty."""
+    info = _cpuinfo()
+    flags = (info.get("flags") or info.get("Features") or "").split()
+    if dtype not in _HALF_FLAGS or _HALF_FLAGS[dtype].intersection(flags):
+        return ""
+    return f"this CPU has no instructions for {dtype}: PyTorch and the kernels convert it to float32 and back"
+
+
 def cpu() -> Hardware:
     """Limits of this machine's CPU, with the cores that this process may use."""
     info = _cpuinfo()

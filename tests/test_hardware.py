@@ -83,3 +83,15 @@ def test_probe_agrees_with_the_table_where_the_gpu_is_in_it() -> None:
 def test_probe_of_a_gpu_that_is_not_there_says_how_many_there_are() -> None:
     with pytest.raises(DeviceError, match="only"):
         hardware.probe("cuda:99")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "flags", "lacks"),
+    [("bfloat16", "avx2", True), ("bfloat16", "avx2 avx512_bf16", False), ("float16", "avx512_bf16", True), (None, "", False), ("float32", "", False)],
+)
+def test_missing_instructions_for_half_types_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, dtype: str | None, flags: str, lacks: bool
+) -> None:
+    monkeypatch.setattr(hardware, "_cpuinfo", lambda: {"flags": flags})
+    found = hardware.lacks_instructions(dtype)
+    assert bool(found) is lacks and "\n" not in found

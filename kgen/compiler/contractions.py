@@ -118,6 +118,8 @@ _CONVOLUTIONS, _TRANSPOSED = (
     {name: Contraction(CONVOLUTION, count) for op, targets in TARGETS.items() if ("conv_transpose" in op) is transposed for name in (op, *targets)}
     for transposed, count in ((False, _convolution), (True, _transposed))
 )
+_CONVOLUTIONS |= {f"conv{d}d_channels_last": Contraction(CONVOLUTION, _convolution) for d in (2, 3)}
+_TRANSPOSED |= {f"conv_transpose{d}d_channels_last": Contraction(CONVOLUTION, _transposed) for d in (2, 3)}
 _CONVOLUTIONS |= {f"depthwise_conv{d}d": Contraction(CONVOLUTION, _convolution) for d in (1, 2, 3)}
 
 #: Every contraction by the name of its operator: kgen's own where the table of operators has one, else ATen's.

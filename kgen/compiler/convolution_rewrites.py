@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Iterator, Sequence
 
 from kgen.compiler.convolutions import Convolution, Line, convolution
+from kgen.compiler.dtypes import HALF
 from kgen.compiler.graph import FoldedWeight, Node, OpGraph, Tensor
 from kgen.compiler.linear_rewrites import SUMMED_WEIGHTS, WEIGHTS_TO_SUM
 from kgen.compiler.operators import OPS, Kind
@@ -297,6 +298,37 @@ def _behind_convolution(graph: OpGraph, node: Node) -> bool:
         return False
     pointwise = inner.op in OPS and OPS[inner.op].kind is Kind.POINTWISE
     return convolution(graph, inner) is not None or (pointwise and isinstance(inner.inputs[0], str) and _behind_convolution(graph, inner))
+
+
+# Layouts
+
+
+def convolutions_channels_last(graph: OpGraph) -> OpGraph:
+    """Convolutions of images whose channels lie side by side, as oneDNN computes them; a permutation gives their dimensions back.
+
+    A result that forward returns is copied to the order of its dimensions, as PyTorch returns it.
+    """
+    for node in graph.nodes:
+        spatial = len(node.type.shape) - 2 if node.type is not None else 0
+        window = convolution(graph, node)
+        if window is None or spatial not in _CHANNELS_LAST or "{0}" not in node.call:
+            continue
+        if node.type.dtype in HALF and window.channels_in % 8:
+            continue  # oneDNN fills channels up with zeros, in one layout or the other, and zero times an infinity is NaN
+        order, back = (0, *range(2, spatial + 2), 1), (0, spatial + 1, *range(1, spatial + 1))
+        last = Tensor(tuple(node.type.shape[d] for d in order), node.type.dtype, tuple(node.type.multiples[d] for d in order))
+        call = node.call.replace("{0}", f"{{0}}.contiguous(memory_format={_CHANNELS_LAST[spatial]})", 1)
+        moved = replace(node, name=graph.fresh(f"{node.name}_last"), op=f"{node.op}_channels_last", type=last, call=f"{call}.permute{order}.contiguous()")
+        returned = node.name in graph.returns
+        name = graph.fresh(f"{node.name}_first") if returned else node.name
+        view = Node(name, "permute", (moved.name,), node.type, f"{{0}}.permute{back}", (("dims", back),))
+        copy = [Node(node.name, "copy", (name,), node.type, "{0}.contiguous()")] if returned else []
+        graph = graph.with_nodes_for(node.name, [moved, view, *copy])
+    return graph
+
+
+#: The memory format of images with so many spatial dimensions.
+_CHANNELS_LAST = {2: "torch.channels_last", 3: "torch.channels_last_3d"}
 
 
 # Scales and shifts

@@ -40,6 +40,9 @@ VIEWS = frozenset(
     )
 ) | {"_operator.getitem"}  # fmt: skip
 
+#: How the names of convolutions end whose images have their channels side by side: the call moves its first operand so.
+CHANNELS_LAST = "_channels_last"
+
 #: Operators that read as many elements of their first operand as they give, not all.
 _GATHERS = frozenset(("embedding", "index", "index_select", "gather"))
 
@@ -68,6 +71,8 @@ def library_cost(graph: OpGraph, node: Node) -> Cost:
     read = sum(_memory_bytes(graph, name) for name in operands)
     if node.op in _GATHERS:
         read = min(read, written + sum(_memory_bytes(graph, name) for name in operands[1:]))
+    if node.op.endswith(CHANNELS_LAST):
+        read += 2 * _memory_bytes(graph, operands[0])
     blocks = None
     if node.op in _BLOCK_A_ROW:
         blocks = math.prod(size for d, size in enumerate(node.type.shape) if d not in node["dims"])

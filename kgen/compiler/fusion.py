@@ -134,7 +134,7 @@ def plans(graph: OpGraph, templates: Sequence[Template], order: Order = control_
     contractions first; by default it keeps that order.
     """
     found: dict[tuple, FusionPlan] = {}
-    everything = variants(graph, _whole(graph, templates))
+    everything = variants(graph, _whole(graph, templates), channels_last=any(t.channels_last for t in templates))
     own_moments = any(n.op in OPS and OPS[n.op].kind is Kind.MOMENTS for v in everything for n in v.graph.nodes)
     for variant in reversed(everything):
         unbiased_only = own_moments and _library_keeps_moments(variant.graph)
@@ -301,7 +301,9 @@ class _Cutter:
         else:
             greedy = self._greedy(run)
             masks = [greedy, self._greedy(run, bare_contractions=True)]
-            masks += [tuple(g or i == at for i, g in enumerate(greedy)) for at in range(length - 1) if not greedy[at]]
+            more = [at for at in range(length - 1) if not greedy[at]]
+            masks += [tuple(g or i == at for i, g in enumerate(greedy)) for at in more]
+            masks += [(*greedy[:at], True, *self._greedy(run[at + 1 :])) for at in more]  # the rest may be longer pieces
             masks.append((True,) * (length - 1))
         for mask in dict.fromkeys(masks):
             pieces = _pieces(run, mask)

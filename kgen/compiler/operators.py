@@ -29,7 +29,7 @@ COMBINES: dict[str, tuple[str, ...]] = {
 }
 
 #: The results of a reduction of one element, as expressions of it; sums, maxima and minima are the element itself.
-OF_ONE = {"argmax": ("{0}", "0"), "argmin": ("{0}", "0"), "moments": ("1.0f", "{0}", "0.0f"), "softmax": ("{0}", "EXP({0} - finite_max({0}))")}
+OF_ONE = {"argmax": ("{0}", "0"), "argmin": ("{0}", "0"), "moments": ("1.0f", "{0}", "0.0f"), "softmax": ("{0}", "EXPBELOW({0} - finite_max({0}))")}
 
 def _float_tensors(call: Captured, places: bool = False) -> bool:
     """Accept calls on floating tensors with a floating result, or one of ``places``."""
@@ -55,7 +55,7 @@ def _stable_sum(b: Lowering, x: Any) -> tuple[Any, Any]:
     """The row's maximum and the sum of exponentials below it, in one online pass or in two."""
     if b.two_passes:
         m = b.reduce("max_finite", x)
-        e = b.map("EXP({0} - {1})", x, b.map("finite_max({0})", m, name="shift"), name="exp")
+        e = b.map("EXPBELOW({0} - {1})", x, b.map("finite_max({0})", m, name="shift"), name="exp")
         return m, (e, b.reduce("sum", e))
     m, s = b.reduce("softmax", x)
     return m, (None, s)
@@ -66,7 +66,7 @@ def _softmax(b: Lowering, node: Node, x: Any) -> Any:
     factor = b.map("softmax_factor({0}, {1})", m, s, name="factor")
     if e is not None:
         return b.map("{0} * {1}", e, factor)
-    return b.map("EXP({0} - {1}) * {2}", x, b.map("finite_max({0})", m, name="shift"), factor)
+    return b.map("EXPBELOW({0} - {1}) * {2}", x, b.map("finite_max({0})", m, name="shift"), factor)
 
 
 def _log_softmax(b: Lowering, node: Node, x: Any) -> Any:

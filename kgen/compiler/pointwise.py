@@ -221,7 +221,7 @@ POINTWISE = (
     _pointwise("inverse_deviation", "", "static_cast<float>(1.0 / sqrt({0} + {eps}))", attrs=("eps",)),
     _pointwise("scaled_inverse_deviation", "", "static_cast<float>({1} / sqrt({0} + {eps}))", attrs=("eps",)),
     _pointwise("moving_average", "", "static_cast<float>({keep} * {0} + {momentum} * {1})", attrs=("keep", "momentum")),
-    _pointwise("apply_softmax", "", "EXP({0} - finite_max({1})) * softmax_factor({1}, {2})", flops=10),
+    _pointwise("apply_softmax", "", "EXPBELOW({0} - finite_max({1})) * softmax_factor({1}, {2})", flops=10),
     _pointwise("apply_log_softmax", "", "({0} - {1}) - log_sum({1}, {2})", flops=10),
 )  # fmt: skip
 

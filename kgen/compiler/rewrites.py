@@ -16,6 +16,8 @@
                               small products (:mod:`kgen.compiler.linear_rewrites`)
     mean_into_convolution, average_into_convolution, affine_into_convolution, extreme_into_pool
                               small convolutions (:mod:`kgen.compiler.convolution_rewrites`)
+    convolutions_channels_last
+                              convolutions of images whose channels lie side by side, where schedules read them so
 
 Each takes a graph and returns a graph: the same one where it does not apply. A value with other users than the one
 that a rewrite swallows is left alone. :func:`variants` lists the combinations worth planning for.
@@ -30,7 +32,13 @@ from dataclasses import dataclass, replace
 from typing import Callable
 
 from kgen.compiler import norms
-from kgen.compiler.convolution_rewrites import affine_into_convolution, average_into_convolution, extreme_into_pool, mean_into_convolution
+from kgen.compiler.convolution_rewrites import (
+    affine_into_convolution,
+    average_into_convolution,
+    convolutions_channels_last,
+    extreme_into_pool,
+    mean_into_convolution,
+)
 from kgen.compiler.dtypes import HALF
 from kgen.compiler.graph import FoldedWeight, Node, Operand, OpGraph, Tensor
 from kgen.compiler.linear_rewrites import diagonal_to_scale, product_to_sum, sum_into_linear
@@ -293,11 +301,14 @@ REWRITES: dict[str, Rewrite] = {
         average_into_convolution,
         affine_into_convolution,
         extreme_into_pool,
+        convolutions_channels_last,
         norms.group_norm_to_moments,
         norms.reduce_images_first,
         norms.split_norms,
     )
 }
+
+_CHANNELS_LAST = "convolutions_channels_last"
 
 _WHOLE = (
     "drop_identity",
@@ -335,6 +346,7 @@ PIPELINES = (
     (*_WHOLE, "split_norms"),
     (*_WHOLE, "extreme_into_pool"),
     ("reduce_images_first", *_WHOLE, "reduce_images_first"),
+    (*_WHOLE, _CHANNELS_LAST),
 )
 
 
@@ -346,15 +358,17 @@ _FLOAT32_ONLY = frozenset({
 })  # fmt: skip
 
 
-def variants(graph: OpGraph, whole: frozenset[str] = frozenset()) -> tuple[Variant, ...]:
+def variants(graph: OpGraph, whole: frozenset[str] = frozenset(), *, channels_last: bool = False) -> tuple[Variant, ...]:
     """The graphs that the pipelines come to, each once, with the rewrites that took part in it.
 
     Pipelines begin with the graph as it is, and with its decomposition but for the nodes in ``whole``; that comes last.
+    ``channels_last`` says whether schedules run along the channels of images that have them side by side.
     """
     found: list[Variant] = []
     decomposed = decompose(graph, whole)
     left_out = _FLOAT32_ONLY if any(v.type is not None and v.type.dtype in HALF for v in (*graph.inputs, *graph.weights, *graph.nodes)) else frozenset()
-    for start, pipeline in itertools.product(dict.fromkeys((graph, decomposed)), PIPELINES):
+    pipelines = [p for p in PIPELINES if channels_last or _CHANNELS_LAST not in p]
+    for start, pipeline in itertools.product(dict.fromkeys((graph, decomposed)), pipelines):
         current, names = start, ["decompose"] if start != graph else []
         for name in (n for n in pipeline if n not in left_out):
             changed = REWRITES[name](current)

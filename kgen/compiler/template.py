@@ -26,5 +26,9 @@ class Template(Protocol):
         its own to them.
         """
 
+    @property
+    def channels_last(self) -> bool:
+        """Whether kernels run along the channels of images, which then lie side by side: convolutions may leave them so."""
+
     def takes(self, program: Program, /) -> bool:
         """Whether a kernel of this schedule computes the program, with all that it stores."""

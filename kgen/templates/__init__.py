@@ -127,7 +127,8 @@ class Template:
     ``lacks(hardware)``       what a device of that kind lacks for it, in one line; empty where it lacks nothing
     ``arithmetic(params)``    how its contractions are multiplied; ``None`` where it computes none
 
-    ``in_place`` and ``biased`` are those of :class:`kgen.compiler.template.Template`, which this class implements.
+    ``share`` is the part of the device's rate that its contractions reach, by which plans are ordered.
+    ``in_place``, ``biased`` and ``channels_last`` are those of :class:`kgen.compiler.template.Template`, which this class implements.
     """
 
     name: str
@@ -140,7 +141,9 @@ class Template:
     lacks: Callable[[Hardware], str] = _no_lack
     arithmetic: Callable[[Params], Arithmetic | None] = _library_arithmetic
     in_place: bool = False
+    share: float = 1.0
     biased: bool = False
+    channels_last: bool = False
 
 
 @lru_cache(maxsize=None)

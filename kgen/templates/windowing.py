@@ -113,6 +113,17 @@ class WindowParts:
         return block(f"for (int tap_{letter} = 0; tap_{letter} < {slide.taps}; ++tap_{letter})", [*head, *body])
 
 
+def runs_across(program: Program) -> bool:
+    """Whether vectors may go across the rows of a window: those lie side by side in memory, and no map depends on a tap."""
+    if len(program.windows) != 1 or program.contraction or program.reductions or program.scans or not program.plain:
+        return False
+    parts, beside = WindowParts.of(program), program.row_loops[-1] if program.row_loops else None
+    images = [x for x in parts.points if isinstance(x, Load)]
+    if beside is None or not isinstance(beside.extent, int) or parts.taps or parts.pairs:
+        return False
+    return bool(images) and all(x.access.offset.coeff(beside.symbol) == 1 for x in images)
+
+
 def times(factor: int) -> str:
     return f" * {factor}" if factor != 1 else ""
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Callable, Sequence, TypeVar
 
 from kgen.compiler.contractions import CONTRACTIONS, CONVOLUTION, MATMUL, is_convolution, is_depthwise, kernel_size
-from kgen.compiler.costs import Cost, is_view, kernel_cost, library_cost
+from kgen.compiler.costs import CHANNELS_LAST, Cost, is_view, kernel_cost, library_cost
 from kgen.compiler.dtypes import HALF
 from kgen.compiler.fusion import MOST_PLANS, FusionPlan, Kernel, Library
 from kgen.compiler.graph import Node, OpGraph
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Hardware, expected_ceilings
 from kgen.roofline import Work
+from kgen.templates import templates
 
 #: ms; start and end of one launch, by kind of device; a small torch operator on an H200, and an OpenMP loop.
 LAUNCH_MS = {"cuda": 0.0125, "cpu": 0.01}
@@ -27,13 +28,17 @@ LAUNCH_MS = {"cuda": 0.0125, "cpu": 0.01}
 WORTH = 0.98
 
 
+#: Part of a plan's time; steps of less do not tell plans apart.
+MAIN_PART = 0.05
+
+
 @dataclass(frozen=True)
 class LibraryClass:
     """How near PyTorch's kernels for some operators come to the limits of a GPU.
 
     ``copy`` is the share of the copy rate at which operands and results move, each once; ``arithmetic`` the share of
     the rate of contractions. ``operators`` are ATen names without their overload. Shares are medians of eager PyTorch
-    on an H200; on the CPU all count as 1, since none was measured.
+    on an H200; on the CPU all count as 1 but convolutions, since no others were measured.
     """
 
     name: str
@@ -55,6 +60,8 @@ _CONVOLUTIONS = {
     2: _class("convolution, 2-d", 0.30, 0.30, "92 to 198 TFLOP/s in TF32; converts layouts before and behind"),
     3: _class("convolution, 3-d", 0.15, 0.10, "7 to 105 TFLOP/s in TF32: the fewer channels, the slower"),
 }
+
+_CHANNELS_FIRST = _class("convolution, channels first", 1.0, 0.5, "oneDNN takes two to three times as long as with channels last")
 
 #: Operators that stand in no class count as :data:`ONE_PASS`.
 LIBRARY_CLASSES = (
@@ -92,6 +99,11 @@ def library_class(graph: OpGraph, node: Node) -> LibraryClass:
     return _CLASS_OF.get(base, ONE_PASS)
 
 
+def cpu_class(node: Node) -> LibraryClass:
+    """The class of a node that is left to the library on a CPU."""
+    return _CHANNELS_FIRST if is_convolution(node) and not node.op.endswith(CHANNELS_LAST) else ONE_PASS
+
+
 @dataclass(frozen=True)
 class StepTime:
     """The predicted time of one step of a plan; ``bound`` is ``memory``, ``arithmetic``, or ``none`` for a view."""
@@ -100,6 +112,10 @@ class StepTime:
     cost: Cost
     ms: float
     bound: str
+
+    def label(self, graph: OpGraph) -> str:
+        """The step as plans are told apart by it: a kernel's label, or the name of a library call's operator."""
+        return self.step.label(graph) if isinstance(self.step, Kernel) else graph.node(self.step.node).op
 
 
 @dataclass(frozen=True)
@@ -146,7 +162,13 @@ class Predictor:
 
     def order(self, found: Sequence[FusionPlan], control: FusionPlan) -> list[FusionPlan]:
         """Plans in the order to try them: :data:`kgen.compiler.fusion.Order`."""
-        return in_order(found, control, self.ms)
+        return in_order(found, control, self.ms, self.main)
+
+    def main(self, plan: FusionPlan) -> frozenset[str]:
+        """The labels of the steps that take more than :data:`MAIN_PART` of the plan's time, launches aside."""
+        steps = self.prediction(plan).steps
+        least = MAIN_PART * sum(step.ms for step in steps)
+        return frozenset(step.label(plan.graph) for step in steps if step.ms - self.launch_ms > least)
 
     def limit_ms(self, graph: OpGraph) -> float:
         """The least time that the device allows: its bytes once, or its operations, whichever takes longer.
@@ -165,14 +187,15 @@ class Predictor:
             products = 1 if half else self._products(_kind(plan.graph, step))
             self._costs[key] = plan.graph, kernel_cost(plan, step, self._row_bytes, products, self._shares)
         _, cost = self._costs[key]
-        return self._time(step, cost, self._copy_ms(cost.nbytes), self._kernel_ms(cost))
+        share = templates(self.hardware.device_type)[step.schedule].share
+        return self._time(step, cost, self._copy_ms(cost.nbytes), self._kernel_ms(cost) / share)
 
     def _library(self, graph: OpGraph, step: Library) -> StepTime:
         node = graph.node(step.node)
         cost = library_cost(graph, node)
         if is_view(node):
             return StepTime(step, cost, 0.0, "none")
-        found = library_class(graph, node) if self.hardware.device_type == "cuda" else ONE_PASS
+        found = library_class(graph, node) if self.hardware.device_type == "cuda" else cpu_class(node)
         contraction = CONTRACTIONS.get(node.op)
         type_ = self.types[contraction.kind] if contraction else "float32"
         type_ = "float16" if contraction and _is_half(graph, node) else type_
@@ -234,12 +257,23 @@ def _kind(graph: OpGraph, kernel: Kernel) -> str:
 Plan = TypeVar("Plan")
 
 
-def in_order(found: Sequence[Plan], control: Plan, ms: Callable[[Plan], float]) -> list[Plan]:
+def in_order(
+    found: Sequence[Plan], control: Plan, ms: Callable[[Plan], float], main: Callable[[Plan], object] | None = None
+) -> list[Plan]:
     """The fastest of these plans by prediction, in the order to try them; ties keep their order.
 
     The control comes behind plans that may beat it and in front of those that are predicted to be slower. There are
-    :data:`kgen.compiler.fusion.MOST_PLANS` at most.
+    :data:`kgen.compiler.fusion.MOST_PLANS` at most. ``main`` gives the steps that take a plan's time. On either side of
+    the control, plans whose main steps an earlier one has come last: they measure the same kernels again.
     """
-    ranked = sorted(found, key=ms)[: MOST_PLANS - 1]
-    before = sum(WORTH * ms(plan) <= ms(control) for plan in ranked)
+    ranked = sorted(found, key=ms)
+    repeats: set[int] = set()
+    seen: set[object] = set()
+    for plan in ranked if main else ():
+        steps = main(plan)
+        repeats |= {id(plan)} if steps in seen else set()
+        seen.add(steps)
+    slower = {id(plan) for plan in ranked if WORTH * ms(plan) > ms(control)}
+    ranked = sorted(ranked, key=lambda plan: (id(plan) in slower, id(plan) in repeats))[: MOST_PLANS - 1]
+    before = sum(id(plan) not in slower for plan in ranked)
     return [*ranked[:before], control, *ranked[before:]]

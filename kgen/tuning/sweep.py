@@ -27,6 +27,7 @@ from kgen.errors import CaptureError, DatabaseBusyError, DatabaseError, DiskErro
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.pool import DevicePool, SourceBuilder
 from kgen.evaluator.protocol import BASELINES, Accuracy, BuildReport, Evaluation, Health, Status, Timing
+from kgen.hardware import lacks_instructions
 from kgen.machine import find_own_tools, keep_bytecode, resolve_devices
 from kgen.problem import Problem, load
 from kgen.statistics import Interval, median_ms, ratio_interval
@@ -135,6 +136,8 @@ def run(
         devices.wait()
         problem = devices.first.problem
         device_type = devices.first.hardware.device_type
+        if device_type == "cpu" and (lacking := lacks_instructions(problem.dtype)):
+            notice(lacking)
         # Its constructor leaves another mode than train, or it uses autocast.
         if problem.modes != loaded.problem.modes or (graphs.by_device and device_type != "cpu"):
             graphs = captured(replace(loaded, problem=problem), device_type)

@@ -137,6 +137,8 @@ APPLIES = {
     "an average pool of a transposed convolution is a convolution": ("return F.avg_pool3d(self.c(x) * self.s, 2)", "self.s = nn.Parameter(torch.randn(4, 1, 1, 1))\nself.c = nn.ConvTranspose3d(3, 4, 3, stride=2, padding=1)", "torch.randn(2, 3, 4, 5, 6)", "eval", (), "average_into_convolution", ["cat", "conv3d", "mul"]),
     "a minimum over depth behind a convolution is a pool": ("return self.c(x).sigmoid().amin(2)", "self.c = nn.Conv3d(3, 4, 3)", "torch.randn(2, 3, 7, 8, 6)", "train", (), "extreme_into_pool", ["conv3d", "sigmoid", "neg", "max_pool3d", "neg", "view"]),
     "a maximum over a width behind a convolution is a pool": ("return self.c(x).amax(3, keepdim=True)", "self.c = nn.Conv2d(3, 4, 3)", "torch.randn(2, 3, 7, 8)", "train", (), "extreme_into_pool", ["conv2d", "max_pool2d"]),
+    "a convolution of images has channels last": ("return F.relu(self.c(x))", "self.c = nn.Conv2d(3, 4, 3)", "torch.randn(2, 3, 7, 8)", "train", (), "convolutions_channels_last", ["conv2d_channels_last", "permute", "relu"]),
+    "a convolution that is returned is copied": ("return self.c(x)", "self.c = nn.ConvTranspose3d(3, 4, 3)", "torch.randn(2, 3, 4, 5, 6)", "train", (), "convolutions_channels_last", ["conv_transpose3d_channels_last", "permute", "copy"]),
     "a sum over features is a product with the sum of rows": ("return self.linear(x).sum(1, keepdim=True)", LINEAR, IN, "eval", (), "sum_into_linear", ["distributed_product", "sum", "add"]),
     "a mean over features without a bias": ("return self.linear(x).mean(-1)", "self.linear = nn.Linear(12, 20, bias=False)", IN, "eval", (), "sum_into_linear", ["distributed_product", "sum"]),
     "a mean of features that are scaled and shifted": ("return ((self.linear(x) - self.s) * 3.0 / self.s + 1.0).mean(2)", f"{LINEAR}\n{SCALE}", "torch.randn(2, 3, 12)", "eval", (), "sum_into_linear", ["distributed_product", "sum", "add"]),
@@ -193,6 +195,7 @@ LEAVES_ALONE = {
     "a sum of what is not affine": ("return F.relu(self.linear(x)).sum(1)", LINEAR, IN, "eval", (), "sum_into_linear"),
     "a sum of features that are used twice": ("y = self.linear(x)\nreturn y.sum(1), F.relu(y)", LINEAR, IN, "eval", (), "sum_into_linear"),
     "a sum of features scaled by row": ("return (self.linear(x) * self.s).sum(1)", f"{LINEAR}\nself.s = nn.Parameter(torch.randn(6, 1))", IN, "eval", (), "sum_into_linear"),
+    "a convolution of sequences": ("return self.c(x)", "self.c = nn.Conv1d(3, 4, 3)", "torch.randn(2, 3, 40)", "eval", (), "convolutions_channels_last"),
     "a product with two columns": ("return x @ self.v", "self.v = nn.Parameter(torch.randn(20, 2))", None, "eval", (), "product_to_sum"),
     "a diagonal that is another than the main one": ("return x @ torch.diag(self.v, 1)", "self.v = nn.Parameter(torch.randn(19))", None, "eval", (), "diagonal_to_scale"),
 }  # fmt: skip
@@ -281,6 +284,18 @@ def test_variants_differ_from_each_other() -> None:
 def test_variants_name_their_rewrites() -> None:
     (*_, last) = variants(graph(reference(NAMES[3], "eval")))
     assert last.rewrites == ("batchnorm_to_affine", "merge_affine", "fold_batchnorm_into_linear")
+
+
+@pytest.mark.parametrize(("channels", "moved"), [(3, False), (16, True)])
+def test_channels_of_half_types_are_last_in_eights(channels: int, moved: bool) -> None:
+    found = captured("return F.relu(self.c(x))", f"self.c = nn.Conv2d({channels}, 4, 3).bfloat16()", f"torch.randn(2, {channels}, 7, 8).bfloat16()")
+    assert ("conv2d_channels_last" in ops(REWRITES["convolutions_channels_last"](found))) is moved
+
+
+def test_channels_are_last_where_schedules_run_along_them() -> None:
+    found = captured("return F.relu(self.c(x))", "self.c = nn.Conv2d(3, 4, 3)", "torch.randn(2, 3, 7, 8)")
+    assert len(variants(found)) == 1
+    assert variants(found, channels_last=True)[-1].rewrites == ("convolutions_channels_last",)
 
 
 def test_graph_without_anything_to_rewrite_has_one_variant() -> None:

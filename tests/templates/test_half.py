@@ -29,8 +29,9 @@ d = image.sum(1) / 3
 e = z.permute(0, 2, 1).relu() * 2
 f = F.max_pool2d(image, 3, 2, 1)
 g = x.cumsum(1)
+i = F.avg_pool2d(image.permute(0, 3, 1, 2), 3, 2, 1)
 h = (x.float() * 1e5).to(x.dtype), (x * 1e-7), x.argmax(1), (x > 0.5).long()
-return a, b, c, d, e, f, g, h
+return a, b, c, d, e, f, g, h, i
 """
 INIT = """
 self.scale = nn.Parameter(torch.randn(50))

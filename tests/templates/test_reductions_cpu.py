@@ -54,6 +54,45 @@ def test_reductions_are_as_accurate_as_eager(case: str) -> None:
     assert_first_plan_is_as_accurate(*CASES[case])
 
 
+#: Windows over images whose channels lie side by side, as a channels-last convolution leaves them.
+ACROSS = {
+    "a maximum": ("return F.max_pool2d(x.permute(0, 3, 1, 2), 3, 2, 1)", "torch.randn(5, 9, 38, 70)", ""),
+    "a mean behind maps by channel": ("return F.avg_pool2d((x.permute(0, 3, 1, 2) * self.s).relu(), 3, 1, 1, count_include_pad=False) + 1.0", "torch.randn(5, 7, 9, 24)",
+                                      "self.s = nn.Parameter(torch.rand(24, 1, 1))"),
+    "a volume": ("return F.max_pool3d(x.permute(0, 4, 1, 2, 3).sigmoid(), 2)", "torch.randn(5, 4, 6, 8, 20)", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ACROSS)
+def test_windows_across_channels_are_as_accurate_as_eager(case: str) -> None:
+    assert_first_plan_is_as_accurate(*ACROSS[case], "eval", "strip_window[")
+
+
+@pytest.mark.parametrize("sizes", ["5, 48, 64", "5, 37, 50", "5, 16, 19"])
+def test_transposes_are_as_accurate_as_eager(sizes: str) -> None:
+    """Blocks that are turned in registers, what is left of them at the borders, and maps behind them."""
+    forward = "return (x.permute(0, 2, 1) * self.s).sigmoid() + x.permute(0, 2, 1)[:, :, :1]"
+    assert_first_plan_is_as_accurate(forward, f"torch.randn({sizes})", "self.s = nn.Parameter(torch.rand(1))", "eval", "transpose[")
+
+
+def test_maximum_across_channels_with_nan_is_nan() -> None:
+    loaded = made(source("return F.max_pool2d(x.permute(0, 3, 1, 2), 2)", "torch.randn(3, 4, 6, 20)"))
+    found = captured(loaded)
+    choice = next(c for c in Design(loaded.problem, found, cpu()).choices if "strip_window" in c.name)
+    ((mode, plan),) = choice.plans
+    params = {f"k{k}.{name}": value for k, s in enumerate(choice.spaces) for name, value in next(s.allowed()).items()}
+    new = module(render(loaded.problem, [Way(mode, plan, params)], cpu(), both_modes=True)).ModelNew()
+    (x,) = loaded.inputs()
+    x[0, 1, 2, 3] = x[2, 0, 0, 19] = float("nan")
+    torch.testing.assert_close(new(x), loaded.model()(x), rtol=0, atol=0, equal_nan=True)
+
+
+def test_parts_of_channels_take_row_values_where_they_are_merged() -> None:
+    """Running statistics of batch norm over images whose channels lie side by side."""
+    assert_first_plan_is_as_accurate(
+        "return self.norm(x.permute(0, 3, 1, 2)).amax((2, 3))", "torch.randn(8, 12, 12, 20)", "self.norm = nn.BatchNorm2d(20)", "train", "strip_reduction[")
+
+
 def test_nan_is_the_largest_and_the_smallest() -> None:
     loaded = made(source("return x.argmax(1), x.argmin(1)", "torch.randn(6, 900)"))
     found = captured(loaded)

@@ -20,6 +20,7 @@ import kgen
 
 FUNCTIONS = Path(kgen.__file__).parent / "templates" / "cpu" / "functions"
 UNARY = ("exp", "expm1", "log", "log1p", "erf", "tanh", "sin", "cos")
+LOOPS = (*UNARY, "exp_below")
 # Sine and cosine look constants up in a table. Tuned for a CPU whose gathers are slow, or for none that it knows, GCC
 # leaves their loops scalar, which takes 1.8 times as long.
 TUNING = ("-mtune=haswell",) if platform.machine() == "x86_64" else ()
@@ -33,11 +34,11 @@ SUBNORMAL, LARGEST = 1e-45, 3.4028234663852886e38
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[ctypes.CDLL, str]:
     """A library with a loop over each function, and what the compiler said of vectorising."""
     folder = tmp_path_factory.mktemp("vector_math")
-    files = ["sin_shifted", *UNARY, "pow"]
+    files = ["sin_shifted", *LOOPS, "pow"]
     lines = ["#include <cmath>", "#include <cstdint>", "namespace vec {"]
     lines += [f'#include "{FUNCTIONS / name}.h"' for name in files]
     lines.append("}")
-    for name in UNARY:
+    for name in LOOPS:
         lines.append(f'extern "C" void {name}_all(const float* __restrict__ x, float* __restrict__ y, long n) {{')
         lines += ["    #pragma omp simd", f"    for (long i = 0; i < n; ++i) y[i] = vec::{name}(x[i]);", "}"]
     lines += [
@@ -166,7 +167,13 @@ def test_special_value(compiled: tuple[ctypes.CDLL, str], name: str, x: float, w
         assert math.copysign(1.0, got) == math.copysign(1.0, want)
 
 
-@pytest.mark.parametrize("name", UNARY)
+def test_exponential_below_a_maximum_is_exp(compiled: tuple[ctypes.CDLL, str]) -> None:
+    xs = [x for x in sample(20_000) if -87.0 <= x <= 0.0] + [-87.0, -86.5, -0.0, INF]
+    assert apply(compiled, "exp_below", xs) == apply(compiled, "exp", xs)
+    assert apply(compiled, "exp_below", [-87.5, -1000.0, -LARGEST, -INF]) == [0.0] * 4
+
+
+@pytest.mark.parametrize("name", LOOPS)
 def test_nan_stays_nan(compiled: tuple[ctypes.CDLL, str], name: str) -> None:
     assert math.isnan(apply(compiled, name, [NAN])[0])
 
@@ -199,7 +206,7 @@ def test_pow_has_the_special_values_of_c(compiled: tuple[ctypes.CDLL, str]) -> N
 
 
 @pytest.mark.parametrize(
-    "call", [*(f"vec::{name}(x[i])" for name in UNARY), "vec::pow(x[i], e[i])", "vec::pow(x[i], e)"]
+    "call", [*(f"vec::{name}(x[i])" for name in LOOPS), "vec::pow(x[i], e[i])", "vec::pow(x[i], e)"]
 )
 def test_loop_is_vectorised(compiled: tuple[ctypes.CDLL, str], call: str) -> None:
     library, remarks = compiled

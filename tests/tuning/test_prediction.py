@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 from models import graph, made, source
 
+from kgen.compiler.costs import library_cost
 from kgen.compiler.fusion import MOST_PLANS, FusionPlan, plans
 from kgen.compiler.graph import OpGraph
+from kgen.compiler.rewrites import REWRITES
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import cpu, expected_ceilings, for_arch
 from kgen.templates import templates
@@ -102,6 +104,27 @@ def test_library_call_has_the_class_of_its_operator(forward: str, init: str, exp
     assert library_class(found, found.nodes[0]).name == expected
 
 
+CONVOLUTION = "self.conv = nn.Conv2d(32, 32, 3)"
+
+
+def test_channels_last_is_the_faster_convolution_on_a_cpu() -> None:
+    found = captured("return self.conv(x).relu()", "torch.empty(8, 32, 64, 64, device='meta')", CONVOLUTION)
+    predictor = Predictor(cpu())
+    tried = plans(found, tuple(templates("cpu").values()), predictor.order)
+    assert tried[0].name.startswith("conv2d_channels_last(library) + transpose[relu]")
+    others = [p for p in tried if "channels_last" not in p.name]
+    assert {p.name.partition("(")[0].partition("[")[0] for p in others} >= {"conv2d", "implicit_gemm"}
+    assert 1.3 * predictor.ms(tried[0]) < min(map(predictor.ms, others))
+
+
+def test_cost_of_channels_last_has_the_copy_of_the_images() -> None:
+    found = captured("return self.conv(x).relu()", "torch.empty(8, 32, 64, 64, device='meta')", CONVOLUTION)
+    last = REWRITES["convolutions_channels_last"](found)
+    costs = [library_cost(of, of.nodes[0]) for of in (found, last)]
+    assert costs[1].nbytes - costs[0].nbytes == 2 * found.inputs[0].type.nbytes
+    assert costs[1].flops == costs[0].flops > 0
+
+
 def test_operator_is_in_one_class() -> None:
     operators = [operator for found in LIBRARY_CLASSES for operator in found.operators]
     assert len(operators) == len(set(operators))
@@ -140,6 +163,20 @@ def test_unknown_gpu_has_the_ceilings_of_the_nearest_older_one(arch: str, as_of:
 def test_control_stands_between_plans_that_may_beat_it_and_slower_ones() -> None:
     times = {"fast": 1.0, "tie": 9.95, "also": 10.1, "slow": 12.0, "control": 10.0}
     assert in_order(["slow", "also", "tie", "fast"], "control", times.__getitem__) == ["fast", "tie", "also", "control", "slow"]
+
+
+def test_plans_with_the_same_main_steps_come_behind_others() -> None:
+    times = {"a": 1.0, "a again": 1.01, "b": 1.1, "control": 1.2, "c": 1.3, "b again": 1.4}
+    found = in_order(["b", "b again", "a again", "c", "a"], "control", times.__getitem__, lambda plan: plan[0])
+    assert found == ["a", "b", "a again", "control", "c", "b again"]
+
+
+def test_small_steps_do_not_tell_plans_apart() -> None:
+    """Each plan measures the softmax of the large input; only what becomes of its small result differs."""
+    found = captured("return (torch.softmax(x, 1).amax(1).sigmoid() * 2.0).sum()")
+    predictor = h200()
+    several = [p for p in plans(found, TEMPLATES, predictor.order) if p.name.startswith("inner_reduction[softmax, amax]")]
+    assert len(several) > 1 and len({predictor.main(p) for p in several}) == 1
 
 
 def test_ties_keep_their_order() -> None:

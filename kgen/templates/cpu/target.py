@@ -35,7 +35,7 @@ def flags(hardware: Hardware, params: Sequence[Params], specific: bool) -> list[
 TARGET = Target(
     device_type="cpu",
     primitives={
-        "EXP": "vec::exp", "EXPM1": "vec::expm1", "LOG": "vec::log", "LOG1P": "vec::log1p", "ERF": "vec::erf",
+        "EXP": "vec::exp", "EXPBELOW": "vec::exp_below", "EXPM1": "vec::expm1", "LOG": "vec::log", "LOG1P": "vec::log1p", "ERF": "vec::erf",
         "TANH": "vec::tanh", "SIN": "vec::sin", "COS": "vec::cos", "POW": "vec::pow", "SQRT": "std::sqrt",
         "ABS": "std::fabs",
         **{name: f"std::{name.lower()}" for name in C_FUNCTIONS},

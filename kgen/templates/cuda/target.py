@@ -31,7 +31,7 @@ def flags(hardware: Hardware, params: Sequence[Params], specific: bool) -> list[
 TARGET = Target(
     device_type="cuda",
     primitives={
-        "EXP": "expf", "EXPM1": "expm1f", "LOG": "logf", "LOG1P": "log1pf", "ERF": "erff", "TANH": "tanhf",
+        "EXP": "expf", "EXPBELOW": "expf", "EXPM1": "expm1f", "LOG": "logf", "LOG1P": "log1pf", "ERF": "erff", "TANH": "tanhf",
         "SIN": "sinf", "COS": "cosf", "POW": "powf", "SQRT": "sqrtf", "ABS": "fabsf",
         **{name: f"{name.lower()}f" for name in C_FUNCTIONS},
     },

@@ -4,8 +4,8 @@ static inline void merge_tile(float& max, float& sum, const float larger, const 
     float part = 0.0f;
     #pragma omp simd reduction(+ : part)
     for (int i = 0; i < count; ++i) {
-        part += vec::exp(value[i] - shift);
+        part += vec::exp_below(value[i] - shift);
     }
-    sum = sum * vec::exp(finite_max(max) - shift) + part;
+    sum = sum * vec::exp_below(finite_max(max) - shift) + part;
     max = larger;
 }

@@ -8,7 +8,7 @@ from typing import Any, Sequence
 from kgen.candidate import Params
 from kgen.compiler.dtypes import loaded, value_type
 from kgen.compiler.loops import Load, Map, Program, Reduce, Store
-from kgen.compiler.schedule import Pass, schedule
+from kgen.compiler.schedule import Pass, Schedule, schedule
 from kgen.templates import Argument, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
 from kgen.templates.cpu import common
@@ -40,7 +40,7 @@ _TAKE = {
     "argmin": ("const bool {1}_taken = {v} < {0} || ({v} != {v} && {0} == {0});", "{0} = {1}_taken ? {v} : {0};",
                "{1} = {1}_taken ? {place} : {1};"),
     "softmax": ("const float {0}_larger = {v} > {0} ? {v} : {0}, {0}_shift = finite_max({0}_larger);",
-                "{1} = {1} * vec::exp(finite_max({0}) - {0}_shift) + vec::exp({v} - {0}_shift);", "{0} = {0}_larger;"),
+                "{1} = {1} * vec::exp_below(finite_max({0}) - {0}_shift) + vec::exp_below({v} - {0}_shift);", "{0} = {0}_larger;"),
     "moments": ("const float {1}_delta = {v} - {1};", "{0} += 1.0f;", "{1} += {1}_delta / {0};", "{2} += {1}_delta * ({v} - {1});"),
 }  # fmt: skip
 
@@ -87,7 +87,7 @@ def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel, two_passes=params.get(several) == "two_pass")
     plan = schedule(program, keep=params.get("row") == "buffer")
     args = pointers(task, program, params)
-    emitter = _Emitter(program, params, args)
+    emitter = _Emitter(program, plan, params, args)
     beside, parts = _beside(program), int(params.get("parts", 1))
     room = f"{parts} * {emitter.slots * emitter.width} * -(-{beside} // {emitter.width}) * (rows // {beside})"
     if not isinstance(program.col_size, int):
@@ -95,6 +95,9 @@ def render(task: Task, params: Params) -> Rendering:
     workspace = [Argument("workspace", "workspace", size=room)] if parts > 1 else []
     head = emitter.row_level([], plan.row_loads, plan.row_maps)
     passes = [emitter.one_pass(of) for of in plan.passes]
+    taken = [f"{x.name}_strip" for x in (*plan.row_loads, *plan.row_maps)]
+    if not any(name in line for one in passes for line in one["lines"] for name in taken):
+        head = []  # the loop that merges parts makes the row values
     context = {
         "name": task.kernel.name,
         "summary": summary(task),
@@ -118,8 +121,8 @@ def render(task: Task, params: Params) -> Rendering:
 class _Emitter:
     """Spells the passes over one strip. A row value is an array with one element for each row of the strip."""
 
-    def __init__(self, program: Program, params: Params, args: list[Argument]) -> None:
-        self.program, self.arguments, self.sources = program, args, sources(args)
+    def __init__(self, program: Program, plan: Schedule, params: Params, args: list[Argument]) -> None:
+        self.program, self.plan, self.arguments, self.sources = program, plan, args, sources(args)
         self.width, self.parts = min(int(params["width"]), _beside(program)), int(params.get("parts", 1))
         self.cols = str(program.cols) if isinstance(program.col_size, int) else "cols"
         self.integer = "long long" if program.wide else "int"
@@ -230,7 +233,9 @@ class _Emitter:
 
     def _merged(self, of: Pass) -> list[str]:
         """The parts of a strip merged, in the order of their columns; then row values and their stores."""
-        lines = [line for r in of.reductions for line in self._started(r)]
+        strips, self.strips = self.strips, []
+        lines = self.row_level([], self.plan.row_loads, self.plan.row_maps)
+        lines += [line for r in of.reductions for line in self._started(r)]
         body, slot = [], 0
         for r in of.reductions:
             for k, name in enumerate(r.names):
@@ -239,7 +244,6 @@ class _Emitter:
                 body.append(f"const {self._type(r, k)} {name}_other = {pointer}[place];")
                 slot += 1
             body.append(common.merged(r.kind, [f"{n}_strip[place]" for n in r.names], [f"{n}_other" for n in r.names]))
-        strips, self.strips = self.strips, [n for n in self.strips if n not in {x for r in of.reductions for x in r.names}]
         loop = [f"const float* found = workspace + (strip * {self.parts} + part) * {self.slots * self.width};", *self._across(body)]
         self.strips = strips
         lines += block(f"for (int part = 0; part < {self.parts}; ++part)", loop)

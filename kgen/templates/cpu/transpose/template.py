@@ -1,14 +1,14 @@
-"""Transposes on the CPU: tiles that stay in the cache, written along the result's rows."""
+"""Transposes on the CPU: tiles that are turned in registers, and written along the result's rows."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from kgen.candidate import Params
-from kgen.compiler.loops import Program
-from kgen.compiler.transposes import transpose_of, wide
+from kgen.compiler.loops import Load, Program
+from kgen.compiler.transposes import Transpose, transpose_of, wide
 from kgen.templates import Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, signature, summary
+from kgen.templates.arguments import arguments as pointers, signature, sources, summary
 from kgen.templates.cpu.target import vector_axis
 from kgen.templates.space import Axis, Space
 from kgen.templates.transposed import body
@@ -36,6 +36,12 @@ def render(task: Task, params: Params) -> Rendering:
     args = pointers(task, program, params)
     tile, along, across = int(params["tile"]), int(found.along.extent), int(found.across.extent)
     along_tiles = -(-along // tile)
+    blocks = [load for load in found.turned if load.dtype == "float32" and _stride(load, found)]
+    turned = [
+        {"name": load.name, "source": sources(args)[load.tensor], "at": found.spelled(load).access.index(), "stride": _stride(load, found)}
+        for load in blocks
+    ]
+    taken = [f"const float {load.name} = {load.name}_tile[across - first][along - begin];" for load in blocks]
     context = {
         "name": task.kernel.name,
         "summary": summary(task),
@@ -47,10 +53,18 @@ def render(task: Task, params: Params) -> Rendering:
         "index": "long long" if wide(program) else "int",
         "count": found.count(program.cols),
         "outer": bool(found.outer),
-        "body": body(program, replace(found, turned=()), args, "cpu"),
+        "turned": turned,
+        "body": taken + body(program, replace(found, turned=tuple(blocks)), args, "cpu"),
         **signature(args),
     }
     return Rendering(context, tuple(args))
+
+
+def _stride(load: Load, found: Transpose) -> int:
+    """How far the elements along the result lie apart in the operand; 0 where they do not lie evenly."""
+    offset = load.access.offset
+    stride, rest = offset.coeff(found.along.symbol), offset - offset.coeff(found.along.symbol) * found.along.symbol - found.across.symbol
+    return int(stride) if stride.is_Integer and not rest.has(found.along.symbol, found.across.symbol) else 0
 
 
 TEMPLATE = Template(

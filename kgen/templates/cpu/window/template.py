@@ -13,7 +13,7 @@ from kgen.templates.cpu import common
 from kgen.templates.cpu.target import vector_axis
 from kgen.templates.space import Axis, Space
 from kgen.templates.spelling import block, load_statement, row_loads, statement, store_statement
-from kgen.templates.windowing import WindowParts, minus, outside, times
+from kgen.templates.windowing import WindowParts, minus, outside, runs_across, times
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
@@ -34,8 +34,8 @@ _TAKE = {
 
 
 def takes(program: Program) -> bool:
-    """Programs with one window, and no value within an index."""
-    return bool(program.windows) and not (program.contraction or program.looks_up)
+    """Programs with one window, and no value within an index. Where channels lie side by side, vectors go across them."""
+    return bool(program.windows) and not (program.contraction or program.looks_up or runs_across(program))
 
 
 def space(task: Task) -> Space:
