@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import emulate
 import pytest
 import torch
 from emulated import Device, EmulationError
@@ -108,3 +109,28 @@ def test_a_fault_shows(device: Device, fault: str) -> None:
         assert re.search(found, str(raised)), raised
     else:
         assert "wrong" in found and not error(exact, value) < 1e-2
+
+
+_SIZES = """
+import torch
+import torch.nn as nn
+rows, columns = 8, 32768
+width = features = 64 * 512
+class Model(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.linear = nn.Linear(features, 3)
+    def forward(self, x):
+        return self.linear(x)
+def get_inputs():
+    return [torch.rand(rows, columns)]
+def get_init_inputs():
+    return [width]
+"""
+
+
+@pytest.mark.parametrize(("odd", "size"), [(False, 8192), (True, 8191)])
+def test_sizes_that_must_be_alike_are_halved_together(odd: bool, size: int) -> None:
+    """Also those in tuples, those that are computed, and those with several names."""
+    problem = emulate.small(made(_SIZES).problem, (), most_flops=1e9, most_elements=1e5, odd=odd)
+    assert [*emulate._integers(problem.source).values()] == [8, size, size]
