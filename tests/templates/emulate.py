@@ -132,15 +132,14 @@ def _rounded_to_tf32(x: torch.Tensor) -> torch.Tensor:
 
 
 def covering(space: KernelSpace, most: int) -> list[int]:
-    """Points of a kernel that have each value of each parameter, then others that lie evenly in the space."""
-    seen: set[Any] = set()
-    first, rest = [], []
-    for n in range(len(space)):
-        values = {(space[n].get("variant"), *item) for item in space[n].items()}
-        (rest if values <= seen else first).append(n)
-        seen |= values
-    step = max(1, len(rest) // max(1, most - len(first)))
-    return [*first, *rest[::step]][:most]
+    """Points of a kernel, each with as many values of parameters as may be that those before it lack; then others, evenly."""
+    values = [{(space[n].get("variant"), *item) for item in space[n].items()} for n in range(len(space))]
+    missing, found = set[Any]().union(*values), list[int]()
+    while missing and len(found) < most:
+        found.append(max(range(len(space)), key=lambda n: len(values[n] & missing)))
+        missing -= values[found[-1]]
+    rest = [n for n in range(len(space)) if n not in found]
+    return [*found, *rest[:: max(1, len(rest) // max(1, most - len(found)))]][:most]
 
 
 def small(problem: Problem, given: Collection[str], most_flops: float, most_elements: float, odd: bool = False) -> Problem:

@@ -134,3 +134,10 @@ def test_sizes_that_must_be_alike_are_halved_together(odd: bool, size: int) -> N
     """Also those in tuples, those that are computed, and those with several names."""
     problem = emulate.small(made(_SIZES).problem, (), most_flops=1e9, most_elements=1e5, odd=odd)
     assert [*emulate._integers(problem.source).values()] == [8, size, size]
+
+
+def test_few_points_have_many_values() -> None:
+    space = [{"block": b, "vec": v, "launch": launch} for b in (128, 256, 512) for v in (1, 2, 4) for launch in ("early", "plain")]
+    chosen = [space[n] for n in emulate.covering(space, 4)]  # type: ignore[arg-type]
+    assert len(chosen) == 4 and {(name, point[name]) for point in chosen[:3] for name in point} == {
+        (name, point[name]) for point in space for name in point}
