@@ -43,6 +43,7 @@ from kgen.tuning.design import Design  # noqa: E402
 from kgen.tuning.search import Point  # noqa: E402
 from kgen.tuning.search.points import KernelSpace  # noqa: E402
 
+LEAST = 8  # of sizes that were halved: convolutions of fewer channels are not products
 SECRET = 7  # of the oracle: the same inputs in every run
 _TF32_MASK = -(1 << 13)  # bits of a float32 that TF32 keeps
 
@@ -156,13 +157,14 @@ def small(problem: Problem, given: Collection[str], most_flops: float, most_elem
 
 def _smaller(problem: Problem, given: Collection[str], odd: bool) -> Problem | None:
     """The problem with its largest size halved; with two, where both must be alike. ``None`` where no such problem runs."""
-    sizes = {name: value for name, value in _integers(problem.source).items() if value > 8 and name not in given}
-    names = sorted(sizes, key=sizes.__getitem__, reverse=True)
+    sizes = {name: value for name, value in _integers(problem.source).items() if name not in given}
+    halves = {name: sorted({half - 1 | 1, half} if odd else {half}) for name, half in ((n, value // 2) for n, value in sizes.items())}
+    names = sorted((name for name in sizes if halves[name][0] >= LEAST), key=sizes.__getitem__, reverse=True)
     for some in (*((name,) for name in names), *itertools.combinations(names, 2)):
-        for less in (1, 0) if odd else (0,):
+        for which in (0, -1):
             source = problem.source
             for name in some:
-                source = _with_size(source, name, sizes[name] // 2 - less | less)
+                source = _with_size(source, name, halves[name][which])
             tried = replace(problem, source=source)
             if _size(tried):
                 return tried
@@ -224,6 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("problem")
     parser.add_argument("-D", dest="sizes", action="append", default=[], metavar="NAME=VALUE", help="a size that is not halved")
+    parser.add_argument("--batch", metavar="NAME=N", help="candidates are made for the whole problem, and run on a batch of N")
     parser.add_argument("--odd", action="store_true", help="halve to odd sizes, where the problem runs with them")
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--accuracy", type=Accuracy, default=Accuracy.PYTORCH)
@@ -242,9 +245,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = dict(text.split("=", 1) for text in options.sizes)
     try:
         whole = read_problem(options.problem, given, options.mode, options.dtype)
-        problem = small(whole, given, options.flops, options.elements, options.odd)
+        if options.batch:
+            name, size = options.batch.split("=")
+            problem = replace(whole, source=_with_size(whole.source, name, int(size)))
+        else:
+            problem = whole = small(whole, given, options.flops, options.elements, options.odd)
         judge = Judge(problem, options.accuracy)
-        design = Design(judge.loaded.problem, capture(judge.loaded), for_arch(options.arch), options.accuracy)
+        loaded = load(replace(whole, mode=judge.loaded.problem.mode))
+        design = Design(loaded.problem, capture(loaded), for_arch(options.arch), options.accuracy)
     except KgenError as error:
         print(error, file=sys.stderr)
         return 2
