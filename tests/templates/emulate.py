@@ -43,7 +43,7 @@ from kgen.tuning.design import Design  # noqa: E402
 from kgen.tuning.search import Point  # noqa: E402
 from kgen.tuning.search.points import KernelSpace  # noqa: E402
 
-LEAST = 8  # of sizes that were halved: convolutions of fewer channels are not products
+LEAST, LEAST_CHANNELS = 4, 8  # sizes that are halved no further; convolutions of fewer channels are not products
 SECRET = 7  # of the oracle: the same inputs in every run
 _TF32_MASK = -(1 << 13)  # bits of a float32 that TF32 keeps
 
@@ -159,7 +159,7 @@ def _smaller(problem: Problem, given: Collection[str], odd: bool) -> Problem | N
     """The problem with its largest size halved; with two, where both must be alike. ``None`` where no such problem runs."""
     sizes = {name: value for name, value in _integers(problem.source).items() if name not in given}
     halves = {name: sorted({half - 1 | 1, half} if odd else {half}) for name, half in ((n, value // 2) for n, value in sizes.items())}
-    names = sorted((name for name in sizes if halves[name][0] >= LEAST), key=sizes.__getitem__, reverse=True)
+    names = sorted((name for name in sizes if halves[name][0] >= (LEAST_CHANNELS if "channels" in name else LEAST)), key=sizes.__getitem__, reverse=True)
     for some in (*((name,) for name in names), *itertools.combinations(names, 2)):
         for which in (0, -1):
             source = problem.source
