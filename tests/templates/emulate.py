@@ -253,7 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         judge = Judge(problem, options.accuracy)
         loaded = load(replace(whole, mode=judge.loaded.problem.mode))
         design = Design(loaded.problem, capture(loaded), for_arch(options.arch), options.accuracy)
-    except KgenError as error:
+    except (KgenError, NotImplementedError) as error:  # PyTorch's CPU lacks some operators in half precision
         print(error, file=sys.stderr)
         return 2
     print(problem.name, _integers(problem.source), flush=True)

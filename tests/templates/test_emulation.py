@@ -39,7 +39,7 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
             {"variant": "sm90", "tile": "128x128"}, {"variant": "sm80"}]),
     "bfloat16": (
         ("return F.gelu(self.linear(x))", "self.linear = nn.Linear(200, 136).bfloat16()", "torch.randn(150, 200).bfloat16()", "x"), "contraction", [
-            {"variant": "sm90", "tile": "128x128", "cluster": 1}, {"variant": "sm90", "cluster": 2}]),
+            {"variant": "sm90", "tile": "128x128", "cluster": 1}, {"variant": "sm90", "cluster": 2}, {"variant": "mma", "tile": "32x64"}]),
     "one product of a convolution": (
         ("return self.conv(x).relu() * self.w", f"self.conv = nn.Conv2d(64, 24, 3, padding=1)\n{_W}", "torch.randn(2, 64, 13, 11)", "x"), "implicit_gemm", [
             {"variant": "im2col", "products": 1, "tile": "64x256"}, {"variant": "im2col", "products": 1, "block_k": 32}]),
