@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import itertools
 import re
 import sys
 import tempfile
@@ -42,6 +43,7 @@ from kgen.tuning.design import Design  # noqa: E402
 from kgen.tuning.search import Point  # noqa: E402
 from kgen.tuning.search.points import KernelSpace  # noqa: E402
 
+LEAST, LEAST_CHANNELS = 4, 8  # sizes that are halved no further; convolutions of fewer channels are not products
 SECRET = 7  # of the oracle: the same inputs in every run
 _TF32_MASK = -(1 << 13)  # bits of a float32 that TF32 keeps
 
@@ -131,44 +133,71 @@ def _rounded_to_tf32(x: torch.Tensor) -> torch.Tensor:
 
 
 def covering(space: KernelSpace, most: int) -> list[int]:
-    """Points of a kernel that have each value of each parameter, then others that lie evenly in the space."""
-    seen: set[Any] = set()
-    first, rest = [], []
-    for n in range(len(space)):
-        values = {(space[n].get("variant"), *item) for item in space[n].items()}
-        (rest if values <= seen else first).append(n)
-        seen |= values
-    step = max(1, len(rest) // max(1, most - len(first)))
-    return [*first, *rest[::step]][:most]
+    """Points of a kernel, each with as many values of parameters as may be that those before it lack; then others, evenly."""
+    values = [{(space[n].get("variant"), *item) for item in space[n].items()} for n in range(len(space))]
+    missing, found = set[Any]().union(*values), list[int]()
+    while missing and len(found) < most:
+        found.append(max(range(len(space)), key=lambda n: len(values[n] & missing)))
+        missing -= values[found[-1]]
+    rest = [n for n in range(len(space)) if n not in found]
+    return [*found, *rest[:: max(1, len(rest) // max(1, most - len(found)))]][:most]
 
 
-def small(problem: Problem, given: Collection[str], most_flops: float, most_elements: float) -> Problem:
-    """The problem with its largest sizes halved until a forward is small. Sizes named in ``given`` stay."""
-    kept = set(given)
-    while True:
+def small(problem: Problem, given: Collection[str], most_flops: float, most_elements: float, odd: bool = False) -> Problem:
+    """The problem with its largest sizes halved until a forward is small, to odd sizes if ``odd``. Those of ``given`` stay."""
+    smaller: Problem | None = problem
+    while smaller:
+        problem = smaller
         size = _size(problem)
-        constants = {name: value for name, value in _integers(problem.source).items() if value > 8 and name not in kept}
-        if (size and size[0] <= most_flops and size[1] <= most_elements) or not constants:
-            return problem
-        name = max(constants, key=constants.__getitem__)
-        halved = re.sub(rf"^{name} = .*$", f"{name} = {constants[name] // 2}", problem.source, flags=re.MULTILINE)
-        smaller = replace(problem, source=halved)
-        if _size(smaller):
-            problem = smaller
-        else:
-            kept.add(name)
+        if size and size[0] <= most_flops and size[1] <= most_elements:
+            break
+        smaller = _smaller(problem, given, odd)
+    return problem
+
+
+def _smaller(problem: Problem, given: Collection[str], odd: bool) -> Problem | None:
+    """The problem with its largest size halved; with two, where both must be alike. ``None`` where no such problem runs."""
+    sizes = {name: value for name, value in _integers(problem.source).items() if name not in given}
+    halves = {name: sorted({half - 1 | 1, half} if odd else {half}) for name, half in ((n, value // 2) for n, value in sizes.items())}
+    names = sorted((name for name in sizes if halves[name][0] >= (LEAST_CHANNELS if "channels" in name else LEAST)), key=sizes.__getitem__, reverse=True)
+    for some in (*((name,) for name in names), *itertools.combinations(names, 2)):
+        for which in (0, -1):
+            source = problem.source
+            for name in some:
+                source = _with_size(source, name, halves[name][which])
+            tried = replace(problem, source=source)
+            if _size(tried):
+                return tried
+    return None
+
+
+def _places(source: str) -> Iterator[tuple[str, ast.expr]]:
+    """The module's values that are integers or in tuples, with their names: `width`, `height, width`, `input_shape 0`."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign):
+            names = ", ".join(map(ast.unparse, node.targets))
+            is_row = isinstance(node.value, (ast.Tuple, ast.List))
+            yield from ((f"{names} {n}", value) for n, value in enumerate(node.value.elts)) if is_row else [(names, node.value)]
 
 
 def _integers(source: str) -> dict[str, int]:
     """The module's integers, those that are computed from numbers too."""
     found = {}
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            with suppress(Exception):
-                value = eval(compile(ast.Expression(node.value), "", "eval"), {"__builtins__": {}})
-                if type(value) is int:
-                    found[node.targets[0].id] = value
+    for name, node in _places(source):
+        with suppress(Exception):
+            value = eval(compile(ast.Expression(node), "", "eval"), {"__builtins__": {}})
+            if type(value) is int:
+                found[name] = value
     return found
+
+
+def _with_size(source: str, name: str, size: int) -> str:
+    """The source with another integer in one place."""
+    node = dict(_places(source))[name]
+    lines = source.splitlines(keepends=True)
+    begin, end = (sum(map(len, lines[: line - 1])) + column for line, column in
+                  ((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)))
+    return f"{source[:begin]}{size}{source[end:]}"
 
 
 def _size(problem: Problem) -> tuple[float, float] | None:
@@ -197,6 +226,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("problem")
     parser.add_argument("-D", dest="sizes", action="append", default=[], metavar="NAME=VALUE", help="a size that is not halved")
+    parser.add_argument("--batch", metavar="NAME=N", help="candidates are made for the whole problem, and run on a batch of N")
+    parser.add_argument("--odd", action="store_true", help="halve to odd sizes, where the problem runs with them")
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--accuracy", type=Accuracy, default=Accuracy.PYTORCH)
     parser.add_argument("--mode")
@@ -213,10 +244,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     given = dict(text.split("=", 1) for text in options.sizes)
     try:
-        problem = small(read_problem(options.problem, given, options.mode, options.dtype), given, options.flops, options.elements)
+        whole = read_problem(options.problem, given, options.mode, options.dtype)
+        if options.batch:
+            name, size = options.batch.split("=")
+            problem = replace(whole, source=_with_size(whole.source, name, int(size)))
+        else:
+            problem = whole = small(whole, given, options.flops, options.elements, options.odd)
         judge = Judge(problem, options.accuracy)
-        design = Design(judge.loaded.problem, capture(judge.loaded), for_arch(options.arch), options.accuracy)
-    except KgenError as error:
+        loaded = load(replace(whole, mode=judge.loaded.problem.mode))
+        design = Design(loaded.problem, capture(loaded), for_arch(options.arch), options.accuracy)
+    except (KgenError, NotImplementedError) as error:  # PyTorch's CPU lacks some operators in half precision
         print(error, file=sys.stderr)
         return 2
     print(problem.name, _integers(problem.source), flush=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import emulate
 import pytest
 import torch
 from emulated import Device, EmulationError
@@ -38,7 +39,7 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
             {"variant": "sm90", "tile": "128x128"}, {"variant": "sm80"}]),
     "bfloat16": (
         ("return F.gelu(self.linear(x))", "self.linear = nn.Linear(200, 136).bfloat16()", "torch.randn(150, 200).bfloat16()", "x"), "contraction", [
-            {"variant": "sm90", "tile": "128x128", "cluster": 1}, {"variant": "sm90", "cluster": 2}]),
+            {"variant": "sm90", "tile": "128x128", "cluster": 1}, {"variant": "sm90", "cluster": 2}, {"variant": "mma", "tile": "32x64"}]),
     "one product of a convolution": (
         ("return self.conv(x).relu() * self.w", f"self.conv = nn.Conv2d(64, 24, 3, padding=1)\n{_W}", "torch.randn(2, 64, 13, 11)", "x"), "implicit_gemm", [
             {"variant": "im2col", "products": 1, "tile": "64x256"}, {"variant": "im2col", "products": 1, "block_k": 32}]),
@@ -108,3 +109,35 @@ def test_a_fault_shows(device: Device, fault: str) -> None:
         assert re.search(found, str(raised)), raised
     else:
         assert "wrong" in found and not error(exact, value) < 1e-2
+
+
+_SIZES = """
+import torch
+import torch.nn as nn
+rows, columns = 7, 32768
+width = features = 64 * 512
+class Model(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.linear = nn.Linear(features, 3)
+    def forward(self, x):
+        return self.linear(x)
+def get_inputs():
+    return [torch.rand(rows, columns)]
+def get_init_inputs():
+    return [width]
+"""
+
+
+@pytest.mark.parametrize(("odd", "size"), [(False, 8192), (True, 8191)])
+def test_sizes_that_must_be_alike_are_halved_together(odd: bool, size: int) -> None:
+    """Also those in tuples, those that are computed, and those with several names."""
+    problem = emulate.small(made(_SIZES).problem, (), most_flops=1e9, most_elements=1e5, odd=odd)
+    assert [*emulate._integers(problem.source).values()] == [7, size, size]
+
+
+def test_few_points_have_many_values() -> None:
+    space = [{"block": b, "vec": v, "launch": launch} for b in (128, 256, 512) for v in (1, 2, 4) for launch in ("early", "plain")]
+    chosen = [space[n] for n in emulate.covering(space, 4)]  # type: ignore[arg-type]
+    assert len(chosen) == 4 and {(name, point[name]) for point in chosen[:3] for name in point} == {
+        (name, point[name]) for point in space for name in point}

@@ -140,6 +140,15 @@ def test_vectors_divide_the_row(columns: str) -> None:
     assert widths and all(int(columns) % int(w) == 0 for w in widths)
 
 
+@pytest.mark.parametrize(("pixels", "widest"), [("5, 3", 1), ("5, 6", 2), ("5, 12", 4)])
+def test_vectors_divide_rows_of_any_batch(pixels: str, widest: int) -> None:
+    """A channel's row is as long as all images: 8 of them divide into vectors that one does not."""
+    loaded = made(source("return self.norm(x)", f"torch.rand(8, 16, {pixels})", "self.norm = nn.BatchNorm2d(16)"), "train")
+    found = design(loaded, for_arch("sm_90"))
+    (kernel,) = next(o for o in found.options if o.name.startswith("inner_reduction[mean") and len(o.kernels) == 1).kernels
+    assert max(p["vec"] for p in kernel) == widest
+
+
 @pytest.mark.parametrize("columns", ["1", "3", "1000", "8192", "100000"])
 @pytest.mark.parametrize("device", ["cpu", "sm_90"])
 def test_rows_of_any_length_have_a_combination(columns: str, device: str) -> None:

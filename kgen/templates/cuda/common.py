@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from kgen.compiler.dtypes import DTYPES, loaded, stored, value_type
+from kgen.compiler.indices import Size
 from kgen.compiler.loops import Load, Program, Store
 from kgen.hardware import Hardware
 from kgen.templates import Argument, Task
@@ -31,12 +32,13 @@ def streams(task: Task) -> bool:
     return any(task.plan.graph.type(name).nbytes > task.hardware.l2_bytes for name in task.kernel.outputs)
 
 
-def vector_width(cols: int) -> Constraint:
-    """Rows begin at multiples of a vector, or vector loads would not be aligned."""
+def vector_width(cols: Size) -> Constraint:
+    """Rows begin and end at multiples of a vector, in every batch: loads would not be aligned, or reach beyond the row."""
+    divided = cols if isinstance(cols, int) else cols.multiple
     return Constraint(
         "vector_width",
         f"a row of {cols} does not divide into vectors of that width",
-        lambda p: cols % int(p["vec"]) == 0,
+        lambda p: divided % int(p["vec"]) == 0,
     )
 
 

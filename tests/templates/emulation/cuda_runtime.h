@@ -319,6 +319,7 @@ static inline void ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(uint32_t& r0, 
 // Copies in the background. Their memory is poisoned until it is waited for.
 void copy_async(uint32_t to, const void* from, int bytes, int from_bytes);
 static inline void cp_async_cg_shared_global_L2_128B(uint32_t to, const void* from, int bytes) { copy_async(to, from, bytes, bytes); }
+static inline void cp_async_cg_shared_global_L2_128B(uint32_t to, const void* from, int bytes, int from_bytes) { copy_async(to, from, bytes, from_bytes); }
 static inline void cp_async_ca_shared_global(uint32_t to, const void* from, int bytes, int from_bytes) { copy_async(to, from, bytes, from_bytes); }
 void cp_async_commit_group();
 void cp_async_wait_group(int pending);

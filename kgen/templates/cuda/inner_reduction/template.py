@@ -186,7 +186,7 @@ def space(task: Task) -> Space:
     beside = inner if isinstance(inner, int) else 1  # rows that lie side by side
     fewest, most = (n * task.hardware.multiprocessors for n in BLOCKS_A_MULTIPROCESSOR)
     constraints = (
-        common.vector_width(cols),
+        common.vector_width(online.col_size),
         Constraint(
             "warp_reduction",
             "a warp reduces by shuffles, lines by a tree in shared memory; a block can do both",

@@ -51,7 +51,7 @@ def space(task: Task) -> Space:
             "the block's first threads merge its lines, one for each column: it needs as many threads as columns",
             lambda p: int(p["block"]) >= 32 * int(p["vec"]),
         ),
-        common.vector_width(cols),
+        common.vector_width(program.col_size),
         Constraint(
             "rows_for_all",
             f"{rows} rows are too few to give every line of every block one",

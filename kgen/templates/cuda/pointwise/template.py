@@ -47,7 +47,7 @@ def space(task: Task) -> Space:
         return int(p["block"]) * int(p["vec"]) * int(p["items"])
 
     constraints = (
-        common.vector_width(cols),
+        common.vector_width(program.col_size),
         Constraint(
             "idle_threads",
             f"half of a block or more would lie beyond a row of {cols}: the flat index serves short rows",

@@ -46,7 +46,7 @@ def space(task: Task) -> Space:
         *common.launch_axis(task.hardware),
     )
     constraints = (
-        common.vector_width(cols),
+        common.vector_width(program.col_size),
         Constraint(
             "vectors_of_lines",
             "a thread that takes a row by itself reads columns that lie apart: there is no vector of them",
