@@ -574,10 +574,7 @@ class Evaluator:
         """Have a worker construct its module. Raises :class:`Failure`."""
         oracle, _ = self._running()
         judged = "baseline" not in what or self._checks.strict  # a baseline's calls cost as much as a candidate's there
-        output = self._opened["output_bytes"] if judged else 0
-        size = output if output > _LARGE_BYTES else 2 * output  # the second run takes the place of the first, or its own
-        memory, fds = oracle.ask("output", subject=worker.subject, bytes=size)
-        worker.output_bytes = memory["bytes"]
+        memory, fds = oracle.ask("output", subject=worker.subject, bytes=self._opened["output_bytes"] if judged else 0)
         try:
             reply = worker.ask("load", [*self._fds[:2], *fds], state=self._opened["state"],
                                state_bytes=self._opened["state_bytes"], init=self._opened["init"],
@@ -751,9 +748,7 @@ class _Evaluating:
         evaluator = self._evaluator
         self._enter(Phase.VALIDATE, evaluator.limits.validate_seconds)
         names = [tuple(pair) for pair in evaluator._opened["cases"]]
-        # On a CPU, the oracle and the worker would compete for the cores.
-        room = self._worker.output_bytes // 2 if evaluator._cuda else 0
-        validate(self._worker, *evaluator._running(), names, self._matched, self._errors, self._labels, room,
+        validate(self._worker, *evaluator._running(), names, self._matched, self._errors, self._labels,
                  self._checks.settled)
         if evaluator._is_large():
             raise_if_failed(self._worker.ask("rest"), Phase.VALIDATE)
@@ -807,8 +802,7 @@ class _Evaluating:
         # Finals do not know how the candidate was validated.
         own_numbers = not self._errors or any(label.startswith(OWN_NUMBERS) for label in self._labels)
         rows, _ = oracle.ask("judge", subject=self._worker.subject, key=key, case=name, mode=mode, weights=weights,
-                             outputs=expected if self._matched else expected["items"][0], shift=0,
-                             own_numbers=own_numbers)
+                             outputs=expected if self._matched else expected["items"][0], own_numbers=own_numbers)
         for row in rows["rows"]:
             if not row["ok"]:
                 found = CaseErrors(case="timed call", **row)

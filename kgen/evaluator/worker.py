@@ -29,7 +29,7 @@ from kgen.evaluator.correctness.distributions import change_weights, mixtures, s
 from kgen.evaluator.correctness.reference import construct, set_flags
 from kgen.evaluator.runtime import driver, sandbox
 from kgen.evaluator.runtime.arena import (
-    Arena, describe, is_inexact, is_tensor, map_tensors, nodes, same_bits, span, tensors,
+    Arena, Node, describe, is_inexact, is_tensor, map_tensors, nodes, same_bits, span, tensors,
 )
 from kgen.evaluator.runtime.channel import Channel
 from kgen.evaluator.runtime.device_arena import open_arena
@@ -86,7 +86,7 @@ class Subject:
         self.mode = ""  # of the latest call
         self.last: Any = None  # the latest output
         self.frees = False  # whether memory of timed calls is freed between them
-        self.second: Any = None  # the second run in validation, where the oracle's memory holds one at a time
+        self.second: Any = None  # output and buffers of the second run in validation, until they are written
         self.key = 0  # the source of the latest timed call's contents
         self.guards: list[torch.Tensor] = []  # the buffers with their fences
         self.fences: list[torch.Tensor] = []  # the fences as they must stay
@@ -206,15 +206,15 @@ class Subject:
             reply["mutated"] = "memory beside an input"
         reply["alias"] = reply["alias"] or self._alias(second, inputs) or self._reused(first, second)
         same = _bitwise([first, state], [second, later])
-        reply |= self._write("first", [first, state], request["place"])
-        if not same:
-            self.second = [second, later]
-            reply |= self._write("second", self.second, request["end"])
+        self.second = None if same else [second, later]
+        reply |= {"first": self._written([first, state]), "second": describe(self.second)[0]}
         return reply | {"repeatable": same}
 
     def write_second(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Write the second run's tensors over the first's."""
-        return self._write("second", self.second, 0)
+        self._written(self.second)
+        self.second = None
+        return {}
 
     def _guarded_inputs(self, pristine: list[Any], guards: list[torch.Tensor]) -> list[Any]:
         """Copies of the inputs between fences."""
@@ -258,8 +258,8 @@ class Subject:
         return all(leaf.get("device") == self.device.partition(":")[0] for leaf in found)
 
     def _state(self) -> dict[str, torch.Tensor]:
-        """Copies of the buffers."""
-        return {name: buffer.detach().clone() for name, buffer in _buffers(self.model).items() if name in self.weights}
+        """Copies of the buffers, which count where the names are the problem's."""
+        return {name: x.detach().clone() for name, x in _buffers(self.model).items() if self.matched and name in self.weights}
 
     def _poison(self, sizes: list[list[int]]) -> None:
         """Fill the allocator's free blocks of the output's size with NaN: an unwritten element shows. (On the CPU
@@ -292,12 +292,12 @@ class Subject:
         """The tensors of the latest ``output`` that must be in memory of their own."""
         return [x for index, x in enumerate(tensors(output)) if index not in self.views.get(self.mode, ())]
 
-    def _write(self, name: str, value: Any, offset: int) -> dict[str, Any]:
-        """Describe ``value``, and write its bytes to the oracle's memory if they fit."""
-        node, end = describe(value, offset)
+    def _written(self, value: Any) -> Node:
+        """The node of ``value``, whose bytes are written to the oracle's memory if they fit."""
+        node, end = describe(value)
         if end <= self.output.size:
             self.output.write(value, node)
-        return {name: node, "end": end}
+        return node
 
     def audit(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Whether a parameter changed."""
@@ -432,7 +432,7 @@ class Subject:
         mutated = "" if same else "an input"
         if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(self.guards, self.fences)):
             mutated = "memory beside an input"
-        return {"mutated": mutated} | self._write("output", [self.last, self._state()], 0)
+        return {"mutated": mutated, "output": self._written([self.last, self._state()])}
 
 
 def _parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -75,7 +75,6 @@ class Case:
     node: Node | None = None  # of the inputs
     weights: str = "drawn"
     outputs: Node | None = None  # structure of [output, buffers]
-    end: int = 0  # the byte behind them
     note: str = ""  # why it is skipped
     raises: bool = False  # whether the reference refuses these shapes
     spreads: list[moments.Spread | None] = field(default_factory=list)  # of random outputs, once they are asked for
@@ -348,7 +347,7 @@ class Oracle:
         inputs = case.inputs
         try:
             eager = self.reference.eager(inputs, state, mode, case.rng)
-            case.outputs, case.end = describe(list(eager))
+            case.outputs = describe(list(eager))[0]
             _free_cache(self.device)
         except _NO_MEMORY:
             raise  # the case is tried again with fewer rows
@@ -476,11 +475,9 @@ class Oracle:
         if memory is not None and memory is not self._lent:
             memory.close()
 
-    def read_outputs(self, subject: str, node: Node, shift: int) -> list[torch.Tensor]:
-        """The tensors that ``subject`` wrote ``shift`` bytes behind the places in ``node``. Small ones are copies."""
-        memory = self._outputs_of[subject]
-        found = [memory.read(leaf | {"offset": leaf["offset"] + shift}, self.device)
-                 for leaf in nodes(node) if leaf["kind"] == "tensor"]
+    def read_outputs(self, subject: str, node: Node) -> list[torch.Tensor]:
+        """The tensors that ``subject`` wrote to the places in ``node``. Small ones are copies."""
+        found = tensors(self._outputs_of[subject].read(node, self.device))
         return found if self.output_bytes > _LARGE_BYTES else [x.clone() for x in found]
 
     def judge(self, case: Case, values: list[torch.Tensor], *, own_numbers: bool = False) -> list[dict[str, Any]]:
@@ -773,7 +770,9 @@ class _Desk:
         if found.note and not found.raises:
             return reply, []
         assert found.arena is not None
-        return reply | {"inputs": found.node, "bytes": found.arena.size, "outputs": found.outputs or {}, "end": found.end,
+        outputs = found.outputs or {}
+        sizes = [node["size"] for node in nodes(outputs) if node["kind"] == "tensor"] if outputs else []
+        return reply | {"inputs": found.node, "bytes": found.arena.size, "outputs": outputs, "sizes": sizes,
                         "stays": self._oracle.stays(found)}, [found.arena.fd]
 
     def output(self, *, subject: str, bytes: int) -> Reply:
@@ -781,10 +780,10 @@ class _Desk:
         return {"bytes": memory.size}, [memory.fd]
 
     def judge(
-        self, *, subject: str, outputs: Node, shift: int, case: str, mode: str, weights: str, key: int | None = None,
+        self, *, subject: str, outputs: Node, case: str, mode: str, weights: str, key: int | None = None,
         count: int = 0, own_numbers: bool = False,
     ) -> Reply:
-        values = self._oracle.read_outputs(subject, outputs, shift)
+        values = self._oracle.read_outputs(subject, outputs)
         if key is not None:
             return {"rows": self._oracle.judge_timed(key, case, mode, weights, values, own_numbers=own_numbers)}, []
         found = self._oracle.case(case, mode, weights)
