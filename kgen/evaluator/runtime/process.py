@@ -45,13 +45,10 @@ def describe(status: int | None) -> str:
     """How a process ended, in words."""
     if status is None:
         return "ended for an unknown reason"
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        try:
-            return f"killed by {signal.Signals(number).name}"
-        except ValueError:
-            return f"killed by signal {number}"
     code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        names = {number: number.name for number in signal.Signals}
+        return f"killed by {names.get(-code, f'signal {-code}')}"
     return "ended with an error; see its log" if code == INTERNAL_ERROR else f"left with exit code {code}"
 
 
@@ -197,10 +194,6 @@ class Child:
         if len(self.findings) == _MOST_FINDINGS:
             raise ChannelGarbage("too many findings")
         self.findings.append("".join(c for c in str(finding) if c.isprintable()))
-
-    def has_ended(self) -> bool:
-        """Whether the process, or the one that keeps it, is gone."""
-        return self._closed or bool(select.select([self._pidfd], [], [], 0)[0])
 
     def wait(self, seconds: float) -> int | None:
         """The wait status of the process if it ends within ``seconds``, else ``None``."""
