@@ -17,7 +17,7 @@ from kgen.cli.options import check_accuracy, judging_options, open_database, pro
 if TYPE_CHECKING:
     from kgen.events import Finished
     from kgen.problem import Problem
-    from kgen.store.results import Failures
+    from kgen.store.results import Failures, SweepDetail
     from kgen.tuning.sweep import SweepRequest
     from kgen.views.progress import Tally, Watch
 
@@ -189,7 +189,7 @@ def _sweep_ended(tally: Tally, problem: Problem, reference: str, db: str | None,
     if not dict(finished.counts).get("ok"):
         return say(_why_none(detail.failures), NO_SUCCESS)
     if not finished.beats_baseline:
-        return say(f"{_why_no_winner(finished, detail.failures)}; more: kgen show {finished.sweep}", NO_SUCCESS)
+        return say(f"{_why_no_winner(finished, detail)}; more: kgen show {finished.sweep}", NO_SUCCESS)
     if not as_json:
         click.echo(f"write the winner to a file: {_export_command(problem, reference, db)}")
     return 0
@@ -210,11 +210,13 @@ def _most_frequent(failed: Sequence[Failures]) -> str:
     return f"{most.count} of {every} ended as {most.status}, such as {most.example[:SHORT]}: {most.reason}"
 
 
-def _why_no_winner(finished: Finished, failed: Sequence[Failures]) -> str:
+def _why_no_winner(finished: Finished, detail: SweepDetail) -> str:
     """The reason why a sweep with right candidates has no winner."""
     best = next((row for row in finished.leaders if row.candidate and row.candidate == finished.best), None)
+    if best is None and not detail.failures and detail.row.combinations > 1:
+        return "the sweep ended before a candidate with a kernel of its own was judged; give it a longer --time"
     if best is None:
-        why = ": ".join(["no candidate with a kernel of its own was right", *filter(None, [_most_frequent(failed)])])
+        why = ": ".join(["no candidate with a kernel of its own was right", *filter(None, [_most_frequent(detail.failures)])])
         return f"nothing beats PyTorch here: {why}"
     if best.too_busy:
         figures = f"{best.speedup:.3g}x, between {best.speedup_low:.3g}x and {best.speedup_high:.3g}x"

@@ -620,7 +620,7 @@ class _Builder:
             raise NotFusable(f"{node.name} has a matrix that follows the batch")
         if window and not self.graph.is_weight(weight):
             raise NotFusable(f"the kernel of {node.name} is no weight")
-        (x, turned), (weight, other) = self._turned(x), self._turned(weight)
+        (x, turned), (weight, other) = ((name, False) if window else self._turned(name) for name in (x, weight))
         before = self._before(x, window) if window and x in self.inside else None
         if weight in self.inside or (x in self.inside and before is None):
             raise NotFusable(f"an operand of {node.name} is made in the same kernel")

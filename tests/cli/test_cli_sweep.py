@@ -162,7 +162,16 @@ def test_sweep_with_nothing_but_the_control_right_says_so_with_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, filled: Filled
 ) -> None:
     filled.judge(candidate("control", control=True))
-    ended = events.Finished(filled.sweep, "finished", 61.0, (("ok", 1),), (), None, False)
+    filled.judge(candidate("own"), Status.WRONG_VALUES, reason="row 3 is off")
+    ended = events.Finished(filled.sweep, "finished", 61.0, (("ok", 1), ("wrong_values", 1)), (), None, False)
     conduct(monkeypatch, filled, "finished", iter([ended]))
     answer = kgen("sweep", "made_up", "--json")
     assert (answer.code, "no candidate with a kernel of its own was right" in answer.err) == (1, True)
+
+
+def test_sweep_that_judged_the_control_alone_asks_for_more_time(monkeypatch: pytest.MonkeyPatch, filled: Filled) -> None:
+    filled.judge(candidate("control", control=True))
+    ended = events.Finished(filled.sweep, "finished", 61.0, (("ok", 1),), (), None, False)
+    conduct(monkeypatch, filled, "finished", iter([ended]))
+    answer = kgen("sweep", "made_up")
+    assert (answer.code, "give it a longer --time" in answer.err) == (1, True)

@@ -191,6 +191,11 @@ def test_sums_of_a_contraction_are_not_repeated_along_other_axes() -> None:
         program(*gate, init="self.l = nn.Linear(5, 4)", arguments="x, s")
 
 
+def test_transposed_images_of_a_convolution_are_made_in_front_of_it() -> None:
+    found = program("return self.c(x.transpose(1, 2))", "torch.randn(4, 20, 16)", "self.c = nn.Conv1d(16, 32, 1)").contraction
+    assert found and not found.turned and found.x == "transpose" and found.before
+
+
 @pytest.mark.parametrize(
     ("forward", "inputs"),
     [
