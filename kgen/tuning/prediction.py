@@ -61,7 +61,7 @@ _CONVOLUTIONS = {
     3: _class("convolution, 3-d", 0.15, 0.10, "7 to 105 TFLOP/s in TF32: the fewer channels, the slower"),
 }
 
-_CHANNELS_FIRST = _class("convolution, channels first", 1.0, 0.5, "oneDNN takes two to three times as long as with channels last")
+_CHANNELS_FIRST = _class("convolution, channels first", 1.0, 0.5, "oneDNN moves images to a layout of its own and back, in memory that is new in each call")
 
 #: Operators that stand in no class count as :data:`ONE_PASS`.
 LIBRARY_CLASSES = (
