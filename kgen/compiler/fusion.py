@@ -30,7 +30,7 @@ from kgen.compiler.schedule import schedule
 from kgen.compiler.template import Template
 
 ALL_CUTS = 4  # cuts; runs with more possible cuts are cut only in the ways that matter most
-MOST_PLANS = 24  # plans of a problem; those with the fewest steps come first
+MOST_PLANS = 32  # plans of a problem; those with the fewest steps come first
 
 #: Functions of the C library: a kernel of one operator of that name has another name.
 _C_FUNCTIONS = frozenset("abs cos div erf exp expm1 log log1p pow sin sqrt tanh".split())
