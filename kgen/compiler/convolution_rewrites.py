@@ -21,6 +21,7 @@ from kgen.compiler.dtypes import HALF
 from kgen.compiler.graph import FoldedWeight, Node, OpGraph, Tensor
 from kgen.compiler.linear_rewrites import SUMMED_WEIGHTS, WEIGHTS_TO_SUM
 from kgen.compiler.operators import OPS, Kind
+from kgen.compiler.transposes import LEAST_EXTENT
 
 _MEANS = ("mean", "mean_pool")
 _AVERAGES = ("avg_pool1d", "avg_pool2d", "avg_pool3d")
@@ -316,15 +317,37 @@ def convolutions_channels_last(graph: OpGraph) -> OpGraph:
         if node.type.dtype in HALF and window.channels_in % 8:
             continue  # oneDNN fills channels up with zeros, in one layout or the other, and zero times an infinity is NaN
         order, back = (0, *range(2, spatial + 2), 1), (0, spatial + 1, *range(1, spatial + 1))
-        last = Tensor(tuple(node.type.shape[d] for d in order), node.type.dtype, tuple(node.type.multiples[d] for d in order))
-        call = node.call.replace("{0}", f"{{0}}.contiguous(memory_format={_CHANNELS_LAST[spatial]})", 1)
-        moved = replace(node, name=graph.fresh(f"{node.name}_last"), op=f"{node.op}_channels_last", type=last, call=f"{call}.permute{order}.contiguous()")
+        before, images, spelled = _images_last(graph, node, order, back)
+        call = node.call.replace("{0}", spelled, 1)
+        moved = replace(node, name=graph.fresh(f"{node.name}_last"), op=f"{node.op}_channels_last", inputs=(images, *node.inputs[1:]),
+                        type=_permuted(node.type, order), call=f"{call}.permute{order}.contiguous()")  # fmt: skip
         returned = node.name in graph.returns
         name = graph.fresh(f"{node.name}_first") if returned else node.name
         view = Node(name, "permute", (moved.name,), node.type, f"{{0}}.permute{back}", (("dims", back),))
         copy = [Node(node.name, "copy", (name,), node.type, "{0}.contiguous()")] if returned else []
-        graph = graph.with_nodes_for(node.name, [moved, view, *copy])
+        graph = graph.with_nodes_for(node.name, [*before, moved, view, *copy])
     return graph
+
+
+def _permuted(of: Tensor, order: tuple[int, ...]) -> Tensor:
+    return Tensor(tuple(of.shape[d] for d in order), of.dtype, tuple(of.multiples[d] for d in order))
+
+
+def _images_last(graph: OpGraph, node: Node, order: tuple[int, ...], back: tuple[int, ...]) -> tuple[list[Node], str, str]:
+    """The nodes that move a convolution's images, what they come to, and how the call spells it.
+
+    A transpose moves images of many channels, as they are or behind pointwise operators. The library moves others.
+    """
+    x = node.inputs[0]
+    inner, kind = graph.producer(x), graph.type(x)
+    if inner is not None and inner.op == "permute" and inner["dims"] == back:
+        return [], inner.inputs[0], f"{{0}}.permute{back}"
+    if kind.dtype != "float32" or min(kind.shape[1], math.prod(kind.shape[2:])) < LEAST_EXTENT:
+        return [], x, f"{{0}}.contiguous(memory_format={_CHANNELS_LAST[len(back) - 2]})"
+    last = _permuted(kind, order)
+    view = Node(graph.fresh(f"{node.name}_permuted"), "permute", (x,), last, f"{{0}}.permute{order}", (("dims", order),))
+    moved = Node(graph.fresh(f"{node.name}_images"), "copy", (view.name,), last, "{0}.contiguous()")
+    return [view, moved], moved.name, f"{{0}}.permute{back}"
 
 
 #: The memory format of images with so many spatial dimensions.

@@ -40,7 +40,7 @@ VIEWS = frozenset(
     )
 ) | {"_operator.getitem"}  # fmt: skip
 
-#: How the names of convolutions end whose images have their channels side by side: the call moves its first operand so.
+#: How the names of convolutions end whose images have their channels side by side. The call may move its first operand so.
 CHANNELS_LAST = "_channels_last"
 
 #: Operators that read as many elements of their first operand as they give, not all.
@@ -71,7 +71,7 @@ def library_cost(graph: OpGraph, node: Node) -> Cost:
     read = sum(_memory_bytes(graph, name) for name in operands)
     if node.op in _GATHERS:
         read = min(read, written + sum(_memory_bytes(graph, name) for name in operands[1:]))
-    if node.op.endswith(CHANNELS_LAST):
+    if node.op.endswith(CHANNELS_LAST) and "memory_format" in node.call:
         read += 2 * _memory_bytes(graph, operands[0])
     blocks = None
     if node.op in _BLOCK_A_ROW:

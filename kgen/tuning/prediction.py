@@ -61,7 +61,7 @@ _CONVOLUTIONS = {
     3: _class("convolution, 3-d", 0.15, 0.10, "7 to 105 TFLOP/s in TF32: the fewer channels, the slower"),
 }
 
-_CHANNELS_FIRST = _class("convolution, channels first", 1.0, 0.5, "oneDNN takes two to three times as long as with channels last")
+_CHANNELS_FIRST = _class("convolution, channels first", 1.0, 0.5, "oneDNN moves images to a layout of its own and back, in memory that is new in each call")
 
 #: Operators that stand in no class count as :data:`ONE_PASS`.
 LIBRARY_CLASSES = (
@@ -165,10 +165,11 @@ class Predictor:
         return in_order(found, control, self.ms, self.main)
 
     def main(self, plan: FusionPlan) -> frozenset[str]:
-        """The labels of the steps that take more than :data:`MAIN_PART` of the plan's time, launches aside."""
+        """The labels of the steps that take more than :data:`MAIN_PART` of the plan's time, launches aside; all where none does."""
         steps = self.prediction(plan).steps
         least = MAIN_PART * sum(step.ms for step in steps)
-        return frozenset(step.label(plan.graph) for step in steps if step.ms - self.launch_ms > least)
+        main = [step for step in steps if step.ms - self.launch_ms > least]
+        return frozenset(step.label(plan.graph) for step in main or steps)
 
     def limit_ms(self, graph: OpGraph) -> float:
         """The least time that the device allows: its bytes once, or its operations, whichever takes longer.

@@ -41,8 +41,23 @@ _TAKE = {
                "{1} = {1}_taken ? {place} : {1};"),
     "softmax": ("const float {0}_larger = {v} > {0} ? {v} : {0}, {0}_shift = finite_max({0}_larger);",
                 "{1} = {1} * vec::exp_below(finite_max({0}) - {0}_shift) + vec::exp_below({v} - {0}_shift);", "{0} = {0}_larger;"),
-    "moments": ("const float {1}_delta = {v} - {1};", "{0} += 1.0f;", "{1} += {1}_delta / {0};", "{2} += {1}_delta * ({v} - {1});"),
 }  # fmt: skip
+
+#: Moments: the offsets of a tile's values, the tile merged into those before it (Chan et al. 1979), and the results.
+_OFFSETS = """\
+const float {1}_offset = {v} - {1}_shift[place];
+{1}_tile[place] += {1}_offset;
+{2}_tile[place] += {1}_offset * {1}_offset;"""
+_TILE_MERGED = """\
+const double {0}_here = static_cast<double>(end - begin), {0}_share = {0}_here / static_cast<double>(end - {first});
+const double {1}_own = {1}_tile[place] / {0}_here, {1}_delta = {1}_shift[place] + {1}_own - {1}_all[place];
+{2}_all[place] += {2}_tile[place] - {1}_tile[place] * {1}_own + {1}_delta * {1}_delta * static_cast<double>(begin - {first}) * {0}_share;
+{1}_all[place] += {1}_delta * {0}_share;
+{1}_shift[place] = static_cast<float>({1}_all[place]);"""
+_MOMENTS = """\
+{0}_strip[place] = static_cast<float>({last} - {first});
+{1}_strip[place] = static_cast<float>({1}_all[place]);
+{2}_strip[place] = static_cast<float>({2}_all[place]);"""
 
 _STARTS = {
     "sum": ("0.0f",), "product": ("1.0f",), "max": ("-INFINITY",), "min": ("INFINITY",), "max_finite": ("-FLT_MAX",),
@@ -176,25 +191,33 @@ class _Emitter:
         body += [f"const {value_type(self.program.dtypes[name])} {name} = {name}_kept[col][place];" for name in of.held]
         body += [self._made(m) for m in of.maps]
         body += [f"{name}_kept[col][place] = {name};" for name in of.keeps]
+        values = [line for line in body if "_kept[col][place] = " not in line]
         for s in of.stores:
             body.append(self._store(s))
-        takes, behind, opened = [], [], []
+        first, last = ("first_col", "last_col") if self.parts > 1 else ("0", self.cols)
+        takes, behind, opened, after = [], [], [], []
         for r in of.reductions:
             if r.kind == "sum":
                 (name,) = r.names
                 opened.append(f"alignas(64) float {name}_tile[{self.width}] = {{}};")
                 takes.append(f"{name}_tile[place] += {r.arg};")
                 behind.append(f"{name}_strip[place] += {name}_tile[place];")
+            elif r.kind == "moments":
+                lines += self._shifted(r, values, first, last)
+                opened.append(f"alignas(64) float {r.names[1]}_tile[{self.width}] = {{}}, {r.names[2]}_tile[{self.width}] = {{}};")
+                takes += _OFFSETS.format(*r.names, v=r.arg).splitlines()
+                behind += _TILE_MERGED.format(*r.names, first=first).splitlines()
+                after += _MOMENTS.format(*r.names, first=first, last=last).splitlines()
             else:
                 takes += self._taken(r)
         loop = self._across([*body, *takes]) if body or takes else []
-        first, last = ("first_col", "last_col") if self.parts > 1 else ("0", self.cols)
         if opened:
             inner = [*opened, f"const {self.integer} end = begin + {TILE} < {last} ? begin + {TILE} : {last};",
                      *block(f"for ({self.integer} col = begin; col < end; ++col)", loop), *self._across(behind)]  # fmt: skip
             lines += block(f"for ({self.integer} begin = {first}; begin < {last}; begin += {TILE})", inner)
         elif loop:
             lines += block(f"for ({self.integer} col = {first}; col < {last}; ++col)", loop)
+        lines += self._across(after) if after else []
         self.strips += [n for r in of.reductions for n in r.names]
         if self.parts > 1:
             lines += self._partial(of.reductions)
@@ -210,6 +233,18 @@ class _Emitter:
     def _started(self, r: Reduce) -> list[str]:
         lines = [f"alignas(64) {self._type(r, k)} {name}_strip[{self.width}];" for k, name in enumerate(r.names)]
         return [*lines, *self._across([f"{name}_strip[place] = {start};" for name, start in zip(r.names, _STARTS[r.kind])])]
+
+    def _shifted(self, r: Reduce, values: Sequence[str], first: str, last: str) -> list[str]:
+        """Moments in float64, and what values are shifted by before they are squared: the mean of the first tile, later of all so far."""
+        _, mean, squares = r.names
+        count = f"({last} - {first} < {TILE} ? {last} - {first} : {TILE})"
+        loop = self._across([*values, f"{mean}_shift[place] += {r.arg};"])
+        return [
+            f"alignas(64) double {mean}_all[{self.width}] = {{}}, {squares}_all[{self.width}] = {{}};",
+            f"alignas(64) float {mean}_shift[{self.width}] = {{}};",
+            *block(f"for ({self.integer} col = {first}; col < {first} + {count}; ++col)", loop),
+            *self._across([f"{mean}_shift[place] /= static_cast<float>({count});"]),
+        ]
 
     def _taken(self, r: Reduce) -> list[str]:
         """The statements that take a value in: results are read, changed and written back, so that all stays in vectors."""

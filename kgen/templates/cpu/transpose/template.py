@@ -26,7 +26,7 @@ def takes(program: Program) -> bool:
 
 
 def space(task: Task) -> Space:
-    return Space((Axis("tile", (32, 16, 64)), *vector_axis(task.hardware)))
+    return Space((Axis("tile", (16, 32, 64)), *vector_axis(task.hardware)))
 
 
 def render(task: Task, params: Params) -> Rendering:
@@ -35,7 +35,7 @@ def render(task: Task, params: Params) -> Rendering:
     assert found is not None
     args = pointers(task, program, params)
     tile, along, across = int(params["tile"]), int(found.along.extent), int(found.across.extent)
-    along_tiles = -(-along // tile)
+    across_tiles = -(-across // tile)
     blocks = [load for load in found.turned if load.dtype == "float32" and _stride(load, found)]
     turned = [
         {"name": load.name, "source": sources(args)[load.tensor], "at": found.spelled(load).access.index(), "stride": _stride(load, found)}
@@ -48,8 +48,8 @@ def render(task: Task, params: Params) -> Rendering:
         "tile": tile,
         "along": along,
         "across": across,
-        "along_tiles": along_tiles,
-        "tiles": along_tiles * -(-across // tile),
+        "across_tiles": across_tiles,
+        "tiles": across_tiles * -(-along // tile),
         "index": "long long" if wide(program) else "int",
         "count": found.count(program.cols),
         "outer": bool(found.outer),
