@@ -111,6 +111,21 @@ def test_a_fault_shows(device: Device, fault: str) -> None:
         assert "wrong" in found and not error(exact, value) < 1e-2
 
 
+@pytest.mark.parametrize("special", [float("inf"), float("nan")])
+@pytest.mark.parametrize("combine", ["atomics", "last_block"])
+def test_moments_of_a_column_that_is_not_finite_are_nan(device: Device, combine: str, special: float) -> None:
+    loaded = made(source("return self.norm(x)", "torch.randn(72, 13)", "self.norm = nn.BatchNorm1d(13)"), "train")
+    of = design(loaded, for_arch("sm_90"), Accuracy.PYTORCH)
+    number = next(n for n, o in enumerate(of.options) if o.name.startswith("outer_reduction[moments] + pointwise"))
+    moments, _ = of.options[number].kernels
+    at = next(n for n in range(len(moments)) if moments[n]["combine"] == combine)
+    (x,), model = loaded.inputs(), device.module(of.candidate(Point(number, (at, 0)))).ModelNew()
+    x[5, 3] = special
+    special_columns = torch.arange(13) == 3
+    assert torch.equal(device.run(model, [x]).isnan(), special_columns.expand(72, 13))
+    assert torch.equal(model.norm.running_var.isnan(), special_columns)
+
+
 _SIZES = """
 import torch
 import torch.nn as nn
