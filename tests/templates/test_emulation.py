@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import emulate
 import pytest
@@ -156,3 +157,11 @@ def test_few_points_have_many_values() -> None:
     chosen = [space[n] for n in emulate.covering(space, 4)]  # type: ignore[arg-type]
     assert len(chosen) == 4 and {(name, point[name]) for point in chosen[:3] for name in point} == {
         (name, point[name]) for point in space for name in point}
+
+
+def test_candidates_for_a_whole_problem_run_on_a_small_batch(device: Device, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    problem = tmp_path / "problem.py"
+    problem.write_text("rows = 1 << 20\n" + source("return x.relu() + 1", "torch.randn(rows, 20)"))
+    arguments = [str(problem), "--batch", "rows=3", "--plans", "1", "--points", "1", "--cases", "1", "--builds", str(device.folder)]
+    assert emulate.main(arguments) == 0
+    assert "{'rows': 3}" in (printed := capsys.readouterr().out) and "1 of 1 candidates right" in printed
