@@ -43,6 +43,7 @@ from kgen.tuning.design import Design  # noqa: E402
 from kgen.tuning.search import Point  # noqa: E402
 from kgen.tuning.search.points import KernelSpace  # noqa: E402
 
+MOST_BLOCKS = 50  # that the emulated device runs beside each other
 LEAST, LEAST_CHANNELS = 4, 8  # sizes that are halved no further; convolutions of fewer channels are not products
 SECRET = 7  # of the oracle: the same inputs in every run
 _TF32_MASK = -(1 << 13)  # bits of a float32 that TF32 keeps
@@ -134,12 +135,13 @@ def _rounded_to_tf32(x: torch.Tensor) -> torch.Tensor:
 
 def covering(space: KernelSpace, most: int) -> list[int]:
     """Points of a kernel, each with as many values of parameters as may be that those before it lack; then others, evenly."""
-    values = [{(space[n].get("variant"), *item) for item in space[n].items()} for n in range(len(space))]
-    missing, found = set[Any]().union(*values), list[int]()
+    fits = [n for n in range(len(space)) if space[n].get("merge") != "team" or int(space[n]["blocks"]) <= MOST_BLOCKS]
+    values = {n: {(space[n].get("variant"), *item) for item in space[n].items()} for n in fits}
+    missing, found = set[Any]().union(*values.values()), list[int]()
     while missing and len(found) < most:
-        found.append(max(range(len(space)), key=lambda n: len(values[n] & missing)))
+        found.append(max(fits, key=lambda n: len(values[n] & missing)))
         missing -= values[found[-1]]
-    rest = [n for n in range(len(space)) if n not in found]
+    rest = [n for n in fits if n not in found]
     return [*found, *rest[:: max(1, len(rest) // max(1, most - len(found)))]][:most]
 
 

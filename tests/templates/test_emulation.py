@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import emulate
 import pytest
@@ -111,6 +112,21 @@ def test_a_fault_shows(device: Device, fault: str) -> None:
         assert "wrong" in found and not error(exact, value) < 1e-2
 
 
+@pytest.mark.parametrize("special", [float("inf"), float("nan")])
+@pytest.mark.parametrize("combine", ["atomics", "last_block"])
+def test_moments_of_a_column_that_is_not_finite_are_nan(device: Device, combine: str, special: float) -> None:
+    loaded = made(source("return self.norm(x)", "torch.randn(72, 13)", "self.norm = nn.BatchNorm1d(13)"), "train")
+    of = design(loaded, for_arch("sm_90"), Accuracy.PYTORCH)
+    number = next(n for n, o in enumerate(of.options) if o.name.startswith("outer_reduction[moments] + pointwise"))
+    moments, _ = of.options[number].kernels
+    at = next(n for n in range(len(moments)) if moments[n]["combine"] == combine)
+    (x,), model = loaded.inputs(), device.module(of.candidate(Point(number, (at, 0)))).ModelNew()
+    x[5, 3] = special
+    special_columns = torch.arange(13) == 3
+    assert torch.equal(device.run(model, [x]).isnan(), special_columns.expand(72, 13))
+    assert torch.equal(model.norm.running_var.isnan(), special_columns)
+
+
 _SIZES = """
 import torch
 import torch.nn as nn
@@ -141,3 +157,11 @@ def test_few_points_have_many_values() -> None:
     chosen = [space[n] for n in emulate.covering(space, 4)]  # type: ignore[arg-type]
     assert len(chosen) == 4 and {(name, point[name]) for point in chosen[:3] for name in point} == {
         (name, point[name]) for point in space for name in point}
+
+
+def test_candidates_for_a_whole_problem_run_on_a_small_batch(device: Device, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    problem = tmp_path / "problem.py"
+    problem.write_text("rows = 1 << 20\n" + source("return x.relu() + 1", "torch.randn(rows, 20)"))
+    arguments = [str(problem), "--batch", "rows=3", "--plans", "1", "--points", "1", "--cases", "1", "--builds", str(device.folder)]
+    assert emulate.main(arguments) == 0
+    assert "{'rows': 3}" in (printed := capsys.readouterr().out) and "1 of 1 candidates right" in printed
