@@ -114,7 +114,10 @@ class WorkerClient:
         try:
             reply, got = wait(deadline=started + self._left)
         except ChildDied as error:
-            raise self._death(error) from error
+            text = f"the process {error} while it was to {_VERBS[self.phase]}"
+            if error.for_memory:
+                raise Failure(Status.OUT_OF_MEMORY, f"{text}: the system's memory ran out", self.phase) from error
+            raise Failure(Status.CRASHED, text, self.phase) from error
         except LimitExceeded as error:
             raise Failure(Status.OUT_OF_MEMORY, str(error), self.phase) from error
         except ChannelTimeout as error:
@@ -135,12 +138,6 @@ class WorkerClient:
             self.child.check_limits()
         except LimitExceeded as error:
             raise Failure(Status.OUT_OF_MEMORY, str(error), self.phase) from error
-
-    def _death(self, error: ChildDied) -> Failure:
-        text = f"the process {error} while it was to {_VERBS[self.phase]}"
-        if error.for_memory:
-            return Failure(Status.OUT_OF_MEMORY, f"{text}: the system's memory ran out", self.phase)
-        return Failure(Status.CRASHED, text, self.phase)
 
     def close(self) -> None:
         self.child.kill()
@@ -282,15 +279,9 @@ class _Validation:
         """Have the second run's tensors take the place of the first's."""
         raise_if_failed(self._worker.ask("write_second"), Phase.VALIDATE, label)
 
-    def _ask(self, case: CaseHandle, **how: Any) -> dict[str, Any]:
-        """The oracle's judgement of the tensors that the worker wrote."""
-        outputs = case.outputs if self._matched else case.outputs["items"][0]
-        return self._oracle.ask("judge", subject=self._worker.subject, case=case.name, mode=case.mode, weights=case.weights,
-                                outputs=outputs, **how)[0]
-
     def _judge(self, case: CaseHandle, label: str) -> list[CaseErrors]:
-        reply = self._ask(case, own_numbers=_own_numbers(case, label) in self._labels)
-        return [CaseErrors(case=label, **row) for row in reply["rows"]]
+        own_numbers = _own_numbers(case, label) in self._labels
+        return judged(self._worker, self._oracle, case, self._matched, label, own_numbers=own_numbers)[0]
 
     def _judge_by_moments(self, case: CaseHandle, label: str, failure: Failure) -> list[CaseErrors]:
         """Figures of a candidate whose values are wrong in a random mode, judged by moments.
@@ -301,18 +292,27 @@ class _Validation:
         for number in range(_OWN_NUMBERS_RUNS // 2):
             run = self._run(case, case.rng + number * _NEXT_SEED, go_on=True)
             _check_run(case, run, label, self._matched)
-            self._ask(case, count=_OWN_NUMBERS_RUNS)
+            judged(self._worker, self._oracle, case, self._matched, label, count=_OWN_NUMBERS_RUNS)
             if not run.get("repeatable"):
                 self._write_second(label)
-            reply = self._ask(case, count=_OWN_NUMBERS_RUNS)
-        if reply["same_numbers"]:
+            rows, same_numbers = judged(self._worker, self._oracle, case, self._matched, label, count=_OWN_NUMBERS_RUNS)
+        if same_numbers:
             raise failure
-        rows = [CaseErrors(case=label, **row) for row in reply["rows"]]
         for row in rows:
             if not row.ok:
                 reason = f"{failure.reason}; as {OWN_NUMBERS}: {row.output}: {explain(row)}"
                 raise Failure(failure.status, reason, failure.phase) from failure
         return [replace(row, case=f"{label}, {_OWN_NUMBERS_RUNS} runs") for row in rows]
+
+
+def judged(
+    worker: WorkerClient, oracle: OracleClient, case: CaseHandle, matched: bool, label: str, **how: Any
+) -> tuple[list[CaseErrors], bool]:
+    """Error figures of the tensors that a worker wrote for ``case``, and whether their random numbers are PyTorch's."""
+    outputs = case.outputs if matched else case.outputs["items"][0]
+    reply, _ = oracle.ask("judge", subject=worker.subject, case=case.name, mode=case.mode, weights=case.weights,
+                          outputs=outputs, **how)
+    return [CaseErrors(case=label, **row) for row in reply.get("rows", ())], reply.get("same_numbers", False)
 
 
 def _check_run(case: CaseHandle, reply: dict[str, Any], label: str, matched: bool) -> None:
