@@ -93,6 +93,11 @@ def test_parts_of_channels_take_row_values_where_they_are_merged() -> None:
         "return self.norm(x.permute(0, 3, 1, 2)).amax((2, 3))", "torch.randn(8, 60, 60, 20) + 3.0", "self.norm = nn.BatchNorm2d(20)", "train", "strip_reduction[")
 
 
+def test_sums_of_many_strided_columns_are_as_accurate_as_eager() -> None:
+    """All values have one sign, so that a chain of float32 additions over all tiles would err."""
+    assert_first_plan_is_as_accurate("return x.permute(0, 3, 1, 2).sigmoid().mean((0, 2, 3))", "torch.randn(8, 60, 60, 20) * 0.01", "", "eval", "strip_reduction[")
+
+
 def test_nan_is_the_largest_and_the_smallest() -> None:
     loaded = made(source("return x.argmax(1), x.argmin(1)", "torch.randn(6, 900)"))
     found = captured(loaded)

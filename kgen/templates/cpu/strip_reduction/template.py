@@ -199,9 +199,11 @@ class _Emitter:
         for r in of.reductions:
             if r.kind == "sum":
                 (name,) = r.names
+                lines.append(f"alignas(64) double {name}_all[{self.width}] = {{}};")
                 opened.append(f"alignas(64) float {name}_tile[{self.width}] = {{}};")
                 takes.append(f"{name}_tile[place] += {r.arg};")
-                behind.append(f"{name}_strip[place] += {name}_tile[place];")
+                behind.append(f"{name}_all[place] += {name}_tile[place];")
+                after.append(f"{name}_strip[place] = static_cast<float>({name}_all[place]);")
             elif r.kind == "moments":
                 lines += self._shifted(r, values, first, last)
                 opened.append(f"alignas(64) float {r.names[1]}_tile[{self.width}] = {{}}, {r.names[2]}_tile[{self.width}] = {{}};")
