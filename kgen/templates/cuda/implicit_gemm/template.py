@@ -292,7 +292,10 @@ def _mentions(name: str, *texts: Sequence[str]) -> bool:
 def _reduction(r: Reduce, at: int) -> dict[str, object]:
     """The statements of one reduction: of all values of a thread, and of what another thread found."""
     combine, names, values = SPELLED[r.kind], ", ".join(r.names), f"{r.names[0]}_values"
-    if combine.take:
+    if r.kind == "sum":  # in two steps: rounding of equal values, as behind images of zeros, adds up over long sums
+        part = f"{r.names[0]}_part"
+        every = [f"float {part} = {values}[0];", "#pragma unroll", f"for (int i = 1; i < VALUES; ++i) {part} += {values}[i];", f"{r.names[0]} += {part};"]
+    elif combine.take:
         every = ["#pragma unroll", f"for (int i = 0; i < VALUES; ++i) {combine.take.format(*r.names, f'{values}[i]')}"]
     else:
         every = [f"moments_some<VALUES>({names}, {values}, inside);" if r.kind == "moments" else f"merge_chunk<VALUES>({names}, {values});"]
