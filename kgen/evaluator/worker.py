@@ -37,7 +37,7 @@ FILE_BYTES = 256 << 20  #: the largest file that a candidate may write, its log 
 _MESSAGE_CHARACTERS = 400
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc")  # in a RuntimeError's message
 _POISON_BLOCKS = 3  # of the output's size
-_LARGE_BYTES = 1 << 30  # bytes of an output; of a larger one, one block is poisoned
+_LARGE_BYTES = 1 << 30  # bytes of an output; of a larger one, one block is poisoned and no second run is copied
 _FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 bytes
 _PERTURB = -6  # mallopt: fill what is allocated and freed
 _PERTURB_BYTE = 0x80
@@ -206,9 +206,11 @@ class Subject:
         reply["mutated"] = _beside(guards) or reply["mutated"]
         reply["alias"] = reply["alias"] or self._alias(second, inputs) or self._reused(first, second)
         same = _bitwise([first, state], [second, later])
+        reply["second"] = describe([second, later])[0]
+        if not same and self.output.size <= _LARGE_BYTES:  # work that goes on may change it
+            second = map_tensors(second, lambda x: x.detach().clone())
         self.second = None if same else [second, later]
-        reply |= {"first": self._written([first, state]), "second": describe(self.second)[0]}
-        return reply | {"repeatable": same}
+        return reply | {"first": self._written([first, state]), "repeatable": same}
 
     def write_second(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Write the second run's tensors over the first's."""
