@@ -165,11 +165,10 @@ class Predictor:
         return in_order(found, control, self.ms, self.main)
 
     def main(self, plan: FusionPlan) -> frozenset[str]:
-        """The labels of the steps that take more than :data:`MAIN_PART` of the plan's time, launches aside; all where none does."""
+        """The labels of the steps that take more than :data:`MAIN_PART` of the plan's time, launches aside."""
         steps = self.prediction(plan).steps
         least = MAIN_PART * sum(step.ms for step in steps)
-        main = [step for step in steps if step.ms - self.launch_ms > least]
-        return frozenset(step.label(plan.graph) for step in main or steps)
+        return frozenset(step.label(plan.graph) for step in steps if step.ms - self.launch_ms > least)
 
     def limit_ms(self, graph: OpGraph) -> float:
         """The least time that the device allows: its bytes once, or its operations, whichever takes longer.
