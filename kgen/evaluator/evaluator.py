@@ -38,7 +38,6 @@ from kgen.evaluator.runtime import shares
 from kgen.evaluator.runtime.channel import ChannelTimeout
 from kgen.evaluator.runtime.locks import DeviceLock
 from kgen.evaluator.runtime.process import Child, ChildDied, Server
-from kgen.evaluator.spares import SpareWorker, Started
 from kgen.evaluator.strict.labels import has_native_code, profile_labels
 from kgen.evaluator.strict.strict import Strict
 from kgen.evaluator.strict.timing_anomalies import least_ms
@@ -157,7 +156,6 @@ class Evaluator:
         self._level = 0  # the index of how workers are confined, in the checks' levels
         self._confined = False  # whether a worker has started so
         self._missing: set[str] = set()  # the parts of the sandbox that people know to be missing
-        self._spare: SpareWorker | None = None
         self._ends = ThreadPoolExecutor(2, thread_name_prefix="kgen-end")
         self._slots = threading.BoundedSemaphore()  # workers that hold a candidate, those that end included
 
@@ -245,11 +243,8 @@ class Evaluator:
         if self.accuracy is Accuracy.PYTORCH and not self._cuda and not self._opened["half"]:
             self.accuracy = Accuracy.FP32  # PyTorch's flags change nothing there
         self.at_once = self._fit() if self._cuda else 1
-        self._slots = threading.BoundedSemaphore(self.at_once + self._checks.ahead)
+        self._slots = threading.BoundedSemaphore(self.at_once + self._checks.ends_later)
         self._runners = {}
-        if self._checks.ahead:
-            self._spare = SpareWorker(self._start_worker, self._lock)
-            release(self._spare.close)
         self._preparing = threading.Thread(target=self._prepare_baselines, name="kgen-baselines", daemon=True)
         self._preparing.start()
 
@@ -521,15 +516,9 @@ class Evaluator:
 
     # ---- workers -------------------------------------------------------------------------------------------
 
-    def _start_worker(self, place: Callable[[Path], None] = lambda scratch: None) -> Started:
-        """Start a worker; ``place`` puts the candidate's files into its scratch folder if it is known already. Where
-        none starts in the sandbox (a GPU's driver may refuse), workers run with less of it, and a notice says so
-        once."""
-        name = uuid.uuid4().hex
-        scratch = self.home / "scratch" / name
-        scratch.mkdir(parents=True)
-        place(scratch)
-        log = self.home / "logs" / "candidates" / f"worker-{name}.log"
+    def _start_worker(self, scratch: Path, log: Path) -> WorkerClient:
+        """Start a worker. Where none starts in the sandbox (a GPU's driver may refuse), workers run with less of it, and a
+        notice says so once."""
         limits, levels = self.limits, self._checks.levels
         processes = limits.processes + 4 * self._threads
         share = min(1.0, self._candidate_bytes() / self.hardware.global_bytes) if self._cuda else 1.0
@@ -555,7 +544,7 @@ class Evaluator:
             self._missing.update(missing)
             self._confined = True
             child.limit(limits.host_bytes, processes)
-            return Started(WorkerClient(child, uuid.uuid4().hex), scratch, log)
+            return WorkerClient(child, uuid.uuid4().hex)
 
     def _load(self, worker: WorkerClient, what: dict[str, Any]) -> dict[str, Any]:
         """Have a worker construct its module. Raises :class:`Failure`."""
@@ -619,9 +608,9 @@ class _Evaluating:
         self._checks = evaluator._checks
         self._candidate = candidate
         self._build = build
-        self._started: Started | None = None
+        self._loaded: WorkerClient | None = None
+        self._scratch = evaluator.home / "scratch" / uuid.uuid4().hex
         self._matched = True
-        self._libraries: dict[str, str] = {}  # the paths of libraries that are built, by what they are made of
         self._errors: list[CaseErrors] = []
         self._labels: list[str] = []
         self._seconds: list[tuple[str, float]] = [(Phase.BUILD, build.seconds)] if build.seconds else []
@@ -654,7 +643,7 @@ class _Evaluating:
             self.close()
             slots.release()
             raise
-        if self._checks.ahead and not evaluator._is_large():  # memory of a large problem is free before the next begins
+        if self._checks.ends_later and not evaluator._is_large():  # memory of a large problem is free before the next begins
             evaluator._ends.submit(self._end, slots)
         else:
             self._end(slots)
@@ -689,41 +678,33 @@ class _Evaluating:
             slots.release()
 
     def close(self) -> None:
-        started, self._started = self._started, None
-        if started is not None:
-            self._evaluator._let_go(started.worker)
-            shutil.rmtree(started.scratch, ignore_errors=True)
+        worker, self._loaded = self._loaded, None
+        if worker is not None:
+            self._evaluator._let_go(worker)
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     @property
     def _worker(self) -> WorkerClient:
-        assert self._started is not None
-        return self._started.worker
+        assert self._loaded is not None
+        return self._loaded
 
     def _load(self) -> None:
-        """Start a worker, or take the spare one, and have it construct ``ModelNew``."""
-        evaluator = self._evaluator
-        if evaluator._spare is not None:
-            self._started = evaluator._spare.take()
-            self._place(self._started.scratch)
-        else:
-            self._started = evaluator._start_worker(self._place)
-        self._started.log.replace(self._log)
-        path = self._started.scratch / _CANDIDATE_FILE
-        limits = evaluator.limits
-        self._enter(Phase.LOAD, limits.load_seconds + (0.0 if self._libraries else limits.build_seconds))
-        reply = evaluator._load(self._worker, {"path": str(path), "libraries": self._libraries})
+        """Start a worker, and have it construct ``ModelNew``. Raises :class:`DiskError`."""
+        evaluator, limits = self._evaluator, self._evaluator.limits
+        path = self._scratch / _CANDIDATE_FILE
+        try:
+            self._scratch.mkdir(parents=True)
+            path.write_text(self._candidate.source, encoding="utf-8")
+            libraries = copy_library(read_extension(self._candidate.source), self._build, self._scratch)
+        except OSError as error:
+            raise DiskError(f"{self._scratch}: a candidate's files cannot be put there: {error}") from error
+        self._loaded = evaluator._start_worker(self._scratch, self._log)
+        self._enter(Phase.LOAD, limits.load_seconds + (0.0 if libraries else limits.build_seconds))
+        reply = evaluator._load(self._worker, {"path": str(path), "libraries": libraries})
         self._checks.settled(self._worker)
         self._matched = reply.get("matched") is True
         if not self._matched:
             self._labels.append("kernelbench protocol")
-
-    def _place(self, scratch: Path) -> None:
-        """Put the candidate's file and its library into ``scratch``. Raises :class:`DiskError`."""
-        try:
-            (scratch / _CANDIDATE_FILE).write_text(self._candidate.source, encoding="utf-8")
-            self._libraries = copy_library(read_extension(self._candidate.source), self._build, scratch)
-        except OSError as error:
-            raise DiskError(f"{scratch}: a candidate's files cannot be put there: {error}") from error
 
     def _validate(self) -> None:
         evaluator = self._evaluator
