@@ -2,7 +2,6 @@
 
 defence: reference error
 problem: bfloat16_layer
-accuracy: pytorch
 expect: ok
 """
 
