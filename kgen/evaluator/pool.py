@@ -84,12 +84,11 @@ class _Waiting:
     future: Future[DeviceResult] = field(compare=False, default_factory=Future)
 
 
-@dataclass(frozen=True)
-class _Slot:
-    """The right to call one evaluator. It ends with this ``life`` of the evaluator."""
+@dataclass(frozen=True, eq=False)
+class _Life:
+    """One life of an evaluator, from its start until its device is lost."""
 
     number: int
-    life: int
 
 
 class DevicePool:
@@ -116,12 +115,11 @@ class DevicePool:
         self._notice = notice
         self._starters = ThreadPoolExecutor(len(self.evaluators) + 1, thread_name_prefix="kgen-start")
         self._changed = threading.Condition()
-        self._ready: set[int] = set()
-        self._lives = [0] * len(self.evaluators)
+        self._alive: dict[int, _Life] = {}  # by number
         self._failed: dict[int, BaseException] = {}  # by number: why a device is left out
         self._first: DeviceEvaluator | None = None  # that got ready: the others are compared with it
         self._working = Counter[int]()  # by number: how many candidates it judges
-        self._free: SimpleQueue[_Slot | None] = SimpleQueue()  # None: there are no devices any more
+        self._free: SimpleQueue[_Life | None] = SimpleQueue()  # once for each call; None: there are no devices any more
         self._waiting: PriorityQueue[_Waiting] = PriorityQueue()
         self._numbers = itertools.count()
         self._threads: ThreadPoolExecutor | None = None
@@ -147,12 +145,12 @@ class DevicePool:
         count = len(self.evaluators)
 
         def settled() -> bool:
-            enough = self._ready if self._elastic else self._failed
-            return bool(enough) or len(self._ready) + len(self._failed) == count
+            enough = self._alive if self._elastic else self._failed
+            return bool(enough) or len(self._alive) + len(self._failed) == count
 
         with self._changed:
             self._changed.wait_for(settled)
-            if self._failed and not (self._elastic and self._ready):
+            if self._failed and not (self._elastic and self._alive):
                 raise self._failed[min(self._failed)]
         self._threads = ThreadPoolExecutor(self.at_once, thread_name_prefix="kgen-evaluate")
 
@@ -160,7 +158,7 @@ class DevicePool:
     def first(self) -> DeviceEvaluator:
         """The evaluator whose device gets builds and finals."""
         with self._changed:
-            return self.evaluators[min(self._ready)] if self._ready else self._first or self.evaluators[0]
+            return self.evaluators[min(self._alive)] if self._alive else self._first or self.evaluators[0]
 
     @property
     def at_once(self) -> int:
@@ -177,7 +175,7 @@ class DevicePool:
     def ready(self) -> tuple[str, ...]:
         """The devices that have started and are not lost."""
         with self._changed:
-            return tuple(self.evaluators[number].device for number in sorted(self._ready))
+            return tuple(self.evaluators[number].device for number in sorted(self._alive))
 
     def beside(self, work: Callable[[DeviceEvaluator], Result]) -> Future[Result]:
         """:meth:`on_first`, in a thread."""
@@ -187,14 +185,14 @@ class DevicePool:
         """Call ``work`` with the first device, and with another one where it is lost."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._ready or len(self._failed) == len(self.evaluators))
-                if not self._ready:
+                self._changed.wait_for(lambda: self._alive or len(self._failed) == len(self.evaluators))
+                if not self._alive:
                     raise self._failed[min(self._failed)]
-                slot = _Slot(number := min(self._ready), self._lives[number])
+                life = self._alive[min(self._alive)]
             try:
-                return work(self.evaluators[slot.number])
+                return work(self.evaluators[life.number])
             except DeviceLost:
-                self._lose(slot)
+                self._lose(life)
 
     def submit(self, work: Callable[[DeviceEvaluator], Evaluation], place: int = 0) -> Future[DeviceResult]:
         """Call ``work`` with the evaluator that is free next. Lower ``place`` goes first, then the order submitted.
@@ -208,7 +206,7 @@ class DevicePool:
         return waiting.future
 
     def _start(self, number: int) -> None:
-        """Start an evaluator, and give out its slots."""
+        """Start an evaluator, and give out the calls that it takes at once."""
         evaluator = self.evaluators[number]
         try:
             evaluator.start()
@@ -220,11 +218,10 @@ class DevicePool:
             self._leave_out(number, error)
             return
         with self._changed:
-            self._lives[number] += 1
-            self._ready.add(number)
+            life = self._alive[number] = _Life(number)
             self._changed.notify_all()
         for _ in range(evaluator.at_once):
-            self._free.put(_Slot(number, self._lives[number]))
+            self._free.put(life)
 
     def _leave_out(self, number: int, error: BaseException) -> None:
         with self._changed:
@@ -236,46 +233,46 @@ class DevicePool:
         elif self._elastic:
             self._notice(f"{self.evaluators[number].device} is left out: {error}")
 
-    def _lose(self, slot: _Slot) -> None:
+    def _lose(self, life: _Life) -> None:
         """Start a lost evaluator again, once for each loss."""
         with self._changed:
-            if slot.number not in self._ready or self._lives[slot.number] != slot.life:
+            if self._alive.get(life.number) is not life:
                 return
-            self._ready.remove(slot.number)
+            del self._alive[life.number]
         with contextlib.suppress(RuntimeError):  # the pool is closed
-            self._starters.submit(self._start, slot.number)
+            self._starters.submit(self._start, life.number)
 
     def _work_next(self) -> None:
-        slot = self._free.get()
-        while slot is not None and (self._lives[slot.number] != slot.life or slot.number not in self._ready):
-            slot = self._free.get()
+        life = self._free.get()
+        while life is not None and self._alive.get(life.number) is not life:
+            life = self._free.get()
         waiting = self._waiting.get()
-        if slot is None:
+        if life is None:
             self._free.put(None)  # for the next one
             if waiting.future.set_running_or_notify_cancel():
                 waiting.future.set_exception(next(iter(self._failed.values()), EvaluatorError("the devices are closed")))
             return
         if waiting.future.set_running_or_notify_cancel():
-            self._work(slot, waiting)
-        self._free.put(slot)
+            self._work(life, waiting)
+        self._free.put(life)
 
-    def _work(self, slot: _Slot, waiting: _Waiting) -> None:
-        evaluator = self.evaluators[slot.number]
-        self._count(slot, 1)
+    def _work(self, life: _Life, waiting: _Waiting) -> None:
+        evaluator = self.evaluators[life.number]
+        self._count(life, 1)
         try:
             result = DeviceResult(waiting.work(evaluator), evaluator.device, evaluator.baselines())
         except BaseException as error:
             if isinstance(error, DeviceLost):
-                self._lose(slot)
+                self._lose(life)
             waiting.future.set_exception(error)
         else:
             waiting.future.set_result(result)
         finally:
-            self._count(slot, -1)
+            self._count(life, -1)
 
-    def _count(self, slot: _Slot, change: int) -> None:
+    def _count(self, life: _Life, change: int) -> None:
         with self._changed:
-            self._working[slot.number] += change
+            self._working[life.number] += change
 
 
 def _different(first: DeviceEvaluator, other: DeviceEvaluator) -> DeviceError:
