@@ -4,6 +4,7 @@
 - problem: a file in problems/, then sizes as name=value.
 - expect: the statuses that the file may get.
 - default: yes. The default run has the case; other cases have the marker ``exhaustive``.
+- accuracy: the class of accuracy. Without it, the class is fp32.
 - mode: train or eval. Without it, the mode is as constructed.
 - gpu: yes. Other cases run on the CPU.
 - label: a word that one of the evaluation's labels must contain.
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
-_FIELDS = {"defence", "problem", "expect", "default", "mode", "gpu", "label", "seconds", "then", "needs"}
+_FIELDS = {"defence", "problem", "expect", "default", "accuracy", "mode", "gpu", "label", "seconds", "then", "needs"}
 
 #: The checks and barriers against cheats, by name, in the order of the docs.
 DEFENCES = {
@@ -108,6 +109,7 @@ class EvaluatorSetting:
     sizes: tuple[tuple[str, str], ...]
     mode: str | None
     device: str
+    accuracy: str
 
     @property
     def path(self) -> Path:
@@ -163,7 +165,7 @@ def read(path: Path) -> AdversarialCase:
         defence=fields["defence"],
         default=fields.get("default") == "yes",
         setting=EvaluatorSetting(problem, tuple(tuple(size.split("=")) for size in sizes), fields.get("mode"),
-                                 "cuda" if fields.get("gpu") == "yes" else "cpu"),
+                                 "cuda" if fields.get("gpu") == "yes" else "cpu", fields.get("accuracy", "fp32")),
         statuses=tuple(fields["expect"].split(", ")),
         label=fields.get("label"),
         seconds=float(fields["seconds"]) if "seconds" in fields else None,

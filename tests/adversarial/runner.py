@@ -146,7 +146,7 @@ class CaseRunner:
         self._listener = Listener(home)
         problem = read_problem(str(setting.path), dict(setting.sizes), setting.mode)
         # Where sizes are given, time decides; otherwise flushing the cache would take most of it.
-        evaluator = Evaluator(problem, device=setting.device, accuracy=Accuracy.FP32, home=home, limits=LIMITS,
+        evaluator = Evaluator(problem, device=setting.device, accuracy=Accuracy(setting.accuracy), home=home, limits=LIMITS,
                               baselines=("eager",), notice=self.notices.append,
                               cache="cold" if setting.sizes else "warm")
         self._evaluator = self._lender.lend(evaluator)

@@ -2,6 +2,7 @@
 
 defence: reference error
 problem: bfloat16_layer
+accuracy: pytorch
 expect: ok
 """
 
