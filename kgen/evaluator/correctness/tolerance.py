@@ -9,9 +9,9 @@ show gross errors that the whole hides, as where rows differ in size.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from functools import reduce
-from math import isfinite
 from typing import Any, Iterable, Iterator, Sequence
 
 import torch
@@ -77,7 +77,7 @@ def as_real(x: torch.Tensor) -> torch.Tensor:
 
 def as_matrix(x: torch.Tensor) -> torch.Tensor:
     """Rows along the last dimension."""
-    return x.reshape(-1, x.shape[-1]) if x.ndim else x.reshape(1, 1)
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1]) if x.ndim else x.reshape(1, 1)
 
 
 def parts(*alike: torch.Tensor) -> Iterator[tuple[int, list[torch.Tensor]]]:
@@ -342,7 +342,7 @@ class Expected:
         tolerated = tolerated and [torch.stack(tolerated).max()]
         # All at once: each read waits for the device.
         rms, maximum, *found = torch.stack([mine.rms, mine.maximum, *(tolerated or self._shares(mine))]).tolist()
-        if not isfinite(rms):
+        if not math.isfinite(rms):
             bad = int((~torch.isfinite(value)).sum())
             return self._refused(f"{bad} of {value.numel()} elements are not finite, some where PyTorch's are")
         if tolerated:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kgen.evaluator.correctness.tolerance import EPSILON, Expected, _errors_in
+from kgen.evaluator.correctness.tolerance import EPSILON, Expected, _errors_in, as_matrix
 from kgen.evaluator.protocol import Accuracy
 
 
@@ -286,3 +286,8 @@ def test_expected_values_judge_the_same_after_a_move():
     value = noisy(expected.exact, 4, 9)
     assert expected.to("cpu").judge(value, Accuracy.FP32) == expected.judge(value, Accuracy.FP32)
     assert expected.nbytes >= expected.exact.nbytes
+
+
+@pytest.mark.parametrize("shape, rows, columns", [((), 1, 1), ((3,), 1, 3), ((3, 0), 3, 0), ((2, 3, 4), 6, 4), ((0, 4), 0, 4)])
+def test_a_tensor_of_any_shape_has_rows_and_columns(shape, rows, columns):
+    assert as_matrix(torch.empty(shape)).shape == (rows, columns)
