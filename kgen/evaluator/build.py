@@ -20,18 +20,17 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any, Iterator, Sequence
 
 from kgen import syntax
 from kgen.errors import DiskError, ToolchainError
 from kgen.evaluator.protocol import BuildReport, KernelResources, Limits
 from kgen.evaluator.runtime.channel import Channel, ChannelTimeout
-from kgen.evaluator.runtime.locks import DeviceLock, held
+from kgen.evaluator.runtime.locks import DeviceLock, acquire
 from kgen.evaluator.runtime.process import ChildDied, Server
 
 #: Sections of a library with its code; names and paths are in others.
@@ -64,16 +63,21 @@ class Extension:
 
 def read_extension(source: str) -> Extension | None:
     """The extension in ``source``'s module-level literals; ``None`` without one."""
-    found: dict[str, Any] = {}
     try:
-        for node in syntax.parse(source).body:
-            match node:
-                case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in _LITERALS:
-                    if name in found:
-                        return None
-                    found[name] = ast.literal_eval(value)
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        tree = syntax.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+    found: dict[str, Any] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if name in _LITERALS:
+                if name in found:
+                    return None
+                try:
+                    found[name] = ast.literal_eval(node.value)
+                except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+                    return None
     texts = [found.get(name, "") for name in ("NAME", "CPP_SOURCE", "CUDA_SOURCE")]
     flags = [found.get(name, []) for name in ("CFLAGS", "CUDA_FLAGS")]
     if not all(isinstance(text, str) for text in texts) or not all(_is_strings(group) for group in flags):
@@ -131,7 +135,7 @@ class Builder:
         self._limits = limits
         self._lock = lock
         self._stop = stop or threading.Event()
-        self._hash = cache(lambda path: hashlib.sha256(Path(path).read_bytes()).hexdigest())  # of a header, read once
+        self._headers: dict[str, str] = {}  # hashes by path
         capability = re.fullmatch(r"sm_(\d+)(\d)\D?", arch)
         self._arch_list = f"{capability[1]}.{capability[2]}+PTX" if capability else ""
         self._logs = home / "logs" / "build"
@@ -157,8 +161,8 @@ class Builder:
         started = time.monotonic()
         marker = self.directory / f"{extension.name}.json"
         try:
-            with held(self.directory / f"{extension.name}.lock", fcntl.LOCK_EX, self._stop) as lock:
-                return self._kept(extension, marker) or self._build(extension, marker, started, lock)
+            with _held(self.directory / f"{extension.name}.lock", self._stop) as held:
+                return self._kept(extension, marker) or self._build(extension, marker, started, held)
         except OSError as error:
             raise DiskError(f"{self.directory}: cannot be written: {error}") from error
 
@@ -166,10 +170,12 @@ class Builder:
         """The report of an earlier build, if it succeeded and its library is unchanged."""
         try:
             record = json.loads(marker.read_text())
-            if (record["content"], record["headers_content"]) != (extension.content, self._content(record["headers"])):
+            if record.pop("content") != extension.content:
                 return None
-            kernels = tuple(KernelResources(**kernel) for kernel in record["report"]["kernels"])
-            report = BuildReport(**record["report"] | {"kernels": kernels, "cached": True})
+            if record.pop("headers_content") != self._content(record.pop("headers")):
+                return None
+            kernels = tuple(KernelResources(**kernel) for kernel in record.pop("kernels"))
+            report = BuildReport(**record, kernels=kernels, cached=True)
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return report if report.binary == self.binary(extension.name) else None
@@ -182,10 +188,15 @@ class Builder:
             return None
 
     def _content(self, headers: Sequence[str]) -> str:
-        """SHA-256 of the headers' texts."""
-        return hashlib.sha256("".join(map(self._hash, headers)).encode()).hexdigest()
+        """SHA-256 of the headers' texts; each is read once."""
+        digest = hashlib.sha256()
+        for path in headers:
+            if path not in self._headers:
+                self._headers[path] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+            digest.update(self._headers[path].encode())
+        return digest.hexdigest()
 
-    def _build(self, extension: Extension, marker: Path, started: float, lock: int) -> BuildReport:
+    def _build(self, extension: Extension, marker: Path, started: float, held: int) -> BuildReport:
         """Compile ``extension``, after removing what a killed build left (torch's lock file)."""
         folder = self.directory / extension.name
         shutil.rmtree(folder, ignore_errors=True)
@@ -194,7 +205,7 @@ class Builder:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("")
         with self._lock.working() if self._lock else nullcontext():
-            ok, reason, headers = self._compile(extension, log, lock)
+            ok, reason, headers = self._compile(extension, log, held)
         seconds = time.monotonic() - started
         text = log.read_text(errors="replace")
         if not ok:
@@ -207,8 +218,9 @@ class Builder:
             return BuildReport(False, timed_out, seconds, False, str(self.directory), None, reason, str(log))
         report = BuildReport(True, False, seconds, False, str(self.directory), self.binary(extension.name), "",
                              str(log), parse_resources(text))
-        record = {"content": extension.content, "headers": headers, "headers_content": self._content(headers),
-                  "report": asdict(report)}
+        record = asdict(report) | {
+            "content": extension.content, "headers": headers, "headers_content": self._content(headers)}
+        del record["cached"]
         aside = marker.with_suffix(".new")
         aside.write_text(json.dumps(record))
         aside.replace(marker)
@@ -218,13 +230,13 @@ class Builder:
         return {"directory": str(self.directory), "sandboxed": True, "build_bytes": self._limits.build_bytes,
                 "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS}
 
-    def _compile(self, extension: Extension, log: Path, lock: int) -> tuple[bool, str, list[str]]:
-        """Run the compilers in a process that holds ``lock`` too. Returns success, the reason of a failure, and the
+    def _compile(self, extension: Extension, log: Path, held: int) -> tuple[bool, str, list[str]]:
+        """Run the compilers in a process that holds ``held`` too. Returns success, the reason of a failure, and the
         headers that were read."""
         deadline = time.monotonic() + self._limits.build_seconds
         with self._server.spawn("build", self._options(), log) as child:
             try:
-                answer, _ = child.ask(asdict(extension), [lock], deadline=deadline)
+                answer, _ = child.ask(asdict(extension), [held], deadline=deadline)
             except ChannelTimeout:
                 return False, f"timed out after {self._limits.build_seconds:g} s", []
             except ChildDied as error:
@@ -272,6 +284,16 @@ def _headers(folder: Path) -> list[str]:
     listed = subprocess.run(["ninja", "-t", "deps"], cwd=folder, capture_output=True, text=True, check=True).stdout
     read = {str((folder / line.strip()).resolve()) for line in listed.splitlines() if line.startswith(" ")}
     return sorted(path for path in read if not Path(path).is_relative_to(folder.resolve()))
+
+
+@contextmanager
+def _held(path: Path, stop: threading.Event) -> Iterator[int]:
+    """Hold the build lock at ``path`` and yield its descriptor; waits for a process that builds the same."""
+    fd = acquire(path, fcntl.LOCK_EX, stop)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 _FAULT = re.compile(r"\b(fatal )?error\b|\bmemory (allocating|exhausted)|bad_alloc|Permission denied|not found$")

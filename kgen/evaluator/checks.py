@@ -44,7 +44,7 @@ class Checks:
     subject = "kgen.evaluator.worker:Subject"  #: the class of a worker's subject, ``module:name``
     levels: tuple[Level, ...] = (Level(),)  #: the best first
     modules: tuple[str, ...] = ()  #: loaded in the server for all workers, after the oracle has started
-    ends_later = True  #: whether workers may end after their candidate's evaluation
+    ahead = True  #: whether workers may start before their candidate is known, and end after its evaluation
     wrong_when_timed = Status.WRONG_VALUES  #: the status of wrong output in a timed call
     make_runner: Callable[..., Runner] = Runner
     variables: Mapping[str, str] = _ONE_QUEUE  #: of the environment of a candidate's worker

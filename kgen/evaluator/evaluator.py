@@ -16,9 +16,9 @@ import threading
 import time
 import uuid
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence, TypeVar
@@ -28,8 +28,7 @@ from kgen.errors import DeviceError, DiskError, EvaluatorError
 from kgen.evaluator.build import Builder, compiler_version, copy_library, read_extension
 from kgen.evaluator.checks import Checks, Setting
 from kgen.evaluator.correctness.validate import (
-    OWN_NUMBERS, Cases, Failure, OracleClient, OracleFailed, WorkerClient, check_structure, explain, judged, raise_if_failed,
-    validate,
+    OWN_NUMBERS, Cases, Failure, OracleClient, OracleFailed, WorkerClient, check_structure, explain, raise_if_failed, validate,
 )
 from kgen.evaluator.protocol import (
     BASELINES, Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, Health, Limits, Phase, Status, Timing,
@@ -38,6 +37,7 @@ from kgen.evaluator.runtime import shares
 from kgen.evaluator.runtime.channel import ChannelTimeout
 from kgen.evaluator.runtime.locks import DeviceLock
 from kgen.evaluator.runtime.process import Child, ChildDied, Server
+from kgen.evaluator.spares import SpareWorker, Started
 from kgen.evaluator.strict.labels import has_native_code, profile_labels
 from kgen.evaluator.strict.strict import Strict
 from kgen.evaluator.strict.timing_anomalies import least_ms
@@ -134,10 +134,10 @@ class Evaluator:
             "OPENBLAS_THREAD_TIMEOUT": "20",
         }, [*self._checks.modules, *([] if set(baselines) <= {"eager"} else [_COMPILER])])
         self._oracle: OracleClient | None = None
-        self._cases: Cases
-        self._opened: dict[str, Any] = {}  # the oracle's description of the device and the problem
+        self._cases: Cases | None = None
+        self._about: dict[str, Any] = {}  # the oracle's description of the device
+        self._opened: dict[str, Any] = {}  # and of the problem
         self._fds: list[int] = []  # of the weights, the constructor's inputs, and the inputs of timed calls
-        self._resources = ExitStack()  # of the processes that run now
         self._closing = threading.Event()
         self._lifecycle = threading.RLock()
         self._failures: Counter[str] = Counter()  # of the oracle, by test case
@@ -148,14 +148,16 @@ class Evaluator:
         self._alone: dict[str, str] = {}  # the environment in which a process sees this device alone
         self._runners: dict[str, Runner] = {}
         self._preparing: threading.Thread | None = None
-        self._children: list[Child] = []  # the baselines' processes
-        self._early: dict[str, Child] = {}  # baselines that load torch's compiler while the oracle opens the problem
+        self._starting: Child | None = None  # the baseline that is being prepared
+        self._memory: shares.Share | None = None  # of a GPU, for all processes
+        self._early: dict[str, Future[Child]] = {}  # baselines that load torch's compiler while the oracle opens the problem
         self._baseline_timings: tuple[Timing, ...] = ()
         self._timing_baselines = threading.Lock()
         self._health: Health | None = None
         self._level = 0  # the index of how workers are confined, in the checks' levels
         self._confined = False  # whether a worker has started so
         self._missing: set[str] = set()  # the parts of the sandbox that people know to be missing
+        self._spare: SpareWorker | None = None
         self._ends = ThreadPoolExecutor(2, thread_name_prefix="kgen-end")
         self._slots = threading.BoundedSemaphore()  # workers that hold a candidate, those that end included
 
@@ -206,45 +208,41 @@ class Evaluator:
 
     def _start(self) -> None:
         """Start the oracle, and prepare the baselines in a thread."""
-        release = self._resources.callback
         child = self._server.spawn("oracle", self._options() | {
             "problem": self._problem_fields(), "secret": self._secret, "construction": self._construction,
             "rows": self._rows, "without": [case for case in self._failures if self._is_left_out(case)],
             "seconds": self.limits.reference_seconds,
         }, self.home / "logs" / "oracle.log")
-        release(child.kill)
-        self._oracle = oracle = OracleClient(child, _ORACLE_SECONDS)
-        named, _ = oracle.ask("key")
+        self._oracle = OracleClient(child, _ORACLE_SECONDS)
+        named, _ = self._oracle.ask("key")
         self._lock = DeviceLock(named["key"], self._notice, stop=self._closing)
         self._alone = named["alone"]
-        release(self._end_baselines)
         if self._cuda:  # a CPU is busy with the oracle
-            self._early = {name: self._spawn_baseline(name) for name in self._baseline_names if name != "eager"}
+            compiled = [name for name in self._baseline_names if name != "eager"]
+            self._early = {name: self._ends.submit(self._spawn_baseline, name) for name in compiled}
         with self._lock.working():
-            about, _ = oracle.ask("about")
-            limits = about["hardware"]
+            self._about, _ = self._oracle.ask("about")
+            limits = self._about["hardware"]
             self.hardware = Hardware(**limits | {"vector_bits": tuple(limits["vector_bits"])})
-            self.environment = self._environment(about)
+            self.environment = self._environment(self._about)
+            self._cases = Cases(self._oracle)
         if self._cuda:  # others may hold the device's memory; they may be timing, so nothing else is held meanwhile
-            memory = shares.ask(self._lock.key, _all_bytes(about["least_bytes"]), self.hardware.global_bytes,
-                                self._closing, self._notice)
-            release(memory.close)
+            self._memory = shares.ask(self._lock.key, _all_bytes(self._about["bytes"]), self.hardware.global_bytes,
+                                      self._closing, self._notice)
         with self._lock.working():
-            opened, self._fds = oracle.ask("open")
-        for fd in self._fds:
-            release(os.close, fd)
-        self._opened = about | opened
-        self._cases = Cases(oracle)
-        release(self._cases.close)
-        if self._cuda:
-            memory.set(_all_bytes(opened["peak_bytes"]))
+            self._opened, self._fds = self._oracle.ask("open")
+            self._opened["pool"], fds = self._oracle.ask("pool")
+        self._fds += fds
+        if self._memory is not None:
+            self._memory.set(_all_bytes(self._opened["peak_bytes"]))
         self.problem = replace(self.problem, mode=self._opened["mode"])
         self.accuracy = Accuracy(self._opened["accuracy"])
         if self.accuracy is Accuracy.PYTORCH and not self._cuda and not self._opened["half"]:
             self.accuracy = Accuracy.FP32  # PyTorch's flags change nothing there
         self.at_once = self._fit() if self._cuda else 1
-        self._slots = threading.BoundedSemaphore(self.at_once + self._checks.ends_later)
-        self._runners = {}
+        self._slots = threading.BoundedSemaphore(self.at_once + self._checks.ahead)
+        if self._checks.ahead:
+            self._spare = SpareWorker(self._start_worker, self._lock)
         self._preparing = threading.Thread(target=self._prepare_baselines, name="kgen-baselines", daemon=True)
         self._preparing.start()
 
@@ -252,7 +250,8 @@ class Evaluator:
         """Bytes of device memory that a candidate may have, by PyTorch's allocator. They are a multiple of the peak of
         PyTorch's own forward, and the harness's tensors in the same process."""
         opened = self._opened
-        harness = 2 * opened["state_bytes"] + 2 * opened["bytes"] + opened["output_bytes"] + opened["flush_bytes"]
+        harness = (2 * opened["state_bytes"] + 2 * opened["pool"]["bytes"] + 3 * opened["output_bytes"]
+                   + self._about["flush_bytes"])
         return _TIMES_PEAK * opened["peak_bytes"] + harness + _SPARE_BYTES
 
     def _fit(self) -> int:
@@ -265,25 +264,39 @@ class Evaluator:
         return max(1, min(_AT_ONCE, int(shared / self._candidate_bytes()), int(1 + _SPARE_BYTES / (peak + 1))))
 
     def _stop(self) -> None:
-        """End the processes, the baselines first."""
         self._life += 1
-        self._oracle = None
-        self._resources.close()
-
-    def _end_baselines(self) -> None:
-        """End the baselines and the thread that prepares them, which may wait for an answer."""
-        deadline = time.monotonic() + _JOIN_SECONDS
-        while self._preparing is not None and self._preparing.is_alive() and time.monotonic() < deadline:
-            for child in self._children:
-                child.terminate()
-            self._preparing.join(0.05)
-        self._early = {}
-        while self._children:
-            self._children.pop().kill()
+        oracle, self._oracle = self._oracle, None
+        if self._preparing is not None:
+            deadline = time.monotonic() + _JOIN_SECONDS
+            while self._preparing.is_alive() and time.monotonic() < deadline:
+                if self._starting is not None:
+                    self._starting.terminate()
+                self._preparing.join(0.05)
+            self._preparing = None
+        early, self._early = self._early, {}
+        for future in early.values():
+            future.add_done_callback(_kill_result)
+        if self._spare is not None:
+            self._spare.close()
+            self._spare = None
+        for runner in self._runners.values():
+            runner.worker.close()
+        self._runners = {}
+        if oracle is not None:
+            oracle.close()
+        if self._cases is not None:
+            self._cases.close()
+            self._cases = None
+        while self._fds:
+            os.close(self._fds.pop())
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
 
     def _problem_fields(self) -> dict[str, Any]:
-        """The problem for other processes. Overrides are in its source."""
-        return asdict(replace(self.problem, overrides=(), asked_mode=self.problem.asked_mode or self.problem.mode))
+        p = self.problem
+        return {"name": p.name, "path": p.path, "source": p.source, "mode": p.mode,
+                "asked_mode": p.asked_mode or p.mode}
 
     def _options(self) -> dict[str, Any]:
         return {"device": self.device, "accuracy": str(self.accuracy), "threads": self._threads,
@@ -359,18 +372,21 @@ class Evaluator:
 
     def health(self) -> Health:
         """Whether the problem's tolerance can tell right from wrong."""
-        def find() -> Health:
-            with self._lock.working():
-                return Health(tuple(self._running()[0].ask("health")[0]["passed"]))
-
-        self._health = self._health or self._retried(find)
+        if self._health is None:
+            self._health = self._retried(self._find_health)
         return self._health
+
+    def _find_health(self) -> Health:
+        with self._lock.working():
+            reply, _ = self._running()[0].ask("health")
+        return Health(tuple(reply["passed"]))
 
     def _running(self) -> tuple[OracleClient, Cases]:
         """The oracle and its cases. Raises :class:`EvaluatorError` when another thread has just ended them."""
-        if (oracle := self._oracle) is None:
+        oracle, cases = self._oracle, self._cases
+        if oracle is None or cases is None:
             raise EvaluatorError("the evaluator's processes ended")
-        return oracle, self._cases
+        return oracle, cases
 
     # ---- timing --------------------------------------------------------------------------------------------
 
@@ -438,7 +454,8 @@ class Evaluator:
             return tuple(runner.timing(Depth.FINAL, session, under) for runner in kept)
 
     def _setting(self) -> Setting:
-        floor_ms = least_ms(self._opened["bytes"], self._opened["copy_rate"], self.hardware.device_type)
+        moved = self._opened["pool"]["bytes"] + self._opened["output_bytes"]
+        floor_ms = least_ms(moved, self._about["copy_rate"], self.hardware.device_type)
         return Setting(self._random, floor_ms, self._runners.get("eager"))
 
     def _conditions(self) -> Conditions:
@@ -476,24 +493,27 @@ class Evaluator:
                         break
 
     def _spawn_baseline(self, name: str) -> Child:
-        """Start the process of a baseline."""
+        """Start the process of a baseline, and wait until it is ready."""
         folder = self.home / "scratch" / "baselines"
         folder.mkdir(parents=True, exist_ok=True)
+        log = self.home / "logs" / f"baseline-{name}.log"
         options = self._worker_options() | {"scratch": str(folder), "compiles": name != "eager"}
-        self._children.append(self._server.spawn("baseline", options, self._baseline_log(name), self._alone))
-        return self._children[-1]
-
-    def _baseline_log(self, name: str) -> Path:
-        return self.home / "logs" / f"baseline-{name}.log"
+        child = self._server.spawn("baseline", options, log, self._alone)
+        try:
+            _await_ready(child, log)
+        except BaseException:
+            child.kill()
+            raise
+        return child
 
     def _prepare_baseline(self, name: str) -> Runner:
-        child = self._early.pop(name, None)
-        if child is None:
+        early = self._early.pop(name, None)
+        if early is None:
             self._compile_seconds(name)  # before a process starts in vain
-            child = self._spawn_baseline(name)
+        child = early.result() if early is not None else self._spawn_baseline(name)
         worker = WorkerClient(child, uuid.uuid4().hex)
+        self._starting = child
         try:
-            _await_ready(child, self._baseline_log(name))
             child.limit(_NO_LIMIT, _NO_LIMIT)  # to observe its threads
             worker.enter(Phase.LOAD, self._compile_seconds(name))
             self._load(worker, {"baseline": name, "problem": self._problem_fields()})
@@ -501,6 +521,8 @@ class Evaluator:
         except BaseException:
             self._let_go(worker)
             raise
+        finally:
+            self._starting = None
 
     def _compile_seconds(self, name: str) -> float:
         """How long a baseline may take to get ready. Raises :class:`Failure` where no time is left to compile it."""
@@ -516,22 +538,26 @@ class Evaluator:
 
     # ---- workers -------------------------------------------------------------------------------------------
 
-    def _start_worker(self, scratch: Path, log: Path) -> WorkerClient:
-        """Start a worker. Where none starts in the sandbox (a GPU's driver may refuse), workers run with less of it, and a
-        notice says so once."""
+    def _start_worker(self, place: Callable[[Path], None] = lambda scratch: None) -> Started:
+        """Start a worker; ``place`` puts the candidate's files into its scratch folder if it is known already. Where
+        none starts in the sandbox (a GPU's driver may refuse), workers run with less of it, and a notice says so
+        once."""
+        name = uuid.uuid4().hex
+        scratch = self.home / "scratch" / name
+        scratch.mkdir(parents=True)
+        place(scratch)
+        log = self.home / "logs" / "candidates" / f"worker-{name}.log"
         limits, levels = self.limits, self._checks.levels
-        processes = limits.processes + 4 * self._threads
-        share = min(1.0, self._candidate_bytes() / self.hardware.global_bytes) if self._cuda else 1.0
-        options = self._worker_options() | self._checks.options(scratch) | {
-            "scratch": str(scratch), "host_bytes": limits.host_bytes, "scratch_bytes": limits.scratch_bytes,
-            "device_share": share, "processes": processes}
-        variables = _worker_environment(scratch) | dict(self._checks.variables) | self._alone
+        options = self._worker_options() | self._checks.options(scratch)
         while True:
             level = levels[self._level]
             with _STARTS:
-                child = self._server.spawn("candidate", options | dict(level.options), log, variables)
+                child = self._server.spawn("candidate", options | dict(level.options) | {
+                    "scratch": str(scratch), "host_bytes": limits.host_bytes, "scratch_bytes": limits.scratch_bytes,
+                    "device_share": self._share(), "processes": self._most_processes(),
+                }, log, _worker_environment(scratch) | dict(self._checks.variables) | self._alone)
                 try:
-                    missing = [part for part in _await_ready(child, log) if part not in self._missing]
+                    self._notice_missing(_await_ready(child, log))
                 except EvaluatorError as error:
                     child.kill()
                     if self._confined or self._level + 1 == len(levels):
@@ -539,24 +565,31 @@ class Evaluator:
                     self._level += 1
                     self._notice(f"no process starts {level.missing} here, so candidates run without: {error}")
                     continue
-            for part in missing:
-                self._notice(f"this system does not allow {part}: candidates run without")
-            self._missing.update(missing)
             self._confined = True
-            child.limit(limits.host_bytes, processes)
-            return WorkerClient(child, uuid.uuid4().hex)
+            child.limit(limits.host_bytes, self._most_processes())
+            return Started(WorkerClient(child, uuid.uuid4().hex), scratch, log)
+
+    def _share(self) -> float:
+        """The share of the device's memory that one candidate may have."""
+        return min(1.0, self._candidate_bytes() / self.hardware.global_bytes) if self._cuda else 1.0
+
+    def _most_processes(self) -> int:
+        return self.limits.processes + 4 * self._threads
 
     def _load(self, worker: WorkerClient, what: dict[str, Any]) -> dict[str, Any]:
         """Have a worker construct its module. Raises :class:`Failure`."""
         oracle, _ = self._running()
         judged = "baseline" not in what or self._checks.strict  # a baseline's calls cost as much as a candidate's there
-        memory, fds = oracle.ask("output", subject=worker.subject, bytes=self._opened["output_bytes"] if judged else 0)
+        output = self._opened["output_bytes"] if judged else 0
+        size = output if output > _LARGE_BYTES else 2 * output  # the second run takes the place of the first, or its own
+        memory, fds = oracle.ask("output", subject=worker.subject, bytes=size)
+        worker.output_bytes = memory["bytes"]
         try:
             reply = worker.ask("load", [*self._fds[:2], *fds], state=self._opened["state"],
                                state_bytes=self._opened["state_bytes"], init=self._opened["init"],
                                output_bytes=memory["bytes"], modes=self.problem.modes, dtype=self.problem.dtype,
                                construction=self._construction, views=self._opened["views"], ties=self._opened["ties"],
-                               flush_bytes=self._opened["flush_bytes"] if self._cold else 0, **what)
+                               flush_bytes=self._about["flush_bytes"] if self._cold else 0, **what)
         finally:
             for fd in fds:
                 os.close(fd)
@@ -569,22 +602,22 @@ class Evaluator:
 
     def _ready(self, name: str, worker: WorkerClient) -> Runner:
         """Prepare a worker for timing. Raises :class:`Failure`."""
-        reply = worker.ask("prepare", self._fds[2:], pool=self._opened["pool"], pool_bytes=self._opened["pool_bytes"],
-                           frees=self._is_large())
+        reply = worker.ask("prepare", self._fds[2:], pool=self._opened["pool"]["pool"],
+                           pool_bytes=self._opened["pool"]["pool_bytes"], frees=self._is_large())
         raise_if_failed(reply, worker.phase)
         try:
             first, steady, launch = (int(reply[name]) for name in ("first_ns", "steady_ns", "launch_ns"))
         except (KeyError, TypeError, ValueError) as error:
             raise Failure(Status.SUSPICIOUS, "what it answers makes no sense", worker.phase) from error
         runner = self._checks.make_runner(
-            name, worker, self._cuda, self.problem.modes, max(0, first - steady) / 1e6, steady / 1e6,
+            name, worker, self._cuda, self.problem.modes, first / 1e6, steady / 1e6,
             sleep_ns=sleep_ns(launch) if self._cuda else 0, cold=self._cold, frees=self._is_large())
         runner.rest()
         return runner
 
     def _is_large(self) -> bool:
         """Whether workers free the memory of timed calls while others run."""
-        return self._opened["bytes"] > _LARGE_BYTES
+        return self._opened["pool"]["bytes"] + self._opened["output_bytes"] > _LARGE_BYTES
 
     def _let_go(self, worker: WorkerClient) -> None:
         """End a worker, and free the oracle's memory for it."""
@@ -597,6 +630,12 @@ class Evaluator:
                 if not self._closing.is_set():
                     self._notice(f"the oracle failed: {error}")
 
+    def _notice_missing(self, missing: Any) -> None:
+        for part in missing if isinstance(missing, list) else []:
+            if part not in self._missing:
+                self._missing.add(part)
+                self._notice(f"this system does not allow {part}: candidates run without")
+
 
 class _Evaluating:
     """One candidate on its way through the phases, with the process that holds it; ``until`` then at most, on the monotonic
@@ -608,9 +647,9 @@ class _Evaluating:
         self._checks = evaluator._checks
         self._candidate = candidate
         self._build = build
-        self._loaded: WorkerClient | None = None
-        self._scratch = evaluator.home / "scratch" / uuid.uuid4().hex
+        self._started: Started | None = None
         self._matched = True
+        self._libraries: dict[str, str] = {}  # the paths of libraries that are built, by what they are made of
         self._errors: list[CaseErrors] = []
         self._labels: list[str] = []
         self._seconds: list[tuple[str, float]] = [(Phase.BUILD, build.seconds)] if build.seconds else []
@@ -643,7 +682,7 @@ class _Evaluating:
             self.close()
             slots.release()
             raise
-        if self._checks.ends_later and not evaluator._is_large():  # memory of a large problem is free before the next begins
+        if self._checks.ahead and not evaluator._is_large():  # memory of a large problem is free before the next begins
             evaluator._ends.submit(self._end, slots)
         else:
             self._end(slots)
@@ -678,39 +717,49 @@ class _Evaluating:
             slots.release()
 
     def close(self) -> None:
-        worker, self._loaded = self._loaded, None
-        if worker is not None:
-            self._evaluator._let_go(worker)
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        started, self._started = self._started, None
+        if started is not None:
+            self._evaluator._let_go(started.worker)
+            shutil.rmtree(started.scratch, ignore_errors=True)
 
     @property
     def _worker(self) -> WorkerClient:
-        assert self._loaded is not None
-        return self._loaded
+        assert self._started is not None
+        return self._started.worker
 
     def _load(self) -> None:
-        """Start a worker, and have it construct ``ModelNew``. Raises :class:`DiskError`."""
-        evaluator, limits = self._evaluator, self._evaluator.limits
-        path = self._scratch / _CANDIDATE_FILE
-        try:
-            self._scratch.mkdir(parents=True)
-            path.write_text(self._candidate.source, encoding="utf-8")
-            libraries = copy_library(read_extension(self._candidate.source), self._build, self._scratch)
-        except OSError as error:
-            raise DiskError(f"{self._scratch}: a candidate's files cannot be put there: {error}") from error
-        self._loaded = evaluator._start_worker(self._scratch, self._log)
-        self._enter(Phase.LOAD, limits.load_seconds + (0.0 if libraries else limits.build_seconds))
-        reply = evaluator._load(self._worker, {"path": str(path), "libraries": libraries})
+        """Start a worker, or take the spare one, and have it construct ``ModelNew``."""
+        evaluator = self._evaluator
+        if evaluator._spare is not None:
+            self._started = evaluator._spare.take()
+            self._place(self._started.scratch)
+        else:
+            self._started = evaluator._start_worker(self._place)
+        self._started.log.replace(self._log)
+        path = self._started.scratch / _CANDIDATE_FILE
+        limits = evaluator.limits
+        self._enter(Phase.LOAD, limits.load_seconds + (0.0 if self._libraries else limits.build_seconds))
+        reply = evaluator._load(self._worker, {"path": str(path), "libraries": self._libraries})
         self._checks.settled(self._worker)
         self._matched = reply.get("matched") is True
         if not self._matched:
             self._labels.append("kernelbench protocol")
 
+    def _place(self, scratch: Path) -> None:
+        """Put the candidate's file and its library into ``scratch``. Raises :class:`DiskError`."""
+        try:
+            (scratch / _CANDIDATE_FILE).write_text(self._candidate.source, encoding="utf-8")
+            self._libraries = copy_library(read_extension(self._candidate.source), self._build, scratch)
+        except OSError as error:
+            raise DiskError(f"{scratch}: a candidate's files cannot be put there: {error}") from error
+
     def _validate(self) -> None:
         evaluator = self._evaluator
         self._enter(Phase.VALIDATE, evaluator.limits.validate_seconds)
         names = [tuple(pair) for pair in evaluator._opened["cases"]]
-        validate(self._worker, *evaluator._running(), names, self._matched, self._errors, self._labels,
+        # On a CPU, the oracle and the worker would compete for the cores.
+        room = self._worker.output_bytes // 2 if evaluator._cuda else 0
+        validate(self._worker, *evaluator._running(), names, self._matched, self._errors, self._labels, room,
                  self._checks.settled)
         if evaluator._is_large():
             raise_if_failed(self._worker.ask("rest"), Phase.VALIDATE)
@@ -757,15 +806,20 @@ class _Evaluating:
         """Judge the output of a timed call. Raises :class:`Failure`."""
         evaluator = self._evaluator
         oracle, cases = evaluator._running()
-        case = cases.get(evaluator._opened["cases"][0][0], mode, "drawn" if self._matched else "constructed")
-        check_structure(case.outputs, reply.get("output"), "in a timed call", self._matched, Phase.TIME)
+        weights = "drawn" if self._matched else "constructed"
+        name = evaluator._opened["cases"][0][0]
+        expected = cases.get(name, mode, weights).outputs
+        check_structure(expected, reply.get("output"), "in a timed call", self._matched, Phase.TIME)
         # Finals do not know how the candidate was validated.
         own_numbers = not self._errors or any(label.startswith(OWN_NUMBERS) for label in self._labels)
-        rows, _ = judged(self._worker, oracle, case, self._matched, "timed call", key=key, own_numbers=own_numbers)
-        for row in rows:
-            if not row.ok:
-                status = Status.WRONG_STATE if row.output.startswith("state ") else self._checks.wrong_when_timed
-                raise Failure(status, f"{row.output} is wrong in a timed call: {explain(row)}", Phase.TIME)
+        rows, _ = oracle.ask("judge", subject=self._worker.subject, key=key, case=name, mode=mode, weights=weights,
+                             outputs=expected if self._matched else expected["items"][0], shift=0,
+                             own_numbers=own_numbers)
+        for row in rows["rows"]:
+            if not row["ok"]:
+                found = CaseErrors(case="timed call", **row)
+                status = Status.WRONG_STATE if found.output.startswith("state ") else self._checks.wrong_when_timed
+                raise Failure(status, f"{found.output} is wrong in a timed call: {explain(found)}", Phase.TIME)
 
     def _finish_log(self, result: Evaluation) -> None:
         """Cut the candidate's output to size, and append its error figures and its status."""
@@ -785,7 +839,13 @@ def _all_bytes(peak: int) -> int:
     return 4 * peak + (4 << 30)
 
 
-def _await_ready(child: Child, log: Path) -> list[str]:
+def _kill_result(started: Future[Child]) -> None:
+    """End a process that is not needed any more."""
+    if started.exception() is None:
+        started.result().kill()
+
+
+def _await_ready(child: Child, log: Path) -> Any:
     """Wait until a worker is confined and has its device. Returns the missing parts of its sandbox.
 
     No code of a candidate has run until then. Raises :class:`EvaluatorError`.

@@ -19,6 +19,7 @@ import os
 import sys
 import time
 import traceback
+from types import ModuleType
 from typing import Any, Callable, Iterable, Mapping
 
 import torch
@@ -28,21 +29,20 @@ from kgen.evaluator.correctness.distributions import change_weights, mixtures, s
 from kgen.evaluator.correctness.reference import construct, set_flags
 from kgen.evaluator.runtime import driver, sandbox
 from kgen.evaluator.runtime.arena import (
-    Arena, Node, describe, is_inexact, is_tensor, map_tensors, nodes, same_bits, span, tensors,
+    Arena, describe, is_inexact, is_tensor, map_tensors, nodes, same_bits, span, tensors,
 )
 from kgen.evaluator.runtime.channel import Channel
-from kgen.evaluator.runtime.device_arena import open_arena
+from kgen.evaluator.runtime.device_arena import DeviceArena, open_arena
 
 FILE_BYTES = 256 << 20  #: the largest file that a candidate may write, its log included
 _MESSAGE_CHARACTERS = 400
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc")  # in a RuntimeError's message
 _POISON_BLOCKS = 3  # of the output's size
-_LARGE_BYTES = 1 << 30  # bytes of an output; of a larger one, one block is poisoned and no second run is copied
+_LARGE_BYTES = 1 << 30  # bytes of an output; of a larger one, one block is poisoned
 _FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 bytes
 _PERTURB = -6  # mallopt: fill what is allocated and freed
 _PERTURB_BYTE = 0x80
 _COMPILER = "torch._inductor.compile_fx"  # takes seconds to load
-_COMPILE_MODES = {"compile": "default", "compile-max-autotune": "max-autotune-no-cudagraphs"}
 _LONG_NS = 200_000_000  # of a call; the time of a longer one is known from fewer of them
 _GHZ = 2.0  # upper bound of the clock that torch.cuda._sleep counts, for turning nanoseconds into cycles
 
@@ -57,9 +57,6 @@ _attributes = vars(torch.nn.Module)["__dict__"].__get__  # a class may have a pr
 _get, _items = dict.get, dict.items  # a subclass may show other items
 #: TorchScript's modules have these in place of such dicts.
 _SCRIPTED = tuple((kind, kind.items) for kind in (torch.jit._script.OrderedDictWrapper, torch.jit._script.OrderedModuleDict))
-
-
-Guard = tuple[torch.Tensor, torch.Tensor]  #: a tensor's memory with fences around it, and the fences as they must stay
 
 
 class Refused(Exception):
@@ -89,11 +86,12 @@ class Subject:
         self.mode = ""  # of the latest call
         self.last: Any = None  # the latest output
         self.frees = False  # whether memory of timed calls is freed between them
-        self.second: Any = None  # output and buffers of the second run in validation, until they are written
+        self.second: Any = None  # the second run in validation, where the oracle's memory holds one at a time
         self.key = 0  # the source of the latest timed call's contents
-        self.guards: list[Guard] = []  # of the buffers
+        self.guards: list[torch.Tensor] = []  # the buffers with their fences
+        self.fences: list[torch.Tensor] = []  # the fences as they must stay
         self.flush_buffer: torch.Tensor | None = None
-        self.output: Arena  # the oracle's memory, from loading on
+        self.output: Arena | DeviceArena  # the oracle's memory, from loading on
         self.generators: list[torch.Generator] = []
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory in the problem's own output too
         self.handlers: dict[str, Callable[[dict[str, Any], list[int]], dict[str, Any]]] = {
@@ -156,10 +154,10 @@ class Subject:
             self.base = self.weights = {k: v.detach().clone() for k, v in own.items()}
         self.call_model = self.model
         if request.get("baseline", "eager") != "eager":
-            self.call_model = torch.compile(self.model, mode=_COMPILE_MODES[request["baseline"]])
+            self.call_model = _compiled(self.model, request["baseline"])
         return {"matched": self.matched}
 
-    def _arena(self, fd: int, size: int, *, writable: bool = False) -> Arena:
+    def _arena(self, fd: int, size: int, *, writable: bool = False) -> Arena | DeviceArena:
         return open_arena(fd, size, self.device, self.shared, writable=writable)
 
     def _set_weights(self, change: str = "drawn", *, force: bool = False) -> None:
@@ -193,8 +191,9 @@ class Subject:
             arena.close()
 
     def _run_twice(self, pristine: list[Any], request: dict[str, Any]) -> dict[str, Any]:
-        guards: list[Guard] = []
+        guards: list[torch.Tensor] = []
         inputs = self._guarded_inputs(pristine, guards)
+        fences = [_fences(guard).clone() for guard in guards]
         self._set_weights(request["change"])
         first, state = self._forward(inputs, request)
         if not self._is_on_device(first):
@@ -203,26 +202,27 @@ class Subject:
         self._set_weights(request["change"])
         second, later = self._forward(inputs, request, seeded=not request.get("go_on"))
         reply["mutated"] = reply["mutated"] or self._mutated(inputs, pristine)
-        reply["mutated"] = _beside(guards) or reply["mutated"]
+        if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(guards, fences)):
+            reply["mutated"] = "memory beside an input"
         reply["alias"] = reply["alias"] or self._alias(second, inputs) or self._reused(first, second)
         same = _bitwise([first, state], [second, later])
-        reply["second"] = describe([second, later])[0]
-        if not same and self.output.size <= _LARGE_BYTES:  # work that goes on may change it
-            second = map_tensors(second, lambda x: x.detach().clone())
-        self.second = None if same else [second, later]
-        return reply | {"first": self._written([first, state]), "repeatable": same}
+        reply |= self._write("first", [first, state], request["place"])
+        if not same:
+            self.second = [second, later]
+            reply |= self._write("second", self.second, request["end"])
+        return reply | {"repeatable": same}
 
     def write_second(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Write the second run's tensors over the first's."""
-        self._written(self.second)
-        self.second = None
-        return {}
+        return self._write("second", self.second, 0)
 
-    def _guarded_inputs(self, pristine: list[Any], guards: list[Guard]) -> list[Any]:
+    def _guarded_inputs(self, pristine: list[Any], guards: list[torch.Tensor]) -> list[Any]:
         """Copies of the inputs between fences."""
         return map_tensors(pristine, lambda x: self._guarded(x, guards))
 
-    def _guarded(self, x: torch.Tensor, guards: list[Guard], place: torch.UntypedStorage | None = None) -> torch.Tensor:
+    def _guarded(
+        self, x: torch.Tensor, guards: list[torch.Tensor], place: torch.UntypedStorage | None = None
+    ) -> torch.Tensor:
         """A copy of ``x`` between fences of NaN (of the largest number for integers): reads and writes beyond it
         show."""
         fill = float("nan") if is_inexact(x) else True if x.dtype == torch.bool else torch.iinfo(x.dtype).max
@@ -231,7 +231,7 @@ class Subject:
         if place is not None:
             guard.set_(place, 0, (size,), (1,))
         _fill(guard, fill)
-        guards.append((guard, _fences(guard)))
+        guards.append(guard)
         return _copy(guard.as_strided(x.shape, x.stride(), _FENCE), x)
 
     def _forward(
@@ -258,8 +258,8 @@ class Subject:
         return all(leaf.get("device") == self.device.partition(":")[0] for leaf in found)
 
     def _state(self) -> dict[str, torch.Tensor]:
-        """Copies of the buffers, which count where the names are the problem's."""
-        return {name: x.detach().clone() for name, x in _buffers(self.model).items() if self.matched and name in self.weights}
+        """Copies of the buffers."""
+        return {name: buffer.detach().clone() for name, buffer in _buffers(self.model).items() if name in self.weights}
 
     def _poison(self, sizes: list[list[int]]) -> None:
         """Fill the allocator's free blocks of the output's size with NaN: an unwritten element shows. (On the CPU
@@ -286,18 +286,18 @@ class Subject:
 
     def _reused(self, first: Any, second: Any) -> str:
         """Whether the second output uses memory of the first."""
-        return _earlier(self._fresh(second), self._fresh(first))
+        return "an earlier call's output" if _overlaps(self._fresh(second), self._fresh(first)) else ""
 
     def _fresh(self, output: Any) -> list[torch.Tensor]:
         """The tensors of the latest ``output`` that must be in memory of their own."""
         return [x for index, x in enumerate(tensors(output)) if index not in self.views.get(self.mode, ())]
 
-    def _written(self, value: Any) -> Node:
-        """The node of ``value``, whose bytes are written to the oracle's memory if they fit."""
-        node, end = describe(value)
+    def _write(self, name: str, value: Any, offset: int) -> dict[str, Any]:
+        """Describe ``value``, and write its bytes to the oracle's memory if they fit."""
+        node, end = describe(value, offset)
         if end <= self.output.size:
             self.output.write(value, node)
-        return node
+        return {name: node, "end": end}
 
     def audit(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Whether a parameter changed."""
@@ -317,9 +317,9 @@ class Subject:
         self.pool = self._arena(fds[0], request["pool_bytes"]).read(request["pool"], self.device)
         self._wake()
         self._set_weights(force=True)
-        first = self._call_ns()
-        steady = min(self._call_ns() for _ in range(1 if first > _LONG_NS else 2))
-        launch = min(self._call_ns(waits=False) for _ in range(3)) if self.cuda else 0
+        first = self._host_ns()
+        steady = min(self._host_ns() for _ in range(1 if first > _LONG_NS else 2))
+        launch = min(self._launch_ns() for _ in range(3)) if self.cuda else 0
         gc.freeze()  # the garbage collector lists none of the harness's objects
         return {"first_ns": first, "steady_ns": steady, "launch_ns": launch}
 
@@ -327,10 +327,11 @@ class Subject:
         """Make the buffers of timed calls, unless they are there."""
         if not self.buffers:
             self.buffers = map_tensors(self.pool[0], lambda x: self._guarded(x, self.guards))
+            self.fences = [_fences(guard).clone() for guard in self.guards]
 
     def rest(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Free the memory of timed calls until the next one."""
-        self.buffers, self.guards, self.last = [], [], None
+        self.buffers, self.guards, self.fences, self.last = [], [], [], None
         if self.cuda:
             self._wait()
             _empty_cache()
@@ -341,13 +342,18 @@ class Subject:
         if self.clock is not None:
             self.clock.wait()
 
-    def _call_ns(self, *, waits: bool = True) -> int:
-        """Nanoseconds until a call returns; where it ``waits``, until the device is idle."""
+    def _host_ns(self) -> int:
+        """Nanoseconds from the start of a call until the device is idle."""
+        started = _now()
+        self._call_all()
+        self._wait()
+        return _now() - started
+
+    def _launch_ns(self) -> int:
+        """Nanoseconds until a call returns."""
         self._wait()
         started = _now()
         self._call_all()
-        if waits:
-            self._wait()
         return _now() - started
 
     def _call_all(self) -> None:
@@ -367,10 +373,10 @@ class Subject:
         """A sample block: for each of ``keys`` one timed call in each of ``modes``, on contents made by that key.
 
         ``ns`` lists nanoseconds by key, summed over the modes. ``exposed`` says whether launches were timed too;
-        ``alias`` names the output before if an output used its memory.
+        ``alias`` says whether an output used memory of the one before.
         """
         found: list[int] = []
-        exposed, alias = False, ""
+        exposed = alias = False
         for key in request["keys"]:
             ns = 0
             for mode in request["modes"]:
@@ -380,7 +386,7 @@ class Subject:
                 reply = self._timed(request["sleep_ns"], cold=request["cold"])
                 ns += reply["ns"]
                 exposed = exposed or reply.get("exposed", False)
-                alias = alias or _earlier(self._fresh(self.last), previous)
+                alias = alias or _overlaps(self._fresh(self.last), previous)
             found.append(ns)
         return {"ns": found, "exposed": exposed, "alias": alias}
 
@@ -423,8 +429,10 @@ class Subject:
         """Write out the latest timed output and the buffers after it; report whether the inputs changed."""
         given = mixtures(self.buffers, self.pool, self.key)
         same = all(same_bits(part, contents) for content in given for part, contents in content.parts())
-        mutated = _beside(self.guards) or ("" if same else "an input")
-        return {"mutated": mutated, "output": self._written([self.last, self._state()])}
+        mutated = "" if same else "an input"
+        if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(self.guards, self.fences)):
+            mutated = "memory beside an input"
+        return {"mutated": mutated} | self._write("output", [self.last, self._state()], 0)
 
 
 def _parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -477,11 +485,6 @@ def _fences(guard: torch.Tensor) -> torch.Tensor:
     return torch.cat([guard[:_FENCE], guard[-_FENCE:]])
 
 
-def _beside(guards: list[Guard]) -> str:
-    """Memory beside a tensor, if a fence has changed."""
-    return "" if all(same_bits(_fences(guard), fences) for guard, fences in guards) else "memory beside an input"
-
-
 def _span(x: torch.Tensor) -> tuple[int, int]:
     storage = x.untyped_storage()
     return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
@@ -496,16 +499,13 @@ def _overlaps(output: Any, others: list[torch.Tensor]) -> bool:
     )
 
 
-def _earlier(output: Any, others: list[torch.Tensor]) -> str:
-    """An earlier output, if a tensor of ``output`` shares memory with it."""
-    return "an earlier call's output" if _overlaps(output, others) else ""
-
-
 def _candidate(path: str, init: list[Any], dtype: str | None) -> Callable[[], Any]:
     """Import the candidate's file; returns its constructor, whose module is converted to the problem's dtype."""
     spec = importlib.util.spec_from_file_location("kgen_candidate", path)
     assert spec is not None and spec.loader is not None
-    module = sys.modules["kgen_candidate"] = importlib.util.module_from_spec(spec)
+    module = ModuleType("kgen_candidate")
+    module.__file__, module.__spec__ = path, spec
+    sys.modules["kgen_candidate"] = module
     spec.loader.exec_module(module)
     if not isinstance(getattr(module, "ModelNew", None), type):
         raise Refused("the file has no class ModelNew")
@@ -545,6 +545,11 @@ def _baseline(request: dict[str, Any]) -> Callable[[], Any]:
     return load(Problem(**request["problem"])).model
 
 
+def _compiled(model: torch.nn.Module, name: str) -> Callable[..., Any]:
+    mode = {"compile": "default", "compile-max-autotune": "max-autotune-no-cudagraphs"}[name]
+    return torch.compile(model, mode=mode)
+
+
 def _fill_allocations(byte: int) -> None:
     """Have the C library fill new blocks with the complement of ``byte``; 0 turns that off."""
     try:
@@ -565,14 +570,19 @@ def _try_device(device: str) -> None:
     torch.cuda.synchronize()
 
 
+def _make_subject(options: Mapping[str, Any]) -> Subject:
+    """A subject of the class that the options name. A worker of own candidates never loads the strict one."""
+    module, _, name = options["subject"].partition(":")
+    return getattr(importlib.import_module(module), name)(options)
+
+
 def main(channel: Channel, options: dict[str, Any]) -> None:
     """The worker's process: set limits, then answer requests until the channel closes."""
     sys.stdout.reconfigure(line_buffering=True)  # a later flush could run code of the candidate
     os.chdir(options["scratch"])
     gc.collect()
     gc.disable()  # in every call, so that timed calls look like others
-    module, _, name = options["subject"].partition(":")  # a worker of own candidates never loads the strict one
-    subject = getattr(importlib.import_module(module), name)(options)
+    subject = _make_subject(options)
     if subject.cuda:
         # CUDA starts and cuBLAS is loaded before limits are set.
         torch.cuda.set_device(options["device"])

@@ -1,5 +1,7 @@
 """The evaluator's own processes fail: they are named, started again, and work with less where memory was the reason."""
 
+import os
+import time
 
 import pytest
 
@@ -116,6 +118,16 @@ def test_a_baseline_that_fails_has_its_reason_and_the_others_go_on(tmp_path, pro
 
 def test_pytorchs_own_flags_are_stored_as_fp32_on_the_cpu(evaluator):
     assert evaluator.accuracy is Accuracy.FP32
+
+
+def test_a_spare_worker_that_died_is_replaced(evaluator):
+    assert judged(evaluator).status is Status.OK
+    spare = evaluator._spare._ready.result()
+    os.kill(spare.worker.child._pid, 9)
+    until = time.monotonic() + 10
+    while not spare.worker.child.has_ended() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert judged(evaluator).status is Status.OK
 
 
 def test_workers_of_a_large_problem_free_their_memory_between_turns(evaluator, monkeypatch):

@@ -10,9 +10,10 @@ import os
 import secrets
 import threading
 import time
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Sequence
 
 from kgen.errors import DeviceError, EvaluatorError, ProblemError
 from kgen.evaluator.protocol import CaseErrors, Phase, Status
@@ -20,13 +21,7 @@ from kgen.evaluator.runtime.channel import ChannelTimeout
 from kgen.evaluator.runtime.process import Child, ChildDied, LimitExceeded
 
 _REASON_CHARACTERS = 300
-#: Fields of an answer that name a fault: its status, and the reason.
-_FAULTS = {
-    "alias": (Status.ALIASED_OUTPUT, "the output shares memory with {}"),
-    "late": (Status.SUSPICIOUS, "its output changed after forward returned"),
-    "overwritten": (Status.ALIASED_OUTPUT, "it wrote over an earlier call's output"),
-    "mutated": (Status.MUTATED_INPUT, "it wrote into {}"),
-}
+OVERWRITTEN = "it wrote over an earlier call's output"
 OWN_NUMBERS = "random numbers of its own"  #: label: the candidate draws other numbers than PyTorch
 _NOT_REPEATABLE = "not bitwise repeatable"  #: label: two runs differ, within the tolerance
 _OWN_NUMBERS_CASE = "other weights"  #: the distribution whose moments are compared; its batch is small
@@ -73,11 +68,11 @@ class OracleClient:
             try:
                 deadline = time.monotonic() + self._seconds
                 reply, got = self._child.ask({"do": do} | request, fds, deadline=deadline)
-            except (ChildDied, ChannelTimeout) as error:
-                text, memory = f"no answer within {self._seconds:g} s", False
-                if isinstance(error, ChildDied):
-                    text, memory = f"its process {error}", error.for_memory
-                self._failure = OracleFailed(text, case, memory)
+            except ChildDied as error:
+                self._failure = OracleFailed(f"its process {error}", case, error.for_memory)
+                raise self._failure from error
+            except ChannelTimeout as error:
+                self._failure = OracleFailed(f"no answer within {self._seconds:g} s", case)
                 raise self._failure from error
         if "error" in reply:
             kinds = {"problem": ProblemError, "device": DeviceError}
@@ -95,6 +90,7 @@ class WorkerClient:
     def __init__(self, child: Child, subject: str) -> None:
         self.child = child
         self.subject = subject  # the oracle's name for its output memory
+        self.output_bytes = 0  # of that memory
         self.phase = Phase.LOAD
         self._left = 0.0
         self._budget = 0.0
@@ -114,10 +110,7 @@ class WorkerClient:
         try:
             reply, got = wait(deadline=started + self._left)
         except ChildDied as error:
-            text = f"the process {error} while it was to {_VERBS[self.phase]}"
-            if error.for_memory:
-                raise Failure(Status.OUT_OF_MEMORY, f"{text}: the system's memory ran out", self.phase) from error
-            raise Failure(Status.CRASHED, text, self.phase) from error
+            raise self._death(error) from error
         except LimitExceeded as error:
             raise Failure(Status.OUT_OF_MEMORY, str(error), self.phase) from error
         except ChannelTimeout as error:
@@ -138,6 +131,12 @@ class WorkerClient:
             self.child.check_limits()
         except LimitExceeded as error:
             raise Failure(Status.OUT_OF_MEMORY, str(error), self.phase) from error
+
+    def _death(self, error: ChildDied) -> Failure:
+        text = f"the process {error} while it was to {_VERBS[self.phase]}"
+        if error.for_memory:
+            return Failure(Status.OUT_OF_MEMORY, f"{text}: the system's memory ran out", self.phase)
+        return Failure(Status.CRASHED, text, self.phase)
 
     def close(self) -> None:
         self.child.kill()
@@ -163,8 +162,12 @@ class CaseHandle:
     bytes: int = 0
     inputs: dict[str, Any] = field(default_factory=dict)
     outputs: dict[str, Any] = field(default_factory=dict)
-    sizes: Sequence[Sequence[int]] = ()  # of its tensors
+    end: int = 0
     stays: bool = True  # whether its inputs stay in memory when another case is asked for
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} ({self.mode})"
 
 
 class Cases:
@@ -200,14 +203,16 @@ Settled = Callable[[WorkerClient], None]
 
 def validate(
     worker: WorkerClient, oracle: OracleClient, cases: Cases, names: Sequence[tuple[str, str]], matched: bool,
-    found: list[CaseErrors], labels: list[str], settled: Settled,
+    found: list[CaseErrors], labels: list[str], room: int, settled: Settled,
 ) -> None:
     """Run the test cases ``names`` (distribution and mode); their error figures are appended to ``found``.
 
-    Raises :class:`Failure` at the first wrong one, and :class:`EvaluatorError` when the oracle fails. ``settled`` checks
-    the candidate's processes at the end.
+    Raises :class:`Failure` at the first wrong one, and :class:`EvaluatorError` when the oracle fails. ``room`` is half of
+    the bytes for outputs. The oracle judges one case while the worker runs the next if each output fits into half of it.
+    Otherwise the worker waits. ``settled`` checks the candidate's processes at the end.
     """
-    _Validation(worker, oracle, cases, matched, found, labels).run(names)
+    with ThreadPoolExecutor(1, "kgen-judge") as thread:
+        _Validation(worker, oracle, cases, matched, found, labels, room, thread).run(names)
     audit(worker, settled)
 
 
@@ -216,7 +221,10 @@ def audit(worker: WorkerClient, settled: Settled) -> None:
     reply = worker.ask("audit")
     raise_if_failed(reply, worker.phase)
     settled(worker)
-    raise_if_wrong(reply, worker.phase)
+    if reply.get("mutated"):
+        raise Failure(Status.MUTATED_INPUT, f"it wrote into {reply['mutated']}", worker.phase)
+    if reply.get("overwritten"):
+        raise Failure(Status.ALIASED_OUTPUT, OVERWRITTEN, worker.phase)
 
 
 @dataclass
@@ -229,90 +237,105 @@ class _Validation:
     _matched: bool
     _found: list[CaseErrors]
     _labels: list[str]
+    _room: int
+    _thread: Executor
+    _place: int = 0  # where the latest outputs lie
+    _judging: tuple[str, Future[list[list[CaseErrors]]]] | None = None
+
+    @property
+    def _weights(self) -> str:
+        return "drawn" if self._matched else "constructed"
 
     def run(self, names: Sequence[tuple[str, str]]) -> None:
         one_mode = len({mode for _, mode in names}) == 1
-        for name, mode in names:
-            case = self._cases.get(name, mode, "drawn" if self._matched else "constructed")
-            self._take(case, name if one_mode else f"{name} ({mode})")
+        for (name, mode), following in zip(names, [*names[1:], None]):
+            case = self._cases.get(name, mode, self._weights)
+            if following is not None and self._room and case.stays:  # the oracle prepares the next case while this one runs
+                self._thread.submit(self._cases.get, *following, self._weights)
+            self._take(case, case.name if one_mode else case.label)
+        self._settle()
 
     def _take(self, case: CaseHandle, label: str) -> None:
         if case.note and not case.raises:
+            self._settle()
             self._found.append(_skipped(label, case.note))
             return
+        if not case.random:
+            self._try(case, label)
+            return
+        self._settle()
         before = len(self._found)
         try:
             self._try(case, label)
         except Failure as failure:
             numbers = _own_numbers(case, label)
-            if not case.random or failure.status not in _BY_VALUES or numbers in self._labels:
+            if failure.status not in _BY_VALUES or numbers in self._labels:
                 raise
-            drawn = self._cases.get(_OWN_NUMBERS_CASE, case.mode, case.weights)
+            drawn = self._cases.get(_OWN_NUMBERS_CASE, case.mode, self._weights)
             if drawn.note:
                 raise
-            self._found[before:] = self._judge_by_moments(drawn, drawn.name + label.removeprefix(case.name), failure)
+            where = drawn.name + label.removeprefix(case.name)
+            self._found[before:] = _judged_by_moments(self._worker, self._oracle, drawn, where, self._matched, failure)
             self._labels.append(numbers)
             self._try(case, label)
 
     def _try(self, case: CaseHandle, label: str) -> None:
-        """Run a case twice, and judge the second run where it differs. Raises :class:`Failure`."""
-        reply = self._run(case, case.rng)
+        """Run a case and start judging it; wait for the result in random modes, which may run again. Raises
+        :class:`Failure`, for an earlier case first."""
+        # Without matched names, buffers may be of any size.
+        beside = self._matched and not case.random and 2 * case.end <= self._room
+        if not beside:
+            self._settle()
+        self._place = self._room - self._place if beside else 0
+        try:
+            reply = _run(self._worker, case, case.rng, place=self._place)
+        finally:
+            self._settle()
         if case.raises:
             self._found.append(_skipped(label, case.note + (", and so does the candidate" if "error" in reply else "")))
             return
         _check_run(case, reply, label, self._matched)
-        rows = self._judge(case, label)
-        self._found += rows
-        _decide(rows, label)
-        if not reply.get("repeatable"):
-            self._write_second(label)
-            _decide(self._judge(case, label), label, second=True)
+        beyond = self._place + 2 * case.end > self._worker.output_bytes
+        shifts = [self._place] if reply.get("repeatable") else [self._place, 0 if beyond else self._place + case.end]
+        self._judging = label, self._thread.submit(self._judged, case, label, shifts)
+        if not beside:
+            self._settle()
+
+    def _judged(self, case: CaseHandle, label: str, shifts: Sequence[int]) -> list[list[CaseErrors]]:
+        """Figures of the run whose tensors are at the first of ``shifts``; if they are right, of the next run too."""
+        own_numbers = _own_numbers(case, label) in self._labels
+        found: list[list[CaseErrors]] = []
+        for number, shift in enumerate(shifts):
+            if number and not shift:
+                raise_if_failed(self._worker.ask("write_second"), Phase.VALIDATE, label)
+            about = _about(self._worker, case, self._matched)
+            reply, _ = self._oracle.ask("judge", **about, shift=shift, own_numbers=own_numbers)
+            found.append([CaseErrors(case=label, **row) for row in reply["rows"]])
+            if not all(row.ok for row in found[-1]):
+                break
+        return found
+
+    def _settle(self) -> None:
+        """Wait for the case that is being judged. Raises :class:`Failure` if it is wrong."""
+        if self._judging is None:
+            return
+        (label, judging), self._judging = self._judging, None
+        first, *second = judging.result()
+        self._found.extend(first)
+        _decide(first, label)
+        for rows in second:
+            _decide(rows, label, second=True)
             if _NOT_REPEATABLE not in self._labels:
                 self._labels.append(_NOT_REPEATABLE)
 
-    def _run(self, case: CaseHandle, rng: int, *, go_on: bool = False) -> dict[str, Any]:
-        assert case.fd is not None
-        return self._worker.ask("run", [case.fd], inputs=case.inputs, bytes=case.bytes, change=case.change, mode=case.mode,
-                                rng=rng, go_on=go_on, sizes=case.sizes)
 
-    def _write_second(self, label: str) -> None:
-        """Have the second run's tensors take the place of the first's."""
-        raise_if_failed(self._worker.ask("write_second"), Phase.VALIDATE, label)
-
-    def _judge(self, case: CaseHandle, label: str) -> list[CaseErrors]:
-        own_numbers = _own_numbers(case, label) in self._labels
-        return judged(self._worker, self._oracle, case, self._matched, label, own_numbers=own_numbers)[0]
-
-    def _judge_by_moments(self, case: CaseHandle, label: str, failure: Failure) -> list[CaseErrors]:
-        """Figures of a candidate whose values are wrong in a random mode, judged by moments.
-
-        Raises ``failure`` if it draws PyTorch's numbers, and a :class:`Failure` that names both faults if its moments
-        are wrong.
-        """
-        for number in range(_OWN_NUMBERS_RUNS // 2):
-            run = self._run(case, case.rng + number * _NEXT_SEED, go_on=True)
-            _check_run(case, run, label, self._matched)
-            judged(self._worker, self._oracle, case, self._matched, label, count=_OWN_NUMBERS_RUNS)
-            if not run.get("repeatable"):
-                self._write_second(label)
-            rows, same_numbers = judged(self._worker, self._oracle, case, self._matched, label, count=_OWN_NUMBERS_RUNS)
-        if same_numbers:
-            raise failure
-        for row in rows:
-            if not row.ok:
-                reason = f"{failure.reason}; as {OWN_NUMBERS}: {row.output}: {explain(row)}"
-                raise Failure(failure.status, reason, failure.phase) from failure
-        return [replace(row, case=f"{label}, {_OWN_NUMBERS_RUNS} runs") for row in rows]
-
-
-def judged(
-    worker: WorkerClient, oracle: OracleClient, case: CaseHandle, matched: bool, label: str, **how: Any
-) -> tuple[list[CaseErrors], bool]:
-    """Error figures of the tensors that a worker wrote for ``case``, and whether their random numbers are PyTorch's."""
-    outputs = case.outputs if matched else case.outputs["items"][0]
-    reply, _ = oracle.ask("judge", subject=worker.subject, case=case.name, mode=case.mode, weights=case.weights,
-                          outputs=outputs, **how)
-    return [CaseErrors(case=label, **row) for row in reply.get("rows", ())], reply.get("same_numbers", False)
+def _run(worker: WorkerClient, case: CaseHandle, rng: int, *, place: int = 0, go_on: bool = False) -> dict[str, Any]:
+    """Run a case twice in a worker. It writes the first run's tensors at byte ``place``, the second's behind them."""
+    assert case.fd is not None
+    return worker.ask(
+        "run", [case.fd], inputs=case.inputs, bytes=case.bytes, change=case.change,
+        mode=case.mode, rng=rng, place=place, end=place + case.end, go_on=go_on,
+        sizes=[node["size"] for node in tensor_nodes(case.outputs)] if case.outputs else [])
 
 
 def _check_run(case: CaseHandle, reply: dict[str, Any], label: str, matched: bool) -> None:
@@ -321,12 +344,46 @@ def _check_run(case: CaseHandle, reply: dict[str, Any], label: str, matched: boo
     check_structure(case.outputs, reply.get("first"), label, matched, Phase.VALIDATE)
     if not reply.get("repeatable"):
         check_structure(case.outputs, reply.get("second"), label, matched, Phase.VALIDATE)
-    raise_if_wrong(reply, Phase.VALIDATE, label)
+    if reply.get("alias"):
+        reason = f"{label}: the output shares memory with {reply['alias']}"
+        raise Failure(Status.ALIASED_OUTPUT, reason, Phase.VALIDATE)
+    if reply.get("overwritten"):
+        raise Failure(Status.ALIASED_OUTPUT, f"{label}: {OVERWRITTEN}", Phase.VALIDATE)
+    if reply.get("mutated"):
+        raise Failure(Status.MUTATED_INPUT, f"{label}: it wrote into {reply['mutated']}", Phase.VALIDATE)
+
+
+def _about(worker: WorkerClient, case: CaseHandle, matched: bool) -> dict[str, Any]:
+    return {"subject": worker.subject, "case": case.name, "mode": case.mode, "weights": case.weights,
+            "outputs": case.outputs if matched else case.outputs["items"][0]}
 
 
 def _own_numbers(case: CaseHandle, label: str) -> str:
     """The label of a candidate that draws its own numbers, with the mode where there are two."""
     return OWN_NUMBERS + label.removeprefix(case.name)
+
+
+def _judged_by_moments(
+    worker: WorkerClient, oracle: OracleClient, case: CaseHandle, label: str, matched: bool, failure: Failure
+) -> list[CaseErrors]:
+    """Figures of a candidate whose values are wrong in a random mode, judged by moments.
+
+    Raises ``failure`` if it draws PyTorch's numbers, and a :class:`Failure` that names both faults if its moments are
+    wrong.
+    """
+    for number in range(_OWN_NUMBERS_RUNS // 2):
+        run = _run(worker, case, case.rng + number * _NEXT_SEED, go_on=True)
+        _check_run(case, run, label, matched)
+        for shift in (0, 0 if run.get("repeatable") else case.end):
+            reply, _ = oracle.ask("judge", **_about(worker, case, matched), shift=shift, count=_OWN_NUMBERS_RUNS)
+    if reply["same_numbers"]:
+        raise failure
+    rows = [CaseErrors(case=label, **row) for row in reply["rows"]]
+    for row in rows:
+        if not row.ok:
+            reason = f"{failure.reason}; as {OWN_NUMBERS}: {row.output}: {explain(row)}"
+            raise Failure(failure.status, reason, failure.phase) from failure
+    return [replace(row, case=f"{label}, {_OWN_NUMBERS_RUNS} runs") for row in rows]
 
 
 def _decide(rows: Sequence[CaseErrors], label: str, *, second: bool = False) -> None:
@@ -350,7 +407,7 @@ def explain(row: CaseErrors) -> str:
             f"{row.eager_maximum:.2g}): {row.used:.3g} x what is allowed")
 
 
-def raise_if_failed(reply: Mapping[str, Any], phase: Phase, label: str = "") -> None:
+def raise_if_failed(reply: dict[str, Any], phase: Phase, label: str = "") -> None:
     """Raises :class:`Failure` when a worker answers that the candidate raised."""
     if "error" not in reply:
         return
@@ -360,11 +417,11 @@ def raise_if_failed(reply: Mapping[str, Any], phase: Phase, label: str = "") -> 
     raise Failure(status, f"{label}: {text}" if label else text, phase)
 
 
-def raise_if_wrong(reply: Mapping[str, Any], phase: Phase, label: str = "") -> None:
-    """Raises :class:`Failure` where a worker's answer names a fault."""
-    for name, (status, text) in _FAULTS.items():
-        if reply.get(name):
-            raise Failure(status, (f"{label}: " if label else "") + text.format(reply[name]), phase)
+def tensor_nodes(node: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tensors in a description that the oracle made."""
+    if "items" in node:
+        return [leaf for item in node["items"] for leaf in tensor_nodes(item)]
+    return [node] if node["kind"] == "tensor" else []
 
 
 def check_structure(expected: dict[str, Any], got: Any, where: str, matched: bool, phase: Phase) -> None:
@@ -435,3 +492,5 @@ def _kind(node: dict[str, Any]) -> str:
 
 def _skipped(label: str, note: str) -> CaseErrors:
     return CaseErrors(label, "", None, None, None, None, None, None, True, f"skipped: {note}")
+
+

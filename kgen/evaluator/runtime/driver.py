@@ -56,6 +56,7 @@ _ARGUMENTS = {
     "cuMemUnmap": [c_ulonglong, c_size_t],
     "cuMemSetAccess": [c_ulonglong, c_size_t, POINTER(_AccessDesc), c_size_t],
     "cuMemRelease": [c_ulonglong],
+    "cuMemcpyDtoDAsync_v2": [c_ulonglong, c_ulonglong, c_size_t, c_void_p],
     "cuMemsetD8Async": [c_ulonglong, ctypes.c_ubyte, c_size_t, c_void_p],
     "cuCtxResetPersistingL2Cache": [],
     "cuCtxGetCurrent": [POINTER(c_void_p)],
@@ -91,6 +92,18 @@ def _call(name: str, *arguments: object) -> None:
         raise DriverError(f"{name} gives error {code}")
 
 
+def copy(target: int, source: int, count: int, stream: int) -> None:
+    """Copy ``count`` bytes from one device address to another, in ``stream``'s order."""
+    if count:
+        _call("cuMemcpyDtoDAsync_v2", target, source, count, stream)
+
+
+def _context() -> int | None:
+    context = c_void_p()
+    _call("cuCtxGetCurrent", byref(context))
+    return context.value
+
+
 class Clock:
     """Times the work that a stream gets between :meth:`begin` and :meth:`end`.
 
@@ -101,8 +114,7 @@ class Clock:
     """
 
     def __init__(self, device: int) -> None:
-        self._device, self._context = device, c_void_p()
-        _call("cuCtxGetCurrent", byref(self._context))
+        self._device, self._context = device, c_void_p(_context())
         library = _library()
         self._set_current, self._wait = library.cuCtxSetCurrent, library.cuCtxSynchronize
         self._record, self._query = library.cuEventRecord, library.cuEventQuery

@@ -17,7 +17,7 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Callable, ContextManager, Iterator
+from typing import Callable, Iterator
 
 from kgen.errors import DiskError, EvaluatorError
 
@@ -36,33 +36,27 @@ def lock_folder() -> Path:
     return folder
 
 
-@contextmanager
-def held(
+def acquire(
     path: Path, how: int, stop: threading.Event, notice: Callable[[], None] | None = None
-) -> Iterator[int]:
-    """Hold the file lock at ``path``, whose descriptor it yields. Polls, so that an interrupt gets through.
+) -> int:
+    """A descriptor that holds the file lock at ``path`` until it is closed. Polls, so that an interrupt gets through.
 
     ``notice`` is called once after some seconds. Raises :class:`EvaluatorError` when ``stop`` is set meanwhile.
     """
     fd, started = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), time.monotonic()
     try:
-        while not _is_locked(fd, how):
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(fd, how | fcntl.LOCK_NB)
+                return fd
             if notice and time.monotonic() - started > _NOTICE_SECONDS:
                 notice()
                 notice = None
             if stop.wait(_POLL_SECONDS[how]):
                 raise EvaluatorError(f"{path.name}: not waited for any more")
-        yield fd
-    finally:
+    except BaseException:
         os.close(fd)
-
-
-def _is_locked(fd: int, how: int) -> bool:
-    """Take a lock if it is free."""
-    with suppress(BlockingIOError):
-        fcntl.flock(fd, how | fcntl.LOCK_NB)
-        return True
-    return False
+        raise
 
 
 class DeviceLock:
@@ -83,7 +77,7 @@ class DeviceLock:
         self._gate = folder / f"{safe}.gate.lock"
         self._work = folder / f"{safe}.lock"
         self._timings = 0  # of this process, waiting or running
-        self._is_timed = False  # by this process
+        self._held = False  # by a timing of this process
         self._changed = threading.Condition()
 
     @contextmanager
@@ -91,15 +85,22 @@ class DeviceLock:
         """Hold the right to do work that would disturb a timing."""
         with self._changed:
             self._await(lambda: not self._timings)
-        with ExitStack() as work:
-            with self._held(self._gate, fcntl.LOCK_SH):
-                work.enter_context(self._held(self._work, fcntl.LOCK_SH))
+        gate = self._acquire(self._gate, fcntl.LOCK_SH)
+        try:
+            work = self._acquire(self._work, fcntl.LOCK_SH)
+        finally:
+            os.close(gate)
+        try:
             yield
+        finally:
+            os.close(work)
 
     @contextmanager
     def timing(self) -> Iterator[None]:
         """Hold the device alone."""
-        with self._in_turn(), self._held(self._gate, fcntl.LOCK_EX), self._held(self._work, fcntl.LOCK_EX):
+        with self._in_turn(), ExitStack() as held:
+            for path in (self._gate, self._work):
+                held.callback(os.close, self._acquire(path, fcntl.LOCK_EX))
             yield
 
     @contextmanager
@@ -108,17 +109,17 @@ class DeviceLock:
         with self._changed:
             self._timings += 1
             try:
-                self._await(lambda: not self._is_timed)
+                self._await(lambda: not self._held)
             except BaseException:
                 self._timings -= 1
                 raise
-            self._is_timed = True
+            self._held = True
         try:
             yield
         finally:
             with self._changed:
                 self._timings -= 1
-                self._is_timed = False
+                self._held = False
                 self._changed.notify_all()
 
     def _await(self, met: Callable[[], bool]) -> None:
@@ -127,7 +128,7 @@ class DeviceLock:
             if self._stop.is_set():
                 raise EvaluatorError(f"{self.key}: not waited for any more")
 
-    def _held(self, path: Path, how: int) -> ContextManager[int]:
+    def _acquire(self, path: Path, how: int) -> int:
         waiting = f"waiting for {self.key}: other work or another timing holds it"
         notice = self.notice if how == fcntl.LOCK_EX else None
-        return held(path, how, self._stop, notice and partial(notice, waiting))
+        return acquire(path, how, self._stop, notice and partial(notice, waiting))

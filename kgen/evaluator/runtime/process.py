@@ -45,10 +45,13 @@ def describe(status: int | None) -> str:
     """How a process ended, in words."""
     if status is None:
         return "ended for an unknown reason"
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        try:
+            return f"killed by {signal.Signals(number).name}"
+        except ValueError:
+            return f"killed by signal {number}"
     code = os.waitstatus_to_exitcode(status)
-    if code < 0:
-        names = {number: number.name for number in signal.Signals}
-        return f"killed by {names.get(-code, f'signal {-code}')}"
     return "ended with an error; see its log" if code == INTERNAL_ERROR else f"left with exit code {code}"
 
 
@@ -155,7 +158,7 @@ class Child:
         """
         with self._deaths():
             self.channel.send(message, fds)
-        return self.answer(deadline=deadline)
+            return self._answer(deadline)
 
     def answer(self, *, deadline: float | None) -> tuple[dict[str, Any], list[int]]:
         """Wait for the next part of an answer; raises what :meth:`ask` does."""
@@ -164,13 +167,18 @@ class Child:
 
     @contextmanager
     def _deaths(self) -> Iterator[None]:
-        """Turn the end of the channel into the end of the process, which may still run after garbage."""
+        """Turn the end of the channel into the end of the process."""
         try:
             yield
-        except (ChannelClosed, ChannelGarbage) as error:
-            status = self.wait(_DEATH_SECONDS if isinstance(error, ChannelClosed) else _END_SECONDS)
-            killed = status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-            raise ChildDied(status, for_memory=killed and _memory_kills() > self._memory_kills) from error
+        except ChannelClosed as error:
+            raise self._death(_DEATH_SECONDS) from error
+        except ChannelGarbage as error:  # the process may still run
+            raise self._death(_END_SECONDS) from error
+
+    def _death(self, seconds: float) -> ChildDied:
+        status = self.wait(seconds)
+        killed = status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        return ChildDied(status, for_memory=killed and _memory_kills() > self._memory_kills)
 
     def _answer(self, deadline: float | None) -> tuple[dict[str, Any], list[int]]:
         """The next message that is no finding; limits are checked while it does not arrive."""
@@ -186,11 +194,18 @@ class Child:
                 continue
             if self.family is None or "finding" not in message:
                 return message, fds
-            for fd in fds:
-                os.close(fd)
-            if len(self.findings) == _MOST_FINDINGS:
-                raise ChannelGarbage("too many findings")
-            self.findings.append("".join(c for c in str(message["finding"]) if c.isprintable()))
+            self._keep(message["finding"], fds)
+
+    def _keep(self, finding: Any, fds: list[int]) -> None:
+        for fd in fds:
+            os.close(fd)
+        if len(self.findings) == _MOST_FINDINGS:
+            raise ChannelGarbage("too many findings")
+        self.findings.append("".join(c for c in str(finding) if c.isprintable()))
+
+    def has_ended(self) -> bool:
+        """Whether the process, or the one that keeps it, is gone."""
+        return self._closed or bool(select.select([self._pidfd], [], [], 0)[0])
 
     def has_ended(self) -> bool:
         """Whether the process, or the one that keeps it, is gone."""

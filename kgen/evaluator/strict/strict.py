@@ -30,7 +30,7 @@ class Strict(Checks):
         Level({"sandboxed": False, "own_user": False}, "at all"),
     )
     modules = _MODULES
-    ends_later = False
+    ahead = False
     wrong_when_timed = Status.SUSPICIOUS
     make_runner = StrictRunner
     variables: Mapping[str, str] = {}

@@ -2,34 +2,40 @@
 
 import math
 import os
+import threading
 
 import pytest
 
+from candidates import plain
+from kgen.evaluator import evaluator as module
 from kgen.evaluator.correctness.validate import Cases, Failure, check_structure, validate
 from kgen.evaluator.protocol import Phase, Status
 
+BYTES = 1024  #: of one test case's output
 OUTPUT = {"kind": "tuple", "items": [
     {"kind": "tensor", "dtype": "float32", "device": "cpu", "size": [256], "stride": [1], "offset": 0},
     {"kind": "dict", "keys": [], "items": []},
 ]}
 CASES = [(name, "eval") for name in "abcd"]
+SECONDS = 20
 
 
 class Oracle:
     """An oracle that takes every output for right but those of ``wrong``."""
 
-    def __init__(self, wrong=()):
+    def __init__(self, wrong=(), random=False):
         self.wrong = wrong
-        self.judged = []
+        self.random = random
+        self.judged = []  # (test case, byte)
         self.before_judging = lambda case: None
 
     def ask(self, do, fds=(), **request):
         case = request["case"]
         if do == "inputs":
-            return {"note": "", "raises": False, "change": "drawn", "rng": 0, "random": False,
-                    "inputs": {}, "bytes": 0, "outputs": OUTPUT, "sizes": [[256]]}, [os.open(os.devnull, os.O_RDONLY)]
+            return {"note": "", "raises": False, "change": "drawn", "rng": 0, "random": self.random,
+                    "inputs": {}, "bytes": 0, "outputs": OUTPUT, "end": BYTES}, [os.open(os.devnull, os.O_RDONLY)]
         self.before_judging(case)
-        self.judged.append(case)
+        self.judged.append((case, request["shift"]))
         ok = case not in self.wrong
         return {"rows": [{"output": "output", "rms": 1.0, "maximum": 1.0, "eager_rms": 1.0, "eager_maximum": 1.0,
                           "ratio": 1.0, "used": 0.5 if ok else 2.0, "ok": ok, "note": ""}]}, []
@@ -39,12 +45,12 @@ class Worker:
     """A worker whose runs are all alike; of those in ``fails``, a number, comes a crash, and of those in ``differs`` two
     results."""
 
-    subject, phase = "subject", Phase.VALIDATE
+    subject, phase, output_bytes = "subject", Phase.VALIDATE, 4 * BYTES
 
     def __init__(self, fails=(), differs=()):
         self.fails = fails
         self.differs = differs
-        self.runs = 0
+        self.runs = []  # the byte that each begins to write at
         self.wrote_second = 0
         self.after_running = lambda number: None
 
@@ -54,36 +60,57 @@ class Worker:
         if do == "write_second":
             self.wrote_second += 1
             return {}
-        number, self.runs = self.runs, self.runs + 1
+        number = len(self.runs)
+        self.runs.append(request["place"])
         self.after_running(number)
         if number in self.fails:
             raise Failure(Status.CRASHED, "it crashed", Phase.VALIDATE)
         return {"first": OUTPUT, "second": OUTPUT, "repeatable": number not in self.differs}
 
 
-def run(worker, oracle):
+def run(worker, oracle, room):
     """Rows and labels."""
     cases, found, labels = Cases(oracle), [], []
     try:
-        validate(worker, oracle, cases, CASES, True, found, labels, lambda worker: None)
+        validate(worker, oracle, cases, CASES, True, found, labels, room, lambda worker: None)
     finally:
         cases.close()
     return found, labels
 
 
-def test_a_second_run_that_differs_takes_the_place_of_the_first():
+def test_a_test_case_is_judged_while_the_next_one_runs():
+    worker, oracle, runs = Worker(), Oracle(), threading.Event()
+    worker.after_running = lambda number: number == 1 and runs.set()
+    waited = []
+    oracle.before_judging = lambda case: waited.append(runs.wait(SECONDS)) if case == "a" else None
+    found, _ = run(worker, oracle, 2 * BYTES)
+    assert waited == [True]
+    assert [row.case for row in found] == ["a", "b", "c", "d"]
+
+
+def test_cases_beside_each_other_write_to_different_halves():
     worker, oracle = Worker(differs=[2]), Oracle()
-    found, labels = run(worker, oracle)
-    assert oracle.judged == ["a", "b", "c", "c", "d"] and worker.wrote_second == 1
-    assert ([row.case for row in found], labels) == (["a", "b", "c", "d"], ["not bitwise repeatable"])
+    found, labels = run(worker, oracle, 2 * BYTES)
+    assert worker.runs == [2 * BYTES, 0, 2 * BYTES, 0]
+    assert oracle.judged == [("a", 2 * BYTES), ("b", 0), ("c", 2 * BYTES), ("c", 3 * BYTES), ("d", 0)]
+    assert (len(found), labels) == (4, ["not bitwise repeatable"])
 
 
-def test_a_test_case_is_judged_before_the_next_one_runs():
-    worker, oracle = Worker(), Oracle()
+def test_a_second_run_takes_the_place_of_the_first_where_memory_holds_one():
+    worker, oracle = Worker(differs=[2]), Oracle()
+    worker.output_bytes = BYTES
+    run(worker, oracle, BYTES // 2)
+    assert oracle.judged == [("a", 0), ("b", 0), ("c", 0), ("c", 0), ("d", 0)] and worker.wrote_second == 1
+
+
+@pytest.mark.parametrize("room, random", [(0, False), (2 * BYTES - 256, False), (2 * BYTES, True)],
+                         ids=["no room", "too little room", "a model that is random"])
+def test_else_a_test_case_is_judged_before_the_next_one_runs(room, random):
+    worker, oracle = Worker(), Oracle(random=random)
     order = []
     worker.after_running = lambda number: order.append(f"run {'abcd'[number]}")
     oracle.before_judging = lambda case: order.append(f"judge {case}")
-    run(worker, oracle)
+    run(worker, oracle, room)
     assert order == [f"{what} {case}" for case in "abcd" for what in ("run", "judge")]
 
 
@@ -94,9 +121,9 @@ def test_a_test_case_is_judged_before_the_next_one_runs():
 def test_what_is_wrong_first_is_the_verdict(wrong, fails, status, case, judged):
     oracle = Oracle(wrong)
     with pytest.raises(Failure) as caught:
-        run(Worker(fails), oracle)
+        run(Worker(fails), oracle, 2 * BYTES)
     assert (caught.value.status, caught.value.reason.split(":")[0]) == (status, case)
-    assert "".join(oracle.judged) == judged
+    assert "".join(case for case, _ in oracle.judged) == judged
 
 
 @pytest.mark.parametrize("expected, got, same", [
@@ -133,3 +160,18 @@ def test_elements_of_an_output_share_no_memory_unless_those_of_pytorch_do(size, 
     with pytest.raises(Failure) as caught:
         check_structure(node(dense), node(stride), "as given", True, Phase.VALIDATE)
     assert caught.value.status is Status.ALIASED_OUTPUT
+
+
+@pytest.mark.parametrize("body, status, reason", [
+    ("return y", Status.OK, ""),
+    ("return y if x.shape[0] in (160, 64) else y * 2", Status.WRONG_VALUES, "batch"),
+    ("if x.shape[0] == 63:\n    sys.exit(0)\nreturn y * 2 if x.shape[0] == 7 else y", Status.WRONG_VALUES, "batch 7"),
+    ("if x.shape[0] == 63:\n    sys.exit(0)\nreturn y", Status.RUNTIME_ERROR, "batch 63"),
+])
+def test_verdicts_are_the_same_with_room(evaluator, judge, monkeypatch, body, status, reason):
+    def with_room(*given):
+        validate(*given[:-2], evaluator._opened["output_bytes"], given[-1])
+
+    monkeypatch.setattr(module, "validate", with_room)
+    evaluation = judge(plain(body))
+    assert (evaluation.status, reason in evaluation.reason) == (status, True), evaluation.reason
