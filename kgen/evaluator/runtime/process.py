@@ -207,10 +207,6 @@ class Child:
         """Whether the process, or the one that keeps it, is gone."""
         return self._closed or bool(select.select([self._pidfd], [], [], 0)[0])
 
-    def has_ended(self) -> bool:
-        """Whether the process, or the one that keeps it, is gone."""
-        return self._closed or bool(select.select([self._pidfd], [], [], 0)[0])
-
     def wait(self, seconds: float) -> int | None:
         """The wait status of the process if it ends within ``seconds``, else ``None``."""
         if self._ended is None and not self._closed and select.select([self._status], [], [], seconds)[0]:

@@ -118,7 +118,7 @@ LATE = """
 z = torch.empty_like(y)
 def fill():
     total = 0
-    for step in range(3_000_000):
+    for step in range(20_000_000):
         total += step
     z.copy_(y)
 if self.kept is None:
