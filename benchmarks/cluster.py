@@ -10,7 +10,6 @@ cluster of two local nodes. Each part has a record of its own.
 from __future__ import annotations
 
 import argparse
-import functools
 import hashlib
 import json
 import os
@@ -121,14 +120,14 @@ class OneOfMany(Judge):
             time.sleep(0.05)
 
 
-@functools.cache
-def builder() -> Builder:
-    host._set_up()
-    return Builder()
+_builders: list[Builder] = []  # that of this process; Ray sends a cached function by its name, which its workers do not know
 
 
 def build(source: str, device_type: str, arch: str) -> tuple[Built, Library]:
-    report = builder().build(source)
+    if not _builders:
+        host._set_up()
+        _builders.append(Builder())
+    report = _builders[0].build(source)
     return Built("", report), Library(f"library_{report.binary}", CONTENT)
 
 
