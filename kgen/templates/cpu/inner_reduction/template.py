@@ -31,6 +31,8 @@ PARAMETERS = {
 #: the error of PyTorch's sums with 512, and 1.57 times with 1024, which validation refuses.
 MOST_TERMS = 512
 
+SHORT_ROW = 2048  # columns; a thread takes many such rows in turn first, since rows side by side store to one cache line
+
 
 def takes(program: Program) -> bool:
     """Programs with reductions along the row, whose columns lie side by side."""
@@ -45,7 +47,7 @@ def space(task: Task) -> Space:
     splits = common.merges(online) and online.rows < 64 * threads
     axes = (
         Axis("tile", (512, 256, 2048, 8192)),
-        Axis("chunk", (1,) if splits else (1, 8, 32)),
+        Axis("chunk", (1,) if splits else (32, 8, 1) if cols <= SHORT_ROW else (1, 8, 32)),
         *common.reduction_axes(task, (4 * threads, threads, 16 * threads, 1) if splits else ()),
     )
     constraints = (
