@@ -224,7 +224,7 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
         "last": last,
         "outer": outer + store_outer,
         "inner": inner + [*map(_spelled, stored.maps)] + store_inner,
-        "close": [line.replace(f"store_vector<{vec}>", "store_pixels") if store.dtype == "float32" else line for store, line in zip(gathered, close)],
+        "close": [line.replace("store_vector", "store_pixels") for line in close],
         "reduced": single,
         "merged": _row_statements([x for x in (*plan.row_loads, *plan.row_maps, *only.row_maps) if x.name in merged.row_values], read_from) + row_stores,
     }
