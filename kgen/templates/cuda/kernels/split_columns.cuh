@@ -6,14 +6,20 @@
 //     exponents [matrices * cols]     0 for a column of zeros; NOT_FINITE for one with a NaN or an infinity, whose terms are zeros
 //
 // A block takes 32 columns: it reads them once for the largest elements and again, mostly from the cache, for the terms, which
-// it turns in shared memory. A warp reads 32 columns of a row, and writes a part of one column. Where there are few columns,
-// `parts` blocks share them, and the exponents are KNOWN.
-constexpr int COLUMN_STEP = 256;  // elements of a column that are turned at once: eight to a thread
+// it turns in shared memory. A warp reads 32 columns of a row, and each half of it writes a part of one column. Where there are
+// few columns, `parts` blocks share them, and the exponents are KNOWN.
+constexpr int COLUMN_WARPS = 16, COLUMN_THREADS = 32 * COLUMN_WARPS;
+constexpr int COLUMN_STEP = 8 * COLUMN_WARPS;  // elements of a column that are turned at once: eight to a thread
 
-// The bits of the largest magnitudes of 32 columns, of which this block takes a part; each warp is given that of its own column.
+// Of the 32 columns of a block, the one that a half of a warp writes.
+__device__ __forceinline__ int own_column() {
+    return threadIdx.x / 32 + threadIdx.x % 32 / 16 * 16;
+}
+
+// The bits of the largest magnitudes of 32 columns, of which this block takes a part; each thread is given that of own_column().
 template <int K>
 __device__ __forceinline__ unsigned largest_of_columns(const float* from, const int cols, const int part, const int parts) {
-    __shared__ unsigned largest[32][33];
+    __shared__ unsigned largest[COLUMN_WARPS][33];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     float of_thread = 0.0f;
     for (int begin = part * COLUMN_STEP + 8 * warp; begin < K; begin += parts * COLUMN_STEP) {
@@ -24,23 +30,26 @@ __device__ __forceinline__ unsigned largest_of_columns(const float* from, const 
     }
     largest[warp][lane] = __float_as_uint(of_thread);
     __syncthreads();
-    return __reduce_max_sync(0xffffffffu, largest[lane][warp]);
+    unsigned found = largest[lane % 16][own_column()];
+    #pragma unroll
+    for (int offset = 1; offset < 16; offset *= 2) found = max(found, __shfl_xor_sync(0xffffffffu, found, offset));
+    return found;
 }
 
 template <int K>
-__global__ void __launch_bounds__(1024) largest_columns_kernel(const float* in, unsigned* largest, const int cols, const int parts) {
+__global__ void __launch_bounds__(COLUMN_THREADS) largest_columns_kernel(const float* in, unsigned* largest, const int cols, const int parts) {
     start_next();
     wait_for_previous();
     const int strips = (cols + 31) / 32, part = blockIdx.x % parts, unit = blockIdx.x / parts;
     const long long matrix = unit / strips;
-    const int first = unit % strips * 32, own = first + threadIdx.x / 32;
+    const int first = unit % strips * 32, own = first + own_column();
     const float* const from = in + matrix * K * cols + min(first + static_cast<int>(threadIdx.x) % 32, cols - 1);
     const unsigned of_column = largest_of_columns<K>(from, cols, part, parts);
-    if (threadIdx.x % 32 == 0 && own < cols) atomicMax(largest + matrix * cols + own, of_column);
+    if (threadIdx.x % 16 == 0 && own < cols) atomicMax(largest + matrix * cols + own, of_column);
 }
 
 template <int K, int LD, int TERMS, bool KNOWN>
-__global__ void __launch_bounds__(1024) split_columns_kernel(
+__global__ void __launch_bounds__(COLUMN_THREADS) split_columns_kernel(
     const float* in, __half* __restrict__ terms, int* exponents, const int cols, const long long columns, const int parts
 ) {
     start_next();
@@ -52,36 +61,44 @@ __global__ void __launch_bounds__(1024) split_columns_kernel(
     const long long matrix = unit / strips;
     const int first = unit % strips * 32;
     const float* const from = in + matrix * K * cols + min(first + lane, cols - 1);
-    const bool there = first + warp < cols;
-    const long long own = matrix * cols + first + warp;  // the column that this warp writes
+    const int column = own_column();
+    const bool there = first + column < cols;
+    const long long own = matrix * cols + first + column;  // the column that this half of a warp writes
     if constexpr (KNOWN) {
-        if (lane == 0) exponent_of[warp] = there ? exponents[own] : 0;
+        if (lane % 16 == 0) exponent_of[column] = there ? exponents[own] : 0;
     } else {
         const unsigned of_column = largest_of_columns<K>(from, cols, 0, 1);
-        if (lane == 0) {
-            exponent_of[warp] = row_exponent(of_column);
-            if (there) exponents[own] = exponent_of[warp];
+        if (lane % 16 == 0) {
+            exponent_of[column] = row_exponent(of_column);
+            if (there) exponents[own] = exponent_of[column];
         }
     }
     __syncthreads();
     const int exponent = exponent_of[lane];
-    for (int begin = part * COLUMN_STEP; begin < LD; begin += parts * COLUMN_STEP) {
-        float v[8];
+    const auto load = [&](float (&v)[8], const int begin) {
         #pragma unroll
         for (int j = 0; j < 8; ++j) {
             const int k = begin + 8 * warp + j;
             v[j] = k < K && exponent != NOT_FINITE ? from[static_cast<long long>(k) * cols] : 0.0f;
         }
+    };
+    float ahead[8];
+    load(ahead, part * COLUMN_STEP);
+    for (int begin = part * COLUMN_STEP; begin < LD; begin += parts * COLUMN_STEP) {
+        float v[8];
+        #pragma unroll
+        for (int j = 0; j < 8; ++j) v[j] = ahead[j];
+        load(ahead, begin + parts * COLUMN_STEP);
         alignas(16) __half2 high[4], low[4];
         split_group(v, exponent == NOT_FINITE ? 0 : exponent, high, low);
         store_pairs<4>(&tile[0][lane][warp], high);
         if constexpr (TERMS == 2) store_pairs<4>(&tile[1][lane][warp], low);
         __syncthreads();
-        const int at = begin + 8 * lane;
+        const int at = begin + lane % 16 * 8;
         if (there && at < LD) {
             #pragma unroll
             for (int term = 0; term < TERMS; ++term) {
-                *reinterpret_cast<uint4*>(terms + (term * columns + own) * LD + at) = tile[term][warp][lane];
+                *reinterpret_cast<uint4*>(terms + (term * columns + own) * LD + at) = tile[term][column][lane % 16];
             }
         }
         __syncthreads();
@@ -95,12 +112,12 @@ static void split_columns(
     constexpr int STEPS = (LD + COLUMN_STEP - 1) / COLUMN_STEP, BLOCKS = 264;  // as many as a chip runs at a time
     const int blocks = static_cast<int>(matrices * ((cols + 31) / 32)), most = 4 * BLOCKS / blocks;
     if (2 * blocks > BLOCKS || STEPS < 16) {
-        const Shape shape = {dim3(static_cast<unsigned>(blocks)), 1024};
+        const Shape shape = {dim3(static_cast<unsigned>(blocks)), COLUMN_THREADS};
         launch_early(split_columns_kernel<K, LD, TERMS, false>, shape, stream, in, terms, exponents, cols, matrices * cols, 1);
         return;
     }
     const int parts = most < STEPS ? most : STEPS;
-    const Shape shape = {dim3(static_cast<unsigned>(blocks * parts)), 1024};
+    const Shape shape = {dim3(static_cast<unsigned>(blocks * parts)), COLUMN_THREADS};
     cudaMemsetAsync(exponents, 0, matrices * cols * sizeof(int), stream);
     launch_early(largest_columns_kernel<K>, shape, stream, in, reinterpret_cast<unsigned*>(exponents), cols, parts);
     make_exponents(exponents, matrices * cols, stream);
