@@ -24,8 +24,8 @@ _LIBRARY_INTERVAL = 128
 _MANY_ROWS = 512  # rows
 _LONG_K = 8192  # elements of k
 
-#: Share of the device's memory; the most that the library's sums may take.
-_SUMS_SHARE = 1 / 16
+#: Bytes; the most that the library's sums may take. A candidate gets some GiB beside what PyTorch needs.
+_SUMS_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -434,8 +434,8 @@ def _library_constraints(shape: _Shape) -> tuple[Constraint, ...]:
         ),
         Constraint(
             "sums_memory",
-            "the sums of so many intervals would take more than a sixteenth of the device's memory",
-            lambda p: 4 * partials_of(p) * shape.rows * shape.cols <= shape.hardware.global_bytes * _SUMS_SHARE,
+            "the sums of so many intervals would take more than a GiB",
+            lambda p: 4 * partials_of(p) * shape.rows * shape.cols <= _SUMS_BYTES,
         ),
     )
 
