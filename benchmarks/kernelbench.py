@@ -91,7 +91,7 @@ def problem_files(paths: list[Path]) -> list[Path]:
 def sweep(file: Path, options: argparse.Namespace, commit: str) -> dict[str, Cell]:
     """One sweep from nothing, as a row. A sweep that does not end is a row, too."""
     words = ["sweep", str(file.resolve()), "--device", options.device, "--budget", str(options.budget)]
-    words += ["--baselines", options.baselines, "--json"]
+    words += ["--baselines", options.baselines, "--json", *_dtype(options)]
     cut_to = cut(file) if options.cut else {}
     sizes = [*options.sizes, *(f"{name}={value}" for name, value in cut_to.items())]
     words += [word for size in sizes for word in ("-D", size)]
@@ -108,6 +108,11 @@ def sweep(file: Path, options: argparse.Namespace, commit: str) -> dict[str, Cel
         events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
         found = row(file, events, err, Path(home) / "kgen.db", sizes)
     return found | {"seconds": seconds, "exit": code, "commit": commit}
+
+
+def _dtype(options: argparse.Namespace) -> list[str]:
+    """The words that ask for a half type."""
+    return ["--dtype", options.dtype] if options.dtype else []
 
 
 def row(
@@ -127,7 +132,7 @@ def row(
 def suite(files: list[Path], options: argparse.Namespace, commit: str, seconds: float) -> Iterator[dict[str, Cell]]:
     """The rows of a suite that takes ``seconds`` at most, as its problems end."""
     words = ["sweep", *(str(file.resolve()) for file in files), "--device", options.device, "--budget", str(options.budget)]
-    words += ["--baselines", options.baselines, "--at-once", str(options.at_once), "--json"]
+    words += ["--baselines", options.baselines, "--at-once", str(options.at_once), "--json", *_dtype(options)]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home, running(words, home, None) as process:
         ending = threading.Timer(min(seconds, threading.TIMEOUT_MAX), process.send_signal, [signal.SIGINT])
         ending.daemon = True
@@ -262,9 +267,10 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=1, help="sweeps beside each other")
     parser.add_argument("--record", default=NAME, metavar="NAME", help="name of the record")
     parser.add_argument("--cut", action="store_true", help="cut sizes until they suit a CPU of two cores")
+    parser.add_argument("--dtype", choices=("bfloat16", "float16"), help="sweep the problems in a half type, in a record of its own")
     parser.add_argument("-D", dest="sizes", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
-    name = options.record + ("_memory" if options.memory else "") + ("_cpu" if options.device == "cpu" else "")
+    name = options.record + (f"_{options.dtype}" if options.dtype else "") + ("_memory" if options.memory else "") + ("_cpu" if options.device == "cpu" else "")
     started, commit = time.monotonic(), conditions().commit
     rows = {(row["level"], row["problem"]): row for row in recorded(name)}
     files = [file for file in problem_files(options.paths) if re.search(options.only, file.stem)]
