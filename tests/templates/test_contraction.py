@@ -386,7 +386,7 @@ def test_kernels_of_both_modes_split_their_own_weights() -> None:
 
 
 def test_template_has_what_its_text_needs_for_every_combination() -> None:
-    of = design(reference(NAMES[0], "eval", **FULL), for_arch("sm_90"))
+    of = design(bare(1024, 2048, 1024), for_arch("sm_90"))
     (_, plan), space = of.choices[0].plans[0], contraction_space(of)
     found = {p["variant"]: template.render(Task(plan, plan.kernels[0], of.hardware), p).specific for p in space.allowed()}
     assert found == {"sm90": True, "sm80": False, "library": False}

@@ -47,6 +47,9 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "a convolution with a stride and a dilation": (
         ("return self.conv(x)", "self.conv = nn.Conv3d(16, 24, 3, stride=2, padding=2, dilation=2)", "torch.randn(2, 16, 9, 10, 11)", "x"), "implicit_gemm", [
             {"variant": "im2col", "products": 3}, {"variant": "gather", "products": 1}]),
+    "a warpgroup to a block": (
+        ("return self.conv(x).relu()", "self.conv = nn.Conv2d(32, 136, 3, padding=1)", "torch.randn(2, 32, 13, 12)", "x"), "implicit_gemm", [
+            {"variant": "im2col", "products": 1, "tile": "128x128/4"}, {"variant": "im2col", "products": 1, "tile": "64x256/4"}]),
     "a mean of equal pixels": (
         ("return self.conv(x).mean((2, 3))", "self.conv = nn.Conv2d(16, 40, 3, padding=1)", "torch.zeros(2, 16, 32, 32)", "x"), "implicit_gemm", [
             {"variant": "im2col", "products": 3, "tile": "64x256"}]),

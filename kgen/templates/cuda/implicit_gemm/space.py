@@ -68,19 +68,30 @@ class WarpTile:
 
 @dataclass(frozen=True)
 class WarpgroupTile:
-    """A block's tile of the variant ``im2col``: two warpgroups, each 64 channels by ``128 * halves`` pixels.
+    """A block's tile of the variant ``im2col``: one or two warpgroups, each ``halves`` times 64 channels by 128 pixels.
 
-    They share the pixels where the tile has 128 ``rows``, and the channels where it has 64.
+    Two of them share the pixels where the tile has 128 ``rows``, and the channels where it has 64.
     """
 
     rows: int
     halves: int
     blocks: int
     rate: float
+    groups: int = 2
 
     @property
     def cols(self) -> int:
-        return 128 * self.halves * (128 // self.rows)
+        return 64 * 128 * self.halves * self.groups // self.rows
+
+    @property
+    def stacked(self) -> bool:
+        """Whether the halves of a warpgroup are channels; else they are pixels."""
+        return self.groups == 1 and self.rows == 128
+
+    @property
+    def warps(self) -> int:
+        """Warps that multiply."""
+        return 4 * self.groups
 
     @property
     def warp_cols(self) -> int:
@@ -99,8 +110,8 @@ class WarpgroupTile:
 
 Tile = WarpTile | WarpgroupTile
 
-#: The tiles of each variant by their names. After the bar stand the warps, where more of them share a tile: they hide
-#: latencies of long chains behind the product.
+#: The tiles of each variant by their names. After the bar stand the warps, where others have as large a tile. More of them hide
+#: latencies of long chains behind the product. Fewer leave room for two blocks: one stores while the other multiplies.
 TILES: dict[str, dict[str, Tile]] = {
     "direct": {
         "128x128": WarpTile(2, 2, 4, blocks=2, rate=0.7),
@@ -123,6 +134,8 @@ TILES: dict[str, dict[str, Tile]] = {
         "128x256": WarpgroupTile(128, 2, blocks=1, rate=2.2),
         "128x128": WarpgroupTile(128, 1, blocks=2, rate=2.0),
         "64x256": WarpgroupTile(64, 1, blocks=2, rate=1.8),
+        "128x128/4": WarpgroupTile(128, 2, blocks=2, rate=2.1, groups=1),
+        "64x256/4": WarpgroupTile(64, 2, blocks=2, rate=1.9, groups=1),
     },
 }
 
@@ -328,7 +341,7 @@ class Sizes:
         stage = 2 * int(self.params["block_k"]) * (self.tile.rows + self.tile.cols)
         exchange = 4 * self.exchange_floats
         if self.params["variant"] == "im2col":
-            return stages * (stage + 16) + 1024 + 8 * exchange + 4 * self.found_floats
+            return stages * (stage + 16) + 1024 + self.tile.warps * exchange + 4 * self.found_floats
         warps = self.tile.warps_m * self.tile.warps_n
         if not self.staged:
             block_k = int(self.params["block_k"])
@@ -339,7 +352,8 @@ class Sizes:
     @property
     def blocks(self) -> int:
         """Blocks on a multiprocessor; sums between promotions take registers, and so do places of pixels beside warpgroups' sums."""
-        scattered = self.params["variant"] == "im2col" and self.window.transposed and self.window.pool == 1
+        shared = isinstance(self.tile, WarpgroupTile) and self.tile.groups == 2
+        scattered = shared and self.window.transposed and self.window.pool == 1
         small = isinstance(self.tile, WarpTile) and self.tile.mma_m == 1
         promoted = self.params["products"] == 3 and not small
         return max(1, self.tile.blocks - 1) if self.passes > 1 or promoted or scattered else self.tile.blocks
