@@ -18,16 +18,16 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
-from typing import Iterator, Sequence
+from typing import Iterator, NamedTuple, Sequence
 
 from _record import Cell, record
 
 from kgen.candidate import Candidate
 from kgen.compiler.capture import capture
-from kgen.errors import DeviceError
+from kgen.errors import DeviceError, ProblemError
 from kgen.evaluator.protocol import Accuracy
-from kgen.hardware import probe
-from kgen.problem import Problem, load
+from kgen.hardware import Hardware, probe
+from kgen.problem import converted, load, read_problem
 from kgen.tuning.design import Design
 from kgen.templates import templates
 from kgen.tuning.search import Point
@@ -37,39 +37,64 @@ _PRODUCTS = ("contraction", "implicit_gemm")  # schedules whose kernels differ b
 _CLEAN = "ERROR SUMMARY: 0 errors"
 _RACES_CLEAN = "RACECHECK SUMMARY: 0 hazards"
 
-#: Schedule, mode, forward, __init__, the shape of x that the kernels are chosen for, and the rows that they run with. The
-#: sizes are small and unaligned, and still have clusters, teams, split-K, large tiles and shared tiles.
-_PROBLEMS = {
-    "linear": ("contraction", "eval", "self.linear(x).relu()", "self.linear = nn.Linear(1030, 258)", (130, 1030), 130),
-    "short": ("contraction", "eval", "(x @ self.w).relu()", "self.w = nn.Parameter(torch.randn(330, 130))", (130, 330), 70),
-    "narrow": ("contraction", "eval", "self.linear(x)", "self.linear = nn.Linear(1100, 33)", (70, 1100), 70),
-    "large": ("contraction", "eval", "self.linear(x)", "self.linear = nn.Linear(330, 2050)", (2048, 330), 130),
-    "batch": ("contraction", "eval", "torch.bmm(x, x.mT)", "", (3, 70, 1030), 3),
-    "triangle": ("contraction", "eval", "torch.triu(x @ self.w)", "self.w = nn.Parameter(torch.randn(330, 130))", (130, 330), 130),
-    "long_k": ("contraction", "eval", "x @ x.t()", "", (70, 70000), 70),
-    "long_columns": ("contraction", "eval", "x.t() @ x", "", (40000, 70), 40000),
-    "normalised": ("contraction", "train", "self.norm(self.linear(x))", "self.linear, self.norm = nn.Linear(330, 2050), nn.BatchNorm1d(2050)",
-                   (2048, 330), 150),
-    "convolution": ("implicit_gemm", "eval", "self.conv(x).relu()", "self.conv = nn.Conv2d(32, 72, 3, padding=1)", (4, 32, 14, 15), 3),
-    "strided": ("implicit_gemm", "eval", "self.conv(x)", "self.conv = nn.Conv2d(24, 40, 3, stride=2, groups=2)", (4, 24, 17, 19), 3),
-    "transposed": ("implicit_gemm", "eval", "self.conv(x)", "self.conv = nn.ConvTranspose1d(32, 40, 3, stride=2)", (4, 32, 65), 3),
-    "maps": ("pointwise", "eval", "torch.sigmoid(x) * self.s + 1", "self.s = nn.Parameter(torch.randn(1030))", (130, 1030), 70),
-    "turned": ("transpose", "eval", "x.mT.exp()", "", (3, 70, 131), 3),
-    "rows": ("inner_reduction", "eval", "torch.softmax(x, 1)", "", (300, 1032), 70),
-    "long_rows": ("inner_reduction", "eval", "torch.softmax(x, 1)", "", (8, 60000), 5),
-    "long_norm": ("inner_reduction", "eval", "x / x.abs().mean(1, keepdim=True)", "", (8, 60000), 5),
-    "sum_of_all": ("inner_reduction", "eval", "((x - 1) ** 2).mean()", "", (70, 1030), 70),
-    "channels": ("inner_reduction", "eval", "torch.softmax(x, 1)", "", (3, 70, 33, 8), 3),
-    "places": ("inner_reduction", "eval", "x.argmax(1)", "", (3, 70, 33, 8), 3),
-    "images": ("inner_reduction", "train", "self.norm(x).relu()", "self.norm = nn.BatchNorm2d(8)", (16, 8, 33, 36), 5),
-    "groups": ("inner_reduction", "eval", "self.norm(x)", "self.norm = nn.GroupNorm(2, 8)", (4, 8, 33, 36), 3),
-    "moments": ("outer_reduction", "train", "self.norm(x)", "self.norm = nn.BatchNorm1d(330)", (2048, 330), 150),
-    "pooled": ("window", "eval", "F.max_pool2d(x, 3, 2, 1)", "", (3, 8, 33, 36), 3),
-    "depthwise": ("window", "eval", "self.conv(x)", "self.conv = nn.Conv2d(8, 8, (3, 5), groups=8)", (3, 8, 33, 36), 3),
-    "running": ("scan", "eval", "torch.cumsum(x, 1)", "", (70, 1032), 70),
-    "long_running": ("scan", "eval", "torch.cumsum(x, 1)", "", (2, 100000), 2),
-    "running_outside": ("scan", "eval", "torch.cumsum(x, 1)", "", (3, 70, 33), 3),
+
+class _Case(NamedTuple):
+    """A small problem: the schedule that it is for, and what its file has.
+
+    The kernels are chosen for an ``x`` of ``shape``, and run with ``rows`` in its first dimension.
+    """
+
+    schedule: str
+    mode: str
+    forward: str
+    init: str
+    shape: tuple[int, ...]
+    rows: int
+    dtype: str | None = None
+
+
+#: The sizes are small and unaligned, and still have clusters, teams, split-K, large tiles and shared tiles.
+PROBLEMS = {
+    "linear": _Case("contraction", "eval", "self.linear(x).relu()", "self.linear = nn.Linear(1030, 258)", (130, 1030), 130),
+    "short": _Case("contraction", "eval", "(x @ self.w).relu()", "self.w = nn.Parameter(torch.randn(330, 130))", (130, 330), 70),
+    "narrow": _Case("contraction", "eval", "self.linear(x)", "self.linear = nn.Linear(1100, 33)", (70, 1100), 70),
+    "large": _Case("contraction", "eval", "self.linear(x)", "self.linear = nn.Linear(330, 2050)", (2048, 330), 130),
+    "batch": _Case("contraction", "eval", "torch.bmm(x, x.mT)", "", (3, 70, 1030), 3),
+    "triangle": _Case("contraction", "eval", "torch.triu(x @ self.w)", "self.w = nn.Parameter(torch.randn(330, 130))", (130, 330), 130),
+    "long_k": _Case("contraction", "eval", "x @ self.w.t()", "self.w = nn.Parameter(torch.randn(70, 70000))", (70, 70000), 70),
+    "long_columns": _Case("contraction", "eval", "x.t() @ x", "", (40000, 70), 40000),
+    "normalised": _Case("contraction", "train", "self.norm(self.linear(x))", "self.linear, self.norm = nn.Linear(330, 2050), nn.BatchNorm1d(2050)",
+                        (2048, 330), 150),
+    "convolution": _Case("implicit_gemm", "eval", "self.conv(x).relu()", "self.conv = nn.Conv2d(32, 72, 3, padding=1)", (4, 32, 14, 15), 3),
+    "strided": _Case("implicit_gemm", "eval", "self.conv(x)", "self.conv = nn.Conv2d(24, 40, 3, stride=2, groups=2)", (4, 24, 17, 19), 3),
+    "transposed": _Case("implicit_gemm", "eval", "self.conv(x)", "self.conv = nn.ConvTranspose1d(32, 40, 3, stride=2)", (4, 32, 65), 3),
+    "maps": _Case("pointwise", "eval", "torch.sigmoid(x) * self.s + 1", "self.s = nn.Parameter(torch.randn(1030))", (130, 1030), 70),
+    "turned": _Case("transpose", "eval", "x.mT.exp()", "", (3, 70, 131), 3),
+    "rows": _Case("inner_reduction", "eval", "torch.softmax(x, 1)", "", (300, 1032), 70),
+    "long_rows": _Case("inner_reduction", "eval", "torch.softmax(x, 1)", "", (8, 60000), 5),
+    "long_norm": _Case("inner_reduction", "eval", "x / x.abs().mean(1, keepdim=True)", "", (8, 60000), 5),
+    "sum_of_all": _Case("inner_reduction", "eval", "((x - 1) ** 2).mean()", "", (70, 1030), 70),
+    "channels": _Case("inner_reduction", "eval", "torch.softmax(x, 1)", "", (3, 70, 33, 8), 3),
+    "places": _Case("inner_reduction", "eval", "x.argmax(1)", "", (3, 70, 33, 8), 3),
+    "images": _Case("inner_reduction", "train", "self.norm(x).relu()", "self.norm = nn.BatchNorm2d(8)", (16, 8, 33, 36), 5),
+    "groups": _Case("inner_reduction", "eval", "self.norm(x)", "self.norm = nn.GroupNorm(2, 8)", (4, 8, 33, 36), 3),
+    "moments": _Case("outer_reduction", "train", "self.norm(x)", "self.norm = nn.BatchNorm1d(330)", (2048, 330), 150),
+    "pooled": _Case("window", "eval", "F.max_pool2d(x, 3, 2, 1)", "", (3, 8, 33, 36), 3),
+    "depthwise": _Case("window", "eval", "self.conv(x)", "self.conv = nn.Conv2d(8, 8, (3, 5), groups=8)", (3, 8, 33, 36), 3),
+    "running": _Case("scan", "eval", "torch.cumsum(x, 1)", "", (70, 1032), 70),
+    "long_running": _Case("scan", "eval", "torch.cumsum(x, 1)", "", (2, 100000), 2),
+    "running_outside": _Case("scan", "eval", "torch.cumsum(x, 1)", "", (3, 70, 33), 3),
+    # Products of half types take rows of whole 16 bytes: wgmma reads them along k, mma.sync along the columns, too.
+    "half_linear": _Case("contraction", "eval", "self.linear(x).relu()", "self.linear = nn.Linear(1032, 264)", (136, 1032), 130, "bfloat16"),
+    "half_product": _Case("contraction", "eval", "x @ self.w", "self.w = nn.Parameter(torch.randn(336, 136))", (136, 336), 70, "bfloat16"),
+    "half_convolution": _Case("implicit_gemm", "eval", "self.conv(x)", "self.conv = nn.Conv2d(32, 72, 3, padding=1)", (4, 32, 14, 15), 3,
+                              "bfloat16"),
+    "half_maps": _Case("pointwise", "eval", "torch.sigmoid(x) * self.s + 1", "self.s = nn.Parameter(torch.randn(1032))", (130, 1032), 70,
+                       "bfloat16"),
+    "half_pooled": _Case("window", "eval", "F.max_pool2d(x, 3, 2, 1)", "", (3, 8, 33, 36), 3, "bfloat16"),
+    "half_depthwise": _Case("window", "eval", "self.conv(x)", "self.conv = nn.Conv2d(8, 8, (3, 5), groups=8)", (3, 8, 33, 40), 3, "bfloat16"),
 }
+
 _TEXT = """
 import torch
 import torch.nn as nn
@@ -90,22 +115,33 @@ def get_inputs():
 """
 
 
-def candidates(only: Sequence[str]) -> Iterator[tuple[str, Candidate]]:
-    """The covering set of the kernels of each problem's first plan of our own, with the problem's name."""
-    hardware = probe("cuda")
-    for name, (schedule, mode, forward, init, shape, _) in _PROBLEMS.items():
-        if only and schedule not in only:
-            continue
-        text = _TEXT.format(forward=forward, init=init, shape=shape)
-        problem = Problem(name, f"{name}.py", text, (), mode, mode)
-        captured = capture(load(problem))
-        for accuracy in (Accuracy.FP32, Accuracy.TF32) if schedule in _PRODUCTS else (Accuracy.FP32,):
-            of = Design(problem, captured, hardware, accuracy)
-            plan = next(n for n, choice in enumerate(of.choices) if choice.kernels)
-            kernels, sets = of.options[plan].kernels, [space.covering_set() for space in of.choices[plan].spaces]
-            for number in range(max(map(len, sets))):
-                chosen = (kernel.index(found[number % len(found)]) for kernel, found in zip(kernels, sets))
-                yield name, of.candidate(Point(plan, tuple(chosen)))
+def points(name: str, hardware: Hardware) -> Iterator[tuple[Design, Point]]:
+    """The covering set of the kernels of a problem's first plan of our own, for each class of accuracy.
+
+    Raises :class:`ProblemError` where that plan has no kernel of the problem's schedule.
+    """
+    case = PROBLEMS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"{name}.py"
+        file.write_text(_TEXT.format(forward=case.forward, init=case.init, shape=case.shape))
+        problem = read_problem(str(file), mode=case.mode, dtype=case.dtype)
+    captured = capture(load(problem))
+    for accuracy in (Accuracy.FP32, Accuracy.TF32) if case.schedule in _PRODUCTS else (Accuracy.FP32,):
+        of = Design(problem, captured, hardware, accuracy)
+        plan = next((n for n, choice in enumerate(of.choices) if choice.kernels), None)
+        if plan is None or not any(kernel.label.startswith(f"{case.schedule}[") for kernel in of.choices[plan].kernels):
+            raise ProblemError(f"{name}: the first plan with a kernel has none of the schedule {case.schedule}")
+        kernels, sets = of.options[plan].kernels, [space.covering_set() for space in of.choices[plan].spaces]
+        for number in range(max(map(len, sets))):
+            yield of, Point(plan, tuple(kernel.index(found[number % len(found)]) for kernel, found in zip(kernels, sets)))
+
+
+def candidates(only: Sequence[str], hardware: Hardware) -> Iterator[tuple[str, Candidate]]:
+    """The candidates of the problems of these schedules, or of all, with each problem's name."""
+    for name, case in PROBLEMS.items():
+        if not only or case.schedule in only:
+            for of, point in points(name, hardware):
+                yield name, of.candidate(point)
 
 
 def module(source: str) -> ModuleType:
@@ -124,9 +160,9 @@ def run(folder: Path) -> None:
     cpp_extension.load_inline = lambda name, **_: str(builds / name / f"{name}.so")
     for file in sorted(folder.glob("*.py")):
         name = file.name.split("-")[0]
-        _, mode, *_, shape, rows = _PROBLEMS[name]
-        model = module(file.read_text()).ModelNew().cuda().train(mode == "train")
-        x = torch.rand(rows, *shape[1:], device="cuda")
+        case = PROBLEMS[name]
+        model = converted(module(file.read_text()).ModelNew().cuda(), case.dtype).train(case.mode == "train")
+        x = torch.rand(case.rows, *case.shape[1:], device="cuda", dtype=getattr(torch, case.dtype or "float32"))
         with torch.no_grad():
             model(x)
             x[0, 0] = float("nan")
@@ -162,7 +198,7 @@ def main() -> int:
     rows: list[dict[str, Cell]] = []
     with tempfile.TemporaryDirectory() as made:
         os.environ["TORCH_EXTENSIONS_DIR"] = str(Path(made) / "builds")
-        sources = {c.source: (name, c) for name, c in candidates(arguments.only)}
+        sources = {c.source: (name, c) for name, c in candidates(arguments.only, probe("cuda"))}
         with ThreadPoolExecutor() as pool:  # all files are compiled at once
             list(pool.map(module, sources))
         folders = [Path(made) / f"files{share}" for share in range(arguments.shares)]

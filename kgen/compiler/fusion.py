@@ -11,13 +11,15 @@ In a plan's name, the name of the kernel's template stands before each bracket (
 
 Operators that follow one another and that templates take form *runs*. A plan cuts each run into kernels. An operator
 that no template takes stays a library call. Some templates do not store the values that a kernel computes on its way.
-A later kernel computes such a value again from stored ones.
+A later kernel computes such a value again from stored ones. Views and cheap maps of one stored value are in no run: each
+kernel that reads one computes it.
 """
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Callable, Iterator, Sequence
 
 from kgen.compiler import plan_name
@@ -31,6 +33,7 @@ from kgen.compiler.template import Template
 
 ALL_CUTS = 4  # cuts; runs with more possible cuts are cut only in the ways that matter most
 MOST_PLANS = 24  # plans of a problem; those with the fewest steps come first
+CHEAP_FLOPS = 1  # operations for each element; a map of no more is computed by each kernel that reads it, not stored
 MANY_NODES = 64  # nodes; of a graph with more, fewer cuts are tried, since their number bounds the time
 
 #: Functions of the C library: a kernel of one operator of that name has another name.
@@ -149,8 +152,7 @@ def _whole(graph: OpGraph, templates: Sequence[Template]) -> frozenset[str]:
     whole: frozenset[str] = frozenset()
     while any(n.parts and n.name not in whole for n in graph.nodes):
         cutter = _Cutter(variants(graph, whole)[-1], tuple(templates))
-        free = made_on_the_way(cutter.graph)
-        left = {n.origin for n in cutter.graph.nodes if n.origin and n.name not in free and not cutter._fusable(n)}
+        left = {n.origin for n in cutter.graph.nodes if n.origin and n.name not in cutter.free and not cutter._fusable(n)}
         if not left:
             break
         whole |= left
@@ -231,18 +233,56 @@ class _Cutter:
     def graph(self) -> OpGraph:
         return self.variant.graph
 
+    @cached_property
+    def free(self) -> frozenset[str]:
+        """Nodes that are in no run, since each kernel that reads them computes them."""
+        return made_on_the_way(self.graph) | self._cheap
+
+    @cached_property
+    def _cheap(self) -> frozenset[str]:
+        """Maps of one stored value that cost next to nothing: reading that value moves no more bytes than reading the map's result.
+
+        Each kernel that reads such a result computes it. All its users are operators that a template takes with the map.
+        """
+        graph, found = self.graph, made_on_the_way(self.graph)
+        kept = {root for r in graph.returns for root in _roots(graph, found, r)} | _touched(graph)
+        cheap: set[str] = set()
+        for node in graph.nodes:
+            if node.name in kept or not self._is_cheap(node, cheap) or kept & _roots(graph, found | cheap, node.values[0]):
+                continue
+            wider = found | cheap | {node.name}
+            if all(self._takes_up(user, wider) for user in _users(graph, found, node.name)):
+                cheap.add(node.name)
+        return frozenset(cheap)
+
+    def _is_cheap(self, node: Node, cheap: set[str]) -> bool:
+        """Whether the node is a map of few operations of an input, or of a value that has fewer bytes than its result."""
+        if node.effect or node.name in made_on_the_way(self.graph) or node.op not in OPS or len(set(node.values)) != 1:
+            return False
+        of, result = self.graph.type(node.values[0]).nbytes, node.type.nbytes if node.type else 0
+        stored = all(r in cheap or not self.graph.producer(r) for r in _roots(self.graph, made_on_the_way(self.graph), node.values[0]))
+        return _is_pointwise(node) and OPS[node.op].flops <= CHEAP_FLOPS and (result > of or (stored and result == of))
+
+    def _takes_up(self, user: Node, free: frozenset[str]) -> bool:
+        """Whether a kernel of this node can compute the free nodes that it reads. A contraction may be a library call."""
+        if user.op not in OPS or OPS[user.op].kind not in LOWERED or _is_contraction(user):
+            return False
+        nodes = next(_with_views(self.graph, free, (user.name,)))
+        program = self._lowered(nodes, (user.name,))
+        return program is not None and self._template(program) is not None
+
     def plans(self) -> Iterator[FusionPlan]:
         """The variant's plans: those with contractions of our own, then those that leave them to the library."""
         own = frozenset(n.name for n in self.graph.nodes if self._fusable(n))
         rest = frozenset(name for name in own if not _is_contraction(self.graph.node(name)))
-        if any(not n.call and n.name not in own for n in self.graph.nodes):
+        if any(not n.call and n.name not in own | self._cheap for n in self.graph.nodes):
             return  # no library call computes that operator
         for fusable in dict.fromkeys((own, rest)):
             yield from self._plans_of(fusable)
 
     def _plans_of(self, fusable: frozenset[str]) -> Iterator[FusionPlan]:
         """Each way to cut the runs of these nodes; all others are library calls."""
-        runs = _runs(self.graph, fusable)
+        runs = _runs(self.graph, self.free, fusable)
         options = [list(self._cuts(run)) if run[0].name in fusable else [None] for run in runs]
         for choice in itertools.islice(itertools.product(*options), _most_choices(self.graph)):
             steps = self._steps(fusable, runs, choice)
@@ -260,12 +300,12 @@ class _Cutter:
         return self._known[key]
 
     def _find(self, names: tuple[str, ...]) -> _Taken | None:
-        last, used = names[-1:], _used_outside(self.graph, names)
-        returned = {root for r in self.graph.returns for root in _roots(self.graph, r)}
+        last, used = names[-1:], _used_outside(self.graph, self.free, names)
+        returned = {root for r in self.graph.returns for root in _roots(self.graph, self.free, r)}
         for outputs in dict.fromkeys((used or last, last)):
             if returned & set(used) - set(outputs):
                 continue  # no later kernel would store it
-            for nodes in _with_views(self.graph, names):
+            for nodes in _with_views(self.graph, self.free, names):
                 program = self._lowered(nodes, outputs)
                 template = self._template(program) if program else None
                 if template is not None:
@@ -286,11 +326,11 @@ class _Cutter:
 
     def _takes(self, piece: Sequence[Node]) -> bool:
         """Whether these nodes can be one kernel."""
-        return _connected(self.graph, piece) and self._taken([n.name for n in piece]) is not None
+        return _connected(self.graph, self.free, piece) and self._taken([n.name for n in piece]) is not None
 
     def _fusable(self, node: Node) -> bool:
         """Whether the node can be a kernel of its own."""
-        return node.op in OPS and OPS[node.op].kind in LOWERED and node.name not in made_on_the_way(self.graph) and self._takes((node,))
+        return node.op in OPS and OPS[node.op].kind in LOWERED and node.name not in self.free and self._takes((node,))
 
     def _cuts(self, run: list[Node]) -> Iterator[tuple[tuple[Node, ...], ...]]:
         """Ways to cut a run into kernels, each of which a template takes; the most fused first."""
@@ -343,7 +383,7 @@ class _Cutter:
         for run, cut in zip(runs, choice):
             pieces.extend(run if cut is None else cut)
         libraries = {n.name for n in graph.nodes if n.name not in fusable}
-        stored = {n.name for n in graph.nodes if n.name not in fusable and n.name not in made_on_the_way(graph)}
+        stored = {n.name for n in graph.nodes if n.name not in fusable and n.name not in self.free}
         kernels: dict[int, _Taken] = {}
         for number, piece in enumerate(pieces):
             if isinstance(piece, Node):
@@ -352,7 +392,7 @@ class _Cutter:
             assert taken is not None, "a cut has pieces that templates take"
             kernels[number] = self._complete(taken, stored)
             stored.update(taken.outputs)
-        if any(root in fusable and root not in stored for r in graph.returns for root in _roots(graph, r)):
+        if any(root in fusable and root not in stored for r in graph.returns for root in _roots(graph, self.free, r)):
             return None
         needed = [frozenset(graph.returns)]  # values that the steps behind each one read, the last step first
         for number in range(len(pieces) - 1, 0, -1):
@@ -362,7 +402,7 @@ class _Cutter:
         names: set[str] = set()
         for number, piece in enumerate(pieces):
             if isinstance(piece, Node):
-                roots = {root for v in piece.values for root in _roots(graph, v)}
+                roots = {root for v in piece.values for root in _roots(graph, self.free, v)}
                 if any(root not in stored and graph.producer(root) for root in roots):
                     return None
                 steps += self._views_of(piece.values, steps)
@@ -381,7 +421,8 @@ class _Cutter:
             if template.in_place:
                 both = (program, self._lowered(taken.nodes, taken.outputs, two_passes=True))
                 over = _overwrites(graph, both, libraries, needed[number])
-            name = kernel_name([_label(n) for n in piece], names)
+            own = {n.name for n in piece} | self._cheap
+            name = kernel_name([_label(graph.node(n)) for n in taken.nodes if n in own], names)
             steps.append(Kernel(name, template.name, taken.nodes, taken.outputs, over))
         steps += self._views_of(graph.returns, steps)
         return tuple(steps)
@@ -390,50 +431,61 @@ class _Cutter:
         """The kernel with the values that an earlier kernel computed and did not store: they are computed again."""
         nodes = list(taken.nodes)
         for name in taken.nodes:
-            nodes = _pulled(self.graph, self.graph.node(name), stored, nodes) + nodes
+            nodes = _pulled(self.graph, self.free, self.graph.node(name), stored, nodes) + nodes
         return replace(taken, nodes=tuple(dict.fromkeys(nodes)))
 
     def _views_of(self, values: Sequence[str], steps: Sequence[Step]) -> list[Step]:
         """The library's calls that make these values on the way, but for those among the steps."""
         made = {step.node for step in steps if isinstance(step, Library)}
-        return [Library(name) for name in dict.fromkeys(n for v in values for n in _on_the_way(self.graph, v)) if name not in made]
+        return [Library(name) for name in dict.fromkeys(n for v in values for n in _on_the_way(self.graph, self.free, v)) if name not in made]
 
 
-def _roots(graph: OpGraph, value: str) -> frozenset[str]:
-    """The value that this one is a view of; itself where it is none; nothing where indices alone make it."""
+def _roots(graph: OpGraph, free: frozenset[str], value: str) -> frozenset[str]:
+    """The value that this one is a view or a free map of; itself where it is neither; nothing where indices alone make it."""
     node = graph.producer(value)
-    if node is None or value not in made_on_the_way(graph):
+    if node is None or value not in free:
         return frozenset((value,))
-    return frozenset().union(*(_roots(graph, v) for v in node.values))
+    return frozenset().union(*(_roots(graph, free, v) for v in node.values))
 
 
-def _on_the_way(graph: OpGraph, value: str) -> list[str]:
+def _on_the_way(graph: OpGraph, free: frozenset[str], value: str) -> list[str]:
     """The value and those before it that are made on the way to it, in order; none where it is an ordinary value."""
     node = graph.producer(value)
-    if node is None or value not in made_on_the_way(graph):
+    if node is None or value not in free:
         return []
-    return [*(name for v in node.values for name in _on_the_way(graph, v)), value]
+    return [*(name for v in node.values for name in _on_the_way(graph, free, v)), value]
 
 
-def _with_views(graph: OpGraph, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The nodes with all the views that they read through, then with those of their own results alone."""
+def _users(graph: OpGraph, views: frozenset[str], name: str) -> Iterator[Node]:
+    """The nodes that read the value, directly or through views."""
+    for user in graph.users(name):
+        if user.name in views:
+            yield from _users(graph, views, user.name)
+        else:
+            yield user
+
+
+def _with_views(graph: OpGraph, free: frozenset[str], names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The nodes with all the views that they read through, then with those of their own results alone; free maps in both."""
     inside = set(names)
     every: list[str] = []
     inner: list[str] = []
     for name in names:
         for value in graph.node(name).values:
-            chain = _on_the_way(graph, value)
+            chain = _on_the_way(graph, free, value)
             every += chain
-            inner += chain if _roots(graph, value) <= inside else []
-    yield tuple(dict.fromkeys((*every, *names)))
+            inner += chain if _roots(graph, free, value) <= inside or not made_on_the_way(graph).issuperset(chain) else []
+        every.append(name)
+        inner.append(name)
+    yield tuple(dict.fromkeys(every))
     if len(set(inner)) < len(set(every)):
-        yield tuple(dict.fromkeys((*inner, *names)))
+        yield tuple(dict.fromkeys(inner))
 
 
-def _runs(graph: OpGraph, fusable: frozenset[str]) -> list[list[Node]]:
+def _runs(graph: OpGraph, free: frozenset[str], fusable: frozenset[str]) -> list[list[Node]]:
     """Nodes in an order in which they can be run, fusable ones that follow one another together."""
     runs: list[list[Node]] = []
-    for node in _order(graph, fusable):
+    for node in _order(graph, free, fusable):
         if runs and node.name in fusable and runs[-1][0].name in fusable:
             runs[-1].append(node)
         else:
@@ -441,14 +493,14 @@ def _runs(graph: OpGraph, fusable: frozenset[str]) -> list[list[Node]]:
     return runs
 
 
-def _order(graph: OpGraph, fusable: frozenset[str]) -> list[Node]:
-    """The nodes but views, with library calls as early as their operands allow: chains behind them stay in one piece.
+def _order(graph: OpGraph, free: frozenset[str], fusable: frozenset[str]) -> list[Node]:
+    """The nodes but free ones, with library calls as early as their operands allow: chains behind them stay in one piece.
 
     Nodes with effects keep their places among each other, and before and after the nodes that read what they change.
     """
-    nodes = [n for n in graph.nodes if n.name not in made_on_the_way(graph)]
-    read = {n.name: {root for v in n.values for root in _roots(graph, v)} for n in nodes}
-    touched = {value for n in nodes if n.effect for value in n.values if graph.is_weight(value)}
+    nodes = [n for n in graph.nodes if n.name not in free]
+    read = {n.name: {root for v in n.values for root in _roots(graph, free, v)} for n in nodes}
+    touched = _touched(graph)
     ordered = [n for n in nodes if n.effect or touched & read[n.name]]
     before = {b.name: a.name for a, b in zip(ordered, ordered[1:])}
     waiting = list(nodes)
@@ -471,6 +523,11 @@ def _order(graph: OpGraph, fusable: frozenset[str]) -> list[Node]:
     return out
 
 
+def _touched(graph: OpGraph) -> set[str]:
+    """The weights and buffers that nodes change."""
+    return {value for n in graph.nodes if n.effect for value in n.values if graph.is_weight(value)}
+
+
 def _reduce_alike(a: Node, b: Node) -> bool:
     """Whether both nodes reduce one value along the same dimensions: one loop finds both results."""
     kinds = {OPS[n.op].kind if n.op in OPS else None for n in (a, b)}
@@ -487,24 +544,24 @@ def _pieces(run: Sequence[Node], mask: Sequence[bool]) -> tuple[tuple[Node, ...]
     return tuple(tuple(p) for p in pieces)
 
 
-def _connected(graph: OpGraph, piece: Sequence[Node]) -> bool:
+def _connected(graph: OpGraph, free: frozenset[str], piece: Sequence[Node]) -> bool:
     """Whether every node but the first reads an earlier one, or a value that an earlier one reads; views do not count."""
     seen: set[str] = set()
     for node in piece:
-        read = {root for v in node.values for root in _roots(graph, v)}
+        read = {root for v in node.values for root in _roots(graph, free, v)}
         if seen and not seen & read:
             return False
         seen |= read | {node.name}
     return True
 
 
-def _used_outside(graph: OpGraph, names: Sequence[str]) -> tuple[str, ...]:
-    """The values that are returned, or that nodes outside read, directly or through views."""
+def _used_outside(graph: OpGraph, free: frozenset[str], names: Sequence[str]) -> tuple[str, ...]:
+    """The values that are returned, or that nodes outside read, directly or through free ones."""
     inside = set(names)
 
     def leaves(name: str) -> bool:
         users = graph.users(name)
-        outer = any(leaves(u.name) if u.name in made_on_the_way(graph) else u.name not in inside for u in users)
+        outer = any(leaves(u.name) if u.name in free else u.name not in inside for u in users)
         return outer or graph.node(name).effect or name in graph.returns
 
     return tuple(n for n in names if leaves(n))
@@ -516,14 +573,15 @@ def _reads(piece: tuple[Node, ...] | Node, kernel: _Taken | None, graph: OpGraph
     return {v for name in kernel.nodes for v in graph.node(name).values}
 
 
-def _pulled(graph: OpGraph, node: Node, stored: set[str], have: list[str]) -> list[str]:
-    """Operands of the node that no kernel stored, in order, with what they need in turn."""
+def _pulled(graph: OpGraph, free: frozenset[str], node: Node, stored: set[str], have: list[str]) -> list[str]:
+    """Operands of the node that no kernel stored, in order, with what they need in turn. Views of stored ones are none of them."""
     out: list[str] = []
     for value in node.values:
         producer = graph.producer(value)
-        made = all(root in stored or not graph.producer(root) for root in _roots(graph, value))
+        views = made_on_the_way(graph).issuperset(_on_the_way(graph, free, value))
+        made = views and all(root in stored or not graph.producer(root) for root in _roots(graph, free, value))
         if producer is not None and not made and value not in have:
-            out.extend(_pulled(graph, producer, stored, have))
+            out.extend(_pulled(graph, free, producer, stored, have))
             out.append(value)
     return out
 

@@ -18,48 +18,60 @@ from kgen.compiler.op import Captured, Kind, Op
 
 @dataclass(frozen=True)
 class Function:
-    """A C function that expressions may call: ``body`` is the expression it returns, ``comment`` its formula."""
+    """A C function that expressions may call: ``body`` is the expression it returns, ``comment`` its formula.
+
+    ``half`` is an expression for results of half types, where another one than ``body`` is cheaper. Its error is far below
+    their rounding. It may use ``RECIPROCAL``, ``NORMAL``, which is the normal distribution's share below a number, and
+    ``CHOOSE``, which computes both of its numbers.
+    """
 
     name: str
     parameters: tuple[str, ...]
     body: str
     comment: str
+    half: str = ""
 
 
 #: Functions that expressions call, by name. A body is one expression over its parameters.
 FUNCTIONS = {
     f.name: f
     for f in (
-        Function("apply_gelu", ("x",), "0.5f * x * (1.0f + ERF(x * 0.70710678118654752f))", "x * Phi(x), exact form"),
+        Function("apply_gelu", ("x",), "0.5f * x * (1.0f + ERF(x * 0.70710678118654752f))", "x * Phi(x), exact form", "x * NORMAL(x)"),
         Function(
             "apply_gelu_tanh",
             ("x",),
             "0.5f * x * (1.0f + TANH(0.79788456080286536f * (x + 0.044715f * x * x * x)))",
             "x * Phi(x), tanh approximation",
+            "x * RECIPROCAL(1.0f + EXP(-1.5957691216057308f * (x + 0.044715f * x * x * x)))",
         ),
-        Function("apply_sigmoid", ("x",), "1.0f / (1.0f + EXP(-x))", "1 / (1 + exp(-x))"),
-        Function("apply_silu", ("x",), "x / (1.0f + EXP(-x))", "x * sigmoid(x)"),
+        Function("apply_sigmoid", ("x",), "1.0f / (1.0f + EXP(-x))", "1 / (1 + exp(-x))", "RECIPROCAL(1.0f + EXP(-x))"),
+        Function("apply_silu", ("x",), "x / (1.0f + EXP(-x))", "x * sigmoid(x)", "x * RECIPROCAL(1.0f + EXP(-x))"),
         Function(
             "apply_softplus",
             ("x", "beta", "threshold"),
             "x * beta > threshold ? x : LOG1P(EXP(x * beta)) / beta",
             "log(1 + exp(beta * x)) / beta; x itself above the threshold",
+            "CHOOSE(x * beta > threshold, x, LOG1P(EXP(x * beta)) / beta)",
         ),
         Function(
             "mish_ratio",
             ("e",),
             "(e * (e + 2.0f)) / (e * (e + 2.0f) + 2.0f)",
-            "tanh(log(1 + e)), exactly",
+            "tanh(log(1 + e))",
+            "(e * (e + 2.0f)) * RECIPROCAL(e * (e + 2.0f) + 2.0f)",
         ),
         Function(
             "apply_mish",
             ("x",),
             "x > 20.0f ? x : x * mish_ratio(EXP(x > 20.0f ? 20.0f : x))",
             "x * tanh(softplus(x)); beyond 20 the factor rounds to 1",
+            "CHOOSE(x > 20.0f, x, x * mish_ratio(EXP(x)))",
         ),
         Function("apply_elu", ("x", "alpha", "scale", "slope"), "x > 0.0f ? x * scale : EXPM1(x * slope) * (alpha * scale)", "ELU"),
-        Function("apply_hardswish", ("x",), "x * clamp_to(x + 3.0f, 0.0f, 6.0f) / 6.0f", "x * relu6(x + 3) / 6"),
-        Function("apply_hardsigmoid", ("x",), "clamp_to(x + 3.0f, 0.0f, 6.0f) / 6.0f", "relu6(x + 3) / 6"),
+        Function("apply_hardswish", ("x",), "x * clamp_to(x + 3.0f, 0.0f, 6.0f) / 6.0f", "x * relu6(x + 3) / 6",
+                 "x * (clamp_to(x + 3.0f, 0.0f, 6.0f) * 0.16666667f)"),
+        Function("apply_hardsigmoid", ("x",), "clamp_to(x + 3.0f, 0.0f, 6.0f) / 6.0f", "relu6(x + 3) / 6",
+                 "clamp_to(x + 3.0f, 0.0f, 6.0f) * 0.16666667f"),
         Function(
             "apply_logsigmoid",
             ("x",),
@@ -92,7 +104,7 @@ FUNCTIONS = {
         Function("log_sum", ("m", "s"), "m == INFINITY ? NAN : LOG(s)", "log(sum); a row with an infinity has no log softmax"),
         Function("positive", ("x",), "x < 0.0f ? 0.0f : x", "max(x, 0); NaN stays NaN"),
     )
-}
+}  # fmt: skip
 
 
 def c_float(value: float | int | None) -> str:

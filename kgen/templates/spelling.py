@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Callable, Mapping, Sequence
 
-from kgen.compiler.dtypes import loaded, stored, value_type
+from kgen.compiler.dtypes import HALF, loaded, stored, value_type
 from kgen.compiler.loops import Load, Map, Program, Store
 from kgen.compiler.operators import COMBINES
 from kgen.compiler.pointwise import FUNCTIONS, Function
@@ -16,10 +16,28 @@ from kgen.templates import FOLDER
 from kgen.templates.combines import SPELLED
 from kgen.templates.target import Helpers, target
 
-def expression(text: str, device_type: str) -> str:
-    """The expression with its capitals spelled for the device."""
-    table = target(device_type).primitives
-    return re.sub(r"\b([A-Z][A-Z0-9]+)\(", lambda m: f"{table[m[1]]}(" if m[1] in table else m[0], text)
+#: How the name ends of a function of the table whose results are of a half type.
+_HALF = "_half"
+
+
+def expression(text: str, device_type: str, dtype: str = "float32") -> str:
+    """The expression with its capitals spelled for the device; of a half type, by functions that are as exact as it needs."""
+    half = dtype in HALF
+    table = {**target(device_type).primitives, **(target(device_type).half_primitives if half else {})}
+    text = re.sub(r"\b([A-Z][A-Z0-9]+)\(", lambda m: f"{table[m[1]]}(" if m[1] in table else m[0], text)
+    if not half:
+        return text
+    return re.sub(r"\b([a-z]\w+)\(", lambda m: f"{m[1]}{_HALF}(" if _has_half(m[1], device_type) else m[0], text)
+
+
+@lru_cache(maxsize=None)
+def _has_half(name: str, device_type: str) -> bool:
+    """Whether a function of the table has another spelling for results of half types."""
+    cheaper = target(device_type).half_primitives
+    if name not in FUNCTIONS or not cheaper:
+        return False
+    called = re.findall(r"\b(\w+)\(", FUNCTIONS[name].body)
+    return bool(FUNCTIONS[name].half) or any(c in cheaper or _has_half(c, device_type) for c in called)
 
 
 def statement(step: Map | Load, device_type: str, col: str = "col") -> str:
@@ -47,7 +65,7 @@ def spell(step: Map | Load, device_type: str, at: Callable[[str], str] = str, co
     """The expression of a map over its operands, each spelled by ``at``; or of a load at values, in column ``col``."""
     if isinstance(step, Load):
         return load_value(step, {step.tensor: pointer(step.tensor)}, "row", col, at)
-    return expression(step.expression.format(*map(at, step.args)), device_type)
+    return expression(step.expression.format(*map(at, step.args)), device_type, step.dtype)
 
 
 def block(head: str, lines: Sequence[str]) -> list[str]:
@@ -65,22 +83,23 @@ def helpers(text: str, device_type: str) -> Helpers:
     folders = {kind: FOLDER / device_type / kind for kind in ("functions", "kernels")}
     files = {stem: body for folder in folders.values() for stem, body in _files(folder).items()}
     defines = {name: stem for folder in folders.values() for name, stem in _defined(folder).items()}
+    tabled = _tabled(device_type)
     order: list[str] = []  # names of files and of functions of the table
     seen: set[str] = set()
 
     def visit(body: str) -> None:
         for name in re.findall(r"\b([a-z_][a-z0-9_]*)\s*(?:<(?:[^<>;]|<[^<>;]*>)*>)?\(", body):
             key = defines.get(name, name)
-            if key in seen or (key not in FUNCTIONS and key not in files):
+            if key in seen or (key not in tabled and key not in files):
                 continue
             seen.add(key)
-            visit(files[key] if key in files else function(FUNCTIONS[key], device_type).split("{", 1)[1])
+            visit(files[key] if key in files else tabled[key].split("{", 1)[1])
             order.append(key)
 
     visit(text)
     return Helpers(
         "\n".join(files[n] for n in order if n in _files(folders["functions"])),
-        "\n".join(function(FUNCTIONS[n], device_type) for n in order if n not in files),
+        "\n".join(tabled[n] for n in order if n not in files),
         "\n".join(files[n] for n in order if n in _files(folders["kernels"])),
     )
 
@@ -111,11 +130,20 @@ def _files(folder: Path) -> Mapping[str, str]:
     return found
 
 
-def function(f: Function, device_type: str) -> str:
-    """A function of the table as C."""
+@lru_cache(maxsize=None)
+def _tabled(device_type: str) -> Mapping[str, str]:
+    """The functions of the table as C by their names, and those for results of half types."""
+    found = {name: function(f, device_type) for name, f in FUNCTIONS.items()}
+    return found | {name + _HALF: function(f, device_type, HALF[0]) for name, f in FUNCTIONS.items() if _has_half(name, device_type)}
+
+
+def function(f: Function, device_type: str, dtype: str = "float32") -> str:
+    """A function of the table as C, for results of a dtype."""
+    half = dtype in HALF and _has_half(f.name, device_type)
     parameters = ", ".join(f"float {p}" for p in f.parameters)
-    body = expression(f.body, device_type)
-    return f"// {f.comment}\n{target(device_type).qualifier} float {f.name}({parameters}) {{\n    return {body};\n}}\n"
+    body = expression(f.half or f.body if half else f.body, device_type, dtype)
+    name, comment = (f.name + _HALF, f"{f.comment}, for results of half types") if half else (f.name, f.comment)
+    return f"// {comment}\n{target(device_type).qualifier} float {name}({parameters}) {{\n    return {body};\n}}\n"
 
 
 def describe(of: Pass, stores: tuple[str, ...]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Callable, Mapping, Sequence
@@ -38,7 +38,8 @@ class Helpers:
 class Target:
     """One kind of device.
 
-    ``primitives`` spells the capitals of an expression, ``qualifier`` stands before a helper function. A file has its
+    ``primitives`` spells the capitals of an expression. ``half_primitives`` has other spellings where the result is of a half
+    type, and cheaper functions serve; empty where there are none. ``qualifier`` stands before a helper function. A file has its
     kernels and their compiler's flags in constants of these names. Vector loads need pointers of ``alignment`` bytes.
     ``shared_axis`` is the parameter that all kernels of a file have in common; empty where there is none. Functions:
 
@@ -56,6 +57,7 @@ class Target:
     headers: Callable[[Helpers, str], Sequence[str]]
     flags: Callable[[Hardware, Sequence[Params], bool], list[str]]
     shared_axis: str = ""
+    half_primitives: Mapping[str, str] = field(default_factory=dict)
 
 
 def types(text: str, device_type: str) -> str:

@@ -400,9 +400,41 @@ def test_broadcast_operand_is_not_written_over() -> None:
 
 
 def test_earlier_kernels_result_is_written_over() -> None:
-    found = planned("return x.relu().softmax(dim=1)")
-    (plan,) = [p for p in found if p.name == "pointwise[relu] + inner_reduction[softmax]"]
-    assert [k.overwrites for k in plan.kernels] == [None, "relu"]
+    found = planned("return x.exp().softmax(dim=1)")
+    (plan,) = [p for p in found if p.name == "pointwise[exp] + inner_reduction[softmax]"]
+    assert [k.overwrites for k in plan.kernels] == [None, "exp"]
+
+
+# Cheap maps
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "plan"),
+    [
+        ("return (x.float() - z.float()).exp().mean()", "torch.randn(6, 20).bfloat16(), torch.randn(6, 20).bfloat16()",
+         "inner_reduction[cast, cast, sub, exp, mean]"),
+        ("return (x.abs() - z.neg()).exp()", "torch.randn(6, 20), torch.randn(6, 20)", "pointwise[abs, neg, sub, exp]"),
+        ("y = x.exp().float()\nreturn y / y.sum(1, keepdim=True) + z", "torch.randn(6, 20).bfloat16(), torch.randn(6, 20)",
+         "pointwise[exp] + inner_reduction[cast, sum, div, add]"),
+    ],
+)  # fmt: skip
+def test_cheap_maps_of_stored_values_are_taken_into_the_kernels_that_read_them(forward: str, inputs: str, plan: str) -> None:
+    found = names(planned(forward, inputs=inputs, arguments="x, z"))
+    assert plan in found
+    assert not [name for name in found if any(f"pointwise[{op}]" in name for op in ("cast", "abs", "neg"))]
+
+
+def test_two_kernels_that_read_a_cast_read_what_it_is_of() -> None:
+    found = planned("y = x.float()\nreturn y.sum(1), y.exp().sum(0)", inputs="torch.randn(6, 20).bfloat16()")
+    plan = next(p for p in found if p.name.count("[cast") == 2)
+    assert [plan.program(kernel).tensors for kernel in plan.kernels] == [("x",), ("x",)]
+    assert not [step for step in plan.steps if isinstance(step, Library)]
+
+
+def test_cast_that_is_returned_or_read_by_a_library_call_is_stored() -> None:
+    for forward in ("y = x.float()\nreturn y, y.exp()", "y = x.float()\nreturn torch.linalg.inv(y), y.exp()"):
+        found = planned(forward, inputs="torch.randn(6, 6).bfloat16()")
+        assert any("pointwise[cast" in name for name in names(found)), names(found)
 
 
 # Bytes

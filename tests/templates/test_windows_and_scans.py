@@ -11,6 +11,7 @@ from windows_and_scans import CASES, IMAGE, INPUTS, LINE, problem
 
 from kgen.compiler.loops import NotFusable, lower
 from kgen.compiler.operators import OPS
+from kgen.hardware import for_arch
 from kgen.tuning.search import Point
 
 @pytest.fixture(scope="module")
@@ -85,3 +86,18 @@ def test_kernel_has_one_window_or_scan(forward: str) -> None:
     found = graph(made(source(forward, INPUTS[IMAGE])))
     with pytest.raises(NotFusable):
         lower(found, [n.name for n in found.nodes], found.returns)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "vector"),
+    [
+        ("float32", "load_vector<4>(x_in + row * 4096 + in_a) : fill_vector<float, 4>(-INFINITY)"),
+        ("bfloat16", "load_vector<8>(x_in + row * 4096 + in_a) : fill_vector<bfloat16_t, 8>(static_cast<bfloat16_t>(-INFINITY))"),
+    ],
+)
+def test_windows_load_16_bytes_and_fill_what_lies_outside(dtype: str, vector: str) -> None:
+    text = source("return F.max_pool1d(x, 8, 1, 4, 3)", "torch.randn(4, 8, 4096)")
+    of = design(made(f'{text}\n\n__dtype__ = "{dtype}"  # kgen converts the model\n', "eval"), for_arch("sm_90"))
+    kernel = of.candidate(Point(0, (0,))).source
+    assert f"inside ? {vector};" in kernel
+    assert "inside ? x :" not in kernel

@@ -19,7 +19,7 @@ _HEADERS = (
 def headers(helpers: Helpers, body: str) -> Sequence[str]:
     text = helpers.kernels + body
     used = [f"#include <{header}>" for header, name in _HEADERS if re.search(rf"\b{name}", text)]
-    return "\n".join(["#include <cfloat>", "#include <cmath>", *used]), types(text, "cuda"), helpers.table, helpers.kernels
+    return "\n".join(["#include <cfloat>", "#include <cmath>", *used]), types(text, "cuda"), helpers.math, helpers.table, helpers.kernels
 
 
 def flags(hardware: Hardware, params: Sequence[Params], specific: bool) -> list[str]:
@@ -41,4 +41,7 @@ TARGET = Target(
     alignment=16,
     headers=headers,
     flags=flags,
+    half_primitives={
+        "CHOOSE": "choose", "EXP": "fast_exp", "LOG1P": "fast_log1p", "NORMAL": "fast_normal", "RECIPROCAL": "fast_reciprocal", "TANH": "fast_tanh",
+    },
 )  # fmt: skip

@@ -252,6 +252,22 @@ namespace ptx {
 
 using emulation::fail;
 
+// Approximations, with errors as large as the GPU's may be: of the sign of a number's last bit.
+static inline float flushed(float x) { return fabsf(x) < 1.17549435e-38f ? copysignf(0.0f, x) : x; }
+static inline float off(float x, float by) { return flushed(__float_as_int(x) & 1 ? x + by : x - by); }
+static inline void ex2_approx_ftz_f32(float& to, float x) {
+    const float exact = exp2f(flushed(x));
+    to = exact == 0.0f || exact > 3.0e38f ? exact : off(exact, exact * 0x1p-22f);
+}
+static inline void rcp_approx_ftz_f32(float& to, float x) {
+    const float exact = 1.0f / flushed(x);
+    to = std::isfinite(exact) ? off(exact, exact * 0x1p-23f) : exact;
+}
+static inline void lg2_approx_ftz_f32(float& to, float x) {
+    const float exact = log2f(flushed(x));
+    to = !std::isfinite(exact) ? exact : fabsf(exact) > 1.0f ? off(exact, exact * 0x1p-22f) : off(exact, 0x1p-22f);
+}
+
 struct Products {  // of a warpgroup: 64 rows of a by 128 rows of b over 16 of k
     uint64_t a, b;
     bool accumulate, bfloat16;

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Sequence
 
 from kgen.candidate import Params
-from kgen.compiler.dtypes import DTYPES, loaded, value_type
+from kgen.compiler.dtypes import DTYPES, is_float, loaded, value_type
 from kgen.compiler.loops import Load, Map, Program
 from kgen.compiler.schedule import schedule
 from kgen.compiler.windows import Slide
@@ -34,6 +34,8 @@ _WARP = 32
 
 #: Neighbouring outputs to a thread, the likeliest first, by the stride: 16 bytes of input to a load where it can be; H200.
 _ORDER_OF_X = {1: (4, 2, 1), 2: (2, 4, 1)}
+_HALF_ORDER_OF_X = {1: (8, 4, 2, 1), 2: (4, 8, 2, 1)}
+_HALF_ORDER_OF_X_IN_TILES = {1: (4, 8, 2, 1), 2: (4, 8, 2, 1)}  # a tile of 8 x 8 outputs takes too many registers
 
 _COMBINE = {"max": "max_or_nan({0}, {1})", "sum": "{0} + {1}", "mean": "{0} + {1}"}
 
@@ -83,13 +85,18 @@ class _Layout:
         """Threads of a block: as many rows of outputs as find room."""
         return self.block // self.across * self.across
 
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Elements that one load or store may have, 16 bytes of half types as of float32."""
+        return (8, 4, 2, 1) if self.program.half else (4, 2, 1)
+
     @cached_property
     def width(self) -> int:
         """Elements of one load along a row."""
         loads = [p.access for p in self.parts.points if isinstance(p, Load) and self.inner.position in p.access.symbols]
         fits = lambda v: (self.x * self.inner.stride % v == 0 and self.inner.size % v == 0  # noqa: E731
                           and all(place.steps_by_one(self.inner.position, v) for place in loads))  # fmt: skip
-        return next(v for v in (4, 2, 1) if v == 1 or fits(v))
+        return next(v for v in self.widths if v == 1 or fits(v))
 
     @property
     def lead(self) -> int:
@@ -121,7 +128,7 @@ class _Layout:
         """Elements of one store along a row."""
         element = [s.access for s in self.program.stores]
         fits = lambda v: self.x % v == 0 and self.inner.outputs % v == 0 and all(p.steps_by_one(self.inner.output, v) for p in element)  # noqa: E731
-        return next(v for v in (4, 2, 1) if v == 1 or (self.inner.output != 0 and fits(v)))
+        return next(v for v in self.widths if v == 1 or (self.inner.output != 0 and fits(v)))
 
     @property
     def staged(self) -> bool:
@@ -134,9 +141,10 @@ def space(task: Task) -> Space:
     plain = _Layout.of(program, {"block": 256, "x": 4, "y": 1})
     above = plain.above
     overlaps = above is not None and above.span > above.stride == 1
+    orders = _ORDER_OF_X if not program.half else _HALF_ORDER_OF_X_IN_TILES if overlaps else _HALF_ORDER_OF_X
     axes = (
         Axis("block", (256, 128, 512)),
-        Axis("x", _ORDER_OF_X.get(plain.inner.stride, (1, 2, 4)) if plain.width > 1 else (1, 2, 4)),
+        Axis("x", orders.get(plain.inner.stride, (1, 2, 4)) if plain.width > 1 else (1, 2, 4)),
         Axis("y", (8, 4, 2, 1) if overlaps else (1, 2, 4) if above is not None else (1,)),
         *common.launch_axis(task.hardware),
     )
@@ -208,6 +216,7 @@ class _Emitter:
             guard = "inside ? "
             lines.append(f"const bool inside = {' && '.join(conditions)};")
         width, within, fill = layout.width, [], self.window.fill
+        filled = set()  # vectors that hold the window's fill where they lie outside
         for step in self.parts.points:
             if isinstance(step, Map):
                 within.append(statement(step, "cuda"))
@@ -215,14 +224,18 @@ class _Emitter:
                 access = self.parts.named(step).access
                 load = f"load_vector<{width}>({self.sources[step.tensor]} + {access.index()})"
                 there = " && ".join(c for c in ("inside" if guard else "", access.condition()) if c)
-                masked = f"{there} ? {load} : {common.filled_vector(step, width)}" if there else load
+                if guard and not access.condition() and is_float(step.dtype):
+                    filled.add(step.name)
+                outside = replace(step, fill=fill) if step.name in filled else step
+                masked = f"{there} ? {load} : {common.filled_vector(outside, width)}" if there else load
                 lines.append(f"const auto {step.name}_vector = {masked};")
                 within.append(f"const {value_type(step.dtype)} {step.name} = {loaded(f'{step.name}_vector.v[j]', step.dtype)};")
             else:
                 read = load_value(self.parts.named(step), self.sources)
                 lines.append(f"const {value_type(step.dtype)} {step.name} = {f'{guard}({read}) : {step.fill}' if guard else read};")
         at = "at + j" if width > 1 else "at"
-        within += [f"{name}_near[{at}] = {guard}{name}{f' : {fill}' if guard else ''};" for name in self.parts.near]
+        guarded = {name: f"{guard}{name} : {fill}" if guard and name not in filled else name for name in self.parts.near}
+        within += [f"{name}_near[{at}] = {value};" for name, value in guarded.items()]
         if width > 1:
             within = ["#pragma unroll", *block(f"for (int j = 0; j < {width}; ++j)", within)]
         step = f"at += {width}" if width > 1 else "++at"

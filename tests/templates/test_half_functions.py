@@ -1,0 +1,66 @@
+"""Functions for results of half types: CUDA's own text, run on every bfloat16 on the emulated device, against float64."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from pathlib import Path
+from typing import Callable
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from emulated import EMULATION, _built, host_text
+
+from kgen.compiler.operators import OPS
+from kgen.templates.spelling import expression, helpers
+
+EXACT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sigmoid": torch.sigmoid, "silu": F.silu, "gelu": F.gelu,
+    "gelu_tanh": lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "mish": F.mish, "softplus": F.softplus, "log_sigmoid": F.logsigmoid, "hardsigmoid": F.hardsigmoid, "hardswish": F.hardswish,
+    "tanh": torch.tanh, "exp": torch.exp, "log1p": torch.log1p,
+}  # fmt: skip
+#: The largest error: a fraction of the result; for gelu, whose share of a small result is a difference in PyTorch, too, one of 1.
+RELATIVE, ABSOLUTE = 2.0**-16, {"gelu": 2.0**-20, "gelu_tanh": 2.0**-20}
+SMALLEST = 1e-36  # results of about that size may be 0
+NUMBERS = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    """Each function's results for all numbers, in float32."""
+    folder = tmp_path_factory.mktemp("builds")
+    texts = {op: expression(OPS[op].expression.format("x[i]", beta="1.0f", threshold="20.0f"), "cuda", "bfloat16") for op in EXACT}
+    loops = "\n".join(
+        f'extern "C" void run_{op}(const float* x, float* y) {{\n    for (int i = 0; i < {len(NUMBERS)}; ++i) y[i] = {text};\n}}' for op, text in texts.items()
+    )
+    of = helpers(loops, "cuda")
+    _built(folder, (EMULATION / "device.cpp").read_text(), ["-O1"])
+    library = ctypes.CDLL(str(_built(folder, "#include <cuda_runtime.h>\n" + host_text(of.math + of.table + loops), ["-O1"])))
+    x = NUMBERS.float().numpy()
+    results = {}
+    for op in EXACT:
+        y = np.empty_like(x)
+        getattr(library, f"run_{op}")(x.ctypes.data_as(ctypes.c_void_p), y.ctypes.data_as(ctypes.c_void_p))
+        results[op] = torch.from_numpy(y)
+    return results
+
+
+@pytest.mark.parametrize("op", EXACT)
+def test_error_is_far_below_a_half_types_rounding(found: dict[str, torch.Tensor], op: str) -> None:
+    exact, mine = EXACT[op](NUMBERS.double()), found[op].double()
+    finite = exact.isfinite() & (exact.abs() < 3e38)
+    error = (mine - exact).abs()[finite]
+    bound = torch.maximum(exact.abs()[finite] * RELATIVE, torch.full_like(error, ABSOLUTE.get(op, SMALLEST)))
+    worst = (error / bound).argmax()
+    assert bool((error <= bound).all()), (NUMBERS[finite][worst], mine[finite][worst], exact[finite][worst])
+
+
+@pytest.mark.parametrize("op", EXACT)
+def test_numbers_that_are_not_finite_are_pytorchs(found: dict[str, torch.Tensor], op: str) -> None:
+    special = torch.tensor([float("inf"), float("-inf"), float("nan")], dtype=torch.float64)
+    at = [int((NUMBERS == s).nonzero()[0]) if s == s else int(NUMBERS.isnan().nonzero()[0]) for s in special]
+    assert torch.equal(found[op][at].isnan(), EXACT[op](special).isnan())
+    assert torch.allclose(found[op][at].double().nan_to_num(7.0), EXACT[op](special).nan_to_num(7.0), rtol=RELATIVE)
