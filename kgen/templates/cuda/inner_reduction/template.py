@@ -578,8 +578,7 @@ class _Emitter:
     def _ring_loop(self, of: Pass, body: list[str]) -> list[str]:
         """The body for each slot of the row: the first pass waits for the copies, the last one requests those of another row."""
         ring = self.ring
-        if not self.exact:
-            body = block(f"if (col < {self.cols})", body)
+        body = self._within(body)
         if self.interleaved and not of.stores:
             results = _results(self.program.reductions)
             parameters = ["const long long row", "const int step", *(f"{type_}& {name}" for name, type_, _ in results)]
@@ -599,9 +598,14 @@ class _Emitter:
 
     def _kept_loop(self, body: list[str]) -> list[str]:
         """The body for each vector that a thread keeps, by its step."""
-        if not self.exact:
-            body = block(f"if (col < {self.cols})", body)
-        return self._stepped(body, "#pragma unroll", False)
+        return self._stepped(self._within(body), "#pragma unroll", False)
+
+    def _within(self, body: list[str]) -> list[str]:
+        """The body where there is a column: only a thread's last step may have none, so loads of the others need no test."""
+        if self.exact:
+            return body
+        sure = f"step < {self.steps - 1} || " if self.steps > 1 and self.cols != "cols" else ""
+        return block(f"if ({sure}col < {self.cols})", body)
 
     def _stepped(self, body: list[str], unroll: str, backwards: bool) -> list[str]:
         """The body for as many vectors as each thread has."""
@@ -665,8 +669,7 @@ class _Emitter:
             lines = ["#pragma unroll", *block(f"for (int j = 0; j < {self.vec}; ++j)", lines)]
         lines = self._each_row(lines)
         if not self.exact:
-            col = f"(step * {self.all_lanes} + lane){f' * {self.vec}' if self.vec > 1 else ''}"
-            lines = block(f"if ({col} < {self.cols})", lines)
+            lines = [self._column(False), *self._within(lines)]
         return ["#pragma unroll", *block(f"for (int step = 0; step < {self.steps}; ++step)", lines)]
 
 
