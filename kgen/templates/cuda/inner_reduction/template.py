@@ -44,6 +44,8 @@ MOST_KEPT, MOST_KEPT_SHARED = 64, 96
 
 STRIP = 32  # neighbouring rows, each of one line of threads; a warp reads them in one transaction
 
+BYTES_AHEAD = 64  # bytes that a thread with several rows requests at once; 1024 such threads saturate the memory of an H200
+
 CLUSTERS = (8, 4, 2)  # blocks; a cluster of more does not run on every device
 MOST_BLOCKS = 2048  # blocks that share a row by way of the workspace
 MOST_TERMS = 16384  # terms of a sum that a thread adds up, where blocks may share a row
@@ -54,6 +56,17 @@ def _lanes(params: Params) -> int:
     """Threads that share a row."""
     threads = {"warp": 32, "block": int(params["block"]), "line": int(params["block"]) // STRIP}[str(params["row_per"])]
     return threads * int(params.get("blocks", 1))
+
+
+def _abreast(params: Params) -> int:
+    """Rows of a block beside each other, of which each takes as many threads."""
+    return STRIP if params["row_per"] == "line" else 1
+
+
+def _beside(program: Program) -> int:
+    """Rows that lie side by side in memory; 1 where their number follows the batch."""
+    inner = program.row_loops[-1].extent if program.row_loops else 1
+    return inner if isinstance(inner, int) else 1
 
 
 def _steps(params: Params, cols: int) -> int:
@@ -149,7 +162,6 @@ def space(task: Task) -> Space:
         Axis("row_per", ("line", "block", "warp") if online.strided else ("block", "warp")),
         Axis("reduction", ("warp_shuffle", "shared_tree")),
         common.vector_axis(online),
-        Axis("rows", (1, 4, 2) if online.strided else (1, 2)),
     ]
     if shared:
         axes += [Axis("blocks", (1,)), Axis("merge", ("one_block",))]
@@ -157,7 +169,8 @@ def space(task: Task) -> Space:
         axes.append(Axis(several, ("two_pass", "online")))
     if passes > 1:
         axes.append(Axis("row", ("registers", "reread") if isinstance(online.col_size, int) else ("reread",)))
-    axes += [*output_axis(task), *common.launch_axis(task.hardware)]
+    # Where rows lie side by side, a warp that takes more of them reads fewer sectors of memory in part.
+    axes += [Axis("rows", (2, 1, 4) if online.strided else (1, 2)), *output_axis(task), *common.launch_axis(task.hardware)]
 
     def sharing(how: str, blocks: tuple[int, ...]) -> tuple[Axis, ...]:
         """The axes where so many blocks share a row."""
@@ -182,8 +195,6 @@ def space(task: Task) -> Space:
             return -(-online.rows // STRIP) * int(params.get("blocks", 1))
         return online.rows * int(params.get("blocks", 1))
 
-    inner = online.row_loops[-1].extent if online.row_loops else 1
-    beside = inner if isinstance(inner, int) else 1  # rows that lie side by side
     fewest, most = (n * task.hardware.multiprocessors for n in BLOCKS_A_MULTIPROCESSOR)
     constraints = (
         common.vector_width(online.col_size),
@@ -210,8 +221,8 @@ def space(task: Task) -> Space:
         ),
         Constraint(
             "rows_of_warps",
-            "a warp takes one row; two rows at once are for whole blocks, and vectors of neighbouring ones for lines",
-            lambda p: p["rows"] == 1 or (p["row_per"] == "block" and p["rows"] == 2) or (p["row_per"] == "line" and beside % int(p["rows"]) == 0),
+            "a warp takes one row; two rows at once are for whole blocks, and more of them for lines",
+            lambda p: p["rows"] == 1 or p["row_per"] == "line" or (p["row_per"] == "block" and p["rows"] == 2),
         ),
         Constraint(
             "vectors_of_lines",
@@ -221,7 +232,7 @@ def space(task: Task) -> Space:
         Constraint(
             "rows_for_all",
             f"so many rows to a block that {online.rows} rows do not fill the chip",
-            lambda p: p["rows"] == 1 or online.rows >= int(p["rows"]) * task.hardware.multiprocessors,
+            lambda p: p["rows"] == 1 or online.rows >= int(p["rows"]) * _abreast(p) * task.hardware.multiprocessors,
         ),
         Constraint(
             "shared_memory",
@@ -291,6 +302,8 @@ def render(task: Task, params: Params) -> Rendering:
         "blocks": emitter.blocks,
         "merge": emitter.merge,
         "strip": emitter.strip,
+        "spends_registers": emitter.strip and emitter.rows > 1,
+        "apart": emitter.apart,
         "vec": emitter.vec,
         "steps": emitter.steps,
         "extent": "cols" if emitter.cols == "cols" else "rows",
@@ -341,6 +354,8 @@ class _Emitter:
         self.store_vector = "stream_vector" if streams else "store_vector"
         self.exact = self.steps * self.all_lanes * self.vec == program.cols and self.cols != "cols"
         self.strip = params["row_per"] == "line"
+        # Rows of one load lie side by side; where they don't begin at multiples of a vector, those of a thread lie a strip apart.
+        self.apart = STRIP if self.strip and self.rows > 1 and _beside(program) % self.rows else 1
         self.how = "shuffle" if params["reduction"] == "warp_shuffle" else "lines" if self.strip else "tree"
         self.row_level = {x.name for x in plan.row_loads if _follows_row(x)}
         self.row_level |= {n for r in program.reductions for n in r.names}
@@ -423,7 +438,7 @@ class _Emitter:
 
     def _one_pass(self, of: Pass) -> list[str]:
         """The lines of one pass, behind a comment that says what it does."""
-        reductions = [self._reduction(r, r.arg in (*of.keeps, *of.held)) for r in of.reductions]
+        reductions = [self._reduction(r, r.arg in (*of.keeps, *of.held), self._in_order(of, r)) for r in of.reductions]
         stored = tuple(s.tensor for s in (*of.stores, *of.row_stores))
         lines = [f"// {describe(of, stored).capitalize()}."]
         lines += [line for r in reductions for line in r.before]
@@ -439,7 +454,8 @@ class _Emitter:
         stores = [store_statement(s, written(s, self.arguments), value=self._at(s.arg)) for s in of.row_stores]
         if stores:
             first = "lane == 0" if self.merge != "last_block" else f"threadIdx.x < {STRIP}" if self.strip else "threadIdx.x == 0"
-            lines += block(f"if ({first}{' && inside' if self.strip else ''})", self._each_row(stores, guard=True))
+            inside = " && inside" if self.strip and self.apart == 1 else ""
+            lines += block(f"if ({first}{inside})", self._each_row(stores, guard=True))
         return lines
 
     def _exchange(self, reductions: Sequence[Reduce]) -> list[str]:
@@ -503,6 +519,16 @@ class _Emitter:
         declared = [f"{self._type(name)} {name}[{self.rows}];" for name, _ in found]
         return [*same, *declared, *self._each_row([f"{name}[r] = {text};" for name, text in found])]
 
+    @property
+    def _there(self) -> str:
+        """The test of one of a thread's rows, where not all may be there."""
+        return "if (inside)" if self.vectors else f"if (first_row + r{'' if self.apart == 1 else f' * {self.apart}'} < rows)"
+
+    @property
+    def vectors(self) -> bool:
+        """Whether a thread's rows lie side by side, and are all there or none."""
+        return self.strip and self.apart == 1
+
     def _type(self, name: str) -> str:
         return value_type(self.program.dtypes[name])
 
@@ -516,12 +542,13 @@ class _Emitter:
         """The lines for each row of the block; with ``guard``, for those that there are. Others read the last row."""
         if self.rows == 1 or not lines:
             return lines
-        if self.strip:
+        number = "first_row + r" if self.apart == 1 else f"first_row + r * {self.apart}"
+        if self.vectors:
             head, guard = ["const long long row = first_row + r;"], False
         elif guard:
-            head = ["const long long row = first_row + r;", "if (row >= rows) break;"]
+            head = [f"const long long row = {number};", "if (row >= rows) break;"]
         else:
-            head = ["const long long row = first_row + r < rows ? first_row + r : rows - 1;"]
+            head = [f"const long long row = {number} < rows ? {number} : rows - 1;"]
         used = head if guard or any(re.search(r"\brow\b", x) for x in lines) else []
         return ["#pragma unroll", *block(f"for (int r = 0; r < {self.rows}; ++r)", [*used, *lines])]
 
@@ -531,7 +558,7 @@ class _Emitter:
         for load in of.loads:
             (own if _follows_row(load) else shared).append(load)
         outer, inner = common.load_statements(shared, self.vec, self.sources)
-        across = self.rows if self.strip else 1
+        across = self.rows if self.vectors else 1
         vectors = [x for x in own if across > 1 and x.level != ROW and x.tensor and not x.access.mask and x.access.mode(across, "row") == "vector"]
         ringed = [(n, x) for n, x in enumerate(self.ring.loads) if x in own] if self.ring else []
         row_outer, row_inner = common.load_statements([x for x in own if x not in vectors and (not self.ring or x not in self.ring.loads)], self.vec, self.sources)
@@ -556,11 +583,11 @@ class _Emitter:
         if self.vec > 1:
             inner = ["#pragma unroll", *block(f"for (int j = 0; j < {self.vec}; ++j)", inner + store_inner)]
         elif self.rows > 1:
-            store = block("if (inside)" if self.strip else "if (first_row + r < rows)", store_inner) if store_inner else []
+            store = block(self._there, store_inner) if store_inner else []
         else:
             inner += block("if (inside)", store_inner) if self.strip and store_inner else store_inner
         if self.rows > 1 and self.vec > 1 and store:
-            store = block("if (first_row + r < rows)", store)
+            store = block(self._there, store)
         rows = row_outer + [x for r in reductions for x in r.outer] + gather + inner
         rows += [x for r in reductions for x in r.close] + store
         body = outer + self._each_row(rows) + (block("if (inside)", behind) if behind else [])
@@ -623,7 +650,7 @@ class _Emitter:
         """The body for each vector of a thread, in the order of memory or against it."""
         stride = self.all_lanes * self.vec
         integer = "long long" if self.program.wide or self.program.cols + stride > _INT_MAX else "int"
-        unroll = f"#pragma unroll {max(4, 8 // self.vec)}"
+        unroll = f"#pragma unroll {self._ahead if self.strip and self.rows > 1 else max(4, 8 // self.vec)}"
         if self.exact and integer == "int":
             return self._stepped(body, unroll, backwards)
         first = "lane" if self.vec == 1 else f"lane * {self.vec}"
@@ -635,19 +662,32 @@ class _Emitter:
             body = [f"const {integer} col = {self.cols} - {self.vec} - ahead;", *body]
         return [unroll, *block(f"for ({integer} {at} = {first}; {at} < {self.cols}; {at} += {stride})", body)]
 
+    @property
+    def _ahead(self) -> int:
+        """Columns of a thread with several rows whose loads are in flight together."""
+        of_one = sum(DTYPES[x.dtype].nbytes for x in self.program.loads if x.tensor and x.access.full)
+        return max(1, BYTES_AHEAD // (of_one * self.rows))
+
     def _call(self, r: Reduce) -> str:
         """The function that reduces over a block, at a site of its own."""
         self.sites += 1
         rows = f", {self.rows}" if self.rows > 1 else ""
         return f"reduce_{r.kind}_{self.how}<{self.lanes}, {self.sites}{rows}>"
 
-    def _reduction(self, r: Reduce, kept: bool) -> _Lines:
+    def _in_order(self, of: Pass, r: Reduce) -> bool:
+        """Whether each thread meets the places of values one after the other."""
+        return of.number % 2 == 0 and any(x.name == r.args[-1] and not x.tensor and x.access.index() == "col" for x in of.loads)
+
+    def _reduction(self, r: Reduce, kept: bool, in_order: bool = False) -> _Lines:
         combine = SPELLED[r.kind]
-        before = [self._declared(*part) for part in zip(r.names, combine.types, combine.starts)]
+        take, starts = combine.take, combine.starts
+        if in_order and combine.in_order:
+            take, starts = combine.in_order, (*starts[:-1], "lane" if self.vec == 1 else f"lane * {self.vec}")
+        before = [self._declared(*part) for part in zip(r.names, combine.types, starts)]
         own = [self._at(name) for name in r.names]
         after = [f"{self._call(r)}({', '.join(r.names)});"]
-        if combine.take:
-            return _Lines(before, [], [combine.take.format(*own, *r.args)], [], after)
+        if take:
+            return _Lines(before, [], [take.format(*own, *r.args)], [], after)
         if kept and r.kind == "softmax":
             # The whole row is in registers: its maximum first, then one exponential for each column.
             return _Lines(before, [], [f"{own[0]} = fmaxf({own[0]}, {r.arg});"], [], [*self._sum_kept(r.arg, *own), *after])
