@@ -78,7 +78,7 @@ RING_THREADS = (1024, 512)  # threads of blocks that keep rows in shared memory;
 SLOTS_AHEAD = 3  # slots of a ring that take the next row while a team waits for its slowest block
 SLOT_BYTES = 16  # bytes of a thread in one slot of shared memory
 SHARED_ASIDE = 2048  # bytes of shared memory that are left for other uses of a block
-MOST_SIZES = 3  # sizes of teams that are tried for each number of threads
+MOST_SIZES = 3  # sizes of teams that are tried for each number of threads, beside the busiest
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,11 @@ def _room(hardware: Hardware, threads: int) -> int:
     return min(hardware.shared_bytes_per_block, hardware.shared_bytes_per_multiprocessor // beside - 1024) - SHARED_ASIDE
 
 
+def _ring_vec(program: Program) -> int:
+    """Elements of one slot."""
+    return SLOT_BYTES // (2 if program.half else 4)
+
+
 def _through_ring(program: Program, vec: int) -> tuple[Load, ...]:
     """The loads that more than one pass needs, of neighbouring elements that no other row reads."""
     first, *_, last = schedule(program, keep=False).passes
@@ -115,16 +120,23 @@ def _through_ring(program: Program, vec: int) -> tuple[Load, ...]:
 
 
 def _teams(program: Program, hardware: Hardware) -> dict[int, tuple[int, ...]]:
-    """For threads in a block, the sizes of teams whose shared memory holds a row, the smallest for each number of steps first."""
+    """For threads in a block, the sizes of teams whose shared memory holds a row: the busiest, then the smallest ones."""
     found: dict[int, tuple[int, ...]] = {}
     for threads in RING_THREADS:
         resident = hardware.multiprocessors * (1024 // threads)
         smallest: dict[int, int] = {}  # team for each number of steps
         for size in dict.fromkeys(resident // teams for teams in range(min(program.rows, resident), 0, -1)):
-            ring = _ring(program, {"block": threads, "row_per": "block", "vec": 4, "blocks": size}, hardware)
+            ring = _ring(program, {"block": threads, "row_per": "block", "vec": _ring_vec(program), "blocks": size}, hardware)
             if size > 1 and ring.loads and ring.steps + SLOTS_AHEAD <= ring.slots:
                 smallest.setdefault(ring.steps, size)
-        found[threads] = tuple(smallest.values())[:MOST_SIZES]
+
+        def busy(steps: int) -> float:
+            """Slots that hold columns, as a share of those of all blocks that the device runs beside each other."""
+            size = smallest[steps]
+            return program.cols / (steps * threads * size * _ring_vec(program)) * (resident // size * size) / resident
+
+        busiest = sorted(smallest, key=busy, reverse=True)[:1]
+        found[threads] = tuple(smallest[steps] for steps in dict.fromkeys([*busiest, *list(smallest)[:MOST_SIZES]]))
     return found
 
 
@@ -156,7 +168,10 @@ def space(task: Task) -> Space:
     several = one_pass(online)
     shared = _shared(task, online, min(kept.values()))
     rings = _teams(online, task.hardware) if passes > 1 and "team" in dict(shared) else {}
-    through_rings = tuple(sorted({size for sizes in rings.values() for size in sizes}))
+    through_rings = tuple(dict.fromkeys(size for sizes in rings.values() for size in sizes))
+    fixed, least = isinstance(online.col_size, int), min(kept.values())
+    # Whether one block keeps a row in its registers; where none does, a pass more is one more read of the memory.
+    one_keeps = passes > 1 and fixed and least * cols <= MOST_KEPT * 512 // (STRIP if online.strided else 1)
     axes = [
         Axis("block", (512, 256, 1024, 128)),
         Axis("row_per", ("line", "block", "warp") if online.strided else ("block", "warp")),
@@ -166,9 +181,9 @@ def space(task: Task) -> Space:
     if shared:
         axes += [Axis("blocks", (1,)), Axis("merge", ("one_block",))]
     if several:
-        axes.append(Axis(several, ("two_pass", "online")))
+        axes.append(Axis(several, ("two_pass", "online") if one_keeps else ("online", "two_pass")))
     if passes > 1:
-        axes.append(Axis("row", ("registers", "reread") if isinstance(online.col_size, int) else ("reread",)))
+        axes.append(Axis("row", ("registers", "reread") if fixed else ("reread",)))
     # Where rows lie side by side, a warp that takes more of them reads fewer sectors of memory in part.
     axes += [Axis("rows", (2, 1, 4) if online.strided else (1, 2)), *output_axis(task), *common.launch_axis(task.hardware)]
 
@@ -177,11 +192,10 @@ def space(task: Task) -> Space:
         row_per = tuple(r for r in ("line", "block") if r == "block" or online.strided)
         chosen = {"rows": (1,), "row_per": row_per, "blocks": blocks, "merge": (how,), "reduction": ("warp_shuffle", "shared_tree") if "line" in row_per else ("warp_shuffle",)}
         if how == "ring":
-            chosen |= {"block": RING_THREADS, several: ("online", "two_pass"), "merge": ("team",), "row": ("shared",), "vec": (4,), "row_per": ("block",), "reduction": ("warp_shuffle",)}
+            chosen |= {"block": RING_THREADS, "merge": ("team",), "row": ("shared",), "vec": (_ring_vec(online),), "row_per": ("block",), "reduction": ("warp_shuffle",)}
         if how in ("team", "ring"):
             chosen["launch"] = ("plain",)
-        if how == "last_block":
-            chosen[several] = ("online",)
+        chosen[several] = ("online",) if how == "last_block" else ("online", "two_pass")
         return tuple(Axis(a.name, chosen.get(a.name, a.values)) for a in axes)
 
     def held(params: Params) -> int:
@@ -267,10 +281,23 @@ def space(task: Task) -> Space:
             lambda p: p.get("row") != "shared" or p["blocks"] in rings.get(int(p["block"]), ()),
         ),
     )
-    ways = tuple(sharing(how, counts) for how, counts in shared)
-    if through_rings and several != "moments":  # the fastest on an H200, but not for Welford's moments
-        return Space(sharing("ring", through_rings), constraints, (tuple(axes), *ways))
-    return Space(tuple(axes), constraints, (*ways, *([sharing("ring", through_rings)] if through_rings else [])))
+    found = {"one_block": tuple(axes), **{how: sharing(how, counts) for how, counts in shared}}
+    if through_rings:
+        found["ring"] = sharing("ring", through_rings)
+
+    def keeps(how: str) -> bool:
+        """Whether the most blocks that share a row keep it in their registers."""
+        return how in found and passes > 1 and fixed and least * cols <= MOST_KEPT_SHARED * 512 * max(dict(shared)[how])
+
+    lead, few = "one_block", online.rows < task.hardware.multiprocessors
+    if "ring" in found and several != "moments":  # the fastest on an H200, but not for Welford's moments
+        lead = "ring"
+    elif cols > MOST_KEPT * 512 and not online.strided:  # one block alone would read a long row again, or be too few
+        if keeps("cluster"):
+            lead = "cluster"
+        elif few:
+            lead = "team" if keeps("team") else next((how for how, _ in shared), lead)
+    return Space(found[lead], constraints, tuple(of for how, of in found.items() if how != lead))
 
 
 def _slots(program: Program) -> int:
