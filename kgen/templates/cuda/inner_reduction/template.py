@@ -445,22 +445,19 @@ class _Emitter:
         """The ring of slots, and the copies that fill it before the first row."""
         ring = self.ring
         copies = [
-            f"copy_async(place + {_slot('tail', n, ring)} * {SLOT_BYTES * self.threads}, {self.sources[x.tensor]} + {x.access.index('next_row')});"
+            f"copy_async(place + {_slot('slot', n, ring)} * {SLOT_BYTES * self.threads}, {self.sources[x.tensor]} + {x.access.index()});"
             for n, x in enumerate(ring.loads)
         ]
-        copies = copies if self.exact else block(f"if (col < {self.cols})", copies)
-        step = [f"const int col = (next_step * {self.all_lanes} + lane) * {self.vec};", *copies]
-        step += block(f"if (++next_step == {ring.steps})", ["next_step = 0;", "next_row += teams;"])
+        step = [self._column(False), *self._within(copies)]
         return [
             "extern __shared__ __align__(16) unsigned char shared[];",
             f"auto slots = reinterpret_cast<Vector<{DTYPES[ring.loads[0].dtype].memory}, {self.vec}>*>(shared) + threadIdx.x;",
             "const uint32_t place = shared_address(slots);",
-            "long long next_row = team;",
-            f"int next_step = 0, tail = 0, {'seen = 0, ' if self.interleaved else ''}head = 0;",
-            "// Copies the next vector of this thread into the slot that was free the longest.",
-            *block("const auto request = [&]", [*block(f"if (next_row < {self.limit})", step), "copy_commit();", _moved("tail", ring)])[:-1],
+            f"int {'seen = 0, ' if self.interleaved else ''}head = 0;",
+            "// Copies a vector of this thread into a free slot.",
+            *block("const auto request = [&](const int slot, const long long row, const int step)", [*block(f"if (row < {self.limit})", step), "copy_commit();"])[:-1],
             "};",
-            f"for (int slot = 0; slot < {ring.slots}; ++slot) request();",
+            f"for (int slot = 0; slot < {ring.slots}; ++slot) request(slot, team + slot / {ring.steps} * teams, slot % {ring.steps});",
         ]
 
     def _one_pass(self, of: Pass) -> list[str]:
@@ -640,7 +637,9 @@ class _Emitter:
             body = [*column, "const int slot = seen;", *body, _moved("seen", ring)]
             return [*block(f"const auto take = [&]({', '.join(parameters)})", body)[:-1], "};"]
         if of.stores:
-            body = ["const int slot = head;", *body, "request();", _moved("head", ring)]
+            # The slot that is free now takes the vector that comes as many steps later as there are slots.
+            ahead = f"request(slot, row + (step + {ring.slots}) / {ring.steps} * teams, (step + {ring.slots}) % {ring.steps});"
+            body = ["const int slot = head;", *body, ahead, _moved("head", ring)]
             if self.interleaved:
                 # As many copies may be on their way as the ring has slots beyond those of one row.
                 body += block(f"if (row + teams < {self.limit})", [f"copy_wait<{ring.slots - ring.steps}>();", self._take_call("row + teams")])
