@@ -15,7 +15,8 @@ class Combine:
     ``starts`` are the results of no values, ``types`` their C types; both in the order of
     :data:`kgen.compiler.operators.COMBINES`. ``merge`` takes in other results, ``take`` takes in values; ``{0}``, ``{1}``,
     ... stand for the results, then for what is taken in. A kind without ``take`` takes in chunks of values, by a function of
-    the device. ``word`` says what a comment calls it.
+    the device. ``in_order`` is a cheaper ``take`` of a value whose place comes after all places before; the last result
+    starts as the first place. ``word`` says what a comment calls it.
     """
 
     word: str
@@ -23,6 +24,7 @@ class Combine:
     merge: str
     take: str = ""
     types: tuple[str, ...] = ()
+    in_order: str = ""
 
     def merged(self, results: Sequence[str], others: Sequence[str]) -> str:
         """The statement that merges other results into these."""
@@ -33,8 +35,11 @@ def _scalar(word: str, start: str, merge: str) -> Combine:
     return Combine(word, (start,), merge, merge, ("float",))
 
 
-_EXTREME = "merge_{kind}({{0}}, {{1}}, {{2}}, {{3}});"
-_NO_PLACE = "9223372036854775807LL"
+def _extreme(word: str, kind: str, start: str) -> Combine:
+    merge, in_order = (f"{how}_{kind}({{0}}, {{1}}, {{2}}, {{3}});" for how in ("merge", "take"))
+    return Combine(word, (start, "9223372036854775807LL"), merge, merge, ("float", "long long"), in_order)
+
+
 
 #: How each kind is spelled.
 SPELLED = {
@@ -43,8 +48,8 @@ SPELLED = {
     "max": _scalar("The maximum", "-INFINITY", "{0} = nan_max({0}, {1});"),
     "min": _scalar("The minimum", "INFINITY", "{0} = nan_min({0}, {1});"),
     "max_finite": _scalar("The maximum, NaN left out,", "-FLT_MAX", "{0} = fmaxf({0}, {1});"),
-    "argmax": Combine("The maximum and its first place", ("-INFINITY", _NO_PLACE), *[_EXTREME.format(kind="argmax")] * 2, ("float", "long long")),
-    "argmin": Combine("The minimum and its first place", ("INFINITY", _NO_PLACE), *[_EXTREME.format(kind="argmin")] * 2, ("float", "long long")),
+    "argmax": _extreme("The maximum and its first place", "argmax", "-INFINITY"),
+    "argmin": _extreme("The minimum and its first place", "argmin", "INFINITY"),
     "softmax": Combine("Running maxima and sums", ("-FLT_MAX", "0.0f"), "merge_softmax({0}, {1}, {2}, {3});", "", ("float",) * 2),
     "moments": Combine("Moments", ("0.0f",) * 3, "merge_moments({0}, {1}, {2}, {3}, {4}, {5});", "", ("float",) * 3),
 }  # fmt: skip

@@ -53,6 +53,12 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "a mean of equal pixels": (
         ("return self.conv(x).mean((2, 3))", "self.conv = nn.Conv2d(16, 40, 3, padding=1)", "torch.zeros(2, 16, 32, 32)", "x"), "implicit_gemm", [
             {"variant": "im2col", "products": 3, "tile": "64x256"}]),
+    "sums of rows that begin anywhere": (("return x.sum(1)", "", "torch.randn(140, 33, 61)", "x"), "inner_reduction", [
+        {"row_per": "line", "rows": 2}]),
+    "a softmax of rows that begin anywhere": (("return torch.softmax(x, 1)", "", "torch.randn(140, 33, 61)", "x"), "inner_reduction", [
+        {"row_per": "line", "rows": 2, "row": "registers"}]),
+    "places in rows that begin anywhere": (("return torch.argmin(x, 1)", "", "torch.randn(140, 33, 61).round()", "x"), "inner_reduction", [
+        {"row_per": "line", "rows": 2}, {"row_per": "line", "rows": 1}]),
     "a row for a cluster": (("return torch.softmax(x, 1)", "", _LONG, "x"), "inner_reduction", [
         {"merge": "cluster"}, {"merge": "team", "blocks": 44}]),
 }  # fmt: skip
@@ -78,6 +84,7 @@ def outputs(device: Device, loaded: LoadedProblem, of: Candidate) -> tuple[torch
 
 
 def error(exact: torch.Tensor, found: torch.Tensor) -> float:
+    exact = exact.double()  # of places, too
     return float((found.double() - exact).square().mean().sqrt() / exact.square().mean().sqrt())
 
 
@@ -87,6 +94,16 @@ def test_a_candidate_is_right_on_the_emulated_device(device: Device, case: str, 
     loaded = made(source(forward, inputs, init, arguments))
     rounding = {"bfloat16": 2e-3, "a mean of equal pixels": 1e-7}.get(case, 5e-4 if points[number].get("products") == 1 else 3e-7)
     assert error(*outputs(device, loaded, candidate(loaded, plan, points[number]))) < rounding
+
+
+@pytest.mark.parametrize("special", [float("inf"), float("nan")])
+@pytest.mark.parametrize(("name", "sign"), [("argmin", 1.0), ("argmax", -1.0)])
+def test_the_first_place_is_found_where_no_value_is_below_infinity(device: Device, name: str, sign: float, special: float) -> None:
+    loaded = made(source(f"return torch.{name}(x, 1)", "torch.empty(3, 40, 61)"))
+    x = torch.full((3, 40, 61), sign * float("inf"))
+    x[:, 7:9] = sign * special
+    model = device.module(candidate(loaded, "inner_reduction", {"row_per": "line"})).ModelNew()
+    assert device.run(model, [x]).equal(getattr(torch, name)(x, 1))
 
 
 #: A fault in a kernel's text: the case and point, the text and what replaces it, and the message, or that values are wrong.

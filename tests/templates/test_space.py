@@ -175,6 +175,46 @@ def test_rows_too_long_for_a_block_come_through_the_shared_memory_of_a_team() ->
     assert "copy_async" in text and "take(row + teams, step" in text
 
 
+def first_point(forward: str, inputs: str) -> Params:
+    """The first point of the most fused plan's first kernel on an H200."""
+    return design(made(source(forward, inputs)), for_arch("sm_90")).options[0].kernels[0][0]
+
+
+def test_rows_of_half_types_come_through_shared_memory_in_vectors_of_16_bytes() -> None:
+    first = first_point("return torch.softmax(x, 1)", "torch.empty(512, 393216).bfloat16()")
+    assert (first["row"], first["merge"], first["vec"]) == ("shared", "team", 8)
+
+
+def test_first_team_keeps_most_of_the_device_busy() -> None:
+    first = first_point("return torch.softmax(x, 1)", "torch.empty(512, 393216)")
+    blocks, slot = int(first["blocks"]), int(first["block"]) * 4  # elements of a block in one slot
+    assert for_arch("sm_90").multiprocessors % blocks == 0 and 393216 % (blocks * slot) == 0
+
+
+def test_long_rows_of_odd_length_stay_in_the_registers_of_a_cluster_first() -> None:
+    first = first_point("return x / x.abs().mean(1, keepdim=True)", "torch.empty(4096, 65535)")
+    assert (first["row"], first["merge"]) == ("registers", "cluster")
+
+
+@pytest.mark.parametrize(("columns", "way"), [("32, 32", "two_pass"), ("512, 512", "online")])
+def test_moments_of_rows_that_no_block_keeps_take_one_pass_first(columns: str, way: str) -> None:
+    first = first_point("return F.group_norm(x, 8)", f"torch.empty(64, 64, {columns})")
+    assert first["moments"] == way
+
+
+@pytest.mark.parametrize("columns", [4095, 4096])
+def test_lines_take_several_rows_first_whether_they_are_aligned_or_not(columns: int) -> None:
+    first = first_point("return x.sum(1)", f"torch.empty(8, 512, {columns})")
+    assert (first["row_per"], first["rows"]) == ("line", 2)
+
+
+def test_only_the_last_step_of_a_kept_row_is_tested() -> None:
+    of = design(made(source("return torch.softmax(x, 1)", "torch.empty(512, 1001)")), for_arch("sm_90"))
+    points = of.options[0].kernels[0]
+    number = next(n for n, p in enumerate(points) if (p["block"], p["row_per"], p["row"]) == (128, "block", "registers"))
+    assert "if (step < 7 || col < 1001) {" in of.candidate(Point(0, (number,))).source
+
+
 @pytest.mark.parametrize(("rows", "streamed"), [(64, False), (1024, True)])
 def test_results_that_the_cache_cannot_hold_are_written_past_it(rows: int, streamed: bool) -> None:
     found = design(made(source("return torch.softmax(x, 1)", f"torch.empty({rows}, 32768)")), for_arch("sm_90"))

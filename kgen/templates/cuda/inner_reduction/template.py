@@ -44,6 +44,8 @@ MOST_KEPT, MOST_KEPT_SHARED = 64, 96
 
 STRIP = 32  # neighbouring rows, each of one line of threads; a warp reads them in one transaction
 
+BYTES_AHEAD = 64  # bytes that a thread with several rows requests at once; 1024 such threads saturate the memory of an H200
+
 CLUSTERS = (8, 4, 2)  # blocks; a cluster of more does not run on every device
 MOST_BLOCKS = 2048  # blocks that share a row by way of the workspace
 MOST_TERMS = 16384  # terms of a sum that a thread adds up, where blocks may share a row
@@ -56,6 +58,17 @@ def _lanes(params: Params) -> int:
     return threads * int(params.get("blocks", 1))
 
 
+def _abreast(params: Params) -> int:
+    """Rows of a block beside each other, of which each takes as many threads."""
+    return STRIP if params["row_per"] == "line" else 1
+
+
+def _beside(program: Program) -> int:
+    """Rows that lie side by side in memory; 1 where their number follows the batch."""
+    inner = program.row_loops[-1].extent if program.row_loops else 1
+    return inner if isinstance(inner, int) else 1
+
+
 def _steps(params: Params, cols: int) -> int:
     """Vectors that a thread takes of a row."""
     return -(-cols // (_lanes(params) * int(params["vec"])))
@@ -65,7 +78,7 @@ RING_THREADS = (1024, 512)  # threads of blocks that keep rows in shared memory;
 SLOTS_AHEAD = 3  # slots of a ring that take the next row while a team waits for its slowest block
 SLOT_BYTES = 16  # bytes of a thread in one slot of shared memory
 SHARED_ASIDE = 2048  # bytes of shared memory that are left for other uses of a block
-MOST_SIZES = 3  # sizes of teams that are tried for each number of threads
+MOST_SIZES = 3  # sizes of teams that are tried for each number of threads, beside the busiest
 
 
 @dataclass(frozen=True)
@@ -94,6 +107,11 @@ def _room(hardware: Hardware, threads: int) -> int:
     return min(hardware.shared_bytes_per_block, hardware.shared_bytes_per_multiprocessor // beside - 1024) - SHARED_ASIDE
 
 
+def _ring_vec(program: Program) -> int:
+    """Elements of one slot."""
+    return SLOT_BYTES // (2 if program.half else 4)
+
+
 def _through_ring(program: Program, vec: int) -> tuple[Load, ...]:
     """The loads that more than one pass needs, of neighbouring elements that no other row reads."""
     first, *_, last = schedule(program, keep=False).passes
@@ -102,16 +120,23 @@ def _through_ring(program: Program, vec: int) -> tuple[Load, ...]:
 
 
 def _teams(program: Program, hardware: Hardware) -> dict[int, tuple[int, ...]]:
-    """For threads in a block, the sizes of teams whose shared memory holds a row, the smallest for each number of steps first."""
+    """For threads in a block, the sizes of teams whose shared memory holds a row: the busiest, then the smallest ones."""
     found: dict[int, tuple[int, ...]] = {}
     for threads in RING_THREADS:
         resident = hardware.multiprocessors * (1024 // threads)
         smallest: dict[int, int] = {}  # team for each number of steps
         for size in dict.fromkeys(resident // teams for teams in range(min(program.rows, resident), 0, -1)):
-            ring = _ring(program, {"block": threads, "row_per": "block", "vec": 4, "blocks": size}, hardware)
+            ring = _ring(program, {"block": threads, "row_per": "block", "vec": _ring_vec(program), "blocks": size}, hardware)
             if size > 1 and ring.loads and ring.steps + SLOTS_AHEAD <= ring.slots:
                 smallest.setdefault(ring.steps, size)
-        found[threads] = tuple(smallest.values())[:MOST_SIZES]
+
+        def busy(steps: int) -> float:
+            """Slots that hold columns, as a share of those of all blocks that the device runs beside each other."""
+            size = smallest[steps]
+            return program.cols / (steps * threads * size * _ring_vec(program)) * (resident // size * size) / resident
+
+        busiest = sorted(smallest, key=busy, reverse=True)[:1]
+        found[threads] = tuple(smallest[steps] for steps in dict.fromkeys([*busiest, *list(smallest)[:MOST_SIZES]]))
     return found
 
 
@@ -143,32 +168,34 @@ def space(task: Task) -> Space:
     several = one_pass(online)
     shared = _shared(task, online, min(kept.values()))
     rings = _teams(online, task.hardware) if passes > 1 and "team" in dict(shared) else {}
-    through_rings = tuple(sorted({size for sizes in rings.values() for size in sizes}))
+    through_rings = tuple(dict.fromkeys(size for sizes in rings.values() for size in sizes))
+    fixed, least = isinstance(online.col_size, int), min(kept.values())
+    # Whether one block keeps a row in its registers; where none does, a pass more is one more read of the memory.
+    one_keeps = passes > 1 and fixed and least * cols <= MOST_KEPT * 512 // (STRIP if online.strided else 1)
     axes = [
         Axis("block", (512, 256, 1024, 128)),
         Axis("row_per", ("line", "block", "warp") if online.strided else ("block", "warp")),
         Axis("reduction", ("warp_shuffle", "shared_tree")),
         common.vector_axis(online),
-        Axis("rows", (1, 4, 2) if online.strided else (1, 2)),
     ]
     if shared:
         axes += [Axis("blocks", (1,)), Axis("merge", ("one_block",))]
     if several:
-        axes.append(Axis(several, ("two_pass", "online")))
+        axes.append(Axis(several, ("two_pass", "online") if one_keeps else ("online", "two_pass")))
     if passes > 1:
-        axes.append(Axis("row", ("registers", "reread") if isinstance(online.col_size, int) else ("reread",)))
-    axes += [*output_axis(task), *common.launch_axis(task.hardware)]
+        axes.append(Axis("row", ("registers", "reread") if fixed else ("reread",)))
+    # Where rows lie side by side, a warp that takes more of them reads fewer sectors of memory in part.
+    axes += [Axis("rows", (2, 1, 4) if online.strided else (1, 2)), *output_axis(task), *common.launch_axis(task.hardware)]
 
     def sharing(how: str, blocks: tuple[int, ...]) -> tuple[Axis, ...]:
         """The axes where so many blocks share a row."""
         row_per = tuple(r for r in ("line", "block") if r == "block" or online.strided)
         chosen = {"rows": (1,), "row_per": row_per, "blocks": blocks, "merge": (how,), "reduction": ("warp_shuffle", "shared_tree") if "line" in row_per else ("warp_shuffle",)}
         if how == "ring":
-            chosen |= {"block": RING_THREADS, several: ("online", "two_pass"), "merge": ("team",), "row": ("shared",), "vec": (4,), "row_per": ("block",), "reduction": ("warp_shuffle",)}
+            chosen |= {"block": RING_THREADS, "merge": ("team",), "row": ("shared",), "vec": (_ring_vec(online),), "row_per": ("block",), "reduction": ("warp_shuffle",)}
         if how in ("team", "ring"):
             chosen["launch"] = ("plain",)
-        if how == "last_block":
-            chosen[several] = ("online",)
+        chosen[several] = ("online",) if how == "last_block" else ("online", "two_pass")
         return tuple(Axis(a.name, chosen.get(a.name, a.values)) for a in axes)
 
     def held(params: Params) -> int:
@@ -182,8 +209,6 @@ def space(task: Task) -> Space:
             return -(-online.rows // STRIP) * int(params.get("blocks", 1))
         return online.rows * int(params.get("blocks", 1))
 
-    inner = online.row_loops[-1].extent if online.row_loops else 1
-    beside = inner if isinstance(inner, int) else 1  # rows that lie side by side
     fewest, most = (n * task.hardware.multiprocessors for n in BLOCKS_A_MULTIPROCESSOR)
     constraints = (
         common.vector_width(online.col_size),
@@ -210,8 +235,8 @@ def space(task: Task) -> Space:
         ),
         Constraint(
             "rows_of_warps",
-            "a warp takes one row; two rows at once are for whole blocks, and vectors of neighbouring ones for lines",
-            lambda p: p["rows"] == 1 or (p["row_per"] == "block" and p["rows"] == 2) or (p["row_per"] == "line" and beside % int(p["rows"]) == 0),
+            "a warp takes one row; two rows at once are for whole blocks, and more of them for lines",
+            lambda p: p["rows"] == 1 or p["row_per"] == "line" or (p["row_per"] == "block" and p["rows"] == 2),
         ),
         Constraint(
             "vectors_of_lines",
@@ -221,7 +246,7 @@ def space(task: Task) -> Space:
         Constraint(
             "rows_for_all",
             f"so many rows to a block that {online.rows} rows do not fill the chip",
-            lambda p: p["rows"] == 1 or online.rows >= int(p["rows"]) * task.hardware.multiprocessors,
+            lambda p: p["rows"] == 1 or online.rows >= int(p["rows"]) * _abreast(p) * task.hardware.multiprocessors,
         ),
         Constraint(
             "shared_memory",
@@ -256,10 +281,23 @@ def space(task: Task) -> Space:
             lambda p: p.get("row") != "shared" or p["blocks"] in rings.get(int(p["block"]), ()),
         ),
     )
-    ways = tuple(sharing(how, counts) for how, counts in shared)
-    if through_rings and several != "moments":  # the fastest on an H200, but not for Welford's moments
-        return Space(sharing("ring", through_rings), constraints, (tuple(axes), *ways))
-    return Space(tuple(axes), constraints, (*ways, *([sharing("ring", through_rings)] if through_rings else [])))
+    found = {"one_block": tuple(axes), **{how: sharing(how, counts) for how, counts in shared}}
+    if through_rings:
+        found["ring"] = sharing("ring", through_rings)
+
+    def keeps(how: str) -> bool:
+        """Whether the most blocks that share a row keep it in their registers."""
+        return how in found and passes > 1 and fixed and least * cols <= MOST_KEPT_SHARED * 512 * max(dict(shared)[how])
+
+    lead, few = "one_block", online.rows < task.hardware.multiprocessors
+    if "ring" in found and several != "moments":  # the fastest on an H200, but not for Welford's moments
+        lead = "ring"
+    elif cols > MOST_KEPT * 512 and not online.strided:  # one block alone would read a long row again, or be too few
+        if keeps("cluster"):
+            lead = "cluster"
+        elif few:
+            lead = "team" if keeps("team") else next((how for how, _ in shared), lead)
+    return Space(found[lead], constraints, tuple(of for how, of in found.items() if how != lead))
 
 
 def _slots(program: Program) -> int:
@@ -291,6 +329,8 @@ def render(task: Task, params: Params) -> Rendering:
         "blocks": emitter.blocks,
         "merge": emitter.merge,
         "strip": emitter.strip,
+        "spends_registers": emitter.strip and emitter.rows > 1,
+        "apart": emitter.apart,
         "vec": emitter.vec,
         "steps": emitter.steps,
         "extent": "cols" if emitter.cols == "cols" else "rows",
@@ -341,6 +381,8 @@ class _Emitter:
         self.store_vector = "stream_vector" if streams else "store_vector"
         self.exact = self.steps * self.all_lanes * self.vec == program.cols and self.cols != "cols"
         self.strip = params["row_per"] == "line"
+        # Rows of one load lie side by side; where they don't begin at multiples of a vector, those of a thread lie a strip apart.
+        self.apart = STRIP if self.strip and self.rows > 1 and _beside(program) % self.rows else 1
         self.how = "shuffle" if params["reduction"] == "warp_shuffle" else "lines" if self.strip else "tree"
         self.row_level = {x.name for x in plan.row_loads if _follows_row(x)}
         self.row_level |= {n for r in program.reductions for n in r.names}
@@ -403,27 +445,24 @@ class _Emitter:
         """The ring of slots, and the copies that fill it before the first row."""
         ring = self.ring
         copies = [
-            f"copy_async(place + {_slot('tail', n, ring)} * {SLOT_BYTES * self.threads}, {self.sources[x.tensor]} + {x.access.index('next_row')});"
+            f"copy_async(place + {_slot('slot', n, ring)} * {SLOT_BYTES * self.threads}, {self.sources[x.tensor]} + {x.access.index()});"
             for n, x in enumerate(ring.loads)
         ]
-        copies = copies if self.exact else block(f"if (col < {self.cols})", copies)
-        step = [f"const int col = (next_step * {self.all_lanes} + lane) * {self.vec};", *copies]
-        step += block(f"if (++next_step == {ring.steps})", ["next_step = 0;", "next_row += teams;"])
+        step = [self._column(False), *self._within(copies)]
         return [
             "extern __shared__ __align__(16) unsigned char shared[];",
             f"auto slots = reinterpret_cast<Vector<{DTYPES[ring.loads[0].dtype].memory}, {self.vec}>*>(shared) + threadIdx.x;",
             "const uint32_t place = shared_address(slots);",
-            "long long next_row = team;",
-            f"int next_step = 0, tail = 0, {'seen = 0, ' if self.interleaved else ''}head = 0;",
-            "// Copies the next vector of this thread into the slot that was free the longest.",
-            *block("const auto request = [&]", [*block(f"if (next_row < {self.limit})", step), "copy_commit();", _moved("tail", ring)])[:-1],
+            f"int {'seen = 0, ' if self.interleaved else ''}head = 0;",
+            "// Copies a vector of this thread into a free slot.",
+            *block("const auto request = [&](const int slot, const long long row, const int step)", [*block(f"if (row < {self.limit})", step), "copy_commit();"])[:-1],
             "};",
-            f"for (int slot = 0; slot < {ring.slots}; ++slot) request();",
+            f"for (int slot = 0; slot < {ring.slots}; ++slot) request(slot, team + slot / {ring.steps} * teams, slot % {ring.steps});",
         ]
 
     def _one_pass(self, of: Pass) -> list[str]:
         """The lines of one pass, behind a comment that says what it does."""
-        reductions = [self._reduction(r, r.arg in (*of.keeps, *of.held)) for r in of.reductions]
+        reductions = [self._reduction(r, r.arg in (*of.keeps, *of.held), self._in_order(of, r)) for r in of.reductions]
         stored = tuple(s.tensor for s in (*of.stores, *of.row_stores))
         lines = [f"// {describe(of, stored).capitalize()}."]
         lines += [line for r in reductions for line in r.before]
@@ -439,7 +478,8 @@ class _Emitter:
         stores = [store_statement(s, written(s, self.arguments), value=self._at(s.arg)) for s in of.row_stores]
         if stores:
             first = "lane == 0" if self.merge != "last_block" else f"threadIdx.x < {STRIP}" if self.strip else "threadIdx.x == 0"
-            lines += block(f"if ({first}{' && inside' if self.strip else ''})", self._each_row(stores, guard=True))
+            inside = " && inside" if self.strip and self.apart == 1 else ""
+            lines += block(f"if ({first}{inside})", self._each_row(stores, guard=True))
         return lines
 
     def _exchange(self, reductions: Sequence[Reduce]) -> list[str]:
@@ -503,6 +543,16 @@ class _Emitter:
         declared = [f"{self._type(name)} {name}[{self.rows}];" for name, _ in found]
         return [*same, *declared, *self._each_row([f"{name}[r] = {text};" for name, text in found])]
 
+    @property
+    def _there(self) -> str:
+        """The test of one of a thread's rows, where not all may be there."""
+        return "if (inside)" if self.vectors else f"if (first_row + r{'' if self.apart == 1 else f' * {self.apart}'} < rows)"
+
+    @property
+    def vectors(self) -> bool:
+        """Whether a thread's rows lie side by side, and are all there or none."""
+        return self.strip and self.apart == 1
+
     def _type(self, name: str) -> str:
         return value_type(self.program.dtypes[name])
 
@@ -516,12 +566,13 @@ class _Emitter:
         """The lines for each row of the block; with ``guard``, for those that there are. Others read the last row."""
         if self.rows == 1 or not lines:
             return lines
-        if self.strip:
+        number = "first_row + r" if self.apart == 1 else f"first_row + r * {self.apart}"
+        if self.vectors:
             head, guard = ["const long long row = first_row + r;"], False
         elif guard:
-            head = ["const long long row = first_row + r;", "if (row >= rows) break;"]
+            head = [f"const long long row = {number};", "if (row >= rows) break;"]
         else:
-            head = ["const long long row = first_row + r < rows ? first_row + r : rows - 1;"]
+            head = [f"const long long row = {number} < rows ? {number} : rows - 1;"]
         used = head if guard or any(re.search(r"\brow\b", x) for x in lines) else []
         return ["#pragma unroll", *block(f"for (int r = 0; r < {self.rows}; ++r)", [*used, *lines])]
 
@@ -531,7 +582,7 @@ class _Emitter:
         for load in of.loads:
             (own if _follows_row(load) else shared).append(load)
         outer, inner = common.load_statements(shared, self.vec, self.sources)
-        across = self.rows if self.strip else 1
+        across = self.rows if self.vectors else 1
         vectors = [x for x in own if across > 1 and x.level != ROW and x.tensor and not x.access.mask and x.access.mode(across, "row") == "vector"]
         ringed = [(n, x) for n, x in enumerate(self.ring.loads) if x in own] if self.ring else []
         row_outer, row_inner = common.load_statements([x for x in own if x not in vectors and (not self.ring or x not in self.ring.loads)], self.vec, self.sources)
@@ -556,11 +607,11 @@ class _Emitter:
         if self.vec > 1:
             inner = ["#pragma unroll", *block(f"for (int j = 0; j < {self.vec}; ++j)", inner + store_inner)]
         elif self.rows > 1:
-            store = block("if (inside)" if self.strip else "if (first_row + r < rows)", store_inner) if store_inner else []
+            store = block(self._there, store_inner) if store_inner else []
         else:
             inner += block("if (inside)", store_inner) if self.strip and store_inner else store_inner
         if self.rows > 1 and self.vec > 1 and store:
-            store = block("if (first_row + r < rows)", store)
+            store = block(self._there, store)
         rows = row_outer + [x for r in reductions for x in r.outer] + gather + inner
         rows += [x for r in reductions for x in r.close] + store
         body = outer + self._each_row(rows) + (block("if (inside)", behind) if behind else [])
@@ -578,8 +629,7 @@ class _Emitter:
     def _ring_loop(self, of: Pass, body: list[str]) -> list[str]:
         """The body for each slot of the row: the first pass waits for the copies, the last one requests those of another row."""
         ring = self.ring
-        if not self.exact:
-            body = block(f"if (col < {self.cols})", body)
+        body = self._within(body)
         if self.interleaved and not of.stores:
             results = _results(self.program.reductions)
             parameters = ["const long long row", "const int step", *(f"{type_}& {name}" for name, type_, _ in results)]
@@ -587,7 +637,9 @@ class _Emitter:
             body = [*column, "const int slot = seen;", *body, _moved("seen", ring)]
             return [*block(f"const auto take = [&]({', '.join(parameters)})", body)[:-1], "};"]
         if of.stores:
-            body = ["const int slot = head;", *body, "request();", _moved("head", ring)]
+            # The slot that is free now takes the vector that comes as many steps later as there are slots.
+            ahead = f"request(slot, row + (step + {ring.slots}) / {ring.steps} * teams, (step + {ring.slots}) % {ring.steps});"
+            body = ["const int slot = head;", *body, ahead, _moved("head", ring)]
             if self.interleaved:
                 # As many copies may be on their way as the ring has slots beyond those of one row.
                 body += block(f"if (row + teams < {self.limit})", [f"copy_wait<{ring.slots - ring.steps}>();", self._take_call("row + teams")])
@@ -599,9 +651,14 @@ class _Emitter:
 
     def _kept_loop(self, body: list[str]) -> list[str]:
         """The body for each vector that a thread keeps, by its step."""
-        if not self.exact:
-            body = block(f"if (col < {self.cols})", body)
-        return self._stepped(body, "#pragma unroll", False)
+        return self._stepped(self._within(body), "#pragma unroll", False)
+
+    def _within(self, body: list[str]) -> list[str]:
+        """The body where there is a column: only a thread's last step may have none, so loads of the others need no test."""
+        if self.exact:
+            return body
+        sure = f"step < {self.steps - 1} || " if self.steps > 1 and self.cols != "cols" else ""
+        return block(f"if ({sure}col < {self.cols})", body)
 
     def _stepped(self, body: list[str], unroll: str, backwards: bool) -> list[str]:
         """The body for as many vectors as each thread has."""
@@ -619,7 +676,7 @@ class _Emitter:
         """The body for each vector of a thread, in the order of memory or against it."""
         stride = self.all_lanes * self.vec
         integer = "long long" if self.program.wide or self.program.cols + stride > _INT_MAX else "int"
-        unroll = f"#pragma unroll {max(4, 8 // self.vec)}"
+        unroll = f"#pragma unroll {self._ahead if self.strip and self.rows > 1 else max(4, 8 // self.vec)}"
         if self.exact and integer == "int":
             return self._stepped(body, unroll, backwards)
         first = "lane" if self.vec == 1 else f"lane * {self.vec}"
@@ -631,19 +688,32 @@ class _Emitter:
             body = [f"const {integer} col = {self.cols} - {self.vec} - ahead;", *body]
         return [unroll, *block(f"for ({integer} {at} = {first}; {at} < {self.cols}; {at} += {stride})", body)]
 
+    @property
+    def _ahead(self) -> int:
+        """Columns of a thread with several rows whose loads are in flight together."""
+        of_one = sum(DTYPES[x.dtype].nbytes for x in self.program.loads if x.tensor and x.access.full)
+        return max(1, BYTES_AHEAD // (of_one * self.rows))
+
     def _call(self, r: Reduce) -> str:
         """The function that reduces over a block, at a site of its own."""
         self.sites += 1
         rows = f", {self.rows}" if self.rows > 1 else ""
         return f"reduce_{r.kind}_{self.how}<{self.lanes}, {self.sites}{rows}>"
 
-    def _reduction(self, r: Reduce, kept: bool) -> _Lines:
+    def _in_order(self, of: Pass, r: Reduce) -> bool:
+        """Whether each thread meets the places of values one after the other."""
+        return of.number % 2 == 0 and any(x.name == r.args[-1] and not x.tensor and x.access.index() == "col" for x in of.loads)
+
+    def _reduction(self, r: Reduce, kept: bool, in_order: bool = False) -> _Lines:
         combine = SPELLED[r.kind]
-        before = [self._declared(*part) for part in zip(r.names, combine.types, combine.starts)]
+        take, starts = combine.take, combine.starts
+        if in_order and combine.in_order:
+            take, starts = combine.in_order, (*starts[:-1], "lane" if self.vec == 1 else f"lane * {self.vec}")
+        before = [self._declared(*part) for part in zip(r.names, combine.types, starts)]
         own = [self._at(name) for name in r.names]
         after = [f"{self._call(r)}({', '.join(r.names)});"]
-        if combine.take:
-            return _Lines(before, [], [combine.take.format(*own, *r.args)], [], after)
+        if take:
+            return _Lines(before, [], [take.format(*own, *r.args)], [], after)
         if kept and r.kind == "softmax":
             # The whole row is in registers: its maximum first, then one exponential for each column.
             return _Lines(before, [], [f"{own[0]} = fmaxf({own[0]}, {r.arg});"], [], [*self._sum_kept(r.arg, *own), *after])
@@ -665,8 +735,7 @@ class _Emitter:
             lines = ["#pragma unroll", *block(f"for (int j = 0; j < {self.vec}; ++j)", lines)]
         lines = self._each_row(lines)
         if not self.exact:
-            col = f"(step * {self.all_lanes} + lane){f' * {self.vec}' if self.vec > 1 else ''}"
-            lines = block(f"if ({col} < {self.cols})", lines)
+            lines = [self._column(False), *self._within(lines)]
         return ["#pragma unroll", *block(f"for (int step = 0; step < {self.steps}; ++step)", lines)]
 
 
