@@ -12,11 +12,12 @@ by the variants sm90 and mma. Five variants share all but the multiplying:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kgen.candidate import Params
 from kgen.compiler.dtypes import DTYPES, HALF
-from kgen.compiler.loops import ELEMENT, Load, Program
+from kgen.compiler.loops import ELEMENT, Load, Program, Store
 from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.schedule import schedule
 from kgen.templates import Argument, Before, Filled, Rendering, Task, Template
@@ -220,20 +221,21 @@ def _split(k: int, ld: int, terms: int) -> str:
 
 
 def _epilogue(program: Program, args: list[Argument], streams: bool) -> dict[str, object]:
-    """The context of the epilogue: it finishes pairs of columns, aligned where ``n`` is even.
+    """The context of the epilogue: it finishes ``vec`` neighbouring columns at a time, ``width`` of a lane's places.
 
     It ``streams`` results past the cache where they are most of what is moved; elsewhere the registers are worth more.
     """
     plan, read_from = schedule(program, keep=True), sources(args)
     (only,) = plan.passes
-    vec = 2 if program.cols % 2 == 0 else 1
+    vec = _vector(program, only.stores)
     columns = [x for x in only.loads if x.tensor and x.level == ELEMENT and "row" not in x.access.index()]
     outer, inner = common.load_statements([x for x in only.loads if x not in columns], vec, read_from)
-    taken = [f"const float {x.name} = {x.name}_columns[group][j];" for x in columns]
+    taken = [f"const float {x.name} = {x.name}_columns[chunk][j];" for x in columns]
     maps = [statement(m, "cuda") for m in only.maps]
     store_outer, store_inner, close = common.store_statements(only.stores, vec, args)
     return {
         "vec": vec,
+        "width": max(vec, 2),
         "at_once": next((groups for groups, most in _AT_ONCE if len(columns) <= most), 2 if program.moments_of is None else 4),
         "columns": [x.name for x in columns],
         "column_addresses": [f"{read_from[x.tensor]} + {x.access.index('row', 'col')}" for x in columns],
@@ -245,17 +247,31 @@ def _epilogue(program: Program, args: list[Argument], streams: bool) -> dict[str
     }
 
 
+def _vector(program: Program, stores: Sequence[Store]) -> int:
+    """Columns that a lane finishes at a time: 16 bytes of each result, where all of them are stored so.
+
+    Elsewhere pairs, as tensor cores leave them; single columns where those are not aligned.
+    """
+    widest = 16 // max((DTYPES[s.dtype].nbytes for s in stores), default=8)
+    for vec in (8, 4):
+        if vec <= widest and program.cols % vec == 0 and all(s.access.mode(vec) == "vector" for s in stores):
+            return vec
+    return 2 if program.cols % 2 == 0 else 1
+
+
 def _column_load(load: Load, vec: int, source: str) -> list[str]:
-    """The statements that read an operand for column ``col`` and the next one."""
-    if vec == 2 and load.access.mode(vec) == "vector":
-        pair = f"{load.name}_vector"
-        lines = [f"const auto {pair} = load_vector<2>({source} + {load.access.index()});"]
-        values = [f"{pair}.v[0]", f"{pair}.v[1]"]
+    """The statements that read an operand for the columns from ``col`` on."""
+    target = f"{load.name}_columns[chunk]"
+    if vec == 1:
+        values = [f"{source}[{load.access.index('row', col)}]" for col in ("col", "next")]
+        return [f"{target}[0] = {values[0]}, {target}[1] = {values[1]};"]
+    if load.access.mode(vec) == "vector":
+        vector = f"{load.name}_vector"
+        first = [f"const auto {vector} = load_vector<{vec}>({source} + {load.access.index()});"]
+        value = f"{vector}.v[j]"
     else:
-        lines = []
-        values = [f"{source}[{load.access.index('row', col)}]" for col in ("col", "next" if vec == 1 else "(col + 1)")]
-    target = f"{load.name}_columns[group]"
-    return [*lines, f"{target}[0] = {values[0]}, {target}[1] = {values[1]};"]
+        first, value = [], f"{source}[{load.access.index('row', '(col + j)')}]"
+    return [*first, "#pragma unroll", f"for (int j = 0; j < {vec}; ++j) {target}[j] = {value};"]
 
 
 TEMPLATE = Template(
