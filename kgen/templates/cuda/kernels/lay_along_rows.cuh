@@ -19,11 +19,6 @@ struct LanesOfStrip {
     static constexpr int PAIRS = WIDTH / 2, SIDE_BY_SIDE = LANES / 4, ROWS = 2 * SIDE_BY_SIDE;
     static_assert(CHUNKS * COLS == 8 * GROUPS, "lanes fill whole chunks");
 
-    // So many chunks have the columns of so many groups, but one at least, and no more than there are.
-    static constexpr int chunks_of(const int groups) {
-        return groups >= GROUPS ? CHUNKS : 8 * groups > COLS ? 8 * groups / COLS : 1;
-    }
-
     // The lane's first column of a chunk.
     static __device__ __forceinline__ int first_col() {
         const int lane = threadIdx.x % LANES;
