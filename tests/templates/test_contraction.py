@@ -332,8 +332,8 @@ def test_bias_is_added_in_the_epilogue() -> None:
 @pytest.mark.parametrize(
     ("arguments", "init", "spelled"),
     [
-        ("self.r", "self.r = nn.Parameter(torch.randn(20))", "const auto r_vector = load_vector<2>(r_in + col);"),
-        ("y", "", "const auto y_vector = load_vector<2>(y_in + row * 20 + col);"),
+        ("self.r", "self.r = nn.Parameter(torch.randn(20))", "const auto r_vector = load_vector<4>(r_in + col);"),
+        ("y", "", "const auto y_vector = load_vector<4>(y_in + row * 20 + col);"),
         ("y[:, :1]", "", "_in[row * 20];"),
         ("self.r", "self.r = nn.Parameter(torch.randn(()))", "const float r = r_in[0];"),
     ],
@@ -346,7 +346,7 @@ def test_operands_of_maps_are_read_as_they_broadcast(arguments: str, init: str, 
 
 def test_operands_of_columns_are_read_before_anything_is_stored() -> None:
     text = candidate(bare(64, 64, 64)).source
-    assert text.index("load_vector<2>(linear_bias_in") < text.index("store_vector<2>(linear_out")
+    assert text.index("load_vector<4>(linear_bias_in") < text.index("store_vector<4>(linear_out")
 
 
 def test_many_operands_of_columns_are_read_for_fewer_columns_at_once() -> None:
@@ -362,8 +362,17 @@ def test_values_called_as_the_kernel_calls_its_own_are_renamed() -> None:
     text = source("return self.linear(x).tanh() * self.N + self.sums", "torch.randn(6, 12)",
                   f"{LINEAR}\nself.N, self.sums = nn.Parameter(torch.ones(20)), nn.Parameter(torch.ones(20))")  # fmt: skip
     found = plainest(design(made(text), for_arch("sm_90")), 1)[0].source
-    assert "const float N_2 = N_2_columns[group][j];" in found
-    assert "const float sums_2 = sums_2_columns[group][j];" in found
+    assert "const float N_2 = N_2_columns[chunk][j];" in found
+    assert "const float sums_2 = sums_2_columns[chunk][j];" in found
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype", "vec"), [(24, "float", 4), (22, "float", 2), (24, "bfloat16", 8), (20, "bfloat16", 4), (24, "half", 8)]
+)
+def test_lanes_finish_16_bytes_of_rows_where_results_allow(n: int, dtype: str, vec: int) -> None:
+    text = source("return self.linear(x).relu()", f"torch.randn(64, 16).{dtype}()", f"self.linear = nn.Linear(16, {n}).{dtype}()")
+    found = next(c for c in plainest(design(made(text), for_arch("sm_90"))) if "contraction[linear" in c.plan)
+    assert f"lay_along_rows<{vec}, GROUPS>(sums);" in found.source
 
 
 def test_odd_columns_are_stored_one_by_one() -> None:
