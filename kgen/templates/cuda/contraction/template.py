@@ -25,6 +25,7 @@ from kgen.templates.arguments import arguments as pointers, signature, sources, 
 from kgen.templates.cuda import common
 from kgen.templates.cuda.contraction.space import (
     arithmetic,
+    groups_of,
     lacks,
     leading_dimension,
     partials_of,
@@ -131,7 +132,7 @@ def render(task: Task, params: Params) -> Rendering:
         "sum": of.name,
         "epilogue": ", ".join(_words(task)),
         "split_parameters": before and signature(before.arguments)["launcher_parameters"],
-        **_epilogue(program, args, common.streams(task) and program.rows * n > k * (program.rows + of.matrices * n)),
+        **_epilogue(program, args, groups_of(params), common.streams(task) and program.rows * n > k * (program.rows + of.matrices * n)),
         **moments,
         **signature([*args, *finishing]),
     }
@@ -220,10 +221,11 @@ def _split(k: int, ld: int, terms: int) -> str:
     return f"split_long_rows<{k}, {ld}, 1024, {terms}>"
 
 
-def _epilogue(program: Program, args: list[Argument], streams: bool) -> dict[str, object]:
+def _epilogue(program: Program, args: list[Argument], most: int, streams: bool) -> dict[str, object]:
     """The context of the epilogue: it finishes ``vec`` neighbouring columns at a time, ``width`` of a lane's places.
 
-    It ``streams`` results past the cache where they are most of what is moved; elsewhere the registers are worth more.
+    A thread has registers for no more than ``most`` groups of eight columns at once. It ``streams`` results past the cache where
+    they are most of what is moved; elsewhere the registers are worth more.
     """
     plan, read_from = schedule(program, keep=True), sources(args)
     (only,) = plan.passes
@@ -233,10 +235,11 @@ def _epilogue(program: Program, args: list[Argument], streams: bool) -> dict[str
     taken = [f"const float {x.name} = {x.name}_columns[chunk][j];" for x in columns]
     maps = [statement(m, "cuda") for m in only.maps]
     store_outer, store_inner, close = common.store_statements(only.stores, vec, args)
+    at_once = next((groups for groups, operands in _AT_ONCE if len(columns) <= operands), 2 if program.moments_of is None else 4)
     return {
         "vec": vec,
         "width": max(vec, 2),
-        "at_once": next((groups for groups, most in _AT_ONCE if len(columns) <= most), 2 if program.moments_of is None else 4),
+        "at_once": min(at_once, most),
         "columns": [x.name for x in columns],
         "column_addresses": [f"{read_from[x.tensor]} + {x.access.index('row', 'col')}" for x in columns],
         "column_loads": [line for x in columns for line in _column_load(x, vec, read_from[x.tensor])],
