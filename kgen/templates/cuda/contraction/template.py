@@ -239,7 +239,7 @@ def _epilogue(program: Program, args: list[Argument], most: int, streams: bool) 
     return {
         "vec": vec,
         "width": max(vec, 2),
-        "at_once": min(at_once, most),
+        "at_once": min(at_once, most) if vec <= 2 else max(1, min(at_once, most) // vec),  # chunks, of as many groups as a vector is wide
         "columns": [x.name for x in columns],
         "column_addresses": [f"{read_from[x.tensor]} + {x.access.index('row', 'col')}" for x in columns],
         "column_loads": [line for x in columns for line in _column_load(x, vec, read_from[x.tensor])],
