@@ -107,6 +107,22 @@ FAULTS: dict[str, tuple[str, int, str, str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("n", [132, 133])
+def test_rows_that_are_not_finite_are_stored_where_they_belong(device: Device, n: int) -> None:
+    loaded = made(source("return self.linear(x)", "torch.randn(40, 96)", f"self.linear = nn.Linear(96, {n})"))
+    torch.manual_seed(0)
+    model, (x,) = loaded.model(), loaded.inputs()
+    x[5, 3], x[19, 7] = float("inf"), float("nan")
+    x[20] *= 1e30
+    new = device.module(candidate(loaded, "contraction", {"variant": "sm80", "tile": "64x128/2"})).ModelNew()
+    new.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        found, expected = device.run(new, [x]), model(x)
+    for values in (found, expected):
+        values[20] /= 1e30
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_shows(device: Device, fault: str) -> None:
     case, number, text, other, found = FAULTS[fault]
