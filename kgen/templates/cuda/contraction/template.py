@@ -58,7 +58,7 @@ _SPLITS = (
 _STRIP_COLS = 32  # columns; a warp finishes so many of sums in memory at once
 
 #: Groups of eight columns that are finished at once, each with the most column operands that leave registers for it. With
-#: more operands it is 2, or 4 for moments, whose columns eight lanes share.
+#: more operands it is 2, or 4 for moments: up to eight lanes share a column, and each keeps one at least.
 _AT_ONCE = ((16, 1), (8, 3), (4, 7))
 
 
