@@ -332,8 +332,8 @@ def test_bias_is_added_in_the_epilogue() -> None:
 @pytest.mark.parametrize(
     ("arguments", "init", "spelled"),
     [
-        ("self.r", "self.r = nn.Parameter(torch.randn(20))", "const auto r_vector = load_vector<2>(r_in + col);"),
-        ("y", "", "const auto y_vector = load_vector<2>(y_in + row * 20 + col);"),
+        ("self.r", "self.r = nn.Parameter(torch.randn(20))", "const auto r_vector = load_vector<4>(r_in + col);"),
+        ("y", "", "const auto y_vector = load_vector<4>(y_in + row * 20 + col);"),
         ("y[:, :1]", "", "_in[row * 20];"),
         ("self.r", "self.r = nn.Parameter(torch.randn(()))", "const float r = r_in[0];"),
     ],
@@ -346,7 +346,7 @@ def test_operands_of_maps_are_read_as_they_broadcast(arguments: str, init: str, 
 
 def test_operands_of_columns_are_read_before_anything_is_stored() -> None:
     text = candidate(bare(64, 64, 64)).source
-    assert text.index("load_vector<2>(linear_bias_in") < text.index("store_vector<2>(linear_out")
+    assert text.index("load_vector<4>(linear_bias_in") < text.index("store_vector<4>(linear_out")
 
 
 def test_many_operands_of_columns_are_read_for_fewer_columns_at_once() -> None:
@@ -355,15 +355,32 @@ def test_many_operands_of_columns_are_read_for_fewer_columns_at_once() -> None:
     forward = "return (self.linear(x).relu() * self.a + self.b) * self.c - self.d"
     text = source(forward, "torch.randn(6, 12)", f"{LINEAR}\n{init}")
     found = next(c for c in plainest(design(made(text), for_arch("sm_90"))) if c.kernels == 1)
-    assert "GROUPS < 16" in candidate(bare(6, 12, 20)).source and "GROUPS < 4" in found.source
+    assert "Lanes::CHUNKS < 4" in candidate(bare(6, 12, 20)).source and "Lanes::CHUNKS < 1" in found.source
 
 
 def test_values_called_as_the_kernel_calls_its_own_are_renamed() -> None:
     text = source("return self.linear(x).tanh() * self.N + self.sums", "torch.randn(6, 12)",
                   f"{LINEAR}\nself.N, self.sums = nn.Parameter(torch.ones(20)), nn.Parameter(torch.ones(20))")  # fmt: skip
     found = plainest(design(made(text), for_arch("sm_90")), 1)[0].source
-    assert "const float N_2 = N_2_columns[group][j];" in found
-    assert "const float sums_2 = sums_2_columns[group][j];" in found
+    assert "const float N_2 = N_2_columns[chunk][j];" in found
+    assert "const float sums_2 = sums_2_columns[chunk][j];" in found
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype", "vec"), [(24, "float", 4), (22, "float", 2), (24, "bfloat16", 8), (20, "bfloat16", 4), (24, "half", 8)]
+)
+def test_lanes_finish_16_bytes_of_rows_where_results_allow(n: int, dtype: str, vec: int) -> None:
+    text = source("return self.linear(x).relu()", f"torch.randn(64, 16).{dtype}()", f"self.linear = nn.Linear(16, {n}).{dtype}()")
+    found = next(c for c in plainest(design(made(text), for_arch("sm_90"))) if "contraction[linear" in c.plan)
+    assert f"lay_along_rows<{vec}, GROUPS>(sums);" in found.source
+
+
+@pytest.mark.parametrize(("k", "rows", "offered"), [(64, 8192, True), (2048, 8192, False), (64, 512, False)])
+def test_two_blocks_share_a_multiprocessor_for_short_k_and_many_tiles(k: int, rows: int, offered: bool) -> None:
+    text = source("return self.linear(x)", f"torch.randn({rows}, {k}).half()", f"self.linear = nn.Linear({k}, 8192).half()")
+    found = {(p["tile"], p["stages"]) for p in contraction_space(design(made(text), for_arch("sm_90"))).allowed() if p["variant"] == "sm90"}
+    assert (("2x128x128", 3) in found) is offered
+    assert {stages for tile, stages in found if tile != "2x128x128"} == {7}
 
 
 def test_odd_columns_are_stored_one_by_one() -> None:

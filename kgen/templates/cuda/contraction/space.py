@@ -32,13 +32,14 @@ _SUMS_BYTES = 1 << 30
 class _WarpgroupTile:
     """A block's tile of the variant ``sm90``: ``m_tiles`` x 64 rows, and 128 columns ``halves`` times a warpgroup.
 
-    ``step_us`` are the microseconds that 64 of k take on a full chip, measured on an H200.
+    ``blocks`` run on a multiprocessor at a time. ``step_us`` are the microseconds that 64 of k take them on a full chip,
+    measured on an H200.
     """
 
     m_tiles: int
     halves: int
     step_us: float
-    blocks: int = 1  # of a multiprocessor
+    blocks: int = 1
 
     @property
     def rows(self) -> int:
@@ -137,12 +138,14 @@ class _PlainTile:
 
 _Tile = _WarpgroupTile | _WarpTile | _WholeTile | _PlainTile
 
-#: The tiles of each variant by their names; after the bar, the sets of warps that share a stage's k.
+#: The tiles of each variant by their names; after the bar, the sets of warps that share a stage's k. Before a tile of two
+#: factors stands the number of blocks that share a multiprocessor, where the variant has the same tile for one.
 _TILES: dict[str, dict[str, _Tile]] = {
     "sm90": {
         "128x256": _WarpgroupTile(2, 2, step_us=2.1),
         "128x128": _WarpgroupTile(2, 1, step_us=1.15),
         "64x256": _WarpgroupTile(1, 1, step_us=1.25),
+        "2x128x128": _WarpgroupTile(2, 1, step_us=2.3, blocks=2),
     },
     "sm80": {
         "128x256": _WarpTile(2, 4, 1, block_k=32, blocks=1, step_us=4.0),
@@ -166,6 +169,9 @@ _TILES: dict[str, dict[str, _Tile]] = {
 
 #: Of k, by promotion interval: in shorter float32 sums of positive products, PyTorch has less than half of the interval's error.
 _LEAST_K = {64: 96, 128: 512}
+
+#: Of k; up to it, storing a tile of half types takes as long as multiplying, and a second block multiplies meanwhile.
+_SHORT_K = 1024
 
 # Measured on an H200.
 _FIXED_US = 4.0  # microseconds of a contraction of any size
@@ -206,6 +212,11 @@ def tile_of(params: Params) -> _Tile:
     return _TILES[str(params["variant"])][str(params["tile"])]
 
 
+def groups_of(params: Params) -> int:
+    """Groups of eight columns of a result that a thread has registers to finish at once, at most."""
+    return 8 if params["variant"] == "sm90" and tile_of(params).blocks > 1 else 16
+
+
 def lacks(hardware: Hardware) -> str:
     return "" if hardware.capability >= 80 else "contractions of our own need the tensor cores of sm_80 or later"
 
@@ -214,14 +225,14 @@ def space(task: Task) -> Space:
     shape = _Shape.of(task)
     if shape.half:
         mma = _axes("mma", products=(1,), intervals=(64,), stages=(4, 3, 2), clusters=(1,), multicast=(1,), splits=(1, 2, 4, 8))
-        sm90 = _axes("sm90", products=(1,), intervals=(64,), stages=(7,), clusters=(1, 2, 4), multicast=(1, 2))
+        sm90 = _axes("sm90", products=(1,), intervals=(64,), stages=(7, 3), clusters=(1, 2, 4), multicast=(1, 2))
         constraints = _constraints(shape, task.accuracy)
         first, *others = [_likeliest_first(axes, constraints, shape) for axes in ((sm90, mma) if shape.reached_by_tma else (mma,))]
         return Space(first, (*constraints, _slow(shape, constraints, (first, *others))), tuple(others))
     variants = [_axes("sm80", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,))]
     if task.hardware.capability == 90:
         of_sm90 = _axes(
-            "sm90", products=(3, 1), intervals=(64, 128), stages=(7,), clusters=(1, 2, 4), multicast=(1, 2)
+            "sm90", products=(3, 1), intervals=(64, 128), stages=(7, 3), clusters=(1, 2, 4), multicast=(1, 2)
         )
         variants.insert(0, of_sm90)
     constraints = _constraints(shape, task.accuracy)
@@ -481,6 +492,17 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
             "shared_memory",
             "the stages, and whole rows, need more shared memory than a block, or its neighbours on a multiprocessor, can have",
             lambda p: shape.fits(p, int(p["stages"])),
+        ),
+        Constraint(
+            "short_ring",
+            "seven stages fit",
+            lambda p: p["variant"] != "sm90" or p["stages"] == 7 or not shape.fits(p, 7),
+        ),
+        Constraint(
+            "two_blocks",
+            f"two blocks of a multiprocessor have registers for the sums of one product, and pay off where k <= {_SHORT_K} and the chip is full",
+            lambda p: p["tile"] != "2x128x128"
+            or (p["products"] == 1 and splits(p) == 1 and shape.k <= _SHORT_K and shape.tiles(p) >= shape.at_once(p)),
         ),
         Constraint(
             "shallow_pipeline",

@@ -12,11 +12,12 @@ by the variants sm90 and mma. Five variants share all but the multiplying:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kgen.candidate import Params
 from kgen.compiler.dtypes import DTYPES, HALF
-from kgen.compiler.loops import ELEMENT, Load, Program
+from kgen.compiler.loops import ELEMENT, Load, Program, Store
 from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.schedule import schedule
 from kgen.templates import Argument, Before, Filled, Rendering, Task, Template
@@ -24,6 +25,7 @@ from kgen.templates.arguments import arguments as pointers, signature, sources, 
 from kgen.templates.cuda import common
 from kgen.templates.cuda.contraction.space import (
     arithmetic,
+    groups_of,
     lacks,
     leading_dimension,
     partials_of,
@@ -56,7 +58,7 @@ _SPLITS = (
 _STRIP_COLS = 32  # columns; a warp finishes so many of sums in memory at once
 
 #: Groups of eight columns that are finished at once, each with the most column operands that leave registers for it. With
-#: more operands it is 2, or 4 for moments, whose columns eight lanes share.
+#: more operands it is 2, or 4 for moments: up to eight lanes share a column, and each keeps one at least.
 _AT_ONCE = ((16, 1), (8, 3), (4, 7))
 
 
@@ -130,7 +132,7 @@ def render(task: Task, params: Params) -> Rendering:
         "sum": of.name,
         "epilogue": ", ".join(_words(task)),
         "split_parameters": before and signature(before.arguments)["launcher_parameters"],
-        **_epilogue(program, args, common.streams(task) and program.rows * n > k * (program.rows + of.matrices * n)),
+        **_epilogue(program, args, groups_of(params), common.streams(task) and program.rows * n > k * (program.rows + of.matrices * n)),
         **moments,
         **signature([*args, *finishing]),
     }
@@ -219,22 +221,25 @@ def _split(k: int, ld: int, terms: int) -> str:
     return f"split_long_rows<{k}, {ld}, 1024, {terms}>"
 
 
-def _epilogue(program: Program, args: list[Argument], streams: bool) -> dict[str, object]:
-    """The context of the epilogue: it finishes pairs of columns, aligned where ``n`` is even.
+def _epilogue(program: Program, args: list[Argument], most: int, streams: bool) -> dict[str, object]:
+    """The context of the epilogue: it finishes ``vec`` neighbouring columns at a time, ``width`` of a lane's places.
 
-    It ``streams`` results past the cache where they are most of what is moved; elsewhere the registers are worth more.
+    A thread has registers for no more than ``most`` groups of eight columns at once. It ``streams`` results past the cache where
+    they are most of what is moved; elsewhere the registers are worth more.
     """
     plan, read_from = schedule(program, keep=True), sources(args)
     (only,) = plan.passes
-    vec = 2 if program.cols % 2 == 0 else 1
+    vec = _vector(program, only.stores)
     columns = [x for x in only.loads if x.tensor and x.level == ELEMENT and "row" not in x.access.index()]
     outer, inner = common.load_statements([x for x in only.loads if x not in columns], vec, read_from)
-    taken = [f"const float {x.name} = {x.name}_columns[group][j];" for x in columns]
+    taken = [f"const float {x.name} = {x.name}_columns[chunk][j];" for x in columns]
     maps = [statement(m, "cuda") for m in only.maps]
     store_outer, store_inner, close = common.store_statements(only.stores, vec, args)
+    at_once = next((groups for groups, operands in _AT_ONCE if len(columns) <= operands), 2 if program.moments_of is None else 4)
     return {
         "vec": vec,
-        "at_once": next((groups for groups, most in _AT_ONCE if len(columns) <= most), 2 if program.moments_of is None else 4),
+        "width": max(vec, 2),
+        "at_once": min(at_once, most) if vec <= 2 else max(1, min(at_once, most) // vec),  # chunks, of as many groups as a vector is wide
         "columns": [x.name for x in columns],
         "column_addresses": [f"{read_from[x.tensor]} + {x.access.index('row', 'col')}" for x in columns],
         "column_loads": [line for x in columns for line in _column_load(x, vec, read_from[x.tensor])],
@@ -245,17 +250,31 @@ def _epilogue(program: Program, args: list[Argument], streams: bool) -> dict[str
     }
 
 
+def _vector(program: Program, stores: Sequence[Store]) -> int:
+    """Columns that a lane finishes at a time: 16 bytes of each result, where all of them are stored so.
+
+    Elsewhere pairs, as tensor cores leave them; single columns where those are not aligned.
+    """
+    widest = 16 // max((DTYPES[s.dtype].nbytes for s in stores), default=8)
+    for vec in (8, 4):
+        if vec <= widest and program.cols % vec == 0 and all(s.access.mode(vec) == "vector" for s in stores):
+            return vec
+    return 2 if program.cols % 2 == 0 else 1
+
+
 def _column_load(load: Load, vec: int, source: str) -> list[str]:
-    """The statements that read an operand for column ``col`` and the next one."""
-    if vec == 2 and load.access.mode(vec) == "vector":
-        pair = f"{load.name}_vector"
-        lines = [f"const auto {pair} = load_vector<2>({source} + {load.access.index()});"]
-        values = [f"{pair}.v[0]", f"{pair}.v[1]"]
+    """The statements that read an operand for the columns from ``col`` on."""
+    target = f"{load.name}_columns[chunk]"
+    if vec == 1:
+        values = [f"{source}[{load.access.index('row', col)}]" for col in ("col", "next")]
+        return [f"{target}[0] = {values[0]}, {target}[1] = {values[1]};"]
+    if load.access.mode(vec) == "vector":
+        vector = f"{load.name}_vector"
+        first = [f"const auto {vector} = load_vector<{vec}>({source} + {load.access.index()});"]
+        value = f"{vector}.v[j]"
     else:
-        lines = []
-        values = [f"{source}[{load.access.index('row', col)}]" for col in ("col", "next" if vec == 1 else "(col + 1)")]
-    target = f"{load.name}_columns[group]"
-    return [*lines, f"{target}[0] = {values[0]}, {target}[1] = {values[1]};"]
+        first, value = [], f"{source}[{load.access.index('row', '(col + j)')}]"
+    return [*first, "#pragma unroll", f"for (int j = 0; j < {vec}; ++j) {target}[j] = {value};"]
 
 
 TEMPLATE = Template(

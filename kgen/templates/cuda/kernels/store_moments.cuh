@@ -20,32 +20,38 @@ __device__ __forceinline__ void merge_halves(float (&mean)[COLUMNS], float (&squ
 }
 
 // Leaves the moments of a strip of 16 rows, of which the first `rows` count: of each column its mean and the sum of squared
-// deviations from that, in to[col]; a row of it has room for an even number of columns. Lane l has rows l / 4 and l / 4 + 8 of
-// columns begin + 8 (i / 2) + i % 2; three exchanges among the eight lanes of a column leave each of them with the whole
-// strip's moments of an eighth of the columns.
-template <int COLUMNS, int N>
+// deviations from that, in to[col]; a row of it has room for an even number of columns. A lane has the values of its rows of the
+// strip, in chunks of columns from `begin` on. Exchanges among the lanes of a column leave each of them with the whole strip's
+// moments of its share of the columns.
+template <typename Lanes, int N, int COLUMNS>
 __device__ __forceinline__ void store_moments(
-    const float (&values)[2][COLUMNS], const long long rows, float2* to, const int begin
+    const float (&values)[Lanes::ROWS][COLUMNS], const long long rows, float2* to, const int begin
 ) {
-    static_assert(COLUMNS % 8 == 0, "a lane is left with an eighth of them");
-    const int eighth = threadIdx.x % 32 / 4;
-    const bool two = eighth + 8 < rows;
-    float count = two ? 2.0f : eighth < rows ? 1.0f : 0.0f;
+    constexpr int SHARES = 32 / Lanes::LANES, KEPT = COLUMNS / SHARES, AT_ONCE = KEPT > 1 ? 2 : 1;
+    static_assert(COLUMNS % SHARES == 0, "a lane is left with a share of them");
+    const int share = threadIdx.x % 32 / Lanes::LANES;
+    float count = 0.0f;
     float mean[COLUMNS], squares[COLUMNS];
     #pragma unroll
-    for (int i = 0; i < COLUMNS; ++i) {
-        const float difference = two ? values[1][i] - values[0][i] : 0.0f;
-        mean[i] = fmaf(0.5f, difference, values[0][i]);
-        squares[i] = 0.5f * difference * difference;
+    for (int i = 0; i < COLUMNS; ++i) mean[i] = values[0][i], squares[i] = 0.0f;
+    #pragma unroll
+    for (int row = 0; row < Lanes::ROWS; ++row) {
+        if (Lanes::first_row() + Lanes::behind(row) >= rows) continue;
+        count += 1.0f;
+        #pragma unroll
+        for (int i = 0; i < COLUMNS; ++i) {
+            const float difference = values[row][i] - mean[i];
+            mean[i] = fmaf(1.0f / (row + 1), difference, mean[i]);
+            squares[i] = fmaf(difference * (static_cast<float>(row) / (row + 1)), difference, squares[i]);
+        }
     }
     merge_halves<COLUMNS / 2>(mean, squares, count, 16);
     merge_halves<COLUMNS / 4>(mean, squares, count, 8);
-    merge_halves<COLUMNS / 8>(mean, squares, count, 4);
+    if constexpr (SHARES == 8) merge_halves<COLUMNS / 8>(mean, squares, count, 4);
     if (rows <= 0) return;
-    constexpr int KEPT = COLUMNS / 8, AT_ONCE = KEPT > 1 ? 2 : 1;
     #pragma unroll
     for (int i = 0; i < KEPT; i += AT_ONCE) {
-        const int at = eighth * KEPT + i, col = begin + at / 2 * 8 + at % 2;
+        const int at = share * KEPT + i, col = begin + at / Lanes::WIDTH * Lanes::COLS + at % Lanes::WIDTH;
         if (col >= N) continue;
         if (AT_ONCE == 2) *reinterpret_cast<float4*>(to + col) = make_float4(mean[i], squares[i], mean[i + 1], squares[i + 1]);
         else to[col] = make_float2(mean[i], squares[i]);
