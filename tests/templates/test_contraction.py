@@ -79,6 +79,14 @@ def test_variants_are_those_of_the_architecture(arch: str, variants: set[str]) -
     assert values(contraction_space(bare(512, 512, 512, arch)), "variant") == {*variants, "whole", "library"}
 
 
+@pytest.mark.parametrize("forward", ["x @ y", "F.linear(x, y)", "x.mT @ y", "x.mT @ y.mT", "torch.bmm(x[None], y[None])"])
+def test_wgmma_comes_first_for_large_products_of_half_types_in_any_layout(forward: str) -> None:
+    square = "torch.empty(4096, 4096, dtype=torch.bfloat16)"
+    of = design(made(source(f"return {forward}", f"{square}, {square}", "", "x, y")), for_arch("sm_90a"), Accuracy.PYTORCH)
+    first = next(contraction_space(of).allowed())
+    assert (first["variant"], first["tile"], first["swizzle_group"]) == ("sm90", "128x256", 16)
+
+
 @pytest.mark.parametrize("name", [NAMES[1], NAMES[3]])
 def test_pytorch_keeps_no_statistics_of_contractions_of_our_own(name: str) -> None:
     found = [o.name for o in design(reference(name, "train"), for_arch("sm_90")).options]

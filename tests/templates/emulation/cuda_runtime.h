@@ -254,7 +254,7 @@ using emulation::fail;
 
 struct Products {  // of a warpgroup: 64 rows of a by 128 rows of b over 16 of k
     uint64_t a, b;
-    bool accumulate, bfloat16;
+    bool accumulate, bfloat16, turned_a, turned_b;
     float* sums;
 };
 void start_products(const Products& products);
@@ -273,8 +273,8 @@ void products(const bool bfloat16, Operands&... operands) {
     };
     (take(operands), ...);
     for (int i = 1; i < 64; ++i) if (sums[i] != sums[0] + i) fail("wgmma: the accumulators are not in the order of an array");
-    if (rest[3] != 1 || rest[4] != 1 || rest[5] || rest[6]) fail("wgmma: scaled or transposed operands are not emulated");
-    start_products({rest[0], rest[1], rest[2] != 0, bfloat16, sums[0]});
+    if (rest[3] != 1 || rest[4] != 1) fail("wgmma: scaled operands are not emulated");
+    start_products({rest[0], rest[1], rest[2] != 0, bfloat16, rest[5] != 0, rest[6] != 0, sums[0]});
 }
 template <typename... Operands>
 void wgmma_mma_async_sync_aligned_m64n128k16_f32_f16_f16(Operands&&... operands) { products(false, operands...); }

@@ -519,19 +519,36 @@ void deliver(Grid& grid) {
 
 double value_of(const uint16_t bits, const bool bfloat16) { return bfloat16 ? __bfloat162float({bits}) : __half2float(as_bits<__half>(bits)); }
 
-// Row r of an operand, 16 of k, from a descriptor: groups of 8 rows, swizzled.
-void read_row(Block& block, const uint64_t descriptor, const int r, const bool bfloat16, double* to, const int apart) {
-    const uint32_t start = (descriptor & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
-    const int mode = static_cast<int>(descriptor >> 62), row_bytes = mode == 1 ? 128 : mode == 2 ? 64 : 32;
-    if (!mode) emulation::fail("wgmma: operands without a swizzle are not emulated");
-    for (int half = 0; half < 2; ++half) {
-        const uint32_t address = swizzled(start + r / 8 * stride + r % 8 * row_bytes + 16 * half, row_bytes);
-        const unsigned char* const from = shared_memory(block, address, 16);
-        for (int i = 0; i < 8; ++i) {
-            uint16_t bits;
-            std::memcpy(&bits, from + 2 * i, 2);
-            to[(8 * half + i) * apart] = value_of(bits, bfloat16);
-        }
+// An operand of wgmma as its descriptor says (PTX ISA, "Shared Memory Matrix Layout"): rows by 16 of k in swizzled lines. Lines
+// lie along k, 8 rows below each other and the next 8 a stride behind. Or each has one k of as many rows as it holds: 8 of k lie
+// below each other and the next 8 a stride behind; the next rows are a leading offset behind.
+struct Matrix {
+    uint32_t start, leading, stride;
+    int line_bytes;
+    bool along_rows;
+
+    Matrix(const uint64_t descriptor, const bool along_rows) : along_rows(along_rows) {
+        const int mode = static_cast<int>(descriptor >> 62);
+        if (!mode) emulation::fail("wgmma: operands without a swizzle are not emulated");
+        if (descriptor >> 49 & 7) emulation::fail("wgmma: descriptors with a base offset are not emulated");
+        const auto bytes = [&](const int bit) { return static_cast<uint32_t>(descriptor >> bit & 0x3fff) << 4; };
+        start = bytes(0), leading = bytes(16), stride = bytes(32);
+        line_bytes = mode == 1 ? 128 : mode == 2 ? 64 : 32;
+    }
+
+    uint32_t address(const int row, const int k) const {
+        if (!along_rows) return swizzled(start + row / 8 * stride + row % 8 * line_bytes + 2 * k, line_bytes);
+        const int of_line = line_bytes / 2;
+        return swizzled(start + row / of_line * leading + row % of_line * 2 + k / 8 * stride + k % 8 * line_bytes, line_bytes);
+    }
+};
+
+// Row r of an operand, 16 of k.
+void read_row(Block& block, const Matrix& matrix, const int r, const bool bfloat16, double* to, const int apart) {
+    for (int k = 0; k < 16; ++k) {
+        uint16_t bits;
+        std::memcpy(&bits, shared_memory(block, matrix.address(r, k), 2), 2);
+        to[k * apart] = value_of(bits, bfloat16);
     }
 }
 
@@ -561,8 +578,9 @@ void add_products(const double* a, const double (&b)[K][N], float* sums) {
 void multiply(Block& block, const ptx::Products& products, float* sums) {
     constexpr int M = 64, N = 128, K = 16;
     alignas(64) static double a[M][K], b[K][N];
-    for (int m = 0; m < M; ++m) read_row(block, products.a, m, products.bfloat16, a[m], 1);
-    for (int n = 0; n < N; ++n) read_row(block, products.b, n, products.bfloat16, &b[0][n], N);
+    const Matrix of_a(products.a, products.turned_a), of_b(products.b, products.turned_b);
+    for (int m = 0; m < M; ++m) read_row(block, of_a, m, products.bfloat16, a[m], 1);
+    for (int n = 0; n < N; ++n) read_row(block, of_b, n, products.bfloat16, &b[0][n], N);
     if (!products.accumulate) std::fill(sums, sums + M * N, 0.0f);
     for (int m = 0; m < M; ++m) add_products<K, N>(a[m], b, sums + m * N);
 }

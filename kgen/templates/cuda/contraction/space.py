@@ -216,7 +216,7 @@ def space(task: Task) -> Space:
         mma = _axes("mma", products=(1,), intervals=(64,), stages=(4, 3, 2), clusters=(1,), multicast=(1,), splits=(1, 2, 4, 8))
         sm90 = _axes("sm90", products=(1,), intervals=(64,), stages=(7,), clusters=(1, 2, 4), multicast=(1, 2))
         constraints = _constraints(shape, task.accuracy)
-        first, *others = [_likeliest_first(axes, constraints, shape) for axes in ((sm90, mma) if shape.reached_by_tma else (mma,))]
+        first, *others = [_likeliest_first(axes, constraints, shape) for axes in ((sm90, mma) if task.hardware.capability == 90 else (mma,))]
         return Space(first, (*constraints, _slow(shape, constraints, (first, *others))), tuple(others))
     variants = [_axes("sm80", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,))]
     if task.hardware.capability == 90:
@@ -287,7 +287,6 @@ class _Shape:
     grouped: bool
     weight: bool  # whether the right operand is a weight, which is split once
     turned: bool  # whether rows of the left operand are columns in memory
-    transposed: bool  # the same of the right one
     half: bool  # whether operands are of a half type, and multiplied as they are
     hardware: Hardware
 
@@ -297,12 +296,7 @@ class _Shape:
         of = program.contraction
         rows, grouped = of.group or program.rows, of.group is not None
         weight = task.plan.graph.is_weight(of.weight)
-        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, of.turned, of.transposed, of.dtype in HALF, task.hardware)
-
-    @property
-    def reached_by_tma(self) -> bool:
-        """Whether the variant ``sm90`` takes operands of half types where they lie: rows along k."""
-        return self.hardware.capability == 90 and not (self.turned or self.transposed)
+        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, of.turned, of.dtype in HALF, task.hardware)
 
     @property
     def intervals(self) -> int:
