@@ -113,7 +113,7 @@ FAULTS: dict[str, tuple[str, int, str, str, str]] = {
     "a read beyond the weights": ("long rows on the left", 2, "__half* high = terms + row * LD;", "__half* high = terms + (row + 200) * LD;", "out of bounds"),
     "no wait for the kernel in front": ("a linear layer", 0, "griddepcontrol.wait;", "", "wrong"),
     "a missing barrier": ("a row for a cluster", 0, "cluster_sync();", "", "shared memory ends|has ended|wrong"),
-    "an operand that is not turned": ("bfloat16, with columns of both for rows", 0, "wgmma_bfloat16<1, 1>", "wgmma_bfloat16<1, 0>", "wrong"),
+    "an operand that is not turned": ("bfloat16, with columns of both for rows", 0, "wgmma_wide_bfloat16<1, 1>", "wgmma_wide_bfloat16<1, 0>", "wrong|shared memory"),
     "boxes of columns at another distance": (
         "bfloat16, with columns of both for rows", 0, "(512ull << 16) | (64ull << 32)", "(64ull << 16) | (512ull << 32)", "wrong|shared memory"),
     "no wait for cp.async": ("a linear layer", 2, "cp.async.wait_group %0;", "", "on its way"),

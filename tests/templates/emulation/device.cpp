@@ -574,9 +574,10 @@ void add_products(const double* a, const double (&b)[K][N], float* sums) {
     for (int n = 0; n < N; ++n) sums[n] = static_cast<float>(as_bits<double>(as_bits<uint64_t>(total[n] / scale[n]) & ~0x1fffffffull));
 }
 
-// sums: 64 rows of 128 columns.
+// sums: 64 rows of N columns.
+template <int N>
 void multiply(Block& block, const ptx::Products& products, float* sums) {
-    constexpr int M = 64, N = 128, K = 16;
+    constexpr int M = 64, K = 16;
     alignas(64) static double a[M][K], b[K][N];
     const Matrix of_a(products.a, products.turned_a), of_b(products.b, products.turned_b);
     for (int m = 0; m < M; ++m) read_row(block, of_a, m, products.bfloat16, a[m], 1);
@@ -587,9 +588,9 @@ void multiply(Block& block, const ptx::Products& products, float* sums) {
 
 // The place of accumulator i of a lane of a warpgroup: lane l of warp w has rows 16 w + l / 4 and 8 below, of each group of 8 columns
 // 2 (l % 4) and the next one.
-int place_of(const int lane, const int i) {
+int place_of(const int lane, const int i, const int cols) {
     const int row = lane / WARP * 16 + lane % WARP / 4 + i % 4 / 2 * 8, col = i / 4 * 8 + lane % 4 * 2 + i % 2;
-    return row * 128 + col;
+    return row * cols + col;
 }
 
 struct ProductsOperand { const ptx::Products* products; Thread* thread; };
@@ -603,11 +604,11 @@ void issue(void* const* all) {
     if (!pipe.held.count(key)) {
         auto& held = pipe.held[key];
         auto& places = pipe.places[key];
-        held.resize(64 * WARPGROUP);
+        held.resize(64 * products.cols);
         for (int lane = 0; lane < WARPGROUP; ++lane) {
             float* const own = static_cast<ProductsOperand*>(all[lane])->products->sums;
             places.push_back(own);
-            for (int i = 0; i < 64; ++i) held[place_of(lane, i)] = std::exchange(own[i], NAN);
+            for (int i = 0; i < products.cols / 2; ++i) held[place_of(lane, i, products.cols)] = std::exchange(own[i], NAN);
         }
     }
     for (int lane = 0; lane < WARPGROUP; ++lane) {
@@ -620,7 +621,9 @@ void issue(void* const* all) {
 
 void finish_products(Block& block, Pipe& pipe, const size_t pending) {
     for (; pipe.groups.size() > pending; pipe.groups.pop_front()) {
-        for (const Pipe::Issued& issued : pipe.groups.front()) multiply(block, issued.products, pipe.held[issued.key].data());
+        for (const Pipe::Issued& issued : pipe.groups.front()) {
+            (issued.products.cols == 256 ? multiply<256> : multiply<128>)(block, issued.products, pipe.held[issued.key].data());
+        }
     }
     for (auto held = pipe.held.begin(); held != pipe.held.end();) {
         bool used = false;
@@ -632,7 +635,8 @@ void finish_products(Block& block, Pipe& pipe, const size_t pending) {
         }
         const auto& places = pipe.places[held->first];
         for (int lane = 0; lane < WARPGROUP; ++lane) {
-            for (int i = 0; i < 64; ++i) places[lane][i] = held->second[place_of(lane, i)];
+            const int cols = static_cast<int>(held->second.size()) / 64;
+            for (int i = 0; i < cols / 2; ++i) places[lane][i] = held->second[place_of(lane, i, cols)];
         }
         pipe.places.erase(held->first);
         held = pipe.held.erase(held);

@@ -49,8 +49,12 @@ class _WarpgroupTile:
         return 128 * self.halves * (3 - self.m_tiles)
 
     def shared_bytes(self, stages: int, leading_dimension: int) -> int:
-        """Each stage has 128 rows of 64 of k of both terms, in one slot or two, with four barriers."""
+        """Each stage has 128 rows of 64 of k of both terms, with four barriers. Slots of one term share the same memory."""
         return stages * (2 * 128 * 64 * 2 + 32)
+
+    def slots(self, stages: int, terms: int) -> int:
+        """Slots of the ring: those of two terms have 128 rows, those of one have all rows of both operands."""
+        return stages if terms == 2 else stages * 2 * 128 // (self.rows + self.cols)
 
 
 @dataclass(frozen=True)
@@ -191,6 +195,12 @@ def sums_leading_dimension(n: int) -> int:
 def terms_of(params: Params) -> int:
     """Float16 terms of each operand."""
     return 2 if params["products"] == 3 else 1
+
+
+def slots_of(params: Params) -> int:
+    """Slots of the ring of the variant ``sm90``; 0 for any other."""
+    tile = tile_of(params) if params["variant"] == "sm90" else None
+    return tile.slots(int(params["stages"]), terms_of(params)) if isinstance(tile, _WarpgroupTile) else 0
 
 
 def partials_of(params: Params) -> int:
