@@ -79,6 +79,17 @@ def test_variants_are_those_of_the_architecture(arch: str, variants: set[str]) -
     assert values(contraction_space(bare(512, 512, 512, arch)), "variant") == {*variants, "whole", "library"}
 
 
+@pytest.mark.parametrize(
+    ("forward", "right"),
+    [("x @ y", (4096, 8192)), ("x @ y.mT", (8192, 4096)), ("x.mT @ y", (4096, 8192)), ("x.mT @ y.mT", (8192, 4096)), ("torch.bmm(x[None], y[None])", (4096, 8192))],
+)
+def test_wgmma_comes_first_for_large_products_of_half_types_in_any_layout(forward: str, right: tuple[int, int]) -> None:
+    inputs = ", ".join(f"torch.empty({size}, dtype=torch.bfloat16)" for size in ((4096, 4096), right))
+    of = design(made(source(f"return {forward}", inputs, "", "x, y")), for_arch("sm_90a"), Accuracy.PYTORCH)
+    first = next(contraction_space(of).allowed())
+    assert (first["variant"], first["tile"], first["swizzle_group"]) == ("sm90", "128x256", 16)
+
+
 @pytest.mark.parametrize("name", [NAMES[1], NAMES[3]])
 def test_pytorch_keeps_no_statistics_of_contractions_of_our_own(name: str) -> None:
     found = [o.name for o in design(reference(name, "train"), for_arch("sm_90")).options]

@@ -103,6 +103,8 @@ UNSEEN = {
     "half_scan": ("return x.cumsum(1)", "", "torch.randn(512, 8192).bfloat16()", "eval"),
     "half_contraction": ("return F.gelu(self.linear(x)) * x[:, :999]", "self.linear = nn.Linear(1024, 999).bfloat16()", "torch.randn(1000, 1024).bfloat16()", "eval"),
     "half_contraction_moments": ("return self.norm(self.linear(x))", "self.linear, self.norm = nn.Linear(512, 1024).half(), nn.BatchNorm1d(1024).half()", "torch.randn(1000, 512).half()", "train"),
+    "half_turned_contraction": ("return x.mT @ x", "", "torch.randn(512, 3000).bfloat16()", "eval"),
+    "half_batch_of_contractions": ("return torch.bmm(x, x).relu()", "", "torch.randn(3, 1000, 1000).half()", "eval"),
     "half_transpose": ("return x.permute(0, 2, 1).relu() * 2", "", "torch.randn(3, 128, 256).half()", "eval"),
 }  # fmt: skip
 

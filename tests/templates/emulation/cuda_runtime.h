@@ -268,9 +268,10 @@ static inline void lg2_approx_ftz_f32(float& to, float x) {
     to = !std::isfinite(exact) ? exact : fabsf(exact) > 1.0f ? off(exact, exact * 0x1p-22f) : off(exact, 0x1p-22f);
 }
 
-struct Products {  // of a warpgroup: 64 rows of a by 128 rows of b over 16 of k
+struct Products {  // of a warpgroup: 64 rows of a by `cols` rows of b over 16 of k
     uint64_t a, b;
-    bool accumulate, bfloat16;
+    int cols;
+    bool accumulate, bfloat16, turned_a, turned_b;
     float* sums;
 };
 void start_products(const Products& products);
@@ -278,24 +279,29 @@ void wgmma_fence_sync_aligned();
 void wgmma_commit_group_sync_aligned();
 void wgmma_wait_group_sync_aligned(int pending);
 
-template <typename... Operands>
+template <int COLS, typename... Operands>
 void products(const bool bfloat16, Operands&... operands) {
-    float* sums[64];
+    constexpr int SUMS = COLS / 2;  // of a thread
+    float* sums[SUMS];
     uint64_t rest[7];
     int count = 0;
     const auto take = [&](auto& operand) {
         if constexpr (std::is_same_v<std::remove_reference_t<decltype(operand)>, float>) sums[count++] = &operand;
-        else rest[count++ - 64] = operand;
+        else rest[count++ - SUMS] = operand;
     };
     (take(operands), ...);
-    for (int i = 1; i < 64; ++i) if (sums[i] != sums[0] + i) fail("wgmma: the accumulators are not in the order of an array");
-    if (rest[3] != 1 || rest[4] != 1 || rest[5] || rest[6]) fail("wgmma: scaled or transposed operands are not emulated");
-    start_products({rest[0], rest[1], rest[2] != 0, bfloat16, sums[0]});
+    for (int i = 1; i < SUMS; ++i) if (sums[i] != sums[0] + i) fail("wgmma: the accumulators are not in the order of an array");
+    if (rest[3] != 1 || rest[4] != 1) fail("wgmma: scaled operands are not emulated");
+    start_products({rest[0], rest[1], COLS, rest[2] != 0, bfloat16, rest[5] != 0, rest[6] != 0, sums[0]});
 }
 template <typename... Operands>
-void wgmma_mma_async_sync_aligned_m64n128k16_f32_f16_f16(Operands&&... operands) { products(false, operands...); }
+void wgmma_mma_async_sync_aligned_m64n128k16_f32_f16_f16(Operands&&... operands) { products<128>(false, operands...); }
 template <typename... Operands>
-void wgmma_mma_async_sync_aligned_m64n128k16_f32_bf16_bf16(Operands&&... operands) { products(true, operands...); }
+void wgmma_mma_async_sync_aligned_m64n128k16_f32_bf16_bf16(Operands&&... operands) { products<128>(true, operands...); }
+template <typename... Operands>
+void wgmma_mma_async_sync_aligned_m64n256k16_f32_f16_f16(Operands&&... operands) { products<256>(false, operands...); }
+template <typename... Operands>
+void wgmma_mma_async_sync_aligned_m64n256k16_f32_bf16_bf16(Operands&&... operands) { products<256>(true, operands...); }
 
 // Products of a warp, 16 rows of a by 8 rows of b. Lane l has of a: rows l / 4 and l / 4 + 8, of b: row l / 4. Of both it has, in
 // words of 32 bits, the k at l % 4 and 4 behind.

@@ -519,19 +519,36 @@ void deliver(Grid& grid) {
 
 double value_of(const uint16_t bits, const bool bfloat16) { return bfloat16 ? __bfloat162float({bits}) : __half2float(as_bits<__half>(bits)); }
 
-// Row r of an operand, 16 of k, from a descriptor: groups of 8 rows, swizzled.
-void read_row(Block& block, const uint64_t descriptor, const int r, const bool bfloat16, double* to, const int apart) {
-    const uint32_t start = (descriptor & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
-    const int mode = static_cast<int>(descriptor >> 62), row_bytes = mode == 1 ? 128 : mode == 2 ? 64 : 32;
-    if (!mode) emulation::fail("wgmma: operands without a swizzle are not emulated");
-    for (int half = 0; half < 2; ++half) {
-        const uint32_t address = swizzled(start + r / 8 * stride + r % 8 * row_bytes + 16 * half, row_bytes);
-        const unsigned char* const from = shared_memory(block, address, 16);
-        for (int i = 0; i < 8; ++i) {
-            uint16_t bits;
-            std::memcpy(&bits, from + 2 * i, 2);
-            to[(8 * half + i) * apart] = value_of(bits, bfloat16);
-        }
+// An operand of wgmma as its descriptor says (PTX ISA, "Shared Memory Matrix Layout"): rows by 16 of k in swizzled lines. Lines
+// lie along k, 8 rows below each other and the next 8 a stride behind. Or each has one k of as many rows as it holds: 8 of k lie
+// below each other and the next 8 a stride behind; the next rows are a leading offset behind.
+struct Matrix {
+    uint32_t start, leading, stride;
+    int line_bytes;
+    bool along_rows;
+
+    Matrix(const uint64_t descriptor, const bool along_rows) : along_rows(along_rows) {
+        const int mode = static_cast<int>(descriptor >> 62);
+        if (!mode) emulation::fail("wgmma: operands without a swizzle are not emulated");
+        if (descriptor >> 49 & 7) emulation::fail("wgmma: descriptors with a base offset are not emulated");
+        const auto bytes = [&](const int bit) { return static_cast<uint32_t>(descriptor >> bit & 0x3fff) << 4; };
+        start = bytes(0), leading = bytes(16), stride = bytes(32);
+        line_bytes = mode == 1 ? 128 : mode == 2 ? 64 : 32;
+    }
+
+    uint32_t address(const int row, const int k) const {
+        if (!along_rows) return swizzled(start + row / 8 * stride + row % 8 * line_bytes + 2 * k, line_bytes);
+        const int of_line = line_bytes / 2;
+        return swizzled(start + row / of_line * leading + row % of_line * 2 + k / 8 * stride + k % 8 * line_bytes, line_bytes);
+    }
+};
+
+// Row r of an operand, 16 of k.
+void read_row(Block& block, const Matrix& matrix, const int r, const bool bfloat16, double* to, const int apart) {
+    for (int k = 0; k < 16; ++k) {
+        uint16_t bits;
+        std::memcpy(&bits, shared_memory(block, matrix.address(r, k), 2), 2);
+        to[k * apart] = value_of(bits, bfloat16);
     }
 }
 
@@ -557,21 +574,23 @@ void add_products(const double* a, const double (&b)[K][N], float* sums) {
     for (int n = 0; n < N; ++n) sums[n] = static_cast<float>(as_bits<double>(as_bits<uint64_t>(total[n] / scale[n]) & ~0x1fffffffull));
 }
 
-// sums: 64 rows of 128 columns.
+// sums: 64 rows of N columns.
+template <int N>
 void multiply(Block& block, const ptx::Products& products, float* sums) {
-    constexpr int M = 64, N = 128, K = 16;
+    constexpr int M = 64, K = 16;
     alignas(64) static double a[M][K], b[K][N];
-    for (int m = 0; m < M; ++m) read_row(block, products.a, m, products.bfloat16, a[m], 1);
-    for (int n = 0; n < N; ++n) read_row(block, products.b, n, products.bfloat16, &b[0][n], N);
+    const Matrix of_a(products.a, products.turned_a), of_b(products.b, products.turned_b);
+    for (int m = 0; m < M; ++m) read_row(block, of_a, m, products.bfloat16, a[m], 1);
+    for (int n = 0; n < N; ++n) read_row(block, of_b, n, products.bfloat16, &b[0][n], N);
     if (!products.accumulate) std::fill(sums, sums + M * N, 0.0f);
     for (int m = 0; m < M; ++m) add_products<K, N>(a[m], b, sums + m * N);
 }
 
 // The place of accumulator i of a lane of a warpgroup: lane l of warp w has rows 16 w + l / 4 and 8 below, of each group of 8 columns
 // 2 (l % 4) and the next one.
-int place_of(const int lane, const int i) {
+int place_of(const int lane, const int i, const int cols) {
     const int row = lane / WARP * 16 + lane % WARP / 4 + i % 4 / 2 * 8, col = i / 4 * 8 + lane % 4 * 2 + i % 2;
-    return row * 128 + col;
+    return row * cols + col;
 }
 
 struct ProductsOperand { const ptx::Products* products; Thread* thread; };
@@ -585,11 +604,11 @@ void issue(void* const* all) {
     if (!pipe.held.count(key)) {
         auto& held = pipe.held[key];
         auto& places = pipe.places[key];
-        held.resize(64 * WARPGROUP);
+        held.resize(64 * products.cols);
         for (int lane = 0; lane < WARPGROUP; ++lane) {
             float* const own = static_cast<ProductsOperand*>(all[lane])->products->sums;
             places.push_back(own);
-            for (int i = 0; i < 64; ++i) held[place_of(lane, i)] = std::exchange(own[i], NAN);
+            for (int i = 0; i < products.cols / 2; ++i) held[place_of(lane, i, products.cols)] = std::exchange(own[i], NAN);
         }
     }
     for (int lane = 0; lane < WARPGROUP; ++lane) {
@@ -602,7 +621,9 @@ void issue(void* const* all) {
 
 void finish_products(Block& block, Pipe& pipe, const size_t pending) {
     for (; pipe.groups.size() > pending; pipe.groups.pop_front()) {
-        for (const Pipe::Issued& issued : pipe.groups.front()) multiply(block, issued.products, pipe.held[issued.key].data());
+        for (const Pipe::Issued& issued : pipe.groups.front()) {
+            (issued.products.cols == 256 ? multiply<256> : multiply<128>)(block, issued.products, pipe.held[issued.key].data());
+        }
     }
     for (auto held = pipe.held.begin(); held != pipe.held.end();) {
         bool used = false;
@@ -614,7 +635,8 @@ void finish_products(Block& block, Pipe& pipe, const size_t pending) {
         }
         const auto& places = pipe.places[held->first];
         for (int lane = 0; lane < WARPGROUP; ++lane) {
-            for (int i = 0; i < 64; ++i) places[lane][i] = held->second[place_of(lane, i)];
+            const int cols = static_cast<int>(held->second.size()) / 64;
+            for (int i = 0; i < cols / 2; ++i) places[lane][i] = held->second[place_of(lane, i, cols)];
         }
         pipe.places.erase(held->first);
         held = pipe.held.erase(held);

@@ -50,8 +50,12 @@ class _WarpgroupTile:
         return 128 * self.halves * (3 - self.m_tiles)
 
     def shared_bytes(self, stages: int, leading_dimension: int) -> int:
-        """Each stage has 128 rows of 64 of k of both terms, in one slot or two, with four barriers."""
+        """Each stage has 128 rows of 64 of k of both terms, with four barriers. Slots of one term share the same memory."""
         return stages * (2 * 128 * 64 * 2 + 32)
+
+    def slots(self, stages: int, terms: int) -> int:
+        """Slots of the ring: those of two terms have 128 rows, those of one have all rows of both operands."""
+        return stages if terms == 2 else stages * 2 * 128 // (self.rows + self.cols)
 
 
 @dataclass(frozen=True)
@@ -199,6 +203,12 @@ def terms_of(params: Params) -> int:
     return 2 if params["products"] == 3 else 1
 
 
+def slots_of(params: Params) -> int:
+    """Slots of the ring of the variant ``sm90``; 0 for any other."""
+    tile = tile_of(params) if params["variant"] == "sm90" else None
+    return tile.slots(int(params["stages"]), terms_of(params)) if isinstance(tile, _WarpgroupTile) else 0
+
+
 def partials_of(params: Params) -> int:
     """Matrices of sums in memory that are added up at the end; 0 where blocks keep their sums."""
     splits = int(params["splits"])
@@ -227,7 +237,7 @@ def space(task: Task) -> Space:
         mma = _axes("mma", products=(1,), intervals=(64,), stages=(4, 3, 2), clusters=(1,), multicast=(1,), splits=(1, 2, 4, 8))
         sm90 = _axes("sm90", products=(1,), intervals=(64,), stages=(7, 3), clusters=(1, 2, 4), multicast=(1, 2))
         constraints = _constraints(shape, task.accuracy)
-        first, *others = [_likeliest_first(axes, constraints, shape) for axes in ((sm90, mma) if shape.reached_by_tma else (mma,))]
+        first, *others = [_likeliest_first(axes, constraints, shape) for axes in ((sm90, mma) if task.hardware.capability == 90 else (mma,))]
         return Space(first, (*constraints, _slow(shape, constraints, (first, *others))), tuple(others))
     variants = [_axes("sm80", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,))]
     if task.hardware.capability == 90:
@@ -298,7 +308,6 @@ class _Shape:
     grouped: bool
     weight: bool  # whether the right operand is a weight, which is split once
     turned: bool  # whether rows of the left operand are columns in memory
-    transposed: bool  # the same of the right one
     half: bool  # whether operands are of a half type, and multiplied as they are
     hardware: Hardware
 
@@ -308,12 +317,7 @@ class _Shape:
         of = program.contraction
         rows, grouped = of.group or program.rows, of.group is not None
         weight = task.plan.graph.is_weight(of.weight)
-        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, of.turned, of.transposed, of.dtype in HALF, task.hardware)
-
-    @property
-    def reached_by_tma(self) -> bool:
-        """Whether the variant ``sm90`` takes operands of half types where they lie: rows along k."""
-        return self.hardware.capability == 90 and not (self.turned or self.transposed)
+        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, of.turned, of.dtype in HALF, task.hardware)
 
     @property
     def intervals(self) -> int:

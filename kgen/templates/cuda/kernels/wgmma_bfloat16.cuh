@@ -1,5 +1,6 @@
 // d = a . b^T over 16 of k (`first`), or d += it: 64 rows of a and 128 rows of b in shared memory, bfloat16 with float32 sums
-// in the registers of a warpgroup (wgmma, sm_90a).
+// in the registers of a warpgroup (wgmma, sm_90a). Rows of a turned operand are columns in memory.
+template <int TURNED_A = 0, int TURNED_B = 0>
 __device__ __forceinline__ void wgmma_bfloat16(float (&d)[64], const uint64_t a, const uint64_t b, const int first) {
     asm volatile(
         "{.reg .pred accumulate; setp.eq.s32 accumulate, %66, 0;"
@@ -8,7 +9,7 @@ __device__ __forceinline__ void wgmma_bfloat16(float (&d)[64], const uint64_t a,
         "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
         "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
         "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "%64, %65, accumulate, 1, 1, 0, 0;}"
+        "%64, %65, accumulate, 1, 1, %67, %68;}"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
           "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
           "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
@@ -17,6 +18,6 @@ __device__ __forceinline__ void wgmma_bfloat16(float (&d)[64], const uint64_t a,
           "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
           "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
           "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-        : "l"(a), "l"(b), "r"(first)
+        : "l"(a), "l"(b), "r"(first), "n"(TURNED_A), "n"(TURNED_B)
     );
 }
