@@ -181,6 +181,8 @@ class _Suite:
         try:
             finished = self.sweeps.run(self.ask(problem=problem), partial(self._tell, member))
         except Exception as error:
+            if self.stopped:  # its process may end before it can tell so
+                return INTERRUPTED, ""
             outcome = trying.outcome(error)
             if outcome is None:
                 raise

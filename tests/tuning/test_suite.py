@@ -319,6 +319,26 @@ def test_interrupt_ends_all_problems_that_are_swept_at_once(home: Home, folder: 
         bench.run(read_set([str(folder)]), sweeps=Pair(bench))
 
 
+class Dying(Pair):
+    """The process of a sweep may end by the interrupt before the sweep has begun."""
+
+    def run(self, request: sweep.SweepRequest, tell: events.Listener) -> events.Finished:
+        try:
+            self.both.wait()
+        except threading.BrokenBarrierError:
+            raise EvaluatorError("the process of this sweep died") from None
+        return self.bench.sweep(request, tell)
+
+
+def test_process_that_an_interrupt_ends_early_is_no_failure_of_its_problem(home: Home, folder: Path) -> None:
+    for name in ("2_two", "10_three"):
+        (folder / f"{name}.py").write_text(f"# {name}\n{SOURCE}")
+    bench = Bench({"1_one": DeviceError("no device")})
+    with pytest.raises(DeviceError):
+        bench.run(read_set([str(folder)]), sweeps=Dying(bench))
+    assert bench.outcomes.get("10_three", "interrupted") == "interrupted"
+
+
 # From end to end -------------------------------------------------------------------------------------------------
 
 def test_suite_swept_two_at_once_ends_in_verdicts_beside_a_problem_that_is_refused(tmp_path: Path) -> None:
