@@ -258,7 +258,7 @@ def test_short_sums_take_short_intervals() -> None:
     def of_sm90(of: Design) -> set[ParamValue]:
         return {p["promotion_interval"] for p in own(of) if p["variant"] == "sm90"}
 
-    assert of_sm90(bare(256, 64, 8192)) == set()
+    assert of_sm90(bare(256, 64, 8192)) == {16}
     assert of_sm90(bare(256, 256, 8192)) == {64}
     assert of_sm90(bare(256, 512, 8192)) == {64, 128}
 

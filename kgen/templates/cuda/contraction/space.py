@@ -172,7 +172,7 @@ _TILES: dict[str, dict[str, _Tile]] = {
 }
 
 #: Of k, by promotion interval: in shorter float32 sums of positive products, PyTorch has less than half of the interval's error.
-_LEAST_K = {64: 96, 128: 512}
+_LEAST_K = {16: 1, 64: 96, 128: 512}
 
 #: Of k; up to it, storing a tile of half types takes as long as multiplying, and a second block multiplies meanwhile.
 _SHORT_K = 1024
@@ -242,7 +242,7 @@ def space(task: Task) -> Space:
     variants = [_axes("sm80", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,))]
     if task.hardware.capability == 90:
         of_sm90 = _axes(
-            "sm90", products=(3, 1), intervals=(64, 128), stages=(7, 3), clusters=(1, 2, 4), multicast=(1, 2)
+            "sm90", products=(3, 1), intervals=(64, 128, 16), stages=(7, 3), clusters=(1, 2, 4), multicast=(1, 2)
         )
         variants.insert(0, of_sm90)
     constraints = _constraints(shape, task.accuracy)
@@ -476,6 +476,11 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
             "short_sums",
             "PyTorch's sums over so few of k are more exact than a promotion interval, in which positive products lose to truncation",
             lambda p: p["variant"] != "sm90" or p["products"] == 1 or shape.k >= _LEAST_K[int(p["promotion_interval"])],
+        ),
+        Constraint(
+            "idle_promotions",
+            "sums over so many of k need no promotion after every 16",
+            lambda p: p["variant"] != "sm90" or p["promotion_interval"] != 16 or shape.k < _LEAST_K[64],
         ),
         Constraint(
             "one_promotion",
