@@ -1,6 +1,6 @@
 """Runs compute-sanitizer over every schedule at small sizes: memcheck, racecheck, synccheck, initcheck.
 
-    python benchmarks/sanitizer.py [--only SCHEDULE ...] [--shares 4]
+    python benchmarks/sanitizer.py [--only SCHEDULE ...] [--shares 4] [--most N]
 
 The script renders a covering set of candidates for each problem: every value of every parameter of every kernel. It builds
 them in parallel and runs each share of them in one process under each tool. Torch's caching allocator is off, so each
@@ -136,11 +136,12 @@ def points(name: str, hardware: Hardware) -> Iterator[tuple[Design, Point]]:
             yield of, Point(plan, tuple(kernel.index(found[number % len(found)]) for kernel, found in zip(kernels, sets)))
 
 
-def candidates(only: Sequence[str], hardware: Hardware) -> Iterator[tuple[str, Candidate]]:
-    """The candidates of the problems of these schedules, or of all, with each problem's name."""
+def candidates(only: Sequence[str], hardware: Hardware, most: int | None = None) -> Iterator[tuple[str, Candidate]]:
+    """The candidates of the problems of these schedules, or of all, with each problem's name: ``most`` of each, evenly."""
     for name, case in PROBLEMS.items():
         if not only or case.schedule in only:
-            for of, point in points(name, hardware):
+            found = list(points(name, hardware))
+            for of, point in found[:: -(-len(found) // most) if most else 1]:
                 yield name, of.candidate(point)
 
 
@@ -189,6 +190,7 @@ def main() -> int:
     parser.add_argument("--run", type=Path, metavar="FOLDER", help="run the files of this folder; the tools start this script so")
     parser.add_argument("--only", nargs="+", default=[], choices=sorted(templates("cuda")), help="the problems of these schedules alone")
     parser.add_argument("--shares", type=int, default=4, help="processes of each tool that run beside each other (default 4)")
+    parser.add_argument("--most", type=int, help="files of each problem, evenly; else all")
     arguments = parser.parse_args()
     if arguments.run:
         run(arguments.run)
@@ -198,7 +200,7 @@ def main() -> int:
     rows: list[dict[str, Cell]] = []
     with tempfile.TemporaryDirectory() as made:
         os.environ["TORCH_EXTENSIONS_DIR"] = str(Path(made) / "builds")
-        sources = {c.source: (name, c) for name, c in candidates(arguments.only, probe("cuda"))}
+        sources = {c.source: (name, c) for name, c in candidates(arguments.only, probe("cuda"), arguments.most)}
         with ThreadPoolExecutor() as pool:  # all files are compiled at once
             list(pool.map(module, sources))
         folders = [Path(made) / f"files{share}" for share in range(arguments.shares)]
@@ -218,6 +220,7 @@ def main() -> int:
     if not arguments.only:
         notes = ("Files are the covering set of the kernels of one problem or more for each schedule. Each runs on finite values, "
                  "with a NaN in x, and with a NaN in each weight.")
+        notes += f" Of each problem, {arguments.most} files of the set at most." if arguments.most else ""
         record("sanitizer", "compute-sanitizer over every schedule", rows, notes)
     return 1 if any(row["errors"] or row["ran"] != row["files"] for row in rows) else 0
 
