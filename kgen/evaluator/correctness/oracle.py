@@ -587,8 +587,10 @@ class Oracle:
         return asked
 
     def _outputs_of_another_seed(self, distribution: Distribution, mode: str) -> list[torch.Tensor]:
-        """The output for another input set of the pool."""
-        inputs = slice_batch(self._pool[1], self._rows(distribution) or batch_size(self._given) or 0)
+        """The output for another input set of the pool; of large inputs, which have fewer rows there, for other rows."""
+        batch, rows = batch_size(self._given) or 0, self._rows(distribution)
+        few = (batch_size(self._pool[1]) or 0) < rows
+        inputs = slice_batch(self._given, rows, batch - rows) if few else slice_batch(self._pool[1], rows or batch)
         found = _tensor_leaves(self.reference.eager(inputs, self.state(distribution, "drawn"), mode, 0)[0])
         for expected, value in zip(self.case(distribution.name, mode, "drawn").expected, found):
             if as_real(value).shape != expected.exact.shape:

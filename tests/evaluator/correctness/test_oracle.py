@@ -277,6 +277,14 @@ def test_of_a_large_problem_only_its_own_inputs_have_all_rows(large: Callable[[s
     assert [len(inputs[0]) for inputs in of.pool()] == [64, 31]
 
 
+def test_inputs_beside_timed_calls_may_have_fewer_rows_than_a_test_case(
+    large: Callable[[str], Oracle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kgen.evaluator.correctness.oracle.POOL_BYTES", 40)
+    of = large("return torch.softmax(y, 1)")
+    assert [len(inputs[0]) for inputs in of.pool()] == [64, 1] and of.health() == []
+
+
 @pytest.mark.parametrize("forward", ["return torch.softmax(y, 1)", "return y - y.mean(0)", "return y.sum()"])
 def test_a_large_problem_is_judged_as_a_small_one(large: Callable[[str], Oracle], forward: str) -> None:
     of = large(forward)
