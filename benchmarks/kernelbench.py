@@ -41,6 +41,7 @@ TITLE = "Problems, one sweep each"
 SWEEP_SECONDS = 300  # s; a sweep that takes longer is killed and recorded as failed
 #: Of all sweeps, as an installation has it: some images have no bytecode of torch, which costs seconds in each process.
 BYTECODE = Path(tempfile.gettempdir()) / "kgen-bytecode"
+_REASON = 200  # characters; of the first candidate that failed, or of a sweep that did not end
 POLL_MS = 50  # ms between two readings of the device's memory
 
 _EAGER = """
@@ -208,7 +209,8 @@ def _verdict(events: list[Mapping[str, Any]], err: str) -> dict[str, Cell]:
         "tried": len(statuses),
         "failed as": ", ".join(fails),
         "plan": best.get("name"),
-        "reason": "" if finished else (err.strip().splitlines() or [""])[-1][:200],
+        "reason": next((str(e.get("reason")) for e in judged if e["status"] in fails), "")[:_REASON] if finished
+        else (err.strip().splitlines() or [""])[-1][:_REASON],
     }
 
 

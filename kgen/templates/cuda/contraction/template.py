@@ -56,6 +56,7 @@ _SPLITS = (
     (512, 64, 1), (1024, 128, 1), (2048, 128, 2), (4096, 256, 2), (8192, 256, 4), (16384, 512, 4), (32768, 1024, 4),
 )  # fmt: skip
 
+_LONG_SUMS = 2048  # elements of k; behind longer sums, results are too few to pay for the exchanges of wide stores
 _STRIP_COLS = 32  # columns; a warp finishes so many of sums in memory at once
 
 #: Groups of eight columns that are finished at once, each with the most column operands that leave registers for it. With
@@ -252,10 +253,13 @@ def _epilogue(program: Program, args: list[Argument], most: int, streams: bool) 
 
 
 def _vector(program: Program, stores: Sequence[Store]) -> int:
-    """Columns that a lane finishes at a time: 16 bytes of each result, where all of them are stored so.
+    """Columns that a lane finishes at a time: 16 bytes of each result, where all of them are stored so and it pays.
 
-    Elsewhere pairs, as tensor cores leave them; single columns where those are not aligned.
+    Elsewhere pairs, as tensor cores leave them; single columns where those are not aligned. Pairs of half types are less
+    than a register, so 16 bytes always pay there.
     """
+    if program.contraction.k >= _LONG_SUMS and not any(s.dtype in HALF for s in stores):
+        return 2 if program.cols % 2 == 0 else 1
     widest = 16 // max((DTYPES[s.dtype].nbytes for s in stores), default=8)
     for vec in (8, 4):
         if vec <= widest and program.cols % vec == 0 and all(s.access.mode(vec) == "vector" for s in stores):
