@@ -134,7 +134,7 @@ FAULTS: dict[str, tuple[str, int, str, str, str]] = {
     "a slot that is freed too early": ("one product of a convolution", 0, "wgmma_wait<1>();\n            if (step > 0) release();", "release();", "wrong"),
     "a slot that is not freed": ("a linear layer", 0, "release(x_place);", "", "deadlock: .*mbarrier"),
     "too few bytes expected": ("a linear layer", 0, "barrier_expect(barrier, SLOT_BYTES);", "barrier_expect(barrier, SLOT_BYTES / 2);", "on their way"),
-    "a read beyond the weights": ("long rows on the left", 2, "__half* high = terms + row * LD;", "__half* high = terms + (row + 200) * LD;", "out of bounds"),
+    "a read beyond the weights": ("long rows on the left", 2, "__half* high = terms + row * LD;", "__half* high = terms + (row + 1) * LD;", "out of bounds"),
     "no wait for the kernel in front": ("a linear layer", 0, "griddepcontrol.wait;", "", "wrong"),
     "a missing barrier": ("a row for a cluster", 0, "cluster_sync();", "", "shared memory ends|has ended|wrong"),
     "an operand that is not turned": ("bfloat16, with columns of both for rows", 0, "wgmma_wide_bfloat16<1, 1>", "wgmma_wide_bfloat16<1, 0>", "wrong|shared memory"),
