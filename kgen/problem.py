@@ -304,7 +304,8 @@ def _override(
 ) -> tuple[str, tuple[tuple[str, Any], ...]]:
     """``source`` with each overridden constant's value replaced in place, and the values set."""
     constants = _constants(syntax.parse(source))
-    edits: list[tuple[int, int, str]] = []
+    asked: dict[tuple[int, int], tuple[str, Any]] = {}  # by place: names of one assignment share it
+    edits: dict[tuple[int, int], str] = {}
     values: list[tuple[str, Any]] = []
     lines = source.encode().splitlines(keepends=True)
     starts = [0]
@@ -332,11 +333,14 @@ def _override(
             )
         start = starts[expression.lineno - 1] + expression.col_offset
         end = starts[expression.end_lineno - 1] + expression.end_col_offset  # type: ignore[operator]
+        other, same = asked.setdefault((start, end), (name, new))
+        if new != same:
+            raise OverrideError(f"{path}: -D {name}={text}: {other} and {name} are assigned one value together; give both the same")
         if new != old:
-            edits.append((start, end, repr(new)))
+            edits[start, end] = repr(new)
             values.append((name, new))
     data = source.encode()
-    for start, end, text in sorted(edits, reverse=True):
+    for (start, end), text in sorted(edits.items(), reverse=True):
         data = data[:start] + text.encode() + data[end:]
     return data.decode(), tuple(sorted(values))
 

@@ -204,6 +204,14 @@ def test_both_names_of_a_tuple_are_replaced(folder: Path) -> None:
     assert (found["width"], found["depth"]) == (7, 12345)
 
 
+def test_names_that_are_assigned_together_take_one_value(folder: Path) -> None:
+    file = write(folder, TEXT + "\nheight = length = 128\n")
+    found = constants(file, height="32", length="32")
+    assert (found["height"], found["length"]) == (32, 32)
+    with pytest.raises(OverrideError, match="-D length=128: height and length are assigned one value together; give both the same"):
+        constants(file, height="32", length="128")
+
+
 def test_last_assignment_is_the_one_replaced(folder: Path) -> None:
     found = constants(write(folder, TEXT + "\nbatch_size = 5\n"), batch_size="6")
     assert found["batch_size"] == 6
