@@ -201,7 +201,6 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
         stored = _Steps((), (), frozenset())
     outer, inner = common.load_statements(stored.loads, vec, read_from)
     store_outer, store_inner, close = common.store_statements(only.stores, vec, args)
-    gathered = [store for store in only.stores if store.access.mode(vec) == "vector"]
     single = [*common.load_statements(reduced.loads, 1, read_from)[1], *map(_spelled, reduced.maps)]
     of_pixels, last = [], []
     if sizes.across:  # rows are pixels: values of channels are read ahead instead
