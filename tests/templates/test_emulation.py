@@ -73,6 +73,9 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "a mean of equal pixels": (
         ("return self.conv(x).mean((2, 3))", "self.conv = nn.Conv2d(16, 40, 3, padding=1)", "torch.zeros(2, 16, 32, 32)", "x"), "implicit_gemm", [
             {"variant": "im2col", "products": 3, "tile": "64x256"}]),
+    "products whose parts leave the range of float32": (
+        ("return torch.cumprod(x, 1)", "", "torch.tensor([1e-30, 1e25, 1e25, 1e-20]).repeat(5, 4000)", "x"), "scan", [
+            {"row_per": "block", "splits": 8}, {"row_per": "warp", "splits": 1}]),
     "sums of rows that begin anywhere": (("return x.sum(1)", "", "torch.randn(140, 33, 61)", "x"), "inner_reduction", [
         {"row_per": "line", "rows": 2}]),
     "a softmax of rows that begin anywhere": (("return torch.softmax(x, 1)", "", "torch.randn(140, 33, 61)", "x"), "inner_reduction", [

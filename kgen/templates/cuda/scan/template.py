@@ -21,6 +21,9 @@ PARAMETERS = {
     "launch": "whether the kernel is launched while the one before it ends",
 }
 
+#: The C types of running values. A product of many values leaves float's range and comes back, where no infinity does.
+RUNNING = {"sum": "float", "prod": "double"}
+
 
 def takes(program: Program) -> bool:
     """Programs with one scan, and no value within an index."""
@@ -87,10 +90,13 @@ def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
     parts = ScanParts.of(program)
     args, splits = pointers(task, program, params), int(params["splits"])
-    workspace = [Argument("workspace", "workspace", size=f"rows * {splits}")] if splits > 1 else []
+    running = RUNNING[parts.scan.kind]
+    floats = 2 if running == "double" else 1  # that one running value takes
+    workspace = [Argument("workspace", "workspace", size=f"rows * {splits * floats}")] if splits > 1 else []
+    part_totals = "workspace" if running == "float" else f"reinterpret_cast<{running}*>(workspace)"
     lines, vec, items, threads = params["row_per"] == "line", int(params["vec"]), int(params["items"]), int(params["block"])
     warps = threads // 32 if params["row_per"] == "block" else 1
-    start, reverse, cols, tile = f"{parts.start}.0f", parts.scan.reverse, program.cols, _tile(params)
+    start, reverse, cols, tile = f"{parts.start}.0{'f' if running == 'float' else ''}", parts.scan.reverse, program.cols, _tile(params)
     name, (arg,) = parts.scan.name, parts.scan.args
     at = "first + item" if lines else f"first + {f'warp * {tile // warps} + ' if warps > 1 else ''}(item * 32 + lane){f' * {vec}' if vec > 1 else ''}"
     col = f"const int col = {f'{cols - vec} - ({at})' if reverse else at};"
@@ -111,7 +117,7 @@ def render(task: Task, params: Params) -> Rendering:
     outer, inner = common.load_statements(parts.later_loads, vec, sources(args))
     gather, put, close = common.store_statements(program.stores, vec, args)
     here = "carry" if lines else parts.combined("earlier", element)
-    inner = [f"const float {name} = {here};", *inner, *(statement(m, "cuda") for m in parts.later_maps), *put]
+    inner = [f"const float {name} = {here if running == 'float' else f'static_cast<float>({here})'};", *inner, *(statement(m, "cuda") for m in parts.later_maps), *put]
     within = "for (int j = 1; j < {v}; ++j) running[item][j] = {c};" if not reverse else "for (int j = {w}; j >= 0; --j) running[item][j] = {c};"
     before = "running[item][j + 1]" if reverse else "running[item][j - 1]"
     context = {
@@ -126,6 +132,8 @@ def render(task: Task, params: Params) -> Rendering:
         "items": items,
         "reverse": reverse,
         "kind": parts.scan.kind,
+        "running": running,
+        "part_totals": part_totals,
         "start": start,
         "end": 0 if reverse else vec - 1,
         "within_vector": within.format(v=vec, w=vec - 2, c=parts.combined(before, "running[item][j]")),
@@ -139,7 +147,7 @@ def render(task: Task, params: Params) -> Rendering:
         "rows_per_block": threads if lines else 1 if warps > 1 else threads // 32,
         "splits": splits,
         "part": -(-cols // (splits * tile)) * tile,
-        "carry_parts": parts.combined("carry", f"workspace[row * {splits} + other]"),
+        "carry_parts": parts.combined("carry", f"{part_totals}[row * {splits} + other]"),
         **signature([*args, *workspace], params.get("launch") == "early"),
     }
     return Rendering(context, (*args, *workspace))
