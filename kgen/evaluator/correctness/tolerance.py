@@ -36,6 +36,8 @@ _COARSER = 4.0  #: divides the epsilon of a type below float32: rounding the oth
 #: Times the tolerance against float64; on the difference between a timed output and eager PyTorch's. Two outputs that
 #: use all of it on opposite sides would differ by 2.
 TIMED_FACTOR = 1.5
+#: The share of zeros in a line that tells nothing of the numbers behind them: nearly all were clamped, as by ReLU.
+MOSTLY_ZERO = 15 / 16
 TINY = 1e-36  #: smaller differences are differences between denormals
 _OF_WHOLE = ("rms", "maximum")  #: the figures of a whole tensor
 
@@ -254,7 +256,8 @@ class Expected:
             return
         size, (rows, columns) = self.sizes, self.errors
         errors = min(min(rows, typical.rows) * len(size.rows), min(columns, typical.columns) * len(size.columns))
-        self.reference_error = _reference_error(self.reference_error, size, typical, self.epsilon)
+        clamped = _mostly_zero(self._values())
+        self.reference_error = _reference_error(self.reference_error, size, typical, self.epsilon, clamped)
         self.allowed = _allowed(self.reference_error, size, self.spread.clamp(max=max(1.0, errors)), self.epsilon)
 
     def _values(self) -> Iterator[torch.Tensor]:
@@ -390,14 +393,29 @@ def _share_of(figure: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
     return (figure / (bound + TINY)).max().nan_to_num(nan=float("inf"))
 
 
-def _reference_error(error: Figures, size: Figures, typical: Typical, epsilon: float) -> Figures:
+def _mostly_zero(values: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rows, and the columns, of which most elements are zero, given the parts of a matrix."""
+    rows, columns = [], []
+    for part in values:
+        zeros = part == 0
+        rows.append(zeros.float().mean(1))
+        columns.append(zeros.sum(0))
+    shares = torch.cat(rows)
+    return shares >= MOSTLY_ZERO, torch.stack(columns).sum(0) >= MOSTLY_ZERO * len(shares)
+
+
+def _reference_error(
+    error: Figures, size: Figures, typical: Typical, epsilon: float, clamped: Iterable[torch.Tensor]
+) -> Figures:
     """The reference error; eager's typical error counts in lines where eager is exact by luck."""
-    floor = epsilon * size.rms
+    rms = torch.maximum(torch.maximum(error.rms, typical.rms * size.rms), epsilon * size.rms)
+    lines = [_line_reference_error(own, sizes, max(typical.rms, epsilon))
+             for own, sizes in ((error.rows, size.rows), (error.columns, size.columns))]
     return Figures(
-        torch.maximum(torch.maximum(error.rms, typical.rms * size.rms), floor),
+        rms,
         torch.maximum(torch.maximum(error.maximum, typical.maximum * size.rms), epsilon * size.maximum),
-        _line_reference_error(error.rows, size.rows, max(typical.rms, epsilon)),
-        _line_reference_error(error.columns, size.columns, max(typical.rms, epsilon)),
+        # Zeros that a threshold made are exact in eager, and an error of the whole's size may cross the threshold.
+        *(torch.where(zeros, torch.maximum(line, rms / LINE_FACTOR), line) for line, zeros in zip(lines, clamped)),
     )
 
 

@@ -279,6 +279,19 @@ def test_a_line_of_zeros_shows_beside_lines_that_are_much_larger():
     assert not expected.judge(value, Accuracy.FP32)["ok"]
 
 
+def test_an_error_of_the_whole_may_cross_the_threshold_of_a_row_that_relu_made_zero():
+    before = torch.randn(256, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    before[7] = -before[7].abs()
+    before[7, 9] = -1e-6
+    exact, tf32 = before.relu(), 2.0**-10  # error of TF32, which eager did not make
+    expected = Expected.within("output", exact, exact.float(), [(before + tf32 * torch.randn_like(before)).relu()])
+    value = exact.float()
+    value[7, 9] = 2 * tf32
+    assert not exact[7].any() and expected.judge(value, Accuracy.PYTORCH)["ok"]
+    value[7] = 0.1
+    assert not expected.judge(value, Accuracy.PYTORCH)["ok"]
+
+
 def test_expected_values_judge_the_same_after_a_move():
     expected = leaf()
     moved = expected.to("meta").to("meta")
