@@ -1,10 +1,11 @@
 """The costs of a Ray cluster: the time that the engine adds to a candidate, the rate on many devices, equal verdicts.
 
-    python benchmarks/cluster.py engine | devices | verdicts
+    python benchmarks/cluster.py engine | devices | verdicts | gpu
 
 `engine`: candidates whose judge answers at once, on one device with and without a cluster. `devices`: 1,000 candidates on
 16 simulated devices, whose judges answer after a drawn time. `verdicts`: a suite of 8 small problems with and without a
-cluster of two local nodes. Each part has a record of its own.
+cluster of two local nodes. `gpu`: candidates per minute of sweeps on this machine's GPU, and on a cluster of this machine
+alone. Each part has a record of its own.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+import throughput
 from _record import ROOT, record
 
 from kgen import events, hardware
@@ -42,6 +44,8 @@ DEVICES, CANDIDATES = 16, 1000
 DEVICES_RUNS = 3
 START_SECONDS = 60.0  # for all simulated devices
 ENGINE_CANDIDATES = 200
+GPU_RUNS = 2  # each way
+PORT = 6399  # of the cluster of one machine
 CONTENT = os.urandom(200_000)  # as large as a library for the CPU
 
 #: Problems whose verdicts are clear: chains that fuse, one that kgen leaves to the library, one that cannot be captured.
@@ -228,7 +232,38 @@ def verdicts() -> None:
     print(record("cluster_verdicts", "Verdicts with and without a cluster", rows, f"{same} of {len(rows)} are the same. {took}."))
 
 
+def gpu() -> None:
+    rows, rates = [], {}
+    ray = [sys.executable, "-m", "ray.scripts.scripts"]
+    for run in range(1, GPU_RUNS + 1):
+        for way in ("without", "cluster"):
+            address = f"127.0.0.1:{PORT}"
+            if way == "cluster":
+                start = [*ray, "start", "--head", f"--port={PORT}", "--include-dashboard=false", "--disable-usage-stats"]
+                subprocess.run(start, check=True, stdout=subprocess.DEVNULL)
+            try:
+                with tempfile.TemporaryDirectory() as home:
+                    words = ("--cluster", address) if way == "cluster" else ()
+                    found = throughput.sweep("cuda", Path(home), throughput.BUDGET["cuda"], "eager", *words)
+            finally:
+                if way == "cluster":
+                    subprocess.run([*ray, "stop", "--force"], check=False, stdout=subprocess.DEVNULL)
+            rates.setdefault(way, []).append(found.steady)
+            rows.append({
+                "run": run, "way": way, "candidates": found.timed, "of": found.judged, "compiled": found.built,
+                "first verdict, s": found.setup, "per minute": found.per_minute, "per minute after the first": found.steady,
+            })  # fmt: skip
+            print(rows[-1], flush=True)
+    share = median(rates["cluster"]) / median(rates["without"])
+    notes = (
+        f"{throughput.NAME}, {', '.join(f'{k}={v}' for k, v in throughput.SIZES['cuda'].items())}; nothing built before; random "
+        f"candidates; finals are left out. The cluster judges {100 * share:.1f}% of the candidates a minute without it, after "
+        "the first verdict (medians); the goal is 95%."
+    )
+    print(record("cluster_gpu", "Sweeps on a GPU, and on a cluster of its machine alone", rows, notes))
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("engine", "devices", "verdicts"))
-    {"engine": engine, "devices": devices, "verdicts": verdicts}[parser.parse_args().part]()
+    parser.add_argument("part", choices=("engine", "devices", "verdicts", "gpu"))
+    {"engine": engine, "devices": devices, "verdicts": verdicts, "gpu": gpu}[parser.parse_args().part]()

@@ -66,7 +66,8 @@ class MemoryPeak:
     @contextlib.contextmanager
     def measured(self) -> Iterator[MemoryPeak]:
         """Poll the device until the block ends."""
-        command = ["nvidia-smi", "-i", "0", "--query-gpu=memory.used", "--format=csv,noheader,nounits", f"-lms={POLL_MS}"]
+        first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+        command = ["nvidia-smi", "-i", first, "--query-gpu=memory.used", "--format=csv,noheader,nounits", f"-lms={POLL_MS}"]
         poller = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert poller.stdout is not None
         idle = int(poller.stdout.readline())
