@@ -193,7 +193,7 @@ REDUCTIONS = (
     _reduction("logsumexp", "logsumexp.default", _logsumexp, flops=10),
     _reduction("sum", "sum.dim_IntList sum.default", _reduce("sum"), accept=_no_dtype),
     _reduction("mean", "mean.dim mean.default", _reduce("sum", "{0} / {count}"), accept=_no_dtype),
-    _reduction("mean_pool", "", _reduce("sum", "{0} / {count}"), windows.over_all),
+    _reduction("mean_pool", windows.ADAPTIVE, _reduce("sum", "{0} / {count}"), windows.over_all, accept=windows.is_mean),
     _reduction("amax", "amax.default", _reduce("max")),
     _reduction("amin", "amin.default", _reduce("min")),
     _reduction("prod", "prod.dim_int prod.default", _reduce("product"), accept=_no_dtype),
@@ -379,41 +379,10 @@ OTHERS = (
 #: Every operator that kgen knows, by name.
 OPS: dict[str, Op] = {op.name: op for op in (*POINTWISE, *MORE_POINTWISE, *REDUCTIONS, *VIEWS, *INDEXED, *WINDOWS, *SCANS, *OTHERS)}
 
-#: The entry for each ATen operator; of those with several, one of them.
-BY_TARGET: dict[str, Op] = {target: op for op in OPS.values() for target in op.targets}
-
-_POWERS = {2: "square", 3: "cube", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
-
-
-def _clamp_form(call: Captured) -> str:
-    """Integers have no infinity that stands for a bound which is not there."""
-    if call.type is None or is_float(call.type.dtype):
-        return "clamp"
-    return "clamp_max" if call.arguments.get("min") is None else "clamp_min" if call.arguments.get("max") is None else "clamp"
-
-
-def _clamp_tensor_form(call: Captured) -> str:
-    """The entry for one bound that is a tensor; two have none."""
-    low, high = (call.arguments.get(name) is not None for name in ("min", "max"))
-    return "" if low and high else "clamp_min_tensor" if low else "clamp_max_tensor"
-
-
-def _is_bool(call: Captured) -> bool:
-    return call.type is not None and call.type.dtype == "bool"
-
-
-#: Targets that stand for several entries: the name of the entry for a call.
-_FORMS: dict[str, Callable[[Captured], str]] = {
-    "aten.gelu.default": lambda c: "gelu_tanh" if c.arguments.get("approximate") == "tanh" else "gelu",
-    "aten.add.Tensor": lambda c: "add" if c.arguments.get("alpha", 1) == 1 else "add_scaled",
-    "aten.sub.Tensor": lambda c: "sub" if c.arguments.get("alpha", 1) == 1 else "sub_scaled",
-    "aten.pow.Tensor_Scalar": lambda c: _POWERS.get(c.arguments.get("exponent"), "pow_scalar"),
-    "aten.clamp.default": _clamp_form,
-    "aten.clamp.Tensor": _clamp_tensor_form,
-    "aten.bitwise_not.default": lambda c: "logical_not" if _is_bool(c) else "bitwise_not",
-    "aten.div.Tensor_mode": lambda c: f"div_{c.arguments['rounding_mode']}" if c.arguments["rounding_mode"] else "div",
-    **{target: lambda c, own=own, other=other, when=when: other if when(c) else own for target, own, other, when in windows.FORMS},
-}  # fmt: skip
+#: The entries for each ATen operator: the first that accepts a call is the call's.
+BY_TARGET: dict[str, tuple[Op, ...]] = {
+    target: tuple(op for op in OPS.values() if target in op.targets) for op in OPS.values() for target in op.targets
+}
 
 #: How the library call of an operator is spelled, for those that people know by a shorter name.
 _SPELLING = (
@@ -438,10 +407,10 @@ _SPELLING = (
 
 def recognise(call: Captured) -> Node:
     """The node for a captured call: of the table if it is known and accepted, else opaque (a library call)."""
-    op = OPS.get(_FORMS[call.target](call)) if call.target in _FORMS else BY_TARGET.get(call.target)
-    node = _known(op, call) if op is not None else None
-    if node is not None:
-        return node
+    for op in BY_TARGET.get(call.target, ()):
+        node = _known(op, call)
+        if node is not None:
+            return node
     attrs = (("at", call.arguments["1"]),) if call.target == "_operator.getitem" else ()
     return Node(call.name, call.target, tuple(refs(dict(call.arguments))), call.type, spell(call.call), attrs, call.effect)
 
@@ -525,10 +494,6 @@ def map_expression(node: Node, operands: list[str]) -> str:
     dtype = node.type.dtype
     attrs: dict[str, str] = {"ctype": value_type(dtype)}
     for key, value in node.attrs:
-        if key == "min" and value is None:
-            value = -math.inf
-        if key == "max" and value is None:
-            value = math.inf
         if isinstance(value, (int, float)):
             attrs[key] = repr(value) if key in _WIDE else literal(value, dtype)
     op = OPS[node.op]
