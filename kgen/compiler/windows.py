@@ -117,7 +117,7 @@ def adaptive(call: Captured) -> dict[str, Any] | None:
 
 
 #: ATen's adaptive poolings, of which those with one output are means.
-ADAPTIVE = " ".join(f"adaptive_avg_pool{d}d.default" for d in (1, 2, 3))
+ADAPTIVE = "adaptive_avg_pool2d.default adaptive_avg_pool1d.default adaptive_avg_pool3d.default"
 
 
 def is_mean(call: Captured) -> bool:
