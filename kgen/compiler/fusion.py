@@ -138,13 +138,19 @@ def plans(graph: OpGraph, templates: Sequence[Template], order: Order = control_
     """
     found: dict[tuple, FusionPlan] = {}
     everything = variants(graph, _whole(graph, templates), channels_last=any(t.channels_last for t in templates))
-    own_moments = any(n.op in OPS and OPS[n.op].kind is Kind.MOMENTS for v in everything for n in v.graph.nodes)
+    own_moments = any(_kind(n) is Kind.MOMENTS for v in everything for n in v.graph.nodes)
     for variant in reversed(everything):
-        unbiased_only = own_moments and _library_keeps_moments(variant.graph)
+        # A library call updates running statistics in float32, with errors of its own.
+        unbiased_only = own_moments and any(_kind(n) is Kind.BATCH_NORM and n.effect for n in variant.graph.nodes)
         usable = tuple(t for t in templates if not (unbiased_only and t.biased))
         for plan in _Cutter(variant, usable).plans():
             found.setdefault((plan.graph, plan.steps), plan)
-    return tuple(order(sorted(found.values(), key=_steps_besides_contractions), _control(Variant((), graph))))
+    control = _plan(Variant((), graph), [Library(n.name) for n in graph.nodes])
+    return tuple(order(sorted(found.values(), key=_steps_besides_contractions), control))
+
+
+def _plan(variant: Variant, steps: Sequence[Step]) -> FusionPlan:
+    return FusionPlan(_name(variant, steps), variant.rewrites, variant.graph, tuple(steps))
 
 
 def _whole(graph: OpGraph, templates: Sequence[Template]) -> frozenset[str]:
@@ -171,13 +177,13 @@ def _steps_besides_contractions(plan: FusionPlan) -> int:
     return sum(not (any(map(_is_contraction, step)) or all(_is_unnamed(plan.graph, n) for n in step)) for step in nodes)
 
 
-def _library_keeps_moments(graph: OpGraph) -> bool:
-    """Whether a library call updates running statistics. It does so in float32, with errors of its own."""
-    return any(n.op in OPS and OPS[n.op].kind is Kind.BATCH_NORM and n.effect for n in graph.nodes)
+def _kind(node: Node) -> Kind | None:
+    """The kind of the node's operator; ``None`` of one that is not in the table."""
+    return OPS[node.op].kind if node.op in OPS else None
 
 
 def _is_contraction(node: Node) -> bool:
-    return node.op in OPS and OPS[node.op].kind is Kind.CONTRACTION
+    return _kind(node) is Kind.CONTRACTION
 
 
 def made_on_the_way(graph: OpGraph) -> frozenset[str]:
@@ -186,10 +192,10 @@ def made_on_the_way(graph: OpGraph) -> frozenset[str]:
     if found is None:
         indices: set[str] = set()
         for n in graph.nodes:
-            kind = OPS[n.op].kind if n.op in OPS else None
+            kind = _kind(n)
             if kind is Kind.CONSTANT or (kind in (Kind.VIEW, Kind.POINTWISE) and n.values and indices.issuperset(n.values)):
                 indices.add(n.name)
-        views = {n.name for n in graph.nodes if n.op in OPS and OPS[n.op].kind is Kind.VIEW}
+        views = {n.name for n in graph.nodes if _kind(n) is Kind.VIEW}
         found = frozenset(indices | views)
         object.__setattr__(graph, "_made_on_the_way", found)
     return found
@@ -200,22 +206,13 @@ def _is_unnamed(graph: OpGraph, node: Node) -> bool:
 
 
 def _is_pointwise(node: Node) -> bool:
-    return OPS[node.op].kind is Kind.POINTWISE
-
-
-def _control(variant: Variant) -> FusionPlan:
-    steps = tuple(Library(n.name) for n in variant.graph.nodes)
-    return FusionPlan(_name(variant, steps), variant.rewrites, variant.graph, steps)
+    return _kind(node) is Kind.POINTWISE
 
 
 @dataclass(frozen=True)
 class _Taken:
-    """A kernel of some nodes and the views between and before them.
+    """A kernel of some nodes and the views between and before them, which are among ``nodes``; it stores ``outputs``."""
 
-    ``template`` takes it, ``nodes`` has the views among them, ``outputs`` are the values that it stores.
-    """
-
-    template: Template
     nodes: tuple[str, ...]
     outputs: tuple[str, ...]
 
@@ -265,11 +262,9 @@ class _Cutter:
 
     def _takes_up(self, user: Node, free: frozenset[str]) -> bool:
         """Whether a kernel of this node can compute the free nodes that it reads. A contraction may be a library call."""
-        if user.op not in OPS or OPS[user.op].kind not in LOWERED or _is_contraction(user):
+        if _kind(user) not in LOWERED - {Kind.CONTRACTION}:
             return False
-        nodes = next(_with_views(self.graph, free, (user.name,)))
-        program = self._lowered(nodes, (user.name,))
-        return program is not None and self._template(program) is not None
+        return self._template(next(_with_views(self.graph, free, (user.name,))), (user.name,)) is not None
 
     def plans(self) -> Iterator[FusionPlan]:
         """The variant's plans: those with contractions of our own, then those that leave them to the library."""
@@ -282,12 +277,13 @@ class _Cutter:
 
     def _plans_of(self, fusable: frozenset[str]) -> Iterator[FusionPlan]:
         """Each way to cut the runs of these nodes; all others are library calls."""
-        runs = _runs(self.graph, self.free, fusable)
+        ordered = _order(self.graph, self.free, fusable)
+        runs = [list(run) for _, run in itertools.groupby(ordered, lambda n: n.name in fusable)]
         options = [list(self._cuts(run)) if run[0].name in fusable else [None] for run in runs]
         for choice in itertools.islice(itertools.product(*options), _most_choices(self.graph)):
             steps = self._steps(fusable, runs, choice)
             if steps is not None and (any(isinstance(s, Kernel) for s in steps) or self.graph.folded):
-                yield FusionPlan(_name(self.variant, steps), self.variant.rewrites, self.graph, steps)
+                yield _plan(self.variant, steps)
 
     def _taken(self, names: Sequence[str]) -> _Taken | None:
         """The kernel of these nodes, if a template takes it.
@@ -306,10 +302,8 @@ class _Cutter:
             if returned & set(used) - set(outputs):
                 continue  # no later kernel would store it
             for nodes in _with_views(self.graph, self.free, names):
-                program = self._lowered(nodes, outputs)
-                template = self._template(program) if program else None
-                if template is not None:
-                    return _Taken(template, nodes, outputs)
+                if self._template(nodes, outputs) is not None:
+                    return _Taken(nodes, outputs)
         return None
 
     def _lowered(self, names: Sequence[str], outputs: Sequence[str], *, two_passes: bool = False) -> Program | None:
@@ -321,8 +315,10 @@ class _Cutter:
                 self._programs[key] = None
         return self._programs[key]
 
-    def _template(self, program: Program) -> Template | None:
-        return next((template for template in self.templates if template.takes(program)), None)
+    def _template(self, nodes: Sequence[str], outputs: Sequence[str]) -> Template | None:
+        """The template that takes the kernel of these nodes."""
+        program = self._lowered(nodes, outputs)
+        return next((template for template in self.templates if program and template.takes(program)), None)
 
     def _takes(self, piece: Sequence[Node]) -> bool:
         """Whether these nodes can be one kernel."""
@@ -330,7 +326,7 @@ class _Cutter:
 
     def _fusable(self, node: Node) -> bool:
         """Whether the node can be a kernel of its own."""
-        return node.op in OPS and OPS[node.op].kind in LOWERED and node.name not in self.free and self._takes((node,))
+        return _kind(node) in LOWERED and node.name not in self.free and self._takes((node,))
 
     def _cuts(self, run: list[Node]) -> Iterator[tuple[tuple[Node, ...], ...]]:
         """Ways to cut a run into kernels, each of which a template takes; the most fused first."""
@@ -382,8 +378,8 @@ class _Cutter:
         pieces: list[tuple[Node, ...] | Node] = []
         for run, cut in zip(runs, choice):
             pieces.extend(run if cut is None else cut)
-        libraries = {n.name for n in graph.nodes if n.name not in fusable}
-        stored = {n.name for n in graph.nodes if n.name not in fusable and n.name not in self.free}
+        libraries = {n.name for n in graph.nodes} - fusable
+        stored = libraries - self.free
         kernels: dict[int, _Taken] = {}
         for number, piece in enumerate(pieces):
             if isinstance(piece, Node):
@@ -396,10 +392,11 @@ class _Cutter:
             return None
         needed = [frozenset(graph.returns)]  # values that the steps behind each one read, the last step first
         for number in range(len(pieces) - 1, 0, -1):
-            needed.append(needed[-1] | _reads(pieces[number], kernels.get(number), graph))
+            names = kernels[number].nodes if number in kernels else (pieces[number].name,)
+            needed.append(needed[-1].union(*(graph.node(name).values for name in names)))
         needed.reverse()
         steps: list[Step] = []
-        names: set[str] = set()
+        taken_names: set[str] = set()
         for number, piece in enumerate(pieces):
             if isinstance(piece, Node):
                 roots = {root for v in piece.values for root in _roots(graph, self.free, v)}
@@ -409,10 +406,10 @@ class _Cutter:
                 steps.append(Library(piece.name))
                 continue
             taken = kernels[number]
-            program = self._lowered(taken.nodes, taken.outputs)
-            template = self._template(program) if program else None
+            template = self._template(taken.nodes, taken.outputs)
             if template is None:
                 return None
+            program = self._lowered(taken.nodes, taken.outputs)
             read = program.tensors
             if program.contraction:
                 read = (*read, *program.contraction.reads)
@@ -422,7 +419,7 @@ class _Cutter:
                 both = (program, self._lowered(taken.nodes, taken.outputs, two_passes=True))
                 over = _overwrites(graph, both, libraries, needed[number])
             own = {n.name for n in piece} | self._cheap
-            name = kernel_name([_label(graph.node(n)) for n in taken.nodes if n in own], names)
+            name = kernel_name([_label(graph.node(n)) for n in taken.nodes if n in own], taken_names)
             steps.append(Kernel(name, template.name, taken.nodes, taken.outputs, over))
         steps += self._views_of(graph.returns, steps)
         return tuple(steps)
@@ -482,17 +479,6 @@ def _with_views(graph: OpGraph, free: frozenset[str], names: Sequence[str]) -> I
         yield tuple(dict.fromkeys(inner))
 
 
-def _runs(graph: OpGraph, free: frozenset[str], fusable: frozenset[str]) -> list[list[Node]]:
-    """Nodes in an order in which they can be run, fusable ones that follow one another together."""
-    runs: list[list[Node]] = []
-    for node in _order(graph, free, fusable):
-        if runs and node.name in fusable and runs[-1][0].name in fusable:
-            runs[-1].append(node)
-        else:
-            runs.append([node])
-    return runs
-
-
 def _order(graph: OpGraph, free: frozenset[str], fusable: frozenset[str]) -> list[Node]:
     """The nodes but free ones, with library calls as early as their operands allow: chains behind them stay in one piece.
 
@@ -530,8 +516,7 @@ def _touched(graph: OpGraph) -> set[str]:
 
 def _reduce_alike(a: Node, b: Node) -> bool:
     """Whether both nodes reduce one value along the same dimensions: one loop finds both results."""
-    kinds = {OPS[n.op].kind if n.op in OPS else None for n in (a, b)}
-    return kinds == {Kind.REDUCTION} and a.inputs[0] == b.inputs[0] and a["dims"] == b["dims"]
+    return {_kind(a), _kind(b)} == {Kind.REDUCTION} and a.inputs[0] == b.inputs[0] and a["dims"] == b["dims"]
 
 
 def _pieces(run: Sequence[Node], mask: Sequence[bool]) -> tuple[tuple[Node, ...], ...]:
@@ -565,12 +550,6 @@ def _used_outside(graph: OpGraph, free: frozenset[str], names: Sequence[str]) ->
         return outer or graph.node(name).effect or name in graph.returns
 
     return tuple(n for n in names if leaves(n))
-
-
-def _reads(piece: tuple[Node, ...] | Node, kernel: _Taken | None, graph: OpGraph) -> set[str]:
-    if kernel is None:
-        return set(piece.values)
-    return {v for name in kernel.nodes for v in graph.node(name).values}
 
 
 def _pulled(graph: OpGraph, free: frozenset[str], node: Node, stored: set[str], have: list[str]) -> list[str]:

@@ -116,7 +116,8 @@ def concatenate(builder: _Builder, node: Node, index: Index) -> str:
         size = 1 if stacked else shape[dim]
         own = () if stacked else (index[dim] - start,)
         at = (*index[:dim], *own, *index[dim + 1 :])
-        parts.append((start + size, builder.masked(index[dim] - start, size, lambda name=name, at=at: builder.value(name, at))))
+        mask = builder.within(index[dim] - start, size)
+        parts.append((start + size, builder.masked(mask, lambda name=name, at=at: builder.value(name, at))))
         start += size
     found = parts[-1][1]
     for end, value in reversed(parts[:-1]):

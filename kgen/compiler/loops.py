@@ -122,14 +122,9 @@ class Place:
         inner = loops[-1] if loops else None
         if inner is None or (inner.extent if isinstance(inner.extent, int) else inner.extent.multiple) % width:
             return "gather" if self.symbols & {loop.symbol for loop in loops} else "splat"
-        rest = [t.as_coeff_Mul() for t in sympy.Add.make_args(self.offset) if inner.symbol not in t.free_symbols]
         if inner.symbol not in self.symbols:
             return "splat"
-        if self.offset.coeff(inner.symbol) != 1 or any(inner.symbol in w.index.free_symbols for w in self.mask):
-            return "gather"
-        if (self.offset - inner.symbol).has(inner.symbol):
-            return "gather"
-        return "vector" if all(coefficient % width == 0 for coefficient, _ in rest) else "gather"
+        return "vector" if self.steps_by_one(inner.symbol, width) else "gather"
 
     def steps_by_one(self, symbol: sympy.Symbol, width: int) -> bool:
         """Whether ``width`` neighbours along the axis are one vector, from a multiple of ``width`` on."""
@@ -139,17 +134,10 @@ class Place:
         return all(int(term.as_coeff_Mul()[0]) % width == 0 for term in sympy.Add.make_args(rest))
 
     def _names(self, row: str, col: str) -> dict[sympy.Symbol, str]:
-        if self._wide():
+        fixed = [loop for loop in self.col_loops if isinstance(loop.extent, int)]
+        if sum(abs(int(self.offset.coeff(loop.symbol))) * (loop.extent - 1) for loop in fixed) > _INT_MAX:
             col = f"static_cast<long long>({col.removeprefix('(').removesuffix(')')})"
         return {**digits(row, self.row_loops), **digits(col, self.col_loops), **dict(self.spelled)}
-
-    def _wide(self) -> bool:
-        """Whether the offset that columns make up does not fit an ``int``."""
-        most = 0
-        for loop in self.col_loops:
-            if isinstance(loop.extent, int):
-                most += abs(int(self.offset.coeff(loop.symbol))) * (loop.extent - 1)
-        return most > _INT_MAX
 
 
 def _with_whole(
@@ -484,19 +472,25 @@ class _Builder:
         return self.asked[key]
 
     def _node(self, node: Node, index: Index) -> str:
-        kind = OPS[node.op].kind
-        handler = {Kind.POINTWISE: self._map, Kind.REDUCTION: self._row, Kind.CONTRACTION: self._contraction, Kind.VIEW: self._view,
-                   Kind.WINDOW: self._own, Kind.SCAN: self._own, Kind.INDEXED: self._own, Kind.CONSTANT: self._own}.get(kind)  # fmt: skip
-        if handler is None:
+        op = OPS[node.op]
+        handler = {Kind.POINTWISE: self._map, Kind.REDUCTION: self._row, Kind.CONTRACTION: self._contraction, Kind.VIEW: self._view}.get(op.kind)
+        if handler:
+            return handler(node, index)
+        if op.lower is None:
             raise NotFusable(f"{node.name} has no lowering")
-        return handler(node, index)
+        return op.lower(self, node, index)
 
-    def _load(self, name: str, index: Index) -> str:
+    def tensor(self, name: str) -> Tensor:
+        """The type of a tensor that the kernel reads or writes; raises :class:`NotFusable` where it cannot."""
         tensor = self.graph.type(name)
         if tensor.dtype not in DTYPES:
             raise NotFusable(f"{name} is of type {tensor.dtype}")
         if any(tensor.multiples[1:]):
             raise NotFusable(f"{name} follows the batch in another dimension than the first")
+        return tensor
+
+    def _load(self, name: str, index: Index) -> str:
+        tensor = self.tensor(name)
         offset = self.axes.flat(index, tensor.sizes())
         return self._keep(self.part or name, self._loading(name, offset, tensor.dtype))
 
@@ -529,9 +523,9 @@ class _Builder:
         above = isinstance(size, int) and (high is None or high >= size)
         return (Within(index, size, below, above),) if below or above else ()
 
-    def masked(self, index: sympy.Expr, size: Size, value: Callable[[], str]) -> str:
-        """A value whose loads are done where an index lies inside."""
-        before, self.mask = self.mask, (*self.mask, *self.within(index, size))
+    def masked(self, mask: tuple[Within, ...], value: Callable[[], str]) -> str:
+        """A value whose loads are done where the conditions hold."""
+        before, self.mask = self.mask, (*self.mask, *mask)
         found = value()
         self.mask = before
         return found
@@ -547,10 +541,8 @@ class _Builder:
 
     def filled(self, node: Node, bounds: Sequence[tuple[sympy.Expr, Size]], value: Callable[[], str], number: float | int) -> str:
         """A value where each index lies inside, else a number."""
-        before, mask = self.mask, tuple(w for index, size in bounds for w in self.within(index, size))
-        self.mask = (*before, *mask)
-        found = value()
-        self.mask = before
+        mask = tuple(w for index, size in bounds for w in self.within(index, size))
+        found = self.masked(mask, value)
         step, dtype = self.steps[found], node.type.dtype
         if step.kind == "load" and step.mask == mask and step.dtype == dtype:
             return self._keep(node.name, replace(step, fill=literal(number, dtype)))
@@ -579,9 +571,6 @@ class _Builder:
         self.part = before
         return found
 
-    def _own(self, node: Node, index: Index) -> str:
-        return OPS[node.op].lower(self, node, index)
-
     def _row(self, node: Node, index: Index) -> str:
         source = self.graph.type(node.inputs[0])
         rank = len(source.shape)
@@ -605,13 +594,11 @@ class _Builder:
         if not self.places.keys().isdisjoint(index):
             raise NotFusable(f"the result of {node.name} is read at places that are values")
         x, weight, *bias = node.inputs
-        rows, matrix = self.graph.type(x), self.graph.type(weight)
+        rows, matrix = self.tensor(x), self.tensor(weight)
         if len(rows.shape) < 2 or len(matrix.shape) < 2 or not rows.numel or not matrix.numel:
             raise NotFusable(f"{node.name} is no contraction of rows with a matrix")
         if rows.dtype != matrix.dtype:
             raise NotFusable(f"{node.name} has operands of two dtypes")
-        if any(rows.multiples[1:]) or any(matrix.multiples[1:]):
-            raise NotFusable(f"an operand of {node.name} follows the batch in another dimension than the first")
         window = convolution(self.graph, node)
         batched = len(matrix.shape) > 2 and not window
         if batched and rows.sizes()[:-2] != matrix.sizes()[:-2]:
@@ -854,12 +841,7 @@ def _build(
     # The largest output has the axes. The sums of a contraction have those of the reduction that reads them.
     largest_first = 1 if contractions and any(OPS[n.op].kind is Kind.REDUCTION for n in nodes) else -1
     for name in sorted((o for o in outputs if OPS[graph.node(o).op].kind is not Kind.MOMENTS), key=lambda o: largest_first * graph.type(o).numel):
-        tensor = graph.type(name)
-        if tensor.dtype not in DTYPES:
-            raise NotFusable(f"{name} is of type {tensor.dtype}")
-        if any(tensor.multiples[1:]):
-            raise NotFusable(f"{name} follows the batch in another dimension than the first")
-        index = _stored_index(builder, name, tensor)
+        index = _stored_index(builder, name, builder.tensor(name))
         found.append(_Output(name, builder.value(name, index), index))
     if builder.contraction and not found and not moments:
         raise NotFusable("a contraction stores its sums, or values computed from them")
@@ -897,24 +879,17 @@ class _Finished:
 
     def program(self) -> Program:
         loads, steps = [], []
-        reduced: dict[_Step, list[str]] = {}
-        for name, step in self._outer():
-            if step.kind == "load":
-                target = steps if step.args else loads
-                target.append(Load(name, step.text, self._place(step), self._level(step.varies), step.dtype, step.fill, step.args))
-            elif step.kind == "map":
-                steps.append(Map(name, step.text, step.args, self._level(step.varies), step.dtype))
-            elif step.kind == "taps":
-                steps.append(self._window(name, step))
-            elif step.kind == "running":
-                steps.append(Scan(name, step.text, (step.args[0],), step.reverse, self._level(step.varies)))
-            elif step.kind == "reduce":
-                whole = self.builder.part_of(step, 0)
-                if whole not in reduced:
-                    parts = [self.builder.known[self.builder.part_of(step, p)] for p in range(len(COMBINES[step.text]))]
-                    reduced[whole] = parts
-                    dtypes = tuple(self.builder.steps[p].dtype for p in parts)
-                    steps.append(Reduce(tuple(parts), step.text, step.args, dtypes))
+        reduced: set[_Step] = set()
+        for name, step in self.needed.items():
+            whole = self.builder.part_of(step, 0) if step.kind == "reduce" else step
+            if step.varies & self._inner or step.kind == "sums" or whole in reduced:
+                continue
+            if step.kind == "reduce":
+                reduced.add(whole)
+                parts = [self.builder.part_of(step, part) for part in range(len(COMBINES[step.text]))]
+                steps.append(Reduce(tuple(map(self.builder.known.get, parts)), step.text, step.args, tuple(p.dtype for p in parts)))
+            else:
+                (loads if step.kind == "load" and not step.args else steps).append(self._value(name, step))
         stores = tuple(self._store(o) for o in self.outputs)
         sizes = [reduce(times, (loop.extent for loop in loops), 1) for loops in (self.rows, self.cols)]
         rows, cols = (size if isinstance(size, int) else size.multiple * (self.graph.batch or 1) for size in sizes)
@@ -935,21 +910,19 @@ class _Finished:
             rows, cols, *sizes, self.rows, self.cols, tuple(loads), tuple(steps), stores, self.moments_of, contraction
         )
 
-    def _outer(self) -> Iterable[tuple[str, _Step]]:
-        """The steps outside of windows."""
-        return ((name, step) for name, step in self.needed.items() if not step.varies & self._inner)
-
-    def _window(self, name: str, step: _Step) -> Window:
-        body: list[Load | Map] = []
-        outside: dict[str, None] = {}
-        for at, inner in self.needed.items():
-            if inner.varies & self._inner and inner.kind == "load":
-                body.append(Load(at, inner.text, self._place(inner), ELEMENT, inner.dtype, inner.fill))
-            elif inner.varies & self._inner and inner.kind == "map":
-                body.append(Map(at, inner.text, inner.args, ELEMENT, inner.dtype))
-                outside |= {a: None for a in inner.args if not self.needed[a].varies & self._inner}
+    def _value(self, name: str, step: _Step) -> Load | Map | Scan | Window:
+        level = self._level(step.varies)
+        if step.kind == "load":
+            return Load(name, step.text, self._place(step), level, step.dtype, step.fill, step.args)
+        if step.kind == "map":
+            return Map(name, step.text, step.args, level, step.dtype)
+        if step.kind == "running":
+            return Scan(name, step.text, step.args, step.reverse, level)
+        inner = {at: inside for at, inside in self.needed.items() if inside.varies & self._inner}
+        body = tuple(self._value(at, inside) for at, inside in inner.items() if inside.kind in ("load", "map"))
+        outside = dict.fromkeys(a for inside in inner.values() if inside.kind == "map" for a in inside.args if a not in inner)
         slides = tuple(replace(s, output=self._merged(s.output)) for s in step.slides)
-        return Window(name, step.text, step.args[0], slides, tuple(body), tuple(outside), self._level(step.varies), step.fill)
+        return Window(name, step.text, step.args[0], slides, body, tuple(outside), level, step.fill)
 
     def _check_work(self, elements: int) -> None:
         """Raise where the loops of a reduction visit elements far more often than each tensor has them."""
@@ -971,7 +944,7 @@ class _Finished:
 
     def _level(self, varies: Iterable[sympy.Symbol]) -> str:
         cols = {loop.symbol for loop in self.cols}
-        return ELEMENT if not cols or cols & set(varies) else ROW
+        return ELEMENT if not cols or not cols.union(self._inner).isdisjoint(varies) else ROW
 
     def _place(self, step: _Step) -> Place:
         mask = tuple(replace(w, index=self._merged(w.index)) for w in step.mask)

@@ -85,3 +85,8 @@ class Op:
     index: views.IndexFunction | None = None
     part: bool = False
     flops: int = 1
+
+
+def entry(kind: Kind, name: str, targets: str, operands: str = "self", **more: Any) -> Op:
+    """An entry for operators ``aten.<target>``; targets and operands are names with spaces between them."""
+    return Op(name, kind, tuple(f"aten.{t}" for t in targets.split()), tuple(operands.split()), **more)

@@ -6,13 +6,14 @@ An operator without an entry is decomposed, or stays a library call. Pointwise e
 
 from __future__ import annotations
 
-import math
+import re
+from functools import partial
 from typing import Any, Callable, Mapping
 
 from kgen.compiler import convolutions, indexed, scans, views, windows
 from kgen.compiler.dtypes import DTYPES, is_float, value_type
 from kgen.compiler.graph import Literal, Node, Operand, Ref, refs
-from kgen.compiler.op import Captured, Kind, Lowering, Op
+from kgen.compiler.op import Captured, Kind, Lowering, Op, entry
 from kgen.compiler.pointwise import MORE_POINTWISE, POINTWISE, c_float, literal
 
 #: How reductions combine values, with the names of their results.
@@ -31,38 +32,21 @@ COMBINES: dict[str, tuple[str, ...]] = {
 #: The results of a reduction of one element, as expressions of it; sums, maxima and minima are the element itself.
 OF_ONE = {"argmax": ("{0}", "0"), "argmin": ("{0}", "0"), "moments": ("1.0f", "{0}", "0.0f"), "softmax": ("{0}", "EXPBELOW({0} - finite_max({0}))")}
 
-def _float_tensors(call: Captured, places: bool = False) -> bool:
-    """Accept calls on floating tensors with a floating result, or one of ``places``."""
-    names = [n for a in call.arguments.values() for n in refs(a)]
-    return (
-        call.type is not None
-        and (call.type.dtype == "int64" if places else is_float(call.type.dtype))
-        and all(n in call.types and is_float(call.types[n].dtype) for n in names)
-    )
-
-
-def _keeps_order(call: Captured) -> bool:
-    """Accept copies whose elements lie in the order of their dimensions."""
-    form = call.arguments.get("memory_format")
-    return form is None or getattr(form, "text", "") in ("torch.contiguous_format", "torch.preserve_format")
-
-
 
 # Reductions: each lowers itself into maps over elements, reductions along the row, and maps over rows.
 
 
-def _stable_sum(b: Lowering, x: Any) -> tuple[Any, Any]:
-    """The row's maximum and the sum of exponentials below it, in one online pass or in two."""
+def _stable_sum(b: Lowering, x: Any) -> tuple[Any, Any, Any]:
+    """The row's maximum and the sum of exponentials below it, in one online pass or in two; of two, the exponentials."""
     if b.two_passes:
         m = b.reduce("max_finite", x)
         e = b.map("EXPBELOW({0} - {1})", x, b.map("finite_max({0})", m, name="shift"), name="exp")
-        return m, (e, b.reduce("sum", e))
-    m, s = b.reduce("softmax", x)
-    return m, (None, s)
+        return m, b.reduce("sum", e), e
+    return *b.reduce("softmax", x), None
 
 
 def _softmax(b: Lowering, node: Node, x: Any) -> Any:
-    m, (e, s) = _stable_sum(b, x)
+    m, s, e = _stable_sum(b, x)
     factor = b.map("softmax_factor({0}, {1})", m, s, name="factor")
     if e is not None:
         return b.map("{0} * {1}", e, factor)
@@ -70,12 +54,12 @@ def _softmax(b: Lowering, node: Node, x: Any) -> Any:
 
 
 def _log_softmax(b: Lowering, node: Node, x: Any) -> Any:
-    m, (_, s) = _stable_sum(b, x)
+    m, s, _ = _stable_sum(b, x)
     return b.map("({0} - {1}) - {2}", x, m, b.map("log_sum({0}, {1})", m, s, name="log"))
 
 
 def _logsumexp(b: Lowering, node: Node, x: Any) -> Any:
-    m, (_, s) = _stable_sum(b, x)
+    m, s, _ = _stable_sum(b, x)
     return b.map("finite_max({0}) + LOG({1})", m, s)
 
 
@@ -96,29 +80,14 @@ def _moments(b: Lowering, x: Any) -> tuple[Any, Any]:
     return mean, b.reduce("sum", b.map("{0} * {0}", centred, name="square"))
 
 
-def _mean(b: Lowering, node: Node, x: Any) -> Any:
-    return _moments(b, x)[0]
+def _mean(b: Lowering, node: Node, total: Any) -> Any:
+    """The total over the number of elements, less the correction."""
+    count = f"({b.count} - {c_float(node['correction'])})" if node["correction"] else b.count
+    return b.map(f"{{0}} / {count}", total)
 
 
 def _variance(b: Lowering, node: Node, x: Any) -> Any:
-    """The sum of squared deviations over the number of elements, less the correction."""
-    count = f"({b.count} - {c_float(node['correction'])})" if node["correction"] else b.count
-    return b.map(f"{{0}} / {count}", _moments(b, x)[1])
-
-
-def _corrected_mean(b: Lowering, node: Node, x: Any) -> Any:
-    """The sum over the number of elements, less the correction."""
-    return b.map(f"{{0}} / ({b.count} - {c_float(node['correction'])})", b.reduce("sum", x))
-
-
-def _softmax_part(number: int) -> Callable[..., Any]:
-    """The maximum that softmax subtracts, or the sum of exponentials below it."""
-
-    def lower(b: Lowering, node: Node, x: Any) -> Any:
-        m, (_, s) = _stable_sum(b, x)
-        return (m, s)[number]
-
-    return lower
+    return _mean(b, node, _moments(b, x)[1])
 
 
 def _extreme_at(kind: str) -> Callable[..., Any]:
@@ -183,33 +152,30 @@ def _affine_in_order(call: Captured) -> bool:
     return call.arguments.get("bias") is None or call.arguments.get("weight") is not None
 
 
-def _reduction(name: str, targets: str, lower: Callable[..., Any], read: Any = _reduced, **more: Any) -> Op:
-    return Op(name, Kind.REDUCTION, tuple(f"aten.{t}" for t in targets.split()), lower=lower, read=read, **more)
-
-
+_reduction = partial(entry, Kind.REDUCTION, read=_reduced)
 REDUCTIONS = (
-    _reduction("softmax", "softmax.int _softmax.default", _softmax, _kept, accept=_no_dtype, flops=10),
-    _reduction("log_softmax", "log_softmax.int _log_softmax.default", _log_softmax, _kept, accept=_no_dtype, flops=10),
-    _reduction("logsumexp", "logsumexp.default", _logsumexp, flops=10),
-    _reduction("sum", "sum.dim_IntList sum.default", _reduce("sum"), accept=_no_dtype),
-    _reduction("mean", "mean.dim mean.default", _reduce("sum", "{0} / {count}"), accept=_no_dtype),
-    _reduction("mean_pool", "", _reduce("sum", "{0} / {count}"), windows.over_all),
-    _reduction("amax", "amax.default", _reduce("max")),
-    _reduction("amin", "amin.default", _reduce("min")),
-    _reduction("prod", "prod.dim_int prod.default", _reduce("product"), accept=_no_dtype),
-    _reduction("argmax", "argmax.default", _extreme_at("argmax"), integers="places"),
-    _reduction("argmin", "argmin.default", _extreme_at("argmin"), integers="places"),
-    _reduction("variance", "var.correction", _variance, _corrected),
-    _reduction("unbiased_variance", "", _variance),
-    _reduction("moments_mean", "", _mean),
-    _reduction("corrected_mean", "", _corrected_mean),
-    _reduction("softmax_max", "", _softmax_part(0)),
-    _reduction("softmax_sum", "", _softmax_part(1)),
-    _reduction("norm", "linalg_vector_norm.default", _reduce("sum", "SQRT({0})", "{0} * {0}"),
+    _reduction("softmax", "softmax.int _softmax.default", lower=_softmax, read=_kept, accept=_no_dtype, flops=10),
+    _reduction("log_softmax", "log_softmax.int _log_softmax.default", lower=_log_softmax, read=_kept, accept=_no_dtype, flops=10),
+    _reduction("logsumexp", "logsumexp.default", lower=_logsumexp, flops=10),
+    _reduction("sum", "sum.dim_IntList sum.default", lower=_reduce("sum"), accept=_no_dtype),
+    _reduction("mean", "mean.dim mean.default", lower=_reduce("sum", "{0} / {count}"), accept=_no_dtype),
+    _reduction("mean_pool", windows.ADAPTIVE, lower=_reduce("sum", "{0} / {count}"), read=windows.over_all, accept=windows.is_mean),
+    _reduction("amax", "amax.default", lower=_reduce("max")),
+    _reduction("amin", "amin.default", lower=_reduce("min")),
+    _reduction("prod", "prod.dim_int prod.default", lower=_reduce("product"), accept=_no_dtype),
+    _reduction("argmax", "argmax.default", lower=_extreme_at("argmax"), integers="places"),
+    _reduction("argmin", "argmin.default", lower=_extreme_at("argmin"), integers="places"),
+    _reduction("variance", "var.correction", lower=_variance, read=_corrected),
+    _reduction("unbiased_variance", "", lower=_variance),
+    _reduction("moments_mean", "", lower=lambda b, node, x: _moments(b, x)[0]),
+    _reduction("corrected_mean", "", lower=lambda b, node, x: _mean(b, node, b.reduce("sum", x))),
+    _reduction("softmax_max", "", lower=lambda b, node, x: _stable_sum(b, x)[0]),
+    _reduction("softmax_sum", "", lower=lambda b, node, x: _stable_sum(b, x)[1]),
+    _reduction("norm", "linalg_vector_norm.default", lower=_reduce("sum", "SQRT({0})", "{0} * {0}"),
          accept=lambda c: c.arguments.get("ord", 2) == 2 and _no_dtype(c)),
-    _reduction("layer_norm", "layer_norm.default", _layer_norm, _normalized, operands=("input", "weight", "bias"),
+    _reduction("layer_norm", "layer_norm.default", lower=_layer_norm, read=_normalized, operands="input weight bias",
          accept=_affine_in_order, flops=8),
-    _reduction("rms_norm", "rms_norm.default", _rms_norm, _normalized, operands=("input", "weight"), flops=6),
+    _reduction("rms_norm", "rms_norm.default", lower=_rms_norm, read=_normalized, operands="input weight", flops=6),
 )  # fmt: skip
 
 
@@ -225,75 +191,70 @@ def _permuted(call: Captured) -> dict[str, Any] | None:
     return {"dims": tuple(order)}
 
 
-def _multiples(call: Captured) -> tuple[int, ...]:
-    return call.types[call.arguments["self"].name].multiples
+def _fixed(call: Captured, *dims: int) -> tuple[int, ...] | None:
+    """The dimensions of the operand, counted from the first; ``None`` where one of them follows the batch."""
+    multiples = call.types[call.arguments["self"].name].multiples
+    found = tuple(d % len(multiples) for d in dims) if multiples else ()
+    return found if found and not any(multiples[d] for d in found) else None
 
 
 def _sliced(call: Captured) -> dict[str, Any] | None:
-    """Where a slice starts, of a dimension that does not follow the batch."""
-    shape = call.shape("self")
-    if not shape:
+    """Where a slice starts."""
+    dims, start, step = _fixed(call, call.arguments.get("dim", 0)), call.arguments.get("start") or 0, call.arguments.get("step", 1)
+    if not dims or not isinstance(start, int) or not isinstance(step, int):
         return None
-    dim = call.arguments.get("dim", 0) % len(shape)
-    start, step = call.arguments.get("start") or 0, call.arguments.get("step", 1)
-    if not isinstance(start, int) or not isinstance(step, int) or _multiples(call)[dim]:
-        return None
-    return {"dim": dim, "start": min(start + shape[dim] if start < 0 else start, shape[dim]), "step": step}
+    size = call.shape("self")[dims[0]]
+    return {"dim": dims[0], "start": min(start + size if start < 0 else start, size), "step": step}
 
 
 def _selected(call: Captured) -> dict[str, Any] | None:
-    shape, at = call.shape("self"), call.arguments["index"]
-    dim = call.arguments["dim"] % len(shape)
-    return {"dim": dim, "at": at % shape[dim]} if isinstance(at, int) and not _multiples(call)[dim] else None
+    dims, at = _fixed(call, call.arguments["dim"]), call.arguments["index"]
+    return {"dim": dims[0], "at": at % call.shape("self")[dims[0]]} if dims and isinstance(at, int) else None
 
 
 def _flipped(call: Captured) -> dict[str, Any] | None:
-    rank = len(call.shape("self"))
-    dims = tuple(sorted(d % rank for d in call.arguments["dims"]))
-    return None if any(_multiples(call)[d] for d in dims) else {"dims": dims}
+    dims = _fixed(call, *call.arguments["dims"])
+    return dims and {"dims": tuple(sorted(dims))}
 
 
 def _rolled(call: Captured) -> dict[str, Any] | None:
-    rank, shifts = len(call.shape("self")), call.arguments["shifts"]
-    dims = tuple(d % rank for d in call.arguments["dims"])
-    fits = len(dims) == len(shifts) == len(set(dims)) and not any(_multiples(call)[d] for d in dims)
-    return {"dims": dims, "shifts": tuple(shifts)} if fits and dims and all(isinstance(s, int) for s in shifts) else None
+    dims, shifts = _fixed(call, *call.arguments["dims"]), call.arguments["shifts"]
+    fits = dims and len(dims) == len(shifts) == len(set(dims)) and all(isinstance(s, int) for s in shifts)
+    return {"dims": dims, "shifts": tuple(shifts)} if fits else None
 
 
 def _repeated(call: Captured) -> dict[str, Any] | None:
     """A dimension that follows the batch is not repeated."""
-    repeats, multiples = call.arguments["repeats"], _multiples(call)
-    behind = repeats[len(repeats) - len(multiples) :] if multiples else ()
-    return {} if all(isinstance(r, int) for r in repeats) and all(r == 1 or not m for r, m in zip(behind, multiples)) else None
+    repeats, rank = call.arguments["repeats"], len(call.shape("self"))
+    if not all(isinstance(r, int) for r in repeats):
+        return None
+    more = [d for d, r in enumerate(repeats[len(repeats) - rank :]) if r != 1]
+    return {} if not more or _fixed(call, *more) else None
 
 
 def _diagonal(call: Captured) -> dict[str, Any] | None:
-    rank, given = len(call.shape("self")), call.arguments
-    dims = given.get("dim1", 0) % rank, given.get("dim2", 1) % rank
-    return {"dims": dims, "offset": given.get("offset", 0)} if not any(_multiples(call)[d] for d in dims) else None
+    given = call.arguments
+    dims = _fixed(call, given.get("dim1", 0), given.get("dim2", 1))
+    return dims and {"dims": dims, "offset": given.get("offset", 0)}
 
 
 def _unfolded(call: Captured) -> dict[str, Any] | None:
-    rank = len(call.shape("self"))
-    dim = call.arguments["dimension"] % max(rank, 1)
-    return {"dim": dim, "step": call.arguments["step"]} if rank and not _multiples(call)[dim] else None
+    dims = _fixed(call, call.arguments["dimension"])
+    return dims and {"dim": dims[0], "step": call.arguments["step"]}
 
 
-def _view(name: str, targets: str, index: views.IndexFunction, **more: Any) -> Op:
-    return Op(name, Kind.VIEW, tuple(f"aten.{t}" for t in targets.split()), index=index, **more)
-
-
+_view = partial(entry, Kind.VIEW)
 #: A rewrite drops those that return their operand as it is.
 VIEWS = (
     _view("view", "view.default reshape.default _unsafe_view.default flatten.using_ints unflatten.int squeeze.default "
-          "squeeze.dim squeeze.dims unsqueeze.default", views.reshape),
+          "squeeze.dim squeeze.dims unsqueeze.default", index=views.reshape),
     _view("permute", "permute.default transpose.int t.default numpy_T.default mT.default swapaxes.default "
-          "swapdims.default", views.permute, read=_permuted),
-    _view("expand", "expand.default expand_as.default", views.expand),
-    _view("slice", "slice.Tensor", views.cut, read=_sliced, part=True),
-    _view("select", "select.int", views.select, read=_selected, part=True),
-    _view("diagonal", "diagonal.default", views.diagonal, read=_diagonal),
-    _view("unfold", "unfold.default", views.unfold, read=_unfolded),
+          "swapdims.default", index=views.permute, read=_permuted),
+    _view("expand", "expand.default expand_as.default", index=views.expand),
+    _view("slice", "slice.Tensor", index=views.cut, read=_sliced, part=True),
+    _view("select", "select.int", index=views.select, read=_selected, part=True),
+    _view("diagonal", "diagonal.default", index=views.diagonal, read=_diagonal),
+    _view("unfold", "unfold.default", index=views.unfold, read=_unfolded),
 )  # fmt: skip
 
 
@@ -302,43 +263,37 @@ WINDOWS = tuple(
 )
 
 SCANS = tuple(
-    Op(name, Kind.SCAN, (f"aten.{name}.default",), lower=scans.scan(kind), read=scans.along, accept=_no_dtype)
+    entry(Kind.SCAN, name, f"{name}.default", lower=scans.scan(kind), read=scans.along, accept=_no_dtype)
     for name, kind in (("cumsum", "sum"), ("cumprod", "prod"))
 )
 
-def _indexed(name: str, targets: str, operands: str, lower: Callable[..., str], read: Callable[..., Any]) -> Op:
-    return Op(name, Kind.INDEXED, tuple(f"aten.{t}" for t in targets.split()), tuple(operands.split()), lower=lower, read=read)
-
-
-def _constant(name: str, targets: str, lower: Callable[..., str], read: Callable[..., Any], **more: Any) -> Op:
-    return Op(name, Kind.CONSTANT, tuple(f"aten.{t}" for t in targets.split()), (), lower=lower, read=read, **more)
-
-
+_indexed, _constant = partial(entry, Kind.INDEXED), partial(entry, Kind.CONSTANT, operands="")
 INDEXED = (
-    _indexed("cat", "cat.default concat.default concatenate.default stack.default", "tensors", indexed.concatenate, indexed.concatenated),
-    _indexed("pad", "constant_pad_nd.default", "self", indexed.pad, indexed.padded),
-    _indexed("flip", "flip.default", "self", indexed.flip, _flipped),
-    _indexed("roll", "roll.default", "self", indexed.roll, _rolled),
-    _indexed("repeat", "repeat.default", "self", indexed.repeat, _repeated),
-    _indexed("gather", "gather.default", "self index", indexed.gather, indexed.gathered),
-    _indexed("index_select", "index_select.default", "self index", indexed.gather, indexed.gathered),
-    _indexed("embedding", "embedding.default", "weight indices", indexed.embed, indexed.embedded),
-    _indexed("index", "index.Tensor", "self indices", indexed.index_tensor, indexed.indexed),
+    _indexed("cat", "cat.default concat.default concatenate.default stack.default", "tensors", lower=indexed.concatenate, read=indexed.concatenated),
+    _indexed("pad", "constant_pad_nd.default", "self", lower=indexed.pad, read=indexed.padded),
+    _indexed("flip", "flip.default", "self", lower=indexed.flip, read=_flipped),
+    _indexed("roll", "roll.default", "self", lower=indexed.roll, read=_rolled),
+    _indexed("repeat", "repeat.default", "self", lower=indexed.repeat, read=_repeated),
+    _indexed("gather", "gather.default", "self index", lower=indexed.gather, read=indexed.gathered),
+    _indexed("index_select", "index_select.default", "self index", lower=indexed.gather, read=indexed.gathered),
+    _indexed("embedding", "embedding.default", "weight indices", lower=indexed.embed, read=indexed.embedded),
+    _indexed("index", "index.Tensor", "self indices", lower=indexed.index_tensor, read=indexed.indexed),
     _constant("full", "full.default full_like.default zeros.default zeros_like.default ones.default ones_like.default "
-              "scalar_tensor.default new_zeros.default new_ones.default new_full.default empty_permuted.default", indexed.fill, indexed.filled, library=indexed.full_call),
-    _constant("arange", "arange.default arange.start arange.start_step", indexed.count, indexed.counted),
+              "scalar_tensor.default new_zeros.default new_ones.default new_full.default empty_permuted.default", lower=indexed.fill, read=indexed.filled, library=indexed.full_call),
+    _constant("arange", "arange.default arange.start arange.start_step", lower=indexed.count, read=indexed.counted),
 )  # fmt: skip
 
 
-def _batch_norm_attrs(call: Captured) -> dict[str, Any] | None:
-    roles = tuple(
-        r for r in ("input", "weight", "bias", "running_mean", "running_var") if isinstance(call.arguments.get(r), Ref)
-    )
-    momentum = call.arguments.get("momentum")
-    if not isinstance(momentum, float):
-        return None
-    training = bool(call.arguments.get("training"))
-    return {"roles": roles, "training": training, "momentum": momentum, "eps": call.arguments["eps"]}
+def _given(call: Captured, *roles: str) -> tuple[str, ...]:
+    """The arguments among these that are tensors."""
+    return tuple(r for r in roles if isinstance(call.arguments.get(r), Ref))
+
+
+def _batch_norm(call: Captured) -> dict[str, Any] | None:
+    roles = _given(call, "input", "weight", "bias", "running_mean", "running_var")
+    momentum, training = call.arguments.get("momentum"), bool(call.arguments.get("training"))
+    found = {"roles": roles, "training": training, "momentum": momentum, "eps": call.arguments["eps"]}
+    return found if isinstance(momentum, float) else None
 
 
 def _batch_norm_call(attrs: Mapping[str, Any]) -> str:
@@ -349,169 +304,114 @@ def _batch_norm_call(attrs: Mapping[str, Any]) -> str:
 
 
 def _group_norm(call: Captured) -> dict[str, Any] | None:
-    roles = tuple(r for r in ("input", "weight", "bias") if isinstance(call.arguments.get(r), Ref))
     groups, eps = call.arguments["num_groups"], call.arguments.get("eps", 1e-5)
-    return {"roles": roles, "groups": groups, "eps": eps} if isinstance(groups, int) and call.type and len(call.type.shape) > 1 else None
+    found = {"roles": _given(call, "input", "weight", "bias"), "groups": groups, "eps": eps}
+    return found if isinstance(groups, int) and call.type and len(call.type.shape) > 1 else None
 
 
+def _keeps_order(call: Captured) -> bool:
+    """Accept copies whose elements lie in the order of their dimensions."""
+    form = call.arguments.get("memory_format")
+    return form is None or getattr(form, "text", "") in ("torch.contiguous_format", "torch.preserve_format")
+
+
+_contraction, _identity = partial(entry, Kind.CONTRACTION), partial(entry, Kind.IDENTITY)
+_norm = partial(entry, Kind.BATCH_NORM)
 OTHERS = (
-    Op("group_norm", Kind.BATCH_NORM, ("aten.group_norm.default",), ("input", "weight", "bias"), read=_group_norm),
-    Op("linear", Kind.CONTRACTION, ("aten.linear.default",), ("input", "weight", "bias")),
-    Op("addmm", Kind.CONTRACTION, ("aten.addmm.default",), ("mat1", "mat2", "self"),
-       accept=lambda c: c.arguments.get("beta", 1) == 1 and c.arguments.get("alpha", 1) == 1),
-    Op("mm", Kind.CONTRACTION, ("aten.mm.default",), ("self", "mat2")),
-    Op("matmul", Kind.CONTRACTION, ("aten.matmul.default",), ("self", "other")),
-    Op("mv", Kind.CONTRACTION, ("aten.mv.default",), ("self", "vec")),
-    Op("bmm", Kind.CONTRACTION, ("aten.bmm.default",), ("self", "mat2")),
+    _contraction("linear", "linear.default", "input weight bias"),
+    _contraction("addmm", "addmm.default", "mat1 mat2 self",
+                 accept=lambda c: c.arguments.get("beta", 1) == 1 and c.arguments.get("alpha", 1) == 1),
+    _contraction("mm", "mm.default", "self mat2"),
+    _contraction("matmul", "matmul.default", "self other"),
+    _contraction("mv", "mv.default", "self vec"),
+    _contraction("bmm", "bmm.default", "self mat2"),
     *(Op(name, Kind.CONTRACTION, targets, ("input", "weight", "bias"), read=convolutions.attributes)
       for name, targets in convolutions.TARGETS.items()),
-    Op("batch_norm", Kind.BATCH_NORM, ("aten.batch_norm.default",),
-       ("input", "weight", "bias", "running_mean", "running_var"), read=_batch_norm_attrs, library=_batch_norm_call),
-    Op("identity", Kind.IDENTITY, ("aten.alias.default", "aten.detach.default", "aten.detach_.default", "aten.lift_fresh_copy.default"), ("self",)),
-    Op("dropout", Kind.IDENTITY, ("aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default"),
-       ("input",), accept=lambda c: not c.arguments["train"] or c.arguments["p"] == 0.0),
-    Op("clone", Kind.IDENTITY, ("aten.clone.default",), ("self",), accept=_keeps_order),
-    Op("contiguous", Kind.IDENTITY, ("aten.contiguous.default",), ("self",),
-       accept=_keeps_order),
-    Op("batch_moments", Kind.MOMENTS),
+    _norm("group_norm", "group_norm.default", "input weight bias", read=_group_norm),
+    _norm("batch_norm", "batch_norm.default", "input weight bias running_mean running_var", read=_batch_norm, library=_batch_norm_call),
+    _identity("identity", "alias.default detach.default detach_.default lift_fresh_copy.default"),
+    _identity("dropout", "dropout.default feature_dropout.default alpha_dropout.default", "input",
+              accept=lambda c: not c.arguments["train"] or c.arguments["p"] == 0.0),
+    _identity("clone", "clone.default", accept=_keeps_order),
+    _identity("contiguous", "contiguous.default", accept=_keeps_order),
+    entry(Kind.MOMENTS, "batch_moments", ""),
 )  # fmt: skip
 
 #: Every operator that kgen knows, by name.
 OPS: dict[str, Op] = {op.name: op for op in (*POINTWISE, *MORE_POINTWISE, *REDUCTIONS, *VIEWS, *INDEXED, *WINDOWS, *SCANS, *OTHERS)}
 
-#: The entry for each ATen operator; of those with several, one of them.
-BY_TARGET: dict[str, Op] = {target: op for op in OPS.values() for target in op.targets}
+#: The entries for each ATen operator: the first that accepts a call is the call's.
+BY_TARGET: dict[str, tuple[Op, ...]] = {
+    target: tuple(op for op in OPS.values() if target in op.targets) for op in OPS.values() for target in op.targets
+}
 
-_POWERS = {2: "square", 3: "cube", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
-
-
-def _clamp_form(call: Captured) -> str:
-    """Integers have no infinity that stands for a bound which is not there."""
-    if call.type is None or is_float(call.type.dtype):
-        return "clamp"
-    return "clamp_max" if call.arguments.get("min") is None else "clamp_min" if call.arguments.get("max") is None else "clamp"
-
-
-def _clamp_tensor_form(call: Captured) -> str:
-    """The entry for one bound that is a tensor; two have none."""
-    low, high = (call.arguments.get(name) is not None for name in ("min", "max"))
-    return "" if low and high else "clamp_min_tensor" if low else "clamp_max_tensor"
-
-
-def _is_bool(call: Captured) -> bool:
-    return call.type is not None and call.type.dtype == "bool"
-
-
-#: Targets that stand for several entries: the name of the entry for a call.
-_FORMS: dict[str, Callable[[Captured], str]] = {
-    "aten.gelu.default": lambda c: "gelu_tanh" if c.arguments.get("approximate") == "tanh" else "gelu",
-    "aten.add.Tensor": lambda c: "add" if c.arguments.get("alpha", 1) == 1 else "add_scaled",
-    "aten.sub.Tensor": lambda c: "sub" if c.arguments.get("alpha", 1) == 1 else "sub_scaled",
-    "aten.pow.Tensor_Scalar": lambda c: _POWERS.get(c.arguments.get("exponent"), "pow_scalar"),
-    "aten.clamp.default": _clamp_form,
-    "aten.clamp.Tensor": _clamp_tensor_form,
-    "aten.bitwise_not.default": lambda c: "logical_not" if _is_bool(c) else "bitwise_not",
-    "aten.div.Tensor_mode": lambda c: f"div_{c.arguments['rounding_mode']}" if c.arguments["rounding_mode"] else "div",
-    **{target: lambda c, own=own, other=other, when=when: other if when(c) else own for target, own, other, when in windows.FORMS},
-}  # fmt: skip
-
-#: How the library call of an operator is spelled, for those that people know by a shorter name.
-_SPELLING = (
-    ("torch.ops.aten.linear.default(", "F.linear("),
-    ("torch.ops.aten.view.default(", "torch.reshape("),  # also right where a copy that made it contiguous was dropped
-    ("torch.ops.aten._unsafe_view.default(", "torch.reshape("),
-    ("torch.ops.aten.gelu.default(", "F.gelu("),
-    ("torch.ops.aten.mish.default(", "F.mish("),
-    ("torch.ops.aten.softmax.int(", "torch.softmax("),
-    ("torch.ops.aten.logsumexp.default(", "torch.logsumexp("),
-    ("torch.ops.aten.mul.Tensor(", "torch.mul("),
-    ("torch.ops.aten.add.Tensor(", "torch.add("),
-    ("torch.ops.aten.clamp.default(", "torch.clamp("),
-    ("torch.ops.aten.relu.default(", "F.relu("),
-    ("torch.ops.aten.sigmoid.default(", "torch.sigmoid("),
-    ("torch.ops.aten.tanh.default(", "torch.tanh("),
-    ("torch.ops.aten.matmul.default(", "torch.matmul("),
-    ("torch.ops.aten.mm.default(", "torch.mm("),
-    ("torch.ops.aten.bmm.default(", "torch.bmm("),
-)
+#: Library calls that people know by a shorter name. Views are reshapes: a copy in front of one may have been dropped.
+_SHORTER = {
+    **dict.fromkeys(("view.default", "_unsafe_view.default"), "torch.reshape"),
+    **{f"{name}.default": f"F.{name}" for name in ("linear", "gelu", "mish", "relu")},
+    **{f"{name}.default": f"torch.{name}" for name in ("logsumexp", "clamp", "sigmoid", "tanh", "matmul", "mm", "bmm")},
+    **{f"{name}.Tensor": f"torch.{name}" for name in ("mul", "add")},
+    "softmax.int": "torch.softmax",
+}
 
 
 def recognise(call: Captured) -> Node:
     """The node for a captured call: of the table if it is known and accepted, else opaque (a library call)."""
-    op = OPS.get(_FORMS[call.target](call)) if call.target in _FORMS else BY_TARGET.get(call.target)
-    node = _known(op, call) if op is not None else None
-    if node is not None:
-        return node
+    for op in BY_TARGET.get(call.target, ()):
+        node = _known(op, call)
+        if node is not None:
+            return node
     attrs = (("at", call.arguments["1"]),) if call.target == "_operator.getitem" else ()
     return Node(call.name, call.target, tuple(refs(dict(call.arguments))), call.type, spell(call.call), attrs, call.effect)
 
 
 def spell(call: str) -> str:
     """The library call with the names that people use."""
-    for long, short in _SPELLING:
-        if call.startswith(long):
-            return short + call[len(long) :]
-    return call
+    return re.sub(r"^torch\.ops\.aten\.(\w+\.\w+)(?=\()", lambda found: _SHORTER.get(found[1], found[0]), call)
 
 
-def _known_dtypes(call: Captured) -> bool:
-    """Accept calls on tensors of the dtypes that kernels take."""
-    names = [n for a in call.arguments.values() for n in refs(a)]
-    return call.type is not None and all(t is not None and t.dtype in DTYPES for t in (call.type, *map(call.types.get, names)))
-
-
-#: Kinds whose entries compute with values of any dtype, and those for which dtypes do not matter; others, with floats.
-_ANY_DTYPE, _NO_DTYPE = {Kind.POINTWISE, Kind.INDEXED, Kind.CONSTANT, Kind.VIEW}, {Kind.IDENTITY}
+#: Kinds whose entries compute with values of any dtype; others, but for identities, compute with floats.
+_ANY_DTYPE = {Kind.POINTWISE, Kind.INDEXED, Kind.CONSTANT, Kind.VIEW}
 
 
 def _takes_dtypes(op: Op, call: Captured) -> bool:
-    if op.kind in _NO_DTYPE:
+    """Whether the entry is for tensors of the call's dtypes."""
+    types = [call.type, *(call.types.get(name) for name in refs(dict(call.arguments)))]
+    if op.kind is Kind.IDENTITY:
         return True
-    if op.kind not in _ANY_DTYPE:
-        return _float_tensors(call, places=bool(op.integers))
-    return _known_dtypes(call) and (op.kind is not Kind.POINTWISE or is_float(call.type.dtype) or bool(op.integers))
+    if any(t is None or t.dtype not in DTYPES for t in types):
+        return False
+    result, *operands = (is_float(t.dtype) for t in types)
+    if op.kind in _ANY_DTYPE:
+        return op.kind is not Kind.POINTWISE or result or bool(op.integers)
+    return all(operands) and (types[0].dtype == "int64" if op.integers else result)
+
+
+def _operands(op: Op, call: Captured) -> list[Operand] | None:
+    """The values and numbers that the entry takes, in its order; ``None`` where an argument is neither."""
+    given = [call.arguments.get(name) for name in op.operands]
+    flat = [v for value in given for v in (value if isinstance(value, tuple) else (value,)) if v is not None]
+    if not all(isinstance(v, (Ref, Literal, int, float)) for v in flat):
+        return None
+    return [v.name if isinstance(v, Ref) else v.value if isinstance(v, Literal) else v for v in flat]
 
 
 def _known(op: Op, call: Captured) -> Node | None:
+    """The call as a node of this entry; ``None`` where the entry is not for it."""
     in_place = call.target.split(".")[1].endswith("_")
-    if (call.effect and not in_place) or not op.accept(call):
+    if (in_place and not isinstance(call.arguments["self"], Ref)) or (call.effect and not in_place):
         return None
-    if not _takes_dtypes(op, call):
+    operands = _operands(op, call)
+    if operands is None or not op.accept(call) or not _takes_dtypes(op, call):
         return None
-    if in_place and not isinstance(call.arguments["self"], Ref):
+    found = op.read(call) if op.read else {}
+    values, mentioned = [o for o in operands if isinstance(o, str)], refs(dict(call.arguments))
+    if found is None or not (values or op.kind is Kind.CONSTANT) or not (op.library or set(mentioned) <= set(values)):
         return None
-    operands: list[Operand] = []
-    for name in op.operands:
-        value = call.arguments.get(name)
-        if value is None:
-            continue
-        if isinstance(value, Ref):
-            operands.append(value.name)
-        elif isinstance(value, Literal):
-            operands.append(value.value)
-        elif isinstance(value, (int, float)):
-            operands.append(value)
-        elif isinstance(value, tuple) and all(v is None or isinstance(v, Ref) for v in value):
-            operands += [v.name for v in value if v is not None]
-        else:
-            return None
-    attrs = {a: call.arguments.get(a) for a in op.attrs}
-    if op.read is not None:
-        found = op.read(call)
-        if found is None:
-            return None
-        attrs |= found
-    values = [o for o in operands if isinstance(o, str)]
-    if not values and op.kind is not Kind.CONSTANT:
-        return None
-    source, mentioned = call.call, refs(dict(call.arguments))
-    if op.library is None and not set(mentioned) <= set(values):
-        return None
-    for number, name in enumerate(mentioned if op.library is None else ()):
-        # The call numbers tensors by first use; the node numbers those among its operands.
-        source = source.replace(f"{{{number}}}", f"\0{values.index(name)}\1")
-    source = source.replace("\0", "{").replace("\1", "}")
-    source = op.library(attrs) if op.library else spell(source)
+    attrs = {a: call.arguments.get(a) for a in op.attrs} | found
+    # The call numbers tensors by first use; the node numbers those among its operands.
+    renumbered = re.sub(r"{(\d+)}", lambda m: f"{{{values.index(mentioned[int(m[1])])}}}", "" if op.library else call.call)
+    source = op.library(attrs) if op.library else spell(renumbered)
     effect = op.name == "batch_norm" and attrs["training"] and "running_mean" in attrs["roles"]
     return Node(call.name, op.name, tuple(operands), call.type, source, tuple(attrs.items()), effect)
 
@@ -525,10 +425,6 @@ def map_expression(node: Node, operands: list[str]) -> str:
     dtype = node.type.dtype
     attrs: dict[str, str] = {"ctype": value_type(dtype)}
     for key, value in node.attrs:
-        if key == "min" and value is None:
-            value = -math.inf
-        if key == "max" and value is None:
-            value = math.inf
         if isinstance(value, (int, float)):
             attrs[key] = repr(value) if key in _WIDE else literal(value, dtype)
     op = OPS[node.op]

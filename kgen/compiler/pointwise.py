@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from kgen.compiler.dtypes import is_float
+from kgen.compiler.graph import Literal, Ref
 from kgen.compiler.op import Captured, Kind, Op
 
 
@@ -139,8 +140,19 @@ def _scalar(*names: str) -> Callable[[Captured], bool]:
     return lambda call: all(isinstance(call.arguments.get(n), (int, float)) for n in names)
 
 
+def _equal(name: str, *values: Any) -> Callable[[Captured], bool]:
+    """Accept calls in which the argument has one of these values."""
+    return lambda call: call.arguments.get(name) in values
+
+
+def _one_bound(name: str, other: str) -> Callable[[Captured], bool]:
+    """Accept calls with this bound, a number or a tensor, and without the other."""
+    return lambda call: isinstance(call.arguments.get(name), (int, float, Ref, Literal)) and call.arguments.get(other) is None
+
+
 _ALPHA = {"operands": ("self", "other"), "attrs": ("alpha",), "accept": _scalar("alpha")}
 _BINARY = {"operands": ("self", "other")}
+_PLAIN = {"accept": _equal("alpha", None, 1), **_BINARY}
 
 
 def _pointwise(name: str, targets: str, expression: str, **more: Any) -> Op:
@@ -169,27 +181,32 @@ def _keeps_place(call: Captured) -> bool:
 
 
 def _clamp_attrs(call: Captured) -> dict[str, Any] | None:
-    """The bounds; ``None`` where they are crossed, for which PyTorch has a rule of its own."""
-    low = call.arguments.get("min", call.arguments.get("min_val"))
-    high = call.arguments.get("max", call.arguments.get("max_val"))
-    return {"min": low, "max": high} if low is None or high is None or low <= high else None
+    """The bounds, infinite where there is none; ``None`` where they are crossed, for which PyTorch has a rule of its own.
+
+    Integers have no infinity: they are refused unless both bounds are there.
+    """
+    low, high = (call.arguments.get(word, call.arguments.get(f"{word}_val")) for word in ("min", "max"))
+    if (low is None or high is None) and not is_float(call.type.dtype):
+        return None
+    low, high = -math.inf if low is None else low, math.inf if high is None else high
+    return {"min": low, "max": high} if low <= high else None
 
 
 POINTWISE = (
-    _both("add", "add.Tensor add.Scalar", "{0} + {1}", read=lambda c: {"alpha": c.arguments.get("alpha", 1)},
-         accept=lambda c: c.arguments.get("alpha", 1) == 1, **_BINARY),
-    _pointwise("add_scaled", "", "{0} + {alpha} * {1}", **_ALPHA),
-    _both("sub", "sub.Tensor sub.Scalar", "{0} - {1}", accept=lambda c: c.arguments.get("alpha", 1) == 1, **_BINARY),
-    _both("rsub", "rsub.Tensor rsub.Scalar", "{1} - {0}", accept=lambda c: c.arguments.get("alpha", 1) == 1, **_BINARY),
+    _both("add", "add.Tensor add.Scalar", "{0} + {1}", read=lambda c: {"alpha": c.arguments.get("alpha", 1)}, **_PLAIN),
+    _pointwise("add_scaled", "add.Tensor", "{0} + {alpha} * {1}", **_ALPHA),
+    _both("sub", "sub.Tensor sub.Scalar", "{0} - {1}", **_PLAIN),
+    _both("rsub", "rsub.Tensor rsub.Scalar", "{1} - {0}", **_PLAIN),
     _both("mul", "mul.Tensor mul.Scalar multiply.Tensor multiply.Scalar", "{0} * {1}", **_BINARY),
-    _pointwise("div", "div.Tensor div.Scalar divide.Tensor divide.Scalar true_divide.Tensor", "{0} / {1}", **_BINARY),
+    _pointwise("div", "div.Tensor div.Scalar divide.Tensor divide.Scalar true_divide.Tensor div.Tensor_mode", "{0} / {1}",
+         accept=_equal("rounding_mode", None), **_BINARY),
     _both("neg", "neg.default", "-{0}"),
     _pointwise("abs", "abs.default", "ABS({0})", integers="{0} < 0 ? -{0} : {0}"),
-    _pointwise("reciprocal", "reciprocal.default", "1.0f / {0}"),
-    _both("cube", "", "{0} * {0} * {0}"),
-    _both("square", "square.default", "{0} * {0}"),
-    _pointwise("sqrt", "sqrt.default", "SQRT({0})"),
-    _pointwise("rsqrt", "rsqrt.default", "1.0f / SQRT({0})"),
+    _pointwise("reciprocal", "reciprocal.default pow.Tensor_Scalar", "1.0f / {0}", accept=_equal("exponent", None, -1)),
+    _both("cube", "pow.Tensor_Scalar", "{0} * {0} * {0}", accept=_equal("exponent", 3)),
+    _both("square", "square.default pow.Tensor_Scalar", "{0} * {0}", accept=_equal("exponent", None, 2)),
+    _pointwise("sqrt", "sqrt.default pow.Tensor_Scalar", "SQRT({0})", accept=_equal("exponent", None, 0.5)),
+    _pointwise("rsqrt", "rsqrt.default pow.Tensor_Scalar", "1.0f / SQRT({0})", accept=_equal("exponent", None, -0.5)),
     _pointwise("exp", "exp.default", "EXP({0})", flops=8),
     _pointwise("expm1", "expm1.default", "EXPM1({0})", flops=10),
     _pointwise("log", "log.default", "LOG({0})", flops=8),
@@ -205,14 +222,14 @@ POINTWISE = (
     _pointwise("relu6", "relu6.default", "clamp_to({0}, 0.0f, 6.0f)"),
     _pointwise("clamp", "clamp.default hardtanh.default clamp_.default hardtanh_.default", "clamp_to({0}, {min}, {max})",
          read=_clamp_attrs, integers="{0} < {min} ? {min} : ({0} > {max} ? {max} : {0})"),
-    _both("clamp_min", "clamp_min.default", "{0} < {min} ? {min} : {0}", attrs=("min",), accept=_scalar("min")),
-    _both("clamp_max", "clamp_max.default", "{0} > {max} ? {max} : {0}", attrs=("max",), accept=_scalar("max")),
+    _both("clamp_min", "clamp_min.default clamp.default", "{0} < {min} ? {min} : {0}", attrs=("min",), accept=_one_bound("min", "max")),
+    _both("clamp_max", "clamp_max.default clamp.default", "{0} > {max} ? {max} : {0}", attrs=("max",), accept=_one_bound("max", "min")),
     _pointwise("leaky_relu", "leaky_relu.default leaky_relu_.default", "{0} > 0.0f ? {0} : {0} * {negative_slope}",
          attrs=("negative_slope",), accept=_scalar("negative_slope")),
     _pointwise("threshold", "threshold.default", "{0} <= {threshold} ? {value} : {0}", attrs=("threshold", "value"),
          accept=_scalar("threshold", "value")),
-    _pointwise("gelu", "gelu.default", "apply_gelu({0})", accept=lambda c: c.arguments.get("approximate") == "none", flops=25),
-    _pointwise("gelu_tanh", "", "apply_gelu_tanh({0})", flops=20),
+    _pointwise("gelu", "gelu.default", "apply_gelu({0})", accept=_equal("approximate", "none"), flops=25),
+    _pointwise("gelu_tanh", "gelu.default", "apply_gelu_tanh({0})", accept=_equal("approximate", "tanh"), flops=20),
     _pointwise("sigmoid", "sigmoid.default", "apply_sigmoid({0})", flops=10),
     _pointwise("silu", "silu.default silu_.default", "apply_silu({0})", flops=10),
     _pointwise("mish", "mish.default", "apply_mish({0})", flops=15),
@@ -245,8 +262,8 @@ MORE_POINTWISE = (
     _both("logical_and", "logical_and.default", "{0} && {1}", **_BINARY),
     _both("logical_or", "logical_or.default", "{0} || {1}", **_BINARY),
     _both("logical_xor", "logical_xor.default", "!{0} != !{1}", **_BINARY),
-    _both("logical_not", "logical_not.default", "!{0}"),
     _both("bitwise_not", "bitwise_not.default", "~{0}", accept=lambda c: c.type is not None and c.type.dtype != "bool"),
+    _both("logical_not", "logical_not.default bitwise_not.default", "!{0}"),
     _both("isnan", "isnan.default", "{0} != {0}"),
     _both("isinf", "isinf.default", "ABS({0}) == INFINITY"),
     _both("where", "where.self where.ScalarOther where.ScalarSelf where.Scalar", "{0} ? {1} : {2}",
@@ -262,12 +279,12 @@ MORE_POINTWISE = (
     _pointwise("atan2", "atan2.default", "ATAN2({0}, {1})", **_BINARY, flops=25),
     _pointwise("hypot", "hypot.default", "HYPOT({0}, {1})", **_BINARY, flops=10),
     _pointwise("pow", "pow.Tensor_Tensor pow.Scalar", "POW({0}, {1})", operands=("self", "exponent"), flops=20),
-    _pointwise("div_floor", "", "floor_divide({0}, {1})", **_BINARY, flops=10),
-    _pointwise("div_trunc", "", "TRUNC({0} / {1})", **_BINARY),
-    _pointwise("clamp_min_tensor", "clamp_min.Tensor", "nan_max({0}, {1})", operands=("self", "min")),
-    _pointwise("clamp_max_tensor", "clamp_max.Tensor", "nan_min({0}, {1})", operands=("self", "max")),
+    _pointwise("div_floor", "div.Tensor_mode", "floor_divide({0}, {1})", accept=_equal("rounding_mode", "floor"), **_BINARY, flops=10),
+    _pointwise("div_trunc", "div.Tensor_mode", "TRUNC({0} / {1})", accept=_equal("rounding_mode", "trunc"), **_BINARY),
+    _pointwise("clamp_min_tensor", "clamp_min.Tensor clamp.Tensor", "nan_max({0}, {1})", operands=("self", "min"), accept=_one_bound("min", "max")),
+    _pointwise("clamp_max_tensor", "clamp_max.Tensor clamp.Tensor", "nan_min({0}, {1})", operands=("self", "max"), accept=_one_bound("max", "min")),
     _both("copy", "copy.default", "{0}", operands=("src", "self")),
-    _both("sub_scaled", "", "{0} - {alpha} * {1}", **_ALPHA),
+    _both("sub_scaled", "sub.Tensor", "{0} - {alpha} * {1}", **_ALPHA),
     _pointwise("round", "round.default", "RINT({0})"),
     _pointwise("sign", "sign.default sgn.default", "({0} > 0.0f) - ({0} < 0.0f)", integers="({0} > 0) - ({0} < 0)"),
     *_functions("floor ceil trunc", 1),

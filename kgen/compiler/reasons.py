@@ -55,9 +55,9 @@ def aten_name(node: Node) -> str:
 
 
 def _refused(graph: OpGraph, node: Node) -> str:
-    """Of an operator that has no entry in the table of operators, or whose entry refuses the call."""
-    op = BY_TARGET.get(node.op)
-    if op is None:
+    """Of an operator that has no entry in the table of operators, or whose entries refuse the call."""
+    known = BY_TARGET.get(node.op)
+    if known is None:
         return f"no kernel of ours computes {node.op.removesuffix('.default')}"
     types = [node.type, *(_type(graph, name) for name in node.values)]
     other = sorted({found.dtype for found in types if found and not is_float(found.dtype)})
@@ -65,7 +65,7 @@ def _refused(graph: OpGraph, node: Node) -> str:
         return f"our kernels are for float32, bfloat16 and float16, it has {' and '.join(other)}"
     if "dtype=" in node.call:
         return "it converts to another dtype"
-    return _REFUSED[op.kind]
+    return _REFUSED[known[-1].kind]
 
 
 def _type(graph: OpGraph, name: str) -> Tensor | None:

@@ -68,34 +68,24 @@ def _schedule(program: Program, keep: bool) -> Schedule:
     def element(name: str) -> bool:
         return name in by_name and by_name[name].level == ELEMENT
 
-    count = 1 + max(
-        [ready[r.names[0]] - 1 for r in program.reductions]
-        + [ready[s.arg] for s in program.stores if s.level == ELEMENT]
-        + ([ready[program.moments_of]] if program.moments_of else []),
-        default=0,
-    )
-    wanted: list[set[str]] = [set() for _ in range(count)]  # element values that each pass must have
-    for r in program.reductions:
-        wanted[ready[r.names[0]] - 1].update(r.args)
-    for s in program.stores:
-        if s.level == ELEMENT:
-            wanted[ready[s.arg]].add(s.arg)
-    if program.moments_of:
-        wanted[ready[program.moments_of]].add(program.moments_of)
-
+    # The element values that a pass must have, each with the pass's number.
+    wanted = [(ready[r.names[0]] - 1, a) for r in program.reductions for a in r.args]
+    wanted += [(ready[s.arg], s.arg) for s in program.stores if s.level == ELEMENT]
+    wanted += [(ready[m], m) for m in (program.moments_of,) if m]
+    count = 1 + max((number for number, _ in wanted), default=0)
     closures: list[set[str]] = []
     held: list[set[str]] = []
     for number in range(count):
         computed: set[str] = set()
         carried: set[str] = set()
-        stack = list(wanted[number])
+        stack = [name for at, name in wanted if at == number]
         while stack:
             name = stack.pop()
             if name in computed or name in carried or not element(name):
                 continue
             value = by_name[name]
             keepable = not isinstance(value, Load) or value.access.full
-            if keep and keepable and _first(name, closures) is not None:
+            if keep and keepable and any(name in names for names in closures):
                 carried.add(name)
                 continue
             computed.add(name)
@@ -121,8 +111,3 @@ def _schedule(program: Program, keep: bool) -> Schedule:
         )
     before = tuple(s for s in program.steps if not isinstance(s, Reduce) and s.level == ROW and ready[s.name] == 0)
     return Schedule(tuple(x for x in program.loads if x.level == ROW), before, tuple(passes))
-
-
-def _first(name: str, closures: list[set[str]]) -> int | None:
-    """The first pass that computed the value, if one did."""
-    return next((n for n, names in enumerate(closures) if name in names), None)

@@ -116,6 +116,10 @@ def adaptive(call: Captured) -> dict[str, Any] | None:
     return {"taps": taps, "stride": taps, "padding": (0,) * rank, "dilation": (1,) * rank, "counted": False, "divisor": None}
 
 
+#: ATen's adaptive poolings, of which those with one output are means.
+ADAPTIVE = "adaptive_avg_pool2d.default adaptive_avg_pool1d.default adaptive_avg_pool3d.default"
+
+
 def is_mean(call: Captured) -> bool:
     """Whether an adaptive pooling has one output: the mean over all positions."""
     return call.type is not None and set(call.type.shape[-_rank(call) :]) == {1}
@@ -248,7 +252,8 @@ def upsample(b: _Builder, node: Node, index: tuple[sympy.Expr, ...]) -> str:
     return b.value(node.inputs[0], (*index[: -len(factors)], *behind))
 
 
-#: The operators: name, ATen operators, operands, how they are lowered, and how their attributes are read.
+#: The operators: name, ATen operators, operands, how they are lowered, and how their attributes are read. Convolutions and
+#: poolings that are refused here have other entries.
 TABLE = tuple(
     entry
     for d in (1, 2, 3)  # dimensions that windows move along
@@ -257,17 +262,6 @@ TABLE = tuple(
         (f"avg_pool{d}d", (f"aten.avg_pool{d}d.default",), ("self",), avg_pool, pooled),
         (f"adaptive_avg_pool{d}d", (f"aten.adaptive_avg_pool{d}d.default",), ("self",), avg_pool, adaptive),
         (f"upsample_nearest{d}d", (f"aten.upsample_nearest{d}d.vec",), ("input",), upsample, upsampled),
-        (f"depthwise_conv{d}d", (), ("input", "weight", "bias"), depthwise, convolved),
-    )
-)
-
-#: ATen operators that are one operator of ours or another: the first, the second, and when it is that.
-FORMS = tuple(
-    form
-    for d in (1, 2, 3)
-    for form in (
-        (f"aten.adaptive_avg_pool{d}d.default", f"adaptive_avg_pool{d}d", "mean_pool", is_mean),
-        (f"aten.conv{d}d.default", f"conv{d}d", f"depthwise_conv{d}d", convolved),
-        (f"aten.conv{d}d.padding", f"conv{d}d", f"depthwise_conv{d}d", convolved),
+        (f"depthwise_conv{d}d", (f"aten.conv{d}d.default", f"aten.conv{d}d.padding"), ("input", "weight", "bias"), depthwise, convolved),
     )
 )
