@@ -20,7 +20,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 from kgen.compiler import plan_name
 from kgen.compiler.graph import Node, OpGraph
@@ -137,13 +137,14 @@ def plans(graph: OpGraph, templates: Sequence[Template], order: Order = control_
     contractions first; by default it keeps that order.
     """
     found: dict[tuple, FusionPlan] = {}
+    asked: tuple[_Asked, _Asked] = {}, {}
     everything = variants(graph, _whole(graph, templates), channels_last=any(t.channels_last for t in templates))
     own_moments = any(_kind(n) is Kind.MOMENTS for v in everything for n in v.graph.nodes)
     for variant in reversed(everything):
         # A library call updates running statistics in float32, with errors of its own.
         unbiased_only = own_moments and any(_kind(n) is Kind.BATCH_NORM and n.effect for n in variant.graph.nodes)
         usable = tuple(t for t in templates if not (unbiased_only and t.biased))
-        for plan in _Cutter(variant, usable).plans():
+        for plan in _Cutter(variant, usable, asked[unbiased_only]).plans():
             found.setdefault((plan.graph, plan.steps), plan)
     control = _plan(Variant((), graph), [Library(n.name) for n in graph.nodes])
     return tuple(order(sorted(found.values(), key=_steps_besides_contractions), control))
@@ -157,7 +158,7 @@ def _whole(graph: OpGraph, templates: Sequence[Template]) -> frozenset[str]:
     """Nodes whose decompositions have a part that no template takes: they are better left to the library as a whole."""
     whole: frozenset[str] = frozenset()
     while any(n.parts and n.name not in whole for n in graph.nodes):
-        cutter = _Cutter(variants(graph, whole)[-1], tuple(templates))
+        cutter = _Cutter(variants(graph, whole)[-1], tuple(templates), {})
         left = {n.origin for n in cutter.graph.nodes if n.origin and n.name not in cutter.free and not cutter._fusable(n)}
         if not left:
             break
@@ -209,6 +210,10 @@ def _is_pointwise(node: Node) -> bool:
     return _kind(node) is Kind.POINTWISE
 
 
+#: The templates that take kernels, by their structure: kernels of other layers, and of other variants of the graph.
+_Asked = dict[tuple[Any, ...], "Template | None"]
+
+
 @dataclass(frozen=True)
 class _Taken:
     """A kernel of some nodes and the views between and before them, which are among ``nodes``; it stores ``outputs``."""
@@ -223,6 +228,7 @@ class _Cutter:
 
     variant: Variant
     templates: tuple[Template, ...]
+    _asked: _Asked
     _known: dict[tuple[str, ...], _Taken | None] = field(default_factory=dict)
     _programs: dict[tuple[tuple[str, ...], tuple[str, ...], bool], Program | None] = field(default_factory=dict)
 
@@ -316,9 +322,12 @@ class _Cutter:
         return self._programs[key]
 
     def _template(self, nodes: Sequence[str], outputs: Sequence[str]) -> Template | None:
-        """The template that takes the kernel of these nodes."""
-        program = self._lowered(nodes, outputs)
-        return next((template for template in self.templates if program and template.takes(program)), None)
+        """The template that takes the kernel of these nodes; models repeat their layers, so that most have been asked about."""
+        alike = self.graph.structure(nodes, outputs)
+        if alike not in self._asked:
+            program = self._lowered(nodes, outputs)
+            self._asked[alike] = next((template for template in self.templates if program and template.takes(program)), None)
+        return self._asked[alike]
 
     def _takes(self, piece: Sequence[Node]) -> bool:
         """Whether these nodes can be one kernel."""

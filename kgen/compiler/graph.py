@@ -213,6 +213,28 @@ class OpGraph:
         """Whether the value is a weight or folded from weights alone."""
         return any(w.name == name for w in self.weights) or any(d.name == name for d in self.folded)
 
+    def structure(self, nodes: Iterable[str], outputs: Iterable[str]) -> tuple[Any, ...]:
+        """Some nodes, in order, and their ``outputs``, but for names: numbers stand for values, as they occur.
+
+        Layers that a model repeats have one structure.
+        """
+        numbers: dict[str, int] = {}
+        found: list[Any] = []
+        for node in map(self.node, nodes):
+            for value in node.values:
+                if value not in numbers:
+                    numbers[value] = len(numbers)
+                    found.append((self._kinds.get(value, ""), self._types().get(value)))
+            operands = [numbers[i] if isinstance(i, str) else repr(i) for i in node.inputs]
+            found.append((node.op, *operands, node.type, repr(node.attrs)))
+            numbers.setdefault(node.name, len(numbers))
+        return (*found, *(numbers[output] for output in outputs))
+
+    @cached_property
+    def _kinds(self) -> dict[str, str]:
+        """The kinds of values that no node makes."""
+        return {v.name: type(v).__name__ for v in (*self.inputs, *self.weights, *self.constants, *self.folded)}
+
     @cached_property
     def _by_name(self) -> dict[Operand, Node]:
         return {n.name: n for n in self.nodes}
