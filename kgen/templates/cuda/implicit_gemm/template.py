@@ -97,7 +97,7 @@ def render(task: Task, params: Params) -> Rendering:
         "rank": len(window.lines),
         "maps": [_along(window, residue) for residue in sizes.residues],
         "pair": [_line(astuple(line)) for line in pair_of(window) or ()],
-        "scattered": len(residues) > sizes.passes or pair_of(window) is not None,
+        "scattered": sizes.scattered,
         "rows_out": rows_of(window),
         "panels": sizes.panels,
         "most_pixels": sizes.most_pixels,
