@@ -3,6 +3,7 @@
     decompose                 operators without an entry in the table become operators that have one
     drop_identity             what returns its operand (dropout in eval mode, detach, views to the same shape) goes
     matmul_to_linear          x @ w.t() becomes a linear layer: the transpose goes
+    softplus_to_mish          x * tanh(softplus(x)) becomes mish(x), which takes one exponential
     merge_scalar_factors      x * 2.0, x + x, x / 4.0, -x after one another become one factor
     batchnorm_to_affine       batch norm in eval mode becomes x * scale + shift for each feature
     split_batchnorm           batch norm in train mode becomes moments over the batch, then a normalisation
@@ -141,6 +142,27 @@ def matmul_to_linear(graph: OpGraph) -> OpGraph:
         inputs = (x, turned.inputs[0], *bias)
         call = f"F.linear({', '.join(f'{{{i}}}' for i in range(len(inputs)))})"
         graph = graph.with_node(replace(node, op="linear", inputs=inputs, call=call, attrs=()))
+    return graph
+
+
+_USUAL_SOFTPLUS = {"beta": 1, "threshold": 20}  # the one in mish
+
+
+def softplus_to_mish(graph: OpGraph) -> OpGraph:
+    """``x * tanh(softplus(x))`` as ``mish(x)``."""
+    for node in graph.nodes:
+        if node.op != "mul":
+            continue
+        for x, factor in (node.inputs, node.inputs[::-1]):
+            tanh = graph.producer(factor)
+            if tanh is None or tanh.op != "tanh" or not graph.feeds_only(factor, node):
+                continue
+            softplus = graph.producer(tanh.inputs[0])
+            if softplus is None or softplus.op != "softplus" or not graph.feeds_only(softplus.name, tanh):
+                continue
+            if softplus.inputs == (x,) and dict(softplus.attrs).items() >= _USUAL_SOFTPLUS.items():
+                graph = graph.with_node(replace(node, op="mish", inputs=(x,), call="F.mish({0})", attrs=())).pruned()
+                break
     return graph
 
 
@@ -288,6 +310,7 @@ REWRITES: dict[str, Rewrite] = {
         drop_identity,
         fold_casts,
         matmul_to_linear,
+        softplus_to_mish,
         merge_scalar_factors,
         batchnorm_to_affine,
         split_batchnorm,
@@ -314,6 +337,7 @@ _WHOLE = (
     "drop_identity",
     "fold_casts",
     "matmul_to_linear",
+    "softplus_to_mish",
     "merge_scalar_factors",
     "mean_into_convolution",
     "average_into_convolution",
@@ -329,12 +353,13 @@ _WHOLE = (
 
 #: Combinations worth planning for, the plainest first; those that come to the same graph count once.
 PIPELINES = (
-    ("drop_identity", "fold_casts", "matmul_to_linear"),
-    ("drop_identity", "fold_casts", "matmul_to_linear", "batchnorm_to_affine", "split_batchnorm", "group_norm_to_moments"),
+    ("drop_identity", "fold_casts", "matmul_to_linear", "softplus_to_mish"),
+    ("drop_identity", "fold_casts", "matmul_to_linear", "softplus_to_mish", "batchnorm_to_affine", "split_batchnorm", "group_norm_to_moments"),
     (
         "drop_identity",
         "fold_casts",
         "matmul_to_linear",
+        "softplus_to_mish",
         "merge_scalar_factors",
         "batchnorm_to_affine",
         "split_batchnorm",

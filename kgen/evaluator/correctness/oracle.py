@@ -39,7 +39,7 @@ POOL_BYTES = 1 << 30  #: bytes; of all input sets for timed calls
 POOL_SETS = 4  #: at most; two at least
 _LARGE_BYTES = 1 << 28  #: bytes of inputs and outputs; above it, all test cases but the problem's own have fewer rows
 _FEW_BYTES = 1 << 26  #: bytes of inputs and outputs in these
-_LARGE_OUTPUT = 1 << 30  #: bytes; larger outputs of own candidates share one memory
+_LARGE_OUTPUT = 1 << 30  #: bytes; larger outputs of own candidates share one memory, since these are judged one at a time
 NOISY_RUNS = 3  #: float64 runs with float32 rounding, for each test case
 _FLOAT64_COST = 4  # seconds of a float64 run per second of a forward in float32; where it is less, nothing is measured
 _OF_A_CASE = 4  # noisy runs of one test case end at this part of all float64 seconds
@@ -460,9 +460,9 @@ class Oracle:
                     (other - first).abs() <= abs(number) * _VANISHING for other, number in zip(others, _FILLS[1:])]).all(0)
 
     def output_memory(self, subject: str, size: int) -> Arena | DeviceArena:
-        """Memory for outputs of ``subject``. It holds nothing of another subject, but for large outputs of own candidates,
-        which are judged one at a time."""
-        lent = not self._strict and size > _LARGE_OUTPUT
+        """Memory of ``size`` bytes for outputs of ``subject``: of one run or two. It holds nothing of another subject, but
+        for large outputs of own candidates, which are judged one at a time."""
+        lent = not self._strict and min(size, self.output_bytes) > _LARGE_OUTPUT
         if lent and self._lent is None:
             self._lent = created(size, self.device, self.shared)
         memory = self._outputs_of[subject] = self._lent if lent and self._lent else created(size, self.device, self.shared)

@@ -321,3 +321,15 @@ def test_where_float64_takes_too_long_other_cases_have_fewer_rows_or_are_left_ou
     given = cases.pop("as given")
     assert len(given.inputs[0]) == 64 and not given.note and of.most_rows == 2
     assert {case.note for case in cases.values()} == {"float64 runs take too long here"}
+
+
+@pytest.mark.parametrize("share, one", [(1.0, False), (0.99, True)])
+def test_candidates_share_memory_for_outputs_only_where_one_output_is_large(
+    monkeypatch: pytest.MonkeyPatch, share: float, one: bool
+) -> None:
+    """Candidates with room for two runs are judged side by side, where both outputs together are large."""
+    text = TEXT.format(forward=" " * 8 + "return y")
+    of = Oracle(Problem("p", "p.py", text, (), "eval", "eval"), "cpu", Accuracy.FP32, 1, 2, shared=False, strict=False)
+    monkeypatch.setattr("kgen.evaluator.correctness.oracle._LARGE_OUTPUT", share * of.output_bytes)
+    memories = [of.output_memory(subject, 2 * of.output_bytes) for subject in ("first", "second")]
+    assert (memories[0] is memories[1]) == one

@@ -334,7 +334,7 @@ class Sizes:
         """Neighbouring pixels that one instruction stores: four, where all images and rows begin at multiples of that."""
         if pair_of(self.window):
             return 4 if self.window.lines[-1].out % 4 == 0 else 1
-        whole = len(self.residues) == self.passes and self.warp_pixels % 16 == 0 and self.window.pixels_out % 4 == 0
+        whole = not self.scattered and self.warp_pixels % 16 == 0 and self.window.pixels_out % 4 == 0
         return 4 if whole else 1
 
     def shared_bytes(self, stages: int) -> int:
@@ -350,13 +350,16 @@ class Sizes:
         return stages * stage + len(self.residues) * self.k // self.chunk * 8 + warps * exchange + 4 * self.found_floats
 
     @property
+    def scattered(self) -> bool:
+        """Whether a tile's pixels do not lie beside each other in the image."""
+        return len(self.residues) > self.passes or pair_of(self.window) is not None
+
+    @property
     def blocks(self) -> int:
-        """Blocks on a multiprocessor; sums between promotions take registers, and so do places of pixels beside warpgroups' sums."""
-        shared = isinstance(self.tile, WarpgroupTile) and self.tile.groups == 2
-        scattered = shared and self.window.transposed and self.window.pool == 1
+        """Blocks on a multiprocessor; sums between promotions take registers."""
         small = isinstance(self.tile, WarpTile) and self.tile.mma_m == 1
         promoted = self.params["products"] == 3 and not small
-        return max(1, self.tile.blocks - 1) if self.passes > 1 or promoted or scattered else self.tile.blocks
+        return max(1, self.tile.blocks - 1) if self.passes > 1 or promoted else self.tile.blocks
 
     def fits(self, stages: int, hardware: Hardware) -> bool:
         """Whether as many blocks as the tile's registers allow have room for so many stages."""

@@ -19,7 +19,7 @@ from typing import Sequence
 from kgen.candidate import Params
 from kgen.compiler.dtypes import DTYPES, HALF
 from kgen.compiler.convolutions import Convolution, Residue
-from kgen.compiler.loops import ELEMENT, Load, Map, Program, Reduce, Window
+from kgen.compiler.loops import ELEMENT, Load, Map, Program, Reduce, Store, Window
 from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.schedule import Pass, Schedule, schedule
 from kgen.templates import Argument, Filled, Rendering, Task, Template
@@ -27,7 +27,7 @@ from kgen.templates.arguments import arguments as pointers, signature, sources, 
 from kgen.templates.combines import SPELLED
 from kgen.templates.cuda import common
 from kgen.templates.cuda.implicit_gemm.space import Sizes, arithmetic, lacks, least_offset, pair_of, rows_of, shift, space, takes, terms_of
-from kgen.templates.spelling import load_statement, pointer, statement, store_statement
+from kgen.templates.spelling import load_statement, pointer, statement, store_statement, store_value
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
@@ -97,7 +97,7 @@ def render(task: Task, params: Params) -> Rendering:
         "rank": len(window.lines),
         "maps": [_along(window, residue) for residue in sizes.residues],
         "pair": [_line(astuple(line)) for line in pair_of(window) or ()],
-        "scattered": len(residues) > sizes.passes or pair_of(window) is not None,
+        "scattered": sizes.scattered,
         "rows_out": rows_of(window),
         "panels": sizes.panels,
         "most_pixels": sizes.most_pixels,
@@ -200,7 +200,7 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
     if held:
         stored = _Steps((), (), frozenset())
     outer, inner = common.load_statements(stored.loads, vec, read_from)
-    store_outer, store_inner, close = common.store_statements(only.stores, vec, args)
+    store_outer, store_inner, close = _exchanged(only.stores, args) if sizes.exchanges else common.store_statements(only.stores, vec, args)
     single = [*common.load_statements(reduced.loads, 1, read_from)[1], *map(_spelled, reduced.maps)]
     of_pixels, last = [], []
     if sizes.across:  # rows are pixels: values of channels are read ahead instead
@@ -242,6 +242,7 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
         "merge_parameters": signature(behind, early=True)["parameters"],
         "merge_arguments": signature(behind)["arguments"],
         "reductions": [_reduction(r, at) for r, at in zip(only.reductions, itertools.accumulate((len(r.names) for r in only.reductions), initial=0))],
+        "inner_col": _mentions("col", texts["inner"]),
         "reduced_row": _mentions("row", [*single, *of_pixels]),
         "reduced_col": _mentions("col", single),
         "held": held,
@@ -251,6 +252,14 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
         "finished_values": {name for m in finished.maps for name in m.args} | {store.arg for store in behind_stores},
         "finished_sum": _mentions(window.name if window else program.contraction.name, last),
     }
+
+
+def _exchanged(stores: Sequence[Store], args: Sequence[Argument]) -> tuple[list[str], list[str], list[str]]:
+    """Statements of a lane's results of a line: what holds them, what puts one there, and what stores one."""
+    names = [f"{store.tensor}_results" for store in stores]
+    held = [f"{DTYPES[store.dtype].memory} {name}[STORES];" for store, name in zip(stores, names)]
+    puts = [f"{name}[t] = {store_value(store)};" for store, name in zip(stores, names)]
+    return held, puts, [f"{written(store, args)}[{store.access.index()}] = {name}[t];" for store, name in zip(stores, names)]
 
 
 @dataclass(frozen=True)
