@@ -32,7 +32,7 @@ from kgen.evaluator.runtime.arena import (
     Arena, describe, is_inexact, is_tensor, map_tensors, nodes, same_bits, span, tensors,
 )
 from kgen.evaluator.runtime.channel import Channel
-from kgen.evaluator.runtime.device_arena import DeviceArena, open_arena
+from kgen.evaluator.runtime.device_arena import open_arena
 
 FILE_BYTES = 256 << 20  #: the largest file that a candidate may write, its log included
 _MESSAGE_CHARACTERS = 400
@@ -91,7 +91,7 @@ class Subject:
         self.guards: list[torch.Tensor] = []  # the buffers with their fences
         self.fences: list[torch.Tensor] = []  # the fences as they must stay
         self.flush_buffer: torch.Tensor | None = None
-        self.output: Arena | DeviceArena  # the oracle's memory, from loading on
+        self.output: Arena  # the oracle's memory, from loading on
         self.generators: list[torch.Generator] = []
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory in the problem's own output too
         self.handlers: dict[str, Callable[[dict[str, Any], list[int]], dict[str, Any]]] = {
@@ -157,7 +157,7 @@ class Subject:
             self.call_model = _compiled(self.model, request["baseline"])
         return {"matched": self.matched}
 
-    def _arena(self, fd: int, size: int, *, writable: bool = False) -> Arena | DeviceArena:
+    def _arena(self, fd: int, size: int, *, writable: bool = False) -> Arena:
         return open_arena(fd, size, self.device, self.shared, writable=writable)
 
     def _set_weights(self, change: str = "drawn", *, force: bool = False) -> None:

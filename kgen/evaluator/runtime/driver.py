@@ -56,7 +56,6 @@ _ARGUMENTS = {
     "cuMemUnmap": [c_ulonglong, c_size_t],
     "cuMemSetAccess": [c_ulonglong, c_size_t, POINTER(_AccessDesc), c_size_t],
     "cuMemRelease": [c_ulonglong],
-    "cuMemcpyDtoDAsync_v2": [c_ulonglong, c_ulonglong, c_size_t, c_void_p],
     "cuMemsetD8Async": [c_ulonglong, ctypes.c_ubyte, c_size_t, c_void_p],
     "cuCtxResetPersistingL2Cache": [],
     "cuCtxGetCurrent": [POINTER(c_void_p)],
@@ -90,12 +89,6 @@ def _call(name: str, *arguments: object) -> None:
         raise DriverError(f"the CUDA driver cannot be loaded: {error}") from error
     if code:
         raise DriverError(f"{name} gives error {code}")
-
-
-def copy(target: int, source: int, count: int, stream: int) -> None:
-    """Copy ``count`` bytes from one device address to another, in ``stream``'s order."""
-    if count:
-        _call("cuMemcpyDtoDAsync_v2", target, source, count, stream)
 
 
 def _context() -> int | None:
