@@ -18,7 +18,7 @@ import uuid
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import inf
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence, TypeVar
@@ -134,10 +134,10 @@ class Evaluator:
             "OPENBLAS_THREAD_TIMEOUT": "20",
         }, [*self._checks.modules, *([] if set(baselines) <= {"eager"} else [_COMPILER])])
         self._oracle: OracleClient | None = None
-        self._cases: Cases | None = None
-        self._about: dict[str, Any] = {}  # the oracle's description of the device
-        self._opened: dict[str, Any] = {}  # and of the problem
+        self._cases: Cases
+        self._opened: dict[str, Any] = {}  # the oracle's description of the device and the problem
         self._fds: list[int] = []  # of the weights, the constructor's inputs, and the inputs of timed calls
+        self._resources = ExitStack()  # of the processes that run now
         self._closing = threading.Event()
         self._lifecycle = threading.RLock()
         self._failures: Counter[str] = Counter()  # of the oracle, by test case
@@ -149,7 +149,6 @@ class Evaluator:
         self._runners: dict[str, Runner] = {}
         self._preparing: threading.Thread | None = None
         self._starting: Child | None = None  # the baseline that is being prepared
-        self._memory: shares.Share | None = None  # of a GPU, for all processes
         self._early: dict[str, Future[Child]] = {}  # baselines that load torch's compiler while the oracle opens the problem
         self._baseline_timings: tuple[Timing, ...] = ()
         self._timing_baselines = threading.Lock()
@@ -208,50 +207,59 @@ class Evaluator:
 
     def _start(self) -> None:
         """Start the oracle, and prepare the baselines in a thread."""
+        release = self._resources.callback
         child = self._server.spawn("oracle", self._options() | {
             "problem": self._problem_fields(), "secret": self._secret, "construction": self._construction,
             "rows": self._rows, "without": [case for case in self._failures if self._is_left_out(case)],
             "seconds": self.limits.reference_seconds,
         }, self.home / "logs" / "oracle.log")
-        self._oracle = OracleClient(child, _ORACLE_SECONDS)
-        named, _ = self._oracle.ask("key")
+        release(child.kill)
+        self._oracle = oracle = OracleClient(child, _ORACLE_SECONDS)
+        named, _ = oracle.ask("key")
         self._lock = DeviceLock(named["key"], self._notice, stop=self._closing)
         self._alone = named["alone"]
         if self._cuda:  # a CPU is busy with the oracle
             compiled = [name for name in self._baseline_names if name != "eager"]
             self._early = {name: self._ends.submit(self._spawn_baseline, name) for name in compiled}
+            release(self._end_early)
         with self._lock.working():
-            self._about, _ = self._oracle.ask("about")
-            limits = self._about["hardware"]
+            about, _ = oracle.ask("about")
+            limits = about["hardware"]
             self.hardware = Hardware(**limits | {"vector_bits": tuple(limits["vector_bits"])})
-            self.environment = self._environment(self._about)
-            self._cases = Cases(self._oracle)
+            self.environment = self._environment(about)
         if self._cuda:  # others may hold the device's memory; they may be timing, so nothing else is held meanwhile
-            self._memory = shares.ask(self._lock.key, _all_bytes(self._about["bytes"]), self.hardware.global_bytes,
-                                      self._closing, self._notice)
+            memory = shares.ask(self._lock.key, _all_bytes(about["least_bytes"]), self.hardware.global_bytes,
+                                self._closing, self._notice)
+            release(memory.close)
         with self._lock.working():
-            self._opened, self._fds = self._oracle.ask("open")
-            self._opened["pool"], fds = self._oracle.ask("pool")
-        self._fds += fds
-        if self._memory is not None:
-            self._memory.set(_all_bytes(self._opened["peak_bytes"]))
+            opened, self._fds = oracle.ask("open")
+        for fd in self._fds:
+            release(os.close, fd)
+        self._opened = about | opened
+        self._cases = Cases(oracle)
+        release(self._cases.close)
+        if self._cuda:
+            memory.set(_all_bytes(opened["peak_bytes"]))
         self.problem = replace(self.problem, mode=self._opened["mode"])
         self.accuracy = Accuracy(self._opened["accuracy"])
         if self.accuracy is Accuracy.PYTORCH and not self._cuda and not self._opened["half"]:
             self.accuracy = Accuracy.FP32  # PyTorch's flags change nothing there
         self.at_once = self._fit() if self._cuda else 1
         self._slots = threading.BoundedSemaphore(self.at_once + self._checks.ahead)
+        self._runners = {}
+        release(self._close_runners)
         if self._checks.ahead:
             self._spare = SpareWorker(self._start_worker, self._lock)
+            release(self._spare.close)
         self._preparing = threading.Thread(target=self._prepare_baselines, name="kgen-baselines", daemon=True)
         self._preparing.start()
+        release(self._end_preparing)
 
     def _candidate_bytes(self) -> int:
         """Bytes of device memory that a candidate may have, by PyTorch's allocator. They are a multiple of the peak of
         PyTorch's own forward, and the harness's tensors in the same process."""
         opened = self._opened
-        harness = (2 * opened["state_bytes"] + 2 * opened["pool"]["bytes"] + 3 * opened["output_bytes"]
-                   + self._about["flush_bytes"])
+        harness = 2 * opened["state_bytes"] + 2 * opened["bytes"] + opened["output_bytes"] + opened["flush_bytes"]
         return _TIMES_PEAK * opened["peak_bytes"] + harness + _SPARE_BYTES
 
     def _fit(self) -> int:
@@ -264,39 +272,29 @@ class Evaluator:
         return max(1, min(_AT_ONCE, int(shared / self._candidate_bytes()), int(1 + _SPARE_BYTES / (peak + 1))))
 
     def _stop(self) -> None:
+        """End the processes, the baselines first."""
         self._life += 1
-        oracle, self._oracle = self._oracle, None
-        if self._preparing is not None:
-            deadline = time.monotonic() + _JOIN_SECONDS
-            while self._preparing.is_alive() and time.monotonic() < deadline:
-                if self._starting is not None:
-                    self._starting.terminate()
-                self._preparing.join(0.05)
-            self._preparing = None
-        early, self._early = self._early, {}
-        for future in early.values():
-            future.add_done_callback(_kill_result)
-        if self._spare is not None:
-            self._spare.close()
-            self._spare = None
+        self._oracle = None
+        self._resources.close()
+
+    def _end_preparing(self) -> None:
+        deadline = time.monotonic() + _JOIN_SECONDS
+        while self._preparing is not None and self._preparing.is_alive() and time.monotonic() < deadline:
+            if self._starting is not None:
+                self._starting.terminate()
+            self._preparing.join(0.05)
+
+    def _end_early(self) -> None:
+        while self._early:
+            self._early.popitem()[1].add_done_callback(_kill_result)
+
+    def _close_runners(self) -> None:
         for runner in self._runners.values():
             runner.worker.close()
-        self._runners = {}
-        if oracle is not None:
-            oracle.close()
-        if self._cases is not None:
-            self._cases.close()
-            self._cases = None
-        while self._fds:
-            os.close(self._fds.pop())
-        if self._memory is not None:
-            self._memory.close()
-            self._memory = None
 
     def _problem_fields(self) -> dict[str, Any]:
-        p = self.problem
-        return {"name": p.name, "path": p.path, "source": p.source, "mode": p.mode,
-                "asked_mode": p.asked_mode or p.mode}
+        """The problem for other processes. Overrides are in its source."""
+        return asdict(replace(self.problem, overrides=(), asked_mode=self.problem.asked_mode or self.problem.mode))
 
     def _options(self) -> dict[str, Any]:
         return {"device": self.device, "accuracy": str(self.accuracy), "threads": self._threads,
@@ -372,21 +370,18 @@ class Evaluator:
 
     def health(self) -> Health:
         """Whether the problem's tolerance can tell right from wrong."""
-        if self._health is None:
-            self._health = self._retried(self._find_health)
-        return self._health
+        def find() -> Health:
+            with self._lock.working():
+                return Health(tuple(self._running()[0].ask("health")[0]["passed"]))
 
-    def _find_health(self) -> Health:
-        with self._lock.working():
-            reply, _ = self._running()[0].ask("health")
-        return Health(tuple(reply["passed"]))
+        self._health = self._health or self._retried(find)
+        return self._health
 
     def _running(self) -> tuple[OracleClient, Cases]:
         """The oracle and its cases. Raises :class:`EvaluatorError` when another thread has just ended them."""
-        oracle, cases = self._oracle, self._cases
-        if oracle is None or cases is None:
+        if (oracle := self._oracle) is None:
             raise EvaluatorError("the evaluator's processes ended")
-        return oracle, cases
+        return oracle, self._cases
 
     # ---- timing --------------------------------------------------------------------------------------------
 
@@ -454,8 +449,7 @@ class Evaluator:
             return tuple(runner.timing(Depth.FINAL, session, under) for runner in kept)
 
     def _setting(self) -> Setting:
-        moved = self._opened["pool"]["bytes"] + self._opened["output_bytes"]
-        floor_ms = least_ms(moved, self._about["copy_rate"], self.hardware.device_type)
+        floor_ms = least_ms(self._opened["bytes"], self._opened["copy_rate"], self.hardware.device_type)
         return Setting(self._random, floor_ms, self._runners.get("eager"))
 
     def _conditions(self) -> Conditions:
@@ -589,7 +583,7 @@ class Evaluator:
                                state_bytes=self._opened["state_bytes"], init=self._opened["init"],
                                output_bytes=memory["bytes"], modes=self.problem.modes, dtype=self.problem.dtype,
                                construction=self._construction, views=self._opened["views"], ties=self._opened["ties"],
-                               flush_bytes=self._about["flush_bytes"] if self._cold else 0, **what)
+                               flush_bytes=self._opened["flush_bytes"] if self._cold else 0, **what)
         finally:
             for fd in fds:
                 os.close(fd)
@@ -602,8 +596,8 @@ class Evaluator:
 
     def _ready(self, name: str, worker: WorkerClient) -> Runner:
         """Prepare a worker for timing. Raises :class:`Failure`."""
-        reply = worker.ask("prepare", self._fds[2:], pool=self._opened["pool"]["pool"],
-                           pool_bytes=self._opened["pool"]["pool_bytes"], frees=self._is_large())
+        reply = worker.ask("prepare", self._fds[2:], pool=self._opened["pool"], pool_bytes=self._opened["pool_bytes"],
+                           frees=self._is_large())
         raise_if_failed(reply, worker.phase)
         try:
             first, steady, launch = (int(reply[name]) for name in ("first_ns", "steady_ns", "launch_ns"))
@@ -617,7 +611,7 @@ class Evaluator:
 
     def _is_large(self) -> bool:
         """Whether workers free the memory of timed calls while others run."""
-        return self._opened["pool"]["bytes"] + self._opened["output_bytes"] > _LARGE_BYTES
+        return self._opened["bytes"] > _LARGE_BYTES
 
     def _let_go(self, worker: WorkerClient) -> None:
         """End a worker, and free the oracle's memory for it."""

@@ -30,7 +30,7 @@ from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.arena import Arena, Node, describe, is_inexact, leaves, map_tensors, nodes, span, tensors
 from kgen.evaluator.runtime.channel import Channel
-from kgen.evaluator.runtime.device_arena import DeviceArena, created, holding
+from kgen.evaluator.runtime.device_arena import created, holding
 from kgen.hardware import probe
 from kgen.machine import resolve_device
 from kgen.problem import Problem, load, resolve_mode, without_values
@@ -58,6 +58,7 @@ _CPU_CACHE_BYTES = 32 << 20
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt
 
 Run: TypeAlias = tuple[Any, dict[str, torch.Tensor]]  #: output and buffers
+Reply: TypeAlias = tuple[dict[str, Any], list[int]]  #: an answer, and descriptors beside it
 Contents: TypeAlias = Callable[[int, int], list[Any]]  #: inputs: rows from one on, and their number
 
 
@@ -70,7 +71,7 @@ class Case:
     rng: int
     inputs: list[Any]  # in the memory of the arena
     expected: list[Expected]
-    arena: Arena | DeviceArena | None = None
+    arena: Arena | None = None
     node: Node | None = None  # of the inputs
     weights: str = "drawn"
     outputs: Node | None = None  # structure of [output, buffers]
@@ -116,9 +117,9 @@ class Oracle:
         self._seeds = [generator.getrandbits(48) for _ in self.distributions]  # as large as those of timed calls
         self._cases: dict[tuple[str, str, str], Case] = {}
         self._resident: list[Case] = []  # those whose expected values are on the device, the latest used last
-        self._outputs_of: dict[str, Arena | DeviceArena] = {}
+        self._outputs_of: dict[str, Arena] = {}
         self._strict = strict
-        self._lent: Arena | DeviceArena | None = None  # one memory for the outputs of several subjects
+        self._lent: Arena | None = None  # one memory for the outputs of several subjects
         self.output_bytes = 0
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory with an input or the state
         self.random: dict[str, bool] = {}  # by mode: whether other random numbers give other values
@@ -128,7 +129,7 @@ class Oracle:
         uses_cudnn = [self._look_at(mode) for mode in self.modes]
         if not self.output_bytes:
             raise ProblemError(f"{self.loaded.problem.path}: forward returns no element: there is nothing to compare")
-        self.free_cache()
+        _free_cache(self.device)
         if self.accuracy is Accuracy.PYTORCH and not self.half and not any(uses_cudnn):
             self.accuracy = Accuracy.FP32  # the flags change nothing then, and results are shared with fp32
             set_flags(self.accuracy)
@@ -137,7 +138,7 @@ class Oracle:
         few = max(2, ((rows or 0) * _FEW_BYTES // self.bytes - 1) | 1)  # odd: more than whole tiles
         self.most_rows = min(most_rows, few) if self.bytes > _LARGE_BYTES else most_rows
         found = [self._goes_by_rows(mode, rows or 0) for mode in self.modes]
-        self.free_cache()
+        _free_cache(self.device)
         self.batch_free = found[0][0]
         self._separable = {mode: alone and not self.random[mode] for mode, (_, alone) in zip(self.modes, found)}
         if self.batch_free:
@@ -208,13 +209,13 @@ class Oracle:
             items.append(node)
         self.pool_arena.seal()
         self.pool_node: Node = {"kind": "list", "items": items}
-        self._pool: list[list[Any]] = self.pool_arena.read(self.pool_node, self.device)
-        self._given = self._pool[0]
+        self.pool: list[list[Any]] = self.pool_arena.read(self.pool_node, self.device)
+        self._given = self.pool[0]
 
     def _draw_weights(self, *, signs: bool = True) -> State:
         return change_weights(draw_weights(self.loaded, self.device, self._secret, signs=signs), "drawn", self.ties)
 
-    def share_weights(self) -> tuple[Arena | DeviceArena, Node]:
+    def share_weights(self) -> tuple[Arena, Node]:
         """The memory with the weights drawn anew, which the oracle reads there, too."""
         state, node = holding(dict(self._states["drawn"]), self.device, self.shared)
         self._states["drawn"] = state.read(node, self.device)
@@ -348,7 +349,7 @@ class Oracle:
         try:
             eager = self.reference.eager(inputs, state, mode, case.rng)
             case.outputs, case.end = describe(list(eager))
-            self.free_cache()
+            _free_cache(self.device)
         except _NO_MEMORY:
             raise  # the case is tried again with fewer rows
         except Exception as error:
@@ -459,7 +460,7 @@ class Oracle:
                 expected.either = expected.either | torch.stack([
                     (other - first).abs() <= abs(number) * _VANISHING for other, number in zip(others, _FILLS[1:])]).all(0)
 
-    def output_memory(self, subject: str, size: int) -> Arena | DeviceArena:
+    def output_memory(self, subject: str, size: int) -> Arena:
         """Memory for outputs of ``subject``. It holds nothing of another subject, but for large outputs of own candidates,
         which are judged one at a time."""
         lent = not self._strict and size > _LARGE_OUTPUT
@@ -481,11 +482,6 @@ class Oracle:
         found = [memory.read(leaf | {"offset": leaf["offset"] + shift}, self.device)
                  for leaf in nodes(node) if leaf["kind"] == "tensor"]
         return found if self.output_bytes > _LARGE_BYTES else [x.clone() for x in found]
-
-    def free_cache(self) -> None:
-        """Give back device memory that torch keeps for later, if it is much."""
-        if self.device != "cpu" and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _CACHED_BYTES:
-            torch.cuda.empty_cache()
 
     def judge(self, case: Case, values: list[torch.Tensor], *, own_numbers: bool = False) -> list[dict[str, Any]]:
         """Error figures of each tensor of a candidate's output and buffers. With ``own_numbers``, other random numbers
@@ -523,10 +519,6 @@ class Oracle:
                             for e, *found in zip(case.expected, zip(*exact), zip(*eager))]
         return case.spreads
 
-    def pool(self) -> list[list[Any]]:
-        """The input sets that timed calls mix."""
-        return self._pool
-
     def judge_timed(
         self, key: int, name: str, mode: str, weights: str, values: list[torch.Tensor], *, own_numbers: bool,
     ) -> list[dict[str, Any]]:
@@ -551,7 +543,7 @@ class Oracle:
     def _contents(self, key: int, first: int, count: int) -> list[Any]:
         """``count`` rows, from the row ``first`` on, of the inputs in the timed call with ``key``."""
         batch, full = batch_size(self._given), [x for x in tensors(self._given) if 0 not in x.shape]
-        mixed = zip(full, mixtures(full, [[x for x in tensors(one) if 0 not in x.shape] for one in self._pool], key))
+        mixed = zip(full, mixtures(full, [[x for x in tensors(one) if 0 not in x.shape] for one in self.pool], key))
         made = {id(x): content.rows(*(first, count) if x.ndim and len(x) == batch else (0, len(content.first))).view(
             x.shape[:1] and (-1, *x.shape[1:])) for x, content in mixed}
         return map_tensors(self._given, lambda x: made.get(id(x), x))
@@ -589,8 +581,8 @@ class Oracle:
     def _outputs_of_another_seed(self, distribution: Distribution, mode: str) -> list[torch.Tensor]:
         """The output for another input set of the pool; of large inputs, which have fewer rows there, for other rows."""
         batch, rows = batch_size(self._given) or 0, self._rows(distribution)
-        few = (batch_size(self._pool[1]) or 0) < rows
-        inputs = slice_batch(self._given, rows, batch - rows) if few else slice_batch(self._pool[1], rows or batch)
+        few = (batch_size(self.pool[1]) or 0) < rows
+        inputs = slice_batch(self._given, rows, batch - rows) if few else slice_batch(self.pool[1], rows or batch)
         found = _tensor_leaves(self.reference.eager(inputs, self.state(distribution, "drawn"), mode, 0)[0])
         for expected, value in zip(self.case(distribution.name, mode, "drawn").expected, found):
             if as_real(value).shape != expected.exact.shape:
@@ -632,6 +624,12 @@ def _refuse_others(path: str, says: str, value: Any) -> None:
     if other is not None:
         raise ProblemError(f"{path}: {says} a {other}: kgen takes tensors, numbers, strings and None, alone or in "
                            "lists, tuples and dicts")
+
+
+def _free_cache(device: str) -> None:
+    """Give back device memory that torch keeps for later, if it is much."""
+    if device != "cpu" and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _CACHED_BYTES:
+        torch.cuda.empty_cache()
 
 
 def _forget_peak(device: str) -> int:
@@ -722,98 +720,95 @@ def keep_freed_memory() -> None:
     mallopt(_M_TRIM_THRESHOLD, 0x7FFFFFFF)
 
 
+class _Desk:
+    """Answers the parent's requests, each with a method. Those before ``open`` need no problem."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+        self._device = options["device"]
+        self._problem = Problem(**options["problem"])
+        self._oracle: Oracle
+
+    def reply(self, request: dict[str, Any]) -> Reply:
+        """The answer to a request, with descriptors."""
+        do = request.pop("do")
+        try:
+            return getattr(self, do)(**request)
+        except Exception as error:
+            traceback.print_exc()
+            return self._failure(error, opening=do == "open"), []
+
+    def _failure(self, error: Exception, *, opening: bool) -> dict[str, Any]:
+        text = str(error) if isinstance(error, KgenError) else f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        fault = opening and not isinstance(error, KgenError)
+        return {"error": f"{self._problem.path}: the reference raised {text}" if fault else text,
+                "problem": fault or isinstance(error, ProblemError), "device": isinstance(error, DeviceError),
+                "memory": isinstance(error, _NO_MEMORY)}
+
+    def key(self) -> Reply:
+        return {"key": lock_key(self._device), "alone": alone(self._device)}, []
+
+    def about(self) -> Reply:
+        if self._device == "cpu":
+            return about(self._device), []
+        torch.cuda.set_device(self._device)
+        return about(self._device) | {"least_bytes": tensor_bytes(self._problem)}, []
+
+    def open(self) -> Reply:
+        given = self._options
+        self._oracle = oracle = Oracle(
+            self._problem, self._device, given["accuracy"], given["secret"], given["construction"], shared=given["shared"],
+            strict=given["strict"], most_rows=given["rows"], without=given["without"], seconds=given["seconds"])
+        state, state_node = oracle.share_weights()
+        init, init_node = holding(oracle.loaded.init_inputs())
+        return {
+            "mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "half": oracle.half, "cases": oracle.names(),
+            "bytes": oracle.bytes, "output_bytes": oracle.output_bytes, "peak_bytes": oracle.peak_bytes,
+            "views": oracle.views, "ties": oracle.ties, "rows": oracle.most_rows, "state": state_node,
+            "state_bytes": state.size, "init": init_node, "pool": oracle.pool_node, "pool_bytes": oracle.pool_arena.size,
+        }, [state.fd, init.fd, oracle.pool_arena.fd]
+
+    def inputs(self, *, case: str, mode: str, weights: str) -> Reply:
+        found = self._oracle.case(case, mode, weights)
+        reply = {"note": found.note, "raises": found.raises, "rng": found.rng, "change": found.distribution.weights,
+                 "random": self._oracle.random[mode]}
+        if found.note and not found.raises:
+            return reply, []
+        assert found.arena is not None
+        return reply | {"inputs": found.node, "bytes": found.arena.size, "outputs": found.outputs or {}, "end": found.end,
+                        "stays": self._oracle.stays(found)}, [found.arena.fd]
+
+    def output(self, *, subject: str, bytes: int) -> Reply:
+        memory = self._oracle.output_memory(subject, bytes)
+        return {"bytes": memory.size}, [memory.fd]
+
+    def judge(
+        self, *, subject: str, outputs: Node, shift: int, case: str, mode: str, weights: str, key: int | None = None,
+        count: int = 0, own_numbers: bool = False,
+    ) -> Reply:
+        values = self._oracle.read_outputs(subject, outputs, shift)
+        if key is not None:
+            return {"rows": self._oracle.judge_timed(key, case, mode, weights, values, own_numbers=own_numbers)}, []
+        found = self._oracle.case(case, mode, weights)
+        if count:
+            return self._oracle.draw(subject, found, values, count), []
+        return {"rows": self._oracle.judge(found, values, own_numbers=own_numbers)}, []
+
+    def forget(self, *, subject: str) -> Reply:
+        self._oracle.forget(subject)
+        return {}, []
+
+    def health(self) -> Reply:
+        return {"passed": self._oracle.health()}, []
+
+
 def main(channel: Channel, options: dict[str, Any]) -> None:
-    """The oracle's process: name the device's lock, describe the device, open the problem, answer requests."""
+    """The oracle's process: answer requests until the parent closes the channel."""
     sandbox.limit(None, 1 << 40)
     keep_freed_memory()
     torch.set_num_threads(options["threads"])
     set_flags(options["accuracy"])
-    problem = Problem(**options["problem"])
-    channel.receive()
-    try:
-        channel.send({"key": lock_key(options["device"]), "alone": alone(options["device"])})
-        channel.receive()
-        if options["device"] != "cpu":
-            torch.cuda.set_device(options["device"])
-        channel.send(about(options["device"]) | {"bytes": tensor_bytes(problem) if options["device"] != "cpu" else 0})
-        channel.receive()
-        oracle = Oracle(problem, options["device"], options["accuracy"], options["secret"], options["construction"],
-                        shared=options["shared"], strict=options["strict"], most_rows=options["rows"],
-                        without=options["without"], seconds=options["seconds"])
-        _opened(oracle, channel)
-    except Exception as error:
-        failure = _failure(error)
-        if not isinstance(error, KgenError):
-            failure |= {"error": f"{problem.path}: the reference raised {failure['error']}", "problem": True}
-        channel.send(failure)
-        return
+    desk = _Desk(options)
     while True:
-        request, _ = channel.receive()
-        try:
-            reply, answer = _HANDLERS[request["do"]](oracle, request)
-        except Exception as error:
-            traceback.print_exc()
-            reply, answer = _failure(error), []
-        channel.send(reply, answer)
-        oracle.free_cache()
-
-
-def _failure(error: Exception) -> dict[str, Any]:
-    known, text = isinstance(error, KgenError), " ".join(str(error).split())[:300]
-    return {"error": str(error) if known else f"{type(error).__name__}: {text}",
-            "problem": isinstance(error, ProblemError), "device": isinstance(error, DeviceError),
-            "memory": isinstance(error, _NO_MEMORY)}
-
-
-def _opened(oracle: Oracle, channel: Channel) -> None:
-    state, state_node = oracle.share_weights()
-    init, init_node = holding(oracle.loaded.init_inputs())
-    channel.send(
-        {"mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "half": oracle.half, "cases": oracle.names(),
-         "output_bytes": oracle.output_bytes, "peak_bytes": oracle.peak_bytes, "views": oracle.views, "ties": oracle.ties,
-         "rows": oracle.most_rows,
-         "state": state_node, "state_bytes": state.size, "init": init_node},
-        [state.fd, init.fd],
-    )
-
-
-def _inputs(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    at = (request["case"], request["mode"], request["weights"])
-    case = oracle.case(*at)
-    reply = {"note": case.note, "raises": case.raises, "rng": case.rng, "change": case.distribution.weights,
-             "random": oracle.random[case.mode]}
-    if case.note and not case.raises:
-        return reply, []
-    assert case.arena is not None
-    return reply | {"inputs": case.node, "bytes": case.arena.size, "outputs": case.outputs or {}, "end": case.end,
-                    "stays": oracle.stays(case)}, [case.arena.fd]
-
-
-def _output(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    memory = oracle.output_memory(request["subject"], request["bytes"])
-    return {"bytes": memory.size}, [memory.fd]
-
-
-def _judge(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    values = oracle.read_outputs(request["subject"], request["outputs"], request["shift"])
-    at = request["case"], request["mode"], request["weights"]
-    if "key" in request:
-        return {"rows": oracle.judge_timed(request["key"], *at, values, own_numbers=request["own_numbers"])}, []
-    case = oracle.case(*at)
-    if "count" in request:
-        return oracle.draw(request["subject"], case, values, request["count"]), []
-    return {"rows": oracle.judge(case, values, own_numbers=request["own_numbers"])}, []
-
-
-def _pool(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    arena = oracle.pool_arena
-    return {"pool": oracle.pool_node, "pool_bytes": arena.size, "bytes": describe(oracle.pool()[0])[1]}, [arena.fd]
-
-
-def _forget(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    oracle.forget(request["subject"])
-    return {}, []
-
-
-_HANDLERS = {"inputs": _inputs, "output": _output, "forget": _forget, "judge": _judge, "pool": _pool,
-             "health": lambda oracle, request: ({"passed": oracle.health()}, [])}
+        channel.send(*desk.reply(channel.receive()[0]))
+        _free_cache(options["device"])
