@@ -43,6 +43,7 @@ _FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 byte
 _PERTURB = -6  # mallopt: fill what is allocated and freed
 _PERTURB_BYTE = 0x80
 _COMPILER = "torch._inductor.compile_fx"  # takes seconds to load
+_COMPILE_MODES = {"compile": "default", "compile-max-autotune": "max-autotune-no-cudagraphs"}
 _LONG_NS = 200_000_000  # of a call; the time of a longer one is known from fewer of them
 _GHZ = 2.0  # upper bound of the clock that torch.cuda._sleep counts, for turning nanoseconds into cycles
 
@@ -57,6 +58,9 @@ _attributes = vars(torch.nn.Module)["__dict__"].__get__  # a class may have a pr
 _get, _items = dict.get, dict.items  # a subclass may show other items
 #: TorchScript's modules have these in place of such dicts.
 _SCRIPTED = tuple((kind, kind.items) for kind in (torch.jit._script.OrderedDictWrapper, torch.jit._script.OrderedModuleDict))
+
+
+Guard = tuple[torch.Tensor, torch.Tensor]  #: a tensor's memory with fences around it, and the fences as they must stay
 
 
 class Refused(Exception):
@@ -88,8 +92,7 @@ class Subject:
         self.frees = False  # whether memory of timed calls is freed between them
         self.second: Any = None  # the second run in validation, where the oracle's memory holds one at a time
         self.key = 0  # the source of the latest timed call's contents
-        self.guards: list[torch.Tensor] = []  # the buffers with their fences
-        self.fences: list[torch.Tensor] = []  # the fences as they must stay
+        self.guards: list[Guard] = []  # of the buffers
         self.flush_buffer: torch.Tensor | None = None
         self.output: Arena  # the oracle's memory, from loading on
         self.generators: list[torch.Generator] = []
@@ -154,7 +157,7 @@ class Subject:
             self.base = self.weights = {k: v.detach().clone() for k, v in own.items()}
         self.call_model = self.model
         if request.get("baseline", "eager") != "eager":
-            self.call_model = _compiled(self.model, request["baseline"])
+            self.call_model = torch.compile(self.model, mode=_COMPILE_MODES[request["baseline"]])
         return {"matched": self.matched}
 
     def _arena(self, fd: int, size: int, *, writable: bool = False) -> Arena:
@@ -191,9 +194,8 @@ class Subject:
             arena.close()
 
     def _run_twice(self, pristine: list[Any], request: dict[str, Any]) -> dict[str, Any]:
-        guards: list[torch.Tensor] = []
+        guards: list[Guard] = []
         inputs = self._guarded_inputs(pristine, guards)
-        fences = [_fences(guard).clone() for guard in guards]
         self._set_weights(request["change"])
         first, state = self._forward(inputs, request)
         if not self._is_on_device(first):
@@ -202,8 +204,7 @@ class Subject:
         self._set_weights(request["change"])
         second, later = self._forward(inputs, request, seeded=not request.get("go_on"))
         reply["mutated"] = reply["mutated"] or self._mutated(inputs, pristine)
-        if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(guards, fences)):
-            reply["mutated"] = "memory beside an input"
+        reply["mutated"] = _beside(guards) or reply["mutated"]
         reply["alias"] = reply["alias"] or self._alias(second, inputs) or self._reused(first, second)
         same = _bitwise([first, state], [second, later])
         reply |= self._write("first", [first, state], request["place"])
@@ -216,13 +217,11 @@ class Subject:
         """Write the second run's tensors over the first's."""
         return self._write("second", self.second, 0)
 
-    def _guarded_inputs(self, pristine: list[Any], guards: list[torch.Tensor]) -> list[Any]:
+    def _guarded_inputs(self, pristine: list[Any], guards: list[Guard]) -> list[Any]:
         """Copies of the inputs between fences."""
         return map_tensors(pristine, lambda x: self._guarded(x, guards))
 
-    def _guarded(
-        self, x: torch.Tensor, guards: list[torch.Tensor], place: torch.UntypedStorage | None = None
-    ) -> torch.Tensor:
+    def _guarded(self, x: torch.Tensor, guards: list[Guard], place: torch.UntypedStorage | None = None) -> torch.Tensor:
         """A copy of ``x`` between fences of NaN (of the largest number for integers): reads and writes beyond it
         show."""
         fill = float("nan") if is_inexact(x) else True if x.dtype == torch.bool else torch.iinfo(x.dtype).max
@@ -231,7 +230,7 @@ class Subject:
         if place is not None:
             guard.set_(place, 0, (size,), (1,))
         _fill(guard, fill)
-        guards.append(guard)
+        guards.append((guard, _fences(guard)))
         return _copy(guard.as_strided(x.shape, x.stride(), _FENCE), x)
 
     def _forward(
@@ -317,9 +316,9 @@ class Subject:
         self.pool = self._arena(fds[0], request["pool_bytes"]).read(request["pool"], self.device)
         self._wake()
         self._set_weights(force=True)
-        first = self._host_ns()
-        steady = min(self._host_ns() for _ in range(1 if first > _LONG_NS else 2))
-        launch = min(self._launch_ns() for _ in range(3)) if self.cuda else 0
+        first = self._call_ns()
+        steady = min(self._call_ns() for _ in range(1 if first > _LONG_NS else 2))
+        launch = min(self._call_ns(waits=False) for _ in range(3)) if self.cuda else 0
         gc.freeze()  # the garbage collector lists none of the harness's objects
         return {"first_ns": first, "steady_ns": steady, "launch_ns": launch}
 
@@ -327,11 +326,10 @@ class Subject:
         """Make the buffers of timed calls, unless they are there."""
         if not self.buffers:
             self.buffers = map_tensors(self.pool[0], lambda x: self._guarded(x, self.guards))
-            self.fences = [_fences(guard).clone() for guard in self.guards]
 
     def rest(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Free the memory of timed calls until the next one."""
-        self.buffers, self.guards, self.fences, self.last = [], [], [], None
+        self.buffers, self.guards, self.last = [], [], None
         if self.cuda:
             self._wait()
             _empty_cache()
@@ -342,18 +340,13 @@ class Subject:
         if self.clock is not None:
             self.clock.wait()
 
-    def _host_ns(self) -> int:
-        """Nanoseconds from the start of a call until the device is idle."""
-        started = _now()
-        self._call_all()
-        self._wait()
-        return _now() - started
-
-    def _launch_ns(self) -> int:
-        """Nanoseconds until a call returns."""
+    def _call_ns(self, *, waits: bool = True) -> int:
+        """Nanoseconds until a call returns; where it ``waits``, until the device is idle."""
         self._wait()
         started = _now()
         self._call_all()
+        if waits:
+            self._wait()
         return _now() - started
 
     def _call_all(self) -> None:
@@ -429,9 +422,7 @@ class Subject:
         """Write out the latest timed output and the buffers after it; report whether the inputs changed."""
         given = mixtures(self.buffers, self.pool, self.key)
         same = all(same_bits(part, contents) for content in given for part, contents in content.parts())
-        mutated = "" if same else "an input"
-        if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(self.guards, self.fences)):
-            mutated = "memory beside an input"
+        mutated = _beside(self.guards) or ("" if same else "an input")
         return {"mutated": mutated} | self._write("output", [self.last, self._state()], 0)
 
 
@@ -483,6 +474,11 @@ def _holds(parameter: Any, value: torch.Tensor) -> bool:
 def _fences(guard: torch.Tensor) -> torch.Tensor:
     """The elements before and behind the tensor in ``guard``."""
     return torch.cat([guard[:_FENCE], guard[-_FENCE:]])
+
+
+def _beside(guards: list[Guard]) -> str:
+    """Memory beside a tensor, if a fence has changed."""
+    return "" if all(same_bits(_fences(guard), fences) for guard, fences in guards) else "memory beside an input"
 
 
 def _span(x: torch.Tensor) -> tuple[int, int]:
@@ -545,11 +541,6 @@ def _baseline(request: dict[str, Any]) -> Callable[[], Any]:
     return load(Problem(**request["problem"])).model
 
 
-def _compiled(model: torch.nn.Module, name: str) -> Callable[..., Any]:
-    mode = {"compile": "default", "compile-max-autotune": "max-autotune-no-cudagraphs"}[name]
-    return torch.compile(model, mode=mode)
-
-
 def _fill_allocations(byte: int) -> None:
     """Have the C library fill new blocks with the complement of ``byte``; 0 turns that off."""
     try:
@@ -570,19 +561,14 @@ def _try_device(device: str) -> None:
     torch.cuda.synchronize()
 
 
-def _make_subject(options: Mapping[str, Any]) -> Subject:
-    """A subject of the class that the options name. A worker of own candidates never loads the strict one."""
-    module, _, name = options["subject"].partition(":")
-    return getattr(importlib.import_module(module), name)(options)
-
-
 def main(channel: Channel, options: dict[str, Any]) -> None:
     """The worker's process: set limits, then answer requests until the channel closes."""
     sys.stdout.reconfigure(line_buffering=True)  # a later flush could run code of the candidate
     os.chdir(options["scratch"])
     gc.collect()
     gc.disable()  # in every call, so that timed calls look like others
-    subject = _make_subject(options)
+    module, _, name = options["subject"].partition(":")  # a worker of own candidates never loads the strict one
+    subject = getattr(importlib.import_module(module), name)(options)
     if subject.cuda:
         # CUDA starts and cuBLAS is loaded before limits are set.
         torch.cuda.set_device(options["device"])

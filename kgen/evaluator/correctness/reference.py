@@ -268,25 +268,16 @@ class _Rounding(_Eager):
 
 
 @contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """The default dtype of new tensors."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-@contextmanager
-def _in_parts() -> Iterator[None]:
-    """Attention as products and a softmax, so that roundings between them show."""
-    fast = torch.backends.mha.get_fastpath_enabled()
+def _exactly() -> Iterator[None]:
+    """New tensors in float64. Attention as products and a softmax, so that roundings between them show."""
+    dtype, fast = torch.get_default_dtype(), torch.backends.mha.get_fastpath_enabled()
+    torch.set_default_dtype(torch.float64)
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
+        torch.set_default_dtype(dtype)
         torch.backends.mha.set_fastpath_enabled(fast)
 
 
@@ -312,14 +303,14 @@ class Reference:
 
     def eager(self, inputs: Sequence[Any], state: State, mode: str, rng: int) -> tuple[Any, dict[str, torch.Tensor]]:
         """Output and buffers after one forward of the problem's own model."""
-        return self._run(self.single, self._place(inputs), state, mode, rng)
+        return self._run(self.single, self._placed(inputs), state, mode, rng)
 
     def looked_at(
         self, inputs: Sequence[Any], state: State, mode: str
     ) -> tuple[tuple[Any, dict[str, torch.Tensor]], set[int], bool]:
         """The same with ``rng`` 0, and two facts. The first is the numbers of output tensors that share memory with an
         input, a parameter or a buffer. The second is whether cuDNN may run operators in TF32."""
-        placed, model = self._place(inputs), self.single
+        placed, model = self._placed(inputs), self.single
         with _Noted() as noted:
             run = self._forward(model, placed, state, mode, 0)
         own = {x.untyped_storage().data_ptr() for x in (*tensors(placed), *model.parameters(), *model.buffers())}
@@ -339,12 +330,12 @@ class Reference:
         tf32 = self.device != "cpu" and torch.backends.cudnn.allow_tf32 and self.dtype not in HALF
         rounding = _Rounding(self._noise, self.dtype, tf32=tf32, turn=next(self._turns)) if noise else (
             _Rounding(None, self.dtype, bare=bare, sparse=sparse))
-        with default_dtype(torch.float64), _in_parts(), rounding:
+        with _exactly(), rounding:
             run = self._run(self.double, inputs, state, mode, rng)
         self.masks = self.masks or rounding.masks
         return run
 
-    def _place(self, inputs: Sequence[Any]) -> list[Any]:
+    def _placed(self, inputs: Sequence[Any]) -> list[Any]:
         return map_tensors(list(inputs), lambda x: x.to(self.device, copy=True))
 
     def _run(

@@ -10,9 +10,9 @@ show gross errors that the whole hides, as where rows differ in size.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Iterable, Iterator, Sequence
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import torch
 
@@ -48,6 +48,10 @@ class Figures:
     maximum: torch.Tensor  # ()
     rows: torch.Tensor  # (rows,) root mean squares
     columns: torch.Tensor  # (columns,)
+
+    def each(self, function: Callable[..., torch.Tensor], *others: "Figures") -> "Figures":
+        """``function`` of each figure and of those of ``others`` in its place."""
+        return Figures(*map(function, *(vars(one).values() for one in (self, *others))))
 
 
 @dataclass(frozen=True)
@@ -108,10 +112,6 @@ def _rows_are_alike(values: torch.Tensor) -> bool:
     rows = as_matrix(values)
     return len(rows) > 1 and rows.shape[1] >= LINE_ELEMENTS and all(
         bool((part == rows[0]).all()) for _, (part,) in parts(values))
-
-
-def _largest(a: Figures, b: Figures) -> Figures:
-    return Figures(*(torch.maximum(getattr(a, f), getattr(b, f)) for f in a.__dataclass_fields__))
 
 
 def _spread(values: torch.Tensor, errors: Iterable[torch.Tensor]) -> torch.Tensor:
@@ -242,8 +242,7 @@ class Expected:
         elif self.sizes is not None and self.reference_error is not None:
             noise = figures(self._errors(as_real(noisy)))
             scale = (self.eager_rms / (noise.rms + TINY)).clamp(1.0, NOISE_SCALE)
-            scaled = Figures(*(getattr(noise, field.name) * scale for field in fields(noise)))
-            self.reference_error = _largest(self.reference_error, scaled)
+            self.reference_error = self.reference_error.each(lambda error, other: torch.maximum(error, other * scale), noise)
 
     def settle(self, typical: Typical = Typical()) -> None:
         """Set the tolerance once all runs were seen; ``typical`` is eager's error elsewhere."""
@@ -278,15 +277,21 @@ class Expected:
         found.eager = None if found.free is None else eager
         found.sizes = sizes = figures(_finite(part.double()) for _, (part,) in parts(eager))
         by = TIMED_FACTOR * (sizes.rms / self.sizes.rms if self.sizes.rms else 1.0)
-        lines = [(TIMED_FACTOR * _middle_share(getattr(self.allowed, f), getattr(self.sizes, f)) * getattr(sizes, f)
-                  ).nan_to_num(nan=float("inf"), posinf=float("inf")) for f in ("rows", "columns")]
-        found.reference_error = Figures(*(by * getattr(self.reference_error, f) for f in _OF_WHOLE), *lines)
-        found.allowed = Figures(*(by * getattr(self.allowed, f) for f in _OF_WHOLE), *lines)
+        lines = [(TIMED_FACTOR * _middle_share(allowed, size) * mine).nan_to_num(nan=float("inf"), posinf=float("inf"))
+                 for allowed, size, mine in ((self.allowed.rows, self.sizes.rows, sizes.rows),
+                                             (self.allowed.columns, self.sizes.columns, sizes.columns))]
+        found.reference_error, found.allowed = (
+            Figures(by * whole.rms, by * whole.maximum, *lines) for whole in (self.reference_error, self.allowed))
         return found
 
     def to(self, device: str) -> "Expected":
         """The same with its tensors on ``device``."""
-        return replace(self, **{field.name: _on(getattr(self, field.name), device) for field in fields(self)})
+        def moved(value: Any) -> Any:
+            if isinstance(value, Figures):
+                return value.each(moved)
+            return value.to(device) if isinstance(value, torch.Tensor) else value
+
+        return replace(self, **{name: moved(value) for name, value in vars(self).items()})
 
     @property
     def nbytes(self) -> int:
@@ -355,8 +360,8 @@ class Expected:
     def _shares(self, mine: Figures) -> list[torch.Tensor]:
         """The whole's figures in shares of their reference errors, then all figures in shares of their tolerances."""
         assert self.reference_error is not None and self.allowed is not None
-        referred = [_share_of(getattr(mine, f), getattr(self.reference_error, f)) for f in _OF_WHOLE]
-        return referred + [_share_of(getattr(mine, f), getattr(self.allowed, f)) for f in mine.__dataclass_fields__]
+        referred, allowed = (vars(mine.each(_share_of, of)).values() for of in (self.reference_error, self.allowed))
+        return [*referred][: len(_OF_WHOLE)] + [*allowed]
 
     def _other_kind(self, value: torch.Tensor) -> str:
         """The fault of ``value`` where eager and float64 are both not finite; it may be like either of them."""
@@ -373,13 +378,6 @@ class Expected:
         return row(ok=False, note=note, eager_rms=self.eager_rms, eager_maximum=self.eager_maximum)
 
 
-def _on(value: Any, device: str) -> Any:
-    """A field of :class:`Expected` with its tensors on ``device``."""
-    if isinstance(value, Figures):
-        return Figures(*(getattr(value, field.name).to(device) for field in fields(value)))
-    return value.to(device) if isinstance(value, torch.Tensor) else value
-
-
 def _come_twice(integers: torch.Tensor) -> bool:
     """Whether a row has a number twice; an order of elements has none."""
     rows = as_matrix(integers).sort(1).values
@@ -392,23 +390,18 @@ def _share_of(figure: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
 
 def _reference_error(error: Figures, size: Figures, typical: Typical, epsilon: float) -> Figures:
     """The reference error; eager's typical error counts in lines where eager is exact by luck."""
-    floor = epsilon * size.rms
+    least = max(typical.rms, epsilon)
     return Figures(
-        torch.maximum(torch.maximum(error.rms, typical.rms * size.rms), floor),
+        torch.maximum(error.rms, least * size.rms),
         torch.maximum(torch.maximum(error.maximum, typical.maximum * size.rms), epsilon * size.maximum),
-        _line_reference_error(error.rows, size.rows, max(typical.rms, epsilon)),
-        _line_reference_error(error.columns, size.columns, max(typical.rms, epsilon)),
+        *(torch.maximum(lines, _middle_share(lines, sizes).clamp(min=least) * sizes)
+          for lines, sizes in ((error.rows, size.rows), (error.columns, size.columns))),
     )
 
 
 def _middle_share(lines: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
     """The median share of ``lines`` in ``sizes``."""
     return (lines / (sizes + TINY)).median()
-
-
-def _line_reference_error(error: torch.Tensor, size: torch.Tensor, least: float) -> torch.Tensor:
-    share = _middle_share(error, size).clamp(min=least)
-    return torch.maximum(error, share * size)
 
 
 def _allowed(error: Figures, size: Figures, spread: torch.Tensor, epsilon: float) -> Figures:

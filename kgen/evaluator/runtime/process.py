@@ -158,7 +158,7 @@ class Child:
         """
         with self._deaths():
             self.channel.send(message, fds)
-            return self._answer(deadline)
+        return self.answer(deadline=deadline)
 
     def answer(self, *, deadline: float | None) -> tuple[dict[str, Any], list[int]]:
         """Wait for the next part of an answer; raises what :meth:`ask` does."""
@@ -167,18 +167,13 @@ class Child:
 
     @contextmanager
     def _deaths(self) -> Iterator[None]:
-        """Turn the end of the channel into the end of the process."""
+        """Turn the end of the channel into the end of the process, which may still run after garbage."""
         try:
             yield
-        except ChannelClosed as error:
-            raise self._death(_DEATH_SECONDS) from error
-        except ChannelGarbage as error:  # the process may still run
-            raise self._death(_END_SECONDS) from error
-
-    def _death(self, seconds: float) -> ChildDied:
-        status = self.wait(seconds)
-        killed = status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-        return ChildDied(status, for_memory=killed and _memory_kills() > self._memory_kills)
+        except (ChannelClosed, ChannelGarbage) as error:
+            status = self.wait(_DEATH_SECONDS if isinstance(error, ChannelClosed) else _END_SECONDS)
+            killed = status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+            raise ChildDied(status, for_memory=killed and _memory_kills() > self._memory_kills) from error
 
     def _answer(self, deadline: float | None) -> tuple[dict[str, Any], list[int]]:
         """The next message that is no finding; limits are checked while it does not arrive."""

@@ -15,6 +15,7 @@ import stat
 import struct
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Callable, Iterable, Sequence
 
@@ -95,26 +96,21 @@ def adopt_orphans() -> None:
 def new_namespaces(network: bool) -> list[str]:
     """Leave the parent's PID and mount namespaces, with ``network`` its IPC and network namespaces too. The next child
     is in the new ones. Returns the names of those that the system does not allow."""
-    missing = []
-    if os.geteuid() != 0:
-        try:
-            _own_user_namespace()
-        except OSError:
-            return ["PID namespace", "mount namespace", *(["IPC namespace", "network namespace"] if network else [])]
     wanted = {"PID namespace": _CLONE_NEWPID, "mount namespace": _CLONE_NEWNS}
     if network:
         wanted |= {"IPC namespace": _CLONE_NEWIPC, "network namespace": _CLONE_NEWNET}
-    for name, flag in wanted.items():
-        try:
-            _check(_libc.unshare(flag), "unshare")
-        except OSError:
-            missing.append(name)
-    return missing
+    if os.geteuid() != 0 and apply({"user namespace": _own_user_namespace}):
+        return [*wanted]
+    return apply({name: partial(_unshare, flag) for name, flag in wanted.items()})
+
+
+def _unshare(flag: int) -> None:
+    _check(_libc.unshare(flag), "unshare")
 
 
 def _own_user_namespace() -> None:
     uid, gid = os.geteuid(), os.getegid()
-    _check(_libc.unshare(_CLONE_NEWUSER), "unshare")
+    _unshare(_CLONE_NEWUSER)
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         Path(f"/proc/self/{name}").write_text(text)
 
@@ -279,13 +275,12 @@ def limit(address_space: int | None, file_bytes: int) -> None:
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, file_bytes)
     if address_space is not None:
-        _limit(resource.RLIMIT_AS, _virtual_bytes() + address_space)
+        _limit(resource.RLIMIT_AS, _memory("VmSize") + address_space)
 
 
 def limit_memory(more: int) -> None:
     """Let this process and each child have ``more`` bytes of private memory than it has now."""
-    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    _limit(resource.RLIMIT_DATA, (int(fields["VmData"].split()[0]) << 10) + more)
+    _limit(resource.RLIMIT_DATA, _memory("VmData") + more)
 
 
 def limit_processes(more: int) -> None:
@@ -310,9 +305,10 @@ def _limit(which: int, value: int) -> None:
     resource.setrlimit(which, (value, value))
 
 
-def _virtual_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    return pages * resource.getpagesize()
+def _memory(kind: str) -> int:
+    """Bytes of this process's memory, by a name in /proc/self/status."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(fields[kind].split()[0]) << 10
 
 
 def no_new_privileges() -> None:

@@ -108,7 +108,7 @@ class StrictSubject(worker.Subject):
             reply["overwritten"] = not _are_unchanged(_drop_oldest(self.held))
         return reply
 
-    def _guarded_inputs(self, pristine: list[Any], guards: list[torch.Tensor]) -> list[Any]:
+    def _guarded_inputs(self, pristine: list[Any], guards: list[worker.Guard]) -> list[Any]:
         """Copies between fences. Inputs of one size always lie in the same memory, written equally often: results
         remembered by address or by version are wrong."""
         number = itertools.count()
