@@ -20,17 +20,17 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Iterator, Sequence
+from typing import Any, Sequence
 
 from kgen import syntax
 from kgen.errors import DiskError, ToolchainError
 from kgen.evaluator.protocol import BuildReport, KernelResources, Limits
 from kgen.evaluator.runtime.channel import Channel, ChannelTimeout
-from kgen.evaluator.runtime.locks import DeviceLock, acquire
+from kgen.evaluator.runtime.locks import DeviceLock, held
 from kgen.evaluator.runtime.process import ChildDied, Server
 
 #: Sections of a library with its code; names and paths are in others.
@@ -161,8 +161,8 @@ class Builder:
         started = time.monotonic()
         marker = self.directory / f"{extension.name}.json"
         try:
-            with _held(self.directory / f"{extension.name}.lock", self._stop) as held:
-                return self._kept(extension, marker) or self._build(extension, marker, started, held)
+            with held(self.directory / f"{extension.name}.lock", fcntl.LOCK_EX, self._stop) as lock:
+                return self._kept(extension, marker) or self._build(extension, marker, started, lock)
         except OSError as error:
             raise DiskError(f"{self.directory}: cannot be written: {error}") from error
 
@@ -196,7 +196,7 @@ class Builder:
             digest.update(self._headers[path].encode())
         return digest.hexdigest()
 
-    def _build(self, extension: Extension, marker: Path, started: float, held: int) -> BuildReport:
+    def _build(self, extension: Extension, marker: Path, started: float, lock: int) -> BuildReport:
         """Compile ``extension``, after removing what a killed build left (torch's lock file)."""
         folder = self.directory / extension.name
         shutil.rmtree(folder, ignore_errors=True)
@@ -205,7 +205,7 @@ class Builder:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("")
         with self._lock.working() if self._lock else nullcontext():
-            ok, reason, headers = self._compile(extension, log, held)
+            ok, reason, headers = self._compile(extension, log, lock)
         seconds = time.monotonic() - started
         text = log.read_text(errors="replace")
         if not ok:
@@ -230,13 +230,13 @@ class Builder:
         return {"directory": str(self.directory), "sandboxed": True, "build_bytes": self._limits.build_bytes,
                 "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS}
 
-    def _compile(self, extension: Extension, log: Path, held: int) -> tuple[bool, str, list[str]]:
-        """Run the compilers in a process that holds ``held`` too. Returns success, the reason of a failure, and the
+    def _compile(self, extension: Extension, log: Path, lock: int) -> tuple[bool, str, list[str]]:
+        """Run the compilers in a process that holds ``lock`` too. Returns success, the reason of a failure, and the
         headers that were read."""
         deadline = time.monotonic() + self._limits.build_seconds
         with self._server.spawn("build", self._options(), log) as child:
             try:
-                answer, _ = child.ask(asdict(extension), [held], deadline=deadline)
+                answer, _ = child.ask(asdict(extension), [lock], deadline=deadline)
             except ChannelTimeout:
                 return False, f"timed out after {self._limits.build_seconds:g} s", []
             except ChildDied as error:
@@ -284,16 +284,6 @@ def _headers(folder: Path) -> list[str]:
     listed = subprocess.run(["ninja", "-t", "deps"], cwd=folder, capture_output=True, text=True, check=True).stdout
     read = {str((folder / line.strip()).resolve()) for line in listed.splitlines() if line.startswith(" ")}
     return sorted(path for path in read if not Path(path).is_relative_to(folder.resolve()))
-
-
-@contextmanager
-def _held(path: Path, stop: threading.Event) -> Iterator[int]:
-    """Hold the build lock at ``path`` and yield its descriptor; waits for a process that builds the same."""
-    fd = acquire(path, fcntl.LOCK_EX, stop)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 _FAULT = re.compile(r"\b(fatal )?error\b|\bmemory (allocating|exhausted)|bad_alloc|Permission denied|not found$")
