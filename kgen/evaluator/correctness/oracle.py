@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 import platform
-import random
 import time
 import traceback
 from dataclasses import asdict, dataclass, field, replace
@@ -109,12 +108,10 @@ class Oracle:
         _refuse_others(loaded.problem.path, "get_init_inputs() gives", loaded.init_inputs())
         self._given = self._get_inputs(0)  # reduced batches are slices of it: drawing takes long
         self._set_dtype()
-        rows = batch_size(self._given)
+        self.rows = batch_size(self._given) or 0
         every = KERNELBENCH_DISTRIBUTIONS if self.accuracy is Accuracy.KERNELBENCH else (
-            *DISTRIBUTIONS, *drawn_batches(secret, rows or 0))
+            *DISTRIBUTIONS, *drawn_batches(secret, self.rows))
         self.distributions = tuple(d for d in every if (strict or d.own) and d.name not in without)
-        generator = random.Random(f"seeds for workers {secret}")
-        self._seeds = [generator.getrandbits(48) for _ in self.distributions]  # as large as those of timed calls
         self._cases: dict[tuple[str, str, str], Case] = {}
         self._resident: list[Case] = []  # those whose expected values are on the device, the latest used last
         self._outputs_of: dict[str, Arena] = {}
@@ -135,9 +132,9 @@ class Oracle:
             set_flags(self.accuracy)
         size = describe(self._given)[1]
         self.bytes = size + self.output_bytes
-        few = max(2, ((rows or 0) * _FEW_BYTES // self.bytes - 1) | 1)  # odd: more than whole tiles
+        few = max(2, (self.rows * _FEW_BYTES // self.bytes - 1) | 1)  # odd: more than whole tiles
         self.most_rows = min(most_rows, few) if self.bytes > _LARGE_BYTES else most_rows
-        found = [self._goes_by_rows(mode, rows or 0) for mode in self.modes]
+        found = [self._goes_by_rows(mode) for mode in self.modes]
         _free_cache(self.device)
         self.batch_free = found[0][0]
         self._separable = {mode: alone and not self.random[mode] for mode, (_, alone) in zip(self.modes, found)}
@@ -148,9 +145,12 @@ class Oracle:
     def _look_at(self, mode: str) -> bool:
         """Run the problem in a mode: the memory that it takes, and what its output is like. Returns whether cuDNN may
         run a part of it in TF32."""
-        before, started = _forget_peak(self.device), time.monotonic()
+        if self.device != "cpu":
+            torch.cuda.reset_peak_memory_stats(self.device)
+            before = torch.cuda.memory_allocated(self.device)
+        started = time.monotonic()
         run, views, uses_cudnn = self.reference.looked_at(self._given, self._states["drawn"], mode)
-        taken = _peak(self.device) - before
+        taken = torch.cuda.max_memory_allocated(self.device) - before if self.device != "cpu" else 0
         finite = _is_finite(run)  # waits for the device
         self._forward_seconds = max(self._forward_seconds, time.monotonic() - started)
         if not finite:  # as behind a root of a scale
@@ -165,8 +165,7 @@ class Oracle:
 
     def _reduced(self) -> int:
         """The rows of a reduced batch; two at least where there are as many."""
-        rows = batch_size(self._given) or 0
-        return min(rows, max(2, self.most_rows), REDUCED_ROWS[self.device.partition(":")[0]])
+        return min(self.rows, max(2, self.most_rows), REDUCED_ROWS[self.device.partition(":")[0]])
 
     def _rows_in_time(self) -> int:
         """The rows of a test case whose float64 runs take its share of the time."""
@@ -194,8 +193,7 @@ class Oracle:
     def _make_pool(self, size: int) -> None:
         """Put the problem's own inputs of ``size`` bytes, and others that timed calls mix with them, into one arena. Of
         large inputs, the others have fewer rows."""
-        rows = batch_size(self._given) or 0
-        some = max(1, rows * POOL_BYTES // size) if self.batch_free and size > POOL_BYTES else rows
+        some = max(1, self.rows * POOL_BYTES // size) if self.batch_free and size > POOL_BYTES else self.rows
         count = max(2, min(POOL_SETS, POOL_BYTES // max(size, 1)))
         other = describe(slice_batch(self._given, some))[1]
         self.pool_arena = created(size + (count - 1) * other, self.device, self.shared)
@@ -235,33 +233,32 @@ class Oracle:
         if all(map(torch.equal, after, _generators(self.device))):
             return False
         other = self.reference.eager(self._given, self._states["drawn"], mode, 1)
-        return not all(torch.equal(x.nan_to_num(), y.nan_to_num()) for x, y in zip(*map(_tensor_leaves, (run, other))))
+        return not all(torch.equal(x.nan_to_num(), y.nan_to_num()) for x, y in zip(*map(tensors, (run, other))))
 
     def _get_inputs(self, number: int) -> list[Any]:
         made = made_on(self.device, self._secret + 1000 * number + 7, self.loaded.inputs)
         inputs = map_tensors(made, lambda x: _apart(x.detach().to(self.device)))
         _refuse_others(self.loaded.problem.path, "get_inputs() gives", inputs)
-        for _, leaf in leaves(inputs):
-            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.dtype not in (torch.float32, *HALF):
-                raise ProblemError(f"{self.loaded.problem.path}: an input is {leaf.dtype}: kgen takes float32, bfloat16 and "
-                                   "float16")
+        for x in tensors(inputs):
+            if x.is_floating_point() and x.dtype not in (torch.float32, *HALF):
+                raise ProblemError(f"{self.loaded.problem.path}: an input is {x.dtype}: kgen takes float32, bfloat16 and float16")
         return inputs
 
-    def _goes_by_rows(self, mode: str, rows: int) -> tuple[bool, bool]:
+    def _goes_by_rows(self, mode: str) -> tuple[bool, bool]:
         """Whether the reference takes other batches and gives as many rows of output. Whether, besides, each of these
         depends on its row of the inputs alone, and no buffer changes."""
         count = self._reduced()
         part, state = count // 2 | 1, self._states["drawn"]
-        if rows < 2:
+        if self.rows < 2:
             return False, False
         try:
             (whole, after), *others = (
                 self.reference.eager(slice_batch(self._given, some, first), state, mode, 0)
                 for first, some in ((0, count), (0, part), (part, count - part)))
-            joint = _tensor_leaves(joined((output for output, _ in others), count))
+            joint = tensors(joined((output for output, _ in others), count))
         except Exception:
             return False, False
-        pairs = list(zip(_tensor_leaves(whole), joint))
+        pairs = list(zip(tensors(whole), joint))
         if not all(x.shape == y.shape and len(x) == count for x, y in pairs):
             return False, False
         return True, all(torch.equal(value, state[name]) for name, value in after.items()) and all(
@@ -269,8 +266,7 @@ class Oracle:
 
     def names(self) -> list[tuple[str, str]]:
         """The test cases: distributions with their modes, in the order in which they are tried."""
-        rows = batch_size(self._given) or 0
-        most = min(rows, self.most_rows + 1)
+        most = min(self.rows, self.most_rows + 1)
         kept = [d for d in self.distributions if not d.shape_only or (self.batch_free and d.batch < most)]
         return [(distribution.name, mode) for distribution in kept for mode in self.modes]
 
@@ -316,7 +312,7 @@ class Oracle:
             distribution.batch, distribution.batch)
         if distribution is not self.distributions[0]:
             rows = min(rows, self.most_rows)
-        return rows if self.batch_free and rows < (batch_size(self._given) or 0) else 0
+        return rows if self.batch_free and rows < self.rows else 0
 
     def stays(self, case: Case) -> bool:
         """Whether the inputs of ``case`` stay in memory."""
@@ -340,7 +336,7 @@ class Oracle:
     def _make_case(self, distribution: Distribution, mode: str, weights: str) -> Case:
         number = self.distributions.index(distribution)
         state = self.state(distribution, weights)
-        case = Case(distribution, mode, self._seeds[number], [], [], weights=weights)
+        case = Case(distribution, mode, seed_of(self._secret + number), [], [], weights=weights)
         if number and self._spent > self._seconds:
             case.note = "float64 runs take too long here"
             return case
@@ -401,7 +397,7 @@ class Oracle:
                 break
             del run  # before the next one
             run = exact(noise=True)
-            for expected, value in zip(found, _tensor_leaves(list(run))):
+            for expected, value in zip(found, tensors(list(run))):
                 expected.see(value)
                 del value
         for expected in found:
@@ -411,7 +407,7 @@ class Oracle:
     def _by_slices(self, run: Callable[..., Run], contents: Contents, rows: int, state: State, case: Case) -> Run:
         """Output and buffers of ``run``, one of the reference's, for ``rows`` rows of ``contents``. It goes by slices
         of the batch where tensors are large and rows do not depend on each other."""
-        most = max(1, (batch_size(self._given) or 0) * _SLICE_BYTES // max(1, self.peak_bytes, self.bytes))
+        most = max(1, self.rows * _SLICE_BYTES // max(1, self.peak_bytes, self.bytes))
         if rows <= most or not self._separable[case.mode]:
             return run(contents(0, rows), state, case.mode, case.rng)
         after: dict[str, torch.Tensor] = {}
@@ -435,7 +431,7 @@ class Oracle:
 
         def exact(inputs: Any, **how: bool) -> list[torch.Tensor]:
             run = partial(self.reference.exact, **how)
-            return _tensor_leaves(self._by_slices(run, _rows_of(inputs), batch_size(inputs) or 0, state, case))
+            return tensors(self._by_slices(run, _rows_of(inputs), batch_size(inputs) or 0, state, case))
 
         def change(how: Callable[[torch.Tensor], torch.Tensor]) -> Any:
             return map_tensors(case.inputs, lambda x: how(x.double() if x.dtype in HALF else x) if x.is_floating_point() else x)
@@ -512,7 +508,7 @@ class Oracle:
         if not case.spreads:
             state, seeds = self.state(case.distribution, case.weights), itertools.count(self._secret + 1)
             exact, eager = (
-                [list(map(moments.sampled, _tensor_leaves(list(run(case.inputs, state, case.mode, next(seeds))))))
+                [list(map(moments.sampled, tensors(list(run(case.inputs, state, case.mode, next(seeds))))))
                  for _ in range(count)]
                 for run, count in ((self.reference.exact, moments.EXACT), (self.reference.eager, eager_runs)))
             case.spreads = [None if e.skipped else moments.Spread.of(*found)
@@ -529,22 +525,22 @@ class Oracle:
         """
         like = self.case(name, mode, weights)
         case, state = Case(like.distribution, mode, seed_of(key), [], [], weights=weights), self._weights(weights)
-        contents, rows = partial(self._contents, key), batch_size(self._given) or 0
-        eager = self._by_slices(self.reference.eager, contents, rows, state, case)
-        case.expected = [e.again(value) for e, value in zip(like.expected, _tensor_leaves(list(eager)))]
+        contents = partial(self._contents, key)
+        eager = self._by_slices(self.reference.eager, contents, self.rows, state, case)
+        case.expected = [e.again(value) for e, value in zip(like.expected, tensors(list(eager)))]
         found = self.judge(case, values)
         if not all(row["ok"] for row in found):
-            case.inputs = contents(0, rows)
-            case.expected = self._expect(contents, rows, state, case, eager, Typical(), noise=True)
+            case.inputs = contents(0, self.rows)
+            case.expected = self._expect(contents, self.rows, state, case, eager, Typical(), noise=True)
             self._excuse(case, state)
             found = self.judge(case, values, own_numbers=own_numbers)
         return found
 
     def _contents(self, key: int, first: int, count: int) -> list[Any]:
         """``count`` rows, from the row ``first`` on, of the inputs in the timed call with ``key``."""
-        batch, full = batch_size(self._given), [x for x in tensors(self._given) if 0 not in x.shape]
+        full = [x for x in tensors(self._given) if 0 not in x.shape]
         mixed = zip(full, mixtures(full, [[x for x in tensors(one) if 0 not in x.shape] for one in self.pool], key))
-        made = {id(x): content.rows(*(first, count) if x.ndim and len(x) == batch else (0, len(content.first))).view(
+        made = {id(x): content.rows(*(first, count) if x.ndim and len(x) == self.rows else (0, len(content.first))).view(
             x.shape[:1] and (-1, *x.shape[1:])) for x, content in mixed}
         return map_tensors(self._given, lambda x: made.get(id(x), x))
 
@@ -559,7 +555,7 @@ class Oracle:
             "another seed's output": lambda case, number, exact: (
                 [others[case.mode][number]] if case.distribution is first else []),
             "the input passed through": lambda case, number, exact: [
-                x.to(self.device) for x in _tensor_leaves(case.inputs)
+                x.to(self.device) for x in tensors(case.inputs)
                 if x.shape == exact.shape and x.is_floating_point()] or [_zeros(exact)],
         }
         return [name for name, answer in answers.items() if self._lets_through(answer)]
@@ -580,10 +576,10 @@ class Oracle:
 
     def _outputs_of_another_seed(self, distribution: Distribution, mode: str) -> list[torch.Tensor]:
         """The output for another input set of the pool; of large inputs, which have fewer rows there, for other rows."""
-        batch, rows = batch_size(self._given) or 0, self._rows(distribution)
+        rows = self._rows(distribution)
         few = (batch_size(self.pool[1]) or 0) < rows
-        inputs = slice_batch(self._given, rows, batch - rows) if few else slice_batch(self.pool[1], rows or batch)
-        found = _tensor_leaves(self.reference.eager(inputs, self.state(distribution, "drawn"), mode, 0)[0])
+        inputs = slice_batch(self._given, rows, self.rows - rows) if few else slice_batch(self.pool[1], rows or self.rows)
+        found = tensors(self.reference.eager(inputs, self.state(distribution, "drawn"), mode, 0)[0])
         for expected, value in zip(self.case(distribution.name, mode, "drawn").expected, found):
             if as_real(value).shape != expected.exact.shape:
                 where = self.loaded.problem.path
@@ -632,24 +628,8 @@ def _free_cache(device: str) -> None:
         torch.cuda.empty_cache()
 
 
-def _forget_peak(device: str) -> int:
-    """Begin to measure the peak of device memory; returns the bytes that are allocated now."""
-    if device == "cpu":
-        return 0
-    torch.cuda.reset_peak_memory_stats(device)
-    return torch.cuda.memory_allocated(device)
-
-
-def _peak(device: str) -> int:
-    return 0 if device == "cpu" else torch.cuda.max_memory_allocated(device)
-
-
-def _tensor_leaves(value: Any) -> list[torch.Tensor]:
-    return [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
-
-
 def _is_finite(value: Any) -> bool:
-    return all(bool(part.isfinite().all()) for x in _tensor_leaves(value) for _, (part,) in parts(x))
+    return all(bool(part.isfinite().all()) for x in tensors(value) for _, (part,) in parts(x))
 
 
 def _generators(device: str) -> list[torch.Tensor]:

@@ -310,7 +310,7 @@ def test_rows_of_a_large_problem_are_compared_on_few_of_them(large: Callable[[st
     of, rows = large("return torch.softmax(y, 1)"), []
     eager = of.reference.eager
     monkeypatch.setattr(of.reference, "eager", lambda inputs, *rest: rows.append(len(inputs[0])) or eager(inputs, *rest))
-    assert of._goes_by_rows("eval", 64) == (True, True) and max(rows) == of.most_rows < 10
+    assert of._goes_by_rows("eval") == (True, True) and max(rows) == of.most_rows < 10
 
 
 def test_where_float64_takes_too_long_other_cases_have_fewer_rows_or_are_left_out() -> None:
