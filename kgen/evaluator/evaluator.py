@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from math import inf
@@ -148,8 +148,8 @@ class Evaluator:
         self._alone: dict[str, str] = {}  # the environment in which a process sees this device alone
         self._runners: dict[str, Runner] = {}
         self._preparing: threading.Thread | None = None
-        self._starting: Child | None = None  # the baseline that is being prepared
-        self._early: dict[str, Future[Child]] = {}  # baselines that load torch's compiler while the oracle opens the problem
+        self._children: list[Child] = []  # the baselines' processes
+        self._early: dict[str, Child] = {}  # baselines that load torch's compiler while the oracle opens the problem
         self._baseline_timings: tuple[Timing, ...] = ()
         self._timing_baselines = threading.Lock()
         self._health: Health | None = None
@@ -218,10 +218,9 @@ class Evaluator:
         named, _ = oracle.ask("key")
         self._lock = DeviceLock(named["key"], self._notice, stop=self._closing)
         self._alone = named["alone"]
+        release(self._end_baselines)
         if self._cuda:  # a CPU is busy with the oracle
-            compiled = [name for name in self._baseline_names if name != "eager"]
-            self._early = {name: self._ends.submit(self._spawn_baseline, name) for name in compiled}
-            release(self._end_early)
+            self._early = {name: self._spawn_baseline(name) for name in self._baseline_names if name != "eager"}
         with self._lock.working():
             about, _ = oracle.ask("about")
             limits = about["hardware"]
@@ -247,13 +246,11 @@ class Evaluator:
         self.at_once = self._fit() if self._cuda else 1
         self._slots = threading.BoundedSemaphore(self.at_once + self._checks.ahead)
         self._runners = {}
-        release(self._close_runners)
         if self._checks.ahead:
             self._spare = SpareWorker(self._start_worker, self._lock)
             release(self._spare.close)
         self._preparing = threading.Thread(target=self._prepare_baselines, name="kgen-baselines", daemon=True)
         self._preparing.start()
-        release(self._end_preparing)
 
     def _candidate_bytes(self) -> int:
         """Bytes of device memory that a candidate may have, by PyTorch's allocator. They are a multiple of the peak of
@@ -277,20 +274,16 @@ class Evaluator:
         self._oracle = None
         self._resources.close()
 
-    def _end_preparing(self) -> None:
+    def _end_baselines(self) -> None:
+        """End the baselines and the thread that prepares them, which may wait for an answer."""
         deadline = time.monotonic() + _JOIN_SECONDS
         while self._preparing is not None and self._preparing.is_alive() and time.monotonic() < deadline:
-            if self._starting is not None:
-                self._starting.terminate()
+            for child in self._children:
+                child.terminate()
             self._preparing.join(0.05)
-
-    def _end_early(self) -> None:
-        while self._early:
-            self._early.popitem()[1].add_done_callback(_kill_result)
-
-    def _close_runners(self) -> None:
-        for runner in self._runners.values():
-            runner.worker.close()
+        self._early = {}
+        while self._children:
+            self._children.pop().kill()
 
     def _problem_fields(self) -> dict[str, Any]:
         """The problem for other processes. Overrides are in its source."""
@@ -487,27 +480,24 @@ class Evaluator:
                         break
 
     def _spawn_baseline(self, name: str) -> Child:
-        """Start the process of a baseline, and wait until it is ready."""
+        """Start the process of a baseline."""
         folder = self.home / "scratch" / "baselines"
         folder.mkdir(parents=True, exist_ok=True)
-        log = self.home / "logs" / f"baseline-{name}.log"
         options = self._worker_options() | {"scratch": str(folder), "compiles": name != "eager"}
-        child = self._server.spawn("baseline", options, log, self._alone)
-        try:
-            _await_ready(child, log)
-        except BaseException:
-            child.kill()
-            raise
-        return child
+        self._children.append(self._server.spawn("baseline", options, self._baseline_log(name), self._alone))
+        return self._children[-1]
+
+    def _baseline_log(self, name: str) -> Path:
+        return self.home / "logs" / f"baseline-{name}.log"
 
     def _prepare_baseline(self, name: str) -> Runner:
-        early = self._early.pop(name, None)
-        if early is None:
+        child = self._early.pop(name, None)
+        if child is None:
             self._compile_seconds(name)  # before a process starts in vain
-        child = early.result() if early is not None else self._spawn_baseline(name)
+            child = self._spawn_baseline(name)
         worker = WorkerClient(child, uuid.uuid4().hex)
-        self._starting = child
         try:
+            _await_ready(child, self._baseline_log(name))
             child.limit(_NO_LIMIT, _NO_LIMIT)  # to observe its threads
             worker.enter(Phase.LOAD, self._compile_seconds(name))
             self._load(worker, {"baseline": name, "problem": self._problem_fields()})
@@ -515,8 +505,6 @@ class Evaluator:
         except BaseException:
             self._let_go(worker)
             raise
-        finally:
-            self._starting = None
 
     def _compile_seconds(self, name: str) -> float:
         """How long a baseline may take to get ready. Raises :class:`Failure` where no time is left to compile it."""
@@ -542,14 +530,16 @@ class Evaluator:
         place(scratch)
         log = self.home / "logs" / "candidates" / f"worker-{name}.log"
         limits, levels = self.limits, self._checks.levels
-        options = self._worker_options() | self._checks.options(scratch)
+        processes = limits.processes + 4 * self._threads
+        share = min(1.0, self._candidate_bytes() / self.hardware.global_bytes) if self._cuda else 1.0
+        options = self._worker_options() | self._checks.options(scratch) | {
+            "scratch": str(scratch), "host_bytes": limits.host_bytes, "scratch_bytes": limits.scratch_bytes,
+            "device_share": share, "processes": processes}
+        variables = _worker_environment(scratch) | dict(self._checks.variables) | self._alone
         while True:
             level = levels[self._level]
             with _STARTS:
-                child = self._server.spawn("candidate", options | dict(level.options) | {
-                    "scratch": str(scratch), "host_bytes": limits.host_bytes, "scratch_bytes": limits.scratch_bytes,
-                    "device_share": self._share(), "processes": self._most_processes(),
-                }, log, _worker_environment(scratch) | dict(self._checks.variables) | self._alone)
+                child = self._server.spawn("candidate", options | dict(level.options), log, variables)
                 try:
                     self._notice_missing(_await_ready(child, log))
                 except EvaluatorError as error:
@@ -560,15 +550,8 @@ class Evaluator:
                     self._notice(f"no process starts {level.missing} here, so candidates run without: {error}")
                     continue
             self._confined = True
-            child.limit(limits.host_bytes, self._most_processes())
+            child.limit(limits.host_bytes, processes)
             return Started(WorkerClient(child, uuid.uuid4().hex), scratch, log)
-
-    def _share(self) -> float:
-        """The share of the device's memory that one candidate may have."""
-        return min(1.0, self._candidate_bytes() / self.hardware.global_bytes) if self._cuda else 1.0
-
-    def _most_processes(self) -> int:
-        return self.limits.processes + 4 * self._threads
 
     def _load(self, worker: WorkerClient, what: dict[str, Any]) -> dict[str, Any]:
         """Have a worker construct its module. Raises :class:`Failure`."""
@@ -831,12 +814,6 @@ class _Evaluating:
 def _all_bytes(peak: int) -> int:
     """Bytes of a device that all processes of a sweep hold at most, for eager's own peak."""
     return 4 * peak + (4 << 30)
-
-
-def _kill_result(started: Future[Child]) -> None:
-    """End a process that is not needed any more."""
-    if started.exception() is None:
-        started.result().kill()
 
 
 def _await_ready(child: Child, log: Path) -> Any:

@@ -80,7 +80,11 @@ class Channel:
         ``deadline`` is a ``time.monotonic()`` value. Raises :class:`ChannelTimeout`, :class:`ChannelClosed` or
         :class:`ChannelGarbage`.
         """
-        self._wait(deadline)
+        left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+        poller = select.poll()
+        poller.register(self.sock, select.POLLIN)
+        if not poller.poll(left):
+            raise ChannelTimeout("nothing arrived in time")
         try:
             packet, fds, flags, _ = socket.recv_fds(self.sock, PACKET_BYTES + 1, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
         except OSError as error:
@@ -112,13 +116,6 @@ class Channel:
             return os.pread(carrier, size, 0)
         finally:
             os.close(carrier)
-
-    def _wait(self, deadline: float | None) -> None:
-        poller = select.poll()
-        poller.register(self.sock, select.POLLIN)
-        left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
-        if not poller.poll(left):
-            raise ChannelTimeout("nothing arrived in time")
 
 
 def memory_file(name: str, size: int) -> int:
