@@ -170,12 +170,10 @@ class Builder:
         """The report of an earlier build, if it succeeded and its library is unchanged."""
         try:
             record = json.loads(marker.read_text())
-            if record.pop("content") != extension.content:
+            if (record["content"], record["headers_content"]) != (extension.content, self._content(record["headers"])):
                 return None
-            if record.pop("headers_content") != self._content(record.pop("headers")):
-                return None
-            kernels = tuple(KernelResources(**kernel) for kernel in record.pop("kernels"))
-            report = BuildReport(**record, kernels=kernels, cached=True)
+            kernels = tuple(KernelResources(**kernel) for kernel in record["report"]["kernels"])
+            report = BuildReport(**record["report"] | {"kernels": kernels, "cached": True})
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return report if report.binary == self.binary(extension.name) else None
@@ -218,9 +216,8 @@ class Builder:
             return BuildReport(False, timed_out, seconds, False, str(self.directory), None, reason, str(log))
         report = BuildReport(True, False, seconds, False, str(self.directory), self.binary(extension.name), "",
                              str(log), parse_resources(text))
-        record = asdict(report) | {
-            "content": extension.content, "headers": headers, "headers_content": self._content(headers)}
-        del record["cached"]
+        record = {"content": extension.content, "headers": headers, "headers_content": self._content(headers),
+                  "report": asdict(report)}
         aside = marker.with_suffix(".new")
         aside.write_text(json.dumps(record))
         aside.replace(marker)

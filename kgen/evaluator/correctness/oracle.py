@@ -141,6 +141,8 @@ class Oracle:
         if self.batch_free:
             self.most_rows = min(self.most_rows, self._rows_in_time())
         self._make_pool(size)
+        self.state_arena, self.state_node = holding(dict(self._states["drawn"]), device, shared)
+        self._states["drawn"] = self.state_arena.read(self.state_node, device)
 
     def _look_at(self, mode: str) -> bool:
         """Run the problem in a mode: the memory that it takes, and what its output is like. Returns whether cuDNN may
@@ -212,12 +214,6 @@ class Oracle:
 
     def _draw_weights(self, *, signs: bool = True) -> State:
         return change_weights(draw_weights(self.loaded, self.device, self._secret, signs=signs), "drawn", self.ties)
-
-    def share_weights(self) -> tuple[Arena, Node]:
-        """The memory with the weights drawn anew, which the oracle reads there, too."""
-        state, node = holding(dict(self._states["drawn"]), self.device, self.shared)
-        self._states["drawn"] = state.read(node, self.device)
-        return state, node
 
     def _weights(self, name: str) -> State:
         """The state dict drawn anew, or as constructed, which few candidates need."""
@@ -643,31 +639,7 @@ def _begun(name: str, exact: Any, eager: Any) -> list[Expected]:
             for (path, e64), (_, e32) in zip(leaves(exact), leaves(eager)) if isinstance(e64, torch.Tensor)]
 
 
-def lock_key(device: str) -> str:
-    """The name of the device's lock; nothing runs on the device to find it out. Raises :class:`DeviceError`."""
-    if resolve_device(device) == "cpu":
-        return "cpu"
-    return f"cuda-{torch.cuda.get_device_properties(device).uuid}"
-
-
-def alone(device: str) -> dict[str, str]:
-    """The environment in which a process sees this GPU alone, as its first. A process that starts all GPUs takes twice
-    as long for two. Empty with one GPU."""
-    if device == "cpu" or torch.cuda.device_count() == 1:
-        return {}
-    return {"CUDA_VISIBLE_DEVICES": f"GPU-{str(torch.cuda.get_device_properties(device).uuid).removeprefix('GPU-')}"}
-
-
-def about(device: str) -> dict[str, Any]:
-    """Versions, the device's limits, and the rate of a large copy in gigabytes (1e9) read and written per second."""
-    hardware = probe(device)
-    flush = hardware.l2_bytes if device != "cpu" else _CPU_CACHE_BYTES
-    rate = hardware.copy_gbytes_per_second or _cpu_copy_rate()
-    return {"torch": torch.__version__, "python": platform.python_version(), "host": platform.node(),
-            "hardware": asdict(hardware), "flush_bytes": 2 * flush, "copy_rate": rate}
-
-
-def tensor_bytes(problem: Problem) -> int:
+def _tensor_bytes(problem: Problem) -> int:
     """Bytes of the problem's inputs, weights, and outputs as large as the inputs, found on the meta device. Its forward
     there would load torch's compiler. 0 where that fails: the problem itself is constructed next, and says why."""
     try:
@@ -690,7 +662,7 @@ def _cpu_copy_rate() -> float:
     return 2 * _COPY_BYTES / min(times)
 
 
-def keep_freed_memory() -> None:
+def _keep_freed_memory() -> None:
     """Have the C library keep large freed blocks: fresh pages cost more than arithmetic."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -726,27 +698,36 @@ class _Desk:
                 "memory": isinstance(error, _NO_MEMORY)}
 
     def key(self) -> Reply:
-        return {"key": lock_key(self._device), "alone": alone(self._device)}, []
+        """The name of the device's lock; nothing runs on the device to find it out. With several GPUs, ``alone`` is the
+        environment in which a process sees this one alone: one that starts all of two takes twice as long."""
+        if resolve_device(self._device) == "cpu":
+            return {"key": "cpu", "alone": {}}, []
+        uuid = str(torch.cuda.get_device_properties(self._device).uuid)
+        alone = {"CUDA_VISIBLE_DEVICES": f"GPU-{uuid.removeprefix('GPU-')}"} if torch.cuda.device_count() > 1 else {}
+        return {"key": f"cuda-{uuid}", "alone": alone}, []
 
     def about(self) -> Reply:
-        if self._device == "cpu":
-            return about(self._device), []
-        torch.cuda.set_device(self._device)
-        return about(self._device) | {"least_bytes": tensor_bytes(self._problem)}, []
+        """Versions, the device's limits, and the rate of a large copy in gigabytes (1e9) read and written per second."""
+        if self._device != "cpu":
+            torch.cuda.set_device(self._device)
+        hardware = probe(self._device)
+        return {"torch": torch.__version__, "python": platform.python_version(), "host": platform.node(),
+                "hardware": asdict(hardware), "copy_rate": hardware.copy_gbytes_per_second or _cpu_copy_rate(),
+                "flush_bytes": 2 * (hardware.l2_bytes if self._device != "cpu" else _CPU_CACHE_BYTES),
+                "least_bytes": _tensor_bytes(self._problem) if self._device != "cpu" else 0}, []
 
     def open(self) -> Reply:
         given = self._options
         self._oracle = oracle = Oracle(
             self._problem, self._device, given["accuracy"], given["secret"], given["construction"], shared=given["shared"],
             strict=given["strict"], most_rows=given["rows"], without=given["without"], seconds=given["seconds"])
-        state, state_node = oracle.share_weights()
         init, init_node = holding(oracle.loaded.init_inputs())
         return {
             "mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "half": oracle.half, "cases": oracle.names(),
             "bytes": oracle.bytes, "output_bytes": oracle.output_bytes, "peak_bytes": oracle.peak_bytes,
-            "views": oracle.views, "ties": oracle.ties, "rows": oracle.most_rows, "state": state_node,
-            "state_bytes": state.size, "init": init_node, "pool": oracle.pool_node, "pool_bytes": oracle.pool_arena.size,
-        }, [state.fd, init.fd, oracle.pool_arena.fd]
+            "views": oracle.views, "ties": oracle.ties, "rows": oracle.most_rows, "state": oracle.state_node,
+            "state_bytes": oracle.state_arena.size, "init": init_node, "pool": oracle.pool_node, "pool_bytes": oracle.pool_arena.size,
+        }, [oracle.state_arena.fd, init.fd, oracle.pool_arena.fd]
 
     def inputs(self, *, case: str, mode: str, weights: str) -> Reply:
         found = self._oracle.case(case, mode, weights)
@@ -785,7 +766,7 @@ class _Desk:
 def main(channel: Channel, options: dict[str, Any]) -> None:
     """The oracle's process: answer requests until the parent closes the channel."""
     sandbox.limit(None, 1 << 40)
-    keep_freed_memory()
+    _keep_freed_memory()
     torch.set_num_threads(options["threads"])
     set_flags(options["accuracy"])
     desk = _Desk(options)

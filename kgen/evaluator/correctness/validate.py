@@ -68,11 +68,11 @@ class OracleClient:
             try:
                 deadline = time.monotonic() + self._seconds
                 reply, got = self._child.ask({"do": do} | request, fds, deadline=deadline)
-            except ChildDied as error:
-                self._failure = OracleFailed(f"its process {error}", case, error.for_memory)
-                raise self._failure from error
-            except ChannelTimeout as error:
-                self._failure = OracleFailed(f"no answer within {self._seconds:g} s", case)
+            except (ChildDied, ChannelTimeout) as error:
+                text, memory = f"no answer within {self._seconds:g} s", False
+                if isinstance(error, ChildDied):
+                    text, memory = f"its process {error}", error.for_memory
+                self._failure = OracleFailed(text, case, memory)
                 raise self._failure from error
         if "error" in reply:
             kinds = {"problem": ProblemError, "device": DeviceError}
@@ -165,10 +165,6 @@ class CaseHandle:
     end: int = 0
     stays: bool = True  # whether its inputs stay in memory when another case is asked for
 
-    @property
-    def label(self) -> str:
-        return f"{self.name} ({self.mode})"
-
 
 class Cases:
     """The oracle's test cases. One whose inputs do not stay is asked for each time. Thread-safe."""
@@ -252,7 +248,7 @@ class _Validation:
             case = self._cases.get(name, mode, self._weights)
             if following is not None and self._room and case.stays:  # the oracle prepares the next case while this one runs
                 self._thread.submit(self._cases.get, *following, self._weights)
-            self._take(case, case.name if one_mode else case.label)
+            self._take(case, name if one_mode else f"{name} ({mode})")
         self._settle()
 
     def _take(self, case: CaseHandle, label: str) -> None:

@@ -91,12 +91,6 @@ def _call(name: str, *arguments: object) -> None:
         raise DriverError(f"{name} gives error {code}")
 
 
-def _context() -> int | None:
-    context = c_void_p()
-    _call("cuCtxGetCurrent", byref(context))
-    return context.value
-
-
 class Clock:
     """Times the work that a stream gets between :meth:`begin` and :meth:`end`.
 
@@ -107,7 +101,8 @@ class Clock:
     """
 
     def __init__(self, device: int) -> None:
-        self._device, self._context = device, c_void_p(_context())
+        self._device, self._context = device, c_void_p()
+        _call("cuCtxGetCurrent", byref(self._context))
         library = _library()
         self._set_current, self._wait = library.cuCtxSetCurrent, library.cuCtxSynchronize
         self._record, self._query = library.cuEventRecord, library.cuEventQuery
