@@ -22,6 +22,7 @@ import threading
 import time
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Sequence
@@ -63,21 +64,16 @@ class Extension:
 
 def read_extension(source: str) -> Extension | None:
     """The extension in ``source``'s module-level literals; ``None`` without one."""
-    try:
-        tree = syntax.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
     found: dict[str, Any] = {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            name = node.targets[0].id
-            if name in _LITERALS:
-                if name in found:
-                    return None
-                try:
-                    found[name] = ast.literal_eval(node.value)
-                except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-                    return None
+    try:
+        for node in syntax.parse(source).body:
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in _LITERALS:
+                    if name in found:
+                        return None
+                    found[name] = ast.literal_eval(value)
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return None
     texts = [found.get(name, "") for name in ("NAME", "CPP_SOURCE", "CUDA_SOURCE")]
     flags = [found.get(name, []) for name in ("CFLAGS", "CUDA_FLAGS")]
     if not all(isinstance(text, str) for text in texts) or not all(_is_strings(group) for group in flags):
@@ -135,7 +131,7 @@ class Builder:
         self._limits = limits
         self._lock = lock
         self._stop = stop or threading.Event()
-        self._headers: dict[str, str] = {}  # hashes by path
+        self._hash = cache(lambda path: hashlib.sha256(Path(path).read_bytes()).hexdigest())  # of a header, read once
         capability = re.fullmatch(r"sm_(\d+)(\d)\D?", arch)
         self._arch_list = f"{capability[1]}.{capability[2]}+PTX" if capability else ""
         self._logs = home / "logs" / "build"
@@ -186,13 +182,8 @@ class Builder:
             return None
 
     def _content(self, headers: Sequence[str]) -> str:
-        """SHA-256 of the headers' texts; each is read once."""
-        digest = hashlib.sha256()
-        for path in headers:
-            if path not in self._headers:
-                self._headers[path] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-            digest.update(self._headers[path].encode())
-        return digest.hexdigest()
+        """SHA-256 of the headers' texts."""
+        return hashlib.sha256("".join(map(self._hash, headers)).encode()).hexdigest()
 
     def _build(self, extension: Extension, marker: Path, started: float, lock: int) -> BuildReport:
         """Compile ``extension``, after removing what a killed build left (torch's lock file)."""

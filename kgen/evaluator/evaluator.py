@@ -541,7 +541,7 @@ class Evaluator:
             with _STARTS:
                 child = self._server.spawn("candidate", options | dict(level.options), log, variables)
                 try:
-                    self._notice_missing(_await_ready(child, log))
+                    missing = [part for part in _await_ready(child, log) if part not in self._missing]
                 except EvaluatorError as error:
                     child.kill()
                     if self._confined or self._level + 1 == len(levels):
@@ -549,6 +549,9 @@ class Evaluator:
                     self._level += 1
                     self._notice(f"no process starts {level.missing} here, so candidates run without: {error}")
                     continue
+            for part in missing:
+                self._notice(f"this system does not allow {part}: candidates run without")
+            self._missing.update(missing)
             self._confined = True
             child.limit(limits.host_bytes, processes)
             return Started(WorkerClient(child, uuid.uuid4().hex), scratch, log)
@@ -587,7 +590,7 @@ class Evaluator:
         except (KeyError, TypeError, ValueError) as error:
             raise Failure(Status.SUSPICIOUS, "what it answers makes no sense", worker.phase) from error
         runner = self._checks.make_runner(
-            name, worker, self._cuda, self.problem.modes, first / 1e6, steady / 1e6,
+            name, worker, self._cuda, self.problem.modes, max(0, first - steady) / 1e6, steady / 1e6,
             sleep_ns=sleep_ns(launch) if self._cuda else 0, cold=self._cold, frees=self._is_large())
         runner.rest()
         return runner
@@ -606,12 +609,6 @@ class Evaluator:
             except EvaluatorError as error:
                 if not self._closing.is_set():
                     self._notice(f"the oracle failed: {error}")
-
-    def _notice_missing(self, missing: Any) -> None:
-        for part in missing if isinstance(missing, list) else []:
-            if part not in self._missing:
-                self._missing.add(part)
-                self._notice(f"this system does not allow {part}: candidates run without")
 
 
 class _Evaluating:
@@ -816,7 +813,7 @@ def _all_bytes(peak: int) -> int:
     return 4 * peak + (4 << 30)
 
 
-def _await_ready(child: Child, log: Path) -> Any:
+def _await_ready(child: Child, log: Path) -> list[str]:
     """Wait until a worker is confined and has its device. Returns the missing parts of its sandbox.
 
     No code of a candidate has run until then. Raises :class:`EvaluatorError`.

@@ -285,7 +285,7 @@ class Subject:
 
     def _reused(self, first: Any, second: Any) -> str:
         """Whether the second output uses memory of the first."""
-        return "an earlier call's output" if _overlaps(self._fresh(second), self._fresh(first)) else ""
+        return _earlier(self._fresh(second), self._fresh(first))
 
     def _fresh(self, output: Any) -> list[torch.Tensor]:
         """The tensors of the latest ``output`` that must be in memory of their own."""
@@ -366,10 +366,10 @@ class Subject:
         """A sample block: for each of ``keys`` one timed call in each of ``modes``, on contents made by that key.
 
         ``ns`` lists nanoseconds by key, summed over the modes. ``exposed`` says whether launches were timed too;
-        ``alias`` says whether an output used memory of the one before.
+        ``alias`` names the output before if an output used its memory.
         """
         found: list[int] = []
-        exposed = alias = False
+        exposed, alias = False, ""
         for key in request["keys"]:
             ns = 0
             for mode in request["modes"]:
@@ -379,7 +379,7 @@ class Subject:
                 reply = self._timed(request["sleep_ns"], cold=request["cold"])
                 ns += reply["ns"]
                 exposed = exposed or reply.get("exposed", False)
-                alias = alias or _overlaps(self._fresh(self.last), previous)
+                alias = alias or _earlier(self._fresh(self.last), previous)
             found.append(ns)
         return {"ns": found, "exposed": exposed, "alias": alias}
 
@@ -493,6 +493,11 @@ def _overlaps(output: Any, others: list[torch.Tensor]) -> bool:
         start < other_end and other_start < end
         for start, end in (_span(x) for x in tensors(output) if x.numel()) for other_start, other_end in spans
     )
+
+
+def _earlier(output: Any, others: list[torch.Tensor]) -> str:
+    """An earlier output, if a tensor of ``output`` shares memory with it."""
+    return "an earlier call's output" if _overlaps(output, others) else ""
 
 
 def _candidate(path: str, init: list[Any], dtype: str | None) -> Callable[[], Any]:

@@ -13,7 +13,7 @@ import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from kgen.errors import DeviceError, EvaluatorError, ProblemError
 from kgen.evaluator.protocol import CaseErrors, Phase, Status
@@ -21,7 +21,13 @@ from kgen.evaluator.runtime.channel import ChannelTimeout
 from kgen.evaluator.runtime.process import Child, ChildDied, LimitExceeded
 
 _REASON_CHARACTERS = 300
-OVERWRITTEN = "it wrote over an earlier call's output"
+#: Fields of an answer that name a fault: its status, and the reason.
+_FAULTS = {
+    "alias": (Status.ALIASED_OUTPUT, "the output shares memory with {}"),
+    "late": (Status.SUSPICIOUS, "its output changed after forward returned"),
+    "overwritten": (Status.ALIASED_OUTPUT, "it wrote over an earlier call's output"),
+    "mutated": (Status.MUTATED_INPUT, "it wrote into {}"),
+}
 OWN_NUMBERS = "random numbers of its own"  #: label: the candidate draws other numbers than PyTorch
 _NOT_REPEATABLE = "not bitwise repeatable"  #: label: two runs differ, within the tolerance
 _OWN_NUMBERS_CASE = "other weights"  #: the distribution whose moments are compared; its batch is small
@@ -217,10 +223,7 @@ def audit(worker: WorkerClient, settled: Settled) -> None:
     reply = worker.ask("audit")
     raise_if_failed(reply, worker.phase)
     settled(worker)
-    if reply.get("mutated"):
-        raise Failure(Status.MUTATED_INPUT, f"it wrote into {reply['mutated']}", worker.phase)
-    if reply.get("overwritten"):
-        raise Failure(Status.ALIASED_OUTPUT, OVERWRITTEN, worker.phase)
+    raise_if_wrong(reply, worker.phase)
 
 
 @dataclass
@@ -340,13 +343,7 @@ def _check_run(case: CaseHandle, reply: dict[str, Any], label: str, matched: boo
     check_structure(case.outputs, reply.get("first"), label, matched, Phase.VALIDATE)
     if not reply.get("repeatable"):
         check_structure(case.outputs, reply.get("second"), label, matched, Phase.VALIDATE)
-    if reply.get("alias"):
-        reason = f"{label}: the output shares memory with {reply['alias']}"
-        raise Failure(Status.ALIASED_OUTPUT, reason, Phase.VALIDATE)
-    if reply.get("overwritten"):
-        raise Failure(Status.ALIASED_OUTPUT, f"{label}: {OVERWRITTEN}", Phase.VALIDATE)
-    if reply.get("mutated"):
-        raise Failure(Status.MUTATED_INPUT, f"{label}: it wrote into {reply['mutated']}", Phase.VALIDATE)
+    raise_if_wrong(reply, Phase.VALIDATE, label)
 
 
 def _about(worker: WorkerClient, case: CaseHandle, matched: bool) -> dict[str, Any]:
@@ -403,7 +400,7 @@ def explain(row: CaseErrors) -> str:
             f"{row.eager_maximum:.2g}): {row.used:.3g} x what is allowed")
 
 
-def raise_if_failed(reply: dict[str, Any], phase: Phase, label: str = "") -> None:
+def raise_if_failed(reply: Mapping[str, Any], phase: Phase, label: str = "") -> None:
     """Raises :class:`Failure` when a worker answers that the candidate raised."""
     if "error" not in reply:
         return
@@ -411,6 +408,13 @@ def raise_if_failed(reply: dict[str, Any], phase: Phase, label: str = "") -> Non
         Status.LOAD_ERROR if phase is Phase.LOAD else Status.RUNTIME_ERROR)
     text = str(reply["error"])
     raise Failure(status, f"{label}: {text}" if label else text, phase)
+
+
+def raise_if_wrong(reply: Mapping[str, Any], phase: Phase, label: str = "") -> None:
+    """Raises :class:`Failure` where a worker's answer names a fault."""
+    for name, (status, text) in _FAULTS.items():
+        if reply.get(name):
+            raise Failure(status, (f"{label}: " if label else "") + text.format(reply[name]), phase)
 
 
 def tensor_nodes(node: dict[str, Any]) -> list[dict[str, Any]]:

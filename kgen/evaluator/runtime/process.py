@@ -45,13 +45,10 @@ def describe(status: int | None) -> str:
     """How a process ended, in words."""
     if status is None:
         return "ended for an unknown reason"
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        try:
-            return f"killed by {signal.Signals(number).name}"
-        except ValueError:
-            return f"killed by signal {number}"
     code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        names = {number: number.name for number in signal.Signals}
+        return f"killed by {names.get(-code, f'signal {-code}')}"
     return "ended with an error; see its log" if code == INTERNAL_ERROR else f"left with exit code {code}"
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from statistics import median
 from typing import Any, Callable, Mapping, Sequence
 
-from kgen.evaluator.correctness.validate import OVERWRITTEN, Failure, WorkerClient, raise_if_failed
+from kgen.evaluator.correctness.validate import Failure, WorkerClient, raise_if_failed, raise_if_wrong
 from kgen.evaluator.protocol import Depth, Phase, Status, Timing
 from kgen.statistics import ratio_interval
 
@@ -34,13 +34,6 @@ ODD = 1.5  #: ratio of a block's median to that of all blocks; above it or below
 #: Nanoseconds of work queued in front of a sample, so that launches do not count: a multiple of the launch time plus a
 #: constant. It doubles, three times at most, when launches outlast it: a process that waited launches more slowly.
 SLEEP_FACTOR, SLEEP_NS, MOST_SLEEP_NS, SLEEP_DOUBLINGS = 1.5, 150_000, 20_000_000, 3
-#: Fields of an answer that name a fault: its status, and the reason.
-_FAULTS = {
-    "alias": (Status.ALIASED_OUTPUT, "the output shares memory with an earlier one"),
-    "late": (Status.SUSPICIOUS, "its output changed after forward returned"),
-    "overwritten": (Status.ALIASED_OUTPUT, OVERWRITTEN),
-    "mutated": (Status.MUTATED_INPUT, "it wrote into {}"),
-}
 
 
 @dataclass(eq=False)
@@ -54,7 +47,7 @@ class Runner:
     worker: WorkerClient
     cuda: bool
     modes: Sequence[str]
-    first_ms: float
+    prepare_ms: float  #: extra time of the first call after new weights
     steady_ms: float
     sleep_ns: int = 0  #: nanoseconds of work queued in front of a sample
     doublings: int = 0  #: of ``sleep_ns``
@@ -63,11 +56,6 @@ class Runner:
     #: Judges a fetched output by its mode and key.
     check: Callable[[Mapping[str, Any], str, int], None] | None = None
     blocks: list[tuple[float, ...]] = field(default_factory=list)
-
-    @property
-    def prepare_ms(self) -> float:
-        """Extra time of the first call after new weights."""
-        return max(0.0, self.first_ms - self.steady_ms)
 
     @property
     def median_ms(self) -> float:
@@ -106,7 +94,7 @@ class Runner:
         reply = self.worker.ask(
             "block", keys=list(keys), modes=list(modes), sleep_ns=self.sleep_ns, cold=self.cold)
         took = time.perf_counter_ns() - started
-        raise_if_wrong(reply)
+        check_timed(reply)
         claimed = reply.get("ns")
         right = isinstance(claimed, list) and len(claimed) == len(keys) and all(type(ns) is int and ns > 0 for ns in claimed)
         if not right or sum(claimed) > took:
@@ -126,7 +114,7 @@ class Runner:
         started = time.perf_counter_ns()
         reply = self.worker.ask("fetch")
         taken = time.perf_counter_ns() - started
-        raise_if_wrong(reply)
+        check_timed(reply)
         if self.check is not None:
             self.check(reply, mode, key)
         return taken / 1e6
@@ -180,12 +168,10 @@ class Runner:
         return Timing(self.name, depth, session, tuple(self.blocks), self.prepare_ms, conditions)
 
 
-def raise_if_wrong(reply: Mapping[str, Any]) -> None:
+def check_timed(reply: Mapping[str, Any]) -> None:
     """Raises :class:`Failure` where the answer of a timed call, or of fetching its output, names a fault."""
     raise_if_failed(reply, Phase.TIME)
-    for name, (status, text) in _FAULTS.items():
-        if reply.get(name):
-            raise Failure(status, f"in a timed call: {text.format(reply[name])}", Phase.TIME)
+    raise_if_wrong(reply, Phase.TIME, "in a timed call")
 
 
 def calls_per_block(steady_ms: float, device_type: str) -> int:
