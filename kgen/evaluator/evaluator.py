@@ -28,7 +28,8 @@ from kgen.errors import DeviceError, DiskError, EvaluatorError
 from kgen.evaluator.build import Builder, compiler_version, copy_library, read_extension
 from kgen.evaluator.checks import Checks, Setting
 from kgen.evaluator.correctness.validate import (
-    OWN_NUMBERS, Cases, Failure, OracleClient, OracleFailed, WorkerClient, check_structure, explain, raise_if_failed, validate,
+    OWN_NUMBERS, Cases, Failure, OracleClient, OracleFailed, WorkerClient, check_structure, explain, judged, raise_if_failed,
+    validate,
 )
 from kgen.evaluator.protocol import (
     BASELINES, Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, Health, Limits, Phase, Status, Timing,
@@ -780,20 +781,15 @@ class _Evaluating:
         """Judge the output of a timed call. Raises :class:`Failure`."""
         evaluator = self._evaluator
         oracle, cases = evaluator._running()
-        weights = "drawn" if self._matched else "constructed"
-        name = evaluator._opened["cases"][0][0]
-        expected = cases.get(name, mode, weights).outputs
-        check_structure(expected, reply.get("output"), "in a timed call", self._matched, Phase.TIME)
+        case = cases.get(evaluator._opened["cases"][0][0], mode, "drawn" if self._matched else "constructed")
+        check_structure(case.outputs, reply.get("output"), "in a timed call", self._matched, Phase.TIME)
         # Finals do not know how the candidate was validated.
         own_numbers = not self._errors or any(label.startswith(OWN_NUMBERS) for label in self._labels)
-        rows, _ = oracle.ask("judge", subject=self._worker.subject, key=key, case=name, mode=mode, weights=weights,
-                             outputs=expected if self._matched else expected["items"][0], shift=0,
-                             own_numbers=own_numbers)
-        for row in rows["rows"]:
-            if not row["ok"]:
-                found = CaseErrors(case="timed call", **row)
-                status = Status.WRONG_STATE if found.output.startswith("state ") else self._checks.wrong_when_timed
-                raise Failure(status, f"{found.output} is wrong in a timed call: {explain(found)}", Phase.TIME)
+        rows, _ = judged(self._worker, oracle, case, self._matched, "timed call", key=key, own_numbers=own_numbers)
+        for row in rows:
+            if not row.ok:
+                status = Status.WRONG_STATE if row.output.startswith("state ") else self._checks.wrong_when_timed
+                raise Failure(status, f"{row.output} is wrong in a timed call: {explain(row)}", Phase.TIME)
 
     def _finish_log(self, result: Evaluation) -> None:
         """Cut the candidate's output to size, and append its error figures and its status."""

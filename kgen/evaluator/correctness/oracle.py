@@ -736,7 +736,9 @@ class _Desk:
         if found.note and not found.raises:
             return reply, []
         assert found.arena is not None
-        return reply | {"inputs": found.node, "bytes": found.arena.size, "outputs": found.outputs or {}, "end": found.end,
+        outputs = found.outputs or {}
+        sizes = [node["size"] for node in nodes(outputs) if node["kind"] == "tensor"] if outputs else []
+        return reply | {"inputs": found.node, "bytes": found.arena.size, "outputs": outputs, "sizes": sizes, "end": found.end,
                         "stays": self._oracle.stays(found)}, [found.arena.fd]
 
     def output(self, *, subject: str, bytes: int) -> Reply:

@@ -116,7 +116,10 @@ class WorkerClient:
         try:
             reply, got = wait(deadline=started + self._left)
         except ChildDied as error:
-            raise self._death(error) from error
+            text = f"the process {error} while it was to {_VERBS[self.phase]}"
+            if error.for_memory:
+                raise Failure(Status.OUT_OF_MEMORY, f"{text}: the system's memory ran out", self.phase) from error
+            raise Failure(Status.CRASHED, text, self.phase) from error
         except LimitExceeded as error:
             raise Failure(Status.OUT_OF_MEMORY, str(error), self.phase) from error
         except ChannelTimeout as error:
@@ -137,12 +140,6 @@ class WorkerClient:
             self.child.check_limits()
         except LimitExceeded as error:
             raise Failure(Status.OUT_OF_MEMORY, str(error), self.phase) from error
-
-    def _death(self, error: ChildDied) -> Failure:
-        text = f"the process {error} while it was to {_VERBS[self.phase]}"
-        if error.for_memory:
-            return Failure(Status.OUT_OF_MEMORY, f"{text}: the system's memory ran out", self.phase)
-        return Failure(Status.CRASHED, text, self.phase)
 
     def close(self) -> None:
         self.child.kill()
@@ -168,6 +165,7 @@ class CaseHandle:
     bytes: int = 0
     inputs: dict[str, Any] = field(default_factory=dict)
     outputs: dict[str, Any] = field(default_factory=dict)
+    sizes: Sequence[Sequence[int]] = ()  # of the tensors in it
     end: int = 0
     stays: bool = True  # whether its inputs stay in memory when another case is asked for
 
@@ -255,26 +253,22 @@ class _Validation:
         self._settle()
 
     def _take(self, case: CaseHandle, label: str) -> None:
+        if case.random or case.note and not case.raises:
+            self._settle()  # a failure of an earlier case is not this one's
         if case.note and not case.raises:
-            self._settle()
             self._found.append(_skipped(label, case.note))
             return
-        if not case.random:
-            self._try(case, label)
-            return
-        self._settle()
         before = len(self._found)
         try:
             self._try(case, label)
         except Failure as failure:
             numbers = _own_numbers(case, label)
-            if failure.status not in _BY_VALUES or numbers in self._labels:
+            if not case.random or failure.status not in _BY_VALUES or numbers in self._labels:
                 raise
             drawn = self._cases.get(_OWN_NUMBERS_CASE, case.mode, self._weights)
             if drawn.note:
                 raise
-            where = drawn.name + label.removeprefix(case.name)
-            self._found[before:] = _judged_by_moments(self._worker, self._oracle, drawn, where, self._matched, failure)
+            self._found[before:] = self._judge_by_moments(drawn, drawn.name + label.removeprefix(case.name), failure)
             self._labels.append(numbers)
             self._try(case, label)
 
@@ -287,32 +281,39 @@ class _Validation:
             self._settle()
         self._place = self._room - self._place if beside else 0
         try:
-            reply = _run(self._worker, case, case.rng, place=self._place)
+            reply = self._run(case, case.rng)
         finally:
             self._settle()
         if case.raises:
             self._found.append(_skipped(label, case.note + (", and so does the candidate" if "error" in reply else "")))
             return
         _check_run(case, reply, label, self._matched)
-        beyond = self._place + 2 * case.end > self._worker.output_bytes
-        shifts = [self._place] if reply.get("repeatable") else [self._place, 0 if beyond else self._place + case.end]
-        self._judging = label, self._thread.submit(self._judged, case, label, shifts)
+        self._judging = label, self._thread.submit(self._judge, case, label, self._place, bool(reply.get("repeatable")))
         if not beside:
             self._settle()
 
-    def _judged(self, case: CaseHandle, label: str, shifts: Sequence[int]) -> list[list[CaseErrors]]:
-        """Figures of the run whose tensors are at the first of ``shifts``; if they are right, of the next run too."""
-        own_numbers = _own_numbers(case, label) in self._labels
-        found: list[list[CaseErrors]] = []
-        for number, shift in enumerate(shifts):
-            if number and not shift:
-                raise_if_failed(self._worker.ask("write_second"), Phase.VALIDATE, label)
-            about = _about(self._worker, case, self._matched)
-            reply, _ = self._oracle.ask("judge", **about, shift=shift, own_numbers=own_numbers)
-            found.append([CaseErrors(case=label, **row) for row in reply["rows"]])
-            if not all(row.ok for row in found[-1]):
-                break
+    def _run(self, case: CaseHandle, rng: int, *, go_on: bool = False) -> dict[str, Any]:
+        """Have the worker run a case twice. It writes the second run's tensors behind the first's."""
+        assert case.fd is not None
+        return self._worker.ask(
+            "run", [case.fd], inputs=case.inputs, bytes=case.bytes, change=case.change, mode=case.mode, rng=rng,
+            go_on=go_on, place=self._place, end=self._place + case.end, sizes=case.sizes)
+
+    def _judge(self, case: CaseHandle, label: str, place: int, repeatable: bool) -> list[list[CaseErrors]]:
+        """Figures of the first run; if they are right, those of the second run too where it differs."""
+        judge = partial(judged, self._worker, self._oracle, case, self._matched, label,
+                        own_numbers=_own_numbers(case, label) in self._labels)
+        found = [judge(place)[0]]
+        if not repeatable and all(row.ok for row in found[0]):
+            found.append(judge(self._second(case, label, place))[0])
         return found
+
+    def _second(self, case: CaseHandle, label: str, place: int) -> int:
+        """Where the second run's tensors lie: behind the first's at ``place``, or over them if memory ends before."""
+        if place + 2 * case.end <= self._worker.output_bytes:
+            return place + case.end
+        raise_if_failed(self._worker.ask("write_second"), Phase.VALIDATE, label)
+        return 0
 
     def _settle(self) -> None:
         """Wait for the case that is being judged. Raises :class:`Failure` if it is wrong."""
@@ -327,14 +328,36 @@ class _Validation:
             if _NOT_REPEATABLE not in self._labels:
                 self._labels.append(_NOT_REPEATABLE)
 
+    def _judge_by_moments(self, case: CaseHandle, label: str, failure: Failure) -> list[CaseErrors]:
+        """Figures of a candidate whose values are wrong in a random mode, judged by moments.
 
-def _run(worker: WorkerClient, case: CaseHandle, rng: int, *, place: int = 0, go_on: bool = False) -> dict[str, Any]:
-    """Run a case twice in a worker. It writes the first run's tensors at byte ``place``, the second's behind them."""
-    assert case.fd is not None
-    return worker.ask(
-        "run", [case.fd], inputs=case.inputs, bytes=case.bytes, change=case.change,
-        mode=case.mode, rng=rng, place=place, end=place + case.end, go_on=go_on,
-        sizes=[node["size"] for node in tensor_nodes(case.outputs)] if case.outputs else [])
+        Raises ``failure`` if it draws PyTorch's numbers, and a :class:`Failure` that names both faults if its moments
+        are wrong.
+        """
+        judge = partial(judged, self._worker, self._oracle, case, self._matched, label, count=_OWN_NUMBERS_RUNS)
+        for number in range(_OWN_NUMBERS_RUNS // 2):
+            run = self._run(case, case.rng + number * _NEXT_SEED, go_on=True)
+            _check_run(case, run, label, self._matched)
+            judge(0)
+            rows, same_numbers = judge(0 if run.get("repeatable") else self._second(case, label, 0))
+        if same_numbers:
+            raise failure
+        for row in rows:
+            if not row.ok:
+                reason = f"{failure.reason}; as {OWN_NUMBERS}: {row.output}: {explain(row)}"
+                raise Failure(failure.status, reason, failure.phase) from failure
+        return [replace(row, case=f"{label}, {_OWN_NUMBERS_RUNS} runs") for row in rows]
+
+
+def judged(
+    worker: WorkerClient, oracle: OracleClient, case: CaseHandle, matched: bool, label: str, shift: int = 0, **how: Any
+) -> tuple[list[CaseErrors], bool]:
+    """Error figures of the tensors that a worker wrote ``shift`` bytes behind their places in ``case``, and whether their
+    random numbers are PyTorch's."""
+    outputs = case.outputs if matched else case.outputs["items"][0]
+    reply, _ = oracle.ask("judge", subject=worker.subject, case=case.name, mode=case.mode, weights=case.weights,
+                          outputs=outputs, shift=shift, **how)
+    return [CaseErrors(case=label, **row) for row in reply.get("rows", ())], reply.get("same_numbers", False)
 
 
 def _check_run(case: CaseHandle, reply: dict[str, Any], label: str, matched: bool) -> None:
@@ -346,37 +369,9 @@ def _check_run(case: CaseHandle, reply: dict[str, Any], label: str, matched: boo
     raise_if_wrong(reply, Phase.VALIDATE, label)
 
 
-def _about(worker: WorkerClient, case: CaseHandle, matched: bool) -> dict[str, Any]:
-    return {"subject": worker.subject, "case": case.name, "mode": case.mode, "weights": case.weights,
-            "outputs": case.outputs if matched else case.outputs["items"][0]}
-
-
 def _own_numbers(case: CaseHandle, label: str) -> str:
     """The label of a candidate that draws its own numbers, with the mode where there are two."""
     return OWN_NUMBERS + label.removeprefix(case.name)
-
-
-def _judged_by_moments(
-    worker: WorkerClient, oracle: OracleClient, case: CaseHandle, label: str, matched: bool, failure: Failure
-) -> list[CaseErrors]:
-    """Figures of a candidate whose values are wrong in a random mode, judged by moments.
-
-    Raises ``failure`` if it draws PyTorch's numbers, and a :class:`Failure` that names both faults if its moments are
-    wrong.
-    """
-    for number in range(_OWN_NUMBERS_RUNS // 2):
-        run = _run(worker, case, case.rng + number * _NEXT_SEED, go_on=True)
-        _check_run(case, run, label, matched)
-        for shift in (0, 0 if run.get("repeatable") else case.end):
-            reply, _ = oracle.ask("judge", **_about(worker, case, matched), shift=shift, count=_OWN_NUMBERS_RUNS)
-    if reply["same_numbers"]:
-        raise failure
-    rows = [CaseErrors(case=label, **row) for row in reply["rows"]]
-    for row in rows:
-        if not row.ok:
-            reason = f"{failure.reason}; as {OWN_NUMBERS}: {row.output}: {explain(row)}"
-            raise Failure(failure.status, reason, failure.phase) from failure
-    return [replace(row, case=f"{label}, {_OWN_NUMBERS_RUNS} runs") for row in rows]
 
 
 def _decide(rows: Sequence[CaseErrors], label: str, *, second: bool = False) -> None:
@@ -415,13 +410,6 @@ def raise_if_wrong(reply: Mapping[str, Any], phase: Phase, label: str = "") -> N
     for name, (status, text) in _FAULTS.items():
         if reply.get(name):
             raise Failure(status, (f"{label}: " if label else "") + text.format(reply[name]), phase)
-
-
-def tensor_nodes(node: dict[str, Any]) -> list[dict[str, Any]]:
-    """The tensors in a description that the oracle made."""
-    if "items" in node:
-        return [leaf for item in node["items"] for leaf in tensor_nodes(item)]
-    return [node] if node["kind"] == "tensor" else []
 
 
 def check_structure(expected: dict[str, Any], got: Any, where: str, matched: bool, phase: Phase) -> None:
