@@ -23,7 +23,9 @@ from kgen.evaluator.correctness.distributions import (
     DISTRIBUTIONS, FULL, KERNELBENCH_DISTRIBUTIONS, NON_FINITE, REDUCED, REDUCED_ROWS, Distribution, batch_size,
     change_inputs, change_weights, drawn_batches, joined, mixtures, seed_of, slice_batch,
 )
-from kgen.evaluator.correctness.reference import HALF, Reference, State, construct, draw_weights, made_on, set_flags
+from kgen.evaluator.correctness.reference import (
+    HALF, Reference, State, construct, draw_weights, generator_states, made_on, set_flags,
+)
 from kgen.evaluator.correctness.tolerance import Expected, Typical, as_real, parts
 from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.runtime import sandbox
@@ -51,6 +53,7 @@ _RESIDENT_BYTES = 1 << 30  #: bytes of expected values on a GPU; above it, other
 _CACHED_BYTES = 1 << 28  #: bytes of a GPU that torch keeps for later; more of them are freed after each answer
 _STATE = "state "  #: prefix of the names of buffers
 _COPY_BYTES = 64 << 20
+_TRIVIAL_ANSWERS = 4  # those that the health of a problem is judged by
 #: Bytes; a cold cache on the CPU. A server's last-level cache is larger than any problem, and flushing it takes longer
 #: than a call.
 _CPU_CACHE_BYTES = 32 << 20
@@ -58,7 +61,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt
 
 Run: TypeAlias = tuple[Any, dict[str, torch.Tensor]]  #: output and buffers
 Reply: TypeAlias = tuple[dict[str, Any], list[int]]  #: an answer, and descriptors beside it
-Contents: TypeAlias = Callable[[int, int], list[Any]]  #: inputs: rows from one on, and their number
+Contents: TypeAlias = Callable[[int, int], list[Any]]  #: inputs: so many rows, from one on
 
 
 @dataclass(eq=False)
@@ -224,9 +227,10 @@ class Oracle:
 
     def _is_random(self, mode: str, run: tuple[Any, Any]) -> bool:
         """Whether the latest forward, which gave ``run``, drew random numbers that change its values."""
-        after = _generators(self.device)
+        devices = [] if self.device == "cpu" else [self.device]
+        after = generator_states(devices)
         torch.manual_seed(0)
-        if all(map(torch.equal, after, _generators(self.device))):
+        if all(map(torch.equal, after, generator_states(devices))):
             return False
         other = self.reference.eager(self._given, self._states["drawn"], mode, 1)
         return not all(torch.equal(x.nan_to_num(), y.nan_to_num()) for x, y in zip(*map(tensors, (run, other))))
@@ -282,7 +286,7 @@ class Oracle:
 
     def _hold_inputs(self, case: Case) -> None:
         """Put the inputs of ``case`` into an arena. Of large ones, only those of the latest case stay."""
-        if case.distribution.values == "given" and not self._rows(case.distribution):
+        if case.distribution.values == "given" and self._rows(case.distribution) == self.rows:
             case.arena, case.node, case.inputs = self.pool_arena, self.pool_node["items"][0], self._given
             return
         for other in self._cases.values():
@@ -295,20 +299,19 @@ class Oracle:
 
     def _changed(self, case: Case) -> list[Any]:
         """The inputs of ``case``, made from the problem's own."""
-        rows, number = self._rows(case.distribution), self.distributions.index(case.distribution)
-        inputs = slice_batch(self._given, rows) if rows else self._given
+        number, inputs = self.distributions.index(case.distribution), slice_batch(self._given, self._rows(case.distribution))
         if describe(inputs)[1] < _LARGE_BYTES:  # on a GPU, each change would load kernels
             inputs = map_tensors(inputs, lambda x: x.cpu())
         weights = self.state(case.distribution, case.weights).values()
         return change_inputs(inputs, case.distribution.values, self._secret + number, weights)
 
     def _rows(self, distribution: Distribution) -> int:
-        """The rows of a distribution that has fewer than the problem's own inputs; else 0."""
+        """The rows of a distribution's inputs."""
         rows = {FULL: 1 << 62, REDUCED: REDUCED_ROWS[self.device.partition(":")[0]]}.get(
             distribution.batch, distribution.batch)
         if distribution is not self.distributions[0]:
             rows = min(rows, self.most_rows)
-        return rows if self.batch_free and rows < self.rows else 0
+        return min(rows, self.rows) if self.batch_free else self.rows
 
     def stays(self, case: Case) -> bool:
         """Whether the inputs of ``case`` stay in memory."""
@@ -353,7 +356,7 @@ class Oracle:
                 map(is_inexact, tensors([eager[0]])))
             typical = self._typical(mode, weights) if distribution.shape_only else Typical()
             rows = batch_size(inputs) or 0
-            case.expected = self._expect(_rows_of(inputs), rows, state, case, eager, typical, noise=noise)
+            case.expected = self._expect(partial(slice_batch, inputs), rows, state, case, eager, typical, noise=noise)
             self._excuse(case, state)
             for expected in case.expected:
                 # With other random numbers, other elements are not finite.
@@ -405,13 +408,13 @@ class Oracle:
         of the batch where tensors are large and rows do not depend on each other."""
         most = max(1, self.rows * _SLICE_BYTES // max(1, self.peak_bytes, self.bytes))
         if rows <= most or not self._separable[case.mode]:
-            return run(contents(0, rows), state, case.mode, case.rng)
+            return run(contents(rows, 0), state, case.mode, case.rng)
         after: dict[str, torch.Tensor] = {}
 
         def outputs() -> Iterator[Any]:
             nonlocal after
             for first in range(0, rows, most):
-                output, after = run(contents(first, min(most, rows - first)), state, case.mode, case.rng)
+                output, after = run(contents(min(most, rows - first), first), state, case.mode, case.rng)
                 yield output
 
         return joined(outputs(), rows), after
@@ -427,7 +430,7 @@ class Oracle:
 
         def exact(inputs: Any, **how: bool) -> list[torch.Tensor]:
             run = partial(self.reference.exact, **how)
-            return tensors(self._by_slices(run, _rows_of(inputs), batch_size(inputs) or 0, state, case))
+            return tensors(self._by_slices(run, partial(slice_batch, inputs), batch_size(inputs) or 0, state, case))
 
         def change(how: Callable[[torch.Tensor], torch.Tensor]) -> Any:
             return map_tensors(case.inputs, lambda x: how(x.double() if x.dtype in HALF else x) if x.is_floating_point() else x)
@@ -526,13 +529,13 @@ class Oracle:
         case.expected = [e.again(value) for e, value in zip(like.expected, tensors(list(eager)))]
         found = self.judge(case, values)
         if not all(row["ok"] for row in found):
-            case.inputs = contents(0, self.rows)
+            case.inputs = contents(self.rows, 0)
             case.expected = self._expect(contents, self.rows, state, case, eager, Typical(), noise=True)
             self._excuse(case, state)
             found = self.judge(case, values, own_numbers=own_numbers)
         return found
 
-    def _contents(self, key: int, first: int, count: int) -> list[Any]:
+    def _contents(self, key: int, count: int, first: int) -> list[Any]:
         """``count`` rows, from the row ``first`` on, of the inputs in the timed call with ``key``."""
         full = [x for x in tensors(self._given) if 0 not in x.shape]
         mixed = zip(full, mixtures(full, [[x for x in tensors(one) if 0 not in x.shape] for one in self.pool], key))
@@ -545,36 +548,25 @@ class Oracle:
         given = [d for d in self.distributions if d.values == "given" and not d.shape_only]
         first = given[-1] if self.bytes > _LARGE_BYTES else given[0]  # of large inputs, one with fewer rows
         others = {mode: self._outputs_of_another_seed(first, mode) for mode in self.modes}
-        answers: dict[str, Callable[[Case, int, torch.Tensor], list[torch.Tensor]]] = {
-            "zeros": lambda case, number, exact: [_zeros(exact)],
-            "the mean": lambda case, number, exact: _mean(exact),
-            "another seed's output": lambda case, number, exact: (
-                [others[case.mode][number]] if case.distribution is first else []),
-            "the input passed through": lambda case, number, exact: [
-                x.to(self.device) for x in tensors(case.inputs)
-                if x.shape == exact.shape and x.is_floating_point()] or [_zeros(exact)],
-        }
-        return [name for name, answer in answers.items() if self._lets_through(answer)]
-
-    def _lets_through(self, answer: Callable[[Case, int, torch.Tensor], list[torch.Tensor]]) -> bool:
-        """Whether one of the values of ``answer`` is right wherever it gives some."""
-        asked = False
+        passing: dict[str, bool] = {}  # by answer
         for name, mode in self.names():
             case = self.case(name, mode, "drawn")
             for number, expected in enumerate(case.expected):
                 if not expected.name.startswith("output") or expected.eager is not None:
                     continue  # NaN and infinities refuse trivial answers too easily
-                values = answer(case, number, expected.exact)
-                asked = asked or bool(values)
-                if values and not any(expected.judge(value, self.accuracy)["ok"] for value in values):
-                    return False
-        return asked
+                other = {"another seed's output": [others[mode][number]]} if case.distribution is first else {}
+                for answer, values in (_trivial_answers(expected.exact, case.inputs) | other).items():
+                    if values and passing.setdefault(answer, True):
+                        passing[answer] = any(expected.judge(value, self.accuracy)["ok"] for value in values)
+            if len(passing) == _TRIVIAL_ANSWERS and not any(passing.values()):
+                break
+        return [answer for answer, passes in passing.items() if passes]
 
     def _outputs_of_another_seed(self, distribution: Distribution, mode: str) -> list[torch.Tensor]:
         """The output for another input set of the pool; of large inputs, which have fewer rows there, for other rows."""
         rows = self._rows(distribution)
         few = (batch_size(self.pool[1]) or 0) < rows
-        inputs = slice_batch(self._given, rows, self.rows - rows) if few else slice_batch(self.pool[1], rows or self.rows)
+        inputs = slice_batch(self._given, rows, self.rows - rows) if few else slice_batch(self.pool[1], rows)
         found = tensors(self.reference.eager(inputs, self.state(distribution, "drawn"), mode, 0)[0])
         for expected, value in zip(self.case(distribution.name, mode, "drawn").expected, found):
             if as_real(value).shape != expected.exact.shape:
@@ -584,8 +576,12 @@ class Oracle:
         return found
 
 
-def _zeros(x: torch.Tensor) -> torch.Tensor:
-    return x.new_zeros(()).expand(x.shape)
+def _trivial_answers(exact: torch.Tensor, inputs: list[Any]) -> dict[str, list[torch.Tensor]]:
+    """Values that need no computation, by name. The mean is none of one element, and none of integers."""
+    zeros = exact.new_zeros(()).expand(exact.shape)
+    mean = [exact.mean().expand(exact.shape)] if exact.is_floating_point() and exact.numel() > 1 else []
+    passed = [x.to(exact.device) for x in tensors(inputs) if x.shape == exact.shape and x.is_floating_point()]
+    return {"zeros": [zeros], "the mean": mean, "the input passed through": passed or [zeros]}
 
 
 def _are_close(x: torch.Tensor, y: torch.Tensor) -> bool:
@@ -593,16 +589,6 @@ def _are_close(x: torch.Tensor, y: torch.Tensor) -> bool:
     half, x, y = x.dtype in HALF and torch.finfo(x.dtype).eps, as_real(x).double(), as_real(y).double()
     size = float(x.nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt()) if half and x.numel() else 0.0
     return torch.allclose(x, y, rtol=max(1e-3, 4 * half), atol=max(1e-5, 4 * half * size), equal_nan=True)
-
-
-def _mean(x: torch.Tensor) -> list[torch.Tensor]:
-    """The mean of ``x`` for each element; none where that is no trivial answer: for one element and for integers."""
-    return [x.mean().expand(x.shape)] if x.is_floating_point() and x.numel() > 1 else []
-
-
-def _rows_of(inputs: list[Any]) -> Contents:
-    """The rows of ``inputs`` from one on, and their number."""
-    return lambda first, count: slice_batch(inputs, count, first)
 
 
 def _apart(x: torch.Tensor) -> torch.Tensor:
@@ -626,11 +612,6 @@ def _free_cache(device: str) -> None:
 
 def _is_finite(value: Any) -> bool:
     return all(bool(part.isfinite().all()) for x in tensors(value) for _, (part,) in parts(x))
-
-
-def _generators(device: str) -> list[torch.Tensor]:
-    """The states of the random number generators."""
-    return [torch.get_rng_state(), *([] if device == "cpu" else [torch.cuda.get_rng_state(device)])]
 
 
 def _begun(name: str, exact: Any, eager: Any) -> list[Expected]:
@@ -726,7 +707,8 @@ class _Desk:
             "mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "half": oracle.half, "cases": oracle.names(),
             "bytes": oracle.bytes, "output_bytes": oracle.output_bytes, "peak_bytes": oracle.peak_bytes,
             "views": oracle.views, "ties": oracle.ties, "rows": oracle.most_rows, "state": oracle.state_node,
-            "state_bytes": oracle.state_arena.size, "init": init_node, "pool": oracle.pool_node, "pool_bytes": oracle.pool_arena.size,
+            "state_bytes": oracle.state_arena.size, "init": init_node, "pool": oracle.pool_node,
+            "pool_bytes": oracle.pool_arena.size,
         }, [oracle.state_arena.fd, init.fd, oracle.pool_arena.fd]
 
     def inputs(self, *, case: str, mode: str, weights: str) -> Reply:

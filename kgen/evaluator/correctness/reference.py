@@ -28,6 +28,11 @@ def set_flags(accuracy: str) -> None:
     torch.backends.cudnn.allow_tf32 = accuracy in ("tf32", "pytorch")
 
 
+def generator_states(devices: Sequence[torch.device | str]) -> list[torch.Tensor]:
+    """The states of the random number generators of the CPU and of ``devices``."""
+    return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
+
+
 def made_on(device: str, seed: int, make: Callable[[], Any]) -> Any:
     """``make()`` with random numbers from ``seed``, on ``device`` or, where that fails, on the CPU, which takes seconds
     for large tensors."""
@@ -123,14 +128,10 @@ def _draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     if func._schema.is_mutable or kwargs.get("generator") is not None:
         return True
     devices = [x.device for x in tensors([list(args)]) if x.is_cuda][:1]
-
-    def states() -> list[torch.Tensor]:
-        return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
-
     with torch.random.fork_rng([device.index for device in devices]):
-        before = states()
+        before = generator_states(devices)
         func(*args, **kwargs)
-        return not all(map(torch.equal, before, states()))
+        return not all(map(torch.equal, before, generator_states(devices)))
 
 
 def _skip_zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> torch.Tensor:
