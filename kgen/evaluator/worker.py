@@ -19,7 +19,6 @@ import os
 import sys
 import time
 import traceback
-from types import ModuleType
 from typing import Any, Callable, Iterable, Mapping
 
 import torch
@@ -504,9 +503,7 @@ def _candidate(path: str, init: list[Any], dtype: str | None) -> Callable[[], An
     """Import the candidate's file; returns its constructor, whose module is converted to the problem's dtype."""
     spec = importlib.util.spec_from_file_location("kgen_candidate", path)
     assert spec is not None and spec.loader is not None
-    module = ModuleType("kgen_candidate")
-    module.__file__, module.__spec__ = path, spec
-    sys.modules["kgen_candidate"] = module
+    module = sys.modules["kgen_candidate"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if not isinstance(getattr(module, "ModelNew", None), type):
         raise Refused("the file has no class ModelNew")

@@ -186,14 +186,11 @@ class Child:
                 continue
             if self.family is None or "finding" not in message:
                 return message, fds
-            self._keep(message["finding"], fds)
-
-    def _keep(self, finding: Any, fds: list[int]) -> None:
-        for fd in fds:
-            os.close(fd)
-        if len(self.findings) == _MOST_FINDINGS:
-            raise ChannelGarbage("too many findings")
-        self.findings.append("".join(c for c in str(finding) if c.isprintable()))
+            for fd in fds:
+                os.close(fd)
+            if len(self.findings) == _MOST_FINDINGS:
+                raise ChannelGarbage("too many findings")
+            self.findings.append("".join(c for c in str(message["finding"]) if c.isprintable()))
 
     def has_ended(self) -> bool:
         """Whether the process, or the one that keeps it, is gone."""

@@ -206,7 +206,7 @@ def interleave(
             failed(runner, failure)
 
     for runner in runners:
-        attempt(runner, partial(_warm_up, runner, generator))
+        attempt(runner, lambda: (runner.warm_up(generator), runner.rest()))
     lap = (time.monotonic() - started) * max((runner.extra_calls for runner in alive if runner.cuda), default=1.0)
     calls = calls_of_finals(seconds, lap)
     for runner in alive:
@@ -226,11 +226,6 @@ def enough(rounds: int, least: int, took: float, seconds: float, alive: Sequence
     if rounds < least:
         return False
     return took >= (seconds if rounds >= FINAL_BLOCKS else OVERTIME * seconds) or _narrow(alive)
-
-
-def _warm_up(runner: Runner, generator: random.Random) -> None:
-    runner.warm_up(generator)
-    runner.rest()
 
 
 def calls_of_finals(seconds: float, lap: float) -> int:
