@@ -219,7 +219,6 @@ class Evaluator:
         named, _ = oracle.ask("key")
         self._lock = DeviceLock(named["key"], self._notice, stop=self._closing)
         self._alone = named["alone"]
-        release(self._end_baselines)
         if self._cuda:  # a CPU is busy with the oracle
             self._early = {name: self._spawn_baseline(name) for name in self._baseline_names if name != "eager"}
         with self._lock.working():
@@ -273,6 +272,7 @@ class Evaluator:
         """End the processes, the baselines first."""
         self._life += 1
         self._oracle = None
+        self._end_baselines()
         self._resources.close()
 
     def _end_baselines(self) -> None:
