@@ -67,17 +67,10 @@ _TIMES_PEAK, _SPARE_BYTES = 2, 2 << 30
 _STARTS = threading.BoundedSemaphore(_AT_ONCE)
 _CANDIDATE_FILE = "model_new.py"  #: in a worker's scratch folder
 _COMPILER = "torch._dynamo"  #: takes a second to load
+#: Variables that say where torch and its compilers write: below a worker's scratch folder.
+_FOLDERS = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH", "TMPDIR", "HOME")
 Result = TypeVar("Result")
 LeftOut = Callable[[str, Failure], None]  #: called with a finalist's id and its failure
-
-
-def _worker_environment(scratch: Path) -> dict[str, str]:
-    """Variables that send everything that torch and its compilers write below ``scratch``."""
-    folders = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH", "TMPDIR", "HOME")
-    return {name: str(scratch) for name in folders} | {
-        "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
-        "USER": "kgen",  # a worker's user may have no name
-    }
 
 
 class Evaluator:
@@ -149,8 +142,7 @@ class Evaluator:
         self._alone: dict[str, str] = {}  # the environment in which a process sees this device alone
         self._runners: dict[str, Runner] = {}
         self._preparing: threading.Thread | None = None
-        self._children: list[Child] = []  # the baselines' processes
-        self._early: dict[str, Child] = {}  # baselines that load torch's compiler while the oracle opens the problem
+        self._children: dict[str, Child] = {}  # the latest process of each baseline
         self._baseline_timings: tuple[Timing, ...] = ()
         self._timing_baselines = threading.Lock()
         self._health: Health | None = None
@@ -160,8 +152,6 @@ class Evaluator:
         self._spare: SpareWorker | None = None
         self._ends = ThreadPoolExecutor(2, thread_name_prefix="kgen-end")
         self._slots = threading.BoundedSemaphore()  # workers that hold a candidate, those that end included
-
-    # ---- life ----------------------------------------------------------------------------------------------
 
     def __enter__(self) -> "Evaluator":
         self.start()
@@ -219,8 +209,9 @@ class Evaluator:
         named, _ = oracle.ask("key")
         self._lock = DeviceLock(named["key"], self._notice, stop=self._closing)
         self._alone = named["alone"]
-        if self._cuda:  # a CPU is busy with the oracle
-            self._early = {name: self._spawn_baseline(name) for name in self._baseline_names if name != "eager"}
+        for name in self._baseline_names:
+            if self._cuda and name != "eager":  # torch's compiler loads meanwhile; a CPU is busy with the oracle
+                self._spawn_baseline(name)
         with self._lock.working():
             about, _ = oracle.ask("about")
             limits = about["hardware"]
@@ -279,12 +270,11 @@ class Evaluator:
         """End the baselines and the thread that prepares them, which may wait for an answer."""
         deadline = time.monotonic() + _JOIN_SECONDS
         while self._preparing is not None and self._preparing.is_alive() and time.monotonic() < deadline:
-            for child in self._children:
+            for child in [*self._children.values()]:
                 child.terminate()
             self._preparing.join(0.05)
-        self._early = {}
         while self._children:
-            self._children.pop().kill()
+            self._children.popitem()[1].kill()
 
     def _problem_fields(self) -> dict[str, Any]:
         """The problem for other processes. Overrides are in its source."""
@@ -303,8 +293,6 @@ class Evaluator:
             self.hardware.device_type, self.hardware.name, self.hardware.arch, _driver() if self._cuda else "",
             compiler_version("nvcc") if self._cuda else "", compiler_version(os.environ.get("CXX", "g++")),
             found["torch"], found["python"], self._threads, found["host"])
-
-    # ---- judging -------------------------------------------------------------------------------------------
 
     def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation:
         """Validate ``candidate`` on every input distribution, then time it.
@@ -364,20 +352,18 @@ class Evaluator:
 
     def health(self) -> Health:
         """Whether the problem's tolerance can tell right from wrong."""
-        def find() -> Health:
-            with self._lock.working():
-                return Health(tuple(self._running()[0].ask("health")[0]["passed"]))
-
-        self._health = self._health or self._retried(find)
+        self._health = self._health or self._retried(self._find_health)
         return self._health
+
+    def _find_health(self) -> Health:
+        with self._lock.working():
+            return Health(tuple(self._running()[0].ask("health")[0]["passed"]))
 
     def _running(self) -> tuple[OracleClient, Cases]:
         """The oracle and its cases. Raises :class:`EvaluatorError` when another thread has just ended them."""
         if (oracle := self._oracle) is None:
             raise EvaluatorError("the evaluator's processes ended")
         return oracle, self._cases
-
-    # ---- timing --------------------------------------------------------------------------------------------
 
     def baselines(self) -> tuple[Timing, ...]:
         """Each baseline timed alone and briefly; measured once."""
@@ -485,15 +471,15 @@ class Evaluator:
         folder = self.home / "scratch" / "baselines"
         folder.mkdir(parents=True, exist_ok=True)
         options = self._worker_options() | {"scratch": str(folder), "compiles": name != "eager"}
-        self._children.append(self._server.spawn("baseline", options, self._baseline_log(name), self._alone))
-        return self._children[-1]
+        child = self._children[name] = self._server.spawn("baseline", options, self._baseline_log(name), self._alone)
+        return child
 
     def _baseline_log(self, name: str) -> Path:
         return self.home / "logs" / f"baseline-{name}.log"
 
     def _prepare_baseline(self, name: str) -> Runner:
-        child = self._early.pop(name, None)
-        if child is None:
+        child = self._children.get(name)
+        if child is None or child.has_ended():
             self._compile_seconds(name)  # before a process starts in vain
             child = self._spawn_baseline(name)
         worker = WorkerClient(child, uuid.uuid4().hex)
@@ -519,8 +505,6 @@ class Evaluator:
             raise Failure(Status.TIMEOUT, "the time for compiling baselines is over", Phase.LOAD)
         return min(seconds, left)
 
-    # ---- workers -------------------------------------------------------------------------------------------
-
     def _start_worker(self, place: Callable[[Path], None] = lambda scratch: None) -> Started:
         """Start a worker; ``place`` puts the candidate's files into its scratch folder if it is known already. Where
         none starts in the sandbox (a GPU's driver may refuse), workers run with less of it, and a notice says so
@@ -536,7 +520,10 @@ class Evaluator:
         options = self._worker_options() | self._checks.options(scratch) | {
             "scratch": str(scratch), "host_bytes": limits.host_bytes, "scratch_bytes": limits.scratch_bytes,
             "device_share": share, "processes": processes}
-        variables = _worker_environment(scratch) | dict(self._checks.variables) | self._alone
+        variables = dict.fromkeys(_FOLDERS, str(scratch)) | {
+            "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
+            "USER": "kgen",  # a worker's user may have no name
+        } | dict(self._checks.variables) | self._alone
         while True:
             level = levels[self._level]
             with _STARTS:

@@ -37,7 +37,6 @@ _COARSER = 4.0  #: divides the epsilon of a type below float32: rounding the oth
 #: use all of it on opposite sides would differ by 2.
 TIMED_FACTOR = 1.5
 TINY = 1e-36  #: smaller differences are differences between denormals
-_OF_WHOLE = ("rms", "maximum")  #: the figures of a whole tensor
 
 
 @dataclass(frozen=True)
@@ -107,18 +106,12 @@ def figures(errors: Iterable[torch.Tensor]) -> Figures:
     return Figures(means.mean().sqrt(), torch.stack(maxima).max().sqrt(), means.sqrt(), (columns / len(means)).sqrt())
 
 
-def _rows_are_alike(values: torch.Tensor) -> bool:
-    """Whether all rows are equal, as for zero inputs."""
-    rows = as_matrix(values)
-    return len(rows) > 1 and rows.shape[1] >= LINE_ELEMENTS and all(
-        bool((part == rows[0]).all()) for _, (part,) in parts(values))
-
-
 def _spread(values: torch.Tensor, errors: Iterable[torch.Tensor]) -> torch.Tensor:
     """How many elements carry the weight of the whole's root mean square: the smallest of three numbers. They are those
-    of the expected values, of eager's errors and of different values. It is 1 where all rows are equal, which then err
-    like one row."""
-    if _rows_are_alike(values):
+    of the expected values, of eager's errors and of different values. It is 1 where all rows are equal, as for zero
+    inputs: they err like one row."""
+    rows = as_matrix(values)
+    if len(rows) > 1 and rows.shape[1] >= LINE_ELEMENTS and all(bool((x == rows[0]).all()) for _, (x,) in parts(values)):
         return torch.ones((), dtype=torch.float64, device=values.device)
     carriers = _carriers(part for _, (part,) in parts(values))
     return torch.minimum(carriers, _carriers(errors)).clamp(max=_different(values))
@@ -195,25 +188,12 @@ class Expected:
     epsilon: float = EPSILON
 
     @classmethod
-    def within(
-        cls, name: str, exact: torch.Tensor, eager: torch.Tensor, noisy: Sequence[torch.Tensor],
-        typical: Typical = Typical(),
-    ) -> "Expected":
-        """A tensor that is ``exact`` in float64 and ``eager`` by PyTorch; ``noisy`` runs are in float64 with a float32
-        rounding behind each operator. Without these, eager's error alone is the reference error.
+    def begun(cls, name: str, exact: torch.Tensor, eager: torch.Tensor) -> "Expected":
+        """A tensor that is ``exact`` in float64 and ``eager`` by PyTorch; :meth:`see` adds runs, :meth:`settle` ends it.
 
         Integers and truth values must be equal to eager's, except where another run differs. If that is over half of a
         row, the rest of the row may differ too (orders of equal elements).
         """
-        found = cls.begun(name, exact, eager)
-        for run in noisy:
-            found.see(run)
-        found.settle(typical)
-        return found
-
-    @classmethod
-    def begun(cls, name: str, exact: torch.Tensor, eager: torch.Tensor) -> "Expected":
-        """:meth:`within` without noise: :meth:`see` adds runs, :meth:`settle` ends it."""
         if not is_inexact(exact):
             found = cls(name, eager, None)
             found.see(exact)
@@ -244,17 +224,18 @@ class Expected:
             scale = (self.eager_rms / (noise.rms + TINY)).clamp(1.0, NOISE_SCALE)
             self.reference_error = self.reference_error.each(lambda error, other: torch.maximum(error, other * scale), noise)
 
-    def settle(self, typical: Typical = Typical()) -> None:
-        """Set the tolerance once all runs were seen; ``typical`` is eager's error elsewhere."""
+    def settle(self, typical: Typical = Typical()) -> "Expected":
+        """Set the tolerance once all runs were seen; ``typical`` is eager's error elsewhere. Returns itself."""
         if self.rounded is not None:
             lines = as_matrix(self.rounded)
             self.rounded = (lines | (lines.double().mean(1, keepdim=True) > 0.5)).view(self.exact.shape)
         if self.sizes is None or self.reference_error is None or self.spread is None:
-            return
+            return self
         size, (rows, columns) = self.sizes, self.errors
         errors = min(min(rows, typical.rows) * len(size.rows), min(columns, typical.columns) * len(size.columns))
         self.reference_error = _reference_error(self.reference_error, size, typical, self.epsilon)
         self.allowed = _allowed(self.reference_error, size, self.spread.clamp(max=max(1.0, errors)), self.epsilon)
+        return self
 
     def _values(self) -> Iterator[torch.Tensor]:
         """The parts of ``exact``. Values that float32 cannot hold are zero: they would dominate the tensor's size."""
@@ -346,14 +327,11 @@ class Expected:
         mine = figures(errors())
         tolerated = tolerated and [torch.stack(tolerated).max()]
         # All at once: each read waits for the device.
-        rms, maximum, *found = torch.stack([mine.rms, mine.maximum, *(tolerated or self._shares(mine))]).tolist()
+        rms, maximum, *shares = torch.stack([mine.rms, mine.maximum, *(tolerated or self._shares(mine))]).tolist()
         if not math.isfinite(rms):
             bad = int((~torch.isfinite(value)).sum())
             return self._refused(f"{bad} of {value.numel()} elements are not finite, some where PyTorch's are")
-        if tolerated:
-            ratio, used = rms / max(self.eager_rms, TINY), found[0]
-        else:
-            ratio, used = max(found[: len(_OF_WHOLE)]), max(found[len(_OF_WHOLE) :])
+        ratio, used = (rms / max(self.eager_rms, TINY), shares[0]) if tolerated else (max(shares[:2]), max(shares[2:]))
         return row(rms=rms, maximum=maximum, eager_rms=self.eager_rms, eager_maximum=self.eager_maximum, ratio=ratio,
                     used=used, ok=used <= 1.0)
 
@@ -361,7 +339,7 @@ class Expected:
         """The whole's figures in shares of their reference errors, then all figures in shares of their tolerances."""
         assert self.reference_error is not None and self.allowed is not None
         referred, allowed = (vars(mine.each(_share_of, of)).values() for of in (self.reference_error, self.allowed))
-        return [*referred][: len(_OF_WHOLE)] + [*allowed]
+        return [*referred][:2] + [*allowed]
 
     def _other_kind(self, value: torch.Tensor) -> str:
         """The fault of ``value`` where eager and float64 are both not finite; it may be like either of them."""
