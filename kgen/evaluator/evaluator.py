@@ -29,7 +29,7 @@ from kgen.evaluator.build import Builder, compiler_version, copy_library, read_e
 from kgen.evaluator.checks import Checks, Setting
 from kgen.evaluator.correctness.validate import (
     OWN_NUMBERS, Cases, Failure, OracleClient, OracleFailed, WorkerClient, check_structure, explain, judged, raise_if_failed,
-    validate,
+    validate, weights_of,
 )
 from kgen.evaluator.protocol import (
     BASELINES, Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, Health, Limits, Phase, Status, Timing,
@@ -352,12 +352,12 @@ class Evaluator:
 
     def health(self) -> Health:
         """Whether the problem's tolerance can tell right from wrong."""
-        self._health = self._health or self._retried(self._find_health)
-        return self._health
+        def find() -> Health:
+            with self._lock.working():
+                return Health(tuple(self._running()[0].ask("health")[0]["passed"]))
 
-    def _find_health(self) -> Health:
-        with self._lock.working():
-            return Health(tuple(self._running()[0].ask("health")[0]["passed"]))
+        self._health = self._health or self._retried(find)
+        return self._health
 
     def _running(self) -> tuple[OracleClient, Cases]:
         """The oracle and its cases. Raises :class:`EvaluatorError` when another thread has just ended them."""
@@ -768,7 +768,7 @@ class _Evaluating:
         """Judge the output of a timed call. Raises :class:`Failure`."""
         evaluator = self._evaluator
         oracle, cases = evaluator._running()
-        case = cases.get(evaluator._opened["cases"][0][0], mode, "drawn" if self._matched else "constructed")
+        case = cases.get(evaluator._opened["cases"][0][0], mode, weights_of(self._matched))
         check_structure(case.outputs, reply.get("output"), "in a timed call", self._matched, Phase.TIME)
         # Finals do not know how the candidate was validated.
         own_numbers = not self._errors or any(label.startswith(OWN_NUMBERS) for label in self._labels)

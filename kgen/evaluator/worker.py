@@ -19,19 +19,21 @@ import os
 import sys
 import time
 import traceback
+from itertools import product
 from typing import Any, Callable, Iterable, Mapping
 
 import torch
 
 from kgen.evaluator.build import Extension
 from kgen.evaluator.correctness.distributions import change_weights, mixtures, seed_of
-from kgen.evaluator.correctness.reference import construct, set_flags
+from kgen.evaluator.correctness.reference import Run, construct, set_flags
 from kgen.evaluator.runtime import driver, sandbox
 from kgen.evaluator.runtime.arena import (
     Arena, describe, is_inexact, is_tensor, map_tensors, nodes, same_bits, span, tensors,
 )
 from kgen.evaluator.runtime.channel import Channel
 from kgen.evaluator.runtime.device_arena import open_arena
+from kgen.problem import Problem, load
 
 FILE_BYTES = 256 << 20  #: the largest file that a candidate may write, its log included
 _MESSAGE_CHARACTERS = 400
@@ -119,8 +121,6 @@ class Subject:
     def before_answer(self, do: str) -> None:
         """Called before the answer to each request is sent."""
 
-    # ---- loading -------------------------------------------------------------------------------------------
-
     def load(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Construct the module and give it the weights where names and shapes agree."""
         state_arena, init_arena = self._arena(fds[0], request["state_bytes"]), Arena.open(fds[1])
@@ -134,7 +134,7 @@ class Subject:
         # A GPU's generators exist once CUDA has started.
         self.generators = [torch.default_generator, *(torch.cuda.default_generators if self.cuda else ())]
         if "baseline" in request:
-            make = _baseline(request)
+            make = load(Problem(**request["problem"])).model
         else:
             _use_built(request["libraries"])
             make = _candidate(request["path"], init, request["dtype"])
@@ -179,8 +179,6 @@ class Subject:
                 if name in self.weights and name not in self.own and not _bitwise(buffer, self.weights[name]):
                     _copy(buffer, self.weights[name])
 
-    # ---- validation ----------------------------------------------------------------------------------------
-
     def run(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Two forwards on the same inputs. Reports outputs, buffers, shared memory, and whether anything else changed.
 
@@ -202,8 +200,7 @@ class Subject:
         reply: dict[str, Any] = {"mutated": self._mutated(inputs, pristine), "alias": self._alias(first, inputs)}
         self._set_weights(request["change"])
         second, later = self._forward(inputs, request, seeded=not request.get("go_on"))
-        reply["mutated"] = reply["mutated"] or self._mutated(inputs, pristine)
-        reply["mutated"] = _beside(guards) or reply["mutated"]
+        reply["mutated"] = _beside(guards) or reply["mutated"] or self._mutated(inputs, pristine)
         reply["alias"] = reply["alias"] or self._alias(second, inputs) or self._reused(first, second)
         same = _bitwise([first, state], [second, later])
         reply |= self._write("first", [first, state], request["place"])
@@ -221,8 +218,7 @@ class Subject:
         return map_tensors(pristine, lambda x: self._guarded(x, guards))
 
     def _guarded(self, x: torch.Tensor, guards: list[Guard], place: torch.UntypedStorage | None = None) -> torch.Tensor:
-        """A copy of ``x`` between fences of NaN (of the largest number for integers): reads and writes beyond it
-        show."""
+        """A copy of ``x`` between fences of NaN or the largest integer: reads and writes beyond it show."""
         fill = float("nan") if is_inexact(x) else True if x.dtype == torch.bool else torch.iinfo(x.dtype).max
         size = span(x) + 2 * _FENCE
         guard = torch.empty(0 if place else size, dtype=x.dtype, device=self.device)
@@ -232,9 +228,7 @@ class Subject:
         guards.append((guard, _fences(guard)))
         return _copy(guard.as_strided(x.shape, x.stride(), _FENCE), x)
 
-    def _forward(
-        self, inputs: list[Any], request: dict[str, Any], *, seeded: bool = True
-    ) -> tuple[Any, dict[str, torch.Tensor]]:
+    def _forward(self, inputs: list[Any], request: dict[str, Any], *, seeded: bool = True) -> Run:
         self.mode = request["mode"]
         self.model.train(self.mode == "train")
         self._poison(request["sizes"])
@@ -260,8 +254,7 @@ class Subject:
         return {name: buffer.detach().clone() for name, buffer in _buffers(self.model).items() if name in self.weights}
 
     def _poison(self, sizes: list[list[int]]) -> None:
-        """Fill the allocator's free blocks of the output's size with NaN: an unwritten element shows. (On the CPU
-        the C library fills every block.)"""
+        """Fill free blocks of the output's size with NaN: an unwritten element shows. A CPU's C library fills all."""
         if self.cuda:
             count = _POISON_BLOCKS if 4 * sum(map(math.prod, sizes)) < _LARGE_BYTES else 1
             blocks = [_full(size, float("nan"), device=self.device) for size in sizes for _ in range(count)]
@@ -269,10 +262,8 @@ class Subject:
             del blocks
 
     def _mutated(self, inputs: list[Any], pristine: list[Any]) -> str:
-        for index, (mine, given) in enumerate(zip(inputs, pristine)):
-            if not _bitwise(mine, given):
-                return f"input {index}"
-        return ""
+        pairs = enumerate(zip(inputs, pristine))
+        return next((f"input {index}" for index, (mine, given) in pairs if not _bitwise(mine, given)), "")
 
     def _alias(self, output: Any, inputs: list[Any]) -> str:
         output = self._fresh(output)
@@ -299,13 +290,9 @@ class Subject:
 
     def audit(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Whether a parameter changed."""
-        changed, found = "", _parameters(self.model)
-        for name in self.parameters:
-            if name not in found or not _holds(found[name], self.weights[name]):
-                changed = f"parameter {name}"
-        return {"mutated": changed}
-
-    # ---- timing --------------------------------------------------------------------------------------------
+        found = _parameters(self.model)
+        changed = (name for name in self.parameters if not _holds(found.get(name), self.weights[name]))
+        return {"mutated": next((f"parameter {name}" for name in changed), "")}
 
     def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Prepare for timed calls: map the pool of inputs, and measure how long calls and launches take."""
@@ -367,20 +354,17 @@ class Subject:
         ``ns`` lists nanoseconds by key, summed over the modes. ``exposed`` says whether launches were timed too;
         ``alias`` names the output before if an output used its memory.
         """
-        found: list[int] = []
+        found = dict.fromkeys(request["keys"], 0)
         exposed, alias = False, ""
-        for key in request["keys"]:
-            ns = 0
-            for mode in request["modes"]:
-                self.last = None if self.frees else self.last
-                previous = self._fresh(self.last)
-                self._renew(key, mode)
-                reply = self._timed(request["sleep_ns"], cold=request["cold"])
-                ns += reply["ns"]
-                exposed = exposed or reply.get("exposed", False)
-                alias = alias or _earlier(self._fresh(self.last), previous)
-            found.append(ns)
-        return {"ns": found, "exposed": exposed, "alias": alias}
+        for key, mode in product(request["keys"], request["modes"]):
+            self.last = None if self.frees else self.last
+            previous = self._fresh(self.last)
+            self._renew(key, mode)
+            reply = self._timed(request["sleep_ns"], cold=request["cold"])
+            found[key] += reply["ns"]
+            exposed = exposed or reply.get("exposed", False)
+            alias = alias or _earlier(self._fresh(self.last), previous)
+        return {"ns": [*found.values()], "exposed": exposed, "alias": alias}
 
     def _renew(self, key: int, mode: str) -> None:
         """Give the next call new contents in the same buffers, the buffers and random numbers that the oracle has."""
@@ -394,8 +378,7 @@ class Subject:
         self._wait()
 
     def _timed(self, sleep_ns: int, *, cold: bool) -> dict[str, Any]:
-        """One call and its time. On a GPU, queued work of ``sleep_ns`` hides the launches; ``cold`` flushes the
-        cache."""
+        """One call and its time. On a GPU, queued work of ``sleep_ns`` hides the launches."""
         with _no_grad():
             if self.clock is None:
                 self._flush(cold)
@@ -435,9 +418,7 @@ def _buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return _members(model, "_buffers")
 
 
-def _members(
-    module: torch.nn.Module, kind: str, prefix: str = "", seen: frozenset[int] = frozenset()
-) -> dict[str, torch.Tensor]:
+def _members(module: Any, kind: str, prefix: str = "", seen: frozenset[int] = frozenset()) -> dict[str, torch.Tensor]:
     own = _attributes(module)
     left_out = _get(own, "_non_persistent_buffers_set", ()) if kind == "_buffers" else ()
     found = {prefix + k: v for k, v in _entries(own, kind) if v is not None and k not in left_out}
@@ -457,17 +438,13 @@ def _entries(own: dict[str, Any], kind: str) -> Iterable[tuple[str, Any]]:
 
 def _bitwise(a: Any, b: Any) -> bool:
     """Whether two values have the same structure and the same bits."""
-    if describe(a)[0] != describe(b)[0]:
-        return False
-    return all(same_bits(x, y) for x, y in zip(tensors(a), tensors(b)))
+    return describe(a)[0] == describe(b)[0] and all(map(same_bits, tensors(a), tensors(b)))
 
 
 def _holds(parameter: Any, value: torch.Tensor) -> bool:
     """Whether a parameter has the bits of ``value``, in any memory layout."""
-    if not is_tensor(parameter) or (parameter.shape, parameter.dtype, parameter.device) != (
-            value.shape, value.dtype, value.device):
-        return False
-    return same_bits(parameter.detach(), value)
+    kinds = [(x.shape, x.dtype, x.device) for x in (parameter, value) if is_tensor(x)]
+    return len(kinds) == 2 and kinds[0] == kinds[1] and same_bits(parameter.detach(), value)
 
 
 def _fences(guard: torch.Tensor) -> torch.Tensor:
@@ -488,10 +465,8 @@ def _span(x: torch.Tensor) -> tuple[int, int]:
 def _overlaps(output: Any, others: list[torch.Tensor]) -> bool:
     """Whether a tensor of ``output`` shares memory with one of ``others``."""
     spans = [_span(x) for x in others if x.numel()]
-    return any(
-        start < other_end and other_start < end
-        for start, end in (_span(x) for x in tensors(output) if x.numel()) for other_start, other_end in spans
-    )
+    return any(start < other_end and other_start < end
+               for start, end in (_span(x) for x in tensors(output) if x.numel()) for other_start, other_end in spans)
 
 
 def _earlier(output: Any, others: list[torch.Tensor]) -> str:
@@ -535,12 +510,6 @@ def _use_built(libraries: Mapping[str, str]) -> None:
         return build(name, cpp_sources, cuda_sources or None, extra_cflags=flags[0], extra_cuda_cflags=flags[1], **options)
 
     cpp_extension.load_inline = load_inline
-
-
-def _baseline(request: dict[str, Any]) -> Callable[[], Any]:
-    from kgen.problem import Problem, load
-
-    return load(Problem(**request["problem"])).model
 
 
 def _fill_allocations(byte: int) -> None:

@@ -24,7 +24,7 @@ from kgen.evaluator.correctness.distributions import (
     change_inputs, change_weights, drawn_batches, joined, mixtures, seed_of, slice_batch,
 )
 from kgen.evaluator.correctness.reference import (
-    HALF, Reference, State, construct, draw_weights, generator_states, made_on, set_flags,
+    HALF, Reference, Run, State, construct, draw_weights, generator_states, made_on, set_flags,
 )
 from kgen.evaluator.correctness.tolerance import Expected, Typical, as_real, parts
 from kgen.evaluator.protocol import Accuracy
@@ -59,7 +59,6 @@ _TRIVIAL_ANSWERS = 4  # those that the health of a problem is judged by
 _CPU_CACHE_BYTES = 32 << 20
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt
 
-Run: TypeAlias = tuple[Any, dict[str, torch.Tensor]]  #: output and buffers
 Reply: TypeAlias = tuple[dict[str, Any], list[int]]  #: an answer, and descriptors beside it
 Contents: TypeAlias = Callable[[int, int], list[Any]]  #: inputs: so many rows, from one on
 

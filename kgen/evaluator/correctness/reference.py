@@ -17,6 +17,7 @@ from kgen.evaluator.runtime.arena import map_tensors, tensors
 from kgen.problem import LoadedProblem
 
 State = Mapping[str, torch.Tensor]
+Run = tuple[Any, dict[str, torch.Tensor]]  #: output and buffers
 _LOWER = {torch.float16, torch.bfloat16, torch.float32, torch.complex64}
 HALF = {torch.float16, torch.bfloat16}
 _DOUBLED = {torch.complex64: torch.complex128} | dict.fromkeys((torch.float32, *HALF), torch.float64)
@@ -302,13 +303,11 @@ class Reference:
         named = self.single.named_parameters(remove_duplicate=False)
         return {name: first[id(p)] for name, p in named if first.setdefault(id(p), name) != name}
 
-    def eager(self, inputs: Sequence[Any], state: State, mode: str, rng: int) -> tuple[Any, dict[str, torch.Tensor]]:
+    def eager(self, inputs: Sequence[Any], state: State, mode: str, rng: int) -> Run:
         """Output and buffers after one forward of the problem's own model."""
         return self._run(self.single, self._placed(inputs), state, mode, rng)
 
-    def looked_at(
-        self, inputs: Sequence[Any], state: State, mode: str
-    ) -> tuple[tuple[Any, dict[str, torch.Tensor]], set[int], bool]:
+    def looked_at(self, inputs: Sequence[Any], state: State, mode: str) -> tuple[Run, set[int], bool]:
         """The same with ``rng`` 0, and two facts. The first is the numbers of output tensors that share memory with an
         input, a parameter or a buffer. The second is whether cuDNN may run operators in TF32."""
         placed, model = self._placed(inputs), self.single
@@ -321,7 +320,7 @@ class Reference:
     def exact(
         self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False, bare: bool = False,
         sparse: bool = False,
-    ) -> tuple[Any, dict[str, torch.Tensor]]:
+    ) -> Run:
         """Output and buffers after one forward in float64.
 
         ``noise`` rounds to eager's dtype after each operator. ``bare`` gives NaN for fully masked attention, where PyTorch
@@ -339,15 +338,11 @@ class Reference:
     def _placed(self, inputs: Sequence[Any]) -> list[Any]:
         return map_tensors(list(inputs), lambda x: x.to(self.device, copy=True))
 
-    def _run(
-        self, model: torch.nn.Module, inputs: Sequence[Any], state: State, mode: str, rng: int
-    ) -> tuple[Any, dict[str, torch.Tensor]]:
+    def _run(self, model: torch.nn.Module, inputs: Sequence[Any], state: State, mode: str, rng: int) -> Run:
         output, buffers = self._forward(model, inputs, state, mode, rng)
         return _kept(output, model), buffers
 
-    def _forward(
-        self, model: torch.nn.Module, inputs: Sequence[Any], state: State, mode: str, rng: int
-    ) -> tuple[Any, dict[str, torch.Tensor]]:
+    def _forward(self, model: torch.nn.Module, inputs: Sequence[Any], state: State, mode: str, rng: int) -> Run:
         model.load_state_dict(state)
         model.train(mode == "train")
         torch.manual_seed(rng)

@@ -20,6 +20,8 @@ from kgen.evaluator.protocol import CaseErrors, Phase, Status
 from kgen.evaluator.runtime.channel import ChannelTimeout
 from kgen.evaluator.runtime.process import Child, ChildDied, LimitExceeded
 
+Node = dict[str, Any]  #: describes a value; see :mod:`kgen.evaluator.runtime.arena`
+Settled = Callable[["WorkerClient"], None]
 _REASON_CHARACTERS = 300
 #: Fields of an answer that name a fault: its status, and the reason.
 _FAULTS = {
@@ -163,8 +165,8 @@ class CaseHandle:
     rng: int
     random: bool  # whether the reference draws numbers in this mode
     bytes: int = 0
-    inputs: dict[str, Any] = field(default_factory=dict)
-    outputs: dict[str, Any] = field(default_factory=dict)
+    inputs: Node = field(default_factory=dict)
+    outputs: Node = field(default_factory=dict)
     sizes: Sequence[Sequence[int]] = ()  # of the tensors in it
     end: int = 0
     stays: bool = True  # whether its inputs stay in memory when another case is asked for
@@ -196,9 +198,6 @@ class Cases:
                 del self._known[key]
                 if case.fd is not None:
                     os.close(case.fd)
-
-
-Settled = Callable[[WorkerClient], None]
 
 
 def validate(
@@ -239,16 +238,12 @@ class _Validation:
     _place: int = 0  # where the latest outputs lie
     _judging: tuple[str, Future[list[list[CaseErrors]]]] | None = None
 
-    @property
-    def _weights(self) -> str:
-        return "drawn" if self._matched else "constructed"
-
     def run(self, names: Sequence[tuple[str, str]]) -> None:
-        one_mode = len({mode for _, mode in names}) == 1
+        one_mode, weights = len({mode for _, mode in names}) == 1, weights_of(self._matched)
         for (name, mode), following in zip(names, [*names[1:], None]):
-            case = self._cases.get(name, mode, self._weights)
+            case = self._cases.get(name, mode, weights)
             if following is not None and self._room and case.stays:  # the oracle prepares the next case while this one runs
-                self._thread.submit(self._cases.get, *following, self._weights)
+                self._thread.submit(self._cases.get, *following, weights)
             self._take(case, name if one_mode else f"{name} ({mode})")
         self._settle()
 
@@ -265,7 +260,7 @@ class _Validation:
             numbers = _own_numbers(case, label)
             if not case.random or failure.status not in _BY_VALUES or numbers in self._labels:
                 raise
-            drawn = self._cases.get(_OWN_NUMBERS_CASE, case.mode, self._weights)
+            drawn = self._cases.get(_OWN_NUMBERS_CASE, case.mode, case.weights)
             if drawn.note:
                 raise
             self._found[before:] = self._judge_by_moments(drawn, drawn.name + label.removeprefix(case.name), failure)
@@ -349,6 +344,11 @@ class _Validation:
         return [replace(row, case=f"{label}, {_OWN_NUMBERS_RUNS} runs") for row in rows]
 
 
+def weights_of(matched: bool) -> str:
+    """The weights of a candidate's test cases: as constructed where its names are not the problem's."""
+    return "drawn" if matched else "constructed"
+
+
 def judged(
     worker: WorkerClient, oracle: OracleClient, case: CaseHandle, matched: bool, label: str, shift: int = 0, **how: Any
 ) -> tuple[list[CaseErrors], bool]:
@@ -377,14 +377,11 @@ def _own_numbers(case: CaseHandle, label: str) -> str:
 def _decide(rows: Sequence[CaseErrors], label: str, *, second: bool = False) -> None:
     """Raises :class:`Failure` for the first wrong row."""
     for row in rows:
-        if row.ok:
-            continue
-        status = Status.WRONG_STATE if row.output.startswith("state ") else Status.WRONG_VALUES
-        reason = f"{label}: {row.output}: {explain(row)}"
-        if second:
-            reason = f"a second run differs from the first: {reason}"
-            status = Status.WRONG_STATE if status is Status.WRONG_STATE else Status.NONDETERMINISTIC
-        raise Failure(status, reason, Phase.VALIDATE)
+        if not row.ok:
+            values = Status.NONDETERMINISTIC if second else Status.WRONG_VALUES
+            status = Status.WRONG_STATE if row.output.startswith("state ") else values
+            reason = f"{'a second run differs from the first: ' * second}{label}: {row.output}: {explain(row)}"
+            raise Failure(status, reason, Phase.VALIDATE)
 
 
 def explain(row: CaseErrors) -> str:
@@ -412,7 +409,7 @@ def raise_if_wrong(reply: Mapping[str, Any], phase: Phase, label: str = "") -> N
             raise Failure(status, (f"{label}: " if label else "") + text.format(reply[name]), phase)
 
 
-def check_structure(expected: dict[str, Any], got: Any, where: str, matched: bool, phase: Phase) -> None:
+def check_structure(expected: Node, got: Any, where: str, matched: bool, phase: Phase) -> None:
     """Compare the structure of a worker's output, and of its buffers where names are ``matched``, with the expected
     one. Python numbers of timed calls are not compared: their inputs are others. Raises :class:`Failure`."""
     numbers = phase is not Phase.TIME
@@ -427,9 +424,7 @@ def check_structure(expected: dict[str, Any], got: Any, where: str, matched: boo
         raise Failure(fault[0], f"{where}: {fault[1]}", phase)
 
 
-def _compare(
-    expected: dict[str, Any], got: dict[str, Any], path: str, numbers: bool
-) -> tuple[Status, str] | None:
+def _compare(expected: Node, got: Node, path: str, numbers: bool) -> tuple[Status, str] | None:
     """The first difference in container, type, dtype, device or shape, and with ``numbers`` in Python numbers."""
     if expected["kind"] != got["kind"]:
         return Status.WRONG_TYPE, f"{path} is {_kind(got)}, not {_kind(expected)}"
@@ -441,23 +436,19 @@ def _compare(
         return next((fault for fault in inner if fault), None)
     if expected["kind"] == "tensor":
         return _compare_tensors(expected, got, path)
-    if expected["kind"] == "value" and type(expected["value"]) is not type(got["value"]):
-        return Status.WRONG_TYPE, f"{path} is {got['value']!r:.50}, not {expected['value']!r:.50}"
-    if not numbers and isinstance(expected.get("value"), (int, float)):
+    value, mine = expected.get("value"), got.get("value")
+    text = f"{path} is {mine!r:.50}, not {value!r:.50}"
+    if type(value) is not type(mine):
+        return Status.WRONG_TYPE, text
+    if isinstance(value, (int, float)) and not numbers:
         return None
-    if expected["kind"] == "value" and not _is_same(expected["value"], got["value"]):
-        return Status.WRONG_VALUES, f"{path} is {got['value']!r:.50}, not {expected['value']!r:.50}"
-    return None
+    same = value == mine
+    if isinstance(value, float):  # the last bits depend on the order of sums
+        same = math.isnan(value) and math.isnan(mine) or math.isclose(value, mine, rel_tol=NUMBER_TOLERANCE)
+    return None if same else (Status.WRONG_VALUES, text)
 
 
-def _is_same(expected: Any, got: Any) -> bool:
-    """Whether two values agree; floats may differ in their last bits, which depend on the order of sums."""
-    if not isinstance(expected, float):
-        return expected == got
-    return math.isnan(expected) and math.isnan(got) or math.isclose(expected, got, rel_tol=NUMBER_TOLERANCE)
-
-
-def _compare_tensors(expected: dict[str, Any], got: dict[str, Any], path: str) -> tuple[Status, str] | None:
+def _compare_tensors(expected: Node, got: Node, path: str) -> tuple[Status, str] | None:
     for field in ("dtype", "device"):
         if expected[field] != got[field]:
             return Status.WRONG_TYPE, f"{path} has {field} {got[field]!s:.30}, not {expected[field]}"
@@ -468,14 +459,13 @@ def _compare_tensors(expected: dict[str, Any], got: dict[str, Any], path: str) -
     return None
 
 
-def _shares_with_itself(node: dict[str, Any]) -> bool:
+def _shares_with_itself(node: Node) -> bool:
     """Whether a tensor has more elements than memory, as an expanded one has."""
-    reach = 1 + sum((n - 1) * step for n, step in zip(node["size"], node["stride"]))
-    return reach < math.prod(node["size"])
+    return 1 + sum((n - 1) * step for n, step in zip(node["size"], node["stride"])) < math.prod(node["size"])
 
 
-def _kind(node: dict[str, Any]) -> str:
-    return f"a {node['type']!s:.40}" if node["kind"] == "other" else f"a {node['kind']!s:.40}"
+def _kind(node: Node) -> str:
+    return f"a {node.get('type', node['kind'])!s:.40}"
 
 
 def _skipped(label: str, note: str) -> CaseErrors:

@@ -18,6 +18,7 @@ import torch._inductor.config
 
 from kgen.evaluator import worker
 from kgen.evaluator.correctness.distributions import Mixture, mixtures, seed_of
+from kgen.evaluator.correctness.reference import Run
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.arena import describe, map_tensors, same_bits, span, tensors
 from kgen.evaluator.runtime.channel import Channel
@@ -120,9 +121,7 @@ class StrictSubject(worker.Subject):
             self.places[key] = torch.empty(size, dtype=x.dtype, device=self.device).untyped_storage()
         return self.places[key]
 
-    def _forward(
-        self, inputs: list[Any], request: dict[str, Any], *, seeded: bool = True
-    ) -> tuple[Any, dict[str, torch.Tensor]]:
+    def _forward(self, inputs: list[Any], request: dict[str, Any], *, seeded: bool = True) -> Run:
         output, state = super()._forward(inputs, request, seeded=seeded)
         if self._is_on_device(output):
             self.hooks.returned()
