@@ -9,7 +9,9 @@ import ctypes
 import itertools
 import platform
 import time
+import timeit
 import traceback
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial, reduce
 from math import inf
@@ -75,7 +77,7 @@ class Case:
     arena: Arena | None = None
     node: Node | None = None  # of the inputs
     weights: str = "drawn"
-    outputs: Node | None = None  # structure of [output, buffers]
+    outputs: Node = field(default_factory=lambda: {"items": []})  # structure of [output, buffers]
     end: int = 0  # the byte behind them
     note: str = ""  # why it is skipped
     raises: bool = False  # whether the reference refuses these shapes
@@ -339,22 +341,17 @@ class Oracle:
             case.note = "float64 runs take too long here"
             return case
         self._hold_inputs(case)
-        inputs = case.inputs
+        inputs, where = case.inputs, ""
         try:
             eager = self.reference.eager(inputs, state, mode, case.rng)
             case.outputs, case.end = describe(list(eager))
             _free_cache(self.device)
-        except _NO_MEMORY:
-            raise  # the case is tried again with fewer rows
-        except Exception as error:
-            case.note = f"the reference raises {type(error).__name__} here"
-            case.raises = distribution.shape_only
-            return case
-        try:
+            where = " in float64"
             noise = (distribution.values, distribution.batch) != ("given", FULL) or self.device != "cpu" or not all(
                 map(is_inexact, tensors([eager[0]])))
-            typical = self._typical(mode, weights) if distribution.shape_only else Typical()
-            rows = batch_size(inputs) or 0
+            # Where only the batch differs, eager's error on the problem's own inputs is part of the reference error.
+            given = self.case(self.distributions[0].name, mode, weights).expected if distribution.shape_only else []
+            typical, rows = reduce(Typical.worst, (e.typical for e in given), Typical()), batch_size(inputs) or 0
             case.expected = self._expect(partial(slice_batch, inputs), rows, state, case, eager, typical, noise=noise)
             self._excuse(case, state)
             for expected in case.expected:
@@ -362,23 +359,19 @@ class Oracle:
                 if self.random[mode] and expected.free is not None and 2 * len(expected.free) > expected.exact.numel():
                     expected.skipped = "over half of PyTorch's own output is not finite"
         except _NO_MEMORY:
-            raise
+            raise  # the case is tried again with fewer rows
         except Exception as error:
-            if number == 0:  # all others would be skipped too
-                where = f"{self.loaded.problem.path}: it does not run in float64, which candidates are measured against"
-                raise ProblemError(f"{where}: {type(error).__name__}: {' '.join(str(error).split()):.200}") from error
-            case.note = f"the reference raises {type(error).__name__} in float64 here"
+            if where and number == 0:  # all others would be skipped too
+                fault = f"{self.loaded.problem.path}: it does not run in float64, which candidates are measured against"
+                raise ProblemError(f"{fault}: {type(error).__name__}: {' '.join(str(error).split()):.200}") from error
+            case.note = f"the reference raises {type(error).__name__}{where} here"
+            case.raises = distribution.shape_only and not where
         return case
 
     def state(self, distribution: Distribution, weights: str) -> State:
         """The state dict of a distribution."""
         how = distribution.weights if weights == "drawn" else "drawn"
         return change_weights(self._weights(weights), how, self.ties)
-
-    def _typical(self, mode: str, weights: str) -> Typical:
-        """Eager's error on the problem's own inputs; part of the reference error where only the batch differs."""
-        found = [e.typical for e in self.case(self.distributions[0].name, mode, weights).expected]
-        return reduce(Typical.worst, found, Typical())
 
     def _expect(
         self, contents: Contents, rows: int, state: State, case: Case, eager_run: Run, typical: Typical, *, noise: bool,
@@ -388,7 +381,9 @@ class Oracle:
             return self._by_slices(partial(self.reference.exact, **how), contents, rows, state, case)
 
         run = exact()
-        found = [*_begun("output", run[0], eager_run[0]), *_begun(_STATE, run[1], eager_run[1])]
+        found = [replace(Expected.begun(name + path, e64, e32), either=name == _STATE)
+                 for name, exacts, eagers in zip(("output", _STATE), run, eager_run)
+                 for (path, e64), (_, e32) in zip(leaves(exacts), leaves(eagers)) if isinstance(e64, torch.Tensor)]
         started = time.monotonic()
         for turn in range(NOISY_RUNS if noise else 0):
             if turn and time.monotonic() - started > self._seconds / _OF_A_CASE:
@@ -613,12 +608,6 @@ def _is_finite(value: Any) -> bool:
     return all(bool(part.isfinite().all()) for x in tensors(value) for _, (part,) in parts(x))
 
 
-def _begun(name: str, exact: Any, eager: Any) -> list[Expected]:
-    """Expectations of the tensors of a value, before noisy runs."""
-    return [replace(Expected.begun(name + path, e64, e32), either=name == _STATE)
-            for (path, e64), (_, e32) in zip(leaves(exact), leaves(eager)) if isinstance(e64, torch.Tensor)]
-
-
 def _tensor_bytes(problem: Problem) -> int:
     """Bytes of the problem's inputs, weights, and outputs as large as the inputs, found on the meta device. Its forward
     there would load torch's compiler. 0 where that fails: the problem itself is constructed next, and says why."""
@@ -634,22 +623,14 @@ def _tensor_bytes(problem: Problem) -> int:
 def _cpu_copy_rate() -> float:
     """The rate of a large copy: gigabytes (1e9) read and written per second, the best of five."""
     a, b = torch.ones(_COPY_BYTES // 4), torch.ones(_COPY_BYTES // 4)
-    times = []
-    for _ in range(5):
-        started = time.perf_counter_ns()
-        b.copy_(a)
-        times.append(time.perf_counter_ns() - started)
-    return 2 * _COPY_BYTES / min(times)
+    return 2 * _COPY_BYTES / 1e9 / min(timeit.repeat(lambda: b.copy_(a), repeat=5, number=1))
 
 
 def _keep_freed_memory() -> None:
     """Have the C library keep large freed blocks: fresh pages cost more than arithmetic."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:
-        return
-    mallopt(_M_MMAP_MAX, 0)
-    mallopt(_M_TRIM_THRESHOLD, 0x7FFFFFFF)
+    with suppress(AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(_M_MMAP_MAX, 0)
+        ctypes.CDLL(None).mallopt(_M_TRIM_THRESHOLD, 0x7FFFFFFF)
 
 
 class _Desk:
@@ -668,14 +649,12 @@ class _Desk:
             return getattr(self, do)(**request)
         except Exception as error:
             traceback.print_exc()
-            return self._failure(error, opening=do == "open"), []
-
-    def _failure(self, error: Exception, *, opening: bool) -> dict[str, Any]:
-        text = str(error) if isinstance(error, KgenError) else f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        fault = opening and not isinstance(error, KgenError)
-        return {"error": f"{self._problem.path}: the reference raised {text}" if fault else text,
-                "problem": fault or isinstance(error, ProblemError), "device": isinstance(error, DeviceError),
-                "memory": isinstance(error, _NO_MEMORY)}
+            known, name = isinstance(error, KgenError), type(error).__name__
+            text = str(error) if known else f"{name}: {' '.join(str(error).split())[:300]}"
+            fault = do == "open" and not known
+            return {"error": f"{self._problem.path}: the reference raised {text}" if fault else text,
+                    "problem": fault or isinstance(error, ProblemError), "device": isinstance(error, DeviceError),
+                    "memory": isinstance(error, _NO_MEMORY)}, []
 
     def key(self) -> Reply:
         """The name of the device's lock; nothing runs on the device to find it out. With several GPUs, ``alone`` is the
@@ -717,10 +696,9 @@ class _Desk:
         if found.note and not found.raises:
             return reply, []
         assert found.arena is not None
-        outputs = found.outputs or {}
-        sizes = [node["size"] for node in nodes(outputs) if node["kind"] == "tensor"] if outputs else []
-        return reply | {"inputs": found.node, "bytes": found.arena.size, "outputs": outputs, "sizes": sizes, "end": found.end,
-                        "stays": self._oracle.stays(found)}, [found.arena.fd]
+        sizes = [node["size"] for node in nodes(found.outputs) if node["kind"] == "tensor"]
+        return reply | {"inputs": found.node, "bytes": found.arena.size, "outputs": found.outputs, "sizes": sizes,
+                        "end": found.end, "stays": self._oracle.stays(found)}, [found.arena.fd]
 
     def output(self, *, subject: str, bytes: int) -> Reply:
         memory = self._oracle.output_memory(subject, bytes)
