@@ -20,10 +20,11 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any, Sequence
 
@@ -76,16 +77,13 @@ def read_extension(source: str) -> Extension | None:
         return None
     texts = [found.get(name, "") for name in ("NAME", "CPP_SOURCE", "CUDA_SOURCE")]
     flags = [found.get(name, []) for name in ("CFLAGS", "CUDA_FLAGS")]
-    if not all(isinstance(text, str) for text in texts) or not all(_is_strings(group) for group in flags):
+    lists = all(isinstance(group, (list, tuple)) for group in flags)
+    if not lists or not all(isinstance(text, str) for text in chain(texts, *flags)):
         return None
-    name, cpp_source, cuda_source = texts
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{,199}", name) or not (cpp_source or cuda_source):
+    name, *sources = texts
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{,199}", name) or not any(sources):
         return None
-    return Extension(name, cpp_source, cuda_source, tuple(flags[0]), tuple(flags[1]))
-
-
-def _is_strings(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
+    return Extension(name, *sources, *map(tuple, flags))
 
 
 def copy_library(extension: Extension | None, build: BuildReport, folder: Path) -> dict[str, str]:
@@ -221,9 +219,9 @@ class Builder:
     def _compile(self, extension: Extension, log: Path, lock: int) -> tuple[bool, str, list[str]]:
         """Run the compilers in a process that holds ``lock`` too. Returns success, the reason of a failure, and the
         headers that were read."""
-        deadline = time.monotonic() + self._limits.build_seconds
         with self._server.spawn("build", self._options(), log) as child:
             try:
+                deadline = time.monotonic() + self._limits.build_seconds
                 answer, _ = child.ask(asdict(extension), [lock], deadline=deadline)
             except ChannelTimeout:
                 return False, f"timed out after {self._limits.build_seconds:g} s", []
@@ -257,9 +255,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     try:
         cpp_extension.load_inline(
             name=request["name"], cpp_sources=request["cpp_source"], extra_cflags=list(request["cflags"]),
-            is_python_module=False, no_implicit_headers=True, verbose=True,
-            **(cuda if request["cuda_source"] else {}),
-        )
+            is_python_module=False, no_implicit_headers=True, verbose=True, **(cuda if request["cuda_source"] else {}))
     except Exception as error:
         print(error, flush=True)
         channel.send({"ok": False, "reason": " ".join(str(error).split())[:_REASON_CHARACTERS]})
@@ -293,23 +289,14 @@ _KERNEL = re.compile(
 
 def parse_resources(log: str) -> tuple[KernelResources, ...]:
     """The figures of ``ptxas -v`` for each kernel in a build's log; spills are bytes stored plus loaded."""
-    found = _KERNEL.findall(log)
-    names = _demangled([name for name, *_ in found])
-    return tuple(
-        KernelResources(name, int(registers), int(shared or 0), int(stores) + int(loads))
-        for name, (_, stores, loads, registers, shared) in zip(names, found)
-    )
-
-
-def _demangled(names: list[str]) -> list[str]:
-    """The C++ names without their arguments; the names themselves where the compilers' ``c++filt`` is missing."""
-    if not names:
-        return []
-    try:
-        text = subprocess.run(["c++filt", "-p", *names], capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return names
-    return text.replace("(anonymous namespace)::", "").splitlines()
+    if not (found := _KERNEL.findall(log)):
+        return ()
+    names = [name for name, *_ in found]
+    with suppress(OSError, subprocess.SubprocessError):  # without c++filt, names stay as they are, with their arguments
+        text = subprocess.run(["c++filt", "-p"], input="\n".join(names), capture_output=True, text=True, check=True).stdout
+        names = text.replace("(anonymous namespace)::", "").splitlines()
+    return tuple(KernelResources(name, int(registers), int(shared or 0), int(stores) + int(loads))
+                 for name, (_, stores, loads, registers, shared) in zip(names, found))
 
 
 def binary_hash(path: Path) -> str:
