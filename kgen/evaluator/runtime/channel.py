@@ -7,7 +7,6 @@ descriptor takes the packet's place.
 
 from __future__ import annotations
 
-import array
 import json
 import os
 import select
@@ -68,9 +67,8 @@ class Channel:
             os.close(carrier)
 
     def _send(self, packet: bytes, fds: list[int]) -> None:
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
-            self.sock.sendmsg([packet], ancillary, socket.MSG_NOSIGNAL)
+            socket.send_fds(self.sock, [packet], fds)
         except OSError as error:
             raise ChannelClosed(str(error)) from error
 

@@ -28,12 +28,10 @@ _END_SECONDS = 0.1  #: s; for a process that is about to end
 
 
 class ChildDied(Exception):
-    """The process ended before it answered. ``status`` is its wait status (``None``: unknown); ``for_memory`` says
-    whether the system ended it because memory ran out."""
+    """The process ended before it answered; the message says how. ``for_memory``: the system's memory ran out."""
 
     def __init__(self, status: int | None, *, for_memory: bool = False) -> None:
         super().__init__(describe(status))
-        self.status = status
         self.for_memory = for_memory
 
 
@@ -250,14 +248,11 @@ class Server:
     def start(self) -> None:
         """Start the server without waiting until it has loaded torch."""
         with self._lock:
-            self._check_open()
             self._start()
 
-    def _check_open(self) -> None:
+    def _start(self) -> None:
         if self._closed:
             raise EvaluatorError("the evaluator is closed: it starts nothing any more")
-
-    def _start(self) -> None:
         mine, theirs = Channel.pair()
         folder = self._home / "logs"
         folder.mkdir(parents=True, exist_ok=True)
@@ -267,8 +262,7 @@ class Server:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "kgen.evaluator.runtime.server", str(theirs.fileno()), *self._later],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()], start_new_session=True,
-                env=os.environ | self._environment | {"PYTHONPATH": os.pathsep.join(paths)},
-            )
+                env=os.environ | self._environment | {"PYTHONPATH": os.pathsep.join(paths)})
         theirs.close()
         self._control, self._ready = mine, False
 
@@ -298,7 +292,6 @@ class Server:
         return Child(mine, pid, pidfd, status_read)
 
     def _request(self, request: dict[str, Any], fds: list[int]) -> tuple[int, int]:
-        self._check_open()
         if self._process is None:
             self._start()
         assert self._control is not None

@@ -14,6 +14,8 @@ import signal
 import stat
 import struct
 import sys
+from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -137,7 +139,7 @@ def read_only(to: Confinement) -> None:
     that run already. Raises ``OSError`` without a mount namespace, or on old kernels."""
     if not to.mounts:
         raise OSError("there is no mount namespace to change mounts in")
-    kept = list(to.writable) if to.folder_bytes is None else []
+    kept = to.writable if to.folder_bytes is None else []
     for folder in kept:
         _mount(str(folder), folder, flags=_MS_BIND)
     _set_read_only(Path("/"), True, _AT_RECURSIVE)
@@ -362,18 +364,11 @@ def apply(steps: dict[str, Callable[[], None]]) -> list[str]:
 
 def descendants(pid: int) -> list[int]:
     """The processes below ``pid``, nearest first."""
-    parents: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                stat = Path(f"/proc/{entry}/stat").read_text()
-            except OSError:
-                continue
-            parents.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry))
-    found: list[int] = []
-    rest = [pid]
-    while rest:
-        below = parents.get(rest.pop(0), [])
-        found += below
-        rest += below
+    below = defaultdict[int, list[int]](list)  # by parent
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):  # it has just ended
+            below[int(Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[1])].append(int(entry))
+    found = list(below[pid])
+    for child in found:  # which grows meanwhile
+        found += below[child]
     return found
