@@ -66,9 +66,7 @@ class Runner:
         """One call that is no sample. Raises :class:`Failure`."""
         self._calls([generator.getrandbits(48)], self.modes)
 
-    def block(
-        self, calls: int, generator: random.Random, *, checked: bool = False, thorough: bool = False
-    ) -> None:
+    def block(self, calls: int, generator: random.Random, *, checked: bool = False, thorough: bool = False) -> None:
         """Add a block of ``calls`` samples; ``checked`` judges an output, and ``thorough`` asks for all other checks.
 
         Raises :class:`Failure` when a call fails, or claims more time than the parent's clock allows.
@@ -91,8 +89,7 @@ class Runner:
     def _calls(self, keys: Sequence[int], modes: Sequence[str]) -> list[float]:
         """One call for each key, in each of ``modes``: milliseconds by key."""
         started = time.perf_counter_ns()
-        reply = self.worker.ask(
-            "block", keys=list(keys), modes=list(modes), sleep_ns=self.sleep_ns, cold=self.cold)
+        reply = self.worker.ask("block", keys=list(keys), modes=list(modes), sleep_ns=self.sleep_ns, cold=self.cold)
         took = time.perf_counter_ns() - started
         check_timed(reply)
         claimed = reply.get("ns")
@@ -128,8 +125,7 @@ class Runner:
         for number in range(blocks):
             checked = self.checks_every_block or number in (drawn, last)
             self.block(calls, generator, checked=checked, thorough=number == drawn)
-        odd = self.oddest()
-        if odd is not None:
+        if (odd := self.oddest()) is not None:
             self.blocks[odd] = self.samples(calls, generator, checked=False, thorough=False)
         self.rest()
 
@@ -150,13 +146,11 @@ class Runner:
         middles = list(map(median, self.blocks))
         middle = median(middles)
         ratios = [max(one / middle, middle / one) for one in middles]
-        worst = max(range(len(ratios)), key=ratios.__getitem__)
-        return worst if ratios[worst] > ODD else None
+        return ratios.index(max(ratios)) if max(ratios) > ODD else None
 
     def noise(self) -> str:
         """A label when a block is odd although it was measured again; else empty."""
-        odd = self.oddest()
-        if odd is None:
+        if (odd := self.oddest()) is None:
             return ""
         return f"noisy: a sample block took {median(self.blocks[odd]):.3g} ms, the median of all {self.median_ms:.3g} ms"
 
