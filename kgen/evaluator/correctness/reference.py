@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -64,9 +64,7 @@ def draw_weights(loaded: LoadedProblem, device: str, seed: int, *, signs: bool =
     model = construct(loaded.model, device, seed)
     parameters = dict(model.named_parameters())
     generator = torch.Generator().manual_seed(seed + 1)
-    return {
-        name: _draw(value.detach(), name in parameters, signs, generator) for name, value in model.state_dict().items()
-    }
+    return {name: _draw(x.detach(), name in parameters, signs, generator) for name, x in model.state_dict().items()}
 
 
 def _draw(value: torch.Tensor, parameter: bool, signs: bool, generator: torch.Generator) -> torch.Tensor:
@@ -313,8 +311,8 @@ class Reference:
         placed, model = self._placed(inputs), self.single
         with _Noted() as noted:
             run = self._forward(model, placed, state, mode, 0)
-        own = {x.untyped_storage().data_ptr() for x in (*tensors(placed), *model.parameters(), *model.buffers())}
-        views = {i for i, x in enumerate(tensors(run[0])) if x.numel() and x.untyped_storage().data_ptr() in own}
+        own = _memory([*tensors(placed), *model.parameters(), *model.buffers()])
+        views = {i for i, x in enumerate(tensors(run[0])) if _memory([x]) & own}
         return (_kept(run[0], model), run[1]), views, bool(noted.seen & _OF_CUDNN)
 
     def exact(
@@ -355,12 +353,13 @@ class Reference:
 
 def _kept(output: Any, model: torch.nn.Module) -> Any:
     """The output with copies of what shares memory with a parameter or a buffer: the next run loads others into it."""
-    own = {x.untyped_storage().data_ptr() for x in (*model.parameters(), *model.buffers())}
+    own = _memory([*model.parameters(), *model.buffers()])
+    return map_tensors(output, lambda x: x.clone() if _memory([x]) & own else x)
 
-    def is_own(x: torch.Tensor) -> bool:
-        return x.numel() > 0 and x.untyped_storage().data_ptr() in own
 
-    return map_tensors(output, lambda x: x.clone() if is_own(x) else x) if any(map(is_own, tensors(output))) else output
+def _memory(found: Iterable[torch.Tensor]) -> set[int]:
+    """The addresses of the memory of tensors that have elements."""
+    return {x.untyped_storage().data_ptr() for x in found if x.numel()}
 
 
 def _to_double(model: torch.nn.Module) -> torch.nn.Module:
