@@ -77,10 +77,9 @@ class OracleClient:
                 deadline = time.monotonic() + self._seconds
                 reply, got = self._child.ask({"do": do} | request, fds, deadline=deadline)
             except (ChildDied, ChannelTimeout) as error:
-                text, memory = f"no answer within {self._seconds:g} s", False
-                if isinstance(error, ChildDied):
-                    text, memory = f"its process {error}", error.for_memory
-                self._failure = OracleFailed(text, case, memory)
+                died = isinstance(error, ChildDied)
+                text = f"its process {error}" if died else f"no answer within {self._seconds:g} s"
+                self._failure = OracleFailed(text, case, died and error.for_memory)
                 raise self._failure from error
         if "error" in reply:
             kinds = {"problem": ProblemError, "device": DeviceError}

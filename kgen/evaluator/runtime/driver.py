@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
+from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -149,17 +150,17 @@ def _raise_fault(status: int) -> None:
         raise DeviceFault(f"CUDA error: {(text.value or b'unknown error').decode()}")
 
 
+@dataclass(frozen=True)
 class SharedMemory:
     """Device memory that another process can map by the descriptor ``fd``.
 
     Raises :class:`DriverError` where the driver or the system does not allow it.
     """
 
-    def __init__(self, handle: int, address: int, size: int, fd: int) -> None:
-        self._handle = handle
-        self.address = address
-        self.size = size
-        self.fd = fd
+    handle: int
+    address: int
+    size: int
+    fd: int
 
     @classmethod
     def create(cls, count: int, device: int) -> "SharedMemory":
@@ -185,7 +186,7 @@ class SharedMemory:
         """Unmap; the memory itself ends with its last user. The descriptor is the caller's to close."""
         _call("cuMemUnmap", self.address, self.size)
         _call("cuMemAddressFree", self.address, self.size)
-        _call("cuMemRelease", self._handle)
+        _call("cuMemRelease", self.handle)
 
 
 def _rounded(count: int, device: int) -> int:
