@@ -28,8 +28,8 @@ from kgen.errors import DeviceError, DiskError, EvaluatorError
 from kgen.evaluator.build import Builder, compiler_version, copy_library, read_extension
 from kgen.evaluator.checks import Checks, Setting
 from kgen.evaluator.correctness.validate import (
-    OWN_NUMBERS, Cases, Failure, OracleClient, OracleFailed, WorkerClient, check_structure, explain, judged, raise_if_failed,
-    validate, weights_of,
+    OWN_NUMBERS, Cases, Failure, OracleClient, OracleFailed, Validation, WorkerClient, audit, check_structure, explain,
+    judged, raise_if_failed, weights_of,
 )
 from kgen.evaluator.protocol import (
     BASELINES, Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, Health, Limits, Phase, Status, Timing,
@@ -600,8 +600,7 @@ class Evaluator:
 
 
 class _Evaluating:
-    """One candidate on its way through the phases, with the process that holds it; ``until`` then at most, on the monotonic
-    clock."""
+    """One candidate on its way through the phases until a time at most, with the process that holds it."""
 
     def __init__(self, evaluator: Evaluator, candidate: Candidate, build: BuildReport, until: float = inf) -> None:
         self._until = until
@@ -721,8 +720,8 @@ class _Evaluating:
         names = [tuple(pair) for pair in evaluator._opened["cases"]]
         # On a CPU, the oracle and the worker would compete for the cores.
         room = self._worker.output_bytes // 2 if evaluator._cuda else 0
-        validate(self._worker, *evaluator._running(), names, self._matched, self._errors, self._labels, room,
-                 self._checks.settled)
+        Validation(self._worker, *evaluator._running(), self._matched, self._errors, self._labels, room).run(names)
+        audit(self._worker, self._checks.settled)
         if evaluator._is_large():
             raise_if_failed(self._worker.ask("rest"), Phase.VALIDATE)
 

@@ -199,21 +199,6 @@ class Cases:
                     os.close(case.fd)
 
 
-def validate(
-    worker: WorkerClient, oracle: OracleClient, cases: Cases, names: Sequence[tuple[str, str]], matched: bool,
-    found: list[CaseErrors], labels: list[str], room: int, settled: Settled,
-) -> None:
-    """Run the test cases ``names`` (distribution and mode); their error figures are appended to ``found``.
-
-    Raises :class:`Failure` at the first wrong one, and :class:`EvaluatorError` when the oracle fails. ``room`` is half of
-    the bytes for outputs. The oracle judges one case while the worker runs the next if each output fits into half of it.
-    Otherwise the worker waits. ``settled`` checks the candidate's processes at the end.
-    """
-    with ThreadPoolExecutor(1, "kgen-judge") as thread:
-        _Validation(worker, oracle, cases, matched, found, labels, room, thread).run(names)
-    audit(worker, settled)
-
-
 def audit(worker: WorkerClient, settled: Settled) -> None:
     """Check that the candidate changed nothing that belongs to others. Raises :class:`Failure`."""
     reply = worker.ask("audit")
@@ -223,65 +208,73 @@ def audit(worker: WorkerClient, settled: Settled) -> None:
 
 
 @dataclass
-class _Validation:
-    """A candidate on its way through the test cases."""
+class Validation:
+    """A candidate on its way through the test cases. Error figures are appended to ``found``.
 
-    _worker: WorkerClient
-    _oracle: OracleClient
-    _cases: Cases
-    _matched: bool
-    _found: list[CaseErrors]
-    _labels: list[str]
-    _room: int
-    _thread: Executor
+    ``room`` is half of the bytes for outputs. The oracle judges one case while the worker runs the next if each output
+    fits into half of it. Otherwise the worker waits.
+    """
+
+    worker: WorkerClient
+    oracle: OracleClient
+    cases: Cases
+    matched: bool
+    found: list[CaseErrors]
+    labels: list[str]
+    room: int
+    _thread: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "kgen-judge"))
     _place: int = 0  # where the latest outputs lie
     _judging: tuple[str, Future[list[list[CaseErrors]]]] | None = None
 
     def run(self, names: Sequence[tuple[str, str]]) -> None:
-        one_mode, weights = len({mode for _, mode in names}) == 1, weights_of(self._matched)
-        for (name, mode), following in zip(names, [*names[1:], None]):
-            case = self._cases.get(name, mode, weights)
-            if following is not None and self._room and case.stays:  # the oracle prepares the next case while this one runs
-                self._thread.submit(self._cases.get, *following, weights)
-            self._take(case, name if one_mode else f"{name} ({mode})")
-        self._settle()
+        """Run the test cases ``names`` (distribution and mode).
+
+        Raises :class:`Failure` at the first wrong one, and :class:`EvaluatorError` when the oracle fails.
+        """
+        one_mode, weights = len({mode for _, mode in names}) == 1, weights_of(self.matched)
+        with self._thread:
+            for (name, mode), following in zip(names, [*names[1:], None]):
+                case = self.cases.get(name, mode, weights)
+                if following is not None and self.room and case.stays:  # the oracle prepares it while this one runs
+                    self._thread.submit(self.cases.get, *following, weights)
+                self._take(case, name if one_mode else f"{name} ({mode})")
+            self._settle()
 
     def _take(self, case: CaseHandle, label: str) -> None:
         if case.random or case.note and not case.raises:
             self._settle()  # a failure of an earlier case is not this one's
         if case.note and not case.raises:
-            self._found.append(_skipped(label, case.note))
+            self.found.append(_skipped(label, case.note))
             return
-        before = len(self._found)
+        before = len(self.found)
         try:
             self._try(case, label)
         except Failure as failure:
             numbers = _own_numbers(case, label)
-            if not case.random or failure.status not in _BY_VALUES or numbers in self._labels:
+            if not case.random or failure.status not in _BY_VALUES or numbers in self.labels:
                 raise
-            drawn = self._cases.get(_OWN_NUMBERS_CASE, case.mode, case.weights)
+            drawn = self.cases.get(_OWN_NUMBERS_CASE, case.mode, case.weights)
             if drawn.note:
                 raise
-            self._found[before:] = self._judge_by_moments(drawn, drawn.name + label.removeprefix(case.name), failure)
-            self._labels.append(numbers)
+            self.found[before:] = self._judge_by_moments(drawn, drawn.name + label.removeprefix(case.name), failure)
+            self.labels.append(numbers)
             self._try(case, label)
 
     def _try(self, case: CaseHandle, label: str) -> None:
-        """Run a case and start judging it; wait for the result in random modes, which may run again. Raises
-        :class:`Failure`, for an earlier case first."""
+        """Run a case and start judging it; a random one may run again, and is waited for. Raises :class:`Failure`."""
         # Without matched names, buffers may be of any size.
-        beside = self._matched and not case.random and 2 * case.end <= self._room
+        beside = self.matched and not case.random and 2 * case.end <= self.room
         if not beside:
             self._settle()
-        self._place = self._room - self._place if beside else 0
+        self._place = self.room - self._place if beside else 0
         try:
             reply = self._run(case, case.rng)
         finally:
             self._settle()
         if case.raises:
-            self._found.append(_skipped(label, case.note + (", and so does the candidate" if "error" in reply else "")))
+            self.found.append(_skipped(label, case.note + (", and so does the candidate" if "error" in reply else "")))
             return
-        _check_run(case, reply, label, self._matched)
+        _check_run(case, reply, label, self.matched)
         self._judging = label, self._thread.submit(self._judge, case, label, self._place, bool(reply.get("repeatable")))
         if not beside:
             self._settle()
@@ -289,14 +282,14 @@ class _Validation:
     def _run(self, case: CaseHandle, rng: int, *, go_on: bool = False) -> dict[str, Any]:
         """Have the worker run a case twice. It writes the second run's tensors behind the first's."""
         assert case.fd is not None
-        return self._worker.ask(
+        return self.worker.ask(
             "run", [case.fd], inputs=case.inputs, bytes=case.bytes, change=case.change, mode=case.mode, rng=rng,
             go_on=go_on, place=self._place, end=self._place + case.end, sizes=case.sizes)
 
     def _judge(self, case: CaseHandle, label: str, place: int, repeatable: bool) -> list[list[CaseErrors]]:
         """Figures of the first run; if they are right, those of the second run too where it differs."""
-        judge = partial(judged, self._worker, self._oracle, case, self._matched, label,
-                        own_numbers=_own_numbers(case, label) in self._labels)
+        judge = partial(judged, self.worker, self.oracle, case, self.matched, label,
+                        own_numbers=_own_numbers(case, label) in self.labels)
         found = [judge(place)[0]]
         if not repeatable and all(row.ok for row in found[0]):
             found.append(judge(self._second(case, label, place))[0])
@@ -304,9 +297,9 @@ class _Validation:
 
     def _second(self, case: CaseHandle, label: str, place: int) -> int:
         """Where the second run's tensors lie: behind the first's at ``place``, or over them if memory ends before."""
-        if place + 2 * case.end <= self._worker.output_bytes:
+        if place + 2 * case.end <= self.worker.output_bytes:
             return place + case.end
-        raise_if_failed(self._worker.ask("write_second"), Phase.VALIDATE, label)
+        raise_if_failed(self.worker.ask("write_second"), Phase.VALIDATE, label)
         return 0
 
     def _settle(self) -> None:
@@ -315,12 +308,12 @@ class _Validation:
             return
         (label, judging), self._judging = self._judging, None
         first, *second = judging.result()
-        self._found.extend(first)
+        self.found.extend(first)
         _decide(first, label)
         for rows in second:
             _decide(rows, label, second=True)
-            if _NOT_REPEATABLE not in self._labels:
-                self._labels.append(_NOT_REPEATABLE)
+            if _NOT_REPEATABLE not in self.labels:
+                self.labels.append(_NOT_REPEATABLE)
 
     def _judge_by_moments(self, case: CaseHandle, label: str, failure: Failure) -> list[CaseErrors]:
         """Figures of a candidate whose values are wrong in a random mode, judged by moments.
@@ -328,10 +321,10 @@ class _Validation:
         Raises ``failure`` if it draws PyTorch's numbers, and a :class:`Failure` that names both faults if its moments
         are wrong.
         """
-        judge = partial(judged, self._worker, self._oracle, case, self._matched, label, count=_OWN_NUMBERS_RUNS)
+        judge = partial(judged, self.worker, self.oracle, case, self.matched, label, count=_OWN_NUMBERS_RUNS)
         for number in range(_OWN_NUMBERS_RUNS // 2):
             run = self._run(case, case.rng + number * _NEXT_SEED, go_on=True)
-            _check_run(case, run, label, self._matched)
+            _check_run(case, run, label, self.matched)
             judge(0)
             rows, same_numbers = judge(0 if run.get("repeatable") else self._second(case, label, 0))
         if same_numbers:
