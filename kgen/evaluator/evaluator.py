@@ -91,8 +91,7 @@ class Evaluator:
     def __init__(
         self, problem: Problem, *, device: str, accuracy: Accuracy, home: Path, limits: Limits = Limits(),
         baselines: Sequence[str] = BASELINES, notice: Callable[[str], None] | None = None, cache: str = "cold",
-        step: Callable[[str], None] | None = None,
-        trust: Trust = Trust.FOREIGN, profile: bool = False,
+        step: Callable[[str], None] | None = None, trust: Trust = Trust.FOREIGN, profile: bool = False,
     ) -> None:
         if accuracy is Accuracy.TF32 and device == "cpu":
             raise DeviceError("the class tf32 is for CUDA devices: the CPU has no TF32")
@@ -253,11 +252,10 @@ class Evaluator:
     def _fit(self) -> int:
         """How many candidates are judged side by side. All fit into their share of the device's memory. Those beside the
         first have the spare bytes together if each needs as much as PyTorch."""
-        shared = self.limits.device_share * self.hardware.global_bytes
-        peak = self._opened["peak_bytes"]
         if self._is_large():
             return 1
-        return max(1, min(_AT_ONCE, int(shared / self._candidate_bytes()), int(1 + _SPARE_BYTES / (peak + 1))))
+        fitting = self.limits.device_share * self.hardware.global_bytes / self._candidate_bytes()
+        return max(1, min(_AT_ONCE, int(fitting), int(1 + _SPARE_BYTES / (self._opened["peak_bytes"] + 1))))
 
     def _stop(self) -> None:
         """End the processes, the baselines first."""
@@ -392,16 +390,14 @@ class Evaluator:
         return tuple(timings)
 
     def finals(
-        self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float,
-        failed: LeftOut | None = None,
+        self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float, failed: LeftOut | None = None,
     ) -> tuple[Timing, ...]:
         """Time ``candidates`` and all baselines in turns: 20 blocks each, or fewer where they take longer
         than about ``seconds``, or are known narrowly before.
 
         A candidate that fails is left out; ``failed`` is called with its id and failure, or a notice says so.
         """
-        left_out = failed or (lambda name, failure: self._notice(
-            f"finalist {name[:SHORT]} is left out: {failure.reason}"))
+        left_out = failed or (lambda name, why: self._notice(f"finalist {name[:SHORT]} is left out: {why.reason}"))
         baselines = self._prepared()
 
         def lost(runner: Runner, failure: Failure) -> None:
@@ -471,11 +467,9 @@ class Evaluator:
         folder = self.home / "scratch" / "baselines"
         folder.mkdir(parents=True, exist_ok=True)
         options = self._worker_options() | {"scratch": str(folder), "compiles": name != "eager"}
-        child = self._children[name] = self._server.spawn("baseline", options, self._baseline_log(name), self._alone)
+        log = self.home / "logs" / f"baseline-{name}.log"
+        child = self._children[name] = self._server.spawn("baseline", options, log, self._alone)
         return child
-
-    def _baseline_log(self, name: str) -> Path:
-        return self.home / "logs" / f"baseline-{name}.log"
 
     def _prepare_baseline(self, name: str) -> Runner:
         child = self._children.get(name)
@@ -484,7 +478,7 @@ class Evaluator:
             child = self._spawn_baseline(name)
         worker = WorkerClient(child, uuid.uuid4().hex)
         try:
-            _await_ready(child, self._baseline_log(name))
+            _await_ready(child)
             child.limit(_NO_LIMIT, _NO_LIMIT)  # to observe its threads
             worker.enter(Phase.LOAD, self._compile_seconds(name))
             self._load(worker, {"baseline": name, "problem": self._problem_fields()})
@@ -529,7 +523,7 @@ class Evaluator:
             with _STARTS:
                 child = self._server.spawn("candidate", options | dict(level.options), log, variables)
                 try:
-                    missing = [part for part in _await_ready(child, log) if part not in self._missing]
+                    missing = [part for part in _await_ready(child) if part not in self._missing]
                 except EvaluatorError as error:
                     child.kill()
                     if self._confined or self._level + 1 == len(levels):
@@ -542,7 +536,7 @@ class Evaluator:
             self._missing.update(missing)
             self._confined = True
             child.limit(limits.host_bytes, processes)
-            return Started(WorkerClient(child, uuid.uuid4().hex), scratch, log)
+            return Started(WorkerClient(child, uuid.uuid4().hex), scratch)
 
     def _load(self, worker: WorkerClient, what: dict[str, Any]) -> dict[str, Any]:
         """Have a worker construct its module. Raises :class:`Failure`."""
@@ -595,12 +589,11 @@ class Evaluator:
             try:
                 self._oracle.ask("forget", subject=worker.subject)
             except EvaluatorError as error:
-                if not self._closing.is_set():
-                    self._notice(f"the oracle failed: {error}")
+                self._notice(f"the oracle failed: {error}")
 
 
 class _Evaluating:
-    """One candidate on its way through the phases until a time at most, with the process that holds it."""
+    """One candidate on its way through the phases, with the process that holds it; ``until`` then, on the monotonic clock."""
 
     def __init__(self, evaluator: Evaluator, candidate: Candidate, build: BuildReport, until: float = inf) -> None:
         self._until = until
@@ -633,9 +626,8 @@ class _Evaluating:
                 with self._phase(Phase.VALIDATE):
                     self._validate()
             evaluator.baselines()
-            with evaluator._lock.timing():
-                with self._phase(Phase.TIME):
-                    self._time()
+            with evaluator._lock.timing(), self._phase(Phase.TIME):
+                self._time()
             result = self._evaluation(Status.OK, "", None)
         except Failure as failure:
             result = self._evaluation(failure.status, failure.reason, failure.phase)
@@ -696,7 +688,7 @@ class _Evaluating:
             self._place(self._started.scratch)
         else:
             self._started = evaluator._start_worker(self._place)
-        self._started.log.replace(self._log)
+        self._worker.child.log.replace(self._log)
         path = self._started.scratch / _CANDIDATE_FILE
         limits = evaluator.limits
         self._enter(Phase.LOAD, limits.load_seconds + (0.0 if self._libraries else limits.build_seconds))
@@ -772,10 +764,9 @@ class _Evaluating:
         # Finals do not know how the candidate was validated.
         own_numbers = not self._errors or any(label.startswith(OWN_NUMBERS) for label in self._labels)
         rows, _ = judged(self._worker, oracle, case, self._matched, "timed call", key=key, own_numbers=own_numbers)
-        for row in rows:
-            if not row.ok:
-                status = Status.WRONG_STATE if row.output.startswith("state ") else self._checks.wrong_when_timed
-                raise Failure(status, f"{row.output} is wrong in a timed call: {explain(row)}", Phase.TIME)
+        if (row := next((row for row in rows if not row.ok), None)) is not None:
+            status = Status.WRONG_STATE if row.output.startswith("state ") else self._checks.wrong_when_timed
+            raise Failure(status, f"{row.output} is wrong in a timed call: {explain(row)}", Phase.TIME)
 
     def _finish_log(self, result: Evaluation) -> None:
         """Cut the candidate's output to size, and append its error figures and its status."""
@@ -795,7 +786,7 @@ def _all_bytes(peak: int) -> int:
     return 4 * peak + (4 << 30)
 
 
-def _await_ready(child: Child, log: Path) -> list[str]:
+def _await_ready(child: Child) -> list[str]:
     """Wait until a worker is confined and has its device. Returns the missing parts of its sandbox.
 
     No code of a candidate has run until then. Raises :class:`EvaluatorError`.
@@ -804,7 +795,7 @@ def _await_ready(child: Child, log: Path) -> list[str]:
         return child.ask({"do": "ready"}, deadline=time.monotonic() + _READY_SECONDS)[0]["missing"]
     except (ChildDied, ChannelTimeout) as error:
         why = f"its process {error}" if isinstance(error, ChildDied) else f"no answer within {_READY_SECONDS:g} s"
-        raise EvaluatorError(f"a process for candidates does not start: {why}; see {log}") from error
+        raise EvaluatorError(f"a process for candidates does not start: {why}; see {child.log}") from error
 
 
 def _driver() -> str:

@@ -91,8 +91,7 @@ class Family:
 
 
 def _held(folder: Path) -> int:
-    """Bytes of memory of the process in ``folder`` of a /proc: anonymous and shared memory, and its open memory
-    files."""
+    """Bytes that the process in ``folder`` of a /proc holds: anonymous, shared, and its open memory files."""
     total = 0
     try:
         fields = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
@@ -109,10 +108,11 @@ def _held(folder: Path) -> int:
 
 
 class Child:
-    """A process that the server forked: its private channel, and how it ended."""
+    """A process that the server forked: its private channel, its log, and how it ended."""
 
-    def __init__(self, channel: Channel, pid: int, pidfd: int, status: int) -> None:
+    def __init__(self, channel: Channel, log: Path, pid: int, pidfd: int, status: int) -> None:
         self.channel = channel
+        self.log = log
         self.findings: list[str] = []  # unrequested messages
         self.family: Family | None = None
         self._pid = pid
@@ -124,8 +124,7 @@ class Child:
         self._memory_kills = _memory_kills()
 
     def limit(self, more_bytes: int, processes: int) -> None:
-        """From now on, end the process when it and its children hold ``more_bytes`` more memory than now, or when more
-        than ``processes`` new ones run."""
+        """From now on, end it when all its processes hold ``more_bytes`` more than now, or ``processes`` new ones run."""
         self.family = Family(self._pid)
         self._most_bytes = self.family.held() + more_bytes
         self._most_processes = processes
@@ -232,8 +231,7 @@ class Child:
 
 
 class Server:
-    """The fork server: started on demand, and again after it died. It loads the modules ``later`` after the first fork.
-    Thread-safe."""
+    """The fork server, started on demand and after it died. It loads ``later`` after the first fork. Thread-safe."""
 
     def __init__(self, home: Path, environment: Mapping[str, str], later: Sequence[str] = ()) -> None:
         self._home = home
@@ -289,7 +287,7 @@ class Server:
             theirs.close()
             os.close(log_fd)
             os.close(status_write)
-        return Child(mine, pid, pidfd, status_read)
+        return Child(mine, log, pid, pidfd, status_read)
 
     def _request(self, request: dict[str, Any], fds: list[int]) -> tuple[int, int]:
         if self._process is None:
