@@ -87,8 +87,7 @@ def read_extension(source: str) -> Extension | None:
 
 
 def copy_library(extension: Extension | None, build: BuildReport, folder: Path) -> dict[str, str]:
-    """Copy the library that a build made into ``folder``. Returns its path by the extension's content; empty without
-    a library, which the worker then builds itself."""
+    """Copy a built library into ``folder``. Returns its path by the extension's content; empty without one."""
     if extension is None or build.binary is None:
         return {}
     name = f"{extension.name}.so"
@@ -217,8 +216,7 @@ class Builder:
                 "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS}
 
     def _compile(self, extension: Extension, log: Path, lock: int) -> tuple[bool, str, list[str]]:
-        """Run the compilers in a process that holds ``lock`` too. Returns success, the reason of a failure, and the
-        headers that were read."""
+        """Run the compilers in a process that holds ``lock`` too. Returns success, or the reason, and the headers."""
         with self._server.spawn("build", self._options(), log) as child:
             try:
                 deadline = time.monotonic() + self._limits.build_seconds

@@ -172,8 +172,7 @@ class Subject:
             self._restore_buffers()
 
     def _restore_buffers(self) -> None:
-        """Write back the buffers that changed. Untouched buffers keep their version, so that weights folded from them
-        stay valid."""
+        """Write back the buffers that changed. Others keep their version, so that weights folded from them stay valid."""
         with _no_grad():
             for name, buffer in _buffers(self.model).items():
                 if name in self.weights and name not in self.own and not _bitwise(buffer, self.weights[name]):

@@ -224,8 +224,7 @@ WEIGHTS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def change_weights(state: Mapping[str, torch.Tensor], how: str, ties: Mapping[str, str]) -> dict[str, torch.Tensor]:
-    """``state`` with the entry ``how`` of :data:`WEIGHTS` applied to its floating tensors. ``ties`` maps a parameter's
-    second name to its first."""
+    """``state`` changed by an entry of :data:`WEIGHTS`; ``ties`` maps a parameter's second name to its first."""
     found = {name: WEIGHTS[how](value) if value.is_floating_point() and name not in ties else value
              for name, value in state.items()}
     return found | {name: found[other] for name, other in ties.items()}
@@ -262,8 +261,7 @@ def joined(parts: Iterable[Any], rows: int) -> Any:
 
 
 def seed_of(key: int) -> int:
-    """The seed of the random numbers in the timed call with ``key``. It does not reveal the key, which mixes the
-    contents."""
+    """The seed of the timed call with ``key``, which it does not reveal: the key mixes the contents."""
     return int.from_bytes(_sha256(str(key).encode()).digest()[:6], "little")
 
 
@@ -277,8 +275,7 @@ class Mixture:
     second: torch.Tensor  # taken elsewhere; with fewer rows, they come again
 
     def pinned(self) -> Mixture:
-        """The same with bits in pinned memory, which a GPU copies in stream order. Raises ``RuntimeError`` without a
-        GPU."""
+        """The same with bits in pinned memory, which a GPU copies in stream order."""
         return replace(self, bits=[bit.contiguous().pin_memory() for bit in self.bits])
 
     def fill(self) -> None:
@@ -337,8 +334,7 @@ def _choices(x: torch.Tensor, elementwise: bool, generator: torch.Generator) -> 
 
 
 def _is_mixable(x: torch.Tensor) -> bool:
-    """Whether elements of a row are independent. Sorted integers (offsets, lengths) and permutations are not; a
-    tensor of one dimension is one row."""
+    """Whether elements of a row are independent; sorted integers (offsets, lengths) and permutations are not."""
     if is_inexact(x):
         return True
     rows = (x if x.ndim == 1 else x[:_LOOKED_AT]).reshape(-1, x.shape[-1]).long()

@@ -149,8 +149,7 @@ class Oracle:
         self._states["drawn"] = self.state_arena.read(self.state_node, device)
 
     def _look_at(self, mode: str) -> bool:
-        """Run the problem in a mode: the memory that it takes, and what its output is like. Returns whether cuDNN may
-        run a part of it in TF32."""
+        """Run the problem in a mode: its memory, and its output's nature. Returns whether cuDNN may use TF32 in it."""
         if self.device != "cpu":
             torch.cuda.reset_peak_memory_stats(self.device)
             before = torch.cuda.memory_allocated(self.device)
@@ -197,8 +196,7 @@ class Oracle:
             self.reference.dtype = found.pop()
 
     def _make_pool(self, size: int) -> None:
-        """Put the problem's own inputs of ``size`` bytes, and others that timed calls mix with them, into one arena. Of
-        large inputs, the others have fewer rows."""
+        """Put the problem's inputs of ``size`` bytes and others into one arena. Of large inputs, others have fewer rows."""
         some = max(1, self.rows * POOL_BYTES // size) if self.batch_free and size > POOL_BYTES else self.rows
         count = max(2, min(POOL_SETS, POOL_BYTES // max(size, 1)))
         other = describe(slice_batch(self._given, some))[1]
@@ -319,8 +317,7 @@ class Oracle:
         return case.arena is self.pool_arena or case.arena is None or case.arena.size < _LARGE_BYTES
 
     def _keep_on_device(self, case: Case) -> None:
-        """Bring the expected values of ``case`` to the device. Those used longest ago move to the host where all of
-        them take too much memory."""
+        """Bring a case's expected values to the device. Of too many, those used longest ago move to the host."""
         if self.device == "cpu":
             return
         if case in self._resident:
@@ -450,8 +447,7 @@ class Oracle:
                     (other - first).abs() <= abs(number) * _VANISHING for other, number in zip(others, _FILLS[1:])]).all(0)
 
     def output_memory(self, subject: str, size: int) -> Arena:
-        """Memory for outputs of ``subject``. It holds nothing of another subject, but for large outputs of own candidates,
-        which are judged one at a time."""
+        """Memory for outputs of ``subject``. Own candidates with large outputs, judged one at a time, share one."""
         lent = not self._strict and size > _LARGE_OUTPUT
         if lent and self._lent is None:
             self._lent = created(size, self.device, self.shared)
@@ -473,8 +469,7 @@ class Oracle:
         return found if self.output_bytes > _LARGE_BYTES else [x.clone() for x in found]
 
     def judge(self, case: Case, values: list[torch.Tensor], *, own_numbers: bool = False) -> list[dict[str, Any]]:
-        """Error figures of each tensor of a candidate's output and buffers. With ``own_numbers``, other random numbers
-        are right too."""
+        """Error figures of each output tensor and buffer. With ``own_numbers``, other random numbers are right too."""
         rows = [e.judge(value, self.accuracy) | {"output": e.name} for e, value in zip(case.expected, values)]
         if not own_numbers or not self.random[case.mode] or all(row["ok"] for row in rows):
             return rows

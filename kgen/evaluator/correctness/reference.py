@@ -35,8 +35,7 @@ def generator_states(devices: Sequence[torch.device | str]) -> list[torch.Tensor
 
 
 def made_on(device: str, seed: int, make: Callable[[], Any]) -> Any:
-    """``make()`` with random numbers from ``seed``, on ``device`` or, where that fails, on the CPU, which takes seconds
-    for large tensors."""
+    """``make()`` with numbers from ``seed``, on ``device`` or, where that fails, on the CPU, which takes seconds."""
     if device != "cpu":
         torch.manual_seed(seed)
         try:
@@ -108,8 +107,7 @@ _APART, _LEAST = 2.0**-30, 1e-290  #: relative and absolute; make equal numbers 
 
 
 def _in_double(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Arguments for a run in float64. A lower floating dtype becomes float64, and so do lower tensors beside float64 ones,
-    such as a tensor in a list of the module."""
+    """Arguments in float64: lower dtypes, and lower tensors beside float64 ones, as in a list of the module."""
     if kwargs.get("dtype") in _DOUBLED:
         kwargs = {**kwargs, "dtype": _DOUBLED[kwargs["dtype"]]}
     kinds = {x.dtype for x in tensors([list(args), kwargs])}

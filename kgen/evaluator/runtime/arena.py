@@ -71,8 +71,7 @@ def _in_order(value: dict[Any, Any]) -> list[tuple[Any, Any]]:
 
 
 def _is_one_of(kind: type, kinds: tuple[type, ...]) -> bool:
-    """Whether ``kind`` is one of ``kinds`` by identity: a class may claim to equal any, and builtins may be
-    replaced."""
+    """Whether ``kind`` is one of ``kinds`` by identity: a class may claim to equal any, and builtins may be replaced."""
     for other in kinds:
         if kind is other:
             return True

@@ -118,8 +118,7 @@ class Clock:
         _raise_fault(self._record(self._start, self._stream))
 
     def end(self) -> dict[str, int | bool]:
-        """Record the last event and wait. ``ns`` is the time between the events; ``exposed`` says whether the first
-        one passed before all work was submitted, so that launches count."""
+        """Record the last event and wait. ``ns``: the time between both; ``exposed``: whether it has launches in it."""
         status = self._record(self._end, self._stream)
         exposed = self._query(self._start) == 0
         self.wait()

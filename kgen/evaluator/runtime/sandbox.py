@@ -96,8 +96,7 @@ def adopt_orphans() -> None:
 
 
 def new_namespaces(network: bool) -> list[str]:
-    """Leave the parent's PID and mount namespaces, with ``network`` its IPC and network namespaces too. The next child
-    is in the new ones. Returns the names of those that the system does not allow."""
+    """Leave the parent's namespaces; the next child is in new ones. Returns those that the system does not allow."""
     wanted = {"PID namespace": _CLONE_NEWPID, "mount namespace": _CLONE_NEWNS}
     if network:
         wanted |= {"IPC namespace": _CLONE_NEWIPC, "network namespace": _CLONE_NEWNET}

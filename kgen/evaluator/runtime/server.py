@@ -38,8 +38,7 @@ _PRELOAD = ("torch", "torch.utils.cpp_extension", "kgen.evaluator.worker", "kgen
 
 
 def serve(fd: int, later: Sequence[str] = ()) -> None:
-    """Fork on request until the parent is gone. Each request brings a channel, a log and a status pipe. The modules
-    ``later`` are loaded after the first fork."""
+    """Fork on request until the parent is gone. The modules ``later`` are loaded after the first fork."""
     control = Channel.from_fd(fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # interrupts are the parent's business
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel

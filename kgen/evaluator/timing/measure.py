@@ -223,8 +223,7 @@ def enough(rounds: int, least: int, took: float, seconds: float, alive: Sequence
 
 
 def calls_of_finals(seconds: float, lap: float) -> int:
-    """Samples of a block, so that :data:`FINAL_BLOCKS` rounds take ``seconds``; one call of each subject takes
-    ``lap`` seconds."""
+    """Samples of a block, so that all rounds take ``seconds``; one call of each subject takes ``lap`` seconds."""
     turns = seconds / (FINAL_BLOCKS * max(lap, 1e-6)) - 1  # the first call of a block is no sample
     return max(1, min(MAX_CALLS, int(turns)))
 
