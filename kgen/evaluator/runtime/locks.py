@@ -83,14 +83,14 @@ class DeviceLock:
         self._gate = folder / f"{safe}.gate.lock"
         self._work = folder / f"{safe}.lock"
         self._timings = 0  # of this process, waiting or running
-        self._is_timed = False  # by this process
         self._changed = threading.Condition()
+        self._turn = threading.Lock()  # of this process's timings
 
     @contextmanager
     def working(self) -> Iterator[None]:
         """Hold the right to do work that would disturb a timing."""
         with self._changed:
-            self._await(lambda: not self._timings)
+            self._await(lambda: self._changed.wait_for(lambda: not self._timings, _TURN_SECONDS))
         with ExitStack() as work:
             with self._held(self._gate, fcntl.LOCK_SH):
                 work.enter_context(self._held(self._work, fcntl.LOCK_SH))
@@ -99,31 +99,22 @@ class DeviceLock:
     @contextmanager
     def timing(self) -> Iterator[None]:
         """Hold the device alone."""
-        with self._in_turn(), self._held(self._gate, fcntl.LOCK_EX), self._held(self._work, fcntl.LOCK_EX):
-            yield
+        self._count(1)
+        with ExitStack() as ends:
+            ends.callback(self._count, -1)
+            self._await(lambda: self._turn.acquire(timeout=_TURN_SECONDS))
+            ends.callback(self._turn.release)
+            with self._held(self._gate, fcntl.LOCK_EX), self._held(self._work, fcntl.LOCK_EX):
+                yield
 
-    @contextmanager
-    def _in_turn(self) -> Iterator[None]:
-        """Hold the turn of this process's timings."""
+    def _count(self, change: int) -> None:
         with self._changed:
-            self._timings += 1
-            try:
-                self._await(lambda: not self._is_timed)
-            except BaseException:
-                self._timings -= 1
-                raise
-            self._is_timed = True
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._timings -= 1
-                self._is_timed = False
-                self._changed.notify_all()
+            self._timings += change
+            self._changed.notify_all()
 
-    def _await(self, met: Callable[[], bool]) -> None:
-        """Wait until a condition of this process's timings is met."""
-        while not self._changed.wait_for(met, _TURN_SECONDS):
+    def _await(self, take: Callable[[], bool]) -> None:
+        """Wait until ``take``, which tries for a moment, succeeds."""
+        while not take():
             if self._stop.is_set():
                 raise EvaluatorError(f"{self.key}: not waited for any more")
 

@@ -38,10 +38,8 @@ class Share:
 
     def close(self) -> None:
         """Give the memory back."""
-        if self._fd >= 0:
-            self._path.unlink(missing_ok=True)
-            os.close(self._fd)
-            self._fd = -1
+        self._path.unlink(missing_ok=True)
+        os.close(self._fd)
 
 
 def ask(
