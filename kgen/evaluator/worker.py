@@ -560,10 +560,9 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         request, fds = channel.receive()
         try:
             reply = subject.handlers[request["do"]](request, fds)
-        except driver.DriverError as error:
-            reply = {"error": str(error), "memory": False, "unshared": request["do"] == "load"}
-        except Refused as error:
-            reply = {"error": str(error), "memory": False}
+        except (driver.DriverError, Refused) as error:
+            unshared = isinstance(error, driver.DriverError) and request["do"] == "load"
+            reply = {"error": str(error), "memory": False, "unshared": unshared}
         except BaseException as error:
             traceback.print_exc()
             reply = _failure(error)

@@ -13,7 +13,7 @@ import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from kgen.errors import DeviceError, EvaluatorError, ProblemError
 from kgen.evaluator.protocol import CaseErrors, Phase, Status
@@ -86,9 +86,6 @@ class OracleClient:
             kind = next((kind for name, kind in kinds.items() if reply.get(name)), None)
             raise kind(reply["error"]) if kind else OracleFailed(reply["error"], case, reply.get("memory", False))
         return reply, got
-
-    def close(self) -> None:
-        self._child.kill()
 
 
 class WorkerClient:
@@ -183,20 +180,18 @@ class Cases:
         key = (name, mode, weights)
         with self._lock:
             if key not in self._known or not self._known[key].stays:
-                self._let_go(lambda case: not case.stays)
+                self._let_go([key for key, case in self._known.items() if not case.stays])
                 reply, fds = self._oracle.ask("inputs", case=name, mode=mode, weights=weights)
                 self._known[key] = CaseHandle(*key, fds[0] if fds else None, **reply)
             return self._known[key]
 
     def close(self) -> None:
-        self._let_go(lambda case: True)
+        self._let_go([*self._known])
 
-    def _let_go(self, which: Callable[[CaseHandle], bool]) -> None:
-        for key, case in [*self._known.items()]:
-            if which(case):
-                del self._known[key]
-                if case.fd is not None:
-                    os.close(case.fd)
+    def _let_go(self, keys: Iterable[tuple[str, str, str]]) -> None:
+        for fd in (self._known.pop(key).fd for key in keys):
+            if fd is not None:
+                os.close(fd)
 
 
 def audit(worker: WorkerClient, settled: Settled) -> None:
