@@ -20,17 +20,19 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
-from typing import Any, Iterator, Sequence
+from typing import Any, Sequence
 
 from kgen import syntax
 from kgen.errors import DiskError, ToolchainError
 from kgen.evaluator.protocol import BuildReport, KernelResources, Limits
 from kgen.evaluator.runtime.channel import Channel, ChannelTimeout
-from kgen.evaluator.runtime.locks import DeviceLock, acquire
+from kgen.evaluator.runtime.locks import DeviceLock, held
 from kgen.evaluator.runtime.process import ChildDied, Server
 
 #: Sections of a library with its code; names and paths are in others.
@@ -63,38 +65,29 @@ class Extension:
 
 def read_extension(source: str) -> Extension | None:
     """The extension in ``source``'s module-level literals; ``None`` without one."""
-    try:
-        tree = syntax.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
     found: dict[str, Any] = {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            name = node.targets[0].id
-            if name in _LITERALS:
-                if name in found:
-                    return None
-                try:
-                    found[name] = ast.literal_eval(node.value)
-                except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-                    return None
+    try:
+        for node in syntax.parse(source).body:
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in _LITERALS:
+                    if name in found:
+                        return None
+                    found[name] = ast.literal_eval(value)
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return None
     texts = [found.get(name, "") for name in ("NAME", "CPP_SOURCE", "CUDA_SOURCE")]
     flags = [found.get(name, []) for name in ("CFLAGS", "CUDA_FLAGS")]
-    if not all(isinstance(text, str) for text in texts) or not all(_is_strings(group) for group in flags):
+    lists = all(isinstance(group, (list, tuple)) for group in flags)
+    if not lists or not all(isinstance(text, str) for text in chain(texts, *flags)):
         return None
-    name, cpp_source, cuda_source = texts
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{,199}", name) or not (cpp_source or cuda_source):
+    name, *sources = texts
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{,199}", name) or not any(sources):
         return None
-    return Extension(name, cpp_source, cuda_source, tuple(flags[0]), tuple(flags[1]))
-
-
-def _is_strings(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
+    return Extension(name, *sources, *map(tuple, flags))
 
 
 def copy_library(extension: Extension | None, build: BuildReport, folder: Path) -> dict[str, str]:
-    """Copy the library that a build made into ``folder``. Returns its path by the extension's content; empty without
-    a library, which the worker then builds itself."""
+    """Copy a built library into ``folder``. Returns its path by the extension's content; empty without one."""
     if extension is None or build.binary is None:
         return {}
     name = f"{extension.name}.so"
@@ -135,7 +128,7 @@ class Builder:
         self._limits = limits
         self._lock = lock
         self._stop = stop or threading.Event()
-        self._headers: dict[str, str] = {}  # hashes by path
+        self._hash = cache(lambda path: hashlib.sha256(Path(path).read_bytes()).hexdigest())  # of a header, read once
         capability = re.fullmatch(r"sm_(\d+)(\d)\D?", arch)
         self._arch_list = f"{capability[1]}.{capability[2]}+PTX" if capability else ""
         self._logs = home / "logs" / "build"
@@ -161,8 +154,8 @@ class Builder:
         started = time.monotonic()
         marker = self.directory / f"{extension.name}.json"
         try:
-            with _held(self.directory / f"{extension.name}.lock", self._stop) as held:
-                return self._kept(extension, marker) or self._build(extension, marker, started, held)
+            with held(self.directory / f"{extension.name}.lock", fcntl.LOCK_EX, self._stop) as lock:
+                return self._kept(extension, marker) or self._build(extension, marker, started, lock)
         except OSError as error:
             raise DiskError(f"{self.directory}: cannot be written: {error}") from error
 
@@ -170,12 +163,10 @@ class Builder:
         """The report of an earlier build, if it succeeded and its library is unchanged."""
         try:
             record = json.loads(marker.read_text())
-            if record.pop("content") != extension.content:
+            if (record["content"], record["headers_content"]) != (extension.content, self._content(record["headers"])):
                 return None
-            if record.pop("headers_content") != self._content(record.pop("headers")):
-                return None
-            kernels = tuple(KernelResources(**kernel) for kernel in record.pop("kernels"))
-            report = BuildReport(**record, kernels=kernels, cached=True)
+            kernels = tuple(KernelResources(**kernel) for kernel in record["report"]["kernels"])
+            report = BuildReport(**record["report"] | {"kernels": kernels, "cached": True})
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return report if report.binary == self.binary(extension.name) else None
@@ -188,15 +179,10 @@ class Builder:
             return None
 
     def _content(self, headers: Sequence[str]) -> str:
-        """SHA-256 of the headers' texts; each is read once."""
-        digest = hashlib.sha256()
-        for path in headers:
-            if path not in self._headers:
-                self._headers[path] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-            digest.update(self._headers[path].encode())
-        return digest.hexdigest()
+        """SHA-256 of the headers' texts."""
+        return hashlib.sha256("".join(map(self._hash, headers)).encode()).hexdigest()
 
-    def _build(self, extension: Extension, marker: Path, started: float, held: int) -> BuildReport:
+    def _build(self, extension: Extension, marker: Path, started: float, lock: int) -> BuildReport:
         """Compile ``extension``, after removing what a killed build left (torch's lock file)."""
         folder = self.directory / extension.name
         shutil.rmtree(folder, ignore_errors=True)
@@ -205,7 +191,7 @@ class Builder:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("")
         with self._lock.working() if self._lock else nullcontext():
-            ok, reason, headers = self._compile(extension, log, held)
+            ok, reason, headers = self._compile(extension, log, lock)
         seconds = time.monotonic() - started
         text = log.read_text(errors="replace")
         if not ok:
@@ -218,9 +204,8 @@ class Builder:
             return BuildReport(False, timed_out, seconds, False, str(self.directory), None, reason, str(log))
         report = BuildReport(True, False, seconds, False, str(self.directory), self.binary(extension.name), "",
                              str(log), parse_resources(text))
-        record = asdict(report) | {
-            "content": extension.content, "headers": headers, "headers_content": self._content(headers)}
-        del record["cached"]
+        record = {"content": extension.content, "headers": headers, "headers_content": self._content(headers),
+                  "report": asdict(report)}
         aside = marker.with_suffix(".new")
         aside.write_text(json.dumps(record))
         aside.replace(marker)
@@ -230,13 +215,12 @@ class Builder:
         return {"directory": str(self.directory), "sandboxed": True, "build_bytes": self._limits.build_bytes,
                 "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS}
 
-    def _compile(self, extension: Extension, log: Path, held: int) -> tuple[bool, str, list[str]]:
-        """Run the compilers in a process that holds ``held`` too. Returns success, the reason of a failure, and the
-        headers that were read."""
-        deadline = time.monotonic() + self._limits.build_seconds
+    def _compile(self, extension: Extension, log: Path, lock: int) -> tuple[bool, str, list[str]]:
+        """Run the compilers in a process that holds ``lock`` too. Returns success, or the reason, and the headers."""
         with self._server.spawn("build", self._options(), log) as child:
             try:
-                answer, _ = child.ask(asdict(extension), [held], deadline=deadline)
+                deadline = time.monotonic() + self._limits.build_seconds
+                answer, _ = child.ask(asdict(extension), [lock], deadline=deadline)
             except ChannelTimeout:
                 return False, f"timed out after {self._limits.build_seconds:g} s", []
             except ChildDied as error:
@@ -269,9 +253,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     try:
         cpp_extension.load_inline(
             name=request["name"], cpp_sources=request["cpp_source"], extra_cflags=list(request["cflags"]),
-            is_python_module=False, no_implicit_headers=True, verbose=True,
-            **(cuda if request["cuda_source"] else {}),
-        )
+            is_python_module=False, no_implicit_headers=True, verbose=True, **(cuda if request["cuda_source"] else {}))
     except Exception as error:
         print(error, flush=True)
         channel.send({"ok": False, "reason": " ".join(str(error).split())[:_REASON_CHARACTERS]})
@@ -284,16 +266,6 @@ def _headers(folder: Path) -> list[str]:
     listed = subprocess.run(["ninja", "-t", "deps"], cwd=folder, capture_output=True, text=True, check=True).stdout
     read = {str((folder / line.strip()).resolve()) for line in listed.splitlines() if line.startswith(" ")}
     return sorted(path for path in read if not Path(path).is_relative_to(folder.resolve()))
-
-
-@contextmanager
-def _held(path: Path, stop: threading.Event) -> Iterator[int]:
-    """Hold the build lock at ``path`` and yield its descriptor; waits for a process that builds the same."""
-    fd = acquire(path, fcntl.LOCK_EX, stop)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 _FAULT = re.compile(r"\b(fatal )?error\b|\bmemory (allocating|exhausted)|bad_alloc|Permission denied|not found$")
@@ -315,23 +287,14 @@ _KERNEL = re.compile(
 
 def parse_resources(log: str) -> tuple[KernelResources, ...]:
     """The figures of ``ptxas -v`` for each kernel in a build's log; spills are bytes stored plus loaded."""
-    found = _KERNEL.findall(log)
-    names = _demangled([name for name, *_ in found])
-    return tuple(
-        KernelResources(name, int(registers), int(shared or 0), int(stores) + int(loads))
-        for name, (_, stores, loads, registers, shared) in zip(names, found)
-    )
-
-
-def _demangled(names: list[str]) -> list[str]:
-    """The C++ names without their arguments; the names themselves where the compilers' ``c++filt`` is missing."""
-    if not names:
-        return []
-    try:
-        text = subprocess.run(["c++filt", "-p", *names], capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return names
-    return text.replace("(anonymous namespace)::", "").splitlines()
+    if not (found := _KERNEL.findall(log)):
+        return ()
+    names = [name for name, *_ in found]
+    with suppress(OSError, subprocess.SubprocessError):  # without c++filt, names stay as they are, with their arguments
+        text = subprocess.run(["c++filt", "-p"], input="\n".join(names), capture_output=True, text=True, check=True).stdout
+        names = text.replace("(anonymous namespace)::", "").splitlines()
+    return tuple(KernelResources(name, int(registers), int(shared or 0), int(stores) + int(loads))
+                 for name, (_, stores, loads, registers, shared) in zip(names, found))
 
 
 def binary_hash(path: Path) -> str:

@@ -16,9 +16,9 @@ import threading
 import time
 import uuid
 from collections import Counter
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import inf
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence, TypeVar
@@ -28,7 +28,8 @@ from kgen.errors import DeviceError, DiskError, EvaluatorError
 from kgen.evaluator.build import Builder, compiler_version, copy_library, read_extension
 from kgen.evaluator.checks import Checks, Setting
 from kgen.evaluator.correctness.validate import (
-    OWN_NUMBERS, Cases, Failure, OracleClient, OracleFailed, WorkerClient, check_structure, explain, raise_if_failed, validate,
+    OWN_NUMBERS, Cases, Failure, OracleClient, OracleFailed, Validation, WorkerClient, audit, check_structure, explain,
+    judged, raise_if_failed, weights_of,
 )
 from kgen.evaluator.protocol import (
     BASELINES, Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, Health, Limits, Phase, Status, Timing,
@@ -66,17 +67,10 @@ _TIMES_PEAK, _SPARE_BYTES = 2, 2 << 30
 _STARTS = threading.BoundedSemaphore(_AT_ONCE)
 _CANDIDATE_FILE = "model_new.py"  #: in a worker's scratch folder
 _COMPILER = "torch._dynamo"  #: takes a second to load
+#: Variables that say where torch and its compilers write: below a worker's scratch folder.
+_FOLDERS = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH", "TMPDIR", "HOME")
 Result = TypeVar("Result")
 LeftOut = Callable[[str, Failure], None]  #: called with a finalist's id and its failure
-
-
-def _worker_environment(scratch: Path) -> dict[str, str]:
-    """Variables that send everything that torch and its compilers write below ``scratch``."""
-    folders = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH", "TMPDIR", "HOME")
-    return {name: str(scratch) for name in folders} | {
-        "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
-        "USER": "kgen",  # a worker's user may have no name
-    }
 
 
 class Evaluator:
@@ -97,8 +91,7 @@ class Evaluator:
     def __init__(
         self, problem: Problem, *, device: str, accuracy: Accuracy, home: Path, limits: Limits = Limits(),
         baselines: Sequence[str] = BASELINES, notice: Callable[[str], None] | None = None, cache: str = "cold",
-        step: Callable[[str], None] | None = None,
-        trust: Trust = Trust.FOREIGN, profile: bool = False,
+        step: Callable[[str], None] | None = None, trust: Trust = Trust.FOREIGN, profile: bool = False,
     ) -> None:
         if accuracy is Accuracy.TF32 and device == "cpu":
             raise DeviceError("the class tf32 is for CUDA devices: the CPU has no TF32")
@@ -134,10 +127,10 @@ class Evaluator:
             "OPENBLAS_THREAD_TIMEOUT": "20",
         }, [*self._checks.modules, *([] if set(baselines) <= {"eager"} else [_COMPILER])])
         self._oracle: OracleClient | None = None
-        self._cases: Cases | None = None
-        self._about: dict[str, Any] = {}  # the oracle's description of the device
-        self._opened: dict[str, Any] = {}  # and of the problem
+        self._cases: Cases
+        self._opened: dict[str, Any] = {}  # the oracle's description of the device and the problem
         self._fds: list[int] = []  # of the weights, the constructor's inputs, and the inputs of timed calls
+        self._resources = ExitStack()  # of the processes that run now
         self._closing = threading.Event()
         self._lifecycle = threading.RLock()
         self._failures: Counter[str] = Counter()  # of the oracle, by test case
@@ -148,9 +141,7 @@ class Evaluator:
         self._alone: dict[str, str] = {}  # the environment in which a process sees this device alone
         self._runners: dict[str, Runner] = {}
         self._preparing: threading.Thread | None = None
-        self._starting: Child | None = None  # the baseline that is being prepared
-        self._memory: shares.Share | None = None  # of a GPU, for all processes
-        self._early: dict[str, Future[Child]] = {}  # baselines that load torch's compiler while the oracle opens the problem
+        self._children: dict[str, Child] = {}  # the latest process of each baseline
         self._baseline_timings: tuple[Timing, ...] = ()
         self._timing_baselines = threading.Lock()
         self._health: Health | None = None
@@ -160,8 +151,6 @@ class Evaluator:
         self._spare: SpareWorker | None = None
         self._ends = ThreadPoolExecutor(2, thread_name_prefix="kgen-end")
         self._slots = threading.BoundedSemaphore()  # workers that hold a candidate, those that end included
-
-    # ---- life ----------------------------------------------------------------------------------------------
 
     def __enter__(self) -> "Evaluator":
         self.start()
@@ -208,41 +197,48 @@ class Evaluator:
 
     def _start(self) -> None:
         """Start the oracle, and prepare the baselines in a thread."""
+        release = self._resources.callback
         child = self._server.spawn("oracle", self._options() | {
             "problem": self._problem_fields(), "secret": self._secret, "construction": self._construction,
             "rows": self._rows, "without": [case for case in self._failures if self._is_left_out(case)],
             "seconds": self.limits.reference_seconds,
         }, self.home / "logs" / "oracle.log")
-        self._oracle = OracleClient(child, _ORACLE_SECONDS)
-        named, _ = self._oracle.ask("key")
+        release(child.kill)
+        self._oracle = oracle = OracleClient(child, _ORACLE_SECONDS)
+        named, _ = oracle.ask("key")
         self._lock = DeviceLock(named["key"], self._notice, stop=self._closing)
         self._alone = named["alone"]
-        if self._cuda:  # a CPU is busy with the oracle
-            compiled = [name for name in self._baseline_names if name != "eager"]
-            self._early = {name: self._ends.submit(self._spawn_baseline, name) for name in compiled}
+        for name in self._baseline_names:
+            if self._cuda and name != "eager":  # torch's compiler loads meanwhile; a CPU is busy with the oracle
+                self._spawn_baseline(name)
         with self._lock.working():
-            self._about, _ = self._oracle.ask("about")
-            limits = self._about["hardware"]
+            about, _ = oracle.ask("about")
+            limits = about["hardware"]
             self.hardware = Hardware(**limits | {"vector_bits": tuple(limits["vector_bits"])})
-            self.environment = self._environment(self._about)
-            self._cases = Cases(self._oracle)
+            self.environment = self._environment(about)
         if self._cuda:  # others may hold the device's memory; they may be timing, so nothing else is held meanwhile
-            self._memory = shares.ask(self._lock.key, _all_bytes(self._about["bytes"]), self.hardware.global_bytes,
-                                      self._closing, self._notice)
+            memory = shares.ask(self._lock.key, _all_bytes(about["least_bytes"]), self.hardware.global_bytes,
+                                self._closing, self._notice)
+            release(memory.close)
         with self._lock.working():
-            self._opened, self._fds = self._oracle.ask("open")
-            self._opened["pool"], fds = self._oracle.ask("pool")
-        self._fds += fds
-        if self._memory is not None:
-            self._memory.set(_all_bytes(self._opened["peak_bytes"]))
+            opened, self._fds = oracle.ask("open")
+        for fd in self._fds:
+            release(os.close, fd)
+        self._opened = about | opened
+        self._cases = Cases(oracle)
+        release(self._cases.close)
+        if self._cuda:
+            memory.set(_all_bytes(opened["peak_bytes"]))
         self.problem = replace(self.problem, mode=self._opened["mode"])
         self.accuracy = Accuracy(self._opened["accuracy"])
         if self.accuracy is Accuracy.PYTORCH and not self._cuda and not self._opened["half"]:
             self.accuracy = Accuracy.FP32  # PyTorch's flags change nothing there
         self.at_once = self._fit() if self._cuda else 1
         self._slots = threading.BoundedSemaphore(self.at_once + self._checks.ahead)
+        self._runners = {}
         if self._checks.ahead:
             self._spare = SpareWorker(self._start_worker, self._lock)
+            release(self._spare.close)
         self._preparing = threading.Thread(target=self._prepare_baselines, name="kgen-baselines", daemon=True)
         self._preparing.start()
 
@@ -250,53 +246,37 @@ class Evaluator:
         """Bytes of device memory that a candidate may have, by PyTorch's allocator. They are a multiple of the peak of
         PyTorch's own forward, and the harness's tensors in the same process."""
         opened = self._opened
-        harness = (2 * opened["state_bytes"] + 2 * opened["pool"]["bytes"] + 3 * opened["output_bytes"]
-                   + self._about["flush_bytes"])
+        harness = 2 * opened["state_bytes"] + 2 * opened["bytes"] + opened["output_bytes"] + opened["flush_bytes"]
         return _TIMES_PEAK * opened["peak_bytes"] + harness + _SPARE_BYTES
 
     def _fit(self) -> int:
         """How many candidates are judged side by side. All fit into their share of the device's memory. Those beside the
         first have the spare bytes together if each needs as much as PyTorch."""
-        shared = self.limits.device_share * self.hardware.global_bytes
-        peak = self._opened["peak_bytes"]
         if self._is_large():
             return 1
-        return max(1, min(_AT_ONCE, int(shared / self._candidate_bytes()), int(1 + _SPARE_BYTES / (peak + 1))))
+        fitting = self.limits.device_share * self.hardware.global_bytes / self._candidate_bytes()
+        return max(1, min(_AT_ONCE, int(fitting), int(1 + _SPARE_BYTES / (self._opened["peak_bytes"] + 1))))
 
     def _stop(self) -> None:
+        """End the processes, the baselines first."""
         self._life += 1
-        oracle, self._oracle = self._oracle, None
-        if self._preparing is not None:
-            deadline = time.monotonic() + _JOIN_SECONDS
-            while self._preparing.is_alive() and time.monotonic() < deadline:
-                if self._starting is not None:
-                    self._starting.terminate()
-                self._preparing.join(0.05)
-            self._preparing = None
-        early, self._early = self._early, {}
-        for future in early.values():
-            future.add_done_callback(_kill_result)
-        if self._spare is not None:
-            self._spare.close()
-            self._spare = None
-        for runner in self._runners.values():
-            runner.worker.close()
-        self._runners = {}
-        if oracle is not None:
-            oracle.close()
-        if self._cases is not None:
-            self._cases.close()
-            self._cases = None
-        while self._fds:
-            os.close(self._fds.pop())
-        if self._memory is not None:
-            self._memory.close()
-            self._memory = None
+        self._oracle = None
+        self._end_baselines()
+        self._resources.close()
+
+    def _end_baselines(self) -> None:
+        """End the baselines and the thread that prepares them, which may wait for an answer."""
+        deadline = time.monotonic() + _JOIN_SECONDS
+        while self._preparing is not None and self._preparing.is_alive() and time.monotonic() < deadline:
+            for child in [*self._children.values()]:
+                child.terminate()
+            self._preparing.join(0.05)
+        while self._children:
+            self._children.popitem()[1].kill()
 
     def _problem_fields(self) -> dict[str, Any]:
-        p = self.problem
-        return {"name": p.name, "path": p.path, "source": p.source, "mode": p.mode,
-                "asked_mode": p.asked_mode or p.mode}
+        """The problem for other processes. Overrides are in its source."""
+        return asdict(replace(self.problem, overrides=(), asked_mode=self.problem.asked_mode or self.problem.mode))
 
     def _options(self) -> dict[str, Any]:
         return {"device": self.device, "accuracy": str(self.accuracy), "threads": self._threads,
@@ -311,8 +291,6 @@ class Evaluator:
             self.hardware.device_type, self.hardware.name, self.hardware.arch, _driver() if self._cuda else "",
             compiler_version("nvcc") if self._cuda else "", compiler_version(os.environ.get("CXX", "g++")),
             found["torch"], found["python"], self._threads, found["host"])
-
-    # ---- judging -------------------------------------------------------------------------------------------
 
     def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation:
         """Validate ``candidate`` on every input distribution, then time it.
@@ -372,23 +350,18 @@ class Evaluator:
 
     def health(self) -> Health:
         """Whether the problem's tolerance can tell right from wrong."""
-        if self._health is None:
-            self._health = self._retried(self._find_health)
-        return self._health
+        def find() -> Health:
+            with self._lock.working():
+                return Health(tuple(self._running()[0].ask("health")[0]["passed"]))
 
-    def _find_health(self) -> Health:
-        with self._lock.working():
-            reply, _ = self._running()[0].ask("health")
-        return Health(tuple(reply["passed"]))
+        self._health = self._health or self._retried(find)
+        return self._health
 
     def _running(self) -> tuple[OracleClient, Cases]:
         """The oracle and its cases. Raises :class:`EvaluatorError` when another thread has just ended them."""
-        oracle, cases = self._oracle, self._cases
-        if oracle is None or cases is None:
+        if (oracle := self._oracle) is None:
             raise EvaluatorError("the evaluator's processes ended")
-        return oracle, cases
-
-    # ---- timing --------------------------------------------------------------------------------------------
+        return oracle, self._cases
 
     def baselines(self) -> tuple[Timing, ...]:
         """Each baseline timed alone and briefly; measured once."""
@@ -417,16 +390,14 @@ class Evaluator:
         return tuple(timings)
 
     def finals(
-        self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float,
-        failed: LeftOut | None = None,
+        self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float, failed: LeftOut | None = None,
     ) -> tuple[Timing, ...]:
         """Time ``candidates`` and all baselines in turns: 20 blocks each, or fewer where they take longer
         than about ``seconds``, or are known narrowly before.
 
         A candidate that fails is left out; ``failed`` is called with its id and failure, or a notice says so.
         """
-        left_out = failed or (lambda name, failure: self._notice(
-            f"finalist {name[:SHORT]} is left out: {failure.reason}"))
+        left_out = failed or (lambda name, why: self._notice(f"finalist {name[:SHORT]} is left out: {why.reason}"))
         baselines = self._prepared()
 
         def lost(runner: Runner, failure: Failure) -> None:
@@ -454,8 +425,7 @@ class Evaluator:
             return tuple(runner.timing(Depth.FINAL, session, under) for runner in kept)
 
     def _setting(self) -> Setting:
-        moved = self._opened["pool"]["bytes"] + self._opened["output_bytes"]
-        floor_ms = least_ms(moved, self._about["copy_rate"], self.hardware.device_type)
+        floor_ms = least_ms(self._opened["bytes"], self._opened["copy_rate"], self.hardware.device_type)
         return Setting(self._random, floor_ms, self._runners.get("eager"))
 
     def _conditions(self) -> Conditions:
@@ -493,27 +463,22 @@ class Evaluator:
                         break
 
     def _spawn_baseline(self, name: str) -> Child:
-        """Start the process of a baseline, and wait until it is ready."""
+        """Start the process of a baseline."""
         folder = self.home / "scratch" / "baselines"
         folder.mkdir(parents=True, exist_ok=True)
-        log = self.home / "logs" / f"baseline-{name}.log"
         options = self._worker_options() | {"scratch": str(folder), "compiles": name != "eager"}
-        child = self._server.spawn("baseline", options, log, self._alone)
-        try:
-            _await_ready(child, log)
-        except BaseException:
-            child.kill()
-            raise
+        log = self.home / "logs" / f"baseline-{name}.log"
+        child = self._children[name] = self._server.spawn("baseline", options, log, self._alone)
         return child
 
     def _prepare_baseline(self, name: str) -> Runner:
-        early = self._early.pop(name, None)
-        if early is None:
+        child = self._children.get(name)
+        if child is None or child.has_ended():
             self._compile_seconds(name)  # before a process starts in vain
-        child = early.result() if early is not None else self._spawn_baseline(name)
+            child = self._spawn_baseline(name)
         worker = WorkerClient(child, uuid.uuid4().hex)
-        self._starting = child
         try:
+            _await_ready(child)
             child.limit(_NO_LIMIT, _NO_LIMIT)  # to observe its threads
             worker.enter(Phase.LOAD, self._compile_seconds(name))
             self._load(worker, {"baseline": name, "problem": self._problem_fields()})
@@ -521,8 +486,6 @@ class Evaluator:
         except BaseException:
             self._let_go(worker)
             raise
-        finally:
-            self._starting = None
 
     def _compile_seconds(self, name: str) -> float:
         """How long a baseline may take to get ready. Raises :class:`Failure` where no time is left to compile it."""
@@ -536,8 +499,6 @@ class Evaluator:
             raise Failure(Status.TIMEOUT, "the time for compiling baselines is over", Phase.LOAD)
         return min(seconds, left)
 
-    # ---- workers -------------------------------------------------------------------------------------------
-
     def _start_worker(self, place: Callable[[Path], None] = lambda scratch: None) -> Started:
         """Start a worker; ``place`` puts the candidate's files into its scratch folder if it is known already. Where
         none starts in the sandbox (a GPU's driver may refuse), workers run with less of it, and a notice says so
@@ -548,16 +509,21 @@ class Evaluator:
         place(scratch)
         log = self.home / "logs" / "candidates" / f"worker-{name}.log"
         limits, levels = self.limits, self._checks.levels
-        options = self._worker_options() | self._checks.options(scratch)
+        processes = limits.processes + 4 * self._threads
+        share = min(1.0, self._candidate_bytes() / self.hardware.global_bytes) if self._cuda else 1.0
+        options = self._worker_options() | self._checks.options(scratch) | {
+            "scratch": str(scratch), "host_bytes": limits.host_bytes, "scratch_bytes": limits.scratch_bytes,
+            "device_share": share, "processes": processes}
+        variables = dict.fromkeys(_FOLDERS, str(scratch)) | {
+            "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
+            "USER": "kgen",  # a worker's user may have no name
+        } | dict(self._checks.variables) | self._alone
         while True:
             level = levels[self._level]
             with _STARTS:
-                child = self._server.spawn("candidate", options | dict(level.options) | {
-                    "scratch": str(scratch), "host_bytes": limits.host_bytes, "scratch_bytes": limits.scratch_bytes,
-                    "device_share": self._share(), "processes": self._most_processes(),
-                }, log, _worker_environment(scratch) | dict(self._checks.variables) | self._alone)
+                child = self._server.spawn("candidate", options | dict(level.options), log, variables)
                 try:
-                    self._notice_missing(_await_ready(child, log))
+                    missing = [part for part in _await_ready(child) if part not in self._missing]
                 except EvaluatorError as error:
                     child.kill()
                     if self._confined or self._level + 1 == len(levels):
@@ -565,16 +531,12 @@ class Evaluator:
                     self._level += 1
                     self._notice(f"no process starts {level.missing} here, so candidates run without: {error}")
                     continue
+            for part in missing:
+                self._notice(f"this system does not allow {part}: candidates run without")
+            self._missing.update(missing)
             self._confined = True
-            child.limit(limits.host_bytes, self._most_processes())
-            return Started(WorkerClient(child, uuid.uuid4().hex), scratch, log)
-
-    def _share(self) -> float:
-        """The share of the device's memory that one candidate may have."""
-        return min(1.0, self._candidate_bytes() / self.hardware.global_bytes) if self._cuda else 1.0
-
-    def _most_processes(self) -> int:
-        return self.limits.processes + 4 * self._threads
+            child.limit(limits.host_bytes, processes)
+            return Started(WorkerClient(child, uuid.uuid4().hex), scratch)
 
     def _load(self, worker: WorkerClient, what: dict[str, Any]) -> dict[str, Any]:
         """Have a worker construct its module. Raises :class:`Failure`."""
@@ -589,7 +551,7 @@ class Evaluator:
                                state_bytes=self._opened["state_bytes"], init=self._opened["init"],
                                output_bytes=memory["bytes"], modes=self.problem.modes, dtype=self.problem.dtype,
                                construction=self._construction, views=self._opened["views"], ties=self._opened["ties"],
-                               flush_bytes=self._about["flush_bytes"] if self._cold else 0, **what)
+                               flush_bytes=self._opened["flush_bytes"] if self._cold else 0, **what)
         finally:
             for fd in fds:
                 os.close(fd)
@@ -602,22 +564,22 @@ class Evaluator:
 
     def _ready(self, name: str, worker: WorkerClient) -> Runner:
         """Prepare a worker for timing. Raises :class:`Failure`."""
-        reply = worker.ask("prepare", self._fds[2:], pool=self._opened["pool"]["pool"],
-                           pool_bytes=self._opened["pool"]["pool_bytes"], frees=self._is_large())
+        reply = worker.ask("prepare", self._fds[2:], pool=self._opened["pool"], pool_bytes=self._opened["pool_bytes"],
+                           frees=self._is_large())
         raise_if_failed(reply, worker.phase)
         try:
             first, steady, launch = (int(reply[name]) for name in ("first_ns", "steady_ns", "launch_ns"))
         except (KeyError, TypeError, ValueError) as error:
             raise Failure(Status.SUSPICIOUS, "what it answers makes no sense", worker.phase) from error
         runner = self._checks.make_runner(
-            name, worker, self._cuda, self.problem.modes, first / 1e6, steady / 1e6,
+            name, worker, self._cuda, self.problem.modes, max(0, first - steady) / 1e6, steady / 1e6,
             sleep_ns=sleep_ns(launch) if self._cuda else 0, cold=self._cold, frees=self._is_large())
         runner.rest()
         return runner
 
     def _is_large(self) -> bool:
         """Whether workers free the memory of timed calls while others run."""
-        return self._opened["pool"]["bytes"] + self._opened["output_bytes"] > _LARGE_BYTES
+        return self._opened["bytes"] > _LARGE_BYTES
 
     def _let_go(self, worker: WorkerClient) -> None:
         """End a worker, and free the oracle's memory for it."""
@@ -627,19 +589,11 @@ class Evaluator:
             try:
                 self._oracle.ask("forget", subject=worker.subject)
             except EvaluatorError as error:
-                if not self._closing.is_set():
-                    self._notice(f"the oracle failed: {error}")
-
-    def _notice_missing(self, missing: Any) -> None:
-        for part in missing if isinstance(missing, list) else []:
-            if part not in self._missing:
-                self._missing.add(part)
-                self._notice(f"this system does not allow {part}: candidates run without")
+                self._notice(f"the oracle failed: {error}")
 
 
 class _Evaluating:
-    """One candidate on its way through the phases, with the process that holds it; ``until`` then at most, on the monotonic
-    clock."""
+    """One candidate on its way through the phases, with the process that holds it; ``until`` then, on the monotonic clock."""
 
     def __init__(self, evaluator: Evaluator, candidate: Candidate, build: BuildReport, until: float = inf) -> None:
         self._until = until
@@ -672,9 +626,8 @@ class _Evaluating:
                 with self._phase(Phase.VALIDATE):
                     self._validate()
             evaluator.baselines()
-            with evaluator._lock.timing():
-                with self._phase(Phase.TIME):
-                    self._time()
+            with evaluator._lock.timing(), self._phase(Phase.TIME):
+                self._time()
             result = self._evaluation(Status.OK, "", None)
         except Failure as failure:
             result = self._evaluation(failure.status, failure.reason, failure.phase)
@@ -735,7 +688,7 @@ class _Evaluating:
             self._place(self._started.scratch)
         else:
             self._started = evaluator._start_worker(self._place)
-        self._started.log.replace(self._log)
+        self._worker.child.log.replace(self._log)
         path = self._started.scratch / _CANDIDATE_FILE
         limits = evaluator.limits
         self._enter(Phase.LOAD, limits.load_seconds + (0.0 if self._libraries else limits.build_seconds))
@@ -759,8 +712,8 @@ class _Evaluating:
         names = [tuple(pair) for pair in evaluator._opened["cases"]]
         # On a CPU, the oracle and the worker would compete for the cores.
         room = self._worker.output_bytes // 2 if evaluator._cuda else 0
-        validate(self._worker, *evaluator._running(), names, self._matched, self._errors, self._labels, room,
-                 self._checks.settled)
+        Validation(self._worker, *evaluator._running(), self._matched, self._errors, self._labels, room).run(names)
+        audit(self._worker, self._checks.settled)
         if evaluator._is_large():
             raise_if_failed(self._worker.ask("rest"), Phase.VALIDATE)
 
@@ -806,20 +759,14 @@ class _Evaluating:
         """Judge the output of a timed call. Raises :class:`Failure`."""
         evaluator = self._evaluator
         oracle, cases = evaluator._running()
-        weights = "drawn" if self._matched else "constructed"
-        name = evaluator._opened["cases"][0][0]
-        expected = cases.get(name, mode, weights).outputs
-        check_structure(expected, reply.get("output"), "in a timed call", self._matched, Phase.TIME)
+        case = cases.get(evaluator._opened["cases"][0][0], mode, weights_of(self._matched))
+        check_structure(case.outputs, reply.get("output"), "in a timed call", self._matched, Phase.TIME)
         # Finals do not know how the candidate was validated.
         own_numbers = not self._errors or any(label.startswith(OWN_NUMBERS) for label in self._labels)
-        rows, _ = oracle.ask("judge", subject=self._worker.subject, key=key, case=name, mode=mode, weights=weights,
-                             outputs=expected if self._matched else expected["items"][0], shift=0,
-                             own_numbers=own_numbers)
-        for row in rows["rows"]:
-            if not row["ok"]:
-                found = CaseErrors(case="timed call", **row)
-                status = Status.WRONG_STATE if found.output.startswith("state ") else self._checks.wrong_when_timed
-                raise Failure(status, f"{found.output} is wrong in a timed call: {explain(found)}", Phase.TIME)
+        rows, _ = judged(self._worker, oracle, case, self._matched, "timed call", key=key, own_numbers=own_numbers)
+        if (row := next((row for row in rows if not row.ok), None)) is not None:
+            status = Status.WRONG_STATE if row.output.startswith("state ") else self._checks.wrong_when_timed
+            raise Failure(status, f"{row.output} is wrong in a timed call: {explain(row)}", Phase.TIME)
 
     def _finish_log(self, result: Evaluation) -> None:
         """Cut the candidate's output to size, and append its error figures and its status."""
@@ -839,13 +786,7 @@ def _all_bytes(peak: int) -> int:
     return 4 * peak + (4 << 30)
 
 
-def _kill_result(started: Future[Child]) -> None:
-    """End a process that is not needed any more."""
-    if started.exception() is None:
-        started.result().kill()
-
-
-def _await_ready(child: Child, log: Path) -> Any:
+def _await_ready(child: Child) -> list[str]:
     """Wait until a worker is confined and has its device. Returns the missing parts of its sandbox.
 
     No code of a candidate has run until then. Raises :class:`EvaluatorError`.
@@ -854,7 +795,7 @@ def _await_ready(child: Child, log: Path) -> Any:
         return child.ask({"do": "ready"}, deadline=time.monotonic() + _READY_SECONDS)[0]["missing"]
     except (ChildDied, ChannelTimeout) as error:
         why = f"its process {error}" if isinstance(error, ChildDied) else f"no answer within {_READY_SECONDS:g} s"
-        raise EvaluatorError(f"a process for candidates does not start: {why}; see {log}") from error
+        raise EvaluatorError(f"a process for candidates does not start: {why}; see {child.log}") from error
 
 
 def _driver() -> str:

@@ -16,15 +16,15 @@ import threading
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from operator import attrgetter
 from queue import PriorityQueue
-from typing import Callable, Protocol, Sequence, TypeVar
+from typing import Callable, Iterable, Protocol, Sequence, TypeVar
 
 from kgen.candidate import Candidate
 from kgen.errors import DeviceError, EvaluatorError
 from kgen.evaluator.protocol import Accuracy, BuildReport, Environment, Evaluation, Health, Timing
 from kgen.hardware import Hardware
 from kgen.problem import Problem
-
 
 Result = TypeVar("Result")
 
@@ -50,19 +50,12 @@ class DeviceEvaluator(Protocol):
 
     @property
     def at_once(self) -> int: ...
-
     def start(self) -> None: ...
-
     def close(self) -> None: ...
-
     def builder(self) -> SourceBuilder: ...
-
     def health(self) -> Health: ...
-
     def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation: ...
-
     def baselines(self) -> tuple[Timing, ...]: ...
-
     def finals(self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float) -> tuple[Timing, ...]: ...
 
 
@@ -112,12 +105,7 @@ class DevicePool:
     """
 
     def __init__(
-        self,
-        evaluators: Sequence[DeviceEvaluator],
-        *,
-        elastic: bool = False,
-        name: str = "",
-        jobs: int = 0,
+        self, evaluators: Sequence[DeviceEvaluator], *, elastic: bool = False, name: str = "", jobs: int = 0,
         notice: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.evaluators = tuple(evaluators)
@@ -154,14 +142,9 @@ class DevicePool:
 
         Raises what one of them raises, and :class:`DeviceError` for different devices, whose times do not compare.
         """
-        count = len(self.evaluators)
-
-        def settled() -> bool:
-            enough = self._alive if self._elastic else self._failed
-            return bool(enough) or len(self._alive) + len(self._failed) == count
-
+        enough = self._alive if self._elastic else self._failed
         with self._changed:
-            self._changed.wait_for(settled)
+            self._changed.wait_for(lambda: enough or len(self._alive) + len(self._failed) == len(self.evaluators))
             if self._failed and not (self._elastic and self._alive):
                 raise self._failed[min(self._failed)]
         self._threads = ThreadPoolExecutor(self.at_once, thread_name_prefix="kgen-evaluate")
@@ -225,25 +208,22 @@ class DevicePool:
             with self._changed:
                 self._first = first = self._first or evaluator
             if evaluator.environment.id != first.environment.id:
-                raise _different(first, evaluator) if evaluator.device > first.device else _different(evaluator, first)
+                raise _different([first, evaluator])
         except BaseException as error:
-            self._leave_out(number, error)
+            with self._changed:
+                self._failed[number] = error
+                self._changed.notify_all()
+                none_left = len(self._failed) == len(self.evaluators)
+            if none_left:
+                self._give(None)
+            elif self._elastic:
+                self._notice(f"{evaluator.device} is left out: {error}")
             return
         with self._changed:
             life = self._alive[number] = _Life(number)
             for beside in range(evaluator.at_once):
                 self._give(life, beside)
             self._changed.notify_all()
-
-    def _leave_out(self, number: int, error: BaseException) -> None:
-        with self._changed:
-            self._failed[number] = error
-            self._changed.notify_all()
-            none_left = len(self._failed) == len(self.evaluators)
-        if none_left:
-            self._give(None)
-        elif self._elastic:
-            self._notice(f"{self.evaluators[number].device} is left out: {error}")
 
     def _lose(self, life: _Life) -> None:
         """Start a lost evaluator again, once for each loss."""
@@ -289,12 +269,8 @@ class DevicePool:
             return self._working[life.number]
 
 
-def _different(first: DeviceEvaluator, other: DeviceEvaluator) -> DeviceError:
-    return DeviceError(
-        f"{first.device} is {_described(first.environment)}; {other.device} is {_described(other.environment)}: "
-        "results of different devices are never compared; sweep on each of them alone"
-    )
-
-
-def _described(environment: Environment) -> str:
-    return ", ".join(filter(None, (environment.device, environment.arch, environment.driver)))
+def _different(evaluators: Iterable[DeviceEvaluator]) -> DeviceError:
+    kinds = ((one.device, one.environment) for one in sorted(evaluators, key=attrgetter("device")))
+    described = (f"{device} is {', '.join(filter(None, (kind.device, kind.arch, kind.driver)))}" for device, kind in kinds)
+    return DeviceError(f"{'; '.join(described)}: results of different devices are never compared; sweep on each of them "
+                       "alone")

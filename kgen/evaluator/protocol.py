@@ -11,6 +11,7 @@ Medians, intervals and ratios are derived from raw samples by :mod:`kgen.statist
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from enum import StrEnum
@@ -164,11 +165,8 @@ class Evaluation:
     @property
     def error_ratio(self) -> float | None:
         """Root mean square error over PyTorch's own, on the problem's own inputs: 1.0 is as accurate as PyTorch."""
-        if not self.errors:
-            return None
-        given = [e for e in self.errors if e.case == self.errors[0].case]
-        ratios = [e.rms / e.eager_rms for e in given if e.rms is not None and e.eager_rms]
-        return max(ratios) if ratios else None
+        given = (e for e in self.errors if e.case == self.errors[0].case)
+        return max((e.rms / e.eager_rms for e in given if e.rms is not None and e.eager_rms), default=None)
 
 
 @dataclass(frozen=True)
@@ -191,8 +189,6 @@ class Environment:
 
     @property
     def id(self) -> str:
-        import hashlib
-
         text = "\0".join(str(getattr(self, f)) for f in self.__dataclass_fields__ if f != "host")
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

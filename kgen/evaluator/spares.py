@@ -15,16 +15,14 @@ from kgen.evaluator.runtime.locks import DeviceLock
 
 @dataclass(frozen=True)
 class Started:
-    """A worker that waits for a candidate, with its scratch folder and its log."""
+    """A worker that waits for a candidate, with its scratch folder."""
 
     worker: WorkerClient
     scratch: Path
-    log: Path
 
 
 class SpareWorker:
-    """Keeps one worker ready. Thread-safe. ``start`` starts one; it holds ``lock`` as work, since it disturbs
-    timings."""
+    """Keeps one worker ready. Thread-safe. ``start`` starts one, with ``lock`` held, since it disturbs timings."""
 
     def __init__(self, start: Callable[[], Started], lock: DeviceLock) -> None:
         self._start = start
@@ -68,4 +66,4 @@ class SpareWorker:
 def _end(started: Started) -> None:
     started.worker.close()
     shutil.rmtree(started.scratch, ignore_errors=True)
-    started.log.unlink(missing_ok=True)
+    started.worker.child.log.unlink(missing_ok=True)

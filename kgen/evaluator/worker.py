@@ -19,20 +19,21 @@ import os
 import sys
 import time
 import traceback
-from types import ModuleType
+from itertools import product
 from typing import Any, Callable, Iterable, Mapping
 
 import torch
 
 from kgen.evaluator.build import Extension
 from kgen.evaluator.correctness.distributions import change_weights, mixtures, seed_of
-from kgen.evaluator.correctness.reference import construct, set_flags
+from kgen.evaluator.correctness.reference import Run, construct, set_flags
 from kgen.evaluator.runtime import driver, sandbox
 from kgen.evaluator.runtime.arena import (
     Arena, describe, is_inexact, is_tensor, map_tensors, nodes, same_bits, span, tensors,
 )
 from kgen.evaluator.runtime.channel import Channel
-from kgen.evaluator.runtime.device_arena import DeviceArena, open_arena
+from kgen.evaluator.runtime.device_arena import open_arena
+from kgen.problem import Problem, load
 
 FILE_BYTES = 256 << 20  #: the largest file that a candidate may write, its log included
 _MESSAGE_CHARACTERS = 400
@@ -43,6 +44,7 @@ _FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 byte
 _PERTURB = -6  # mallopt: fill what is allocated and freed
 _PERTURB_BYTE = 0x80
 _COMPILER = "torch._inductor.compile_fx"  # takes seconds to load
+_COMPILE_MODES = {"compile": "default", "compile-max-autotune": "max-autotune-no-cudagraphs"}
 _LONG_NS = 200_000_000  # of a call; the time of a longer one is known from fewer of them
 _GHZ = 2.0  # upper bound of the clock that torch.cuda._sleep counts, for turning nanoseconds into cycles
 
@@ -57,6 +59,9 @@ _attributes = vars(torch.nn.Module)["__dict__"].__get__  # a class may have a pr
 _get, _items = dict.get, dict.items  # a subclass may show other items
 #: TorchScript's modules have these in place of such dicts.
 _SCRIPTED = tuple((kind, kind.items) for kind in (torch.jit._script.OrderedDictWrapper, torch.jit._script.OrderedModuleDict))
+
+
+Guard = tuple[torch.Tensor, torch.Tensor]  #: a tensor's memory with fences around it, and the fences as they must stay
 
 
 class Refused(Exception):
@@ -88,10 +93,9 @@ class Subject:
         self.frees = False  # whether memory of timed calls is freed between them
         self.second: Any = None  # the second run in validation, where the oracle's memory holds one at a time
         self.key = 0  # the source of the latest timed call's contents
-        self.guards: list[torch.Tensor] = []  # the buffers with their fences
-        self.fences: list[torch.Tensor] = []  # the fences as they must stay
+        self.guards: list[Guard] = []  # of the buffers
         self.flush_buffer: torch.Tensor | None = None
-        self.output: Arena | DeviceArena  # the oracle's memory, from loading on
+        self.output: Arena  # the oracle's memory, from loading on
         self.generators: list[torch.Generator] = []
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory in the problem's own output too
         self.handlers: dict[str, Callable[[dict[str, Any], list[int]], dict[str, Any]]] = {
@@ -117,8 +121,6 @@ class Subject:
     def before_answer(self, do: str) -> None:
         """Called before the answer to each request is sent."""
 
-    # ---- loading -------------------------------------------------------------------------------------------
-
     def load(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Construct the module and give it the weights where names and shapes agree."""
         state_arena, init_arena = self._arena(fds[0], request["state_bytes"]), Arena.open(fds[1])
@@ -132,7 +134,7 @@ class Subject:
         # A GPU's generators exist once CUDA has started.
         self.generators = [torch.default_generator, *(torch.cuda.default_generators if self.cuda else ())]
         if "baseline" in request:
-            make = _baseline(request)
+            make = load(Problem(**request["problem"])).model
         else:
             _use_built(request["libraries"])
             make = _candidate(request["path"], init, request["dtype"])
@@ -154,10 +156,10 @@ class Subject:
             self.base = self.weights = {k: v.detach().clone() for k, v in own.items()}
         self.call_model = self.model
         if request.get("baseline", "eager") != "eager":
-            self.call_model = _compiled(self.model, request["baseline"])
+            self.call_model = torch.compile(self.model, mode=_COMPILE_MODES[request["baseline"]])
         return {"matched": self.matched}
 
-    def _arena(self, fd: int, size: int, *, writable: bool = False) -> Arena | DeviceArena:
+    def _arena(self, fd: int, size: int, *, writable: bool = False) -> Arena:
         return open_arena(fd, size, self.device, self.shared, writable=writable)
 
     def _set_weights(self, change: str = "drawn", *, force: bool = False) -> None:
@@ -170,14 +172,11 @@ class Subject:
             self._restore_buffers()
 
     def _restore_buffers(self) -> None:
-        """Write back the buffers that changed. Untouched buffers keep their version, so that weights folded from them
-        stay valid."""
+        """Write back the buffers that changed. Others keep their version, so that weights folded from them stay valid."""
         with _no_grad():
             for name, buffer in _buffers(self.model).items():
                 if name in self.weights and name not in self.own and not _bitwise(buffer, self.weights[name]):
                     _copy(buffer, self.weights[name])
-
-    # ---- validation ----------------------------------------------------------------------------------------
 
     def run(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Two forwards on the same inputs. Reports outputs, buffers, shared memory, and whether anything else changed.
@@ -191,9 +190,8 @@ class Subject:
             arena.close()
 
     def _run_twice(self, pristine: list[Any], request: dict[str, Any]) -> dict[str, Any]:
-        guards: list[torch.Tensor] = []
+        guards: list[Guard] = []
         inputs = self._guarded_inputs(pristine, guards)
-        fences = [_fences(guard).clone() for guard in guards]
         self._set_weights(request["change"])
         first, state = self._forward(inputs, request)
         if not self._is_on_device(first):
@@ -201,9 +199,7 @@ class Subject:
         reply: dict[str, Any] = {"mutated": self._mutated(inputs, pristine), "alias": self._alias(first, inputs)}
         self._set_weights(request["change"])
         second, later = self._forward(inputs, request, seeded=not request.get("go_on"))
-        reply["mutated"] = reply["mutated"] or self._mutated(inputs, pristine)
-        if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(guards, fences)):
-            reply["mutated"] = "memory beside an input"
+        reply["mutated"] = _beside(guards) or reply["mutated"] or self._mutated(inputs, pristine)
         reply["alias"] = reply["alias"] or self._alias(second, inputs) or self._reused(first, second)
         same = _bitwise([first, state], [second, later])
         reply |= self._write("first", [first, state], request["place"])
@@ -216,27 +212,22 @@ class Subject:
         """Write the second run's tensors over the first's."""
         return self._write("second", self.second, 0)
 
-    def _guarded_inputs(self, pristine: list[Any], guards: list[torch.Tensor]) -> list[Any]:
+    def _guarded_inputs(self, pristine: list[Any], guards: list[Guard]) -> list[Any]:
         """Copies of the inputs between fences."""
         return map_tensors(pristine, lambda x: self._guarded(x, guards))
 
-    def _guarded(
-        self, x: torch.Tensor, guards: list[torch.Tensor], place: torch.UntypedStorage | None = None
-    ) -> torch.Tensor:
-        """A copy of ``x`` between fences of NaN (of the largest number for integers): reads and writes beyond it
-        show."""
+    def _guarded(self, x: torch.Tensor, guards: list[Guard], place: torch.UntypedStorage | None = None) -> torch.Tensor:
+        """A copy of ``x`` between fences of NaN or the largest integer: reads and writes beyond it show."""
         fill = float("nan") if is_inexact(x) else True if x.dtype == torch.bool else torch.iinfo(x.dtype).max
         size = span(x) + 2 * _FENCE
         guard = torch.empty(0 if place else size, dtype=x.dtype, device=self.device)
         if place is not None:
             guard.set_(place, 0, (size,), (1,))
         _fill(guard, fill)
-        guards.append(guard)
+        guards.append((guard, _fences(guard)))
         return _copy(guard.as_strided(x.shape, x.stride(), _FENCE), x)
 
-    def _forward(
-        self, inputs: list[Any], request: dict[str, Any], *, seeded: bool = True
-    ) -> tuple[Any, dict[str, torch.Tensor]]:
+    def _forward(self, inputs: list[Any], request: dict[str, Any], *, seeded: bool = True) -> Run:
         self.mode = request["mode"]
         self.model.train(self.mode == "train")
         self._poison(request["sizes"])
@@ -262,8 +253,7 @@ class Subject:
         return {name: buffer.detach().clone() for name, buffer in _buffers(self.model).items() if name in self.weights}
 
     def _poison(self, sizes: list[list[int]]) -> None:
-        """Fill the allocator's free blocks of the output's size with NaN: an unwritten element shows. (On the CPU
-        the C library fills every block.)"""
+        """Fill free blocks of the output's size with NaN: an unwritten element shows. A CPU's C library fills all."""
         if self.cuda:
             count = _POISON_BLOCKS if 4 * sum(map(math.prod, sizes)) < _LARGE_BYTES else 1
             blocks = [_full(size, float("nan"), device=self.device) for size in sizes for _ in range(count)]
@@ -271,10 +261,8 @@ class Subject:
             del blocks
 
     def _mutated(self, inputs: list[Any], pristine: list[Any]) -> str:
-        for index, (mine, given) in enumerate(zip(inputs, pristine)):
-            if not _bitwise(mine, given):
-                return f"input {index}"
-        return ""
+        pairs = enumerate(zip(inputs, pristine))
+        return next((f"input {index}" for index, (mine, given) in pairs if not _bitwise(mine, given)), "")
 
     def _alias(self, output: Any, inputs: list[Any]) -> str:
         output = self._fresh(output)
@@ -286,7 +274,7 @@ class Subject:
 
     def _reused(self, first: Any, second: Any) -> str:
         """Whether the second output uses memory of the first."""
-        return "an earlier call's output" if _overlaps(self._fresh(second), self._fresh(first)) else ""
+        return _earlier(self._fresh(second), self._fresh(first))
 
     def _fresh(self, output: Any) -> list[torch.Tensor]:
         """The tensors of the latest ``output`` that must be in memory of their own."""
@@ -301,13 +289,9 @@ class Subject:
 
     def audit(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Whether a parameter changed."""
-        changed, found = "", _parameters(self.model)
-        for name in self.parameters:
-            if name not in found or not _holds(found[name], self.weights[name]):
-                changed = f"parameter {name}"
-        return {"mutated": changed}
-
-    # ---- timing --------------------------------------------------------------------------------------------
+        found = _parameters(self.model)
+        changed = (name for name in self.parameters if not _holds(found.get(name), self.weights[name]))
+        return {"mutated": next((f"parameter {name}" for name in changed), "")}
 
     def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Prepare for timed calls: map the pool of inputs, and measure how long calls and launches take."""
@@ -317,9 +301,9 @@ class Subject:
         self.pool = self._arena(fds[0], request["pool_bytes"]).read(request["pool"], self.device)
         self._wake()
         self._set_weights(force=True)
-        first = self._host_ns()
-        steady = min(self._host_ns() for _ in range(1 if first > _LONG_NS else 2))
-        launch = min(self._launch_ns() for _ in range(3)) if self.cuda else 0
+        first = self._call_ns()
+        steady = min(self._call_ns() for _ in range(1 if first > _LONG_NS else 2))
+        launch = min(self._call_ns(waits=False) for _ in range(3)) if self.cuda else 0
         gc.freeze()  # the garbage collector lists none of the harness's objects
         return {"first_ns": first, "steady_ns": steady, "launch_ns": launch}
 
@@ -327,11 +311,10 @@ class Subject:
         """Make the buffers of timed calls, unless they are there."""
         if not self.buffers:
             self.buffers = map_tensors(self.pool[0], lambda x: self._guarded(x, self.guards))
-            self.fences = [_fences(guard).clone() for guard in self.guards]
 
     def rest(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Free the memory of timed calls until the next one."""
-        self.buffers, self.guards, self.fences, self.last = [], [], [], None
+        self.buffers, self.guards, self.last = [], [], None
         if self.cuda:
             self._wait()
             _empty_cache()
@@ -342,18 +325,13 @@ class Subject:
         if self.clock is not None:
             self.clock.wait()
 
-    def _host_ns(self) -> int:
-        """Nanoseconds from the start of a call until the device is idle."""
-        started = _now()
-        self._call_all()
-        self._wait()
-        return _now() - started
-
-    def _launch_ns(self) -> int:
-        """Nanoseconds until a call returns."""
+    def _call_ns(self, *, waits: bool = True) -> int:
+        """Nanoseconds until a call returns; where it ``waits``, until the device is idle."""
         self._wait()
         started = _now()
         self._call_all()
+        if waits:
+            self._wait()
         return _now() - started
 
     def _call_all(self) -> None:
@@ -373,22 +351,19 @@ class Subject:
         """A sample block: for each of ``keys`` one timed call in each of ``modes``, on contents made by that key.
 
         ``ns`` lists nanoseconds by key, summed over the modes. ``exposed`` says whether launches were timed too;
-        ``alias`` says whether an output used memory of the one before.
+        ``alias`` names the output before if an output used its memory.
         """
-        found: list[int] = []
-        exposed = alias = False
-        for key in request["keys"]:
-            ns = 0
-            for mode in request["modes"]:
-                self.last = None if self.frees else self.last
-                previous = self._fresh(self.last)
-                self._renew(key, mode)
-                reply = self._timed(request["sleep_ns"], cold=request["cold"])
-                ns += reply["ns"]
-                exposed = exposed or reply.get("exposed", False)
-                alias = alias or _overlaps(self._fresh(self.last), previous)
-            found.append(ns)
-        return {"ns": found, "exposed": exposed, "alias": alias}
+        found = dict.fromkeys(request["keys"], 0)
+        exposed, alias = False, ""
+        for key, mode in product(request["keys"], request["modes"]):
+            self.last = None if self.frees else self.last
+            previous = self._fresh(self.last)
+            self._renew(key, mode)
+            reply = self._timed(request["sleep_ns"], cold=request["cold"])
+            found[key] += reply["ns"]
+            exposed = exposed or reply.get("exposed", False)
+            alias = alias or _earlier(self._fresh(self.last), previous)
+        return {"ns": [*found.values()], "exposed": exposed, "alias": alias}
 
     def _renew(self, key: int, mode: str) -> None:
         """Give the next call new contents in the same buffers, the buffers and random numbers that the oracle has."""
@@ -402,8 +377,7 @@ class Subject:
         self._wait()
 
     def _timed(self, sleep_ns: int, *, cold: bool) -> dict[str, Any]:
-        """One call and its time. On a GPU, queued work of ``sleep_ns`` hides the launches; ``cold`` flushes the
-        cache."""
+        """One call and its time. On a GPU, queued work of ``sleep_ns`` hides the launches."""
         with _no_grad():
             if self.clock is None:
                 self._flush(cold)
@@ -429,9 +403,7 @@ class Subject:
         """Write out the latest timed output and the buffers after it; report whether the inputs changed."""
         given = mixtures(self.buffers, self.pool, self.key)
         same = all(same_bits(part, contents) for content in given for part, contents in content.parts())
-        mutated = "" if same else "an input"
-        if not all(_bitwise(_fences(guard), fence) for guard, fence in zip(self.guards, self.fences)):
-            mutated = "memory beside an input"
+        mutated = _beside(self.guards) or ("" if same else "an input")
         return {"mutated": mutated} | self._write("output", [self.last, self._state()], 0)
 
 
@@ -445,9 +417,7 @@ def _buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return _members(model, "_buffers")
 
 
-def _members(
-    module: torch.nn.Module, kind: str, prefix: str = "", seen: frozenset[int] = frozenset()
-) -> dict[str, torch.Tensor]:
+def _members(module: Any, kind: str, prefix: str = "", seen: frozenset[int] = frozenset()) -> dict[str, torch.Tensor]:
     own = _attributes(module)
     left_out = _get(own, "_non_persistent_buffers_set", ()) if kind == "_buffers" else ()
     found = {prefix + k: v for k, v in _entries(own, kind) if v is not None and k not in left_out}
@@ -467,22 +437,23 @@ def _entries(own: dict[str, Any], kind: str) -> Iterable[tuple[str, Any]]:
 
 def _bitwise(a: Any, b: Any) -> bool:
     """Whether two values have the same structure and the same bits."""
-    if describe(a)[0] != describe(b)[0]:
-        return False
-    return all(same_bits(x, y) for x, y in zip(tensors(a), tensors(b)))
+    return describe(a)[0] == describe(b)[0] and all(map(same_bits, tensors(a), tensors(b)))
 
 
 def _holds(parameter: Any, value: torch.Tensor) -> bool:
     """Whether a parameter has the bits of ``value``, in any memory layout."""
-    if not is_tensor(parameter) or (parameter.shape, parameter.dtype, parameter.device) != (
-            value.shape, value.dtype, value.device):
-        return False
-    return same_bits(parameter.detach(), value)
+    kinds = [(x.shape, x.dtype, x.device) for x in (parameter, value) if is_tensor(x)]
+    return len(kinds) == 2 and kinds[0] == kinds[1] and same_bits(parameter.detach(), value)
 
 
 def _fences(guard: torch.Tensor) -> torch.Tensor:
     """The elements before and behind the tensor in ``guard``."""
     return torch.cat([guard[:_FENCE], guard[-_FENCE:]])
+
+
+def _beside(guards: list[Guard]) -> str:
+    """Memory beside a tensor, if a fence has changed."""
+    return "" if all(same_bits(_fences(guard), fences) for guard, fences in guards) else "memory beside an input"
 
 
 def _span(x: torch.Tensor) -> tuple[int, int]:
@@ -493,19 +464,20 @@ def _span(x: torch.Tensor) -> tuple[int, int]:
 def _overlaps(output: Any, others: list[torch.Tensor]) -> bool:
     """Whether a tensor of ``output`` shares memory with one of ``others``."""
     spans = [_span(x) for x in others if x.numel()]
-    return any(
-        start < other_end and other_start < end
-        for start, end in (_span(x) for x in tensors(output) if x.numel()) for other_start, other_end in spans
-    )
+    return any(start < other_end and other_start < end
+               for start, end in (_span(x) for x in tensors(output) if x.numel()) for other_start, other_end in spans)
+
+
+def _earlier(output: Any, others: list[torch.Tensor]) -> str:
+    """An earlier output, if a tensor of ``output`` shares memory with it."""
+    return "an earlier call's output" if _overlaps(output, others) else ""
 
 
 def _candidate(path: str, init: list[Any], dtype: str | None) -> Callable[[], Any]:
     """Import the candidate's file; returns its constructor, whose module is converted to the problem's dtype."""
     spec = importlib.util.spec_from_file_location("kgen_candidate", path)
     assert spec is not None and spec.loader is not None
-    module = ModuleType("kgen_candidate")
-    module.__file__, module.__spec__ = path, spec
-    sys.modules["kgen_candidate"] = module
+    module = sys.modules["kgen_candidate"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if not isinstance(getattr(module, "ModelNew", None), type):
         raise Refused("the file has no class ModelNew")
@@ -539,17 +511,6 @@ def _use_built(libraries: Mapping[str, str]) -> None:
     cpp_extension.load_inline = load_inline
 
 
-def _baseline(request: dict[str, Any]) -> Callable[[], Any]:
-    from kgen.problem import Problem, load
-
-    return load(Problem(**request["problem"])).model
-
-
-def _compiled(model: torch.nn.Module, name: str) -> Callable[..., Any]:
-    mode = {"compile": "default", "compile-max-autotune": "max-autotune-no-cudagraphs"}[name]
-    return torch.compile(model, mode=mode)
-
-
 def _fill_allocations(byte: int) -> None:
     """Have the C library fill new blocks with the complement of ``byte``; 0 turns that off."""
     try:
@@ -570,19 +531,14 @@ def _try_device(device: str) -> None:
     torch.cuda.synchronize()
 
 
-def _make_subject(options: Mapping[str, Any]) -> Subject:
-    """A subject of the class that the options name. A worker of own candidates never loads the strict one."""
-    module, _, name = options["subject"].partition(":")
-    return getattr(importlib.import_module(module), name)(options)
-
-
 def main(channel: Channel, options: dict[str, Any]) -> None:
     """The worker's process: set limits, then answer requests until the channel closes."""
     sys.stdout.reconfigure(line_buffering=True)  # a later flush could run code of the candidate
     os.chdir(options["scratch"])
     gc.collect()
     gc.disable()  # in every call, so that timed calls look like others
-    subject = _make_subject(options)
+    module, _, name = options["subject"].partition(":")  # a worker of own candidates never loads the strict one
+    subject = getattr(importlib.import_module(module), name)(options)
     if subject.cuda:
         # CUDA starts and cuBLAS is loaded before limits are set.
         torch.cuda.set_device(options["device"])
@@ -604,10 +560,9 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         request, fds = channel.receive()
         try:
             reply = subject.handlers[request["do"]](request, fds)
-        except driver.DriverError as error:
-            reply = {"error": str(error), "memory": False, "unshared": request["do"] == "load"}
-        except Refused as error:
-            reply = {"error": str(error), "memory": False}
+        except (driver.DriverError, Refused) as error:
+            unshared = isinstance(error, driver.DriverError) and request["do"] == "load"
+            reply = {"error": str(error), "memory": False, "unshared": unshared}
         except BaseException as error:
             traceback.print_exc()
             reply = _failure(error)

@@ -11,7 +11,6 @@ import random
 from dataclasses import dataclass, replace
 from functools import reduce
 from hashlib import sha256
-from types import MappingProxyType
 from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import torch
@@ -32,7 +31,6 @@ _TOGETHER, _ROWS_BESIDE = 32, 16  #: neighbouring outliers in a row; one row in 
 _OTHERS = 6  #: rows that NON_FINITE changes
 _APART = 2.0**-7  #: relative distance between rows that are almost equal
 _HALF = (torch.float16, torch.bfloat16)
-_NONE: Mapping[str, str] = MappingProxyType({})
 # Bound before a candidate is loaded: a candidate may patch torch, and would see how contents are mixed.
 _copy, _detach = torch.Tensor.copy_, torch.Tensor.detach
 _sha256 = sha256
@@ -106,9 +104,6 @@ def drawn_batches(secret: int, rows: int) -> list[Distribution]:
     return found
 
 
-# ---- values ----------------------------------------------------------------------------------------------------
-
-
 def _scaled(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Multiply and shift row after row by the factors and shifts above, starting at a drawn one."""
     if not x.ndim or not x.numel():
@@ -143,10 +138,6 @@ def _outliers(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return torch.where(large.to(x.device), x * 100, x)
 
 
-def _shifted(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    return x + 100 * x.std() if x.numel() > 1 else x + 100
-
-
 def _non_finite(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Put NaN, infinity and minus infinity into one place each, in drawn rows. Three more rows change: one is large,
     one shifted, and one repeats the row before it but for an element."""
@@ -179,14 +170,12 @@ VALUES: Mapping[str, Callable[[torch.Tensor, torch.Generator], torch.Tensor]] = 
     "outliers": _outliers,
     "rows": _rows,
     SCALED: _scaled,
-    "shifted": _shifted,
+    "shifted": lambda x, generator: x + 100 * (x.std() if x.numel() > 1 else 1),
     NON_FINITE: _non_finite,
 }
 
 
-def change_inputs(
-    inputs: Sequence[Any], how: str, seed: int, weights: Collection[torch.Tensor] = ()
-) -> list[Any]:
+def change_inputs(inputs: Sequence[Any], how: str, seed: int, weights: Collection[torch.Tensor] = ()) -> list[Any]:
     """``inputs`` with the entry ``how`` of :data:`VALUES` applied to floating tensors; :data:`ALIKE` uses ``weights``
     too. Strides and dtypes are kept, and finite values stay within the dtype's range."""
     generator = _Generator().manual_seed(seed)
@@ -195,16 +184,13 @@ def change_inputs(
     def one(x: torch.Tensor) -> torch.Tensor:
         if not x.is_floating_point():
             return x
-        changed = change(x, generator) if x.dtype not in _HALF else _lowered(change(x.float(), generator), x.dtype)
+        changed = change(x.float() if x.dtype in _HALF else x, generator)
+        if x.dtype in _HALF:
+            most = torch.finfo(x.dtype).max
+            changed = torch.where(changed.isinf(), changed, changed.clamp(-most, most)).to(x.dtype)
         return changed if changed.stride() == x.stride() else torch.empty_like(x).copy_(changed)
 
     return map_tensors(list(inputs), one)
-
-
-def _lowered(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """``x`` in a half type; finite values that are too large become the largest."""
-    most = torch.finfo(dtype).max
-    return torch.where(x.isinf(), x, x.clamp(-most, most)).to(dtype)
 
 
 def _alike(weights: Collection[torch.Tensor]) -> Callable[[torch.Tensor, torch.Generator], torch.Tensor]:
@@ -229,34 +215,19 @@ def _alike(weights: Collection[torch.Tensor]) -> Callable[[torch.Tensor, torch.G
     return change
 
 
-# ---- weights ---------------------------------------------------------------------------------------------------
-
-
-def _rolled(x: torch.Tensor) -> torch.Tensor:
-    return torch.roll(x, 1, 0) if x.ndim and x.shape[0] > 1 else x * 1.25
-
-
 #: How each entry changes a floating tensor of the state dict; the worker changes its copy in the same way.
 WEIGHTS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "drawn": lambda x: x,
-    "rolled": _rolled,
+    "rolled": lambda x: torch.roll(x, 1, 0) if x.ndim and x.shape[0] > 1 else x * 1.25,
     "positive": lambda x: x.abs(),
 }
 
 
-def change_weights(
-    state: Mapping[str, torch.Tensor], how: str, ties: Mapping[str, str] = _NONE
-) -> dict[str, torch.Tensor]:
-    """``state`` with the entry ``how`` of :data:`WEIGHTS` applied to its floating tensors. ``ties`` maps a parameter's
-    second name to its first."""
-    found = {
-        name: WEIGHTS[how](value) if value.is_floating_point() and name not in ties else value
-        for name, value in state.items()
-    }
+def change_weights(state: Mapping[str, torch.Tensor], how: str, ties: Mapping[str, str]) -> dict[str, torch.Tensor]:
+    """``state`` changed by an entry of :data:`WEIGHTS`; ``ties`` maps a parameter's second name to its first."""
+    found = {name: WEIGHTS[how](value) if value.is_floating_point() and name not in ties else value
+             for name, value in state.items()}
     return found | {name: found[other] for name, other in ties.items()}
-
-
-# ---- batches ---------------------------------------------------------------------------------------------------
 
 
 def batch_size(inputs: Sequence[Any]) -> int | None:
@@ -281,20 +252,16 @@ def joined(parts: Iterable[Any], rows: int) -> Any:
     for part in parts:
         if whole is None:
             whole = map_tensors(part, lambda x: x.new_empty((rows, *x.shape[1:])))
-        count = 0
+        end = first
         for all_rows, some in zip(tensors(whole), tensors(part)):
-            count = len(some)
-            all_rows[first : first + count] = some
-        first += count
+            end = first + len(some)
+            all_rows[first:end] = some
+        first = end
     return whole
 
 
-# ---- contents of timed calls -----------------------------------------------------------------------------------
-
-
 def seed_of(key: int) -> int:
-    """The seed of the random numbers in the timed call with ``key``. It does not reveal the key, which mixes the
-    contents."""
+    """The seed of the timed call with ``key``, which it does not reveal: the key mixes the contents."""
     return int.from_bytes(_sha256(str(key).encode()).digest()[:6], "little")
 
 
@@ -308,8 +275,7 @@ class Mixture:
     second: torch.Tensor  # taken elsewhere; with fewer rows, they come again
 
     def pinned(self) -> Mixture:
-        """The same with bits in pinned memory, which a GPU copies in stream order. Raises ``RuntimeError`` without a
-        GPU."""
+        """The same with bits in pinned memory, which a GPU copies in stream order."""
         return replace(self, bits=[bit.contiguous().pin_memory() for bit in self.bits])
 
     def fill(self) -> None:
@@ -368,8 +334,7 @@ def _choices(x: torch.Tensor, elementwise: bool, generator: torch.Generator) -> 
 
 
 def _is_mixable(x: torch.Tensor) -> bool:
-    """Whether elements of a row are independent. Sorted integers (offsets, lengths) and permutations are not; a
-    tensor of one dimension is one row."""
+    """Whether elements of a row are independent; sorted integers (offsets, lengths) and permutations are not."""
     if is_inexact(x):
         return True
     rows = (x if x.ndim == 1 else x[:_LOOKED_AT]).reshape(-1, x.shape[-1]).long()

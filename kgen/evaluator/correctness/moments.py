@@ -58,7 +58,7 @@ class TwoValues:
             known = low != high
         larger = torch.where(high.abs() > low.abs(), high, low)
         errors = cls(low, high, known, Expected("", larger, None)).off(eager).abs().amax(0)  # none where it is dropped
-        return cls(low, high, known, Expected.within("", larger, larger + errors, []))
+        return cls(low, high, known, Expected.begun("", larger, larger + errors).settle())
 
     def off(self, values: torch.Tensor) -> torch.Tensor:
         """The distance of each element from the nearer of its two values."""

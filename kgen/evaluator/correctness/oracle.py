@@ -8,9 +8,10 @@ from __future__ import annotations
 import ctypes
 import itertools
 import platform
-import random
 import time
+import timeit
 import traceback
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial, reduce
 from math import inf
@@ -24,13 +25,15 @@ from kgen.evaluator.correctness.distributions import (
     DISTRIBUTIONS, FULL, KERNELBENCH_DISTRIBUTIONS, NON_FINITE, REDUCED, REDUCED_ROWS, Distribution, batch_size,
     change_inputs, change_weights, drawn_batches, joined, mixtures, seed_of, slice_batch,
 )
-from kgen.evaluator.correctness.reference import HALF, Reference, State, construct, draw_weights, made_on, set_flags
+from kgen.evaluator.correctness.reference import (
+    HALF, Reference, Run, State, construct, draw_weights, generator_states, made_on, set_flags,
+)
 from kgen.evaluator.correctness.tolerance import Expected, Typical, as_real, parts
 from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.arena import Arena, Node, describe, is_inexact, leaves, map_tensors, nodes, span, tensors
 from kgen.evaluator.runtime.channel import Channel
-from kgen.evaluator.runtime.device_arena import DeviceArena, created, holding
+from kgen.evaluator.runtime.device_arena import created, holding
 from kgen.hardware import probe
 from kgen.machine import resolve_device
 from kgen.problem import Problem, load, resolve_mode, without_values
@@ -52,13 +55,14 @@ _RESIDENT_BYTES = 1 << 30  #: bytes of expected values on a GPU; above it, other
 _CACHED_BYTES = 1 << 28  #: bytes of a GPU that torch keeps for later; more of them are freed after each answer
 _STATE = "state "  #: prefix of the names of buffers
 _COPY_BYTES = 64 << 20
+_TRIVIAL_ANSWERS = 4  # those that the health of a problem is judged by
 #: Bytes; a cold cache on the CPU. A server's last-level cache is larger than any problem, and flushing it takes longer
 #: than a call.
 _CPU_CACHE_BYTES = 32 << 20
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt
 
-Run: TypeAlias = tuple[Any, dict[str, torch.Tensor]]  #: output and buffers
-Contents: TypeAlias = Callable[[int, int], list[Any]]  #: inputs: rows from one on, and their number
+Reply: TypeAlias = tuple[dict[str, Any], list[int]]  #: an answer, and descriptors beside it
+Contents: TypeAlias = Callable[[int, int], list[Any]]  #: inputs: so many rows, from one on
 
 
 @dataclass(eq=False)
@@ -70,10 +74,10 @@ class Case:
     rng: int
     inputs: list[Any]  # in the memory of the arena
     expected: list[Expected]
-    arena: Arena | DeviceArena | None = None
+    arena: Arena | None = None
     node: Node | None = None  # of the inputs
     weights: str = "drawn"
-    outputs: Node | None = None  # structure of [output, buffers]
+    outputs: Node = field(default_factory=lambda: {"items": []})  # structure of [output, buffers]
     end: int = 0  # the byte behind them
     note: str = ""  # why it is skipped
     raises: bool = False  # whether the reference refuses these shapes
@@ -108,17 +112,15 @@ class Oracle:
         _refuse_others(loaded.problem.path, "get_init_inputs() gives", loaded.init_inputs())
         self._given = self._get_inputs(0)  # reduced batches are slices of it: drawing takes long
         self._set_dtype()
-        rows = batch_size(self._given)
+        self.rows = batch_size(self._given) or 0
         every = KERNELBENCH_DISTRIBUTIONS if self.accuracy is Accuracy.KERNELBENCH else (
-            *DISTRIBUTIONS, *drawn_batches(secret, rows or 0))
+            *DISTRIBUTIONS, *drawn_batches(secret, self.rows))
         self.distributions = tuple(d for d in every if (strict or d.own) and d.name not in without)
-        generator = random.Random(f"seeds for workers {secret}")
-        self._seeds = [generator.getrandbits(48) for _ in self.distributions]  # as large as those of timed calls
         self._cases: dict[tuple[str, str, str], Case] = {}
         self._resident: list[Case] = []  # those whose expected values are on the device, the latest used last
-        self._outputs_of: dict[str, Arena | DeviceArena] = {}
+        self._outputs_of: dict[str, Arena] = {}
         self._strict = strict
-        self._lent: Arena | DeviceArena | None = None  # one memory for the outputs of several subjects
+        self._lent: Arena | None = None  # one memory for the outputs of several subjects
         self.output_bytes = 0
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory with an input or the state
         self.random: dict[str, bool] = {}  # by mode: whether other random numbers give other values
@@ -128,28 +130,32 @@ class Oracle:
         uses_cudnn = [self._look_at(mode) for mode in self.modes]
         if not self.output_bytes:
             raise ProblemError(f"{self.loaded.problem.path}: forward returns no element: there is nothing to compare")
-        self.free_cache()
+        _free_cache(self.device)
         if self.accuracy is Accuracy.PYTORCH and not self.half and not any(uses_cudnn):
             self.accuracy = Accuracy.FP32  # the flags change nothing then, and results are shared with fp32
             set_flags(self.accuracy)
         size = describe(self._given)[1]
         self.bytes = size + self.output_bytes
-        few = max(2, ((rows or 0) * _FEW_BYTES // self.bytes - 1) | 1)  # odd: more than whole tiles
+        few = max(2, (self.rows * _FEW_BYTES // self.bytes - 1) | 1)  # odd: more than whole tiles
         self.most_rows = min(most_rows, few) if self.bytes > _LARGE_BYTES else most_rows
-        found = [self._goes_by_rows(mode, rows or 0) for mode in self.modes]
-        self.free_cache()
+        found = [self._goes_by_rows(mode) for mode in self.modes]
+        _free_cache(self.device)
         self.batch_free = found[0][0]
         self._separable = {mode: alone and not self.random[mode] for mode, (_, alone) in zip(self.modes, found)}
         if self.batch_free:
             self.most_rows = min(self.most_rows, self._rows_in_time())
         self._make_pool(size)
+        self.state_arena, self.state_node = holding(dict(self._states["drawn"]), device, shared)
+        self._states["drawn"] = self.state_arena.read(self.state_node, device)
 
     def _look_at(self, mode: str) -> bool:
-        """Run the problem in a mode: the memory that it takes, and what its output is like. Returns whether cuDNN may
-        run a part of it in TF32."""
-        before, started = _forget_peak(self.device), time.monotonic()
+        """Run the problem in a mode: its memory, and its output's nature. Returns whether cuDNN may use TF32 in it."""
+        if self.device != "cpu":
+            torch.cuda.reset_peak_memory_stats(self.device)
+            before = torch.cuda.memory_allocated(self.device)
+        started = time.monotonic()
         run, views, uses_cudnn = self.reference.looked_at(self._given, self._states["drawn"], mode)
-        taken = _peak(self.device) - before
+        taken = torch.cuda.max_memory_allocated(self.device) - before if self.device != "cpu" else 0
         finite = _is_finite(run)  # waits for the device
         self._forward_seconds = max(self._forward_seconds, time.monotonic() - started)
         if not finite:  # as behind a root of a scale
@@ -164,8 +170,7 @@ class Oracle:
 
     def _reduced(self) -> int:
         """The rows of a reduced batch; two at least where there are as many."""
-        rows = batch_size(self._given) or 0
-        return min(rows, max(2, self.most_rows), REDUCED_ROWS[self.device.partition(":")[0]])
+        return min(self.rows, max(2, self.most_rows), REDUCED_ROWS[self.device.partition(":")[0]])
 
     def _rows_in_time(self) -> int:
         """The rows of a test case whose float64 runs take its share of the time."""
@@ -191,10 +196,8 @@ class Oracle:
             self.reference.dtype = found.pop()
 
     def _make_pool(self, size: int) -> None:
-        """Put the problem's own inputs of ``size`` bytes, and others that timed calls mix with them, into one arena. Of
-        large inputs, the others have fewer rows."""
-        rows = batch_size(self._given) or 0
-        some = max(1, rows * POOL_BYTES // size) if self.batch_free and size > POOL_BYTES else rows
+        """Put the problem's inputs of ``size`` bytes and others into one arena. Of large inputs, others have fewer rows."""
+        some = max(1, self.rows * POOL_BYTES // size) if self.batch_free and size > POOL_BYTES else self.rows
         count = max(2, min(POOL_SETS, POOL_BYTES // max(size, 1)))
         other = describe(slice_batch(self._given, some))[1]
         self.pool_arena = created(size + (count - 1) * other, self.device, self.shared)
@@ -208,17 +211,11 @@ class Oracle:
             items.append(node)
         self.pool_arena.seal()
         self.pool_node: Node = {"kind": "list", "items": items}
-        self._pool: list[list[Any]] = self.pool_arena.read(self.pool_node, self.device)
-        self._given = self._pool[0]
+        self.pool: list[list[Any]] = self.pool_arena.read(self.pool_node, self.device)
+        self._given = self.pool[0]
 
     def _draw_weights(self, *, signs: bool = True) -> State:
         return change_weights(draw_weights(self.loaded, self.device, self._secret, signs=signs), "drawn", self.ties)
-
-    def share_weights(self) -> tuple[Arena | DeviceArena, Node]:
-        """The memory with the weights drawn anew, which the oracle reads there, too."""
-        state, node = holding(dict(self._states["drawn"]), self.device, self.shared)
-        self._states["drawn"] = state.read(node, self.device)
-        return state, node
 
     def _weights(self, name: str) -> State:
         """The state dict drawn anew, or as constructed, which few candidates need."""
@@ -229,38 +226,38 @@ class Oracle:
 
     def _is_random(self, mode: str, run: tuple[Any, Any]) -> bool:
         """Whether the latest forward, which gave ``run``, drew random numbers that change its values."""
-        after = _generators(self.device)
+        devices = [] if self.device == "cpu" else [self.device]
+        after = generator_states(devices)
         torch.manual_seed(0)
-        if all(map(torch.equal, after, _generators(self.device))):
+        if all(map(torch.equal, after, generator_states(devices))):
             return False
         other = self.reference.eager(self._given, self._states["drawn"], mode, 1)
-        return not all(torch.equal(x.nan_to_num(), y.nan_to_num()) for x, y in zip(*map(_tensor_leaves, (run, other))))
+        return not all(torch.equal(x.nan_to_num(), y.nan_to_num()) for x, y in zip(*map(tensors, (run, other))))
 
     def _get_inputs(self, number: int) -> list[Any]:
         made = made_on(self.device, self._secret + 1000 * number + 7, self.loaded.inputs)
         inputs = map_tensors(made, lambda x: _apart(x.detach().to(self.device)))
         _refuse_others(self.loaded.problem.path, "get_inputs() gives", inputs)
-        for _, leaf in leaves(inputs):
-            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.dtype not in (torch.float32, *HALF):
-                raise ProblemError(f"{self.loaded.problem.path}: an input is {leaf.dtype}: kgen takes float32, bfloat16 and "
-                                   "float16")
+        for x in tensors(inputs):
+            if x.is_floating_point() and x.dtype not in (torch.float32, *HALF):
+                raise ProblemError(f"{self.loaded.problem.path}: an input is {x.dtype}: kgen takes float32, bfloat16 and float16")
         return inputs
 
-    def _goes_by_rows(self, mode: str, rows: int) -> tuple[bool, bool]:
+    def _goes_by_rows(self, mode: str) -> tuple[bool, bool]:
         """Whether the reference takes other batches and gives as many rows of output. Whether, besides, each of these
         depends on its row of the inputs alone, and no buffer changes."""
         count = self._reduced()
         part, state = count // 2 | 1, self._states["drawn"]
-        if rows < 2:
+        if self.rows < 2:
             return False, False
         try:
             (whole, after), *others = (
                 self.reference.eager(slice_batch(self._given, some, first), state, mode, 0)
                 for first, some in ((0, count), (0, part), (part, count - part)))
-            joint = _tensor_leaves(joined((output for output, _ in others), count))
+            joint = tensors(joined((output for output, _ in others), count))
         except Exception:
             return False, False
-        pairs = list(zip(_tensor_leaves(whole), joint))
+        pairs = list(zip(tensors(whole), joint))
         if not all(x.shape == y.shape and len(x) == count for x, y in pairs):
             return False, False
         return True, all(torch.equal(value, state[name]) for name, value in after.items()) and all(
@@ -268,8 +265,7 @@ class Oracle:
 
     def names(self) -> list[tuple[str, str]]:
         """The test cases: distributions with their modes, in the order in which they are tried."""
-        rows = batch_size(self._given) or 0
-        most = min(rows, self.most_rows + 1)
+        most = min(self.rows, self.most_rows + 1)
         kept = [d for d in self.distributions if not d.shape_only or (self.batch_free and d.batch < most)]
         return [(distribution.name, mode) for distribution in kept for mode in self.modes]
 
@@ -289,7 +285,7 @@ class Oracle:
 
     def _hold_inputs(self, case: Case) -> None:
         """Put the inputs of ``case`` into an arena. Of large ones, only those of the latest case stay."""
-        if case.distribution.values == "given" and not self._rows(case.distribution):
+        if case.distribution.values == "given" and self._rows(case.distribution) == self.rows:
             case.arena, case.node, case.inputs = self.pool_arena, self.pool_node["items"][0], self._given
             return
         for other in self._cases.values():
@@ -302,28 +298,26 @@ class Oracle:
 
     def _changed(self, case: Case) -> list[Any]:
         """The inputs of ``case``, made from the problem's own."""
-        rows, number = self._rows(case.distribution), self.distributions.index(case.distribution)
-        inputs = slice_batch(self._given, rows) if rows else self._given
+        number, inputs = self.distributions.index(case.distribution), slice_batch(self._given, self._rows(case.distribution))
         if describe(inputs)[1] < _LARGE_BYTES:  # on a GPU, each change would load kernels
             inputs = map_tensors(inputs, lambda x: x.cpu())
         weights = self.state(case.distribution, case.weights).values()
         return change_inputs(inputs, case.distribution.values, self._secret + number, weights)
 
     def _rows(self, distribution: Distribution) -> int:
-        """The rows of a distribution that has fewer than the problem's own inputs; else 0."""
+        """The rows of a distribution's inputs."""
         rows = {FULL: 1 << 62, REDUCED: REDUCED_ROWS[self.device.partition(":")[0]]}.get(
             distribution.batch, distribution.batch)
         if distribution is not self.distributions[0]:
             rows = min(rows, self.most_rows)
-        return rows if self.batch_free and rows < (batch_size(self._given) or 0) else 0
+        return min(rows, self.rows) if self.batch_free else self.rows
 
     def stays(self, case: Case) -> bool:
         """Whether the inputs of ``case`` stay in memory."""
         return case.arena is self.pool_arena or case.arena is None or case.arena.size < _LARGE_BYTES
 
     def _keep_on_device(self, case: Case) -> None:
-        """Bring the expected values of ``case`` to the device. Those used longest ago move to the host where all of
-        them take too much memory."""
+        """Bring a case's expected values to the device. Of too many, those used longest ago move to the host."""
         if self.device == "cpu":
             return
         if case in self._resident:
@@ -339,51 +333,42 @@ class Oracle:
     def _make_case(self, distribution: Distribution, mode: str, weights: str) -> Case:
         number = self.distributions.index(distribution)
         state = self.state(distribution, weights)
-        case = Case(distribution, mode, self._seeds[number], [], [], weights=weights)
+        case = Case(distribution, mode, seed_of(self._secret + number), [], [], weights=weights)
         if number and self._spent > self._seconds:
             case.note = "float64 runs take too long here"
             return case
         self._hold_inputs(case)
-        inputs = case.inputs
+        inputs, where = case.inputs, ""
         try:
             eager = self.reference.eager(inputs, state, mode, case.rng)
             case.outputs, case.end = describe(list(eager))
-            self.free_cache()
-        except _NO_MEMORY:
-            raise  # the case is tried again with fewer rows
-        except Exception as error:
-            case.note = f"the reference raises {type(error).__name__} here"
-            case.raises = distribution.shape_only
-            return case
-        try:
+            _free_cache(self.device)
+            where = " in float64"
             noise = (distribution.values, distribution.batch) != ("given", FULL) or self.device != "cpu" or not all(
                 map(is_inexact, tensors([eager[0]])))
-            typical = self._typical(mode, weights) if distribution.shape_only else Typical()
-            rows = batch_size(inputs) or 0
-            case.expected = self._expect(_rows_of(inputs), rows, state, case, eager, typical, noise=noise)
+            # Where only the batch differs, eager's error on the problem's own inputs is part of the reference error.
+            given = self.case(self.distributions[0].name, mode, weights).expected if distribution.shape_only else []
+            typical, rows = reduce(Typical.worst, (e.typical for e in given), Typical()), batch_size(inputs) or 0
+            case.expected = self._expect(partial(slice_batch, inputs), rows, state, case, eager, typical, noise=noise)
             self._excuse(case, state)
             for expected in case.expected:
                 # With other random numbers, other elements are not finite.
                 if self.random[mode] and expected.free is not None and 2 * len(expected.free) > expected.exact.numel():
                     expected.skipped = "over half of PyTorch's own output is not finite"
         except _NO_MEMORY:
-            raise
+            raise  # the case is tried again with fewer rows
         except Exception as error:
-            if number == 0:  # all others would be skipped too
-                where = f"{self.loaded.problem.path}: it does not run in float64, which candidates are measured against"
-                raise ProblemError(f"{where}: {type(error).__name__}: {' '.join(str(error).split()):.200}") from error
-            case.note = f"the reference raises {type(error).__name__} in float64 here"
+            if where and number == 0:  # all others would be skipped too
+                fault = f"{self.loaded.problem.path}: it does not run in float64, which candidates are measured against"
+                raise ProblemError(f"{fault}: {type(error).__name__}: {' '.join(str(error).split()):.200}") from error
+            case.note = f"the reference raises {type(error).__name__}{where} here"
+            case.raises = distribution.shape_only and not where
         return case
 
     def state(self, distribution: Distribution, weights: str) -> State:
         """The state dict of a distribution."""
         how = distribution.weights if weights == "drawn" else "drawn"
         return change_weights(self._weights(weights), how, self.ties)
-
-    def _typical(self, mode: str, weights: str) -> Typical:
-        """Eager's error on the problem's own inputs; part of the reference error where only the batch differs."""
-        found = [e.typical for e in self.case(self.distributions[0].name, mode, weights).expected]
-        return reduce(Typical.worst, found, Typical())
 
     def _expect(
         self, contents: Contents, rows: int, state: State, case: Case, eager_run: Run, typical: Typical, *, noise: bool,
@@ -393,14 +378,16 @@ class Oracle:
             return self._by_slices(partial(self.reference.exact, **how), contents, rows, state, case)
 
         run = exact()
-        found = [*_begun("output", run[0], eager_run[0]), *_begun(_STATE, run[1], eager_run[1])]
+        found = [replace(Expected.begun(name + path, e64, e32), either=name == _STATE)
+                 for name, exacts, eagers in zip(("output", _STATE), run, eager_run)
+                 for (path, e64), (_, e32) in zip(leaves(exacts), leaves(eagers)) if isinstance(e64, torch.Tensor)]
         started = time.monotonic()
         for turn in range(NOISY_RUNS if noise else 0):
             if turn and time.monotonic() - started > self._seconds / _OF_A_CASE:
                 break
             del run  # before the next one
             run = exact(noise=True)
-            for expected, value in zip(found, _tensor_leaves(list(run))):
+            for expected, value in zip(found, tensors(list(run))):
                 expected.see(value)
                 del value
         for expected in found:
@@ -410,15 +397,15 @@ class Oracle:
     def _by_slices(self, run: Callable[..., Run], contents: Contents, rows: int, state: State, case: Case) -> Run:
         """Output and buffers of ``run``, one of the reference's, for ``rows`` rows of ``contents``. It goes by slices
         of the batch where tensors are large and rows do not depend on each other."""
-        most = max(1, (batch_size(self._given) or 0) * _SLICE_BYTES // max(1, self.peak_bytes, self.bytes))
+        most = max(1, self.rows * _SLICE_BYTES // max(1, self.peak_bytes, self.bytes))
         if rows <= most or not self._separable[case.mode]:
-            return run(contents(0, rows), state, case.mode, case.rng)
+            return run(contents(rows, 0), state, case.mode, case.rng)
         after: dict[str, torch.Tensor] = {}
 
         def outputs() -> Iterator[Any]:
             nonlocal after
             for first in range(0, rows, most):
-                output, after = run(contents(first, min(most, rows - first)), state, case.mode, case.rng)
+                output, after = run(contents(min(most, rows - first), first), state, case.mode, case.rng)
                 yield output
 
         return joined(outputs(), rows), after
@@ -434,7 +421,7 @@ class Oracle:
 
         def exact(inputs: Any, **how: bool) -> list[torch.Tensor]:
             run = partial(self.reference.exact, **how)
-            return _tensor_leaves(self._by_slices(run, _rows_of(inputs), batch_size(inputs) or 0, state, case))
+            return tensors(self._by_slices(run, partial(slice_batch, inputs), batch_size(inputs) or 0, state, case))
 
         def change(how: Callable[[torch.Tensor], torch.Tensor]) -> Any:
             return map_tensors(case.inputs, lambda x: how(x.double() if x.dtype in HALF else x) if x.is_floating_point() else x)
@@ -459,9 +446,9 @@ class Oracle:
                 expected.either = expected.either | torch.stack([
                     (other - first).abs() <= abs(number) * _VANISHING for other, number in zip(others, _FILLS[1:])]).all(0)
 
-    def output_memory(self, subject: str, size: int) -> Arena | DeviceArena:
-        """Memory of ``size`` bytes for outputs of ``subject``: of one run or two. It holds nothing of another subject, but
-        for large outputs of own candidates, which are judged one at a time."""
+    def output_memory(self, subject: str, size: int) -> Arena:
+        """Memory of ``size`` bytes for outputs of ``subject``: of one run or two. Own candidates with large outputs, judged
+        one at a time, share one."""
         lent = not self._strict and min(size, self.output_bytes) > _LARGE_OUTPUT
         if lent and self._lent is None:
             self._lent = created(size, self.device, self.shared)
@@ -482,14 +469,8 @@ class Oracle:
                  for leaf in nodes(node) if leaf["kind"] == "tensor"]
         return found if self.output_bytes > _LARGE_BYTES else [x.clone() for x in found]
 
-    def free_cache(self) -> None:
-        """Give back device memory that torch keeps for later, if it is much."""
-        if self.device != "cpu" and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _CACHED_BYTES:
-            torch.cuda.empty_cache()
-
     def judge(self, case: Case, values: list[torch.Tensor], *, own_numbers: bool = False) -> list[dict[str, Any]]:
-        """Error figures of each tensor of a candidate's output and buffers. With ``own_numbers``, other random numbers
-        are right too."""
+        """Error figures of each output tensor and buffer. With ``own_numbers``, other random numbers are right too."""
         rows = [e.judge(value, self.accuracy) | {"output": e.name} for e, value in zip(case.expected, values)]
         if not own_numbers or not self.random[case.mode] or all(row["ok"] for row in rows):
             return rows
@@ -516,16 +497,12 @@ class Oracle:
         if not case.spreads:
             state, seeds = self.state(case.distribution, case.weights), itertools.count(self._secret + 1)
             exact, eager = (
-                [list(map(moments.sampled, _tensor_leaves(list(run(case.inputs, state, case.mode, next(seeds))))))
+                [list(map(moments.sampled, tensors(list(run(case.inputs, state, case.mode, next(seeds))))))
                  for _ in range(count)]
                 for run, count in ((self.reference.exact, moments.EXACT), (self.reference.eager, eager_runs)))
             case.spreads = [None if e.skipped else moments.Spread.of(*found)
                             for e, *found in zip(case.expected, zip(*exact), zip(*eager))]
         return case.spreads
-
-    def pool(self) -> list[list[Any]]:
-        """The input sets that timed calls mix."""
-        return self._pool
 
     def judge_timed(
         self, key: int, name: str, mode: str, weights: str, values: list[torch.Tensor], *, own_numbers: bool,
@@ -537,22 +514,22 @@ class Oracle:
         """
         like = self.case(name, mode, weights)
         case, state = Case(like.distribution, mode, seed_of(key), [], [], weights=weights), self._weights(weights)
-        contents, rows = partial(self._contents, key), batch_size(self._given) or 0
-        eager = self._by_slices(self.reference.eager, contents, rows, state, case)
-        case.expected = [e.again(value) for e, value in zip(like.expected, _tensor_leaves(list(eager)))]
+        contents = partial(self._contents, key)
+        eager = self._by_slices(self.reference.eager, contents, self.rows, state, case)
+        case.expected = [e.again(value) for e, value in zip(like.expected, tensors(list(eager)))]
         found = self.judge(case, values)
         if not all(row["ok"] for row in found):
-            case.inputs = contents(0, rows)
-            case.expected = self._expect(contents, rows, state, case, eager, Typical(), noise=True)
+            case.inputs = contents(self.rows, 0)
+            case.expected = self._expect(contents, self.rows, state, case, eager, Typical(), noise=True)
             self._excuse(case, state)
             found = self.judge(case, values, own_numbers=own_numbers)
         return found
 
-    def _contents(self, key: int, first: int, count: int) -> list[Any]:
+    def _contents(self, key: int, count: int, first: int) -> list[Any]:
         """``count`` rows, from the row ``first`` on, of the inputs in the timed call with ``key``."""
-        batch, full = batch_size(self._given), [x for x in tensors(self._given) if 0 not in x.shape]
-        mixed = zip(full, mixtures(full, [[x for x in tensors(one) if 0 not in x.shape] for one in self._pool], key))
-        made = {id(x): content.rows(*(first, count) if x.ndim and len(x) == batch else (0, len(content.first))).view(
+        full = [x for x in tensors(self._given) if 0 not in x.shape]
+        mixed = zip(full, mixtures(full, [[x for x in tensors(one) if 0 not in x.shape] for one in self.pool], key))
+        made = {id(x): content.rows(*(first, count) if x.ndim and len(x) == self.rows else (0, len(content.first))).view(
             x.shape[:1] and (-1, *x.shape[1:])) for x, content in mixed}
         return map_tensors(self._given, lambda x: made.get(id(x), x))
 
@@ -561,37 +538,26 @@ class Oracle:
         given = [d for d in self.distributions if d.values == "given" and not d.shape_only]
         first = given[-1] if self.bytes > _LARGE_BYTES else given[0]  # of large inputs, one with fewer rows
         others = {mode: self._outputs_of_another_seed(first, mode) for mode in self.modes}
-        answers: dict[str, Callable[[Case, int, torch.Tensor], list[torch.Tensor]]] = {
-            "zeros": lambda case, number, exact: [_zeros(exact)],
-            "the mean": lambda case, number, exact: _mean(exact),
-            "another seed's output": lambda case, number, exact: (
-                [others[case.mode][number]] if case.distribution is first else []),
-            "the input passed through": lambda case, number, exact: [
-                x.to(self.device) for x in _tensor_leaves(case.inputs)
-                if x.shape == exact.shape and x.is_floating_point()] or [_zeros(exact)],
-        }
-        return [name for name, answer in answers.items() if self._lets_through(answer)]
-
-    def _lets_through(self, answer: Callable[[Case, int, torch.Tensor], list[torch.Tensor]]) -> bool:
-        """Whether one of the values of ``answer`` is right wherever it gives some."""
-        asked = False
+        passing: dict[str, bool] = {}  # by answer
         for name, mode in self.names():
             case = self.case(name, mode, "drawn")
             for number, expected in enumerate(case.expected):
                 if not expected.name.startswith("output") or expected.eager is not None:
                     continue  # NaN and infinities refuse trivial answers too easily
-                values = answer(case, number, expected.exact)
-                asked = asked or bool(values)
-                if values and not any(expected.judge(value, self.accuracy)["ok"] for value in values):
-                    return False
-        return asked
+                other = {"another seed's output": [others[mode][number]]} if case.distribution is first else {}
+                for answer, values in (_trivial_answers(expected.exact, case.inputs) | other).items():
+                    if values and passing.setdefault(answer, True):
+                        passing[answer] = any(expected.judge(value, self.accuracy)["ok"] for value in values)
+            if len(passing) == _TRIVIAL_ANSWERS and not any(passing.values()):
+                break
+        return [answer for answer, passes in passing.items() if passes]
 
     def _outputs_of_another_seed(self, distribution: Distribution, mode: str) -> list[torch.Tensor]:
         """The output for another input set of the pool; of large inputs, which have fewer rows there, for other rows."""
-        batch, rows = batch_size(self._given) or 0, self._rows(distribution)
-        few = (batch_size(self._pool[1]) or 0) < rows
-        inputs = slice_batch(self._given, rows, batch - rows) if few else slice_batch(self._pool[1], rows or batch)
-        found = _tensor_leaves(self.reference.eager(inputs, self.state(distribution, "drawn"), mode, 0)[0])
+        rows = self._rows(distribution)
+        few = (batch_size(self.pool[1]) or 0) < rows
+        inputs = slice_batch(self._given, rows, self.rows - rows) if few else slice_batch(self.pool[1], rows)
+        found = tensors(self.reference.eager(inputs, self.state(distribution, "drawn"), mode, 0)[0])
         for expected, value in zip(self.case(distribution.name, mode, "drawn").expected, found):
             if as_real(value).shape != expected.exact.shape:
                 where = self.loaded.problem.path
@@ -600,8 +566,12 @@ class Oracle:
         return found
 
 
-def _zeros(x: torch.Tensor) -> torch.Tensor:
-    return x.new_zeros(()).expand(x.shape)
+def _trivial_answers(exact: torch.Tensor, inputs: list[Any]) -> dict[str, list[torch.Tensor]]:
+    """Values that need no computation, by name. The mean is none of one element, and none of integers."""
+    zeros = exact.new_zeros(()).expand(exact.shape)
+    mean = [exact.mean().expand(exact.shape)] if exact.is_floating_point() and exact.numel() > 1 else []
+    passed = [x.to(exact.device) for x in tensors(inputs) if x.shape == exact.shape and x.is_floating_point()]
+    return {"zeros": [zeros], "the mean": mean, "the input passed through": passed or [zeros]}
 
 
 def _are_close(x: torch.Tensor, y: torch.Tensor) -> bool:
@@ -609,16 +579,6 @@ def _are_close(x: torch.Tensor, y: torch.Tensor) -> bool:
     half, x, y = x.dtype in HALF and torch.finfo(x.dtype).eps, as_real(x).double(), as_real(y).double()
     size = float(x.nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt()) if half and x.numel() else 0.0
     return torch.allclose(x, y, rtol=max(1e-3, 4 * half), atol=max(1e-5, 4 * half * size), equal_nan=True)
-
-
-def _mean(x: torch.Tensor) -> list[torch.Tensor]:
-    """The mean of ``x`` for each element; none where that is no trivial answer: for one element and for integers."""
-    return [x.mean().expand(x.shape)] if x.is_floating_point() and x.numel() > 1 else []
-
-
-def _rows_of(inputs: list[Any]) -> Contents:
-    """The rows of ``inputs`` from one on, and their number."""
-    return lambda first, count: slice_batch(inputs, count, first)
 
 
 def _apart(x: torch.Tensor) -> torch.Tensor:
@@ -634,62 +594,17 @@ def _refuse_others(path: str, says: str, value: Any) -> None:
                            "lists, tuples and dicts")
 
 
-def _forget_peak(device: str) -> int:
-    """Begin to measure the peak of device memory; returns the bytes that are allocated now."""
-    if device == "cpu":
-        return 0
-    torch.cuda.reset_peak_memory_stats(device)
-    return torch.cuda.memory_allocated(device)
-
-
-def _peak(device: str) -> int:
-    return 0 if device == "cpu" else torch.cuda.max_memory_allocated(device)
-
-
-def _tensor_leaves(value: Any) -> list[torch.Tensor]:
-    return [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
+def _free_cache(device: str) -> None:
+    """Give back device memory that torch keeps for later, if it is much."""
+    if device != "cpu" and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _CACHED_BYTES:
+        torch.cuda.empty_cache()
 
 
 def _is_finite(value: Any) -> bool:
-    return all(bool(part.isfinite().all()) for x in _tensor_leaves(value) for _, (part,) in parts(x))
+    return all(bool(part.isfinite().all()) for x in tensors(value) for _, (part,) in parts(x))
 
 
-def _generators(device: str) -> list[torch.Tensor]:
-    """The states of the random number generators."""
-    return [torch.get_rng_state(), *([] if device == "cpu" else [torch.cuda.get_rng_state(device)])]
-
-
-def _begun(name: str, exact: Any, eager: Any) -> list[Expected]:
-    """Expectations of the tensors of a value, before noisy runs."""
-    return [replace(Expected.begun(name + path, e64, e32), either=name == _STATE)
-            for (path, e64), (_, e32) in zip(leaves(exact), leaves(eager)) if isinstance(e64, torch.Tensor)]
-
-
-def lock_key(device: str) -> str:
-    """The name of the device's lock; nothing runs on the device to find it out. Raises :class:`DeviceError`."""
-    if resolve_device(device) == "cpu":
-        return "cpu"
-    return f"cuda-{torch.cuda.get_device_properties(device).uuid}"
-
-
-def alone(device: str) -> dict[str, str]:
-    """The environment in which a process sees this GPU alone, as its first. A process that starts all GPUs takes twice
-    as long for two. Empty with one GPU."""
-    if device == "cpu" or torch.cuda.device_count() == 1:
-        return {}
-    return {"CUDA_VISIBLE_DEVICES": f"GPU-{str(torch.cuda.get_device_properties(device).uuid).removeprefix('GPU-')}"}
-
-
-def about(device: str) -> dict[str, Any]:
-    """Versions, the device's limits, and the rate of a large copy in gigabytes (1e9) read and written per second."""
-    hardware = probe(device)
-    flush = hardware.l2_bytes if device != "cpu" else _CPU_CACHE_BYTES
-    rate = hardware.copy_gbytes_per_second or _cpu_copy_rate()
-    return {"torch": torch.__version__, "python": platform.python_version(), "host": platform.node(),
-            "hardware": asdict(hardware), "flush_bytes": 2 * flush, "copy_rate": rate}
-
-
-def tensor_bytes(problem: Problem) -> int:
+def _tensor_bytes(problem: Problem) -> int:
     """Bytes of the problem's inputs, weights, and outputs as large as the inputs, found on the meta device. Its forward
     there would load torch's compiler. 0 where that fails: the problem itself is constructed next, and says why."""
     try:
@@ -704,116 +619,114 @@ def tensor_bytes(problem: Problem) -> int:
 def _cpu_copy_rate() -> float:
     """The rate of a large copy: gigabytes (1e9) read and written per second, the best of five."""
     a, b = torch.ones(_COPY_BYTES // 4), torch.ones(_COPY_BYTES // 4)
-    times = []
-    for _ in range(5):
-        started = time.perf_counter_ns()
-        b.copy_(a)
-        times.append(time.perf_counter_ns() - started)
-    return 2 * _COPY_BYTES / min(times)
+    return 2 * _COPY_BYTES / 1e9 / min(timeit.repeat(lambda: b.copy_(a), repeat=5, number=1))
 
 
-def keep_freed_memory() -> None:
+def _keep_freed_memory() -> None:
     """Have the C library keep large freed blocks: fresh pages cost more than arithmetic."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:
-        return
-    mallopt(_M_MMAP_MAX, 0)
-    mallopt(_M_TRIM_THRESHOLD, 0x7FFFFFFF)
+    with suppress(AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(_M_MMAP_MAX, 0)
+        ctypes.CDLL(None).mallopt(_M_TRIM_THRESHOLD, 0x7FFFFFFF)
+
+
+class _Desk:
+    """Answers the parent's requests, each with a method. Those before ``open`` need no problem."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+        self._device = options["device"]
+        self._problem = Problem(**options["problem"])
+        self._oracle: Oracle
+
+    def reply(self, request: dict[str, Any]) -> Reply:
+        """The answer to a request, with descriptors."""
+        do = request.pop("do")
+        try:
+            return getattr(self, do)(**request)
+        except Exception as error:
+            traceback.print_exc()
+            known, name = isinstance(error, KgenError), type(error).__name__
+            text = str(error) if known else f"{name}: {' '.join(str(error).split())[:300]}"
+            fault = do == "open" and not known
+            return {"error": f"{self._problem.path}: the reference raised {text}" if fault else text,
+                    "problem": fault or isinstance(error, ProblemError), "device": isinstance(error, DeviceError),
+                    "memory": isinstance(error, _NO_MEMORY)}, []
+
+    def key(self) -> Reply:
+        """The name of the device's lock; nothing runs on the device to find it out. With several GPUs, ``alone`` is the
+        environment in which a process sees this one alone: one that starts all of two takes twice as long."""
+        if resolve_device(self._device) == "cpu":
+            return {"key": "cpu", "alone": {}}, []
+        uuid = str(torch.cuda.get_device_properties(self._device).uuid)
+        alone = {"CUDA_VISIBLE_DEVICES": f"GPU-{uuid.removeprefix('GPU-')}"} if torch.cuda.device_count() > 1 else {}
+        return {"key": f"cuda-{uuid}", "alone": alone}, []
+
+    def about(self) -> Reply:
+        """Versions, the device's limits, and the rate of a large copy in gigabytes (1e9) read and written per second."""
+        if self._device != "cpu":
+            torch.cuda.set_device(self._device)
+        hardware = probe(self._device)
+        return {"torch": torch.__version__, "python": platform.python_version(), "host": platform.node(),
+                "hardware": asdict(hardware), "copy_rate": hardware.copy_gbytes_per_second or _cpu_copy_rate(),
+                "flush_bytes": 2 * (hardware.l2_bytes if self._device != "cpu" else _CPU_CACHE_BYTES),
+                "least_bytes": _tensor_bytes(self._problem) if self._device != "cpu" else 0}, []
+
+    def open(self) -> Reply:
+        given = self._options
+        self._oracle = oracle = Oracle(
+            self._problem, self._device, given["accuracy"], given["secret"], given["construction"], shared=given["shared"],
+            strict=given["strict"], most_rows=given["rows"], without=given["without"], seconds=given["seconds"])
+        init, init_node = holding(oracle.loaded.init_inputs())
+        return {
+            "mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "half": oracle.half, "cases": oracle.names(),
+            "bytes": oracle.bytes, "output_bytes": oracle.output_bytes, "peak_bytes": oracle.peak_bytes,
+            "views": oracle.views, "ties": oracle.ties, "rows": oracle.most_rows, "state": oracle.state_node,
+            "state_bytes": oracle.state_arena.size, "init": init_node, "pool": oracle.pool_node,
+            "pool_bytes": oracle.pool_arena.size,
+        }, [oracle.state_arena.fd, init.fd, oracle.pool_arena.fd]
+
+    def inputs(self, *, case: str, mode: str, weights: str) -> Reply:
+        found = self._oracle.case(case, mode, weights)
+        reply = {"note": found.note, "raises": found.raises, "rng": found.rng, "change": found.distribution.weights,
+                 "random": self._oracle.random[mode]}
+        if found.note and not found.raises:
+            return reply, []
+        assert found.arena is not None
+        sizes = [node["size"] for node in nodes(found.outputs) if node["kind"] == "tensor"]
+        return reply | {"inputs": found.node, "bytes": found.arena.size, "outputs": found.outputs, "sizes": sizes,
+                        "end": found.end, "stays": self._oracle.stays(found)}, [found.arena.fd]
+
+    def output(self, *, subject: str, bytes: int) -> Reply:
+        memory = self._oracle.output_memory(subject, bytes)
+        return {"bytes": memory.size}, [memory.fd]
+
+    def judge(
+        self, *, subject: str, outputs: Node, shift: int, case: str, mode: str, weights: str, key: int | None = None,
+        count: int = 0, own_numbers: bool = False,
+    ) -> Reply:
+        values = self._oracle.read_outputs(subject, outputs, shift)
+        if key is not None:
+            return {"rows": self._oracle.judge_timed(key, case, mode, weights, values, own_numbers=own_numbers)}, []
+        found = self._oracle.case(case, mode, weights)
+        if count:
+            return self._oracle.draw(subject, found, values, count), []
+        return {"rows": self._oracle.judge(found, values, own_numbers=own_numbers)}, []
+
+    def forget(self, *, subject: str) -> Reply:
+        self._oracle.forget(subject)
+        return {}, []
+
+    def health(self) -> Reply:
+        return {"passed": self._oracle.health()}, []
 
 
 def main(channel: Channel, options: dict[str, Any]) -> None:
-    """The oracle's process: name the device's lock, describe the device, open the problem, answer requests."""
+    """The oracle's process: answer requests until the parent closes the channel."""
     sandbox.limit(None, 1 << 40)
-    keep_freed_memory()
+    _keep_freed_memory()
     torch.set_num_threads(options["threads"])
     set_flags(options["accuracy"])
-    problem = Problem(**options["problem"])
-    channel.receive()
-    try:
-        channel.send({"key": lock_key(options["device"]), "alone": alone(options["device"])})
-        channel.receive()
-        if options["device"] != "cpu":
-            torch.cuda.set_device(options["device"])
-        channel.send(about(options["device"]) | {"bytes": tensor_bytes(problem) if options["device"] != "cpu" else 0})
-        channel.receive()
-        oracle = Oracle(problem, options["device"], options["accuracy"], options["secret"], options["construction"],
-                        shared=options["shared"], strict=options["strict"], most_rows=options["rows"],
-                        without=options["without"], seconds=options["seconds"])
-        _opened(oracle, channel)
-    except Exception as error:
-        failure = _failure(error)
-        if not isinstance(error, KgenError):
-            failure |= {"error": f"{problem.path}: the reference raised {failure['error']}", "problem": True}
-        channel.send(failure)
-        return
+    desk = _Desk(options)
     while True:
-        request, _ = channel.receive()
-        try:
-            reply, answer = _HANDLERS[request["do"]](oracle, request)
-        except Exception as error:
-            traceback.print_exc()
-            reply, answer = _failure(error), []
-        channel.send(reply, answer)
-        oracle.free_cache()
-
-
-def _failure(error: Exception) -> dict[str, Any]:
-    known, text = isinstance(error, KgenError), " ".join(str(error).split())[:300]
-    return {"error": str(error) if known else f"{type(error).__name__}: {text}",
-            "problem": isinstance(error, ProblemError), "device": isinstance(error, DeviceError),
-            "memory": isinstance(error, _NO_MEMORY)}
-
-
-def _opened(oracle: Oracle, channel: Channel) -> None:
-    state, state_node = oracle.share_weights()
-    init, init_node = holding(oracle.loaded.init_inputs())
-    channel.send(
-        {"mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "half": oracle.half, "cases": oracle.names(),
-         "output_bytes": oracle.output_bytes, "peak_bytes": oracle.peak_bytes, "views": oracle.views, "ties": oracle.ties,
-         "rows": oracle.most_rows,
-         "state": state_node, "state_bytes": state.size, "init": init_node},
-        [state.fd, init.fd],
-    )
-
-
-def _inputs(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    at = (request["case"], request["mode"], request["weights"])
-    case = oracle.case(*at)
-    reply = {"note": case.note, "raises": case.raises, "rng": case.rng, "change": case.distribution.weights,
-             "random": oracle.random[case.mode]}
-    if case.note and not case.raises:
-        return reply, []
-    assert case.arena is not None
-    return reply | {"inputs": case.node, "bytes": case.arena.size, "outputs": case.outputs or {}, "end": case.end,
-                    "stays": oracle.stays(case)}, [case.arena.fd]
-
-
-def _output(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    memory = oracle.output_memory(request["subject"], request["bytes"])
-    return {"bytes": memory.size}, [memory.fd]
-
-
-def _judge(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    values = oracle.read_outputs(request["subject"], request["outputs"], request["shift"])
-    at = request["case"], request["mode"], request["weights"]
-    if "key" in request:
-        return {"rows": oracle.judge_timed(request["key"], *at, values, own_numbers=request["own_numbers"])}, []
-    case = oracle.case(*at)
-    if "count" in request:
-        return oracle.draw(request["subject"], case, values, request["count"]), []
-    return {"rows": oracle.judge(case, values, own_numbers=request["own_numbers"])}, []
-
-
-def _pool(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    arena = oracle.pool_arena
-    return {"pool": oracle.pool_node, "pool_bytes": arena.size, "bytes": describe(oracle.pool()[0])[1]}, [arena.fd]
-
-
-def _forget(oracle: Oracle, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    oracle.forget(request["subject"])
-    return {}, []
-
-
-_HANDLERS = {"inputs": _inputs, "output": _output, "forget": _forget, "judge": _judge, "pool": _pool,
-             "health": lambda oracle, request: ({"passed": oracle.health()}, [])}
+        channel.send(*desk.reply(channel.receive()[0]))
+        _free_cache(options["device"])

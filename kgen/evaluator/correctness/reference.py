@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -17,6 +17,7 @@ from kgen.evaluator.runtime.arena import map_tensors, tensors
 from kgen.problem import LoadedProblem
 
 State = Mapping[str, torch.Tensor]
+Run = tuple[Any, dict[str, torch.Tensor]]  #: output and buffers
 _LOWER = {torch.float16, torch.bfloat16, torch.float32, torch.complex64}
 HALF = {torch.float16, torch.bfloat16}
 _DOUBLED = {torch.complex64: torch.complex128} | dict.fromkeys((torch.float32, *HALF), torch.float64)
@@ -28,9 +29,13 @@ def set_flags(accuracy: str) -> None:
     torch.backends.cudnn.allow_tf32 = accuracy in ("tf32", "pytorch")
 
 
+def generator_states(devices: Sequence[torch.device | str]) -> list[torch.Tensor]:
+    """The states of the random number generators of the CPU and of ``devices``."""
+    return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
+
+
 def made_on(device: str, seed: int, make: Callable[[], Any]) -> Any:
-    """``make()`` with random numbers from ``seed``, on ``device`` or, where that fails, on the CPU, which takes seconds
-    for large tensors."""
+    """``make()`` with numbers from ``seed``, on ``device`` or, where that fails, on the CPU, which takes seconds."""
     if device != "cpu":
         torch.manual_seed(seed)
         try:
@@ -58,9 +63,7 @@ def draw_weights(loaded: LoadedProblem, device: str, seed: int, *, signs: bool =
     model = construct(loaded.model, device, seed)
     parameters = dict(model.named_parameters())
     generator = torch.Generator().manual_seed(seed + 1)
-    return {
-        name: _draw(value.detach(), name in parameters, signs, generator) for name, value in model.state_dict().items()
-    }
+    return {name: _draw(x.detach(), name in parameters, signs, generator) for name, x in model.state_dict().items()}
 
 
 def _draw(value: torch.Tensor, parameter: bool, signs: bool, generator: torch.Generator) -> torch.Tensor:
@@ -104,8 +107,7 @@ _APART, _LEAST = 2.0**-30, 1e-290  #: relative and absolute; make equal numbers 
 
 
 def _in_double(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Arguments for a run in float64. A lower floating dtype becomes float64, and so do lower tensors beside float64 ones,
-    such as a tensor in a list of the module."""
+    """Arguments in float64: lower dtypes, and lower tensors beside float64 ones, as in a list of the module."""
     if kwargs.get("dtype") in _DOUBLED:
         kwargs = {**kwargs, "dtype": _DOUBLED[kwargs["dtype"]]}
     kinds = {x.dtype for x in tensors([list(args), kwargs])}
@@ -123,14 +125,10 @@ def _draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     if func._schema.is_mutable or kwargs.get("generator") is not None:
         return True
     devices = [x.device for x in tensors([list(args)]) if x.is_cuda][:1]
-
-    def states() -> list[torch.Tensor]:
-        return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
-
     with torch.random.fork_rng([device.index for device in devices]):
-        before = states()
+        before = generator_states(devices)
         func(*args, **kwargs)
-        return not all(map(torch.equal, before, states()))
+        return not all(map(torch.equal, before, generator_states(devices)))
 
 
 def _skip_zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> torch.Tensor:
@@ -268,25 +266,16 @@ class _Rounding(_Eager):
 
 
 @contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """The default dtype of new tensors."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-@contextmanager
-def _in_parts() -> Iterator[None]:
-    """Attention as products and a softmax, so that roundings between them show."""
-    fast = torch.backends.mha.get_fastpath_enabled()
+def _exactly() -> Iterator[None]:
+    """New tensors in float64. Attention as products and a softmax, so that roundings between them show."""
+    dtype, fast = torch.get_default_dtype(), torch.backends.mha.get_fastpath_enabled()
+    torch.set_default_dtype(torch.float64)
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
+        torch.set_default_dtype(dtype)
         torch.backends.mha.set_fastpath_enabled(fast)
 
 
@@ -310,26 +299,24 @@ class Reference:
         named = self.single.named_parameters(remove_duplicate=False)
         return {name: first[id(p)] for name, p in named if first.setdefault(id(p), name) != name}
 
-    def eager(self, inputs: Sequence[Any], state: State, mode: str, rng: int) -> tuple[Any, dict[str, torch.Tensor]]:
+    def eager(self, inputs: Sequence[Any], state: State, mode: str, rng: int) -> Run:
         """Output and buffers after one forward of the problem's own model."""
-        return self._run(self.single, self._place(inputs), state, mode, rng)
+        return self._run(self.single, self._placed(inputs), state, mode, rng)
 
-    def looked_at(
-        self, inputs: Sequence[Any], state: State, mode: str
-    ) -> tuple[tuple[Any, dict[str, torch.Tensor]], set[int], bool]:
+    def looked_at(self, inputs: Sequence[Any], state: State, mode: str) -> tuple[Run, set[int], bool]:
         """The same with ``rng`` 0, and two facts. The first is the numbers of output tensors that share memory with an
         input, a parameter or a buffer. The second is whether cuDNN may run operators in TF32."""
-        placed, model = self._place(inputs), self.single
+        placed, model = self._placed(inputs), self.single
         with _Noted() as noted:
             run = self._forward(model, placed, state, mode, 0)
-        own = {x.untyped_storage().data_ptr() for x in (*tensors(placed), *model.parameters(), *model.buffers())}
-        views = {i for i, x in enumerate(tensors(run[0])) if x.numel() and x.untyped_storage().data_ptr() in own}
+        own = _memory([*tensors(placed), *model.parameters(), *model.buffers()])
+        views = {i for i, x in enumerate(tensors(run[0])) if _memory([x]) & own}
         return (_kept(run[0], model), run[1]), views, bool(noted.seen & _OF_CUDNN)
 
     def exact(
         self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False, bare: bool = False,
         sparse: bool = False,
-    ) -> tuple[Any, dict[str, torch.Tensor]]:
+    ) -> Run:
         """Output and buffers after one forward in float64.
 
         ``noise`` rounds to eager's dtype after each operator. ``bare`` gives NaN for fully masked attention, where PyTorch
@@ -339,23 +326,19 @@ class Reference:
         tf32 = self.device != "cpu" and torch.backends.cudnn.allow_tf32 and self.dtype not in HALF
         rounding = _Rounding(self._noise, self.dtype, tf32=tf32, turn=next(self._turns)) if noise else (
             _Rounding(None, self.dtype, bare=bare, sparse=sparse))
-        with default_dtype(torch.float64), _in_parts(), rounding:
+        with _exactly(), rounding:
             run = self._run(self.double, inputs, state, mode, rng)
         self.masks = self.masks or rounding.masks
         return run
 
-    def _place(self, inputs: Sequence[Any]) -> list[Any]:
+    def _placed(self, inputs: Sequence[Any]) -> list[Any]:
         return map_tensors(list(inputs), lambda x: x.to(self.device, copy=True))
 
-    def _run(
-        self, model: torch.nn.Module, inputs: Sequence[Any], state: State, mode: str, rng: int
-    ) -> tuple[Any, dict[str, torch.Tensor]]:
+    def _run(self, model: torch.nn.Module, inputs: Sequence[Any], state: State, mode: str, rng: int) -> Run:
         output, buffers = self._forward(model, inputs, state, mode, rng)
         return _kept(output, model), buffers
 
-    def _forward(
-        self, model: torch.nn.Module, inputs: Sequence[Any], state: State, mode: str, rng: int
-    ) -> tuple[Any, dict[str, torch.Tensor]]:
+    def _forward(self, model: torch.nn.Module, inputs: Sequence[Any], state: State, mode: str, rng: int) -> Run:
         model.load_state_dict(state)
         model.train(mode == "train")
         torch.manual_seed(rng)
@@ -368,12 +351,13 @@ class Reference:
 
 def _kept(output: Any, model: torch.nn.Module) -> Any:
     """The output with copies of what shares memory with a parameter or a buffer: the next run loads others into it."""
-    own = {x.untyped_storage().data_ptr() for x in (*model.parameters(), *model.buffers())}
+    own = _memory([*model.parameters(), *model.buffers()])
+    return map_tensors(output, lambda x: x.clone() if _memory([x]) & own else x)
 
-    def is_own(x: torch.Tensor) -> bool:
-        return x.numel() > 0 and x.untyped_storage().data_ptr() in own
 
-    return map_tensors(output, lambda x: x.clone() if is_own(x) else x) if any(map(is_own, tensors(output))) else output
+def _memory(found: Iterable[torch.Tensor]) -> set[int]:
+    """The addresses of the memory of tensors that have elements."""
+    return {x.untyped_storage().data_ptr() for x in found if x.numel()}
 
 
 def _to_double(model: torch.nn.Module) -> torch.nn.Module:

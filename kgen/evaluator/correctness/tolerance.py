@@ -10,9 +10,9 @@ show gross errors that the whole hides, as where rows differ in size.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Iterable, Iterator, Sequence
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import torch
 
@@ -39,7 +39,6 @@ TIMED_FACTOR = 1.5
 #: The share of zeros in a line that tells nothing of the numbers behind them: nearly all were clamped, as by ReLU.
 MOSTLY_ZERO = 15 / 16
 TINY = 1e-36  #: smaller differences are differences between denormals
-_OF_WHOLE = ("rms", "maximum")  #: the figures of a whole tensor
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,10 @@ class Figures:
     maximum: torch.Tensor  # ()
     rows: torch.Tensor  # (rows,) root mean squares
     columns: torch.Tensor  # (columns,)
+
+    def each(self, function: Callable[..., torch.Tensor], *others: "Figures") -> "Figures":
+        """``function`` of each figure and of those of ``others`` in its place."""
+        return Figures(*map(function, *(vars(one).values() for one in (self, *others))))
 
 
 @dataclass(frozen=True)
@@ -105,22 +108,12 @@ def figures(errors: Iterable[torch.Tensor]) -> Figures:
     return Figures(means.mean().sqrt(), torch.stack(maxima).max().sqrt(), means.sqrt(), (columns / len(means)).sqrt())
 
 
-def _rows_are_alike(values: torch.Tensor) -> bool:
-    """Whether all rows are equal, as for zero inputs."""
-    rows = as_matrix(values)
-    return len(rows) > 1 and rows.shape[1] >= LINE_ELEMENTS and all(
-        bool((part == rows[0]).all()) for _, (part,) in parts(values))
-
-
-def _largest(a: Figures, b: Figures) -> Figures:
-    return Figures(*(torch.maximum(getattr(a, f), getattr(b, f)) for f in a.__dataclass_fields__))
-
-
 def _spread(values: torch.Tensor, errors: Iterable[torch.Tensor]) -> torch.Tensor:
     """How many elements carry the weight of the whole's root mean square: the smallest of three numbers. They are those
-    of the expected values, of eager's errors and of different values. It is 1 where all rows are equal, which then err
-    like one row."""
-    if _rows_are_alike(values):
+    of the expected values, of eager's errors and of different values. It is 1 where all rows are equal, as for zero
+    inputs: they err like one row."""
+    rows = as_matrix(values)
+    if len(rows) > 1 and rows.shape[1] >= LINE_ELEMENTS and all(bool((x == rows[0]).all()) for _, (x,) in parts(values)):
         return torch.ones((), dtype=torch.float64, device=values.device)
     carriers = _carriers(part for _, (part,) in parts(values))
     return torch.minimum(carriers, _carriers(errors)).clamp(max=_different(values))
@@ -197,25 +190,12 @@ class Expected:
     epsilon: float = EPSILON
 
     @classmethod
-    def within(
-        cls, name: str, exact: torch.Tensor, eager: torch.Tensor, noisy: Sequence[torch.Tensor],
-        typical: Typical = Typical(),
-    ) -> "Expected":
-        """A tensor that is ``exact`` in float64 and ``eager`` by PyTorch; ``noisy`` runs are in float64 with a float32
-        rounding behind each operator. Without these, eager's error alone is the reference error.
+    def begun(cls, name: str, exact: torch.Tensor, eager: torch.Tensor) -> "Expected":
+        """A tensor that is ``exact`` in float64 and ``eager`` by PyTorch; :meth:`see` adds runs, :meth:`settle` ends it.
 
         Integers and truth values must be equal to eager's, except where another run differs. If that is over half of a
         row, the rest of the row may differ too (orders of equal elements).
         """
-        found = cls.begun(name, exact, eager)
-        for run in noisy:
-            found.see(run)
-        found.settle(typical)
-        return found
-
-    @classmethod
-    def begun(cls, name: str, exact: torch.Tensor, eager: torch.Tensor) -> "Expected":
-        """:meth:`within` without noise: :meth:`see` adds runs, :meth:`settle` ends it."""
         if not is_inexact(exact):
             found = cls(name, eager, None)
             found.see(exact)
@@ -244,21 +224,21 @@ class Expected:
         elif self.sizes is not None and self.reference_error is not None:
             noise = figures(self._errors(as_real(noisy)))
             scale = (self.eager_rms / (noise.rms + TINY)).clamp(1.0, NOISE_SCALE)
-            scaled = Figures(*(getattr(noise, field.name) * scale for field in fields(noise)))
-            self.reference_error = _largest(self.reference_error, scaled)
+            self.reference_error = self.reference_error.each(lambda error, other: torch.maximum(error, other * scale), noise)
 
-    def settle(self, typical: Typical = Typical()) -> None:
-        """Set the tolerance once all runs were seen; ``typical`` is eager's error elsewhere."""
+    def settle(self, typical: Typical = Typical()) -> "Expected":
+        """Set the tolerance once all runs were seen; ``typical`` is eager's error elsewhere. Returns itself."""
         if self.rounded is not None:
             lines = as_matrix(self.rounded)
             self.rounded = (lines | (lines.double().mean(1, keepdim=True) > 0.5)).view(self.exact.shape)
         if self.sizes is None or self.reference_error is None or self.spread is None:
-            return
+            return self
         size, (rows, columns) = self.sizes, self.errors
         errors = min(min(rows, typical.rows) * len(size.rows), min(columns, typical.columns) * len(size.columns))
         clamped = _mostly_zero(self._values())
         self.reference_error = _reference_error(self.reference_error, size, typical, self.epsilon, clamped)
         self.allowed = _allowed(self.reference_error, size, self.spread.clamp(max=max(1.0, errors)), self.epsilon)
+        return self
 
     def _values(self) -> Iterator[torch.Tensor]:
         """The parts of ``exact``. Values that float32 cannot hold are zero: they would dominate the tensor's size."""
@@ -281,15 +261,21 @@ class Expected:
         found.eager = None if found.free is None else eager
         found.sizes = sizes = figures(_finite(part.double()) for _, (part,) in parts(eager))
         by = TIMED_FACTOR * (sizes.rms / self.sizes.rms if self.sizes.rms else 1.0)
-        lines = [(TIMED_FACTOR * _middle_share(getattr(self.allowed, f), getattr(self.sizes, f)) * getattr(sizes, f)
-                  ).nan_to_num(nan=float("inf"), posinf=float("inf")) for f in ("rows", "columns")]
-        found.reference_error = Figures(*(by * getattr(self.reference_error, f) for f in _OF_WHOLE), *lines)
-        found.allowed = Figures(*(by * getattr(self.allowed, f) for f in _OF_WHOLE), *lines)
+        lines = [(TIMED_FACTOR * _middle_share(allowed, size) * mine).nan_to_num(nan=float("inf"), posinf=float("inf"))
+                 for allowed, size, mine in ((self.allowed.rows, self.sizes.rows, sizes.rows),
+                                             (self.allowed.columns, self.sizes.columns, sizes.columns))]
+        found.reference_error, found.allowed = (
+            Figures(by * whole.rms, by * whole.maximum, *lines) for whole in (self.reference_error, self.allowed))
         return found
 
     def to(self, device: str) -> "Expected":
         """The same with its tensors on ``device``."""
-        return replace(self, **{field.name: _on(getattr(self, field.name), device) for field in fields(self)})
+        def moved(value: Any) -> Any:
+            if isinstance(value, Figures):
+                return value.each(moved)
+            return value.to(device) if isinstance(value, torch.Tensor) else value
+
+        return replace(self, **{name: moved(value) for name, value in vars(self).items()})
 
     @property
     def nbytes(self) -> int:
@@ -344,22 +330,19 @@ class Expected:
         mine = figures(errors())
         tolerated = tolerated and [torch.stack(tolerated).max()]
         # All at once: each read waits for the device.
-        rms, maximum, *found = torch.stack([mine.rms, mine.maximum, *(tolerated or self._shares(mine))]).tolist()
+        rms, maximum, *shares = torch.stack([mine.rms, mine.maximum, *(tolerated or self._shares(mine))]).tolist()
         if not math.isfinite(rms):
             bad = int((~torch.isfinite(value)).sum())
             return self._refused(f"{bad} of {value.numel()} elements are not finite, some where PyTorch's are")
-        if tolerated:
-            ratio, used = rms / max(self.eager_rms, TINY), found[0]
-        else:
-            ratio, used = max(found[: len(_OF_WHOLE)]), max(found[len(_OF_WHOLE) :])
+        ratio, used = (rms / max(self.eager_rms, TINY), shares[0]) if tolerated else (max(shares[:2]), max(shares[2:]))
         return row(rms=rms, maximum=maximum, eager_rms=self.eager_rms, eager_maximum=self.eager_maximum, ratio=ratio,
                     used=used, ok=used <= 1.0)
 
     def _shares(self, mine: Figures) -> list[torch.Tensor]:
         """The whole's figures in shares of their reference errors, then all figures in shares of their tolerances."""
         assert self.reference_error is not None and self.allowed is not None
-        referred = [_share_of(getattr(mine, f), getattr(self.reference_error, f)) for f in _OF_WHOLE]
-        return referred + [_share_of(getattr(mine, f), getattr(self.allowed, f)) for f in mine.__dataclass_fields__]
+        referred, allowed = (vars(mine.each(_share_of, of)).values() for of in (self.reference_error, self.allowed))
+        return [*referred][:2] + [*allowed]
 
     def _other_kind(self, value: torch.Tensor) -> str:
         """The fault of ``value`` where eager and float64 are both not finite; it may be like either of them."""
@@ -374,13 +357,6 @@ class Expected:
 
     def _refused(self, note: str) -> dict[str, Any]:
         return row(ok=False, note=note, eager_rms=self.eager_rms, eager_maximum=self.eager_maximum)
-
-
-def _on(value: Any, device: str) -> Any:
-    """A field of :class:`Expected` with its tensors on ``device``."""
-    if isinstance(value, Figures):
-        return Figures(*(getattr(value, field.name).to(device) for field in fields(value)))
-    return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
 def _come_twice(integers: torch.Tensor) -> bool:
@@ -408,8 +384,9 @@ def _reference_error(
     error: Figures, size: Figures, typical: Typical, epsilon: float, clamped: Iterable[torch.Tensor]
 ) -> Figures:
     """The reference error; eager's typical error counts in lines where eager is exact by luck."""
-    rms = torch.maximum(torch.maximum(error.rms, typical.rms * size.rms), epsilon * size.rms)
-    lines = [_line_reference_error(own, sizes, max(typical.rms, epsilon))
+    least = max(typical.rms, epsilon)
+    rms = torch.maximum(error.rms, least * size.rms)
+    lines = [torch.maximum(own, _middle_share(own, sizes).clamp(min=least) * sizes)
              for own, sizes in ((error.rows, size.rows), (error.columns, size.columns))]
     return Figures(
         rms,
@@ -422,11 +399,6 @@ def _reference_error(
 def _middle_share(lines: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
     """The median share of ``lines`` in ``sizes``."""
     return (lines / (sizes + TINY)).median()
-
-
-def _line_reference_error(error: torch.Tensor, size: torch.Tensor, least: float) -> torch.Tensor:
-    share = _middle_share(error, size).clamp(min=least)
-    return torch.maximum(error, share * size)
 
 
 def _allowed(error: Figures, size: Figures, spread: torch.Tensor, epsilon: float) -> Figures:

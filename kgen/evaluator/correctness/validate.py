@@ -13,15 +13,23 @@ import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from kgen.errors import DeviceError, EvaluatorError, ProblemError
 from kgen.evaluator.protocol import CaseErrors, Phase, Status
 from kgen.evaluator.runtime.channel import ChannelTimeout
 from kgen.evaluator.runtime.process import Child, ChildDied, LimitExceeded
 
+Node = dict[str, Any]  #: describes a value; see :mod:`kgen.evaluator.runtime.arena`
+Settled = Callable[["WorkerClient"], None]
 _REASON_CHARACTERS = 300
-OVERWRITTEN = "it wrote over an earlier call's output"
+#: Fields of an answer that name a fault: its status, and the reason.
+_FAULTS = {
+    "alias": (Status.ALIASED_OUTPUT, "the output shares memory with {}"),
+    "late": (Status.SUSPICIOUS, "its output changed after forward returned"),
+    "overwritten": (Status.ALIASED_OUTPUT, "it wrote over an earlier call's output"),
+    "mutated": (Status.MUTATED_INPUT, "it wrote into {}"),
+}
 OWN_NUMBERS = "random numbers of its own"  #: label: the candidate draws other numbers than PyTorch
 _NOT_REPEATABLE = "not bitwise repeatable"  #: label: two runs differ, within the tolerance
 _OWN_NUMBERS_CASE = "other weights"  #: the distribution whose moments are compared; its batch is small
@@ -68,20 +76,16 @@ class OracleClient:
             try:
                 deadline = time.monotonic() + self._seconds
                 reply, got = self._child.ask({"do": do} | request, fds, deadline=deadline)
-            except ChildDied as error:
-                self._failure = OracleFailed(f"its process {error}", case, error.for_memory)
-                raise self._failure from error
-            except ChannelTimeout as error:
-                self._failure = OracleFailed(f"no answer within {self._seconds:g} s", case)
+            except (ChildDied, ChannelTimeout) as error:
+                died = isinstance(error, ChildDied)
+                text = f"its process {error}" if died else f"no answer within {self._seconds:g} s"
+                self._failure = OracleFailed(text, case, died and error.for_memory)
                 raise self._failure from error
         if "error" in reply:
             kinds = {"problem": ProblemError, "device": DeviceError}
             kind = next((kind for name, kind in kinds.items() if reply.get(name)), None)
             raise kind(reply["error"]) if kind else OracleFailed(reply["error"], case, reply.get("memory", False))
         return reply, got
-
-    def close(self) -> None:
-        self._child.kill()
 
 
 class WorkerClient:
@@ -110,7 +114,10 @@ class WorkerClient:
         try:
             reply, got = wait(deadline=started + self._left)
         except ChildDied as error:
-            raise self._death(error) from error
+            text = f"the process {error} while it was to {_VERBS[self.phase]}"
+            if error.for_memory:
+                raise Failure(Status.OUT_OF_MEMORY, f"{text}: the system's memory ran out", self.phase) from error
+            raise Failure(Status.CRASHED, text, self.phase) from error
         except LimitExceeded as error:
             raise Failure(Status.OUT_OF_MEMORY, str(error), self.phase) from error
         except ChannelTimeout as error:
@@ -131,12 +138,6 @@ class WorkerClient:
             self.child.check_limits()
         except LimitExceeded as error:
             raise Failure(Status.OUT_OF_MEMORY, str(error), self.phase) from error
-
-    def _death(self, error: ChildDied) -> Failure:
-        text = f"the process {error} while it was to {_VERBS[self.phase]}"
-        if error.for_memory:
-            return Failure(Status.OUT_OF_MEMORY, f"{text}: the system's memory ran out", self.phase)
-        return Failure(Status.CRASHED, text, self.phase)
 
     def close(self) -> None:
         self.child.kill()
@@ -160,14 +161,11 @@ class CaseHandle:
     rng: int
     random: bool  # whether the reference draws numbers in this mode
     bytes: int = 0
-    inputs: dict[str, Any] = field(default_factory=dict)
-    outputs: dict[str, Any] = field(default_factory=dict)
+    inputs: Node = field(default_factory=dict)
+    outputs: Node = field(default_factory=dict)
+    sizes: Sequence[Sequence[int]] = ()  # of the tensors in it
     end: int = 0
     stays: bool = True  # whether its inputs stay in memory when another case is asked for
-
-    @property
-    def label(self) -> str:
-        return f"{self.name} ({self.mode})"
 
 
 class Cases:
@@ -182,38 +180,18 @@ class Cases:
         key = (name, mode, weights)
         with self._lock:
             if key not in self._known or not self._known[key].stays:
-                self._let_go(lambda case: not case.stays)
+                self._let_go([key for key, case in self._known.items() if not case.stays])
                 reply, fds = self._oracle.ask("inputs", case=name, mode=mode, weights=weights)
                 self._known[key] = CaseHandle(*key, fds[0] if fds else None, **reply)
             return self._known[key]
 
     def close(self) -> None:
-        self._let_go(lambda case: True)
+        self._let_go([*self._known])
 
-    def _let_go(self, which: Callable[[CaseHandle], bool]) -> None:
-        for key, case in [*self._known.items()]:
-            if which(case):
-                del self._known[key]
-                if case.fd is not None:
-                    os.close(case.fd)
-
-
-Settled = Callable[[WorkerClient], None]
-
-
-def validate(
-    worker: WorkerClient, oracle: OracleClient, cases: Cases, names: Sequence[tuple[str, str]], matched: bool,
-    found: list[CaseErrors], labels: list[str], room: int, settled: Settled,
-) -> None:
-    """Run the test cases ``names`` (distribution and mode); their error figures are appended to ``found``.
-
-    Raises :class:`Failure` at the first wrong one, and :class:`EvaluatorError` when the oracle fails. ``room`` is half of
-    the bytes for outputs. The oracle judges one case while the worker runs the next if each output fits into half of it.
-    Otherwise the worker waits. ``settled`` checks the candidate's processes at the end.
-    """
-    with ThreadPoolExecutor(1, "kgen-judge") as thread:
-        _Validation(worker, oracle, cases, matched, found, labels, room, thread).run(names)
-    audit(worker, settled)
+    def _let_go(self, keys: Iterable[tuple[str, str, str]]) -> None:
+        for fd in (self._known.pop(key).fd for key in keys):
+            if fd is not None:
+                os.close(fd)
 
 
 def audit(worker: WorkerClient, settled: Settled) -> None:
@@ -221,99 +199,103 @@ def audit(worker: WorkerClient, settled: Settled) -> None:
     reply = worker.ask("audit")
     raise_if_failed(reply, worker.phase)
     settled(worker)
-    if reply.get("mutated"):
-        raise Failure(Status.MUTATED_INPUT, f"it wrote into {reply['mutated']}", worker.phase)
-    if reply.get("overwritten"):
-        raise Failure(Status.ALIASED_OUTPUT, OVERWRITTEN, worker.phase)
+    raise_if_wrong(reply, worker.phase)
 
 
 @dataclass
-class _Validation:
-    """A candidate on its way through the test cases."""
+class Validation:
+    """A candidate on its way through the test cases. Error figures are appended to ``found``.
 
-    _worker: WorkerClient
-    _oracle: OracleClient
-    _cases: Cases
-    _matched: bool
-    _found: list[CaseErrors]
-    _labels: list[str]
-    _room: int
-    _thread: Executor
+    ``room`` is half of the bytes for outputs. The oracle judges one case while the worker runs the next if each output
+    fits into half of it. Otherwise the worker waits.
+    """
+
+    worker: WorkerClient
+    oracle: OracleClient
+    cases: Cases
+    matched: bool
+    found: list[CaseErrors]
+    labels: list[str]
+    room: int
+    _thread: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "kgen-judge"))
     _place: int = 0  # where the latest outputs lie
     _judging: tuple[str, Future[list[list[CaseErrors]]]] | None = None
 
-    @property
-    def _weights(self) -> str:
-        return "drawn" if self._matched else "constructed"
-
     def run(self, names: Sequence[tuple[str, str]]) -> None:
-        one_mode = len({mode for _, mode in names}) == 1
-        for (name, mode), following in zip(names, [*names[1:], None]):
-            case = self._cases.get(name, mode, self._weights)
-            if following is not None and self._room and case.stays:  # the oracle prepares the next case while this one runs
-                self._thread.submit(self._cases.get, *following, self._weights)
-            self._take(case, case.name if one_mode else case.label)
-        self._settle()
+        """Run the test cases ``names`` (distribution and mode).
+
+        Raises :class:`Failure` at the first wrong one, and :class:`EvaluatorError` when the oracle fails.
+        """
+        one_mode, weights = len({mode for _, mode in names}) == 1, weights_of(self.matched)
+        with self._thread:
+            for (name, mode), following in zip(names, [*names[1:], None]):
+                case = self.cases.get(name, mode, weights)
+                if following is not None and self.room and case.stays:  # the oracle prepares it while this one runs
+                    self._thread.submit(self.cases.get, *following, weights)
+                self._take(case, name if one_mode else f"{name} ({mode})")
+            self._settle()
 
     def _take(self, case: CaseHandle, label: str) -> None:
+        if case.random or case.note and not case.raises:
+            self._settle()  # a failure of an earlier case is not this one's
         if case.note and not case.raises:
-            self._settle()
-            self._found.append(_skipped(label, case.note))
+            self.found.append(_skipped(label, case.note))
             return
-        if not case.random:
-            self._try(case, label)
-            return
-        self._settle()
-        before = len(self._found)
+        before = len(self.found)
         try:
             self._try(case, label)
         except Failure as failure:
             numbers = _own_numbers(case, label)
-            if failure.status not in _BY_VALUES or numbers in self._labels:
+            if not case.random or failure.status not in _BY_VALUES or numbers in self.labels:
                 raise
-            drawn = self._cases.get(_OWN_NUMBERS_CASE, case.mode, self._weights)
+            drawn = self.cases.get(_OWN_NUMBERS_CASE, case.mode, case.weights)
             if drawn.note:
                 raise
-            where = drawn.name + label.removeprefix(case.name)
-            self._found[before:] = _judged_by_moments(self._worker, self._oracle, drawn, where, self._matched, failure)
-            self._labels.append(numbers)
+            self.found[before:] = self._judge_by_moments(drawn, drawn.name + label.removeprefix(case.name), failure)
+            self.labels.append(numbers)
             self._try(case, label)
 
     def _try(self, case: CaseHandle, label: str) -> None:
-        """Run a case and start judging it; wait for the result in random modes, which may run again. Raises
-        :class:`Failure`, for an earlier case first."""
+        """Run a case and start judging it; a random one may run again, and is waited for. Raises :class:`Failure`."""
         # Without matched names, buffers may be of any size.
-        beside = self._matched and not case.random and 2 * case.end <= self._room
+        beside = self.matched and not case.random and 2 * case.end <= self.room
         if not beside:
             self._settle()
-        self._place = self._room - self._place if beside else 0
+        self._place = self.room - self._place if beside else 0
         try:
-            reply = _run(self._worker, case, case.rng, place=self._place)
+            reply = self._run(case, case.rng)
         finally:
             self._settle()
         if case.raises:
-            self._found.append(_skipped(label, case.note + (", and so does the candidate" if "error" in reply else "")))
+            self.found.append(_skipped(label, case.note + (", and so does the candidate" if "error" in reply else "")))
             return
-        _check_run(case, reply, label, self._matched)
-        beyond = self._place + 2 * case.end > self._worker.output_bytes
-        shifts = [self._place] if reply.get("repeatable") else [self._place, 0 if beyond else self._place + case.end]
-        self._judging = label, self._thread.submit(self._judged, case, label, shifts)
+        _check_run(case, reply, label, self.matched)
+        self._judging = label, self._thread.submit(self._judge, case, label, self._place, bool(reply.get("repeatable")))
         if not beside:
             self._settle()
 
-    def _judged(self, case: CaseHandle, label: str, shifts: Sequence[int]) -> list[list[CaseErrors]]:
-        """Figures of the run whose tensors are at the first of ``shifts``; if they are right, of the next run too."""
-        own_numbers = _own_numbers(case, label) in self._labels
-        found: list[list[CaseErrors]] = []
-        for number, shift in enumerate(shifts):
-            if number and not shift:
-                raise_if_failed(self._worker.ask("write_second"), Phase.VALIDATE, label)
-            about = _about(self._worker, case, self._matched)
-            reply, _ = self._oracle.ask("judge", **about, shift=shift, own_numbers=own_numbers)
-            found.append([CaseErrors(case=label, **row) for row in reply["rows"]])
-            if not all(row.ok for row in found[-1]):
-                break
+    def _run(self, case: CaseHandle, rng: int, *, go_on: bool = False) -> dict[str, Any]:
+        """Have the worker run a case twice. It writes the second run's tensors behind the first's."""
+        assert case.fd is not None
+        return self.worker.ask(
+            "run", [case.fd], inputs=case.inputs, bytes=case.bytes, change=case.change, mode=case.mode, rng=rng,
+            go_on=go_on, place=self._place, end=self._place + case.end, sizes=case.sizes)
+
+    def _judge(self, case: CaseHandle, label: str, place: int, repeatable: bool) -> list[list[CaseErrors]]:
+        """Figures of the first run; if they are right, those of the second run too where it differs."""
+        judge = partial(judged, self.worker, self.oracle, case, self.matched, label,
+                        own_numbers=_own_numbers(case, label) in self.labels)
+        found = [judge(place)[0]]
+        if not repeatable and all(row.ok for row in found[0]):
+            found.append(judge(self._second(case, label, place))[0])
         return found
+
+    def _second(self, case: CaseHandle, label: str, place: int) -> int:
+        """Where the second run's tensors lie: behind the first's at ``place``, or over them if memory ends before."""
+        if place + 2 * case.end <= self.worker.output_bytes:
+            return place + case.end
+        raise_if_failed(self.worker.ask("write_second"), Phase.VALIDATE, label)
+        return 0
 
     def _settle(self) -> None:
         """Wait for the case that is being judged. Raises :class:`Failure` if it is wrong."""
@@ -321,21 +303,48 @@ class _Validation:
             return
         (label, judging), self._judging = self._judging, None
         first, *second = judging.result()
-        self._found.extend(first)
+        self.found.extend(first)
         _decide(first, label)
         for rows in second:
             _decide(rows, label, second=True)
-            if _NOT_REPEATABLE not in self._labels:
-                self._labels.append(_NOT_REPEATABLE)
+            if _NOT_REPEATABLE not in self.labels:
+                self.labels.append(_NOT_REPEATABLE)
+
+    def _judge_by_moments(self, case: CaseHandle, label: str, failure: Failure) -> list[CaseErrors]:
+        """Figures of a candidate whose values are wrong in a random mode, judged by moments.
+
+        Raises ``failure`` if it draws PyTorch's numbers, and a :class:`Failure` that names both faults if its moments
+        are wrong.
+        """
+        judge = partial(judged, self.worker, self.oracle, case, self.matched, label, count=_OWN_NUMBERS_RUNS)
+        for number in range(_OWN_NUMBERS_RUNS // 2):
+            run = self._run(case, case.rng + number * _NEXT_SEED, go_on=True)
+            _check_run(case, run, label, self.matched)
+            judge(0)
+            rows, same_numbers = judge(0 if run.get("repeatable") else self._second(case, label, 0))
+        if same_numbers:
+            raise failure
+        for row in rows:
+            if not row.ok:
+                reason = f"{failure.reason}; as {OWN_NUMBERS}: {row.output}: {explain(row)}"
+                raise Failure(failure.status, reason, failure.phase) from failure
+        return [replace(row, case=f"{label}, {_OWN_NUMBERS_RUNS} runs") for row in rows]
 
 
-def _run(worker: WorkerClient, case: CaseHandle, rng: int, *, place: int = 0, go_on: bool = False) -> dict[str, Any]:
-    """Run a case twice in a worker. It writes the first run's tensors at byte ``place``, the second's behind them."""
-    assert case.fd is not None
-    return worker.ask(
-        "run", [case.fd], inputs=case.inputs, bytes=case.bytes, change=case.change,
-        mode=case.mode, rng=rng, place=place, end=place + case.end, go_on=go_on,
-        sizes=[node["size"] for node in tensor_nodes(case.outputs)] if case.outputs else [])
+def weights_of(matched: bool) -> str:
+    """The weights of a candidate's test cases: as constructed where its names are not the problem's."""
+    return "drawn" if matched else "constructed"
+
+
+def judged(
+    worker: WorkerClient, oracle: OracleClient, case: CaseHandle, matched: bool, label: str, shift: int = 0, **how: Any
+) -> tuple[list[CaseErrors], bool]:
+    """Error figures of the tensors that a worker wrote ``shift`` bytes behind their places in ``case``, and whether their
+    random numbers are PyTorch's."""
+    outputs = case.outputs if matched else case.outputs["items"][0]
+    reply, _ = oracle.ask("judge", subject=worker.subject, case=case.name, mode=case.mode, weights=case.weights,
+                          outputs=outputs, shift=shift, **how)
+    return [CaseErrors(case=label, **row) for row in reply.get("rows", ())], reply.get("same_numbers", False)
 
 
 def _check_run(case: CaseHandle, reply: dict[str, Any], label: str, matched: bool) -> None:
@@ -344,18 +353,7 @@ def _check_run(case: CaseHandle, reply: dict[str, Any], label: str, matched: boo
     check_structure(case.outputs, reply.get("first"), label, matched, Phase.VALIDATE)
     if not reply.get("repeatable"):
         check_structure(case.outputs, reply.get("second"), label, matched, Phase.VALIDATE)
-    if reply.get("alias"):
-        reason = f"{label}: the output shares memory with {reply['alias']}"
-        raise Failure(Status.ALIASED_OUTPUT, reason, Phase.VALIDATE)
-    if reply.get("overwritten"):
-        raise Failure(Status.ALIASED_OUTPUT, f"{label}: {OVERWRITTEN}", Phase.VALIDATE)
-    if reply.get("mutated"):
-        raise Failure(Status.MUTATED_INPUT, f"{label}: it wrote into {reply['mutated']}", Phase.VALIDATE)
-
-
-def _about(worker: WorkerClient, case: CaseHandle, matched: bool) -> dict[str, Any]:
-    return {"subject": worker.subject, "case": case.name, "mode": case.mode, "weights": case.weights,
-            "outputs": case.outputs if matched else case.outputs["items"][0]}
+    raise_if_wrong(reply, Phase.VALIDATE, label)
 
 
 def _own_numbers(case: CaseHandle, label: str) -> str:
@@ -363,40 +361,14 @@ def _own_numbers(case: CaseHandle, label: str) -> str:
     return OWN_NUMBERS + label.removeprefix(case.name)
 
 
-def _judged_by_moments(
-    worker: WorkerClient, oracle: OracleClient, case: CaseHandle, label: str, matched: bool, failure: Failure
-) -> list[CaseErrors]:
-    """Figures of a candidate whose values are wrong in a random mode, judged by moments.
-
-    Raises ``failure`` if it draws PyTorch's numbers, and a :class:`Failure` that names both faults if its moments are
-    wrong.
-    """
-    for number in range(_OWN_NUMBERS_RUNS // 2):
-        run = _run(worker, case, case.rng + number * _NEXT_SEED, go_on=True)
-        _check_run(case, run, label, matched)
-        for shift in (0, 0 if run.get("repeatable") else case.end):
-            reply, _ = oracle.ask("judge", **_about(worker, case, matched), shift=shift, count=_OWN_NUMBERS_RUNS)
-    if reply["same_numbers"]:
-        raise failure
-    rows = [CaseErrors(case=label, **row) for row in reply["rows"]]
-    for row in rows:
-        if not row.ok:
-            reason = f"{failure.reason}; as {OWN_NUMBERS}: {row.output}: {explain(row)}"
-            raise Failure(failure.status, reason, failure.phase) from failure
-    return [replace(row, case=f"{label}, {_OWN_NUMBERS_RUNS} runs") for row in rows]
-
-
 def _decide(rows: Sequence[CaseErrors], label: str, *, second: bool = False) -> None:
     """Raises :class:`Failure` for the first wrong row."""
     for row in rows:
-        if row.ok:
-            continue
-        status = Status.WRONG_STATE if row.output.startswith("state ") else Status.WRONG_VALUES
-        reason = f"{label}: {row.output}: {explain(row)}"
-        if second:
-            reason = f"a second run differs from the first: {reason}"
-            status = Status.WRONG_STATE if status is Status.WRONG_STATE else Status.NONDETERMINISTIC
-        raise Failure(status, reason, Phase.VALIDATE)
+        if not row.ok:
+            values = Status.NONDETERMINISTIC if second else Status.WRONG_VALUES
+            status = Status.WRONG_STATE if row.output.startswith("state ") else values
+            reason = f"{'a second run differs from the first: ' * second}{label}: {row.output}: {explain(row)}"
+            raise Failure(status, reason, Phase.VALIDATE)
 
 
 def explain(row: CaseErrors) -> str:
@@ -407,7 +379,7 @@ def explain(row: CaseErrors) -> str:
             f"{row.eager_maximum:.2g}): {row.used:.3g} x what is allowed")
 
 
-def raise_if_failed(reply: dict[str, Any], phase: Phase, label: str = "") -> None:
+def raise_if_failed(reply: Mapping[str, Any], phase: Phase, label: str = "") -> None:
     """Raises :class:`Failure` when a worker answers that the candidate raised."""
     if "error" not in reply:
         return
@@ -417,14 +389,14 @@ def raise_if_failed(reply: dict[str, Any], phase: Phase, label: str = "") -> Non
     raise Failure(status, f"{label}: {text}" if label else text, phase)
 
 
-def tensor_nodes(node: dict[str, Any]) -> list[dict[str, Any]]:
-    """The tensors in a description that the oracle made."""
-    if "items" in node:
-        return [leaf for item in node["items"] for leaf in tensor_nodes(item)]
-    return [node] if node["kind"] == "tensor" else []
+def raise_if_wrong(reply: Mapping[str, Any], phase: Phase, label: str = "") -> None:
+    """Raises :class:`Failure` where a worker's answer names a fault."""
+    for name, (status, text) in _FAULTS.items():
+        if reply.get(name):
+            raise Failure(status, (f"{label}: " if label else "") + text.format(reply[name]), phase)
 
 
-def check_structure(expected: dict[str, Any], got: Any, where: str, matched: bool, phase: Phase) -> None:
+def check_structure(expected: Node, got: Any, where: str, matched: bool, phase: Phase) -> None:
     """Compare the structure of a worker's output, and of its buffers where names are ``matched``, with the expected
     one. Python numbers of timed calls are not compared: their inputs are others. Raises :class:`Failure`."""
     numbers = phase is not Phase.TIME
@@ -439,9 +411,7 @@ def check_structure(expected: dict[str, Any], got: Any, where: str, matched: boo
         raise Failure(fault[0], f"{where}: {fault[1]}", phase)
 
 
-def _compare(
-    expected: dict[str, Any], got: dict[str, Any], path: str, numbers: bool
-) -> tuple[Status, str] | None:
+def _compare(expected: Node, got: Node, path: str, numbers: bool) -> tuple[Status, str] | None:
     """The first difference in container, type, dtype, device or shape, and with ``numbers`` in Python numbers."""
     if expected["kind"] != got["kind"]:
         return Status.WRONG_TYPE, f"{path} is {_kind(got)}, not {_kind(expected)}"
@@ -453,23 +423,19 @@ def _compare(
         return next((fault for fault in inner if fault), None)
     if expected["kind"] == "tensor":
         return _compare_tensors(expected, got, path)
-    if expected["kind"] == "value" and type(expected["value"]) is not type(got["value"]):
-        return Status.WRONG_TYPE, f"{path} is {got['value']!r:.50}, not {expected['value']!r:.50}"
-    if not numbers and isinstance(expected.get("value"), (int, float)):
+    value, mine = expected.get("value"), got.get("value")
+    text = f"{path} is {mine!r:.50}, not {value!r:.50}"
+    if type(value) is not type(mine):
+        return Status.WRONG_TYPE, text
+    if isinstance(value, (int, float)) and not numbers:
         return None
-    if expected["kind"] == "value" and not _is_same(expected["value"], got["value"]):
-        return Status.WRONG_VALUES, f"{path} is {got['value']!r:.50}, not {expected['value']!r:.50}"
-    return None
+    same = value == mine
+    if isinstance(value, float):  # the last bits depend on the order of sums
+        same = math.isnan(value) and math.isnan(mine) or math.isclose(value, mine, rel_tol=NUMBER_TOLERANCE)
+    return None if same else (Status.WRONG_VALUES, text)
 
 
-def _is_same(expected: Any, got: Any) -> bool:
-    """Whether two values agree; floats may differ in their last bits, which depend on the order of sums."""
-    if not isinstance(expected, float):
-        return expected == got
-    return math.isnan(expected) and math.isnan(got) or math.isclose(expected, got, rel_tol=NUMBER_TOLERANCE)
-
-
-def _compare_tensors(expected: dict[str, Any], got: dict[str, Any], path: str) -> tuple[Status, str] | None:
+def _compare_tensors(expected: Node, got: Node, path: str) -> tuple[Status, str] | None:
     for field in ("dtype", "device"):
         if expected[field] != got[field]:
             return Status.WRONG_TYPE, f"{path} has {field} {got[field]!s:.30}, not {expected[field]}"
@@ -480,14 +446,13 @@ def _compare_tensors(expected: dict[str, Any], got: dict[str, Any], path: str) -
     return None
 
 
-def _shares_with_itself(node: dict[str, Any]) -> bool:
+def _shares_with_itself(node: Node) -> bool:
     """Whether a tensor has more elements than memory, as an expanded one has."""
-    reach = 1 + sum((n - 1) * step for n, step in zip(node["size"], node["stride"]))
-    return reach < math.prod(node["size"])
+    return 1 + sum((n - 1) * step for n, step in zip(node["size"], node["stride"])) < math.prod(node["size"])
 
 
-def _kind(node: dict[str, Any]) -> str:
-    return f"a {node['type']!s:.40}" if node["kind"] == "other" else f"a {node['kind']!s:.40}"
+def _kind(node: Node) -> str:
+    return f"a {node.get('type', node['kind'])!s:.40}"
 
 
 def _skipped(label: str, note: str) -> CaseErrors:

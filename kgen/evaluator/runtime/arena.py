@@ -42,37 +42,32 @@ def describe(value: Any, offset: int = 0) -> tuple[Node, int]:
         node = {"kind": "tensor", "dtype": str(value.dtype).removeprefix("torch."), "device": str(value.device.type),
                 "size": list(value.shape), "stride": list(value.stride()), "offset": offset}
         return node, offset + -(-value.numel() * value.element_size() // _ALIGN) * _ALIGN
-    if issubclass(kind, (tuple, list)):
-        items = []
-        for item in _parts(value):
-            node, offset = describe(item, offset)
-            items.append(node)
-        return {"kind": "tuple" if issubclass(kind, tuple) else "list", "items": items}, offset
-    if issubclass(kind, dict):
+    if (parts := _parts(value)) is not None:
         keys, items = [], []
-        for key, item in _in_order(value):
+        for key, item in parts:
             node, offset = describe(item, offset)
             keys.append(key if _is_one_of(type(key), _PLAIN) else str(key))
             items.append(node)
-        return {"kind": "dict", "keys": keys, "items": items}, offset
+        if issubclass(kind, dict):
+            return {"kind": "dict", "keys": keys, "items": items}, offset
+        return {"kind": "tuple" if issubclass(kind, tuple) else "list", "items": items}, offset
     if _is_one_of(kind, _PLAIN):
         return {"kind": "value", "value": value}, offset
     return {"kind": "other", "type": kind.__name__}, offset
 
 
-def _parts(value: Any) -> Iterator[Any]:
-    """The items of a tuple or list."""
-    return _of_tuple(value) if issubclass(type(value), tuple) else _of_list(value)
-
-
-def _in_order(value: dict[Any, Any]) -> list[tuple[Any, Any]]:
-    """The items of a dict, sorted by key."""
-    return sorted(_of_dict(value), key=lambda item: str(item[0]))
+def _parts(value: Any) -> list[tuple[Any, Any]] | None:
+    """The items of a container by index, or of a dict by key in their order; ``None`` for other values."""
+    kind = type(value)
+    if issubclass(kind, dict):
+        return sorted(_of_dict(value), key=lambda item: str(item[0]))
+    if issubclass(kind, (tuple, list)):
+        return [*enumerate(_of_tuple(value) if issubclass(kind, tuple) else _of_list(value))]
+    return None
 
 
 def _is_one_of(kind: type, kinds: tuple[type, ...]) -> bool:
-    """Whether ``kind`` is one of ``kinds`` by identity: a class may claim to equal any, and builtins may be
-    replaced."""
+    """Whether ``kind`` is one of ``kinds`` by identity: a class may claim to equal any, and builtins may be replaced."""
     for other in kinds:
         if kind is other:
             return True
@@ -81,14 +76,11 @@ def _is_one_of(kind: type, kinds: tuple[type, ...]) -> bool:
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """The leaves of a value, in the order of :func:`nodes`, with the path of each such as ``[0]``."""
-    if isinstance(value, (tuple, list)):
-        for index, item in enumerate(_parts(value)):
-            yield from leaves(item, f"{path}[{index}]")
-    elif isinstance(value, dict):
-        for key, item in _in_order(value):
-            yield from leaves(item, f"{path}[{str(key)!r}]")
-    else:
+    if (parts := _parts(value)) is None:
         yield path, value
+    else:
+        for key, item in parts:
+            yield from leaves(item, f"{path}[{str(key)!r}]" if issubclass(type(value), dict) else f"{path}[{key}]")
 
 
 def nodes(node: Node) -> Iterator[Node]:

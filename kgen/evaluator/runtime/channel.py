@@ -7,7 +7,6 @@ descriptor takes the packet's place.
 
 from __future__ import annotations
 
-import array
 import json
 import os
 import select
@@ -68,9 +67,8 @@ class Channel:
             os.close(carrier)
 
     def _send(self, packet: bytes, fds: list[int]) -> None:
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
-            self.sock.sendmsg([packet], ancillary, socket.MSG_NOSIGNAL)
+            socket.send_fds(self.sock, [packet], fds)
         except OSError as error:
             raise ChannelClosed(str(error)) from error
 
@@ -80,7 +78,11 @@ class Channel:
         ``deadline`` is a ``time.monotonic()`` value. Raises :class:`ChannelTimeout`, :class:`ChannelClosed` or
         :class:`ChannelGarbage`.
         """
-        self._wait(deadline)
+        left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+        poller = select.poll()
+        poller.register(self.sock, select.POLLIN)
+        if not poller.poll(left):
+            raise ChannelTimeout("nothing arrived in time")
         try:
             packet, fds, flags, _ = socket.recv_fds(self.sock, PACKET_BYTES + 1, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
         except OSError as error:
@@ -112,13 +114,6 @@ class Channel:
             return os.pread(carrier, size, 0)
         finally:
             os.close(carrier)
-
-    def _wait(self, deadline: float | None) -> None:
-        poller = select.poll()
-        poller.register(self.sock, select.POLLIN)
-        left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
-        if not poller.poll(left):
-            raise ChannelTimeout("nothing arrived in time")
 
 
 def memory_file(name: str, size: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
+from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -56,7 +57,6 @@ _ARGUMENTS = {
     "cuMemUnmap": [c_ulonglong, c_size_t],
     "cuMemSetAccess": [c_ulonglong, c_size_t, POINTER(_AccessDesc), c_size_t],
     "cuMemRelease": [c_ulonglong],
-    "cuMemcpyDtoDAsync_v2": [c_ulonglong, c_ulonglong, c_size_t, c_void_p],
     "cuMemsetD8Async": [c_ulonglong, ctypes.c_ubyte, c_size_t, c_void_p],
     "cuCtxResetPersistingL2Cache": [],
     "cuCtxGetCurrent": [POINTER(c_void_p)],
@@ -92,18 +92,6 @@ def _call(name: str, *arguments: object) -> None:
         raise DriverError(f"{name} gives error {code}")
 
 
-def copy(target: int, source: int, count: int, stream: int) -> None:
-    """Copy ``count`` bytes from one device address to another, in ``stream``'s order."""
-    if count:
-        _call("cuMemcpyDtoDAsync_v2", target, source, count, stream)
-
-
-def _context() -> int | None:
-    context = c_void_p()
-    _call("cuCtxGetCurrent", byref(context))
-    return context.value
-
-
 class Clock:
     """Times the work that a stream gets between :meth:`begin` and :meth:`end`.
 
@@ -114,7 +102,8 @@ class Clock:
     """
 
     def __init__(self, device: int) -> None:
-        self._device, self._context = device, c_void_p(_context())
+        self._device, self._context = device, c_void_p()
+        _call("cuCtxGetCurrent", byref(self._context))
         library = _library()
         self._set_current, self._wait = library.cuCtxSetCurrent, library.cuCtxSynchronize
         self._record, self._query = library.cuEventRecord, library.cuEventQuery
@@ -129,8 +118,7 @@ class Clock:
         _raise_fault(self._record(self._start, self._stream))
 
     def end(self) -> dict[str, int | bool]:
-        """Record the last event and wait. ``ns`` is the time between the events; ``exposed`` says whether the first
-        one passed before all work was submitted, so that launches count."""
+        """Record the last event and wait. ``ns``: the time between both; ``exposed``: whether it has launches in it."""
         status = self._record(self._end, self._stream)
         exposed = self._query(self._start) == 0
         self.wait()
@@ -161,17 +149,17 @@ def _raise_fault(status: int) -> None:
         raise DeviceFault(f"CUDA error: {(text.value or b'unknown error').decode()}")
 
 
+@dataclass(frozen=True)
 class SharedMemory:
     """Device memory that another process can map by the descriptor ``fd``.
 
     Raises :class:`DriverError` where the driver or the system does not allow it.
     """
 
-    def __init__(self, handle: int, address: int, size: int, fd: int) -> None:
-        self._handle = handle
-        self.address = address
-        self.size = size
-        self.fd = fd
+    handle: int
+    address: int
+    size: int
+    fd: int
 
     @classmethod
     def create(cls, count: int, device: int) -> "SharedMemory":
@@ -197,7 +185,7 @@ class SharedMemory:
         """Unmap; the memory itself ends with its last user. The descriptor is the caller's to close."""
         _call("cuMemUnmap", self.address, self.size)
         _call("cuMemAddressFree", self.address, self.size)
-        _call("cuMemRelease", self._handle)
+        _call("cuMemRelease", self.handle)
 
 
 def _rounded(count: int, device: int) -> int:

@@ -17,7 +17,7 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Callable, ContextManager, Iterator
 
 from kgen.errors import DiskError, EvaluatorError
 
@@ -36,27 +36,33 @@ def lock_folder() -> Path:
     return folder
 
 
-def acquire(
+@contextmanager
+def held(
     path: Path, how: int, stop: threading.Event, notice: Callable[[], None] | None = None
-) -> int:
-    """A descriptor that holds the file lock at ``path`` until it is closed. Polls, so that an interrupt gets through.
+) -> Iterator[int]:
+    """Hold the file lock at ``path``, whose descriptor it yields. Polls, so that an interrupt gets through.
 
     ``notice`` is called once after some seconds. Raises :class:`EvaluatorError` when ``stop`` is set meanwhile.
     """
     fd, started = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), time.monotonic()
     try:
-        while True:
-            with suppress(BlockingIOError):
-                fcntl.flock(fd, how | fcntl.LOCK_NB)
-                return fd
+        while not _is_locked(fd, how):
             if notice and time.monotonic() - started > _NOTICE_SECONDS:
                 notice()
                 notice = None
             if stop.wait(_POLL_SECONDS[how]):
                 raise EvaluatorError(f"{path.name}: not waited for any more")
-    except BaseException:
+        yield fd
+    finally:
         os.close(fd)
-        raise
+
+
+def _is_locked(fd: int, how: int) -> bool:
+    """Take a lock if it is free."""
+    with suppress(BlockingIOError):
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 class DeviceLock:
@@ -77,58 +83,42 @@ class DeviceLock:
         self._gate = folder / f"{safe}.gate.lock"
         self._work = folder / f"{safe}.lock"
         self._timings = 0  # of this process, waiting or running
-        self._held = False  # by a timing of this process
         self._changed = threading.Condition()
+        self._turn = threading.Lock()  # of this process's timings
 
     @contextmanager
     def working(self) -> Iterator[None]:
         """Hold the right to do work that would disturb a timing."""
         with self._changed:
-            self._await(lambda: not self._timings)
-        gate = self._acquire(self._gate, fcntl.LOCK_SH)
-        try:
-            work = self._acquire(self._work, fcntl.LOCK_SH)
-        finally:
-            os.close(gate)
-        try:
+            self._await(lambda: self._changed.wait_for(lambda: not self._timings, _TURN_SECONDS))
+        with ExitStack() as work:
+            with self._held(self._gate, fcntl.LOCK_SH):
+                work.enter_context(self._held(self._work, fcntl.LOCK_SH))
             yield
-        finally:
-            os.close(work)
 
     @contextmanager
     def timing(self) -> Iterator[None]:
         """Hold the device alone."""
-        with self._in_turn(), ExitStack() as held:
-            for path in (self._gate, self._work):
-                held.callback(os.close, self._acquire(path, fcntl.LOCK_EX))
-            yield
+        self._count(1)
+        with ExitStack() as ends:
+            ends.callback(self._count, -1)
+            self._await(lambda: self._turn.acquire(timeout=_TURN_SECONDS))
+            ends.callback(self._turn.release)
+            with self._held(self._gate, fcntl.LOCK_EX), self._held(self._work, fcntl.LOCK_EX):
+                yield
 
-    @contextmanager
-    def _in_turn(self) -> Iterator[None]:
-        """Hold the turn of this process's timings."""
+    def _count(self, change: int) -> None:
         with self._changed:
-            self._timings += 1
-            try:
-                self._await(lambda: not self._held)
-            except BaseException:
-                self._timings -= 1
-                raise
-            self._held = True
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._timings -= 1
-                self._held = False
-                self._changed.notify_all()
+            self._timings += change
+            self._changed.notify_all()
 
-    def _await(self, met: Callable[[], bool]) -> None:
-        """Wait until a condition of this process's timings is met."""
-        while not self._changed.wait_for(met, _TURN_SECONDS):
+    def _await(self, take: Callable[[], bool]) -> None:
+        """Wait until ``take``, which tries for a moment, succeeds."""
+        while not take():
             if self._stop.is_set():
                 raise EvaluatorError(f"{self.key}: not waited for any more")
 
-    def _acquire(self, path: Path, how: int) -> int:
+    def _held(self, path: Path, how: int) -> ContextManager[int]:
         waiting = f"waiting for {self.key}: other work or another timing holds it"
         notice = self.notice if how == fcntl.LOCK_EX else None
-        return acquire(path, how, self._stop, notice and partial(notice, waiting))
+        return held(path, how, self._stop, notice and partial(notice, waiting))

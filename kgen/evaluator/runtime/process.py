@@ -28,12 +28,10 @@ _END_SECONDS = 0.1  #: s; for a process that is about to end
 
 
 class ChildDied(Exception):
-    """The process ended before it answered. ``status`` is its wait status (``None``: unknown); ``for_memory`` says
-    whether the system ended it because memory ran out."""
+    """The process ended before it answered; the message says how. ``for_memory``: the system's memory ran out."""
 
     def __init__(self, status: int | None, *, for_memory: bool = False) -> None:
         super().__init__(describe(status))
-        self.status = status
         self.for_memory = for_memory
 
 
@@ -45,13 +43,10 @@ def describe(status: int | None) -> str:
     """How a process ended, in words."""
     if status is None:
         return "ended for an unknown reason"
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        try:
-            return f"killed by {signal.Signals(number).name}"
-        except ValueError:
-            return f"killed by signal {number}"
     code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        names = {number: number.name for number in signal.Signals}
+        return f"killed by {names.get(-code, f'signal {-code}')}"
     return "ended with an error; see its log" if code == INTERNAL_ERROR else f"left with exit code {code}"
 
 
@@ -96,8 +91,7 @@ class Family:
 
 
 def _held(folder: Path) -> int:
-    """Bytes of memory of the process in ``folder`` of a /proc: anonymous and shared memory, and its open memory
-    files."""
+    """Bytes that the process in ``folder`` of a /proc holds: anonymous, shared, and its open memory files."""
     total = 0
     try:
         fields = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
@@ -114,10 +108,11 @@ def _held(folder: Path) -> int:
 
 
 class Child:
-    """A process that the server forked: its private channel, and how it ended."""
+    """A process that the server forked: its private channel, its log, and how it ended."""
 
-    def __init__(self, channel: Channel, pid: int, pidfd: int, status: int) -> None:
+    def __init__(self, channel: Channel, log: Path, pid: int, pidfd: int, status: int) -> None:
         self.channel = channel
+        self.log = log
         self.findings: list[str] = []  # unrequested messages
         self.family: Family | None = None
         self._pid = pid
@@ -129,8 +124,7 @@ class Child:
         self._memory_kills = _memory_kills()
 
     def limit(self, more_bytes: int, processes: int) -> None:
-        """From now on, end the process when it and its children hold ``more_bytes`` more memory than now, or when more
-        than ``processes`` new ones run."""
+        """From now on, end it when all its processes hold ``more_bytes`` more than now, or ``processes`` new ones run."""
         self.family = Family(self._pid)
         self._most_bytes = self.family.held() + more_bytes
         self._most_processes = processes
@@ -158,7 +152,7 @@ class Child:
         """
         with self._deaths():
             self.channel.send(message, fds)
-            return self._answer(deadline)
+        return self.answer(deadline=deadline)
 
     def answer(self, *, deadline: float | None) -> tuple[dict[str, Any], list[int]]:
         """Wait for the next part of an answer; raises what :meth:`ask` does."""
@@ -167,18 +161,13 @@ class Child:
 
     @contextmanager
     def _deaths(self) -> Iterator[None]:
-        """Turn the end of the channel into the end of the process."""
+        """Turn the end of the channel into the end of the process, which may still run after garbage."""
         try:
             yield
-        except ChannelClosed as error:
-            raise self._death(_DEATH_SECONDS) from error
-        except ChannelGarbage as error:  # the process may still run
-            raise self._death(_END_SECONDS) from error
-
-    def _death(self, seconds: float) -> ChildDied:
-        status = self.wait(seconds)
-        killed = status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-        return ChildDied(status, for_memory=killed and _memory_kills() > self._memory_kills)
+        except (ChannelClosed, ChannelGarbage) as error:
+            status = self.wait(_DEATH_SECONDS if isinstance(error, ChannelClosed) else _END_SECONDS)
+            killed = status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+            raise ChildDied(status, for_memory=killed and _memory_kills() > self._memory_kills) from error
 
     def _answer(self, deadline: float | None) -> tuple[dict[str, Any], list[int]]:
         """The next message that is no finding; limits are checked while it does not arrive."""
@@ -194,14 +183,11 @@ class Child:
                 continue
             if self.family is None or "finding" not in message:
                 return message, fds
-            self._keep(message["finding"], fds)
-
-    def _keep(self, finding: Any, fds: list[int]) -> None:
-        for fd in fds:
-            os.close(fd)
-        if len(self.findings) == _MOST_FINDINGS:
-            raise ChannelGarbage("too many findings")
-        self.findings.append("".join(c for c in str(finding) if c.isprintable()))
+            for fd in fds:
+                os.close(fd)
+            if len(self.findings) == _MOST_FINDINGS:
+                raise ChannelGarbage("too many findings")
+            self.findings.append("".join(c for c in str(message["finding"]) if c.isprintable()))
 
     def has_ended(self) -> bool:
         """Whether the process, or the one that keeps it, is gone."""
@@ -245,8 +231,7 @@ class Child:
 
 
 class Server:
-    """The fork server: started on demand, and again after it died. It loads the modules ``later`` after the first fork.
-    Thread-safe."""
+    """The fork server, started on demand and after it died. It loads ``later`` after the first fork. Thread-safe."""
 
     def __init__(self, home: Path, environment: Mapping[str, str], later: Sequence[str] = ()) -> None:
         self._home = home
@@ -261,14 +246,11 @@ class Server:
     def start(self) -> None:
         """Start the server without waiting until it has loaded torch."""
         with self._lock:
-            self._check_open()
             self._start()
 
-    def _check_open(self) -> None:
+    def _start(self) -> None:
         if self._closed:
             raise EvaluatorError("the evaluator is closed: it starts nothing any more")
-
-    def _start(self) -> None:
         mine, theirs = Channel.pair()
         folder = self._home / "logs"
         folder.mkdir(parents=True, exist_ok=True)
@@ -278,8 +260,7 @@ class Server:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "kgen.evaluator.runtime.server", str(theirs.fileno()), *self._later],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()], start_new_session=True,
-                env=os.environ | self._environment | {"PYTHONPATH": os.pathsep.join(paths)},
-            )
+                env=os.environ | self._environment | {"PYTHONPATH": os.pathsep.join(paths)})
         theirs.close()
         self._control, self._ready = mine, False
 
@@ -306,10 +287,9 @@ class Server:
             theirs.close()
             os.close(log_fd)
             os.close(status_write)
-        return Child(mine, pid, pidfd, status_read)
+        return Child(mine, log, pid, pidfd, status_read)
 
     def _request(self, request: dict[str, Any], fds: list[int]) -> tuple[int, int]:
-        self._check_open()
         if self._process is None:
             self._start()
         assert self._control is not None

@@ -14,7 +14,10 @@ import signal
 import stat
 import struct
 import sys
+from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Callable, Iterable, Sequence
 
@@ -93,28 +96,22 @@ def adopt_orphans() -> None:
 
 
 def new_namespaces(network: bool) -> list[str]:
-    """Leave the parent's PID and mount namespaces, with ``network`` its IPC and network namespaces too. The next child
-    is in the new ones. Returns the names of those that the system does not allow."""
-    missing = []
-    if os.geteuid() != 0:
-        try:
-            _own_user_namespace()
-        except OSError:
-            return ["PID namespace", "mount namespace", *(["IPC namespace", "network namespace"] if network else [])]
+    """Leave the parent's namespaces; the next child is in new ones. Returns those that the system does not allow."""
     wanted = {"PID namespace": _CLONE_NEWPID, "mount namespace": _CLONE_NEWNS}
     if network:
         wanted |= {"IPC namespace": _CLONE_NEWIPC, "network namespace": _CLONE_NEWNET}
-    for name, flag in wanted.items():
-        try:
-            _check(_libc.unshare(flag), "unshare")
-        except OSError:
-            missing.append(name)
-    return missing
+    if os.geteuid() != 0 and apply({"user namespace": _own_user_namespace}):
+        return [*wanted]
+    return apply({name: partial(_unshare, flag) for name, flag in wanted.items()})
+
+
+def _unshare(flag: int) -> None:
+    _check(_libc.unshare(flag), "unshare")
 
 
 def _own_user_namespace() -> None:
     uid, gid = os.geteuid(), os.getegid()
-    _check(_libc.unshare(_CLONE_NEWUSER), "unshare")
+    _unshare(_CLONE_NEWUSER)
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         Path(f"/proc/self/{name}").write_text(text)
 
@@ -141,7 +138,7 @@ def read_only(to: Confinement) -> None:
     that run already. Raises ``OSError`` without a mount namespace, or on old kernels."""
     if not to.mounts:
         raise OSError("there is no mount namespace to change mounts in")
-    kept = list(to.writable) if to.folder_bytes is None else []
+    kept = to.writable if to.folder_bytes is None else []
     for folder in kept:
         _mount(str(folder), folder, flags=_MS_BIND)
     _set_read_only(Path("/"), True, _AT_RECURSIVE)
@@ -279,13 +276,12 @@ def limit(address_space: int | None, file_bytes: int) -> None:
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, file_bytes)
     if address_space is not None:
-        _limit(resource.RLIMIT_AS, _virtual_bytes() + address_space)
+        _limit(resource.RLIMIT_AS, _memory("VmSize") + address_space)
 
 
 def limit_memory(more: int) -> None:
     """Let this process and each child have ``more`` bytes of private memory than it has now."""
-    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    _limit(resource.RLIMIT_DATA, (int(fields["VmData"].split()[0]) << 10) + more)
+    _limit(resource.RLIMIT_DATA, _memory("VmData") + more)
 
 
 def limit_processes(more: int) -> None:
@@ -310,9 +306,10 @@ def _limit(which: int, value: int) -> None:
     resource.setrlimit(which, (value, value))
 
 
-def _virtual_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    return pages * resource.getpagesize()
+def _memory(kind: str) -> int:
+    """Bytes of this process's memory, by a name in /proc/self/status."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(fields[kind].split()[0]) << 10
 
 
 def no_new_privileges() -> None:
@@ -366,18 +363,11 @@ def apply(steps: dict[str, Callable[[], None]]) -> list[str]:
 
 def descendants(pid: int) -> list[int]:
     """The processes below ``pid``, nearest first."""
-    parents: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                stat = Path(f"/proc/{entry}/stat").read_text()
-            except OSError:
-                continue
-            parents.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry))
-    found: list[int] = []
-    rest = [pid]
-    while rest:
-        below = parents.get(rest.pop(0), [])
-        found += below
-        rest += below
+    below = defaultdict[int, list[int]](list)  # by parent
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):  # it has just ended
+            below[int(Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[1])].append(int(entry))
+    found = list(below[pid])
+    for child in found:  # which grows meanwhile
+        found += below[child]
     return found

@@ -20,6 +20,7 @@ import struct
 import sys
 import tempfile
 import traceback
+from contextlib import suppress
 from typing import Any, Callable, NoReturn, Sequence
 
 from kgen.evaluator.runtime import sandbox
@@ -37,8 +38,7 @@ _PRELOAD = ("torch", "torch.utils.cpp_extension", "kgen.evaluator.worker", "kgen
 
 
 def serve(fd: int, later: Sequence[str] = ()) -> None:
-    """Fork on request until the parent is gone. Each request brings a channel, a log and a status pipe. The modules
-    ``later`` are loaded after the first fork."""
+    """Fork on request until the parent is gone. The modules ``later`` are loaded after the first fork."""
     control = Channel.from_fd(fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # interrupts are the parent's business
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
@@ -83,21 +83,18 @@ def _keep(request: dict[str, Any], fds: list[int]) -> NoReturn:
         missing = sandbox.new_namespaces(network=sandboxed)
         channel, log, status = fds
         request["options"] |= {"user": sandbox.nameless_user(os.getpid()), "mounts": "mount namespace" not in missing}
-        if "PID namespace" in missing:
-            _wait_for(lambda: _child(request, channel, log, status, missing), status, [channel, log])
-        else:
-            inner = os.fork()
-            if inner == 0:
-                sandbox.die_with_parent()
-                # CUDA does not start where /proc shows another PID namespace than the process's own.
-                if request["options"]["mounts"]:
-                    missing += sandbox.apply({"/proc of its own": sandbox.own_proc})
-                _wait_for(lambda: _child(request, channel, log, status, missing), status, [channel, log])
-                os._exit(0)
+        init = 0 if "PID namespace" in missing else os.fork()
+        if init:
             for fd in fds:
                 os.close(fd)
-            signal.signal(signal.SIGTERM, lambda *_: os.kill(inner, signal.SIGKILL))
-            _wait(inner)
+            signal.signal(signal.SIGTERM, lambda *_: os.kill(init, signal.SIGKILL))
+            _wait(init)
+        else:
+            sandbox.die_with_parent()
+            # CUDA does not start where /proc shows another PID namespace than the process's own.
+            if os.getpid() == 1 and request["options"]["mounts"]:
+                missing += sandbox.apply({"/proc of its own": sandbox.own_proc})
+            _wait_for(lambda: _child(request, channel, log, status, missing), status, [channel, log])
     except BaseException:
         traceback.print_exc()
     os._exit(0)
@@ -121,16 +118,11 @@ def _kill_all() -> None:
         return
     while below := sandbox.descendants(os.getpid()):
         for pid in below:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        while True:
-            try:
-                if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                    break
-            except ChildProcessError:
-                return
+        with suppress(ChildProcessError):  # all are reaped
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
 
 
 def _wait(pid: int) -> int:
@@ -153,9 +145,8 @@ def _child(request: dict[str, Any], channel: int, log: int, status: int, missing
         os.setsid()
         os.close(status)
         null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
+        for fd, standard in ((null, 0), (log, 1), (log, 2)):
+            os.dup2(fd, standard)
         os.close(null)
         os.close(log)
         os.environ.update(request.get("environment", {}))

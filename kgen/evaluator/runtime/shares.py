@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Callable
 
 from kgen.errors import EvaluatorError
-from kgen.evaluator.runtime.locks import acquire, lock_folder
+from kgen.evaluator.runtime.locks import held, lock_folder
 
 _LOOK_SECONDS = 0.2  # s; between looks whether there is room
 _NOTICE_SECONDS = 1.0  # s; of waiting, before a notice says so
@@ -27,9 +27,10 @@ _NOTICE_SECONDS = 1.0  # s; of waiting, before a notice says so
 class Share:
     """Bytes of a device that are this process's, until :meth:`close` or the end of the process."""
 
-    def __init__(self, path: Path, fd: int) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._fd = fd
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
 
     def set(self, size: int) -> None:
         """Change the share to ``size`` bytes, as they turned out; nothing is waited for."""
@@ -37,10 +38,8 @@ class Share:
 
     def close(self) -> None:
         """Give the memory back."""
-        if self._fd >= 0:
-            self._path.unlink(missing_ok=True)
-            os.close(self._fd)
-            self._fd = -1
+        self._path.unlink(missing_ok=True)
+        os.close(self._fd)
 
 
 def ask(
@@ -53,24 +52,20 @@ def ask(
     Raises :class:`EvaluatorError` when ``stop`` is set meanwhile.
     """
     folder, safe = folder or lock_folder(), re.sub(r"[^A-Za-z0-9.-]+", "_", key)
-    turn = acquire(folder / f"{safe}.turn.lock", fcntl.LOCK_EX, stop)
-    try:
+    with held(folder / f"{safe}.turn.lock", fcntl.LOCK_EX, stop):
         started, told = time.monotonic(), False
-        while (held := _held(folder, safe)) and held + size > total:
+        while (taken := _taken(folder, safe)) and taken + size > total:
             if not told and time.monotonic() - started > _NOTICE_SECONDS:
                 told = True
-                notice(f"waiting for {size / 2**30:.0f} GiB of {key}: others hold {held / 2**30:.0f} of {total / 2**30:.0f}")
+                notice(f"waiting for {size / 2**30:.0f} GiB of {key}: others hold {taken / 2**30:.0f} of {total / 2**30:.0f}")
             if stop.wait(_LOOK_SECONDS):
                 raise EvaluatorError(f"{key}: its memory is not waited for any more")
-        path = folder / f"{safe}.{uuid.uuid4().hex}.share"
-        share = Share(path, acquire(path, fcntl.LOCK_EX, stop))
+        share = Share(folder / f"{safe}.{uuid.uuid4().hex}.share")
         share.set(size)
         return share
-    finally:
-        os.close(turn)
 
 
-def _held(folder: Path, safe: str) -> int:
+def _taken(folder: Path, safe: str) -> int:
     """The bytes of all shares whose holders live. The files of others are removed."""
     total = 0
     for path in folder.glob(f"{safe}.*.share"):

@@ -18,13 +18,14 @@ import torch._inductor.config
 
 from kgen.evaluator import worker
 from kgen.evaluator.correctness.distributions import Mixture, mixtures, seed_of
+from kgen.evaluator.correctness.reference import Run
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.arena import describe, map_tensors, same_bits, span, tensors
 from kgen.evaluator.runtime.channel import Channel
 from kgen.evaluator.strict import tampering
 from kgen.evaluator.strict.fenced_clock import FencedClock
 from kgen.evaluator.strict.profile import own_share
-from kgen.evaluator.worker import _no_grad, _now, _overlaps
+from kgen.evaluator.worker import _earlier, _no_grad, _now
 
 _HELD_BYTES = 1 << 28  #: bytes of earlier outputs that are held
 _WATCHED = ("load", "audit")  #: requests after which everything is compared
@@ -55,7 +56,6 @@ class StrictSubject(worker.Subject):
         super().__init__(options)
         self.previous: list[torch.Tensor] = []  # of the call before
         self.contents: list[Mixture] = []  # of the inputs in the next call
-        self.described: dict[str, Any] = {}  # the structure of the inputs of timed calls
         self.cold = False  # whether the next call finds a flushed cache
         self.seen: _Seen | None = None  # the latest output when its call ended
         self.places: dict[Any, torch.UntypedStorage] = {}  # the memory of inputs in validation
@@ -108,7 +108,7 @@ class StrictSubject(worker.Subject):
             reply["overwritten"] = not _are_unchanged(_drop_oldest(self.held))
         return reply
 
-    def _guarded_inputs(self, pristine: list[Any], guards: list[torch.Tensor]) -> list[Any]:
+    def _guarded_inputs(self, pristine: list[Any], guards: list[worker.Guard]) -> list[Any]:
         """Copies between fences. Inputs of one size always lie in the same memory, written equally often: results
         remembered by address or by version are wrong."""
         number = itertools.count()
@@ -121,9 +121,7 @@ class StrictSubject(worker.Subject):
             self.places[key] = torch.empty(size, dtype=x.dtype, device=self.device).untyped_storage()
         return self.places[key]
 
-    def _forward(
-        self, inputs: list[Any], request: dict[str, Any], *, seeded: bool = True
-    ) -> tuple[Any, dict[str, torch.Tensor]]:
+    def _forward(self, inputs: list[Any], request: dict[str, Any], *, seeded: bool = True) -> Run:
         output, state = super()._forward(inputs, request, seeded=seeded)
         if self._is_on_device(output):
             self.hooks.returned()
@@ -133,9 +131,9 @@ class StrictSubject(worker.Subject):
         """Whether a forward returned memory of an earlier output. The latest outputs are held, so that nothing else
         gets their memory."""
         first, second = self._fresh(first), self._fresh(second)
-        reused = _overlaps(second, first) or _overlaps([first, second], [held.output for held in self.held])
+        reused = _earlier(second, first) or _earlier([first, second], [held.output for held in self.held])
         self.held.extend(_Seen(x, _HELD_SAMPLES) for x in tensors([first, second]))
-        return "an earlier call's output" if reused else ""
+        return reused
 
     def audit(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Whether a parameter or an earlier output changed."""
@@ -145,9 +143,7 @@ class StrictSubject(worker.Subject):
 
     def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         self.held, self.places = [], {}
-        reply = super().prepare(request, fds)
-        self.described = describe(self.buffers)[0]
-        return reply
+        return super().prepare(request, fds)
 
     def rest(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         self.previous, self.contents, self.seen = [], [], None
@@ -161,7 +157,7 @@ class StrictSubject(worker.Subject):
         look()
         late = self._is_late()
         self._wake()
-        if describe(self.buffers)[0] != self.described:
+        if describe(self.buffers)[0] != describe(self.pool[0])[0]:
             return {"mutated": "an input"}
         self.key = key = request["key"]
         self.cold = request["cold"]
@@ -209,7 +205,7 @@ class StrictSubject(worker.Subject):
         self.tell(request["id"], reply["ns"])
         _gc_disable()  # its callbacks and finalizers would run beside a call
         earlier = [*self.previous, *(held.output for held in self.held)]
-        alias = _overlaps(self._fresh(self.last), earlier)
+        alias = _earlier(self._fresh(self.last), earlier)
         self.previous = []  # finalizers run now, before the next call is prepared
         self.hooks.glance()
         return reply | {"alias": alias}

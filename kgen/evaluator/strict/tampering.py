@@ -408,10 +408,10 @@ class Hooks(NamedTuple):
     the names nearest to the harness right after a timed call. ``glance`` compares names and switches when its time is
     sent. ``look`` compares everything, at other times."""
 
-    returned: Callable[[], None]
-    glimpse: Callable[[], None]
-    glance: Callable[[], None]
-    look: Callable[[], None]
+    returned: Callable[[], object]
+    glimpse: Callable[[], object]
+    glance: Callable[[], object]
+    look: Callable[[], object]
 
 
 def hooks(device: str, note: Note, harness: object) -> Hooks:
@@ -427,16 +427,8 @@ def hooks(device: str, note: Note, harness: object) -> Hooks:
     nearest = [names for names in table if names[0] in _NEAREST]
     differences = _differences(device, note)
     names, everything = (_replacements(table, note, operators=operators) for operators in ((), _OPERATORS))
-    return Hooks(differences, _replacements(nearest, note, operators=()), _both(differences, names),
-                 _both(differences, everything))
-
-
-def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
-    def both() -> None:
-        first()
-        second()
-
-    return both
+    return Hooks(differences, _replacements(nearest, note, operators=()), lambda: (differences(), names()),
+                 lambda: (differences(), everything()))
 
 
 def teller(send: Callable[..., int]) -> Note:

@@ -18,7 +18,7 @@ from typing import Callable, Mapping, Sequence
 from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.protocol import Phase, Status
 from kgen.evaluator.strict.processes import settle_ms
-from kgen.evaluator.timing.measure import MIN_CALLS, SCREEN_BLOCKS, Runner, raise_if_wrong
+from kgen.evaluator.timing.measure import MIN_CALLS, SCREEN_BLOCKS, Runner, check_timed
 
 REMEASUREMENTS, REMEASURED_ROUNDS = 3, 4  #: of a suspected subject, at most, in turns with PyTorch
 SYNC_SHARE = 1 / 3  #: share of calls on a GPU that are bracketed by synchronisations, not events
@@ -132,7 +132,7 @@ class StrictRunner(Runner):
         reply = self.worker.ask("prepare_call", key=key, mode=mode, cold=self.cold, watched=watched)
         if not watched:  # comparing everything takes time
             self.seen["prepare"].append((time.perf_counter_ns() - started) / 1e6)
-        raise_if_wrong(reply)
+        check_timed(reply)
 
     def _run(self, how: str) -> tuple[float, float]:
         """The sample, and the parent's time for the call without the queued work, in milliseconds."""
@@ -143,7 +143,7 @@ class StrictRunner(Runner):
         taken = time.perf_counter_ns() - started
         reply = told if "error" in told else self.worker.answer(number, self.worker.child.answer) | told
         self.seen["rest"].append((time.perf_counter_ns() - started - taken) / 1e6)
-        raise_if_wrong(reply)
+        check_timed(reply)
         claimed = reply.get("ns")
         if not isinstance(claimed, int) or not 0 < claimed <= taken:
             text = f"it claims {claimed!r:.30} ns for a call that took {taken} ns"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Mapping
@@ -50,14 +51,12 @@ def _gpu(uuid: str) -> Mapping[str, str | float]:
     name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
     if library.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(device)):
         return {}
-    found: dict[str, str | float] = {}
     number, reasons = ctypes.c_uint(), ctypes.c_ulonglong()
-    if not library.nvmlDeviceGetClockInfo(device, _SM_CLOCK, ctypes.byref(number)):
-        found["sm_clock_mhz"] = float(number.value)
-    if not library.nvmlDeviceGetTemperature(device, _GPU_TEMPERATURE, ctypes.byref(number)):
-        found["temperature_c"] = float(number.value)
-    if not library.nvmlDeviceGetPowerUsage(device, ctypes.byref(number)):
-        found["power_w"] = number.value / 1000
+    asked = (("sm_clock_mhz", library.nvmlDeviceGetClockInfo, [_SM_CLOCK], 1),
+             ("temperature_c", library.nvmlDeviceGetTemperature, [_GPU_TEMPERATURE], 1),
+             ("power_w", library.nvmlDeviceGetPowerUsage, [], 1000))
+    found: dict[str, str | float] = {
+        name: number.value / unit for name, get, which, unit in asked if not get(device, *which, ctypes.byref(number))}
     if not library.nvmlDeviceGetCurrentClocksThrottleReasons(device, ctypes.byref(reasons)):
         names = [text for bit, text in _REASONS.items() if reasons.value & bit]
         found["throttle"] = ", ".join(names) or "none"
@@ -75,10 +74,7 @@ def _nvml() -> ctypes.CDLL | None:
 
 def _cpu() -> Mapping[str, str | float]:
     found: dict[str, str | float] = {"load": os.getloadavg()[0]}
-    try:
+    with suppress(OSError, ValueError):  # not every system tells clocks
         clocks = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    except OSError:
-        clocks = []
-    if clocks:
         found["cpu_clock_mhz"] = min(map(float, clocks))
     return found

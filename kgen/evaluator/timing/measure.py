@@ -14,7 +14,7 @@ from functools import partial
 from statistics import median
 from typing import Any, Callable, Mapping, Sequence
 
-from kgen.evaluator.correctness.validate import OVERWRITTEN, Failure, WorkerClient, raise_if_failed
+from kgen.evaluator.correctness.validate import Failure, WorkerClient, raise_if_failed, raise_if_wrong
 from kgen.evaluator.protocol import Depth, Phase, Status, Timing
 from kgen.statistics import ratio_interval
 
@@ -34,13 +34,6 @@ ODD = 1.5  #: ratio of a block's median to that of all blocks; above it or below
 #: Nanoseconds of work queued in front of a sample, so that launches do not count: a multiple of the launch time plus a
 #: constant. It doubles, three times at most, when launches outlast it: a process that waited launches more slowly.
 SLEEP_FACTOR, SLEEP_NS, MOST_SLEEP_NS, SLEEP_DOUBLINGS = 1.5, 150_000, 20_000_000, 3
-#: Fields of an answer that name a fault: its status, and the reason.
-_FAULTS = {
-    "alias": (Status.ALIASED_OUTPUT, "the output shares memory with an earlier one"),
-    "late": (Status.SUSPICIOUS, "its output changed after forward returned"),
-    "overwritten": (Status.ALIASED_OUTPUT, OVERWRITTEN),
-    "mutated": (Status.MUTATED_INPUT, "it wrote into {}"),
-}
 
 
 @dataclass(eq=False)
@@ -54,7 +47,7 @@ class Runner:
     worker: WorkerClient
     cuda: bool
     modes: Sequence[str]
-    first_ms: float
+    prepare_ms: float  #: extra time of the first call after new weights
     steady_ms: float
     sleep_ns: int = 0  #: nanoseconds of work queued in front of a sample
     doublings: int = 0  #: of ``sleep_ns``
@@ -65,11 +58,6 @@ class Runner:
     blocks: list[tuple[float, ...]] = field(default_factory=list)
 
     @property
-    def prepare_ms(self) -> float:
-        """Extra time of the first call after new weights."""
-        return max(0.0, self.first_ms - self.steady_ms)
-
-    @property
     def median_ms(self) -> float:
         """The median sample."""
         return median(sample for block in self.blocks for sample in block)
@@ -78,9 +66,7 @@ class Runner:
         """One call that is no sample. Raises :class:`Failure`."""
         self._calls([generator.getrandbits(48)], self.modes)
 
-    def block(
-        self, calls: int, generator: random.Random, *, checked: bool = False, thorough: bool = False
-    ) -> None:
+    def block(self, calls: int, generator: random.Random, *, checked: bool = False, thorough: bool = False) -> None:
         """Add a block of ``calls`` samples; ``checked`` judges an output, and ``thorough`` asks for all other checks.
 
         Raises :class:`Failure` when a call fails, or claims more time than the parent's clock allows.
@@ -103,10 +89,9 @@ class Runner:
     def _calls(self, keys: Sequence[int], modes: Sequence[str]) -> list[float]:
         """One call for each key, in each of ``modes``: milliseconds by key."""
         started = time.perf_counter_ns()
-        reply = self.worker.ask(
-            "block", keys=list(keys), modes=list(modes), sleep_ns=self.sleep_ns, cold=self.cold)
+        reply = self.worker.ask("block", keys=list(keys), modes=list(modes), sleep_ns=self.sleep_ns, cold=self.cold)
         took = time.perf_counter_ns() - started
-        raise_if_wrong(reply)
+        check_timed(reply)
         claimed = reply.get("ns")
         right = isinstance(claimed, list) and len(claimed) == len(keys) and all(type(ns) is int and ns > 0 for ns in claimed)
         if not right or sum(claimed) > took:
@@ -126,7 +111,7 @@ class Runner:
         started = time.perf_counter_ns()
         reply = self.worker.ask("fetch")
         taken = time.perf_counter_ns() - started
-        raise_if_wrong(reply)
+        check_timed(reply)
         if self.check is not None:
             self.check(reply, mode, key)
         return taken / 1e6
@@ -140,8 +125,7 @@ class Runner:
         for number in range(blocks):
             checked = self.checks_every_block or number in (drawn, last)
             self.block(calls, generator, checked=checked, thorough=number == drawn)
-        odd = self.oddest()
-        if odd is not None:
+        if (odd := self.oddest()) is not None:
             self.blocks[odd] = self.samples(calls, generator, checked=False, thorough=False)
         self.rest()
 
@@ -162,13 +146,11 @@ class Runner:
         middles = list(map(median, self.blocks))
         middle = median(middles)
         ratios = [max(one / middle, middle / one) for one in middles]
-        worst = max(range(len(ratios)), key=ratios.__getitem__)
-        return worst if ratios[worst] > ODD else None
+        return ratios.index(max(ratios)) if max(ratios) > ODD else None
 
     def noise(self) -> str:
         """A label when a block is odd although it was measured again; else empty."""
-        odd = self.oddest()
-        if odd is None:
+        if (odd := self.oddest()) is None:
             return ""
         return f"noisy: a sample block took {median(self.blocks[odd]):.3g} ms, the median of all {self.median_ms:.3g} ms"
 
@@ -180,12 +162,10 @@ class Runner:
         return Timing(self.name, depth, session, tuple(self.blocks), self.prepare_ms, conditions)
 
 
-def raise_if_wrong(reply: Mapping[str, Any]) -> None:
+def check_timed(reply: Mapping[str, Any]) -> None:
     """Raises :class:`Failure` where the answer of a timed call, or of fetching its output, names a fault."""
     raise_if_failed(reply, Phase.TIME)
-    for name, (status, text) in _FAULTS.items():
-        if reply.get(name):
-            raise Failure(status, f"in a timed call: {text.format(reply[name])}", Phase.TIME)
+    raise_if_wrong(reply, Phase.TIME, "in a timed call")
 
 
 def calls_per_block(steady_ms: float, device_type: str) -> int:
@@ -220,7 +200,7 @@ def interleave(
             failed(runner, failure)
 
     for runner in runners:
-        attempt(runner, partial(_warm_up, runner, generator))
+        attempt(runner, lambda: (runner.warm_up(generator), runner.rest()))
     lap = (time.monotonic() - started) * max((runner.extra_calls for runner in alive if runner.cuda), default=1.0)
     calls = calls_of_finals(seconds, lap)
     for runner in alive:
@@ -242,14 +222,8 @@ def enough(rounds: int, least: int, took: float, seconds: float, alive: Sequence
     return took >= (seconds if rounds >= FINAL_BLOCKS else OVERTIME * seconds) or _narrow(alive)
 
 
-def _warm_up(runner: Runner, generator: random.Random) -> None:
-    runner.warm_up(generator)
-    runner.rest()
-
-
 def calls_of_finals(seconds: float, lap: float) -> int:
-    """Samples of a block, so that :data:`FINAL_BLOCKS` rounds take ``seconds``; one call of each subject takes
-    ``lap`` seconds."""
+    """Samples of a block, so that all rounds take ``seconds``; one call of each subject takes ``lap`` seconds."""
     turns = seconds / (FINAL_BLOCKS * max(lap, 1e-6)) - 1  # the first call of a block is no sample
     return max(1, min(MAX_CALLS, int(turns)))
 

@@ -43,8 +43,8 @@ def oracle(forward: str) -> Oracle:
 
 def output(of: Oracle) -> torch.Tensor:
     """PyTorch's own, of the timed call."""
-    inputs = map_tensors(of.pool()[0], torch.empty_like)
-    for mixture in mixtures(inputs, of.pool(), KEY):
+    inputs = map_tensors(of.pool[0], torch.empty_like)
+    for mixture in mixtures(inputs, of.pool, KEY):
         mixture.fill()
     return of.reference.eager(inputs, of._states["drawn"], "eval", KEY)[0]
 
@@ -274,7 +274,7 @@ def test_of_a_large_problem_only_its_own_inputs_have_all_rows(large: Callable[[s
     of = large("return torch.softmax(y, 1)")
     rows = {name: len(of.case(name, mode, "drawn").inputs[0]) for name, mode in of.names()}
     assert rows.pop("as given") == 64 and max(rows.values()) < 10
-    assert [len(inputs[0]) for inputs in of.pool()] == [64, 31]
+    assert [len(inputs[0]) for inputs in of.pool] == [64, 31]
 
 
 def test_inputs_beside_timed_calls_may_have_fewer_rows_than_a_test_case(
@@ -282,7 +282,7 @@ def test_inputs_beside_timed_calls_may_have_fewer_rows_than_a_test_case(
 ) -> None:
     monkeypatch.setattr("kgen.evaluator.correctness.oracle.POOL_BYTES", 40)
     of = large("return torch.softmax(y, 1)")
-    assert [len(inputs[0]) for inputs in of.pool()] == [64, 1] and of.health() == []
+    assert [len(inputs[0]) for inputs in of.pool] == [64, 1] and of.health() == []
 
 
 @pytest.mark.parametrize("forward", ["return torch.softmax(y, 1)", "return y - y.mean(0)", "return y.sum()"])
@@ -310,7 +310,7 @@ def test_rows_of_a_large_problem_are_compared_on_few_of_them(large: Callable[[st
     of, rows = large("return torch.softmax(y, 1)"), []
     eager = of.reference.eager
     monkeypatch.setattr(of.reference, "eager", lambda inputs, *rest: rows.append(len(inputs[0])) or eager(inputs, *rest))
-    assert of._goes_by_rows("eval", 64) == (True, True) and max(rows) == of.most_rows < 10
+    assert of._goes_by_rows("eval") == (True, True) and max(rows) == of.most_rows < 10
 
 
 def test_where_float64_takes_too_long_other_cases_have_fewer_rows_or_are_left_out() -> None:

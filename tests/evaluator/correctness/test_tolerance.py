@@ -5,14 +5,22 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kgen.evaluator.correctness.tolerance import EPSILON, Expected, _errors_in, as_matrix
+from kgen.evaluator.correctness.tolerance import EPSILON, Expected, Typical, _errors_in, as_matrix
 from kgen.evaluator.protocol import Accuracy
+
+
+def within(name, exact, eager, noisy_runs, typical=Typical()):
+    """The expectation once all runs were seen."""
+    found = Expected.begun(name, exact, eager)
+    for run in noisy_runs:
+        found.see(run)
+    return found.settle(typical)
 
 
 def leaf(rows=64, columns=256, scale=1.0, seed=0):
     generator = torch.Generator().manual_seed(seed)
     exact = torch.randn(rows, columns, dtype=torch.float64, generator=generator) * scale
-    return Expected.within("output", exact, noisy(exact, 4, 1), [noisy(exact, 1, 2).double()])
+    return within("output", exact, noisy(exact, 4, 1), [noisy(exact, 1, 2).double()])
 
 
 def noisy(exact, epsilons, seed):
@@ -51,7 +59,7 @@ def test_a_row_whose_elements_share_one_error_is_allowed_what_such_errors_scatte
         return exact + 1e-4 * torch.randn(800, 1, dtype=torch.float64, generator=draw) * direction
 
     for _ in range(20):
-        expected = Expected.within("output", exact, shared().float(), [shared() for _ in range(3)])
+        expected = within("output", exact, shared().float(), [shared() for _ in range(3)])
         assert expected.judge(shared().float(), Accuracy.FP32)["ok"]
         wrong = shared()
         wrong[7] += 3e-3 * direction[7]
@@ -63,12 +71,12 @@ def test_how_much_errors_scatter_from_row_to_row_tells_how_many_a_row_has():
     exact = torch.rand(400, 256, dtype=torch.float64, generator=draw) + 0.5
     of_elements = 1e-6 * torch.randn(400, 256, dtype=torch.float64, generator=draw)
     of_rows = 1e-6 * torch.randn(400, 1, dtype=torch.float64, generator=draw)
-    several, one = (Expected.within("output", exact, (exact * (1 + error)).float(), []) for error in (of_elements, of_rows))
+    several, one = (within("output", exact, (exact * (1 + error)).float(), []) for error in (of_elements, of_rows))
     assert 150 < several.errors[0] < 400 and one.errors[0] < 2
     value = (exact * (1 + 3 * one.eager_rms)).float()[:1]
     eager = (exact * (1 + of_elements)).float()[:1]
     for whole, ok in ((several, False), (one, True)):  # three times the usual error: where it is one, of a row in 400
-        expected = Expected.within("output", exact[:1], eager, [], typical=whole.typical)
+        expected = within("output", exact[:1], eager, [], typical=whole.typical)
         assert expected.judge(value, Accuracy.FP32)["ok"] is ok
 
 
@@ -83,7 +91,7 @@ def test_few_different_values_are_few_errors():
     alike, different = channels.expand(4, 400), channels * torch.linspace(1, 2, 400, dtype=torch.float64)
 
     def used(exact: torch.Tensor) -> float:
-        expected = Expected.within("output", exact, exact.float(), [noisy(exact, 0.1, 1).double()])
+        expected = within("output", exact, exact.float(), [noisy(exact, 0.1, 1).double()])
         return expected.judge((exact * (1 + 3.5 * EPSILON)).float(), Accuracy.FP32)["used"]
 
     assert used(alike) < 1 < used(different)
@@ -95,7 +103,7 @@ def test_rows_that_are_all_the_same_are_judged_like_one_of_them():
 
     def used(epsilons, rows):
         exact = row * torch.linspace(1, rows, 64, dtype=torch.float64)[:, None]
-        expected = Expected.within("output", exact, exact.float(), [noisy(exact, 0.3, 1).double()])
+        expected = within("output", exact, exact.float(), [noisy(exact, 0.3, 1).double()])
         return expected.judge((exact * (1 + epsilons * EPSILON)).float(), Accuracy.FP32)["used"]
 
     assert used(2.7, rows=1) < 0.8 < 1 < used(2.7, rows=2)
@@ -122,7 +130,7 @@ def test_one_element_that_is_not_finite_is_refused(bad):
 def test_a_nan_of_pytorch_must_be_a_nan():
     exact = leaf().exact.clone()
     exact[0, 0] = float("nan")
-    expected = Expected.within("output", exact, noisy(exact, 4, 1), [noisy(exact, 1, 2).double()])
+    expected = within("output", exact, noisy(exact, 4, 1), [noisy(exact, 1, 2).double()])
     value = noisy(exact, 4, 9)
     assert expected.judge(value, Accuracy.FP32)["ok"]
     value[0, 0] = 0
@@ -133,7 +141,7 @@ def test_where_only_pytorch_overflows_a_candidate_may_be_either():
     exact = leaf().exact
     eager = noisy(exact, 4, 1)
     eager[0, 0] = float("inf")
-    expected = Expected.within("output", exact, eager, [])
+    expected = within("output", exact, eager, [])
     assert expected.judge(noisy(exact, 4, 9), Accuracy.FP32)["ok"]
     assert expected.judge(eager.clone(), Accuracy.FP32)["ok"]
 
@@ -142,7 +150,7 @@ def test_where_only_pytorch_overflows_a_candidate_may_be_either():
 def test_what_is_mostly_not_finite_is_judged_in_its_kinds_and_in_what_is_finite(value):
     exact = torch.full((40, 40), value, dtype=torch.float64)
     exact[::5] = leaf().exact[:40, :40][::5]
-    expected = Expected.within("output", exact, exact.float(), [])
+    expected = within("output", exact, exact.float(), [])
     assert expected.judge(exact.float(), Accuracy.FP32)["ok"]
     assert not expected.judge(exact.nan_to_num(0, 0, 0).float(), Accuracy.FP32)["ok"]
     assert not expected.judge(exact.float() * (1 + 1e-3), Accuracy.FP32)["ok"]
@@ -154,7 +162,7 @@ def test_what_is_mostly_not_finite_is_judged_in_its_kinds_and_in_what_is_finite(
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_a_number_that_is_not_finite_is_no_other(value):
     exact = torch.tensor(value, dtype=torch.float64)
-    expected = Expected.within("output", exact, exact.float(), [])
+    expected = within("output", exact, exact.float(), [])
     assert expected.judge(exact.float(), Accuracy.FP32)["ok"]
     assert not expected.judge(torch.tensor(0.5), Accuracy.FP32)["ok"]
 
@@ -162,23 +170,23 @@ def test_a_number_that_is_not_finite_is_no_other(value):
 def test_a_row_that_pytorch_gets_right_by_another_kernel_may_have_its_typical_error_and_no_other():
     exact = torch.rand(1, 4096, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.5
     many = noisy(exact.expand(64, -1), 4000, 1)  # what PyTorch makes of many rows
-    typical = Expected.within("output", exact.expand(64, -1), many, []).typical
+    typical = within("output", exact.expand(64, -1), many, []).typical
     assert typical.maximum > 2 * typical.rms
-    expected = Expected.within("output", exact, exact.float(), [], typical)
+    expected = within("output", exact, exact.float(), [], typical)
     assert expected.judge(noisy(exact, 4000, 9), Accuracy.TF32)["ok"]
     assert not expected.judge(noisy(exact, 12000, 9), Accuracy.TF32)["ok"]
 
 
 def test_integers_on_which_float32_and_float64_differ_are_a_matter_of_rounding():
     exact, noisy_run = torch.tensor([3, 2, 4, 7]), torch.tensor([0, 1, 4, 7])
-    expected = Expected.within("output", exact, torch.tensor([3, 1, 4, 7]), [noisy_run])
+    expected = within("output", exact, torch.tensor([3, 1, 4, 7]), [noisy_run])
     assert expected.judge(torch.tensor([5, 0, 4, 7]), Accuracy.FP32)["ok"]
     assert expected.judge(torch.tensor([3, 1, 5, 7]), Accuracy.FP32)["note"] == "1 of 4 elements differ"
 
 
 def test_rows_of_integers_that_are_mostly_a_matter_of_rounding_are_an_order_still_and_other_rows_are_judged():
     eager = torch.arange(4).expand(2, 4).contiguous()
-    expected = Expected.within("output", torch.tensor([[1, 2, 0, 3], [1, 0, 2, 3]]), eager, [])
+    expected = within("output", torch.tensor([[1, 2, 0, 3], [1, 0, 2, 3]]), eager, [])
     assert expected.judge(torch.tensor([[3, 2, 1, 0], [1, 0, 2, 3]]), Accuracy.FP32)["ok"]
     assert expected.judge(torch.tensor([[3, 2, 1, 0], [1, 0, 3, 2]]), Accuracy.FP32)["note"] == "2 of 8 elements differ"
     assert "twice" in expected.judge(torch.tensor([[0, 0, 0, 3], [0, 1, 2, 3]]), Accuracy.FP32)["note"]
@@ -186,14 +194,14 @@ def test_rows_of_integers_that_are_mostly_a_matter_of_rounding_are_an_order_stil
 
 def test_rounding_does_not_excuse_another_shape():
     value = torch.tensor([1, 2])
-    expected = Expected.within("output", torch.tensor([1, 2, 3]), value, [])
+    expected = within("output", torch.tensor([1, 2, 3]), value, [])
     assert expected.judge(value, Accuracy.FP32)["ok"] and not expected.judge(value + 1, Accuracy.FP32)["ok"]
 
 
 def test_complex_numbers_are_judged_by_their_error():
     torch.manual_seed(0)
     exact = torch.fft.fft(torch.randn(16, 32, dtype=torch.float64))
-    expected = Expected.within("output", exact, exact.to(torch.complex64), [])
+    expected = within("output", exact, exact.to(torch.complex64), [])
     fuzz = 2e-7 * torch.randn(16, 32, dtype=torch.complex64)
     assert expected.judge(exact.to(torch.complex64) + fuzz, Accuracy.FP32)["ok"]
     for wrong in (exact.conj(), exact.imag + 0j, exact * (1 + 1e-5)):
@@ -204,7 +212,7 @@ def test_a_type_of_lower_precision_is_judged_by_its_own_epsilon():
     torch.manual_seed(0)
     exact = torch.randn(16, 32, dtype=torch.float64)
     half = exact.bfloat16()
-    expected = Expected.within("output", half, half, [])
+    expected = within("output", half, half, [])
     other = half.clone()
     other[3, 4] = torch.nextafter(half[3, 4], half[3, 4] * 2)
     assert expected.judge(other, Accuracy.FP32)["ok"] and not expected.judge(half * 1.02, Accuracy.FP32)["ok"]
@@ -213,30 +221,30 @@ def test_a_type_of_lower_precision_is_judged_by_its_own_epsilon():
 def test_what_only_float64_can_hold_is_no_measure_of_the_rest():
     exact = torch.rand(8, 32, dtype=torch.float64) + 1
     exact[0, 0] = 1e200
-    expected = Expected.within("output", exact, exact.float(), [])
+    expected = within("output", exact, exact.float(), [])
     assert expected.judge(exact.float(), Accuracy.FP32)["ok"]
     assert not expected.judge(exact.float() * 1.001, Accuracy.FP32)["ok"]
 
 
 def test_a_statistic_of_infinities_may_be_infinite_or_nan_but_not_finite():
     exact = torch.tensor([float("inf"), *range(15)], dtype=torch.float64)
-    statistic = replace(Expected.within("state", exact, exact.float(), []), either=True)
+    statistic = replace(within("state", exact, exact.float(), []), either=True)
     for value, right in ((float("inf"), True), (float("nan"), True), (1.0, False)):
         mine = exact.float()
         mine[0] = value
         assert statistic.judge(mine, Accuracy.FP32)["ok"] is right
-    assert not Expected.within("output", exact, exact.float(), []).judge(mine.fill_(float("nan")), Accuracy.FP32)["ok"]
+    assert not within("output", exact, exact.float(), []).judge(mine.fill_(float("nan")), Accuracy.FP32)["ok"]
 
 
 def test_integers_must_be_equal():
-    expected = Expected.within("output", torch.arange(4), torch.arange(4), [])
+    expected = within("output", torch.arange(4), torch.arange(4), [])
     assert expected.judge(torch.arange(4), Accuracy.FP32)["ok"]
     assert not expected.judge(torch.arange(4) + 1, Accuracy.FP32)["ok"]
 
 
 def test_kernelbenchs_tolerance_is_absolute_and_relative():
     exact = torch.full((2, 8), 100.0, dtype=torch.float64)
-    expected = Expected.within("output", exact, exact.float(), [])
+    expected = within("output", exact, exact.float(), [])
     assert expected.judge(exact.float() + 0.009, Accuracy.KERNELBENCH)["ok"]
     assert not expected.judge(exact.float() + 0.02, Accuracy.KERNELBENCH)["ok"]
     assert not expected.judge(exact.float() + 0.009, Accuracy.FP32)["ok"]
@@ -258,7 +266,7 @@ def test_what_may_be_anything_is_not_judged():
 def test_a_line_may_have_many_times_pytorchs_error_but_not_that_of_half_precision(axis):
     """Where the elements of a line share one error, PyTorch may miss it by luck in one of thousands."""
     exact = torch.rand(2000, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(2)) + 0.5
-    expected = Expected.within("output", exact, noisy(exact, 1, 1), [noisy(exact, 1, 2).double()])
+    expected = within("output", exact, noisy(exact, 1, 1), [noisy(exact, 1, 2).double()])
 
     def used(error):
         value = exact.float()
@@ -272,7 +280,7 @@ def test_a_line_may_have_many_times_pytorchs_error_but_not_that_of_half_precisio
 def test_a_line_of_zeros_shows_beside_lines_that_are_much_larger():
     exact = torch.rand(200, 64, dtype=torch.float64) + 0.5
     exact[7] *= 1e-9
-    expected = Expected.within("output", exact, exact.float(), [noisy(exact, 1, 2).double()])
+    expected = within("output", exact, exact.float(), [noisy(exact, 1, 2).double()])
     value = exact.float()
     assert expected.judge(value, Accuracy.FP32)["ok"]
     value[7] = 0
@@ -284,7 +292,7 @@ def test_an_error_of_the_whole_may_cross_the_threshold_of_a_row_that_relu_made_z
     before[7] = -before[7].abs()
     before[7, 9] = -1e-6
     exact, tf32 = before.relu(), 2.0**-10  # error of TF32, which eager did not make
-    expected = Expected.within("output", exact, exact.float(), [(before + tf32 * torch.randn_like(before)).relu()])
+    expected = within("output", exact, exact.float(), [(before + tf32 * torch.randn_like(before)).relu()])
     value = exact.float()
     value[7, 9] = 2 * tf32
     assert not exact[7].any() and expected.judge(value, Accuracy.PYTORCH)["ok"]

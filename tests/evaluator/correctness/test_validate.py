@@ -8,7 +8,7 @@ import pytest
 
 from candidates import plain
 from kgen.evaluator import evaluator as module
-from kgen.evaluator.correctness.validate import Cases, Failure, check_structure, validate
+from kgen.evaluator.correctness.validate import Cases, Failure, Validation, check_structure
 from kgen.evaluator.protocol import Phase, Status
 
 BYTES = 1024  #: of one test case's output
@@ -55,8 +55,6 @@ class Worker:
         self.after_running = lambda number: None
 
     def ask(self, do, fds=(), **request):
-        if do == "audit":
-            return {}
         if do == "write_second":
             self.wrote_second += 1
             return {}
@@ -72,7 +70,7 @@ def run(worker, oracle, room):
     """Rows and labels."""
     cases, found, labels = Cases(oracle), [], []
     try:
-        validate(worker, oracle, cases, CASES, True, found, labels, room, lambda worker: None)
+        Validation(worker, oracle, cases, True, found, labels, room).run(CASES)
     finally:
         cases.close()
     return found, labels
@@ -169,9 +167,6 @@ def test_elements_of_an_output_share_no_memory_unless_those_of_pytorch_do(size, 
     ("if x.shape[0] == 63:\n    sys.exit(0)\nreturn y", Status.RUNTIME_ERROR, "batch 63"),
 ])
 def test_verdicts_are_the_same_with_room(evaluator, judge, monkeypatch, body, status, reason):
-    def with_room(*given):
-        validate(*given[:-2], evaluator._opened["output_bytes"], given[-1])
-
-    monkeypatch.setattr(module, "validate", with_room)
+    monkeypatch.setattr(module, "Validation", lambda *given: Validation(*given[:-1], evaluator._opened["output_bytes"]))
     evaluation = judge(plain(body))
     assert (evaluation.status, reason in evaluation.reason) == (status, True), evaluation.reason

@@ -50,7 +50,7 @@ class Worker:
 
 
 def runner(name="a", claim=lambda: 1, cuda=False, modes=("eval",)):
-    return StrictRunner(name, Worker(claim), cuda, modes, 2.0, 1.0)
+    return StrictRunner(name, Worker(claim), cuda, modes, 1.0, 1.0)
 
 
 def timed(samples=(1.0,), modes=("eval",), **seen):

@@ -28,7 +28,7 @@ class Worker:
 
 
 def runner(name="a", claim=lambda: 1, cuda=False, modes=("eval",)):
-    return Runner(name, Worker(claim), cuda, modes, 2.0, 1.0)
+    return Runner(name, Worker(claim), cuda, modes, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("claim", [10**15, 0, -5, "1", None, 1.5])
@@ -124,7 +124,7 @@ def test_finals_whose_time_is_up_have_fewer_rounds():
 
 
 def test_a_long_call_of_finals_has_no_other_one_before_it():
-    subjects = [Runner(name, Worker(), False, ("eval",), 300.0, 300.0) for name in "ab"]
+    subjects = [Runner(name, Worker(), False, ("eval",), 0.0, 300.0) for name in "ab"]
     interleave(subjects, 0.0, random.Random(0), lambda *_: None)
     assert all(len(keys(s)) == 1 + LEAST_BLOCKS for s in subjects)  # one before all, which tells how long they take
 
