@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import re
@@ -217,8 +218,9 @@ class Evaluator:
             self.hardware = Hardware(**limits | {"vector_bits": tuple(limits["vector_bits"])})
             self.environment = self._environment(about)
         if self._cuda:  # others may hold the device's memory; they may be timing, so nothing else is held meanwhile
-            memory = shares.ask(self._lock.key, _all_bytes(about["least_bytes"]), self.hardware.global_bytes,
-                                self._closing, self._notice)
+            ask = functools.partial(shares.ask, self._lock.key, total=self.hardware.global_bytes, stop=self._closing,
+                                    notice=self._notice)
+            memory = ask(size=_all_bytes(about["least_bytes"]))
             release(memory.close)
         with self._lock.working():
             opened, self._fds = oracle.ask("open")
@@ -228,7 +230,7 @@ class Evaluator:
         self._cases = Cases(oracle)
         release(self._cases.close)
         if self._cuda:
-            memory.set(_all_bytes(opened["peak_bytes"]))
+            ask(size=_all_bytes(opened["peak_bytes"]), share=memory)
         self.problem = replace(self.problem, mode=self._opened["mode"])
         self.accuracy = Accuracy(self._opened["accuracy"])
         if self.accuracy is Accuracy.PYTORCH and not self._cuda and not self._opened["half"]:

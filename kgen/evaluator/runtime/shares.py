@@ -28,12 +28,14 @@ class Share:
     """Bytes of a device that are this process's, until :meth:`close` or the end of the process."""
 
     def __init__(self, path: Path) -> None:
+        self.size = 0  # bytes
         self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._fd, fcntl.LOCK_EX)
 
     def set(self, size: int) -> None:
-        """Change the share to ``size`` bytes, as they turned out; nothing is waited for."""
+        """Change the share to ``size`` bytes; nothing is waited for."""
+        self.size = size
         os.pwrite(self._fd, b"%020d" % size, 0)
 
     def close(self) -> None:
@@ -44,13 +46,20 @@ class Share:
 
 def ask(
     key: str, size: int, total: int, stop: threading.Event, notice: Callable[[str], None] = lambda text: None,
-    folder: Path | None = None,
+    folder: Path | None = None, share: Share | None = None,
 ) -> Share:
     """A share of ``size`` bytes of the device ``key``, which has ``total``. A request for more than there is waits until
     nobody else holds a share.
 
+    ``share``, which the caller holds, becomes of that size. If it has to grow, it is given back first: two that grow
+    beside each other would wait for ever.
+
     Raises :class:`EvaluatorError` when ``stop`` is set meanwhile.
     """
+    if share is not None:
+        share.set(size if size <= share.size else 0)
+        if share.size:
+            return share
     folder, safe = folder or lock_folder(), re.sub(r"[^A-Za-z0-9.-]+", "_", key)
     with held(folder / f"{safe}.turn.lock", fcntl.LOCK_EX, stop):
         started, told = time.monotonic(), False
@@ -60,7 +69,7 @@ def ask(
                 notice(f"waiting for {size / 2**30:.0f} GiB of {key}: others hold {taken / 2**30:.0f} of {total / 2**30:.0f}")
             if stop.wait(_LOOK_SECONDS):
                 raise EvaluatorError(f"{key}: its memory is not waited for any more")
-        share = Share(folder / f"{safe}.{uuid.uuid4().hex}.share")
+        share = share or Share(folder / f"{safe}.{uuid.uuid4().hex}.share")
         share.set(size)
         return share
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -85,6 +85,18 @@ def test_share_that_turns_out_smaller_leaves_room(tmp_path: Path) -> None:
     held.set(10)
     ask(tmp_path, 90).close()
     held.close()
+
+
+def test_two_shares_that_turn_out_larger_get_their_memory_one_after_the_other(tmp_path: Path) -> None:
+    shares_of_two = [ask(tmp_path, 50), ask(tmp_path, 50)]
+    with ThreadPoolExecutor(2) as threads:
+        growing = [threads.submit(ask, tmp_path, 80, share=share) for share in shares_of_two]
+        done, waiting = wait(growing, timeout=5.0, return_when=FIRST_COMPLETED)
+        assert len(done) == 1 and len(waiting) == 1
+        with pytest.raises(TimeoutError):
+            waiting.copy().pop().result(0.4)
+        done.pop().result().close()
+        waiting.pop().result(5.0).close()
 
 
 def test_waiting_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
