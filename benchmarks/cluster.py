@@ -11,6 +11,7 @@ alone. Each part has a record of its own.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -44,7 +45,7 @@ DEVICES, CANDIDATES = 16, 1000
 DEVICES_RUNS = 3
 START_SECONDS = 60.0  # for all simulated devices
 ENGINE_CANDIDATES = 200
-GPU_RUNS = 2  # each way
+GPU_RUNS, GPU_CANDIDATES = 2, 128  # each way
 PORT = 6399  # of the cluster of one machine
 CONTENT = os.urandom(200_000)  # as large as a library for the CPU
 
@@ -237,17 +238,14 @@ def gpu() -> None:
     ray = [sys.executable, "-m", "ray.scripts.scripts"]
     for run in range(1, GPU_RUNS + 1):
         for way in ("without", "cluster"):
-            address = f"127.0.0.1:{PORT}"
-            if way == "cluster":
-                start = [*ray, "start", "--head", f"--port={PORT}", "--include-dashboard=false", "--disable-usage-stats"]
-                subprocess.run(start, check=True, stdout=subprocess.DEVNULL)
-            try:
-                with tempfile.TemporaryDirectory() as home:
-                    words = ("--cluster", address) if way == "cluster" else ()
-                    found = throughput.sweep("cuda", Path(home), throughput.BUDGET["cuda"], "eager", *words)
-            finally:
+            with tempfile.TemporaryDirectory() as home, contextlib.ExitStack() as stack:
+                words: tuple[str, ...] = ()
                 if way == "cluster":
-                    subprocess.run([*ray, "stop", "--force"], check=False, stdout=subprocess.DEVNULL)
+                    start = [*ray, "start", "--head", f"--port={PORT}", "--include-dashboard=false", "--disable-usage-stats"]
+                    subprocess.run(start, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "KGEN_HOME": f"{home}/node"})
+                    stack.callback(subprocess.run, [*ray, "stop", "--force"], check=False, stdout=subprocess.DEVNULL)
+                    words = ("--cluster", f"127.0.0.1:{PORT}")
+                found = throughput.sweep("cuda", Path(home), GPU_CANDIDATES, "eager", *words)
             rates.setdefault(way, []).append(found.steady)
             rows.append({
                 "run": run, "way": way, "candidates": found.timed, "of": found.judged, "compiled": found.built,

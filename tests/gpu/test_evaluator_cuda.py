@@ -144,8 +144,8 @@ def test_a_side_stream_that_is_not_joined_is_caught(judge):
     assert judge(body=SIDE.format(work=work, join="")).status in (Status.SUSPICIOUS, Status.WRONG_VALUES)
 
 
-def test_a_small_kernel_on_a_side_stream_that_is_not_joined_is_caught(judge):
-    evaluation = judge(body=SIDE.format(work="", join=""))
+def test_short_work_on_a_side_stream_that_is_not_joined_is_caught(judge):
+    evaluation = judge(body=SIDE.format(work="torch.cuda._sleep(1_000_000)", join=""))  # cycles: half a millisecond
     assert evaluation.status in (Status.SUSPICIOUS, Status.WRONG_VALUES), evaluation
 
 
