@@ -88,3 +88,11 @@ def test_a_kernel_on_the_emulated_device_is_right(device: Device, case: str, dty
         assert mine.dtype == theirs.dtype and torch.equal(mine.isfinite(), truth.isfinite())
         errors = [(found.double() - truth)[truth.isfinite()].square().sum() for found in (mine, theirs)]
         assert errors[0] <= 1.1 * errors[1]
+
+
+@pytest.mark.parametrize("case, paired", [("values and moments of a transposed convolution", True), ("logsumexp over channels of a transposed convolution", False)])
+def test_residues_make_pairs_only_where_pixels_are_stored(case: str, paired: bool) -> None:
+    forward, init, inputs, _ = CASES[case]
+    of = design(made(source(forward, inputs, init), "train"), for_arch("sm_90"), Accuracy.FP32)
+    number = next(n for n, o in enumerate(of.options) if re.fullmatch(r"implicit_gemm\[[^]]*\]", o.name))
+    assert ("Line PAIR[2]" in of.candidate(Point(number, (0,))).source) == paired
