@@ -221,6 +221,7 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
         "pooled": [*map(_spelled, pooled_maps)],
         "finished": _row_statements([x for x in (*plan.row_loads, *plan.row_maps, *only.row_maps) if x.name in finished.row_values], read_from),
         "last": last,
+        "prefetched": [f"prefetch_line({read_from[x.tensor]} + {x.access.index()});" for x in stored.loads if _is_prefetched(x, vec)],
         "outer": outer + store_outer,
         "inner": inner + [*map(_spelled, stored.maps)] + store_inner,
         "close": [line.replace("store_vector", "store_pixels") for line in close],
@@ -252,6 +253,12 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
         "finished_values": {name for m in finished.maps for name in m.args} | {store.arg for store in behind_stores},
         "finished_sum": _mentions(window.name if window else program.contraction.name, last),
     }
+
+
+def _is_prefetched(load: Load, vec: int) -> bool:
+    """Whether a load reads pixels of each channel, where they lie beside each other as results do."""
+    index = load.access.index()
+    return bool(load.tensor) and "row" in index and "col" in index and not load.access.condition() and (vec == 1 or load.access.mode(vec) == "vector")
 
 
 def _exchanged(stores: Sequence[Store], args: Sequence[Argument]) -> tuple[list[str], list[str], list[str]]:
