@@ -29,7 +29,9 @@ CASES = {
     "values and moments of a transposed convolution": ("y = self.c(x)\nreturn y, y.var((2, 3))", "self.c = nn.ConvTranspose2d(16, 20, 3, stride=2)", _INFINITIES, "64x128"),
     "softmax of channels": ("return torch.softmax(self.c(x) * self.s, 1) * 2.0", "self.c = nn.Conv2d(16, 24, 3)\nself.s = nn.Parameter(torch.randn(24, 1, 1))", "torch.randn(2, 16, 11, 12)", "64x128"),
     "sums over channels of residues": ("return self.c(x).sum(1)", "self.c = nn.ConvTranspose1d(16, 24, 3, stride=3)", "torch.randn(2, 16, 50)", "32x256"),
-    "two values of residues, some of which have no taps": ("y = self.c(x) + self.p\nreturn y, y.tanh()", "self.c = nn.ConvTranspose2d(16, 24, (2, 3), stride=3)\nself.p = nn.Parameter(torch.randn(14, 21))", "torch.randn(2, 16, 5, 7)", "32x256"),
+    "two values of residues, some of which have no taps": ("y = self.c(x) + self.p\nreturn y, y.tanh()", "self.c = nn.ConvTranspose2d(16, 24, (2, 3), stride=3)\nself.p = nn.Parameter(torch.randn(24, 14, 21))", "torch.randn(2, 16, 5, 7)", "32x256"),
+    "a value of the size of a transposed convolution": ("return self.c(x) * self.p", "self.c = nn.ConvTranspose2d(16, 20, 3, stride=2)\nself.p = nn.Parameter(torch.randn(20, 11, 13))", "torch.randn(2, 16, 5, 6)", "64x128"),
+    "an image added to its convolution": ("return self.c(x) + x", "self.c = nn.Conv2d(16, 16, 3, padding=1)", "torch.randn(3, 16, 9, 11)", "64x128/8"),
     "maps in front and behind": ("y = x.relu() * self.s\nreturn self.c(y).sigmoid() + y", "self.c = nn.Conv2d(16, 16, 3, padding=1)\nself.s = nn.Parameter(torch.randn(16, 1, 1))", "torch.randn(2, 16, 9, 12) * 100", "16x256"),
     "maxima of windows": ("return F.max_pool2d((self.c(x) * self.s).relu(), 2) + self.s", "self.c = nn.Conv2d(16, 24, 3, padding=1)\nself.s = nn.Parameter(torch.randn(24, 1, 1))", "torch.randn(3, 16, 13, 15)", "64x128"),
     "averages of windows of 8 in groups": ("return F.avg_pool3d(self.c(x).tanh(), 2)", "self.c = nn.Conv3d(16, 16, 2, groups=2)", "torch.randn(2, 16, 5, 9, 17)", "32x256"),
@@ -88,3 +90,11 @@ def test_a_kernel_on_the_emulated_device_is_right(device: Device, case: str, dty
         assert mine.dtype == theirs.dtype and torch.equal(mine.isfinite(), truth.isfinite())
         errors = [(found.double() - truth)[truth.isfinite()].square().sum() for found in (mine, theirs)]
         assert errors[0] <= 1.1 * errors[1]
+
+
+@pytest.mark.parametrize("case, paired", [("values and moments of a transposed convolution", True), ("logsumexp over channels of a transposed convolution", False)])
+def test_residues_make_pairs_only_where_pixels_are_stored(case: str, paired: bool) -> None:
+    forward, init, inputs, _ = CASES[case]
+    of = design(made(source(forward, inputs, init), "train"), for_arch("sm_90"), Accuracy.FP32)
+    number = next(n for n, o in enumerate(of.options) if re.fullmatch(r"implicit_gemm\[[^]]*\]", o.name))
+    assert ("Line PAIR[2]" in of.candidate(Point(number, (0,))).source) == paired

@@ -149,13 +149,19 @@ def tile_of(params: Params) -> Tile:
     return TILES[str(params["variant"])][str(params["tile"])]
 
 
-def pair_of(window: Convolution) -> tuple[Residue, Residue] | None:
+def pair_of(program: Program) -> tuple[Residue, Residue] | None:
     """The two residues of the last dimension, where the stride is 2: their outputs are neighbours, and stored together."""
+    window = program.contraction.window
     last = window.lines[-1]
-    if not window.transposed or last.stride != 2 or last.out < 2 or window.pool > 1:
+    if not window.transposed or last.stride != 2 or last.out < 2 or window.pool > 1 or not _stores_pixels(program):
         return None
     left, right = last.residues(True)
     return (left, right) if left.taps + right.taps and {left.offset_step, right.offset_step} == {-1} else None
+
+
+def _stores_pixels(program: Program) -> bool:
+    """Whether each pixel of each channel is stored."""
+    return any(store.level == ELEMENT for store in program.stores)
 
 
 def beside(window: Convolution, tile: Tile) -> int:
@@ -164,9 +170,9 @@ def beside(window: Convolution, tile: Tile) -> int:
     return window.pool if alike and tile.warp_cols // 8 % window.pool == 0 else 1
 
 
-def residues_of(window: Convolution, tile: Tile) -> tuple[tuple[Residue, ...], ...]:
+def residues_of(program: Program, tile: Tile) -> tuple[tuple[Residue, ...], ...]:
     """The residues of the outputs that share their windows: a pair counts as one, with the taps of both."""
-    pair = pair_of(window)
+    window, pair = program.contraction.window, pair_of(program)
     if pair is None:
         return window.residues[:1] if beside(window, tile) > 1 else window.residues
     reached = [offset for of in pair for offset in range(of.offset, of.offset - of.taps, -1)]
@@ -186,23 +192,45 @@ class Sizes:
     Channels of a group are copied in ``chunk`` at once, ``chunks`` of them; ``k`` is the length of all products with its padding.
     """
 
-    window: Convolution
+    program: Program
     params: Params
-    stored: bool = True  #: whether each pixel of each channel is stored
-    results: int = 0  #: of all reductions
-    across: bool = False  #: whether these are over channels
-    half: bool = False  #: whether operands are of a half type, and multiplied as they are
 
-    @classmethod
-    def of(cls, program: Program, params: Params) -> Sizes:
-        stored = any(store.level == ELEMENT for store in program.stores)
-        results = sum(len(r.names) for r in program.reductions)
-        of = program.contraction
-        return cls(of.window, params, stored, results, of.across, of.dtype in HALF)
+    @property
+    def window(self) -> Convolution:
+        return self.program.contraction.window
+
+    @property
+    def stored(self) -> bool:
+        """Whether each pixel of each channel is stored."""
+        return _stores_pixels(self.program)
+
+    @property
+    def results(self) -> int:
+        """Results of all reductions."""
+        return sum(len(r.names) for r in self.program.reductions)
+
+    @property
+    def across(self) -> bool:
+        """Whether reductions are over channels."""
+        return self.program.contraction.across
+
+    @property
+    def half(self) -> bool:
+        """Whether operands are of a half type, and multiplied as they are."""
+        return self.program.contraction.dtype in HALF
 
     @property
     def residues(self) -> tuple[tuple[Residue, ...], ...]:
-        return residues_of(self.window, self.tile)
+        return residues_of(self.program, self.tile)
+
+    @property
+    def pair(self) -> tuple[Residue, Residue] | None:
+        return pair_of(self.program)
+
+    @property
+    def rows(self) -> int:
+        """Rows of weights of a panel."""
+        return rows_of(self.program)
 
     @property
     def beside(self) -> int:
@@ -268,7 +296,7 @@ class Sizes:
 
     @property
     def packed_rows(self) -> int:
-        return self.panels * _multiple(rows_of(self.window), self.tile.rows)
+        return self.panels * _multiple(self.rows, self.tile.rows)
 
     @property
     def packed_elements(self) -> int:
@@ -321,7 +349,7 @@ class Sizes:
     @property
     def found_floats(self) -> int:
         """Elements of shared memory for what warps find of all channels: of each strip of rows, result and output."""
-        sides = 1 if pair_of(self.window) is None else 2
+        sides = 1 if self.pair is None else 2
         return self.tile.warp_strips * self.results * sides * self.pixels if self.across else 0
 
     @property
@@ -332,7 +360,7 @@ class Sizes:
     @property
     def vec(self) -> int:
         """Neighbouring pixels that one instruction stores: four, where all images and rows begin at multiples of that."""
-        if pair_of(self.window):
+        if self.pair:
             return 4 if self.window.lines[-1].out % 4 == 0 else 1
         whole = not self.scattered and self.warp_pixels % 16 == 0 and self.window.pixels_out % 4 == 0
         return 4 if whole else 1
@@ -352,7 +380,7 @@ class Sizes:
     @property
     def scattered(self) -> bool:
         """Whether a tile's pixels do not lie beside each other in the image."""
-        return len(self.residues) > self.passes or pair_of(self.window) is not None
+        return len(self.residues) > self.passes or self.pair is not None
 
     @property
     def blocks(self) -> int:
@@ -377,7 +405,7 @@ def takes(program: Program) -> bool:
     of = program.contraction
     if of is None or of.window is None or program.moments_of or not program.floats:
         return False
-    if of.before is not None and pair_of(of.window) is not None:
+    if of.before is not None and pair_of(program) is not None:
         return False  # pixels that are NaN are computed again from x itself
     if not _pools(program):
         return False
@@ -385,7 +413,7 @@ def takes(program: Program) -> bool:
     passes = schedule(program, keep=True).passes
     if not kinds.issuperset(r.kind for r in program.reductions) or len(passes) > (2 if of.across else 1):
         return False
-    if any(later.reductions for later in passes[1:]) or (of.across and (of.window.groups > 1 or rows_of(of.window) > _MOST_ROWS)):
+    if any(later.reductions for later in passes[1:]) or (of.across and (of.window.groups > 1 or rows_of(program) > _MOST_ROWS)):
         return False
     if of.across and any(store.level == ELEMENT for store in passes[0].stores):
         return False  # the block stores channels only behind what it found of all of them
@@ -429,9 +457,9 @@ def space(task: Task) -> Space:
     divides = any(_divides(step.expression) for step in program.steps if isinstance(step, Map))
 
     def us(variant: str, tile: str) -> float:
-        return _products(window, TILES[variant][tile]) / TILES[variant][tile].rate
+        return _products(program, TILES[variant][tile]) / TILES[variant][tile].rate
 
-    least_rows = rows_of(window) if program.contraction.across else 1
+    least_rows = rows_of(program) if program.contraction.across else 1
 
     def axes(variant: str, products: tuple[int, ...], block_k: tuple[int, ...], stages: tuple[int, ...]) -> tuple[Axis, ...]:
         tiles = tuple(sorted(TILES[variant], key=lambda tile: us(variant, tile)))
@@ -457,7 +485,7 @@ def space(task: Task) -> Space:
         Constraint(
             "registers",
             "so many sums leave no registers for those between promotions, or for pooled values",
-            lambda p: Sizes.of(program, p).sums <= tile_of(p).most_sums,
+            lambda p: Sizes(program, p).sums <= tile_of(p).most_sums,
         ),
         Constraint(
             "all_channels",
@@ -472,7 +500,7 @@ def space(task: Task) -> Space:
         Constraint(
             "window_reach",
             "TMA takes windows no further apart, and taps no further from each other",
-            lambda p: p["variant"] != "im2col" or _in_reach(window, tile_of(p)),
+            lambda p: p["variant"] != "im2col" or _in_reach(program, tile_of(p)),
         ),
         Constraint(
             "idle_channels",
@@ -487,17 +515,17 @@ def space(task: Task) -> Space:
         Constraint(
             "short_k",
             "the last stage would have more zeros than elements of k",
-            lambda p: p["variant"] == "im2col" or p["block_k"] == 32 or Sizes.of(program, {**p, "block_k": 32}).k > 64,
+            lambda p: p["variant"] == "im2col" or p["block_k"] == 32 or Sizes(program, {**p, "block_k": 32}).k > 64,
         ),
         Constraint(
             "shared_memory",
             "the stages need more shared memory than the blocks on a multiprocessor can have",
-            lambda p: Sizes.of(program, p).fits(int(p["stages"]), hardware),
+            lambda p: Sizes(program, p).fits(int(p["stages"]), hardware),
         ),
         Constraint(
             "more_stages",
             "as many blocks have room for another stage",
-            lambda p: int(p["stages"]) == (6 if p["variant"] == "im2col" else 4) or not Sizes.of(program, p).fits(int(p["stages"]) + 1, hardware),
+            lambda p: int(p["stages"]) == (6 if p["variant"] == "im2col" else 4) or not Sizes(program, p).fits(int(p["stages"]) + 1, hardware),
         ),
     )
     first, *others = variants
@@ -518,8 +546,9 @@ def _divides(expression: str) -> bool:
     return "/" in expression or any(_divides(FUNCTIONS[name].body) for name in called if name in FUNCTIONS)
 
 
-def _in_reach(window: Convolution, tile: Tile) -> bool:
+def _in_reach(program: Program, tile: Tile) -> bool:
     """Whether TMA's im2col mode takes the windows."""
+    window = program.contraction.window
     taps, edge = _REACH[len(window.lines)]
     together = beside(window, tile) > 1
     return all(
@@ -527,7 +556,7 @@ def _in_reach(window: Convolution, tile: Tile) -> bool:
         and max(0, line.taps - 1) * abs(line.offset_step) + (of.pool - 1) * shift(of, window) * together <= taps
         and -edge - 1 <= first <= edge
         and -edge - 1 <= last <= edge
-        for residue in residues_of(window, tile)
+        for residue in residues_of(program, tile)
         for line, of in zip(residue, window.lines)
         for first, last in [(least_offset(line), least_offset(line) + (line.count - 1) * line.stride - of.size + 1)]
     )
@@ -538,9 +567,10 @@ def shift(line: Line, window: Convolution) -> int:
     return 1 if window.transposed else line.stride
 
 
-def rows_of(window: Convolution) -> int:
+def rows_of(program: Program) -> int:
     """Rows of weights of a panel: one for each channel out; of a pair 16 for each 8 channels."""
-    return window.channels_out if pair_of(window) is None else 2 * _multiple(window.channels_out, 8)
+    channels = program.contraction.window.channels_out
+    return channels if pair_of(program) is None else 2 * _multiple(channels, 8)
 
 
 def least_offset(line: Residue) -> int:
@@ -548,7 +578,8 @@ def least_offset(line: Residue) -> int:
     return line.offset + min(0, max(0, line.taps - 1) * line.offset_step)
 
 
-def _products(window: Convolution, tile: Tile) -> float:
+def _products(program: Program, tile: Tile) -> float:
     """Products of float16 that whole tiles make for one image and one element of k, those beyond the edges among them."""
-    pixels, together = max(math.prod(line.count for line in residue) for residue in residues_of(window, tile)), beside(window, tile)
-    return float(_multiple(rows_of(window), tile.rows) * _multiple(pixels * together, tile.cols) * (window.pool // together))
+    window = program.contraction.window
+    pixels, together = max(math.prod(line.count for line in residue) for residue in residues_of(program, tile)), beside(window, tile)
+    return float(_multiple(rows_of(program), tile.rows) * _multiple(pixels * together, tile.cols) * (window.pool // together))

@@ -26,7 +26,7 @@ from kgen.templates import Argument, Filled, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
 from kgen.templates.combines import SPELLED
 from kgen.templates.cuda import common
-from kgen.templates.cuda.implicit_gemm.space import Sizes, arithmetic, lacks, least_offset, pair_of, rows_of, shift, space, takes, terms_of
+from kgen.templates.cuda.implicit_gemm.space import Sizes, arithmetic, lacks, least_offset, shift, space, takes, terms_of
 from kgen.templates.spelling import load_statement, pointer, statement, store_statement, store_value
 
 #: The axes of the spaces, and what each means.
@@ -44,7 +44,7 @@ _OUTER = (0, 1, 1, 1, 1, 0, 1, 0, 1)  # a dimension of one element, as a line of
 
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
-    sizes = Sizes.of(program, params)
+    sizes = Sizes(program, params)
     window, tile = sizes.window, sizes.tile
     of = program.contraction
     staged, unscaled = sizes.staged, not sizes.scaled
@@ -57,7 +57,7 @@ def render(task: Task, params: Params) -> Rendering:
     parts = f" + rows * {sizes.slots * sizes.results}" if sizes.results and not sizes.across else ""
     workspace = Argument("workspace", "workspace", size=f"rows // {sizes.rows_of_image} * {sizes.image_floats}{parts} + {least}")
     others = [a for a in pointers(task, program, params) if a not in images]
-    raw = [weight] if pair_of(window) else []
+    raw = [weight] if sizes.pair else []
     args = [*images, *raw, prepared, *(a for a in others if a not in raw), workspace]
     residues = [[_line(line) for line in _three(residue)] for residue in sizes.residues]
     context = {
@@ -96,9 +96,9 @@ def render(task: Task, params: Params) -> Rendering:
         "residue_of_work": "const Residue residue = RESIDUE[work.panel / GROUPS];" if len(residues) > 1 else "constexpr Residue residue = RESIDUE[0];",
         "rank": len(window.lines),
         "maps": [_along(window, residue) for residue in sizes.residues],
-        "pair": [_line(astuple(line)) for line in pair_of(window) or ()],
+        "pair": [_line(astuple(line)) for line in sizes.pair or ()],
         "scattered": sizes.scattered,
-        "rows_out": rows_of(window),
+        "rows_out": sizes.rows,
         "panels": sizes.panels,
         "most_pixels": sizes.most_pixels,
         "pixels_at_once": sizes.pixels_at_once,
@@ -123,7 +123,7 @@ def render(task: Task, params: Params) -> Rendering:
         "across": sizes.across,
         "rows_of_image": sizes.rows_of_image,
         "found": sizes.found_floats,
-        "ragged_rows": sizes.across and window.channels_out * (2 if pair_of(window) else 1) != tile.rows,
+        "ragged_rows": sizes.across and window.channels_out * (2 if sizes.pair else 1) != tile.rows,
         "warp_strips": tile.warp_strips,
         "slots": sizes.slots,
         **_epilogue(program, args, sizes),
@@ -221,6 +221,7 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
         "pooled": [*map(_spelled, pooled_maps)],
         "finished": _row_statements([x for x in (*plan.row_loads, *plan.row_maps, *only.row_maps) if x.name in finished.row_values], read_from),
         "last": last,
+        "prefetched": [f"prefetch_line({read_from[x.tensor]} + {x.access.index()});" for x in stored.loads if _is_prefetched(x, vec)],
         "outer": outer + store_outer,
         "inner": inner + [*map(_spelled, stored.maps)] + store_inner,
         "close": [line.replace("store_vector", "store_pixels") for line in close],
@@ -252,6 +253,12 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
         "finished_values": {name for m in finished.maps for name in m.args} | {store.arg for store in behind_stores},
         "finished_sum": _mentions(window.name if window else program.contraction.name, last),
     }
+
+
+def _is_prefetched(load: Load, vec: int) -> bool:
+    """Whether a load reads pixels of each channel, where they lie beside each other as results do."""
+    index = load.access.index()
+    return bool(load.tensor) and "row" in index and "col" in index and not load.access.condition() and (vec == 1 or load.access.mode(vec) == "vector")
 
 
 def _exchanged(stores: Sequence[Store], args: Sequence[Argument]) -> tuple[list[str], list[str], list[str]]:
