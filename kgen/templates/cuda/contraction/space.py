@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from kgen.candidate import Params, ParamValue
@@ -13,6 +14,7 @@ from kgen.templates import Task
 from kgen.templates.cuda.common import BYTES_A_US
 from kgen.templates.space import Axis, Constraint, Space
 
+LONGEST_ROW = 32768  # elements of a row that a block splits from its registers; longer rows are read twice
 STEP = 64  # elements of k; the leading dimension of terms is a multiple of it; 128 bytes, a step of the variant sm90
 
 #: Elements of k; the library's tensor cores promote their sums after so many. Truncation allows no more on positive data,
@@ -113,6 +115,24 @@ class _WholeTile:
 
 
 @dataclass(frozen=True)
+class _SliceTile:
+    """A block's tile of the variant ``slices``.
+
+    ``step_us`` are the microseconds that 64 of k take on a full chip. They are an estimate for an H200: by the bytes that cross a
+    multiprocessor's shared memory, which bind.
+    """
+
+    step_us: float
+    rows: int = 128
+    cols: int = 128
+    blocks: int = 1
+
+    def shared_bytes(self, stages: int, leading_dimension: int) -> int:
+        """Each stage has both terms of 64 of k of both operands, a float32 scale for each row, and two barriers."""
+        return stages * ((2 * 2 * 64 + 4) * (self.rows + self.cols) + 16)
+
+
+@dataclass(frozen=True)
 class _PlainTile:
     """A block's tile of the variant ``mma``: ``warps_m`` x ``warps_n`` warps, each ``16 mma_m`` x ``8 mma_n``.
 
@@ -140,7 +160,7 @@ class _PlainTile:
         return stages * 2 * self.block_k * (self.rows + self.cols)
 
 
-_Tile = _WarpgroupTile | _WarpTile | _WholeTile | _PlainTile
+_Tile = _WarpgroupTile | _WarpTile | _SliceTile | _WholeTile | _PlainTile
 
 #: The tiles of each variant by their names; after the bar, the sets of warps that share a stage's k. Before a tile of two
 #: factors stands the number of blocks that share a multiprocessor, where the variant has the same tile for one.
@@ -165,6 +185,7 @@ _TILES: dict[str, dict[str, _Tile]] = {
         "64x64": _PlainTile(2, 2, 2, 4, block_k=64, blocks=3, step_us=1.8),
         "32x64": _PlainTile(2, 2, 1, 4, block_k=64, blocks=4, step_us=1.8),
     },
+    "slices": {"128x128": _SliceTile(step_us=1.8)},
     "whole": {
         "32x64": _WholeTile(32, step_us=0.4, blocks=2),
         "64x64": _WholeTile(64, step_us=0.7, blocks=1),
@@ -246,6 +267,11 @@ def space(task: Task) -> Space:
         )
         variants.insert(0, of_sm90)
     constraints = _constraints(shape, task.accuracy)
+    if task.hardware.capability == 90:
+        slices = _axes(
+            "slices", products=(3,), intervals=(64,), stages=(3,), clusters=(1,), multicast=(1,), splits=(2, 4, 8, 16, 32), swizzle_groups=(16,)
+        )
+        variants.insert(0 if shape.fastest(slices, constraints) < shape.fastest(variants[0], constraints) else len(variants), slices)
     # Blocks that split whole rows themselves have all of k.
     whole = _axes(
         "whole", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,), splits=(1,), swizzle_groups=(8, 16)
@@ -308,6 +334,7 @@ class _Shape:
     grouped: bool
     weight: bool  # whether the right operand is a weight, which is split once
     turned: bool  # whether rows of the left operand are columns in memory
+    ragged: bool  # whether rows of an operand in memory do not begin at multiples of 16 bytes
     half: bool  # whether operands are of a half type, and multiplied as they are
     hardware: Hardware
 
@@ -317,7 +344,8 @@ class _Shape:
         of = program.contraction
         rows, grouped = of.group or program.rows, of.group is not None
         weight = task.plan.graph.is_weight(of.weight)
-        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, of.turned, of.dtype in HALF, task.hardware)
+        ragged = of.k % 4 != 0 or (of.transposed and program.cols % 4 != 0)
+        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, of.turned, ragged, of.dtype in HALF, task.hardware)
 
     @property
     def intervals(self) -> int:
@@ -366,7 +394,22 @@ class _Shape:
             adding_up += _SPLITS_US + 8 * splits * self.matrices * self.rows * self.cols / bandwidth
         multiplying = waves * steps * tile.step_us * int(params["products"]) / 3
         moved = self.matrices * self.cols * (2 * terms_of(params) * length + 4 * self.rows)
+        if isinstance(tile, _SliceTile):
+            moved = 4 * length * (self.rows + self.cols)
         return _FIXED_US + max(multiplying, moved / bandwidth) + adding_up
+
+    def splitting_microseconds(self, params: Params) -> float:
+        """The predicted time to split the operands beforehand, a weight not among them; very long rows are read twice."""
+        if params["variant"] in ("slices", "whole"):
+            return 0.0
+        elements = self.matrices * self.k * (self.rows + (0 if self.weight else self.cols))
+        bytes_of_each = (4 if self.k <= LONGEST_ROW else 8) + 2 * terms_of(params)
+        return bytes_of_each * elements / (BYTES_A_US * self.hardware.multiprocessors)
+
+    def fastest(self, axes: tuple[Axis, ...], constraints: tuple[Constraint, ...]) -> float:
+        """The shortest time that is predicted for the combinations of the axes, with the splitting before them."""
+        times = (self.microseconds(p) + self.splitting_microseconds(p) for p in Space(axes, constraints).allowed())
+        return min(times, default=math.inf)
 
     def _whole_microseconds(self, params: Params) -> float:
         """The predicted time of the variant ``whole``: each tile reads whole rows of both operands from the cache."""
@@ -404,11 +447,13 @@ def _slow(shape: _Shape, constraints: tuple[Constraint, ...], variants: tuple[tu
             fastest[params["variant"]] = min(us, fastest.get(params["variant"], us))
     own = min((us for variant, us in fastest.items() if variant != "library"), default=0.0)
     fastest["whole"] = own  # that variant is for small contractions alone
+    fastest["slices"] = min((shape.fastest(axes, constraints) for axes in variants if axes[0].values != ("slices",)), default=0.0) / 2
     if "mma" in fastest and "sm90" in fastest:  # and mma, beside wgmma, for those of so few tiles that its small ones win
         fastest["mma"] = min(fastest["mma"], _MMA_SHARE * fastest["sm90"])
     return Constraint(
         "slow",
-        "by waves of tiles, another combination of the variant (for whole rows, of any of ours) takes less than half the time",
+        "by waves of tiles, another combination of the variant (for whole rows, of any of ours) takes less than half the time;"
+        " slices of k, which blocks split themselves, are to be faster than anything else",
         lambda p: shape.microseconds(p) <= 2.0 * fastest.get(p["variant"], 0.0),
     )
 
@@ -491,6 +536,11 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
             "whole_rows",
             "blocks that split whole rows of x themselves need those in memory, and a w that was split beforehand: a weight of one matrix",
             lambda p: p["variant"] != "whole" or (shape.weight and not shape.grouped and not shape.turned),
+        ),
+        Constraint(
+            "slices_of_inputs",
+            "blocks split slices of k of inputs whose rows lie in memory in groups of 16 bytes; a weight is split once",
+            lambda p: p["variant"] != "slices" or not (shape.weight or shape.grouped or shape.turned or shape.ragged),
         ),
         Constraint(
             "more_stages",

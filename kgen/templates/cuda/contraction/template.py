@@ -1,12 +1,13 @@
 """Contractions in CUDA: matrix products to float32 accuracy on tensor cores, with maps in their epilogue.
 
 Float32 accuracy takes three products of float16 terms, TF32 accuracy one. Operands of half types are multiplied as they are,
-by the variants sm90 and mma. Five variants share all but the multiplying:
+by the variants sm90 and mma. Six variants share all but the multiplying:
 
     sm90      TMA and wgmma, which sm_90 alone has
     sm80      cp.async and mma.sync, from sm_80 on
     mma       the same for operands of half types, where they lie
-    whole     the same in one launch, for small contractions: blocks split whole rows themselves
+    slices    wgmma, for long sums of few results: blocks scale and split both operands themselves, as they load them
+    whole     sm80 in one launch, for small contractions: blocks split whole rows themselves
     library   cuBLAS multiplies the terms, over short promotion intervals of k
 """
 
@@ -138,7 +139,7 @@ def render(task: Task, params: Params) -> Rendering:
         **moments,
         **signature([*args, *finishing]),
     }
-    return Rendering(context, (*args, *finishing), specific=params["variant"] == "sm90", before=before)
+    return Rendering(context, (*args, *finishing), specific=params["variant"] in ("sm90", "slices"), before=before)
 
 
 def _before(task: Task, program: Program, params: Params, operands: _Operands) -> Before:
@@ -182,7 +183,7 @@ class _Operands:
     def of(cls, task: Task, program: Program, params: Params) -> _Operands:
         of, n, terms = program.contraction, program.cols, terms_of(params)
         ld = leading_dimension(of.k, params)
-        row = ld * terms // 2  # float32 elements that a row's terms take
+        row = 0 if params["variant"] == "slices" else ld * terms // 2  # float32 elements that a row's terms take in memory
         x, right = (Argument(pointer(name), "in", name, dtype=of.dtype) for name in (of.x, of.weight))
         turned = "{}.mT" if of.transposed else "{}"
         size = f"rows * {row + 1 + partials_of(params) * sums_leading_dimension(n)}"
