@@ -195,6 +195,37 @@ def test_a_right_operand_that_is_no_weight_is_not_read_by_blocks_that_split_whol
     assert "whole_rows" in {r.constraint for r in of.rejections()}
 
 
+def of_inputs(rows: int, k: int, n: int) -> Design:
+    """A product of two inputs."""
+    return design(made(source("return x @ y", f"torch.empty({rows}, {k}), torch.empty({k}, {n})", "", "x, y")), for_arch("sm_90"))
+
+
+def test_slices_come_first_for_long_sums_of_few_results() -> None:
+    first = next(contraction_space(of_inputs(256, 524288, 256)).allowed())
+    assert (first["variant"], first["splits"]) == ("slices", 32)
+
+
+@pytest.mark.parametrize("sizes", [(4096, 4096, 4096), (1024, 1024, 1024), (512, 1024, 2048)])
+def test_slices_are_left_out_where_operands_are_read_often(sizes: tuple[int, int, int]) -> None:
+    assert "slices" not in values(contraction_space(of_inputs(*sizes)), "variant")
+
+
+@pytest.mark.parametrize(("k", "n"), [(99998, 64), (99996, 65)])
+def test_slices_are_of_rows_that_begin_at_multiples_of_16_bytes(k: int, n: int) -> None:
+    of = of_inputs(64, k, n)
+    assert "slices" not in values(contraction_space(of), "variant")
+    assert "slices_of_inputs" in {r.constraint for r in of.rejections()}
+
+
+def test_a_weight_is_not_split_in_slices() -> None:
+    assert "slices" not in values(contraction_space(bare(256, 524288, 256)), "variant")
+
+
+def test_slices_take_memory_for_sums_and_exponents_alone() -> None:
+    text = candidate(of_inputs(256, 524288, 256), variant="slices").source
+    assert "workspace = x.new_empty(batch_size * 8193 + 256 * 1 + 3)" in text and "split_rows" not in text
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90"])
 def test_space_is_small(arch: str) -> None:
     assert all(len(list(contraction_space(bare(n, n, n, arch)).allowed())) <= 36 for n in (64, 512, 1024, 4096))
