@@ -195,6 +195,13 @@ def test_a_right_operand_that_is_no_weight_is_not_read_by_blocks_that_split_whol
     assert "whole_rows" in {r.constraint for r in of.rejections()}
 
 
+@pytest.mark.parametrize(("forward", "balanced"), [("torch.triu(x @ y)", True), ("(x @ y).relu()", False), ("torch.triu(x.mT @ y)", False)])
+def test_operands_of_triangles_are_balanced(forward: str, balanced: bool) -> None:
+    """Any other result has all of k."""
+    of = design(made(source(f"return {forward}", "torch.empty(999, 999), torch.empty(999, 999)", "", "x, y")), for_arch("sm_90"))
+    assert ("balance_rows<" in plainest(of, 1)[0].source) == balanced
+
+
 def of_inputs(rows: int, k: int, n: int) -> Design:
     """A product of two inputs."""
     return design(made(source("return x @ y", f"torch.empty({rows}, {k}), torch.empty({k}, {n})", "", "x, y")), for_arch("sm_90"))

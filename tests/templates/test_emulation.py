@@ -121,6 +121,14 @@ def test_a_candidate_is_right_on_the_emulated_device(device: Device, case: str, 
     assert error(*outputs(device, loaded, candidate(loaded, plan, points[number]))) < rounding
 
 
+def test_small_elements_of_a_triangle_keep_their_bits(device: Device) -> None:
+    """The last rows have the last of k alone, and columns of w have far larger elements."""
+    w = "torch.triu(torch.randn(200, 200)) * 10.0 ** torch.linspace(3, -7, 200)[:, None]"
+    loaded = made(source("return torch.triu(x @ y)", f"torch.triu(torch.randn(200, 200)), {w}", "", "x, y"))
+    exact, found = outputs(device, loaded, candidate(loaded, "contraction", {"variant": "sm90"}))
+    assert all(error(exact[row], found[row]) < 1e-6 for row in range(200))
+
+
 @pytest.mark.parametrize("special", [float("inf"), float("nan")])
 @pytest.mark.parametrize(("name", "sign"), [("argmin", 1.0), ("argmax", -1.0)])
 def test_the_first_place_is_found_where_no_value_is_below_infinity(device: Device, name: str, sign: float, special: float) -> None:

@@ -25,6 +25,7 @@ from kgen.templates import Argument, Before, Filled, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, signature, sources, summary
 from kgen.templates.cuda import common
 from kgen.templates.cuda.contraction.space import (
+    LONGEST_ROW,
     arithmetic,
     groups_of,
     lacks,
@@ -120,8 +121,9 @@ def render(task: Task, params: Params) -> Rendering:
         "strided": operands.strided,
         "x": operands.x.name,
         "weight": operands.right.name,
-        "split": _split(k, ld, terms),
-        "split_columns": f"split_columns<{k}, {ld}, {terms}>",
+        "balanced": operands.balanced,
+        "split": _split(k, ld, terms, operands.balanced),
+        "split_columns": f"split_columns<{k}, {ld}, {terms}{', true' if operands.balanced else ''}>",
         "turned": of.turned,
         "columns_of_weight": of.transposed and not operands.prepared,
         "members": [f"{'const ' if a.role == 'in' else ''}{a.ctype}* {a.name}" for a in elementwise],
@@ -178,6 +180,7 @@ class _Operands:
     prepared: Argument | None
     workspace: Argument | None
     strided: bool  #: whether the right operand's rows are columns in memory
+    balanced: bool = False  #: whether the elements of one k are evened out over both operands before they are split
 
     @classmethod
     def of(cls, task: Task, program: Program, params: Params) -> _Operands:
@@ -196,8 +199,9 @@ class _Operands:
             return cls(x, right, None, workspace, of.transposed)
         if not task.plan.graph.is_weight(of.weight):
             w_rows = n if of.group is None else f"rows // {of.group} * {n}"
-            size += f" + {w_rows} * {row + 1} + 3"
-            return cls(x, right, None, Argument("workspace", "workspace", size=size), of.transposed)
+            balanced = _lacks_terms(program) and params["variant"] != "slices"
+            size += f" + {w_rows} * {row + 1} + {2 * ld + 6 if balanced else 3}"
+            return cls(x, right, None, Argument("workspace", "workspace", size=size), of.transposed, balanced)
         w_rows = of.matrices * n
         filled = Filled(f"{task.kernel.name}_split_weight", w_rows, turned)
         name = f"{of.weight}_{'split' if terms == 2 else 'rounded'}"
@@ -216,11 +220,21 @@ class _Operands:
         return [*first, *prepared, *(a for a in others if a not in first), *behind]
 
 
-def _split(k: int, ld: int, terms: int) -> str:
+def _lacks_terms(program: Program) -> bool:
+    """Whether results may have few of k, with rows of both operands that can be evened out.
+
+    Results that are chosen by row and column are a triangle, and so may the operands be. Any other result has all of k, so that
+    it is as large as the largest elements allow.
+    """
+    of, indices = program.contraction, [x for x in program.loads if not x.tensor]
+    return len(indices) > 1 and of.transposed and not of.turned and of.group is None and of.k <= LONGEST_ROW
+
+
+def _split(k: int, ld: int, terms: int, balanced: bool) -> str:
     """The call that splits rows of this length."""
     for longest, threads, groups in _SPLITS:
         if ld <= longest:
-            return f"split_rows<{k}, {ld}, {threads}, {groups}, {terms}>"
+            return f"split_rows<{k}, {ld}, {threads}, {groups}, {terms}{', true' if balanced else ''}>"
     return f"split_long_rows<{k}, {ld}, 1024, {terms}>"
 
 
