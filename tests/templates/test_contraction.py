@@ -195,6 +195,17 @@ def test_a_right_operand_that_is_no_weight_is_not_read_by_blocks_that_split_whol
     assert "whole_rows" in {r.constraint for r in of.rejections()}
 
 
+@pytest.mark.parametrize(("sizes", "tile"), [((32768, 64, 32768), "128x128+"), ((32768, 32, 32768), "128x128+"), ((4096, 4096, 4096), "128x256")])
+def test_warpgroups_have_tiles_of_their_own_where_storing_takes_as_long_as_multiplying(sizes: tuple[int, int, int], tile: str) -> None:
+    assert next(contraction_space(of_inputs(*sizes)).allowed())["tile"] == tile
+
+
+def test_each_warpgroup_with_a_tile_of_its_own_has_a_ring() -> None:
+    """In a ring of both, it would not see the phases of the other's slots."""
+    text = candidate(of_inputs(32768, 64, 32768), tile="128x128+").source
+    assert "constexpr int SLOTS = 3;" in text and "Place place = {group * SLOTS};" in text and "barrier_init(empty + 8 * i, 4);" in text
+
+
 @pytest.mark.parametrize(("forward", "balanced"), [("torch.triu(x @ y)", True), ("(x @ y).relu()", False), ("torch.triu(x.mT @ y)", False)])
 def test_operands_of_triangles_are_balanced(forward: str, balanced: bool) -> None:
     """Any other result has all of k."""

@@ -42,6 +42,8 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
         ("return (x @ y.mT).relu()", "", "torch.randn(130, 16420), torch.randn(133, 16420)", "x, y"), "contraction", [{"variant": "slices"}]),
     "long sums of few, with columns of w for rows": (
         ("return x @ y", "", "torch.randn(130, 16384), torch.randn(16384, 132)", "x, y"), "contraction", [{"variant": "slices"}]),
+    "a tile to a warpgroup": (
+        ("return (x @ y.mT).relu()", "", "torch.randn(2950, 40), torch.randn(3001, 40)", "x, y"), "contraction", [{"variant": "sm90", "tile": "128x128+"}]),
     "bfloat16": (
         ("return F.gelu(self.linear(x))", "self.linear = nn.Linear(200, 136).bfloat16()", "torch.randn(150, 200).bfloat16()", "x"), "contraction", [
             {"variant": "sm90", "tile": "128x128", "cluster": 1}, {"variant": "sm90", "cluster": 2}, {"variant": "mma", "tile": "32x64"}]),

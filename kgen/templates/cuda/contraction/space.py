@@ -34,14 +34,15 @@ _SUMS_BYTES = 1 << 30
 class _WarpgroupTile:
     """A block's tile of the variant ``sm90``: ``m_tiles`` x 64 rows, and 128 columns ``halves`` times a warpgroup.
 
-    ``blocks`` run on a multiprocessor at a time. ``step_us`` are the microseconds that 64 of k take them on a full chip,
-    measured on an H200.
+    ``blocks`` run on a multiprocessor at a time. With ``apart``, each of its two warpgroups takes a tile of its own. ``step_us`` are
+    the microseconds that 64 of k take a tile, or two apart, on a full chip, measured on an H200.
     """
 
     m_tiles: int
     halves: int
     step_us: float
     blocks: int = 1
+    apart: bool = False
 
     @property
     def rows(self) -> int:
@@ -56,7 +57,9 @@ class _WarpgroupTile:
         return stages * (2 * 128 * 64 * 2 + 32)
 
     def slots(self, stages: int, terms: int) -> int:
-        """Slots of the ring: those of two terms have 128 rows, those of one have all rows of both operands."""
+        """Slots of a ring: those of two terms have 128 rows, those of one have all rows of both operands."""
+        if self.apart:
+            return stages // 2
         return stages if terms == 2 else stages * 2 * 128 // (self.rows + self.cols)
 
 
@@ -163,13 +166,15 @@ class _PlainTile:
 _Tile = _WarpgroupTile | _WarpTile | _SliceTile | _WholeTile | _PlainTile
 
 #: The tiles of each variant by their names; after the bar, the sets of warps that share a stage's k. Before a tile of two
-#: factors stands the number of blocks that share a multiprocessor, where the variant has the same tile for one.
+#: factors stands the number of blocks that share a multiprocessor, where the variant has the same tile for one. With a plus, each
+#: warpgroup has such a tile to itself.
 _TILES: dict[str, dict[str, _Tile]] = {
     "sm90": {
         "128x256": _WarpgroupTile(2, 2, step_us=2.1),
         "128x128": _WarpgroupTile(2, 1, step_us=1.15),
         "64x256": _WarpgroupTile(1, 1, step_us=1.25),
         "2x128x128": _WarpgroupTile(2, 1, step_us=2.3, blocks=2),
+        "128x128+": _WarpgroupTile(2, 1, step_us=2.3, apart=True),  # not measured: as long as two tiles of a block
     },
     "sm80": {
         "128x256": _WarpTile(2, 4, 1, block_k=32, blocks=1, step_us=4.0),
@@ -364,8 +369,10 @@ class _Shape:
         return alone or self._resident(params, stages) == self._resident(params, 2)
 
     def at_once(self, params: Params) -> int:
-        """Blocks that the whole device runs at a time."""
-        return max(1, self._resident(params, int(params["stages"]))) * self.hardware.multiprocessors
+        """Tiles that the whole device works on at a time."""
+        tile = tile_of(params)
+        of_a_block = 2 if isinstance(tile, _WarpgroupTile) and tile.apart else 1
+        return max(1, self._resident(params, int(params["stages"]))) * self.hardware.multiprocessors * of_a_block
 
     def _resident(self, params: Params, stages: int) -> int:
         """Blocks that run on a multiprocessor at a time; the system takes 1 KB of shared memory for each."""
@@ -394,6 +401,8 @@ class _Shape:
             adding_up += _SPLITS_US + 8 * splits * self.matrices * self.rows * self.cols / bandwidth
         multiplying = waves * steps * tile.step_us * int(params["products"]) / 3
         moved = self.matrices * self.cols * (2 * terms_of(params) * length + 4 * self.rows)
+        if isinstance(tile, _WarpgroupTile) and terms_of(params) == 2 and self.k <= _SHORT_K and not tile.apart:
+            multiplying += 4 * self.matrices * self.rows * self.cols / bandwidth  # the warpgroups store at the same time
         if isinstance(tile, _SliceTile):
             moved = 4 * length * (self.rows + self.cols)
         return _FIXED_US + max(multiplying, moved / bandwidth) + adding_up
@@ -562,6 +571,12 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
             f"two blocks of a multiprocessor have registers for the sums of one product, and pay off where k <= {_SHORT_K} and the chip is full",
             lambda p: p["tile"] != "2x128x128"
             or (p["products"] == 1 and splits(p) == 1 and shape.k <= _SHORT_K and shape.tiles(p) >= shape.at_once(p)),
+        ),
+        Constraint(
+            "tiles_apart",
+            f"one warpgroup stores while another multiplies three products, which pays off where k <= {_SHORT_K} and the chip is full",
+            lambda p: p["tile"] != "128x128+"
+            or (p["products"] == 3 and p["stages"] == 7 and splits(p) == 1 and p["promotion_interval"] != 128 and shape.k <= _SHORT_K and shape.tiles(p) >= 2 * shape.at_once(p)),
         ),
         Constraint(
             "shallow_pipeline",
