@@ -202,8 +202,15 @@ def test_warpgroups_have_tiles_of_their_own_where_storing_takes_as_long_as_multi
 
 def test_each_warpgroup_with_a_tile_of_its_own_has_a_ring() -> None:
     """In a ring of both, it would not see the phases of the other's slots."""
-    text = candidate(of_inputs(32768, 64, 32768), tile="128x128+").source
+    text = candidate(of_inputs(32768, 256, 32768), tile="128x128+").source
     assert "constexpr int SLOTS = 3;" in text and "Place place = {group * SLOTS};" in text and "barrier_init(empty + 8 * i, 4);" in text
+
+
+def test_a_tile_of_x_that_has_all_of_k_is_kept_along_a_row_of_tiles() -> None:
+    of = of_inputs(32768, 64, 32768)
+    text = candidate(of, tile="128x128+").source
+    assert "if (row == place.x_row) return;" in text and "tile_of(index, tiles_m, tiles_n, 1, tile_m, tile_n);" in text
+    assert {p["swizzle_group"] for p in own(of) if p["tile"] == "128x128+"} == {16}
 
 
 @pytest.mark.parametrize(("forward", "balanced"), [("torch.triu(x @ y)", True), ("(x @ y).relu()", False), ("torch.triu(x.mT @ y)", False)])

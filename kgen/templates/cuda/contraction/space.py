@@ -630,7 +630,8 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
         ),
         Constraint(
             "one_swizzle_group",
-            "all tiles of rows are in one swizzle group, as they are with 16",
-            lambda p: p["swizzle_group"] == 16 or -(-rows // tile_of(p).rows) > int(p["swizzle_group"]),
+            "all tiles of rows are in one swizzle group, as they are with 16, or blocks go along rows of tiles",
+            lambda p: p["swizzle_group"] == 16
+            or (-(-rows // tile_of(p).rows) > int(p["swizzle_group"]) and (p["tile"] != "128x128+" or shape.k > STEP)),
         ),
     )
