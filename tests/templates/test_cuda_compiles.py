@@ -49,6 +49,8 @@ UNSEEN = {
     "contraction": ("return F.gelu(self.linear(x))", "self.linear = nn.Linear(8192, 8192)", "torch.randn(2048, 8192)", "eval"),
     "contraction_tails": ("h = torch.matmul(x, self.w) + self.b\nreturn h * self.s.sigmoid(), h", "self.w = nn.Parameter(torch.randn(1111, 999))\nself.b = nn.Parameter(torch.randn(999))\nself.s = nn.Parameter(torch.randn(1))", "torch.randn(100, 1111)", "eval"),
     "contraction_tf32": ("return self.linear(x).relu()", "self.linear = nn.Linear(1111, 999)", "torch.randn(1000, 1111)", "eval"),
+    "short_sums": ("return F.gelu(self.linear(x))", "self.linear = nn.Linear(50, 5000)", "torch.empty(5000, 50)", "eval"),
+    "rather_short_sums": ("return self.linear(x)", "self.linear = nn.Linear(512, 5000)", "torch.empty(5000, 512)", "eval"),
     "contraction_moments": ("return self.norm(self.linear(x) * self.s)", "self.linear, self.norm = nn.Linear(1111, 4999), nn.BatchNorm1d(4999)\nself.s = nn.Parameter(torch.randn(4999))", "torch.randn(1000, 1111)", "train"),
     "small_contraction": ("return self.norm(self.linear(x) * self.s)", "self.linear, self.norm = nn.Linear(500, 510), nn.BatchNorm1d(510)\nself.s = nn.Parameter(torch.randn(510))", "torch.randn(520, 500)", "train"),
     "batch_of_contractions": ("return torch.bmm(x, x.mT).relu()", "", "torch.randn(3, 101, 8192)", "eval"),
@@ -277,4 +279,4 @@ def test_every_schedule_and_strategy_is_compiled() -> None:
     assert {("reduction", "warp_shuffle"), ("reduction", "shared_tree"), ("row_per", "warp"), ("softmax", "two_pass"),
             ("row", "reread"), ("row", "shared"), ("merge", "cluster"), ("merge", "team"), ("merge", "last_block"), ("rows", 4), ("row_per", "line"), ("moments", "online"), ("combine", "atomics"), ("combine", "last_block"), ("vec", 1), ("index", "flat"),
             ("output", "new"), ("variant", "sm80"), ("variant", "sm90"), ("variant", "slices"), ("variant", "whole"), ("variant", "library"), ("splits", 2), ("splits", 32), ("cluster", 2), ("multicast", 2),
-            ("promotion_interval", 16), ("promotion_interval", 64), ("promotion_interval", 128), ("tile", "128x256"), ("tile", "64x64/4"), ("products", 3), ("products", 1)} <= values  # fmt: skip
+            ("promotion_interval", 16), ("promotion_interval", 64), ("promotion_interval", 128), ("tile", "128x256"), ("tile", "128x128+"), ("tile", "64x64/4"), ("products", 3), ("products", 1)} <= values  # fmt: skip
