@@ -206,6 +206,12 @@ def test_each_warpgroup_with_a_tile_of_its_own_has_a_ring() -> None:
     assert "constexpr int SLOTS = 3;" in text and "Place place = {group * SLOTS};" in text and "barrier_init(empty + 8 * i, 4);" in text
 
 
+@pytest.mark.parametrize(("arch", "k", "once"), [("sm_90", 8192, True), ("sm_90", 8256, False), ("sm_80", 4096, False)])
+def test_columns_that_a_cluster_has_room_for_are_read_once(arch: str, k: int, once: bool) -> None:
+    of = design(made(source("return x @ y", f"torch.empty(4096, {k}), torch.empty({k}, 4096)", "", "x, y")), for_arch(arch))
+    assert ("split_strips<" in plainest(of, 1)[0].source) == once
+
+
 def test_a_tile_of_x_that_has_all_of_k_is_kept_along_a_row_of_tiles() -> None:
     of = of_inputs(32768, 64, 32768)
     text = candidate(of, tile="128x128+").source
@@ -774,7 +780,7 @@ def test_operand_that_is_no_weight_is_split_in_each_call(forward: str, inputs: s
 
 def test_operand_used_twice_is_split_along_rows_and_along_columns() -> None:
     text = multiplied("return torch.matmul(x, x)", "torch.randn(5, 12, 12)", "x").source
-    assert "split_columns<12, 64, 2>(x_in, w_terms" in text and "(x_in, x_terms" in text
+    assert "split_strips<12, 64, 2>(x_in, w_terms" in text and "(x_in, x_terms" in text
 
 
 @pytest.mark.parametrize(
@@ -786,7 +792,7 @@ def test_operand_used_twice_is_split_along_rows_and_along_columns() -> None:
 )
 def test_a_transposed_left_operand_is_split_along_its_columns(forward: str, inputs: str, columns: str) -> None:
     text = multiplied(forward, inputs).source
-    assert f"split_columns<6, 64, 2>({columns}" in text and "dense(x), dense(y)" in text
+    assert f"split_strips<6, 64, 2>({columns}" in text and "dense(x), dense(y)" in text
 
 
 def test_memory_for_a_batch_of_contractions_follows_the_batch() -> None:

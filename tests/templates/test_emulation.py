@@ -42,6 +42,8 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
         ("return (x @ y.mT).relu()", "", "torch.randn(130, 16420), torch.randn(133, 16420)", "x, y"), "contraction", [{"variant": "slices"}]),
     "long sums of few, with columns of w for rows": (
         ("return x @ y", "", "torch.randn(130, 16384), torch.randn(16384, 132)", "x, y"), "contraction", [{"variant": "slices"}]),
+    "columns in a cluster's registers": (
+        ("return x.mT @ y", "", "torch.randn(1100, 70), torch.randn(1100, 133)", "x, y"), "contraction", [{"variant": "sm90"}]),
     "a tile to a warpgroup": (
         ("return (x @ y.mT).relu()", "", "torch.randn(2950, 40), torch.randn(3001, 40)", "x, y"), "contraction", [{"variant": "sm90", "tile": "128x128+"}]),
     "bfloat16": (

@@ -58,6 +58,7 @@ _SPLITS = (
     (512, 64, 1), (1024, 128, 1), (2048, 128, 2), (4096, 256, 2), (8192, 256, 4), (16384, 512, 4), (32768, 1024, 4),
 )  # fmt: skip
 
+_LONGEST_STRIP = 8192  # elements of a column that the registers of a cluster's eight blocks have room for
 _LONG_SUMS = 2048  # elements of k; behind longer sums, results are too few to pay for the exchanges of wide stores
 _STRIP_COLS = 32  # columns; a warp finishes so many of sums in memory at once
 
@@ -123,7 +124,7 @@ def render(task: Task, params: Params) -> Rendering:
         "weight": operands.right.name,
         "balanced": operands.balanced,
         "split": _split(k, ld, terms, operands.balanced),
-        "split_columns": f"split_columns<{k}, {ld}, {terms}{', true' if operands.balanced else ''}>",
+        "split_columns": _split_columns(task, k, ld, terms, operands.balanced),
         "turned": of.turned,
         "columns_of_weight": of.transposed and not operands.prepared,
         "members": [f"{'const ' if a.role == 'in' else ''}{a.ctype}* {a.name}" for a in elementwise],
@@ -236,6 +237,12 @@ def _split(k: int, ld: int, terms: int, balanced: bool) -> str:
         if ld <= longest:
             return f"split_rows<{k}, {ld}, {threads}, {groups}, {terms}{', true' if balanced else ''}>"
     return f"split_long_rows<{k}, {ld}, 1024, {terms}>"
+
+
+def _split_columns(task: Task, k: int, ld: int, terms: int, balanced: bool) -> str:
+    """The call that splits columns of this length: from registers of a cluster of blocks, where these have room for them."""
+    name = "split_strips" if task.hardware.capability >= 90 and ld <= _LONGEST_STRIP else "split_columns"
+    return f"{name}<{k}, {ld}, {terms}{', true' if balanced else ''}>"
 
 
 def _epilogue(program: Program, args: list[Argument], most: int, streams: bool) -> dict[str, object]:

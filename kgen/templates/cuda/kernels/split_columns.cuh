@@ -5,32 +5,16 @@
 //     terms [TERMS, matrices * cols, LD]     high, then low; zeros from K to LD
 //     exponents [matrices * cols]     0 for a column of zeros; NOT_FINITE for one with a NaN or an infinity, whose terms are zeros
 //
-// A block takes 32 columns: it reads them once for the largest elements and again, mostly from the cache, for the terms, which
-// it turns in shared memory. A warp reads 32 columns of a row, and each half of it writes a part of one column. Where there are
-// few columns, `parts` blocks share them, and the exponents are KNOWN. Rows of a BALANCED matrix are multiplied by their `powers`
-// first.
-constexpr int COLUMN_WARPS = 16, COLUMN_THREADS = 32 * COLUMN_WARPS;
-constexpr int COLUMN_STEP = 8 * COLUMN_WARPS;  // elements of a column that are turned at once: eight to a thread
-
-// Of the 32 columns of a block, the one that a half of a warp writes.
-__device__ __forceinline__ int own_column() {
-    return threadIdx.x / 32 + threadIdx.x % 32 / 16 * 16;
-}
-
-template <bool BALANCED>
-__device__ __forceinline__ float element_of(const float* from, const int k, const int cols, const float* powers) {
-    const float value = from[static_cast<long long>(k) * cols];
-    if constexpr (BALANCED) return value * powers[k];
-    return value;
-}
+// A block takes 32 columns: it reads them once for the largest elements and again, mostly from the cache, for the terms. Where there
+// are few columns, `parts` blocks share them, and the exponents are KNOWN. Rows of a BALANCED matrix are multiplied by their
+// `powers` first.
 
 // The bits of the largest magnitudes of 32 columns, of which this block takes a part; each thread is given that of own_column().
 template <int K, bool BALANCED>
 __device__ __forceinline__ unsigned largest_of_columns(
     const float* from, const int cols, const int part, const int parts, const float* powers
 ) {
-    __shared__ unsigned largest[COLUMN_WARPS][33];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int warp = threadIdx.x / 32;
     float of_thread = 0.0f;
     for (int begin = part * COLUMN_STEP + 8 * warp; begin < K; begin += parts * COLUMN_STEP) {
         #pragma unroll
@@ -38,12 +22,7 @@ __device__ __forceinline__ unsigned largest_of_columns(
             if (begin + j < K) of_thread = larger_magnitude(of_thread, element_of<BALANCED>(from, begin + j, cols, powers));
         }
     }
-    largest[warp][lane] = __float_as_uint(of_thread);
-    __syncthreads();
-    unsigned found = largest[lane % 16][own_column()];
-    #pragma unroll
-    for (int offset = 1; offset < 16; offset *= 2) found = max(found, __shfl_xor_sync(0xffffffffu, found, offset));
-    return found;
+    return largest_of_strip(of_thread);
 }
 
 template <int K, bool BALANCED>
@@ -67,7 +46,6 @@ __global__ void __launch_bounds__(COLUMN_THREADS) split_columns_kernel(
 ) {
     start_next();
     wait_for_previous();
-    __shared__ uint4 tile[TERMS][32][COLUMN_STEP / 8 + 1];
     __shared__ int exponent_of[32];
     const int strips = (cols + 31) / 32, part = blockIdx.x % parts, unit = blockIdx.x / parts;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -102,19 +80,7 @@ __global__ void __launch_bounds__(COLUMN_THREADS) split_columns_kernel(
         #pragma unroll
         for (int j = 0; j < 8; ++j) v[j] = ahead[j];
         load(ahead, begin + parts * COLUMN_STEP);
-        alignas(16) __half2 high[4], low[4];
-        split_group(v, exponent == NOT_FINITE ? 0 : exponent, high, low);
-        store_pairs<4>(&tile[0][lane][warp], high);
-        if constexpr (TERMS == 2) store_pairs<4>(&tile[1][lane][warp], low);
-        __syncthreads();
-        const int at = begin + lane % 16 * 8;
-        if (there && at < LD) {
-            #pragma unroll
-            for (int term = 0; term < TERMS; ++term) {
-                *reinterpret_cast<uint4*>(terms + (term * columns + own) * LD + at) = tile[term][column][lane % 16];
-            }
-        }
-        __syncthreads();
+        store_strip_terms<LD, TERMS>(v, exponent == NOT_FINITE ? 0 : exponent, terms, columns, own, there, begin);
     }
 }
 
