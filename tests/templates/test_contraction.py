@@ -195,6 +195,68 @@ def test_a_right_operand_that_is_no_weight_is_not_read_by_blocks_that_split_whol
     assert "whole_rows" in {r.constraint for r in of.rejections()}
 
 
+@pytest.mark.parametrize(("sizes", "tile"), [((32768, 64, 32768), "128x128+"), ((32768, 32, 32768), "128x128+"), ((4096, 4096, 4096), "128x256")])
+def test_warpgroups_have_tiles_of_their_own_where_storing_takes_as_long_as_multiplying(sizes: tuple[int, int, int], tile: str) -> None:
+    assert next(contraction_space(of_inputs(*sizes)).allowed())["tile"] == tile
+
+
+def test_each_warpgroup_with_a_tile_of_its_own_has_a_ring() -> None:
+    """In a ring of both, it would not see the phases of the other's slots."""
+    text = candidate(of_inputs(32768, 256, 32768), tile="128x128+").source
+    assert "constexpr int SLOTS = 3;" in text and "Place place = {group * SLOTS};" in text and "barrier_init(empty + 8 * i, 4);" in text
+
+
+@pytest.mark.parametrize(("arch", "k", "once"), [("sm_90", 8192, True), ("sm_90", 8256, False), ("sm_80", 4096, False)])
+def test_columns_that_a_cluster_has_room_for_are_read_once(arch: str, k: int, once: bool) -> None:
+    of = design(made(source("return x @ y", f"torch.empty(4096, {k}), torch.empty({k}, 4096)", "", "x, y")), for_arch(arch))
+    assert ("split_strips<" in plainest(of, 1)[0].source) == once
+
+
+def test_a_tile_of_x_that_has_all_of_k_is_kept_along_a_row_of_tiles() -> None:
+    of = of_inputs(32768, 64, 32768)
+    text = candidate(of, tile="128x128+").source
+    assert "if (row == place.x_row) return;" in text and "tile_of(index, tiles_m, tiles_n, 1, tile_m, tile_n);" in text
+    assert {p["swizzle_group"] for p in own(of) if p["tile"] == "128x128+"} == {16}
+
+
+@pytest.mark.parametrize(("forward", "balanced"), [("torch.triu(x @ y)", True), ("(x @ y).relu()", False), ("torch.triu(x.mT @ y)", False)])
+def test_operands_of_triangles_are_balanced(forward: str, balanced: bool) -> None:
+    """Any other result has all of k."""
+    of = design(made(source(f"return {forward}", "torch.empty(999, 999), torch.empty(999, 999)", "", "x, y")), for_arch("sm_90"))
+    assert ("balance_rows<" in plainest(of, 1)[0].source) == balanced
+
+
+def of_inputs(rows: int, k: int, n: int) -> Design:
+    """A product of two inputs."""
+    return design(made(source("return x @ y", f"torch.empty({rows}, {k}), torch.empty({k}, {n})", "", "x, y")), for_arch("sm_90"))
+
+
+def test_slices_come_first_for_long_sums_of_few_results() -> None:
+    first = next(contraction_space(of_inputs(256, 524288, 256)).allowed())
+    assert (first["variant"], first["splits"]) == ("slices", 32)
+
+
+@pytest.mark.parametrize("sizes", [(4096, 4096, 4096), (1024, 1024, 1024), (512, 1024, 2048)])
+def test_slices_are_left_out_where_operands_are_read_often(sizes: tuple[int, int, int]) -> None:
+    assert "slices" not in values(contraction_space(of_inputs(*sizes)), "variant")
+
+
+@pytest.mark.parametrize(("k", "n"), [(99998, 64), (99996, 65)])
+def test_slices_are_of_rows_that_begin_at_multiples_of_16_bytes(k: int, n: int) -> None:
+    of = of_inputs(64, k, n)
+    assert "slices" not in values(contraction_space(of), "variant")
+    assert "slices_of_inputs" in {r.constraint for r in of.rejections()}
+
+
+def test_a_weight_is_not_split_in_slices() -> None:
+    assert "slices" not in values(contraction_space(bare(256, 524288, 256)), "variant")
+
+
+def test_slices_take_memory_for_sums_and_exponents_alone() -> None:
+    text = candidate(of_inputs(256, 524288, 256), variant="slices").source
+    assert "workspace = x.new_empty(batch_size * 8193 + 256 * 1 + 3)" in text and "split_rows" not in text
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90"])
 def test_space_is_small(arch: str) -> None:
     assert all(len(list(contraction_space(bare(n, n, n, arch)).allowed())) <= 36 for n in (64, 512, 1024, 4096))
@@ -718,7 +780,7 @@ def test_operand_that_is_no_weight_is_split_in_each_call(forward: str, inputs: s
 
 def test_operand_used_twice_is_split_along_rows_and_along_columns() -> None:
     text = multiplied("return torch.matmul(x, x)", "torch.randn(5, 12, 12)", "x").source
-    assert "split_columns<12, 64, 2>(x_in, w_terms" in text and "(x_in, x_terms" in text
+    assert "split_strips<12, 64, 2>(x_in, w_terms" in text and "(x_in, x_terms" in text
 
 
 @pytest.mark.parametrize(
@@ -730,7 +792,7 @@ def test_operand_used_twice_is_split_along_rows_and_along_columns() -> None:
 )
 def test_a_transposed_left_operand_is_split_along_its_columns(forward: str, inputs: str, columns: str) -> None:
     text = multiplied(forward, inputs).source
-    assert f"split_columns<6, 64, 2>({columns}" in text and "dense(x), dense(y)" in text
+    assert f"split_strips<6, 64, 2>({columns}" in text and "dense(x), dense(y)" in text
 
 
 def test_memory_for_a_batch_of_contractions_follows_the_batch() -> None:

@@ -38,6 +38,14 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
     "a batch of transposed matrices": (
         ("return torch.bmm(x.mT, y).relu()", "", "torch.randn(3, 300, 77), torch.randn(3, 300, 133)", "x, y"), "contraction", [
             {"variant": "sm90", "tile": "128x128"}, {"variant": "sm80"}]),
+    "long sums of few": (
+        ("return (x @ y.mT).relu()", "", "torch.randn(130, 16420), torch.randn(133, 16420)", "x, y"), "contraction", [{"variant": "slices"}]),
+    "long sums of few, with columns of w for rows": (
+        ("return x @ y", "", "torch.randn(130, 16384), torch.randn(16384, 132)", "x, y"), "contraction", [{"variant": "slices"}]),
+    "columns in a cluster's registers": (
+        ("return x.mT @ y", "", "torch.randn(1100, 70), torch.randn(1100, 133)", "x, y"), "contraction", [{"variant": "sm90"}]),
+    "a tile to a warpgroup": (
+        ("return (x @ y.mT).relu()", "", "torch.randn(200, 20), torch.randn(35001, 20)", "x, y"), "contraction", [{"variant": "sm90", "tile": "128x128+"}]),
     "bfloat16": (
         ("return F.gelu(self.linear(x))", "self.linear = nn.Linear(200, 136).bfloat16()", "torch.randn(150, 200).bfloat16()", "x"), "contraction", [
             {"variant": "sm90", "tile": "128x128", "cluster": 1}, {"variant": "sm90", "cluster": 2}, {"variant": "mma", "tile": "32x64"}]),
@@ -118,6 +126,14 @@ def test_a_candidate_is_right_on_the_emulated_device(device: Device, case: str, 
     roundings = {"bfloat16": 4e-3, "float16": 3e-4, "a mean of equal pixels": 1e-7}
     rounding = roundings.get(case.split(",")[0], 5e-4 if points[number].get("products") == 1 else 3e-7)
     assert error(*outputs(device, loaded, candidate(loaded, plan, points[number]))) < rounding
+
+
+def test_small_elements_of_a_triangle_keep_their_bits(device: Device) -> None:
+    """The last rows have the last of k alone, and columns of w have far larger elements."""
+    w = "torch.triu(torch.randn(200, 200)) * 10.0 ** torch.linspace(3, -7, 200)[:, None]"
+    loaded = made(source("return torch.triu(x @ y)", f"torch.triu(torch.randn(200, 200)), {w}", "", "x, y"))
+    exact, found = outputs(device, loaded, candidate(loaded, "contraction", {"variant": "sm90"}))
+    assert all(error(exact[row], found[row]) < 1e-6 for row in range(200))
 
 
 @pytest.mark.parametrize("special", [float("inf"), float("nan")])

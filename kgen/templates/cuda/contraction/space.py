@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from kgen.candidate import Params, ParamValue
@@ -13,6 +14,7 @@ from kgen.templates import Task
 from kgen.templates.cuda.common import BYTES_A_US
 from kgen.templates.space import Axis, Constraint, Space
 
+LONGEST_ROW = 32768  # elements of a row that a block splits from its registers; longer rows are read twice
 STEP = 64  # elements of k; the leading dimension of terms is a multiple of it; 128 bytes, a step of the variant sm90
 
 #: Elements of k; the library's tensor cores promote their sums after so many. Truncation allows no more on positive data,
@@ -32,14 +34,15 @@ _SUMS_BYTES = 1 << 30
 class _WarpgroupTile:
     """A block's tile of the variant ``sm90``: ``m_tiles`` x 64 rows, and 128 columns ``halves`` times a warpgroup.
 
-    ``blocks`` run on a multiprocessor at a time. ``step_us`` are the microseconds that 64 of k take them on a full chip,
-    measured on an H200.
+    ``blocks`` run on a multiprocessor at a time. With ``apart``, each of its two warpgroups takes a tile of its own. ``step_us`` are
+    the microseconds that 64 of k take a tile, or two apart, on a full chip, measured on an H200.
     """
 
     m_tiles: int
     halves: int
     step_us: float
     blocks: int = 1
+    apart: bool = False
 
     @property
     def rows(self) -> int:
@@ -54,7 +57,9 @@ class _WarpgroupTile:
         return stages * (2 * 128 * 64 * 2 + 32)
 
     def slots(self, stages: int, terms: int) -> int:
-        """Slots of the ring: those of two terms have 128 rows, those of one have all rows of both operands."""
+        """Slots of a ring: those of two terms have 128 rows, those of one have all rows of both operands."""
+        if self.apart:
+            return stages // 2
         return stages if terms == 2 else stages * 2 * 128 // (self.rows + self.cols)
 
 
@@ -113,6 +118,24 @@ class _WholeTile:
 
 
 @dataclass(frozen=True)
+class _SliceTile:
+    """A block's tile of the variant ``slices``.
+
+    ``step_us`` are the microseconds that 64 of k take on a full chip. They are an estimate for an H200: by the bytes that cross a
+    multiprocessor's shared memory, which bind.
+    """
+
+    step_us: float
+    rows: int = 128
+    cols: int = 128
+    blocks: int = 1
+
+    def shared_bytes(self, stages: int, leading_dimension: int) -> int:
+        """Each stage has both terms of 64 of k of both operands, a float32 scale for each row, and two barriers."""
+        return stages * ((2 * 2 * 64 + 4) * (self.rows + self.cols) + 16)
+
+
+@dataclass(frozen=True)
 class _PlainTile:
     """A block's tile of the variant ``mma``: ``warps_m`` x ``warps_n`` warps, each ``16 mma_m`` x ``8 mma_n``.
 
@@ -140,16 +163,18 @@ class _PlainTile:
         return stages * 2 * self.block_k * (self.rows + self.cols)
 
 
-_Tile = _WarpgroupTile | _WarpTile | _WholeTile | _PlainTile
+_Tile = _WarpgroupTile | _WarpTile | _SliceTile | _WholeTile | _PlainTile
 
 #: The tiles of each variant by their names; after the bar, the sets of warps that share a stage's k. Before a tile of two
-#: factors stands the number of blocks that share a multiprocessor, where the variant has the same tile for one.
+#: factors stands the number of blocks that share a multiprocessor, where the variant has the same tile for one. With a plus, each
+#: warpgroup has such a tile to itself.
 _TILES: dict[str, dict[str, _Tile]] = {
     "sm90": {
         "128x256": _WarpgroupTile(2, 2, step_us=2.1),
         "128x128": _WarpgroupTile(2, 1, step_us=1.15),
         "64x256": _WarpgroupTile(1, 1, step_us=1.25),
         "2x128x128": _WarpgroupTile(2, 1, step_us=2.3, blocks=2),
+        "128x128+": _WarpgroupTile(2, 1, step_us=2.3, apart=True),  # not measured: as long as two tiles of a block
     },
     "sm80": {
         "128x256": _WarpTile(2, 4, 1, block_k=32, blocks=1, step_us=4.0),
@@ -165,6 +190,7 @@ _TILES: dict[str, dict[str, _Tile]] = {
         "64x64": _PlainTile(2, 2, 2, 4, block_k=64, blocks=3, step_us=1.8),
         "32x64": _PlainTile(2, 2, 1, 4, block_k=64, blocks=4, step_us=1.8),
     },
+    "slices": {"128x128": _SliceTile(step_us=1.8)},
     "whole": {
         "32x64": _WholeTile(32, step_us=0.4, blocks=2),
         "64x64": _WholeTile(64, step_us=0.7, blocks=1),
@@ -246,6 +272,11 @@ def space(task: Task) -> Space:
         )
         variants.insert(0, of_sm90)
     constraints = _constraints(shape, task.accuracy)
+    if task.hardware.capability == 90:
+        slices = _axes(
+            "slices", products=(3,), intervals=(64,), stages=(3,), clusters=(1,), multicast=(1,), splits=(2, 4, 8, 16, 32), swizzle_groups=(16,)
+        )
+        variants.insert(0 if shape.fastest(slices, constraints) < shape.fastest(variants[0], constraints) else len(variants), slices)
     # Blocks that split whole rows themselves have all of k.
     whole = _axes(
         "whole", products=(3,), intervals=(16,), stages=(4, 3, 2), clusters=(1,), multicast=(1,), splits=(1,), swizzle_groups=(8, 16)
@@ -308,6 +339,7 @@ class _Shape:
     grouped: bool
     weight: bool  # whether the right operand is a weight, which is split once
     turned: bool  # whether rows of the left operand are columns in memory
+    ragged: bool  # whether rows of an operand in memory do not begin at multiples of 16 bytes
     half: bool  # whether operands are of a half type, and multiplied as they are
     hardware: Hardware
 
@@ -317,7 +349,8 @@ class _Shape:
         of = program.contraction
         rows, grouped = of.group or program.rows, of.group is not None
         weight = task.plan.graph.is_weight(of.weight)
-        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, of.turned, of.dtype in HALF, task.hardware)
+        ragged = of.k % 4 != 0 or (of.transposed and program.cols % 4 != 0)
+        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, of.turned, ragged, of.dtype in HALF, task.hardware)
 
     @property
     def intervals(self) -> int:
@@ -336,8 +369,10 @@ class _Shape:
         return alone or self._resident(params, stages) == self._resident(params, 2)
 
     def at_once(self, params: Params) -> int:
-        """Blocks that the whole device runs at a time."""
-        return max(1, self._resident(params, int(params["stages"]))) * self.hardware.multiprocessors
+        """Tiles that the whole device works on at a time."""
+        tile = tile_of(params)
+        of_a_block = 2 if isinstance(tile, _WarpgroupTile) and tile.apart else 1
+        return max(1, self._resident(params, int(params["stages"]))) * self.hardware.multiprocessors * of_a_block
 
     def _resident(self, params: Params, stages: int) -> int:
         """Blocks that run on a multiprocessor at a time; the system takes 1 KB of shared memory for each."""
@@ -366,7 +401,24 @@ class _Shape:
             adding_up += _SPLITS_US + 8 * splits * self.matrices * self.rows * self.cols / bandwidth
         multiplying = waves * steps * tile.step_us * int(params["products"]) / 3
         moved = self.matrices * self.cols * (2 * terms_of(params) * length + 4 * self.rows)
+        if isinstance(tile, _WarpgroupTile) and terms_of(params) == 2 and self.k <= _SHORT_K and not tile.apart:
+            multiplying += 4 * self.matrices * self.rows * self.cols / bandwidth  # the warpgroups store at the same time
+        if isinstance(tile, _SliceTile):
+            moved = 4 * length * (self.rows + self.cols)
         return _FIXED_US + max(multiplying, moved / bandwidth) + adding_up
+
+    def splitting_microseconds(self, params: Params) -> float:
+        """The predicted time to split the operands beforehand, a weight not among them; very long rows are read twice."""
+        if params["variant"] in ("slices", "whole"):
+            return 0.0
+        elements = self.matrices * self.k * (self.rows + (0 if self.weight else self.cols))
+        bytes_of_each = (4 if self.k <= LONGEST_ROW else 8) + 2 * terms_of(params)
+        return bytes_of_each * elements / (BYTES_A_US * self.hardware.multiprocessors)
+
+    def fastest(self, axes: tuple[Axis, ...], constraints: tuple[Constraint, ...]) -> float:
+        """The shortest time that is predicted for the combinations of the axes, with the splitting before them."""
+        times = (self.microseconds(p) + self.splitting_microseconds(p) for p in Space(axes, constraints).allowed())
+        return min(times, default=math.inf)
 
     def _whole_microseconds(self, params: Params) -> float:
         """The predicted time of the variant ``whole``: each tile reads whole rows of both operands from the cache."""
@@ -404,11 +456,13 @@ def _slow(shape: _Shape, constraints: tuple[Constraint, ...], variants: tuple[tu
             fastest[params["variant"]] = min(us, fastest.get(params["variant"], us))
     own = min((us for variant, us in fastest.items() if variant != "library"), default=0.0)
     fastest["whole"] = own  # that variant is for small contractions alone
+    fastest["slices"] = min((shape.fastest(axes, constraints) for axes in variants if axes[0].values != ("slices",)), default=0.0) / 2
     if "mma" in fastest and "sm90" in fastest:  # and mma, beside wgmma, for those of so few tiles that its small ones win
         fastest["mma"] = min(fastest["mma"], _MMA_SHARE * fastest["sm90"])
     return Constraint(
         "slow",
-        "by waves of tiles, another combination of the variant (for whole rows, of any of ours) takes less than half the time",
+        "by waves of tiles, another combination of the variant (for whole rows, of any of ours) takes less than half the time;"
+        " slices of k, which blocks split themselves, are to be faster than anything else",
         lambda p: shape.microseconds(p) <= 2.0 * fastest.get(p["variant"], 0.0),
     )
 
@@ -493,6 +547,11 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
             lambda p: p["variant"] != "whole" or (shape.weight and not shape.grouped and not shape.turned),
         ),
         Constraint(
+            "slices_of_inputs",
+            "blocks split slices of k of inputs whose rows lie in memory in groups of 16 bytes; a weight is split once",
+            lambda p: p["variant"] != "slices" or not (shape.weight or shape.grouped or shape.turned or shape.ragged),
+        ),
+        Constraint(
             "more_stages",
             f"k = {shape.k} has no step for a fourth stage",
             lambda p: p["variant"] != "whole" or int(p["stages"]) <= max(3, -(-shape.k // STEP)),
@@ -512,6 +571,12 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
             f"two blocks of a multiprocessor have registers for the sums of one product, and pay off where k <= {_SHORT_K} and the chip is full",
             lambda p: p["tile"] != "2x128x128"
             or (p["products"] == 1 and splits(p) == 1 and shape.k <= _SHORT_K and shape.tiles(p) >= shape.at_once(p)),
+        ),
+        Constraint(
+            "tiles_apart",
+            f"one warpgroup stores while another multiplies three products, which pays off where k <= {_SHORT_K} and the chip is full",
+            lambda p: p["tile"] != "128x128+"
+            or (p["products"] == 3 and p["stages"] == 7 and splits(p) == 1 and p["promotion_interval"] != 128 and shape.k <= _SHORT_K and shape.tiles(p) >= 2 * shape.at_once(p)),
         ),
         Constraint(
             "shallow_pipeline",
@@ -565,7 +630,8 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
         ),
         Constraint(
             "one_swizzle_group",
-            "all tiles of rows are in one swizzle group, as they are with 16",
-            lambda p: p["swizzle_group"] == 16 or -(-rows // tile_of(p).rows) > int(p["swizzle_group"]),
+            "all tiles of rows are in one swizzle group, as they are with 16, or blocks go along rows of tiles",
+            lambda p: p["swizzle_group"] == 16
+            or (-(-rows // tile_of(p).rows) > int(p["swizzle_group"]) and (p["tile"] != "128x128+" or shape.k > STEP)),
         ),
     )

@@ -1,12 +1,13 @@
 """Contractions in CUDA: matrix products to float32 accuracy on tensor cores, with maps in their epilogue.
 
 Float32 accuracy takes three products of float16 terms, TF32 accuracy one. Operands of half types are multiplied as they are,
-by the variants sm90 and mma. Five variants share all but the multiplying:
+by the variants sm90 and mma. Six variants share all but the multiplying:
 
     sm90      TMA and wgmma, which sm_90 alone has
     sm80      cp.async and mma.sync, from sm_80 on
     mma       the same for operands of half types, where they lie
-    whole     the same in one launch, for small contractions: blocks split whole rows themselves
+    slices    wgmma, for long sums of few results: blocks scale and split both operands themselves, as they load them
+    whole     sm80 in one launch, for small contractions: blocks split whole rows themselves
     library   cuBLAS multiplies the terms, over short promotion intervals of k
 """
 
@@ -24,6 +25,7 @@ from kgen.templates import Argument, Before, Filled, Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, signature, sources, summary
 from kgen.templates.cuda import common
 from kgen.templates.cuda.contraction.space import (
+    LONGEST_ROW,
     arithmetic,
     groups_of,
     lacks,
@@ -56,6 +58,7 @@ _SPLITS = (
     (512, 64, 1), (1024, 128, 1), (2048, 128, 2), (4096, 256, 2), (8192, 256, 4), (16384, 512, 4), (32768, 1024, 4),
 )  # fmt: skip
 
+_LONGEST_STRIP = 8192  # elements of a column that the registers of a cluster's eight blocks have room for
 _LONG_SUMS = 2048  # elements of k; behind longer sums, results are too few to pay for the exchanges of wide stores
 _STRIP_COLS = 32  # columns; a warp finishes so many of sums in memory at once
 
@@ -119,8 +122,9 @@ def render(task: Task, params: Params) -> Rendering:
         "strided": operands.strided,
         "x": operands.x.name,
         "weight": operands.right.name,
-        "split": _split(k, ld, terms),
-        "split_columns": f"split_columns<{k}, {ld}, {terms}>",
+        "balanced": operands.balanced,
+        "split": _split(k, ld, terms, operands.balanced),
+        "split_columns": _split_columns(task, k, ld, terms, operands.balanced),
         "turned": of.turned,
         "columns_of_weight": of.transposed and not operands.prepared,
         "members": [f"{'const ' if a.role == 'in' else ''}{a.ctype}* {a.name}" for a in elementwise],
@@ -138,7 +142,7 @@ def render(task: Task, params: Params) -> Rendering:
         **moments,
         **signature([*args, *finishing]),
     }
-    return Rendering(context, (*args, *finishing), specific=params["variant"] == "sm90", before=before)
+    return Rendering(context, (*args, *finishing), specific=params["variant"] in ("sm90", "slices"), before=before)
 
 
 def _before(task: Task, program: Program, params: Params, operands: _Operands) -> Before:
@@ -177,12 +181,13 @@ class _Operands:
     prepared: Argument | None
     workspace: Argument | None
     strided: bool  #: whether the right operand's rows are columns in memory
+    balanced: bool = False  #: whether the elements of one k are evened out over both operands before they are split
 
     @classmethod
     def of(cls, task: Task, program: Program, params: Params) -> _Operands:
         of, n, terms = program.contraction, program.cols, terms_of(params)
         ld = leading_dimension(of.k, params)
-        row = ld * terms // 2  # float32 elements that a row's terms take
+        row = 0 if params["variant"] == "slices" else ld * terms // 2  # float32 elements that a row's terms take in memory
         x, right = (Argument(pointer(name), "in", name, dtype=of.dtype) for name in (of.x, of.weight))
         turned = "{}.mT" if of.transposed else "{}"
         size = f"rows * {row + 1 + partials_of(params) * sums_leading_dimension(n)}"
@@ -195,8 +200,9 @@ class _Operands:
             return cls(x, right, None, workspace, of.transposed)
         if not task.plan.graph.is_weight(of.weight):
             w_rows = n if of.group is None else f"rows // {of.group} * {n}"
-            size += f" + {w_rows} * {row + 1} + 3"
-            return cls(x, right, None, Argument("workspace", "workspace", size=size), of.transposed)
+            balanced = _lacks_terms(program) and params["variant"] != "slices"
+            size += f" + {w_rows} * {row + 1} + {2 * ld + 6 if balanced else 3}"
+            return cls(x, right, None, Argument("workspace", "workspace", size=size), of.transposed, balanced)
         w_rows = of.matrices * n
         filled = Filled(f"{task.kernel.name}_split_weight", w_rows, turned)
         name = f"{of.weight}_{'split' if terms == 2 else 'rounded'}"
@@ -215,12 +221,28 @@ class _Operands:
         return [*first, *prepared, *(a for a in others if a not in first), *behind]
 
 
-def _split(k: int, ld: int, terms: int) -> str:
+def _lacks_terms(program: Program) -> bool:
+    """Whether results may have few of k, with rows of both operands that can be evened out.
+
+    Results that are chosen by row and column are a triangle, and so may the operands be. Any other result has all of k, so that
+    it is as large as the largest elements allow.
+    """
+    of, indices = program.contraction, [x for x in program.loads if not x.tensor]
+    return len(indices) > 1 and of.transposed and not of.turned and of.group is None and of.k <= LONGEST_ROW
+
+
+def _split(k: int, ld: int, terms: int, balanced: bool) -> str:
     """The call that splits rows of this length."""
     for longest, threads, groups in _SPLITS:
         if ld <= longest:
-            return f"split_rows<{k}, {ld}, {threads}, {groups}, {terms}>"
+            return f"split_rows<{k}, {ld}, {threads}, {groups}, {terms}{', true' if balanced else ''}>"
     return f"split_long_rows<{k}, {ld}, 1024, {terms}>"
+
+
+def _split_columns(task: Task, k: int, ld: int, terms: int, balanced: bool) -> str:
+    """The call that splits columns of this length: from registers of a cluster of blocks, where these have room for them."""
+    name = "split_strips" if task.hardware.capability >= 90 and ld <= _LONGEST_STRIP else "split_columns"
+    return f"{name}<{k}, {ld}, {terms}{', true' if balanced else ''}>"
 
 
 def _epilogue(program: Program, args: list[Argument], most: int, streams: bool) -> dict[str, object]:

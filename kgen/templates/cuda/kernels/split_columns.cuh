@@ -5,56 +5,47 @@
 //     terms [TERMS, matrices * cols, LD]     high, then low; zeros from K to LD
 //     exponents [matrices * cols]     0 for a column of zeros; NOT_FINITE for one with a NaN or an infinity, whose terms are zeros
 //
-// A block takes 32 columns: it reads them once for the largest elements and again, mostly from the cache, for the terms, which
-// it turns in shared memory. A warp reads 32 columns of a row, and each half of it writes a part of one column. Where there are
-// few columns, `parts` blocks share them, and the exponents are KNOWN.
-constexpr int COLUMN_WARPS = 16, COLUMN_THREADS = 32 * COLUMN_WARPS;
-constexpr int COLUMN_STEP = 8 * COLUMN_WARPS;  // elements of a column that are turned at once: eight to a thread
-
-// Of the 32 columns of a block, the one that a half of a warp writes.
-__device__ __forceinline__ int own_column() {
-    return threadIdx.x / 32 + threadIdx.x % 32 / 16 * 16;
-}
+// A block takes 32 columns: it reads them once for the largest elements and again, mostly from the cache, for the terms. Where there
+// are few columns, `parts` blocks share them, and the exponents are KNOWN. Rows of a BALANCED matrix are multiplied by their
+// `powers` first.
 
 // The bits of the largest magnitudes of 32 columns, of which this block takes a part; each thread is given that of own_column().
-template <int K>
-__device__ __forceinline__ unsigned largest_of_columns(const float* from, const int cols, const int part, const int parts) {
-    __shared__ unsigned largest[COLUMN_WARPS][33];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+template <int K, bool BALANCED>
+__device__ __forceinline__ unsigned largest_of_columns(
+    const float* from, const int cols, const int part, const int parts, const float* powers
+) {
+    const int warp = threadIdx.x / 32;
     float of_thread = 0.0f;
     for (int begin = part * COLUMN_STEP + 8 * warp; begin < K; begin += parts * COLUMN_STEP) {
         #pragma unroll
         for (int j = 0; j < 8; ++j) {
-            if (begin + j < K) of_thread = larger_magnitude(of_thread, from[static_cast<long long>(begin + j) * cols]);
+            if (begin + j < K) of_thread = larger_magnitude(of_thread, element_of<BALANCED>(from, begin + j, cols, powers));
         }
     }
-    largest[warp][lane] = __float_as_uint(of_thread);
-    __syncthreads();
-    unsigned found = largest[lane % 16][own_column()];
-    #pragma unroll
-    for (int offset = 1; offset < 16; offset *= 2) found = max(found, __shfl_xor_sync(0xffffffffu, found, offset));
-    return found;
+    return largest_of_strip(of_thread);
 }
 
-template <int K>
-__global__ void __launch_bounds__(COLUMN_THREADS) largest_columns_kernel(const float* in, unsigned* largest, const int cols, const int parts) {
+template <int K, bool BALANCED>
+__global__ void __launch_bounds__(COLUMN_THREADS) largest_columns_kernel(
+    const float* in, unsigned* largest, const int cols, const int parts, const float* powers
+) {
     start_next();
     wait_for_previous();
     const int strips = (cols + 31) / 32, part = blockIdx.x % parts, unit = blockIdx.x / parts;
     const long long matrix = unit / strips;
     const int first = unit % strips * 32, own = first + own_column();
     const float* const from = in + matrix * K * cols + min(first + static_cast<int>(threadIdx.x) % 32, cols - 1);
-    const unsigned of_column = largest_of_columns<K>(from, cols, part, parts);
+    const unsigned of_column = largest_of_columns<K, BALANCED>(from, cols, part, parts, powers);
     if (threadIdx.x % 16 == 0 && own < cols) atomicMax(largest + matrix * cols + own, of_column);
 }
 
-template <int K, int LD, int TERMS, bool KNOWN>
+template <int K, int LD, int TERMS, bool KNOWN, bool BALANCED>
 __global__ void __launch_bounds__(COLUMN_THREADS) split_columns_kernel(
-    const float* in, __half* __restrict__ terms, int* exponents, const int cols, const long long columns, const int parts
+    const float* in, __half* __restrict__ terms, int* exponents, const int cols, const long long columns, const int parts,
+    const float* powers
 ) {
     start_next();
     wait_for_previous();
-    __shared__ uint4 tile[TERMS][32][COLUMN_STEP / 8 + 1];
     __shared__ int exponent_of[32];
     const int strips = (cols + 31) / 32, part = blockIdx.x % parts, unit = blockIdx.x / parts;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -67,7 +58,7 @@ __global__ void __launch_bounds__(COLUMN_THREADS) split_columns_kernel(
     if constexpr (KNOWN) {
         if (lane % 16 == 0) exponent_of[column] = there ? exponents[own] : 0;
     } else {
-        const unsigned of_column = largest_of_columns<K>(from, cols, 0, 1);
+        const unsigned of_column = largest_of_columns<K, BALANCED>(from, cols, 0, 1, powers);
         if (lane % 16 == 0) {
             exponent_of[column] = row_exponent(of_column);
             if (there) exponents[own] = exponent_of[column];
@@ -79,7 +70,7 @@ __global__ void __launch_bounds__(COLUMN_THREADS) split_columns_kernel(
         #pragma unroll
         for (int j = 0; j < 8; ++j) {
             const int k = begin + 8 * warp + j;
-            v[j] = k < K && exponent != NOT_FINITE ? from[static_cast<long long>(k) * cols] : 0.0f;
+            v[j] = k < K && exponent != NOT_FINITE ? element_of<BALANCED>(from, k, cols, powers) : 0.0f;
         }
     };
     float ahead[8];
@@ -89,37 +80,26 @@ __global__ void __launch_bounds__(COLUMN_THREADS) split_columns_kernel(
         #pragma unroll
         for (int j = 0; j < 8; ++j) v[j] = ahead[j];
         load(ahead, begin + parts * COLUMN_STEP);
-        alignas(16) __half2 high[4], low[4];
-        split_group(v, exponent == NOT_FINITE ? 0 : exponent, high, low);
-        store_pairs<4>(&tile[0][lane][warp], high);
-        if constexpr (TERMS == 2) store_pairs<4>(&tile[1][lane][warp], low);
-        __syncthreads();
-        const int at = begin + lane % 16 * 8;
-        if (there && at < LD) {
-            #pragma unroll
-            for (int term = 0; term < TERMS; ++term) {
-                *reinterpret_cast<uint4*>(terms + (term * columns + own) * LD + at) = tile[term][column][lane % 16];
-            }
-        }
-        __syncthreads();
+        store_strip_terms<LD, TERMS>(v, exponent == NOT_FINITE ? 0 : exponent, terms, columns, own, there, begin);
     }
 }
 
-template <int K, int LD, int TERMS>
+template <int K, int LD, int TERMS, bool BALANCED = false>
 static void split_columns(
-    const float* in, __half* terms, int* exponents, const long long matrices, const int cols, const cudaStream_t stream
+    const float* in, __half* terms, int* exponents, const long long matrices, const int cols, const cudaStream_t stream,
+    const float* powers = nullptr
 ) {
     constexpr int STEPS = (LD + COLUMN_STEP - 1) / COLUMN_STEP, BLOCKS = 264;  // as many as a chip runs at a time
     const int blocks = static_cast<int>(matrices * ((cols + 31) / 32)), most = 4 * BLOCKS / blocks;
     if (2 * blocks > BLOCKS || STEPS < 16) {
         const Shape shape = {dim3(static_cast<unsigned>(blocks)), COLUMN_THREADS};
-        launch_early(split_columns_kernel<K, LD, TERMS, false>, shape, stream, in, terms, exponents, cols, matrices * cols, 1);
+        launch_early(split_columns_kernel<K, LD, TERMS, false, BALANCED>, shape, stream, in, terms, exponents, cols, matrices * cols, 1, powers);
         return;
     }
     const int parts = most < STEPS ? most : STEPS;
     const Shape shape = {dim3(static_cast<unsigned>(blocks * parts)), COLUMN_THREADS};
     cudaMemsetAsync(exponents, 0, matrices * cols * sizeof(int), stream);
-    launch_early(largest_columns_kernel<K>, shape, stream, in, reinterpret_cast<unsigned*>(exponents), cols, parts);
+    launch_early(largest_columns_kernel<K, BALANCED>, shape, stream, in, reinterpret_cast<unsigned*>(exponents), cols, parts, powers);
     make_exponents(exponents, matrices * cols, stream);
-    launch_early(split_columns_kernel<K, LD, TERMS, true>, shape, stream, in, terms, exponents, cols, matrices * cols, parts);
+    launch_early(split_columns_kernel<K, LD, TERMS, true, BALANCED>, shape, stream, in, terms, exponents, cols, matrices * cols, parts, powers);
 }

@@ -5,17 +5,26 @@
 //     terms [TERMS, rows, LD]     high, then low; zeros from COLS to LD
 //     exponents [rows]            0 for a row of zeros; NOT_FINITE for a row with a NaN or an infinity, whose terms are zeros
 //
-// A block takes a row and keeps it in registers, eight columns of each group to a thread.
-template <int COLS, int LD, int THREADS, int GROUPS, int TERMS>
+// A block takes a row and keeps it in registers, eight columns of each group to a thread. Columns of a BALANCED matrix are
+// multiplied by their `powers` first.
+template <int COLS, int LD, int THREADS, int GROUPS, int TERMS, bool BALANCED>
 __global__ void __launch_bounds__(THREADS) split_kernel(
-    const float* in, __half* __restrict__ terms, int* __restrict__ exponents, const long long rows
+    const float* in, __half* __restrict__ terms, int* __restrict__ exponents, const long long rows, const float* powers
 ) {
     start_next();
     wait_for_previous();
     const long long row = blockIdx.x;
     float v[GROUPS][8];
     #pragma unroll
-    for (int g = 0; g < GROUPS; ++g) load_group<COLS, THREADS>(v[g], in + row * COLS, g, threadIdx.x);
+    for (int g = 0; g < GROUPS; ++g) {
+        load_group<COLS, THREADS>(v[g], in + row * COLS, g, threadIdx.x);
+        if constexpr (BALANCED) {
+            float of_columns[8];
+            load_group<COLS, THREADS>(of_columns, powers, g, threadIdx.x);
+            #pragma unroll
+            for (int j = 0; j < 8; ++j) v[g][j] *= of_columns[j];
+        }
+    }
     float of_thread = 0.0f;
     #pragma unroll
     for (int g = 0; g < GROUPS; ++g) {
@@ -33,7 +42,10 @@ __global__ void __launch_bounds__(THREADS) split_kernel(
     }
 }
 
-template <int COLS, int LD, int THREADS, int GROUPS, int TERMS>
-static void split_rows(const float* in, __half* terms, int* exponents, const long long rows, const cudaStream_t stream) {
-    launch_early(split_kernel<COLS, LD, THREADS, GROUPS, TERMS>, {dim3(static_cast<unsigned>(rows)), THREADS}, stream, in, terms, exponents, rows);
+template <int COLS, int LD, int THREADS, int GROUPS, int TERMS, bool BALANCED = false>
+static void split_rows(
+    const float* in, __half* terms, int* exponents, const long long rows, const cudaStream_t stream, const float* powers = nullptr
+) {
+    const Shape shape = {dim3(static_cast<unsigned>(rows)), THREADS};
+    launch_early(split_kernel<COLS, LD, THREADS, GROUPS, TERMS, BALANCED>, shape, stream, in, terms, exponents, rows, powers);
 }

@@ -1,3 +1,14 @@
+// Stores four pairs of float16 in memory at once, or one. The compiler would split a plain store of four.
+template <int PAIRS>
+__device__ __forceinline__ void store_term(__half* to, const __half2* pairs) {
+    const uint32_t* const w = reinterpret_cast<const uint32_t*>(pairs);
+    if constexpr (PAIRS == 4) {
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+    } else {
+        *reinterpret_cast<__half2*>(to) = pairs[0];
+    }
+}
+
 // Splits a thread's eight columns of a group, as load_group gives them, and stores the terms in rows of LD.
 template <int COLS, int LD, int THREADS, int TERMS>
 __device__ __forceinline__ void store_terms(
@@ -9,7 +20,7 @@ __device__ __forceinline__ void store_terms(
     for (int pair = 0; pair < 4; pair += TOGETHER<COLS>) {
         const int col = column_of<COLS, THREADS>(group, thread, pair);
         if (col >= LD) return;
-        store_pairs<TOGETHER<COLS>>(high_row + col, &high[pair]);
-        if constexpr (TERMS == 2) store_pairs<TOGETHER<COLS>>(low_row + col, &low[pair]);
+        store_term<TOGETHER<COLS>>(high_row + col, &high[pair]);
+        if constexpr (TERMS == 2) store_term<TOGETHER<COLS>>(low_row + col, &low[pair]);
     }
 }
