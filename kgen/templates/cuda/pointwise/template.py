@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kgen.candidate import Params
-from kgen.compiler.loops import Program
+from kgen.compiler.loops import ELEMENT, Program
 from kgen.compiler.schedule import schedule
 from kgen.compiler.transposes import transpose_of
 from kgen.templates import Rendering, Task, Template
@@ -14,12 +14,15 @@ from kgen.templates.cuda import common
 from kgen.templates.space import Axis, Constraint, Space
 from kgen.templates.spelling import row_loads, statement
 
+MOST_TILES = 65535  # blocks along the second axis of a grid
+
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
     "block": "threads in a block",
     "vec": "elements in one load or store",
     "items": "vectors that a thread handles",
     "index": "whether threads are laid out in tiles or along the whole tensor",
+    "order": "whether blocks follow the order of memory, go against it, or take all rows of a tile of columns first",
     "output": "whether the result is written over an operand",
     "launch": "whether the kernel is launched while the one before it ends",
 }
@@ -31,14 +34,28 @@ def takes(program: Program) -> bool:
     return not (others or transpose_of(program))
 
 
+def _orders(task: Task, program: Program) -> tuple[str, ...]:
+    """The orders of blocks between which the level-2 cache makes a difference, the likeliest first."""
+    sizes, rows = task.plan.graph.type, {loop.symbol for loop in program.row_loops}
+    read = {x.tensor: bool(x.access.symbols & rows) for x in program.loads if x.tensor and x.level == ELEMENT}
+    # What rows share is read again after so many bytes, where one row comes after the other.
+    between = sum(sizes(t).nbytes // (program.rows if of_row else 1) for t, of_row in read.items())
+    between += sum(sizes(t).nbytes // program.rows for t in task.kernel.outputs)
+    if not all(read.values()) and program.rows > 1 and between > task.hardware.l2_bytes // 2:
+        return ("across", "forward")
+    before, _ = common.passed(task)
+    return ("backward", "forward") if any(t in before and sizes(t).nbytes > task.hardware.l2_bytes for t in read) else ("forward",)
+
+
 def space(task: Task) -> Space:
     program = task.plan.program(task.kernel)
-    cols = program.cols
+    cols, orders = program.cols, _orders(task, program)
     axes = [
         Axis("block", (256, 128, 512, 1024)),
         common.vector_axis(program),
         Axis("items", (1, 2, 4)),
         Axis("index", ("tiled", "flat")),
+        *([Axis("order", orders)] if len(orders) > 1 else []),
         *output_axis(task),
         *common.launch_axis(task.hardware),
     ]
@@ -58,6 +75,11 @@ def space(task: Task) -> Space:
             "a block takes more than a row: the flat index would divide for nothing",
             lambda p: p["index"] == "tiled" or cols < 65536,
         ),
+        Constraint(
+            "tiles_of_columns",
+            f"all rows of a tile come first: it needs tiles, and a grid has at most {MOST_TILES} beside each other",
+            lambda p: p.get("order") != "across" or (p["index"] == "tiled" and -(-cols // tile(p)) <= MOST_TILES),
+        ),
     )
     return Space(tuple(axes), constraints)
 
@@ -68,9 +90,11 @@ def render(task: Task, params: Params) -> Rendering:
     (only,) = plan.passes
     arguments = pointers(task, program, params)
     vec, threads, items = int(params["vec"]), int(params["block"]), int(params["items"])
-    outer, inner = common.load_statements(only.loads, vec, sources(arguments))
+    outer, inner = common.load_statements(only.loads, vec, sources(arguments), common.read_once(task, only.loads))
     inner += [statement(m, "cuda", "(col + j)" if vec > 1 else "col") for m in only.maps]
     store_outer, store_inner, close = common.store_statements(only.stores, vec, arguments)
+    if common.streams(task) and not common.passed(task)[1] & set(task.kernel.outputs):
+        close = [line.replace("store_vector", "stream_vector") for line in close]
     tile = threads * vec * items
     row_statements = row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps]
     outer, inner = outer + store_outer, inner + store_inner
@@ -83,6 +107,7 @@ def render(task: Task, params: Params) -> Rendering:
         "vec": vec,
         "items": items,
         "flat": params["index"] == "flat",
+        "order": params.get("order", "forward"),
         "tile": tile,
         "tiles": -(-program.cols // tile),
         "exact": program.cols % tile == 0,
