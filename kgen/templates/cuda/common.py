@@ -34,7 +34,8 @@ def streams(task: Task) -> bool:
 
 def passed(task: Task) -> tuple[frozenset[str], frozenset[str]]:
     """The values that earlier steps of the plan read or made, and those that later steps read."""
-    plan, at = task.plan, task.plan.steps.index(task.kernel)
+    plan = task.plan
+    at = next(n for n, step in enumerate(plan.steps) if step.outputs == task.kernel.outputs)  # a file may call a kernel otherwise
     before = frozenset(name for step in plan.steps[:at] for name in (*plan.operands(step), *step.outputs))
     return before, frozenset(name for step in plan.steps[at + 1 :] for name in plan.operands(step))
 

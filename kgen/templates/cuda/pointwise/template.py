@@ -38,7 +38,7 @@ def _orders(task: Task, program: Program) -> tuple[str, ...]:
     """The orders of blocks between which the level-2 cache makes a difference, the likeliest first."""
     sizes, rows = task.plan.graph.type, {loop.symbol for loop in program.row_loops}
     read = {x.tensor: bool(x.access.symbols & rows) for x in program.loads if x.tensor and x.level == ELEMENT}
-    # What rows share is read again after so many bytes, where one row comes after the other.
+    # Rows one after the other read what they share again after so many bytes.
     between = sum(sizes(t).nbytes // (program.rows if of_row else 1) for t, of_row in read.items())
     between += sum(sizes(t).nbytes // program.rows for t in task.kernel.outputs)
     if not all(read.values()) and program.rows > 1 and between > task.hardware.l2_bytes // 2:
