@@ -246,6 +246,15 @@ def test_elements_that_nothing_reads_again_leave_the_cache_first() -> None:
     assert once not in small and "stream_vector<4>(" not in small
 
 
+@pytest.mark.parametrize(("vec", "load", "value"), [(4, "x_vector[item] = load_vector<4>(x_in", "x_vector[item].v[j]"), (1, "x_item[item] = x_in[", "x_item[item]")])
+def test_a_thread_loads_all_of_its_items_before_it_computes_one(vec: int, load: str, value: str) -> None:
+    of = design(made(source("return torch.sigmoid(x)", "torch.empty(64, 4096)")), for_arch("sm_90"))
+    number = next(n for n, p in enumerate(of.options[0].kernels[0]) if (p["vec"], p["items"]) == (vec, 2))
+    text = of.candidate(Point(0, (number,))).source
+    assert text.index(load) < text.index("for (int item = 0; item < 2", text.index(load)) < text.index(f"const float x = {value};")
+    assert "for (int item" not in of.candidate(Point(0, (0,))).source  # one item needs no loop
+
+
 def test_a_tensor_that_a_later_step_reads_stays_in_the_cache() -> None:
     of = design(made(source("return x - torch.linalg.matrix_exp(torch.sigmoid(x))", "torch.empty(1024, 128, 128)")), for_arch("sm_90"))
     text = of.candidate(Point(0, (0, 0))).source

@@ -75,7 +75,7 @@ def load_statements(
         if vec == 1:
             inner.append(load_statement(load, read_from))
         elif mode == "vector" and load.tensor:
-            outer.append(f"const auto {load.name}_vector = {_vector(load, vec, read_from, load.name in once)};")
+            outer.append(f"const auto {load.name}_vector = {load_vector(load, vec, read_from, load.name in once)};")
             inner.append(f"const {value_type(load.dtype)} {load.name} = {loaded(f'{load.name}_vector.v[j]', load.dtype)};")
         elif mode == "splat":
             outer.append(load_statement(load, read_from))
@@ -84,7 +84,7 @@ def load_statements(
     return outer, inner
 
 
-def _vector(load: Load, vec: int, read_from: dict[str, str], once: bool) -> str:
+def load_vector(load: Load, vec: int, read_from: dict[str, str], once: bool) -> str:
     """The expression that loads neighbouring elements at once."""
     vector = f"load_vector{'_once' if once else ''}<{vec}>({read_from[load.tensor]} + {load.access.index()})"
     condition = load.access.condition()

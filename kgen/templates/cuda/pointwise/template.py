@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from typing import Sequence
 
 from kgen.candidate import Params
-from kgen.compiler.loops import ELEMENT, Program
+from kgen.compiler.dtypes import DTYPES, loaded, value_type
+from kgen.compiler.loops import ELEMENT, Load, Program
 from kgen.compiler.schedule import schedule
 from kgen.compiler.transposes import transpose_of
 from kgen.templates import Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary
 from kgen.templates.cuda import common
 from kgen.templates.space import Axis, Constraint, Space
-from kgen.templates.spelling import row_loads, statement
+from kgen.templates.spelling import load_value, row_loads, statement
 
 MOST_TILES = 65535  # blocks along the second axis of a grid
 
@@ -84,13 +86,33 @@ def space(task: Task) -> Space:
     return Space(tuple(axes), constraints)
 
 
+def _loaded_first(loads: Sequence[Load], vec: int, items: int) -> list[Load]:
+    """The loads that a thread does for all of its items before it computes any: they are in flight together."""
+    elements = (x for x in loads if x.level == ELEMENT and x.tensor) if items > 1 else ()
+    return [x for x in elements if (vec == 1 and x.access.symbols) or x.access.mode(vec) == "vector"]
+
+
+def _of_items(load: Load, vec: int) -> str:
+    """The array of what a load finds for each item."""
+    return f"{load.name}_{'vector' if vec > 1 else 'item'}"
+
+
+def _element(load: Load, vec: int) -> str:
+    """The value of one element of an item."""
+    found = f"{_of_items(load, vec)}[item]"
+    return loaded(f"{found}.v[j]", load.dtype) if vec > 1 else found
+
+
 def render(task: Task, params: Params) -> Rendering:
     program = task.plan.program(task.kernel)
     plan = schedule(program, keep=True)
     (only,) = plan.passes
     arguments = pointers(task, program, params)
     vec, threads, items = int(params["vec"]), int(params["block"]), int(params["items"])
-    outer, inner = common.load_statements(only.loads, vec, sources(arguments), common.read_once(task, only.loads))
+    first = _loaded_first(only.loads, vec, items)
+    once, read_from = common.read_once(task, only.loads), sources(arguments)
+    outer, inner = common.load_statements([x for x in only.loads if x not in first], vec, read_from, once)
+    inner = [f"const {value_type(x.dtype)} {x.name} = {_element(x, vec)};" for x in first] + inner
     inner += [statement(m, "cuda", "(col + j)" if vec > 1 else "col") for m in only.maps]
     store_outer, store_inner, close = common.store_statements(only.stores, vec, arguments)
     if common.streams(task) and not common.passed(task)[1] & set(task.kernel.outputs):
@@ -98,7 +120,8 @@ def render(task: Task, params: Params) -> Rendering:
     tile = threads * vec * items
     row_statements = row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps]
     outer, inner = outer + store_outer, inner + store_inner
-    lines = "\n".join([*row_statements, *outer, *inner, *close])
+    indices = " ".join(common.load_vector(x, 1, read_from, False) for x in first)
+    lines = "\n".join([*row_statements, indices, *outer, *inner, *close])
     context = {
         "name": task.kernel.name,
         "summary": summary(task),
@@ -114,6 +137,11 @@ def render(task: Task, params: Params) -> Rendering:
         "row_statements": row_statements,
         "outer": outer,
         "inner": inner,
+        "declared": [f"{f'Vector<{DTYPES[x.dtype].memory}, {vec}>' if vec > 1 else value_type(x.dtype)} {_of_items(x, vec)}[{items}];" for x in first],
+        "ahead": [
+            f"{_of_items(x, vec)}[item] = {common.load_vector(x, vec, read_from, x.name in once) if vec > 1 else load_value(x, read_from)};"
+            for x in first
+        ],
         "close": close,
         "used": [index for index in ("row", "col") if re.search(rf"\b{index}\b", lines)],
         **signature(arguments, params.get("launch") == "early"),
