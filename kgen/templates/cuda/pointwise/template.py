@@ -16,6 +16,7 @@ from kgen.templates.cuda import common
 from kgen.templates.space import Axis, Constraint, Space
 from kgen.templates.spelling import load_value, row_loads, statement
 
+SHARED_PART = 8  # rows that share less than this part of their own bytes hardly read less in another order
 MOST_TILES = 65535  # blocks along the second axis of a grid
 
 #: The axes of the spaces, and what each means.
@@ -38,15 +39,16 @@ def takes(program: Program) -> bool:
 
 def _orders(task: Task, program: Program) -> tuple[str, ...]:
     """The orders of blocks between which the level-2 cache makes a difference, the likeliest first."""
-    sizes, rows = task.plan.graph.type, {loop.symbol for loop in program.row_loops}
+    nbytes = {t: task.plan.graph.type(t).nbytes for t in (*program.tensors, *task.kernel.outputs)}
+    rows = {loop.symbol for loop in program.row_loops}
     read = {x.tensor: bool(x.access.symbols & rows) for x in program.loads if x.tensor and x.level == ELEMENT}
+    shared = sum(nbytes[t] for t, of_row in read.items() if not of_row)
+    own = sum(nbytes[t] // program.rows for t in (*(t for t, of_row in read.items() if of_row), *task.kernel.outputs))
     # Rows one after the other read what they share again after so many bytes.
-    between = sum(sizes(t).nbytes // (program.rows if of_row else 1) for t, of_row in read.items())
-    between += sum(sizes(t).nbytes // program.rows for t in task.kernel.outputs)
-    if not all(read.values()) and program.rows > 1 and between > task.hardware.l2_bytes // 2:
+    if program.rows > 1 and shared + own > task.hardware.l2_bytes // 2 and SHARED_PART * shared > own:
         return ("across", "forward")
     before, _ = common.passed(task)
-    return ("backward", "forward") if any(t in before and sizes(t).nbytes > task.hardware.l2_bytes for t in read) else ("forward",)
+    return ("backward", "forward") if any(t in before and nbytes[t] > task.hardware.l2_bytes for t in read) else ("forward",)
 
 
 def space(task: Task) -> Space:
