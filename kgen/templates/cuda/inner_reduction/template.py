@@ -598,7 +598,8 @@ class _Emitter:
         across = self.rows if self.vectors else 1
         vectors = [x for x in own if across > 1 and x.level != ROW and x.tensor and not x.access.mask and x.access.mode(across, "row") == "vector"]
         ringed = [(n, x) for n, x in enumerate(self.ring.loads) if x in own] if self.ring else []
-        once = {x.name for x in own if x.name in self.once and self.last_pass[x.name] == of.number}
+        # Loads past the cache stay behind the stores in front of them: beside stores, too few would be in flight.
+        once = {x.name for x in own if x.name in self.once and self.last_pass[x.name] == of.number and not of.stores}
         row_outer, row_inner = common.load_statements([x for x in own if x not in vectors and (not self.ring or x not in self.ring.loads)], self.vec, self.sources, once)
         row_outer += [f"const auto {x.name}_vector = slots[{_slot('slot', n, self.ring)} * {self.threads}];" for n, x in ringed]
         row_inner += [f"const {self._type(x.name)} {x.name} = {loaded(f'{x.name}_vector.v[j]', x.dtype)};" for _, x in ringed]
