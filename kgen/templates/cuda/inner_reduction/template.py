@@ -46,6 +46,7 @@ STRIP = 32  # neighbouring rows, each of one line of threads; a warp reads them 
 
 BYTES_AHEAD = 64  # bytes that a thread with several rows requests at once; 1024 such threads saturate the memory of an H200
 
+CACHE_PART = 2 / 3  # of the level-2 cache that rows may fill: results go through it, too
 CLUSTERS = (8, 4, 2)  # blocks; a cluster of more does not run on every device
 MOST_BLOCKS = 2048  # blocks that share a row by way of the workspace
 MOST_TERMS = 16384  # terms of a sum that a thread adds up, where blocks may share a row
@@ -147,9 +148,18 @@ def takes(program: Program) -> bool:
 
 def _rows_in_cache(task: Task, program: Program) -> int:
     """Rows of which the level-2 cache holds all that the last pass reads again; one where it holds none."""
-    last = schedule(program, keep=False).passes[-1]
-    of_one = sum(DTYPES[x.dtype].nbytes for x in last.loads if x.tensor and x.access.full)
-    return max(1, task.hardware.l2_bytes // max(1, of_one * program.cols))
+    loads = [x for x in schedule(program, keep=False).passes[-1].loads if x.tensor]
+    of_one = sum(DTYPES[x.dtype].nbytes for x in loads if x.access.full)
+    of_all = sum(task.plan.graph.type(x.tensor).nbytes for x in loads if not x.access.full)
+    return max(1, int(CACHE_PART * task.hardware.l2_bytes - of_all) // max(1, of_one * program.cols))
+
+
+def _rereads(task: Task, program: Program, kept: int) -> bool:
+    """Whether teams read their rows again from the level-2 cache, which has several of them or is their only way.
+
+    Kept in registers, a row would leave none for another team, which works while this one waits.
+    """
+    return _rows_in_cache(task, program) > 1 or kept * program.cols > MOST_KEPT_SHARED * 512 * 2 * task.hardware.multiprocessors
 
 
 def _shared(task: Task, online: Program, kept: int) -> list[tuple[str, tuple[int, ...]]]:
@@ -162,9 +172,10 @@ def _shared(task: Task, online: Program, kept: int) -> list[tuple[str, tuple[int
     if online.strided or (fits and online.rows >= chip):
         return []
     teams = dict.fromkeys(2 * chip // parts for parts in (2, 1, 3, 4, 6) if 2 * chip // parts > 1)
-    held = _rows_in_cache(task, online)  # as many teams read their rows again from there; fewer need more blocks to fill the chip
-    teams = tuple(sorted(teams, key=lambda size: size * held < 2 * chip))
-    return [*([("cluster", CLUSTERS)] if common.sm(task.hardware) >= 90 else []), *([("team", teams)] if teams else [])]
+    if _rereads(task, online, kept):
+        held = _rows_in_cache(task, online)  # as many teams fill the chip, of as few blocks as they may have
+        teams = sorted(teams, key=lambda size: (size * held < 2 * chip, abs(size * held - 2 * chip)))
+    return [*([("cluster", CLUSTERS)] if common.sm(task.hardware) >= 90 else []), *([("team", tuple(teams))] if teams else [])]
 
 
 def space(task: Task) -> Space:
@@ -204,6 +215,8 @@ def space(task: Task) -> Space:
             chosen |= {"block": RING_THREADS, "merge": ("team",), "row": ("shared",), "vec": (_ring_vec(online),), "row_per": ("block",), "reduction": ("warp_shuffle",)}
         if how in ("team", "ring"):
             chosen["launch"] = ("plain",)
+        if how == "team" and fixed and _rereads(task, online, least):
+            chosen["row"] = ("reread", "registers")
         chosen[several] = ("online",) if how == "last_block" else ("online", "two_pass")
         return tuple(Axis(a.name, chosen.get(a.name, a.values)) for a in axes)
 
@@ -340,7 +353,7 @@ def render(task: Task, params: Params) -> Rendering:
         "blocks": emitter.blocks,
         "merge": emitter.merge,
         "strip": emitter.strip,
-        "spends_registers": emitter.strip and emitter.rows > 1,
+        "least_blocks": 1 if emitter.strip and emitter.rows > 1 else max(1, 1024 // threads) if emitter.rereads else 0,
         "apart": emitter.apart,
         "vec": emitter.vec,
         "steps": emitter.steps,
@@ -400,7 +413,8 @@ class _Emitter:
         self.row_level |= {s.name for s in program.steps if isinstance(s, (Map, Load)) and s.level == ROW}
         self.sites = 0
         self.teams = task.hardware.multiprocessors * (2048 // self.threads) // self.blocks  # that a device may run beside each other
-        if len(plan.passes) > 1 and not (self.keeps or ring):
+        self.rereads = self.merge == "team" and len(plan.passes) > 1 and not (self.keeps or ring)
+        if self.rereads:
             self.teams = min(self.teams, _rows_in_cache(task, program))
         self.counters, self.workspace = "", []
         if self.merge in ("team", "last_block"):
