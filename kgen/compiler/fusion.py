@@ -59,6 +59,10 @@ class Library:
 
     node: str
 
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.node,)
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -107,6 +111,10 @@ class FusionPlan:
             self._programs[key] = lower(self.graph, kernel.nodes, kernel.outputs, two_passes=two_passes)
         return self._programs[key]
 
+    def operands(self, step: Step) -> tuple[str, ...]:
+        """The values that a step reads."""
+        return self.program(step).operands if isinstance(step, Kernel) else self.graph.node(step.node).values
+
     def bytes_moved(self, kernel: Kernel) -> int:
         """The least bytes that a kernel must move through memory: each tensor that it reads and writes, once.
 
@@ -115,9 +123,7 @@ class FusionPlan:
         program = self.program(kernel)
         written = sum(self.graph.type(name).nbytes for name in kernel.outputs)
         gathered = {load.tensor for load in program.reads if load.args}
-        names = {*program.tensors, *kernel.outputs}
-        if program.contraction:
-            names |= {*program.contraction.reads}
+        names = {*program.operands, *kernel.outputs}
         return sum(min(t.nbytes, written) if name in gathered else t.nbytes for name in names for t in (self.graph.type(name),))
 
 
@@ -419,10 +425,7 @@ class _Cutter:
             if template is None:
                 return None
             program = self._lowered(taken.nodes, taken.outputs)
-            read = program.tensors
-            if program.contraction:
-                read = (*read, *program.contraction.reads)
-            steps += self._views_of(read, steps)
+            steps += self._views_of(program.operands, steps)
             over = None
             if template.in_place:
                 both = (program, self._lowered(taken.nodes, taken.outputs, two_passes=True))

@@ -302,6 +302,11 @@ class Program:
         """The tensors that are read, each once, in the order of the kernel's arguments."""
         return tuple(dict.fromkeys(load.tensor for load in self.reads))
 
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The tensors that are read, with those of the contraction."""
+        return (*self.tensors, *(self.contraction.reads if self.contraction else ()))
+
     @cached_property
     def reads(self) -> tuple[Load, ...]:
         """Every load of a tensor: those in front, those whose index holds a value, and those within windows."""

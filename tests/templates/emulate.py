@@ -231,6 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch", metavar="NAME=N", help="candidates are made for the whole problem, and run on a batch of N")
     parser.add_argument("--odd", action="store_true", help="halve to odd sizes, where the problem runs with them")
     parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--l2", type=int, help="bytes of the level-2 cache that candidates are made for")
     parser.add_argument("--accuracy", type=Accuracy, default=Accuracy.PYTORCH)
     parser.add_argument("--mode")
     parser.add_argument("--dtype")
@@ -254,7 +255,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             problem = whole = small(whole, given, options.flops, options.elements, options.odd)
         judge = Judge(problem, options.accuracy)
         loaded = load(replace(whole, mode=judge.loaded.problem.mode))
-        design = Design(loaded.problem, capture(loaded), for_arch(options.arch), options.accuracy)
+        hardware = for_arch(options.arch)
+        hardware = replace(hardware, l2_bytes=options.l2) if options.l2 else hardware
+        design = Design(loaded.problem, capture(loaded), hardware, options.accuracy)
     except (KgenError, NotImplementedError) as error:  # PyTorch's CPU lacks some operators in half precision
         print(error, file=sys.stderr)
         return 2

@@ -109,6 +109,8 @@ UNSEEN = {
     "half_turned_contraction": ("return x.mT @ x", "", "torch.randn(512, 3000).bfloat16()", "eval"),
     "half_batch_of_contractions": ("return torch.bmm(x, x).relu()", "", "torch.randn(3, 1000, 1000).half()", "eval"),
     "half_transpose": ("return x.permute(0, 2, 1).relu() * 2", "", "torch.randn(3, 128, 256).half()", "eval"),
+    "rows_share_more_than_the_cache_holds": ("return torch.sigmoid(x) * self.w", "self.w = nn.Parameter(torch.empty(4194304))", "torch.empty(4, 4194304)", "eval"),
+    "pointwise_behind_a_library_call": ("return F.relu(torch.linalg.matrix_exp(x))", "", "torch.empty(1024, 128, 128)", "eval"),
 }  # fmt: skip
 
 _CASES = [f"{name}-{mode}" for name in NAMES for mode in ("train", "eval")] + list(UNSEEN)
@@ -277,6 +279,6 @@ def test_every_schedule_and_strategy_is_compiled() -> None:
     values = {item for variant in variants for item in variant.params.items()}
     assert schedules == set(templates("cuda"))
     assert {("reduction", "warp_shuffle"), ("reduction", "shared_tree"), ("row_per", "warp"), ("softmax", "two_pass"),
-            ("row", "reread"), ("row", "shared"), ("merge", "cluster"), ("merge", "team"), ("merge", "last_block"), ("rows", 4), ("row_per", "line"), ("moments", "online"), ("combine", "atomics"), ("combine", "last_block"), ("vec", 1), ("index", "flat"),
+            ("row", "reread"), ("row", "shared"), ("merge", "cluster"), ("merge", "team"), ("merge", "last_block"), ("rows", 4), ("row_per", "line"), ("moments", "online"), ("combine", "atomics"), ("combine", "last_block"), ("vec", 1), ("index", "flat"), ("order", "across"), ("order", "backward"),
             ("output", "new"), ("variant", "sm80"), ("variant", "sm90"), ("variant", "slices"), ("variant", "whole"), ("variant", "library"), ("splits", 2), ("splits", 32), ("cluster", 2), ("multicast", 2),
             ("promotion_interval", 16), ("promotion_interval", 64), ("promotion_interval", 128), ("tile", "128x256"), ("tile", "128x128+"), ("tile", "64x64/4"), ("products", 3), ("products", 1)} <= values  # fmt: skip

@@ -215,6 +215,73 @@ def test_only_the_last_step_of_a_kept_row_is_tested() -> None:
     assert "if (step < 7 || col < 1001) {" in of.candidate(Point(0, (number,))).source
 
 
+def behind_library(forward: str, inputs: str) -> Design:
+    """A design in which the library computes what the kernels read."""
+    return design(made(source(f"x = torch.linalg.matrix_exp(x)\n{forward}", inputs)), for_arch("sm_90"))
+
+
+@pytest.mark.parametrize(("rows", "orders"), [(64, set()), (1024, {"backward", "forward"})])
+def test_blocks_go_backwards_over_what_the_cache_still_has(rows: int, orders: set[str]) -> None:
+    of = behind_library("return F.relu(x)", f"torch.empty({rows}, 128, 128)")
+    assert {p["order"] for p in of.options[0].kernels[0] if "order" in p} == orders
+    assert ("gridDim.x - 1 - blockIdx.x" in of.candidate(Point(0, (0,))).source) == bool(orders)
+
+
+def test_blocks_take_all_rows_of_a_tile_first_where_rows_share_more_than_the_cache_holds() -> None:
+    parameter, x = "self.w = nn.Parameter(torch.empty(4194304))", "torch.empty(4, 4194304)"
+    of = design(made(source("return torch.sigmoid(x) * self.w", x, parameter)), for_arch("sm_90"))
+    points = of.options[0].kernels[0]
+    assert points[0]["order"] == "across" and {p["index"] for p in points if p["order"] == "across"} == {"tiled"}
+    text = of.candidate(Point(0, (0,))).source
+    assert "const long long row = blockIdx.x;" in text and "dim3(static_cast<unsigned>(blocks), 4096)" in text
+
+
+def test_elements_that_nothing_reads_again_leave_the_cache_first() -> None:
+    once = "const auto x_vector = load_vector_once<4>(x_in"
+    large, small = (
+        design(made(source("return torch.sigmoid(x)", f"torch.empty({rows}, 32768)")), for_arch("sm_90")).candidate(Point(0, (0,))).source
+        for rows in (1024, 64)
+    )
+    assert once in large and "stream_vector<4>(sigmoid_out" in large
+    assert once not in small and "stream_vector<4>(" not in small
+
+
+@pytest.mark.parametrize(("vec", "load", "value"), [(4, "x_vector[item] = load_vector<4>(x_in", "x_vector[item].v[j]"), (1, "x_item[item] = x_in[", "x_item[item]")])
+def test_a_thread_loads_all_of_its_items_before_it_computes_one(vec: int, load: str, value: str) -> None:
+    of = design(made(source("return torch.sigmoid(x)", "torch.empty(64, 4096)")), for_arch("sm_90"))
+    number = next(n for n, p in enumerate(of.options[0].kernels[0]) if (p["vec"], p["items"]) == (vec, 2))
+    text = of.candidate(Point(0, (number,))).source
+    assert text.index(load) < text.index("for (int item = 0; item < 2", text.index(load)) < text.index(f"const float x = {value};")
+    assert "for (int item" not in of.candidate(Point(0, (0,))).source  # one item needs no loop
+
+
+def test_a_tensor_that_a_later_step_reads_stays_in_the_cache() -> None:
+    of = design(made(source("return x - torch.linalg.matrix_exp(torch.sigmoid(x))", "torch.empty(1024, 128, 128)")), for_arch("sm_90"))
+    text = of.candidate(Point(0, (0, 0))).source
+    first = text[text.index("sigmoid_kernel(") : text.index("sub_kernel(")]
+    assert "load_vector<4>(x_in" in first and "store_vector<4>(sigmoid_out" in first
+    assert "load_vector_once<4>(x_in" in text and "stream_vector<4>(sub_out" in text
+
+
+@pytest.mark.parametrize(
+    ("images", "blocks", "row", "teams"), [("64, 64, 512, 512", 66, "reread", "rows < 4 ? rows : 4"), ("16, 8, 4096, 4096", 264, "reread", "1")]
+)
+def test_few_long_rows_are_read_again_where_they_fit(images: str, blocks: int, row: str, teams: str) -> None:
+    of = design(made(source("return F.group_norm(x, 8)", f"torch.empty({images})")), for_arch("sm_90"))
+    first = of.options[0].kernels[0][0]
+    assert (first["merge"], first["blocks"], first["row"]) == ("team", blocks, row)
+    text = of.candidate(Point(0, (0,))).source
+    assert f"const long long most = {teams};" in text and "__launch_bounds__(512, 2)" in text
+
+
+def test_a_thread_goes_backwards_over_its_own_columns() -> None:
+    of = design(made(source("return torch.softmax(x, 1)", "torch.empty(512, 100000)")), for_arch("sm_90"))
+    points = of.options[0].kernels[0]
+    number = next(n for n, p in enumerate(points) if (p["block"], p["row"], p["blocks"], p["vec"]) == (1024, "reread", 1, 4))
+    loop = "for (int col = lane * 4 < 100000 ? lane * 4 + (100000 - 1 - lane * 4) / 4096 * 4096 : -1; col >= 0; col -= 4096) {"
+    assert loop in of.candidate(Point(0, (number,))).source
+
+
 @pytest.mark.parametrize(("rows", "streamed"), [(64, False), (1024, True)])
 def test_results_that_the_cache_cannot_hold_are_written_past_it(rows: int, streamed: bool) -> None:
     found = design(made(source("return torch.softmax(x, 1)", f"torch.empty({rows}, 32768)")), for_arch("sm_90"))

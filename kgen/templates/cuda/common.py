@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, Collection, Sequence
 
 from kgen.compiler.dtypes import DTYPES, loaded, stored, value_type
 from kgen.compiler.indices import Size
@@ -32,6 +32,21 @@ def streams(task: Task) -> bool:
     return any(task.plan.graph.type(name).nbytes > task.hardware.l2_bytes for name in task.kernel.outputs)
 
 
+def passed(task: Task) -> tuple[frozenset[str], frozenset[str]]:
+    """The values that earlier steps of the plan read or made, and those that later steps read."""
+    plan = task.plan
+    at = next(n for n, step in enumerate(plan.steps) if step.outputs == task.kernel.outputs)  # a file may call a kernel otherwise
+    before = frozenset(name for step in plan.steps[:at] for name in (*plan.operands(step), *step.outputs))
+    return before, frozenset(name for step in plan.steps[at + 1 :] for name in plan.operands(step))
+
+
+def read_once(task: Task, loads: Sequence[Load]) -> frozenset[str]:
+    """The loads of elements that nothing reads again, of tensors that the L2 cache cannot hold: they would put out others."""
+    _, later = passed(task)
+    large = (x for x in loads if x.tensor and x.access.full and task.plan.graph.type(x.tensor).nbytes > task.hardware.l2_bytes)
+    return frozenset(x.name for x in large if x.tensor not in later)
+
+
 def vector_width(cols: Size) -> Constraint:
     """Rows begin and end at multiples of a vector, in every batch: loads would not be aligned, or reach beyond the row."""
     divided = cols if isinstance(cols, int) else cols.multiple
@@ -47,8 +62,10 @@ def vector_axis(program: Program, floats: tuple[int, ...] = (4, 2, 1)) -> Axis:
     return Axis("vec", (8, *floats) if program.half else floats)
 
 
-def load_statements(loads: Sequence[Load], vec: int, read_from: dict[str, str]) -> tuple[list[str], list[str]]:
-    """Statements before the loop over a vector's elements, and those in it."""
+def load_statements(
+    loads: Sequence[Load], vec: int, read_from: dict[str, str], once: Collection[str] = ()
+) -> tuple[list[str], list[str]]:
+    """Statements before the loop over a vector's elements, and those in it; nothing reads the elements of ``once`` again."""
     outer: list[str] = []
     inner: list[str] = []
     for load in loads:
@@ -58,7 +75,7 @@ def load_statements(loads: Sequence[Load], vec: int, read_from: dict[str, str]) 
         if vec == 1:
             inner.append(load_statement(load, read_from))
         elif mode == "vector" and load.tensor:
-            outer.append(f"const auto {load.name}_vector = {_vector(load, vec, read_from)};")
+            outer.append(f"const auto {load.name}_vector = {load_vector(load, vec, read_from, load.name in once)};")
             inner.append(f"const {value_type(load.dtype)} {load.name} = {loaded(f'{load.name}_vector.v[j]', load.dtype)};")
         elif mode == "splat":
             outer.append(load_statement(load, read_from))
@@ -67,9 +84,9 @@ def load_statements(loads: Sequence[Load], vec: int, read_from: dict[str, str]) 
     return outer, inner
 
 
-def _vector(load: Load, vec: int, read_from: dict[str, str]) -> str:
+def load_vector(load: Load, vec: int, read_from: dict[str, str], once: bool) -> str:
     """The expression that loads neighbouring elements at once."""
-    vector = f"load_vector<{vec}>({read_from[load.tensor]} + {load.access.index()})"
+    vector = f"load_vector{'_once' if once else ''}<{vec}>({read_from[load.tensor]} + {load.access.index()})"
     condition = load.access.condition()
     return f"{condition} ? {vector} : {filled_vector(load, vec)}" if condition else vector
 

@@ -46,6 +46,7 @@ STRIP = 32  # neighbouring rows, each of one line of threads; a warp reads them 
 
 BYTES_AHEAD = 64  # bytes that a thread with several rows requests at once; 1024 such threads saturate the memory of an H200
 
+CACHE_PART = 2 / 3  # of the level-2 cache that rows may fill: results go through it, too
 CLUSTERS = (8, 4, 2)  # blocks; a cluster of more does not run on every device
 MOST_BLOCKS = 2048  # blocks that share a row by way of the workspace
 MOST_TERMS = 16384  # terms of a sum that a thread adds up, where blocks may share a row
@@ -145,6 +146,22 @@ def takes(program: Program) -> bool:
     return bool(program.reductions) and program.reduces_floats and not (program.contraction or program.moments_of)
 
 
+def _rows_in_cache(task: Task, program: Program) -> int:
+    """Rows of which the level-2 cache holds all that the last pass reads again; one where it holds none."""
+    loads = [x for x in schedule(program, keep=False).passes[-1].loads if x.tensor]
+    of_one = sum(DTYPES[x.dtype].nbytes for x in loads if x.access.full)
+    of_all = sum(task.plan.graph.type(x.tensor).nbytes for x in loads if not x.access.full)
+    return max(1, int(CACHE_PART * task.hardware.l2_bytes - of_all) // max(1, of_one * program.cols))
+
+
+def _rereads(task: Task, program: Program, kept: int) -> bool:
+    """Whether teams read their rows again from the level-2 cache, which has several of them or is their only way.
+
+    Kept in registers, a row would leave none for another team, which works while this one waits.
+    """
+    return _rows_in_cache(task, program) > 1 or kept * program.cols > MOST_KEPT_SHARED * 512 * 2 * task.hardware.multiprocessors
+
+
 def _shared(task: Task, online: Program, kept: int) -> list[tuple[str, tuple[int, ...]]]:
     """The ways in which blocks may share a row, with their numbers of blocks; none where one block does for each."""
     chip = task.hardware.multiprocessors
@@ -154,8 +171,11 @@ def _shared(task: Task, online: Program, kept: int) -> list[tuple[str, tuple[int
     fits = kept * online.cols <= MOST_KEPT_SHARED * 512 and isinstance(online.col_size, int)
     if online.strided or (fits and online.rows >= chip):
         return []
-    teams = tuple(dict.fromkeys(2 * chip // parts for parts in (2, 1, 3, 4, 6) if 2 * chip // parts > 1))
-    return [*([("cluster", CLUSTERS)] if common.sm(task.hardware) >= 90 else []), *([("team", teams)] if teams else [])]
+    teams = dict.fromkeys(2 * chip // parts for parts in (2, 1, 3, 4, 6) if 2 * chip // parts > 1)
+    if _rereads(task, online, kept):
+        held = _rows_in_cache(task, online)  # as many teams fill the chip, of as few blocks as they may have
+        teams = sorted(teams, key=lambda size: (size * held < 2 * chip, abs(size * held - 2 * chip)))
+    return [*([("cluster", CLUSTERS)] if common.sm(task.hardware) >= 90 else []), *([("team", tuple(teams))] if teams else [])]
 
 
 def space(task: Task) -> Space:
@@ -195,6 +215,8 @@ def space(task: Task) -> Space:
             chosen |= {"block": RING_THREADS, "merge": ("team",), "row": ("shared",), "vec": (_ring_vec(online),), "row_per": ("block",), "reduction": ("warp_shuffle",)}
         if how in ("team", "ring"):
             chosen["launch"] = ("plain",)
+        if how == "team" and fixed and _rereads(task, online, least):
+            chosen["row"] = ("reread", "registers")
         chosen[several] = ("online",) if how == "last_block" else ("online", "two_pass")
         return tuple(Axis(a.name, chosen.get(a.name, a.values)) for a in axes)
 
@@ -295,8 +317,10 @@ def space(task: Task) -> Space:
     elif cols > MOST_KEPT * 512 and not online.strided:  # one block alone would read a long row again, or be too few
         if keeps("cluster"):
             lead = "cluster"
+        elif "team" in found and passes > 1:  # of few rows at a time, each is read again from registers or the level-2 cache
+            lead = "team"
         elif few:
-            lead = "team" if keeps("team") else next((how for how, _ in shared), lead)
+            lead = next((how for how, _ in shared), lead)
     return Space(found[lead], constraints, tuple(of for how, of in found.items() if how != lead))
 
 
@@ -311,7 +335,7 @@ def render(task: Task, params: Params) -> Rendering:
     plan = schedule(program, keep=params.get("row") == "registers")
     args = pointers(task, program, params)
     ring = _ring(program, params, task.hardware) if params.get("row") == "shared" else None
-    emitter = _Emitter(program, plan, params, args, task.hardware.multiprocessors, ring, common.streams(task))
+    emitter = _Emitter(task, program, plan, params, args, ring)
     body = emitter.body(plan)
     lanes, threads = _lanes(params), int(params["block"])
     rows_at_once = threads * emitter.blocks // lanes * emitter.rows
@@ -329,7 +353,7 @@ def render(task: Task, params: Params) -> Rendering:
         "blocks": emitter.blocks,
         "merge": emitter.merge,
         "strip": emitter.strip,
-        "spends_registers": emitter.strip and emitter.rows > 1,
+        "least_blocks": 1 if emitter.strip and emitter.rows > 1 else max(1, 1024 // threads) if emitter.rereads else 0,
         "apart": emitter.apart,
         "vec": emitter.vec,
         "steps": emitter.steps,
@@ -364,9 +388,7 @@ def _follows_row(load: Load) -> bool:
 class _Emitter:
     """Spells the passes of one kernel. With several rows to a block, a row value is an array with one for each."""
 
-    def __init__(
-        self, program: Program, plan: Schedule, params: Params, args: list[Argument], multiprocessors: int, ring: _Ring | None, streams: bool
-    ) -> None:
+    def __init__(self, task: Task, program: Program, plan: Schedule, params: Params, args: list[Argument], ring: _Ring | None) -> None:
         self.program, self.arguments, self.ring = program, args, ring
         self.sources = sources(args)
         self.vec, self.rows, self.threads = int(params["vec"]), int(params["rows"]), int(params["block"])
@@ -378,7 +400,9 @@ class _Emitter:
         self.steps = _steps(params, program.cols)
         self.keeps = params.get("row") == "registers"
         self.interleaved = ring is not None and len(plan.passes) == 2 and not (plan.row_loads or plan.row_maps)
-        self.store_vector = "stream_vector" if streams else "store_vector"
+        self.store_vector = "stream_vector" if common.streams(task) else "store_vector"
+        self.once = common.read_once(task, program.loads)
+        self.last_pass = {x.name: of.number for of in plan.passes for x in of.loads}
         self.exact = self.steps * self.all_lanes * self.vec == program.cols and self.cols != "cols"
         self.strip = params["row_per"] == "line"
         # Rows of one load lie side by side; where they don't begin at multiples of a vector, those of a thread lie a strip apart.
@@ -388,7 +412,10 @@ class _Emitter:
         self.row_level |= {n for r in program.reductions for n in r.names}
         self.row_level |= {s.name for s in program.steps if isinstance(s, (Map, Load)) and s.level == ROW}
         self.sites = 0
-        self.teams = multiprocessors * (2048 // self.threads) // self.blocks  # that a device may run beside each other
+        self.teams = task.hardware.multiprocessors * (2048 // self.threads) // self.blocks  # that a device may run beside each other
+        self.rereads = self.merge == "team" and len(plan.passes) > 1 and not (self.keeps or ring)
+        if self.rereads:
+            self.teams = min(self.teams, _rows_in_cache(task, program))
         self.counters, self.workspace = "", []
         if self.merge in ("team", "last_block"):
             self._reserve()
@@ -585,7 +612,9 @@ class _Emitter:
         across = self.rows if self.vectors else 1
         vectors = [x for x in own if across > 1 and x.level != ROW and x.tensor and not x.access.mask and x.access.mode(across, "row") == "vector"]
         ringed = [(n, x) for n, x in enumerate(self.ring.loads) if x in own] if self.ring else []
-        row_outer, row_inner = common.load_statements([x for x in own if x not in vectors and (not self.ring or x not in self.ring.loads)], self.vec, self.sources)
+        # Loads past the cache stay behind the stores in front of them: beside stores, too few would be in flight.
+        once = {x.name for x in own if x.name in self.once and self.last_pass[x.name] == of.number and not of.stores}
+        row_outer, row_inner = common.load_statements([x for x in own if x not in vectors and (not self.ring or x not in self.ring.loads)], self.vec, self.sources, once)
         row_outer += [f"const auto {x.name}_vector = slots[{_slot('slot', n, self.ring)} * {self.threads}];" for n, x in ringed]
         row_inner += [f"const {self._type(x.name)} {x.name} = {loaded(f'{x.name}_vector.v[j]', x.dtype)};" for _, x in ringed]
         outer += [f"const auto {x.name}_rows = load_vector<{across}>({self.sources[x.tensor]} + {x.access.index('first_row')});" for x in vectors]
@@ -668,12 +697,11 @@ class _Emitter:
 
     def _column(self, backwards: bool) -> str:
         """The statement that finds the column of a step."""
-        number = f"step * {self.all_lanes} + lane"
-        col = number if self.vec == 1 else f"({number}) * {self.vec}"
-        return f"const int col = {f'{self.cols} - {self.vec} - ({col})' if backwards else col};"
+        number = f"{f'({self.steps - 1} - step)' if backwards else 'step'} * {self.all_lanes} + lane"
+        return f"const int col = {number if self.vec == 1 else f'({number}) * {self.vec}'};"
 
     def _loop(self, body: list[str], backwards: bool) -> list[str]:
-        """The body for each vector of a thread, in the order of memory or against it."""
+        """The body for each vector of a thread, in the order of memory or against it: the caches have its own last ones."""
         stride = self.all_lanes * self.vec
         integer = "long long" if self.program.wide or self.program.cols + stride > _INT_MAX else "int"
         unroll = f"#pragma unroll {self._ahead if self.strip and self.rows > 1 else max(4, 8 // self.vec)}"
@@ -682,11 +710,11 @@ class _Emitter:
         first = "lane" if self.vec == 1 else f"lane * {self.vec}"
         if integer != "int" and self.vec > 1:
             first = f"lane * {self.vec}LL"
-        at = "col"
+        loop = f"for ({integer} col = {first}; col < {self.cols}; col += {stride})"
         if backwards:
-            at = "ahead"
-            body = [f"const {integer} col = {self.cols} - {self.vec} - ahead;", *body]
-        return [unroll, *block(f"for ({integer} {at} = {first}; {at} < {self.cols}; {at} += {stride})", body)]
+            last = f"{first} < {self.cols} ? {first} + ({self.cols} - 1 - {first}) / {stride} * {stride} : -1"
+            loop = f"for ({integer} col = {last}; col >= 0; col -= {stride})"
+        return [unroll, *block(loop, body)]
 
     @property
     def _ahead(self) -> int:

@@ -14,6 +14,16 @@ __device__ __forceinline__ void store_vector(T* to, const Vector<T, WIDTH>& valu
     *reinterpret_cast<Vector<T, WIDTH>*>(to) = value;
 }
 
+// The same for what nothing reads again: the level-2 cache drops it before anything else.
+template <int WIDTH, typename T>
+__device__ __forceinline__ Vector<T, WIDTH> load_vector_once(const T* from) {
+    Vector<T, WIDTH> found;
+    if constexpr (sizeof(found) == 16) *reinterpret_cast<float4*>(&found) = __ldcs(reinterpret_cast<const float4*>(from));
+    else if constexpr (sizeof(found) == 8) *reinterpret_cast<float2*>(&found) = __ldcs(reinterpret_cast<const float2*>(from));
+    else found = load_vector<WIDTH>(from);
+    return found;
+}
+
 // The same past the caches, for what nothing reads soon.
 template <int WIDTH, typename T>
 __device__ __forceinline__ void stream_vector(T* to, const Vector<T, WIDTH>& value) {

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+from typing import Sequence
 
 from kgen.candidate import Params
-from kgen.compiler.loops import Program
+from kgen.compiler.dtypes import DTYPES, loaded, value_type
+from kgen.compiler.loops import ELEMENT, Load, Program
 from kgen.compiler.schedule import schedule
 from kgen.compiler.transposes import transpose_of
 from kgen.templates import Rendering, Task, Template
 from kgen.templates.arguments import arguments as pointers, output_axis, signature, sources, summary
 from kgen.templates.cuda import common
 from kgen.templates.space import Axis, Constraint, Space
-from kgen.templates.spelling import row_loads, statement
+from kgen.templates.spelling import load_value, row_loads, statement
+
+SHARED_PART = 8  # rows that share less than this part of their own bytes hardly read less in another order
+MOST_TILES = 65535  # blocks along the second axis of a grid
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
@@ -20,6 +25,7 @@ PARAMETERS = {
     "vec": "elements in one load or store",
     "items": "vectors that a thread handles",
     "index": "whether threads are laid out in tiles or along the whole tensor",
+    "order": "whether blocks follow the order of memory, go against it, or take all rows of a tile of columns first",
     "output": "whether the result is written over an operand",
     "launch": "whether the kernel is launched while the one before it ends",
 }
@@ -31,14 +37,29 @@ def takes(program: Program) -> bool:
     return not (others or transpose_of(program))
 
 
+def _orders(task: Task, program: Program) -> tuple[str, ...]:
+    """The orders of blocks between which the level-2 cache makes a difference, the likeliest first."""
+    nbytes = {t: task.plan.graph.type(t).nbytes for t in (*program.tensors, *task.kernel.outputs)}
+    rows = {loop.symbol for loop in program.row_loops}
+    read = {x.tensor: bool(x.access.symbols & rows) for x in program.loads if x.tensor and x.level == ELEMENT}
+    shared = sum(nbytes[t] for t, of_row in read.items() if not of_row)
+    own = sum(nbytes[t] // program.rows for t in (*(t for t, of_row in read.items() if of_row), *task.kernel.outputs))
+    # Rows one after the other read what they share again after so many bytes.
+    if program.rows > 1 and shared + own > task.hardware.l2_bytes // 2 and SHARED_PART * shared > own:
+        return ("across", "forward")
+    before, _ = common.passed(task)
+    return ("backward", "forward") if any(t in before and nbytes[t] > task.hardware.l2_bytes for t in read) else ("forward",)
+
+
 def space(task: Task) -> Space:
     program = task.plan.program(task.kernel)
-    cols = program.cols
+    cols, orders = program.cols, _orders(task, program)
     axes = [
         Axis("block", (256, 128, 512, 1024)),
         common.vector_axis(program),
         Axis("items", (1, 2, 4)),
         Axis("index", ("tiled", "flat")),
+        *([Axis("order", orders)] if len(orders) > 1 else []),
         *output_axis(task),
         *common.launch_axis(task.hardware),
     ]
@@ -58,8 +79,30 @@ def space(task: Task) -> Space:
             "a block takes more than a row: the flat index would divide for nothing",
             lambda p: p["index"] == "tiled" or cols < 65536,
         ),
+        Constraint(
+            "tiles_of_columns",
+            f"all rows of a tile come first: it needs tiles, and a grid has at most {MOST_TILES} beside each other",
+            lambda p: p.get("order") != "across" or (p["index"] == "tiled" and -(-cols // tile(p)) <= MOST_TILES),
+        ),
     )
     return Space(tuple(axes), constraints)
+
+
+def _loaded_first(loads: Sequence[Load], vec: int, items: int) -> list[Load]:
+    """The loads that a thread does for all of its items before it computes any: they are in flight together."""
+    elements = (x for x in loads if x.level == ELEMENT and x.tensor) if items > 1 else ()
+    return [x for x in elements if (vec == 1 and x.access.symbols) or x.access.mode(vec) == "vector"]
+
+
+def _of_items(load: Load, vec: int) -> str:
+    """The array of what a load finds for each item."""
+    return f"{load.name}_{'vector' if vec > 1 else 'item'}"
+
+
+def _element(load: Load, vec: int) -> str:
+    """The value of one element of an item."""
+    found = f"{_of_items(load, vec)}[item]"
+    return loaded(f"{found}.v[j]", load.dtype) if vec > 1 else found
 
 
 def render(task: Task, params: Params) -> Rendering:
@@ -68,13 +111,19 @@ def render(task: Task, params: Params) -> Rendering:
     (only,) = plan.passes
     arguments = pointers(task, program, params)
     vec, threads, items = int(params["vec"]), int(params["block"]), int(params["items"])
-    outer, inner = common.load_statements(only.loads, vec, sources(arguments))
+    first = _loaded_first(only.loads, vec, items)
+    once, read_from = common.read_once(task, only.loads), sources(arguments)
+    outer, inner = common.load_statements([x for x in only.loads if x not in first], vec, read_from, once)
+    inner = [f"const {value_type(x.dtype)} {x.name} = {_element(x, vec)};" for x in first] + inner
     inner += [statement(m, "cuda", "(col + j)" if vec > 1 else "col") for m in only.maps]
     store_outer, store_inner, close = common.store_statements(only.stores, vec, arguments)
+    if common.streams(task) and not common.passed(task)[1] & set(task.kernel.outputs):
+        close = [line.replace("store_vector", "stream_vector") for line in close]
     tile = threads * vec * items
     row_statements = row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps]
     outer, inner = outer + store_outer, inner + store_inner
-    lines = "\n".join([*row_statements, *outer, *inner, *close])
+    indices = " ".join(common.load_vector(x, 1, read_from, False) for x in first)
+    lines = "\n".join([*row_statements, indices, *outer, *inner, *close])
     context = {
         "name": task.kernel.name,
         "summary": summary(task),
@@ -83,12 +132,18 @@ def render(task: Task, params: Params) -> Rendering:
         "vec": vec,
         "items": items,
         "flat": params["index"] == "flat",
+        "order": params.get("order", "forward"),
         "tile": tile,
         "tiles": -(-program.cols // tile),
         "exact": program.cols % tile == 0,
         "row_statements": row_statements,
         "outer": outer,
         "inner": inner,
+        "declared": [f"{f'Vector<{DTYPES[x.dtype].memory}, {vec}>' if vec > 1 else value_type(x.dtype)} {_of_items(x, vec)}[{items}];" for x in first],
+        "ahead": [
+            f"{_of_items(x, vec)}[item] = {common.load_vector(x, vec, read_from, x.name in once) if vec > 1 else load_value(x, read_from)};"
+            for x in first
+        ],
         "close": close,
         "used": [index for index in ("row", "col") if re.search(rf"\b{index}\b", lines)],
         **signature(arguments, params.get("launch") == "early"),
