@@ -704,7 +704,7 @@ class _Emitter:
         """The body for each vector of a thread, in the order of memory or against it: the caches have its own last ones."""
         stride = self.all_lanes * self.vec
         integer = "long long" if self.program.wide or self.program.cols + stride > _INT_MAX else "int"
-        unroll = f"#pragma unroll {self._ahead if self.strip and self.rows > 1 else max(4, 8 // self.vec)}"
+        unroll = f"#pragma unroll {self._ahead if self.strip and self.rows > 1 else 4 if self.rereads else max(4, 8 // self.vec)}"
         if self.exact and integer == "int":
             return self._stepped(body, unroll, backwards)
         first = "lane" if self.vec == 1 else f"lane * {self.vec}"
