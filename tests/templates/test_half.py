@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -12,9 +11,8 @@ from models import design, made, module, source
 
 from kgen.compiler.dtypes import HALF
 from kgen.evaluator.protocol import Accuracy
-from kgen.evaluator.worker import _baseline
 from kgen.hardware import for_arch
-from kgen.problem import LoadedProblem, converted, read_problem
+from kgen.problem import LoadedProblem, converted, load, read_problem
 from kgen.templates import templates
 from kgen.tuning.search import Point
 
@@ -106,7 +104,7 @@ def test_a_module_of_two_dtypes_is_as_accurate_as_eager(dtype: str) -> None:
 
 
 def test_baselines_are_of_the_problem_s_dtype() -> None:
-    model = _baseline({"problem": asdict(problem("bfloat16").problem)})()
+    model = load(problem("bfloat16").problem).model()
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
 
 

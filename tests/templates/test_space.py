@@ -236,14 +236,13 @@ def test_blocks_take_all_rows_of_a_tile_first_where_rows_share_more_than_the_cac
     assert "const long long row = blockIdx.x;" in text and "dim3(static_cast<unsigned>(blocks), 4096)" in text
 
 
-def test_elements_that_nothing_reads_again_leave_the_cache_first() -> None:
-    once = "const auto x_vector = load_vector_once<4>(x_in"
-    large, small = (
-        design(made(source("return torch.sigmoid(x)", f"torch.empty({rows}, 32768)")), for_arch("sm_90")).candidate(Point(0, (0,))).source
-        for rows in (1024, 64)
+def test_elements_that_nothing_reads_again_leave_the_cache_first_if_a_plan_has_other_steps() -> None:
+    alone, large, small = (
+        design(made(source(f"return torch.sigmoid({x})", f"torch.empty({rows}, 128, 128)")), for_arch("sm_90")).candidate(Point(0, (0,))).source
+        for x, rows in (("x", 2048), ("torch.linalg.matrix_exp(x)", 2048), ("torch.linalg.matrix_exp(x)", 64))
     )
-    assert once in large and "stream_vector<4>(sigmoid_out" in large
-    assert once not in small and "stream_vector<4>(" not in small
+    assert "load_vector_once<4>(linalg_matrix_exp_in" in large and "stream_vector<4>(sigmoid_out" in large
+    assert not any(f"{word}<4>(" in text for text in (alone, small) for word in ("load_vector_once", "stream_vector"))
 
 
 @pytest.mark.parametrize(("vec", "load", "value"), [(4, "x_vector[item] = load_vector<4>(x_in", "x_vector[item].v[j]"), (1, "x_item[item] = x_in[", "x_item[item]")])
