@@ -79,7 +79,9 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> Judged:
 
 
 def test_right_file_ends_with_exit_code_0(right: Judged) -> None:
-    assert [(answer.code, answer.err) for answer in right.answers] == [(0, "")] * 2
+    assert [answer.code for answer in right.answers] == [0, 0]
+    told = [line for answer in right.answers for line in answer.err.splitlines()]
+    assert [line for line in told if "are timed once more" not in line] == []  # on a busy machine
     assert (right.json["status"], right.json["reason"], right.json["phase"]) == ("ok", "", None)
 
 
