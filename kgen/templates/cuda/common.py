@@ -97,9 +97,9 @@ def filled_vector(load: Load, vec: int) -> str:
 
 
 def store_statements(
-    stores: Sequence[Store], vec: int, args: Sequence[Argument]
+    stores: Sequence[Store], vec: int, args: Sequence[Argument], by: str = "store_vector"
 ) -> tuple[list[str], list[str], list[str]]:
-    """Statements that gather results, and those that store them after the loop over a vector's elements."""
+    """Statements that gather results, and those that store them after the loop over a vector's elements, ``by`` a function."""
     outer: list[str] = []
     inner: list[str] = []
     close: list[str] = []
@@ -110,7 +110,7 @@ def store_statements(
         elif store.access.mode(vec) == "vector":
             outer.append(f"Vector<{DTYPES[store.dtype].memory}, {vec}> {store.tensor}_result;")
             inner.append(f"{store.tensor}_result.v[j] = {store_value(store)};")
-            close.append(f"store_vector<{vec}>({target} + {store.access.index()}, {store.tensor}_result);")
+            close.append(f"{by}<{vec}>({target} + {store.access.index()}, {store.tensor}_result);")
         else:
             inner.append(store_statement(store, target, "row", "(col + j)"))
     return outer, inner, close

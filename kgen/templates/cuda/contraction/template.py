@@ -258,7 +258,7 @@ def _epilogue(program: Program, args: list[Argument], most: int, streams: bool) 
     outer, inner = common.load_statements([x for x in only.loads if x not in columns], vec, read_from)
     taken = [f"const float {x.name} = {x.name}_columns[chunk][j];" for x in columns]
     maps = [statement(m, "cuda") for m in only.maps]
-    store_outer, store_inner, close = common.store_statements(only.stores, vec, args)
+    store_outer, store_inner, close = common.store_statements(only.stores, vec, args, "stream_vector" if streams else "store_vector")
     at_once = next((groups for groups, operands in _AT_ONCE if len(columns) <= operands), 2 if program.moments_of is None else 4)
     return {
         "vec": vec,
@@ -270,7 +270,7 @@ def _epilogue(program: Program, args: list[Argument], most: int, streams: bool) 
         "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
         "outer": outer + store_outer,
         "inner": taken + inner + maps + store_inner,
-        "close": [line.replace("store_vector", "stream_vector") for line in close] if streams else close,
+        "close": close,
     }
 
 

@@ -200,7 +200,10 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
     if held:
         stored = _Steps((), (), frozenset())
     outer, inner = common.load_statements(stored.loads, vec, read_from)
-    store_outer, store_inner, close = _exchanged(only.stores, args) if sizes.exchanges else common.store_statements(only.stores, vec, args)
+    if sizes.exchanges:
+        store_outer, store_inner, close = _exchanged(only.stores, args)
+    else:
+        store_outer, store_inner, close = common.store_statements(only.stores, vec, args, "store_pixels")
     single = [*common.load_statements(reduced.loads, 1, read_from)[1], *map(_spelled, reduced.maps)]
     of_pixels, last = [], []
     if sizes.across:  # rows are pixels: values of channels are read ahead instead
@@ -224,7 +227,7 @@ def _epilogue(program: Program, args: list[Argument], sizes: Sizes) -> dict[str,
         "prefetched": [f"prefetch_line({read_from[x.tensor]} + {x.access.index()});" for x in stored.loads if _is_prefetched(x, vec)],
         "outer": outer + store_outer,
         "inner": inner + [*map(_spelled, stored.maps)] + store_inner,
-        "close": [line.replace("store_vector", "store_pixels") for line in close],
+        "close": close,
         "reduced": single,
         "merged": _row_statements([x for x in (*plan.row_loads, *plan.row_maps, *only.row_maps) if x.name in merged.row_values], read_from) + row_stores,
     }

@@ -626,10 +626,9 @@ class _Emitter:
         inner += [f"{self._kept(name)} = {name};" for name in of.keeps]
         inner += [line for r in reductions for line in r.inner]
         together = [s for s in of.stores if across > 1 and s.access.mode(across, "row") == "vector"]
-        gather, store_inner, store = common.store_statements([s for s in of.stores if s not in together], self.vec, self.arguments)
+        gather, store_inner, store = common.store_statements([s for s in of.stores if s not in together], self.vec, self.arguments, self.store_vector)
         outer += [f"Vector<{DTYPES[s.dtype].memory}, {across}> {s.tensor}_result;" for s in together]
         inner += [f"{s.tensor}_result.v[r] = {store_value(s)};" for s in together]
-        store = [line.replace("store_vector", self.store_vector) for line in store]
         behind = [f"{self.store_vector}<{across}>({written(s, self.arguments)} + {s.access.index('first_row')}, {s.tensor}_result);" for s in together]
         if not (inner or outer or row_outer):
             return []
