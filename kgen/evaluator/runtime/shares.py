@@ -56,10 +56,11 @@ def ask(
 
     Raises :class:`EvaluatorError` when ``stop`` is set meanwhile.
     """
+    if share is not None and size <= share.size:
+        share.set(size)
+        return share
     if share is not None:
-        share.set(size if size <= share.size else 0)
-        if share.size:
-            return share
+        share.set(0)
     folder, safe = folder or lock_folder(), re.sub(r"[^A-Za-z0-9.-]+", "_", key)
     with held(folder / f"{safe}.turn.lock", fcntl.LOCK_EX, stop):
         started, told = time.monotonic(), False
