@@ -38,7 +38,7 @@ class Oracle:
         self.judged.append((case, request["shift"]))
         ok = case not in self.wrong
         return {"rows": [{"output": "output", "rms": 1.0, "maximum": 1.0, "eager_rms": 1.0, "eager_maximum": 1.0,
-                          "ratio": 1.0, "used": 0.5 if ok else 2.0, "ok": ok, "note": ""}]}, []
+                          "ratio": 1.0, "used": 0.5 if ok else 2.0, "ok": ok, "note": ""}], "same_numbers": False}, []
 
 
 class Worker:
@@ -99,6 +99,15 @@ def test_a_second_run_takes_the_place_of_the_first_where_memory_holds_one():
     worker.output_bytes = BYTES
     run(worker, oracle, BYTES // 2)
     assert oracle.judged == [("a", 0), ("b", 0), ("c", 0), ("c", 0), ("d", 0)] and worker.wrote_second == 1
+
+
+def test_second_runs_with_numbers_of_their_own_take_the_place_of_the_first_ones_too():
+    worker, oracle = Worker(differs=range(100)), Oracle(wrong="a", random=True)
+    worker.output_bytes = BYTES
+    with pytest.raises(Failure):
+        run(worker, oracle, 0)
+    moments = [shift for case, shift in oracle.judged if case == "other weights"]
+    assert moments == [0] * 16 and worker.wrote_second == 8
 
 
 @pytest.mark.parametrize("room, random", [(0, False), (2 * BYTES - 256, False), (2 * BYTES, True)],
