@@ -38,8 +38,6 @@ from kgen.compiler.windows import Slide, Window
 
 ELEMENT, ROW = "element", "row"
 
-#: Elements that a window may have: its loop is unrolled or short, and runs inside one thread.
-MOST_IN_WINDOW = 1024
 MOST_VISITS = 2  # visits of an element by the loops of a reduction; more are work that is done again
 _INT_MAX = (1 << 31) - 1
 
