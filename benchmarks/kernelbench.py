@@ -274,7 +274,8 @@ def main() -> None:
     parser.add_argument("-D", dest="sizes", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
     name = options.record + (f"_{options.dtype}" if options.dtype else "") + ("_memory" if options.memory else "") + ("_cpu" if options.device == "cpu" else "")
-    started, commit = time.monotonic(), conditions().commit
+    started, where = time.monotonic(), conditions()
+    commit, gpu = where.commit, where.gpu.partition(",")[0]
     rows = {(row["level"], row["problem"]): row for row in recorded(name)}
     files = [file for file in problem_files(options.paths) if re.search(options.only, file.stem)]
     waiting = [file for file in files if options.again or _key(file) not in rows]
@@ -282,7 +283,7 @@ def main() -> None:
     alone = options.memory or options.cut or options.sizes or len(waiting) < 2
     found = one_by_one(waiting, options, commit, left) if alone else suite(waiting, options, commit, left)
     for ended in found:
-        rows[ended["level"], ended["problem"]] = ended | {"at once": options.at_once}
+        rows[ended["level"], ended["problem"]] = ended | {"at once": options.at_once, "gpu": gpu}
         print(json.dumps(ended), file=sys.stderr, flush=True)
         ordered = sorted(rows.values(), key=lambda r: (r["level"] or 0, int(re.match(r"\d*", str(r["problem"]))[0] or 0)))
         record(name, TITLE, ordered, summary(ordered))

@@ -33,6 +33,8 @@ _STARTS = 3  # of an evaluator whose process dies before it is ready
 _AHEAD = 1  # candidates that wait on the node of a device, so that it never waits for the driver
 _CALLS = 16  # at once on an actor: candidates that a GPU judges side by side, news, health and close
 _GPU_CORES = 4  # reserved beside a GPU: its evaluator's processes keep about as many busy
+#: Reserved for a build. One for the CPU waits for its device's lock: it uses the cores that the device has reserved.
+_BUILD_CORES = {"cuda": 1.0, "cpu": 0.0}
 _MEMORY = 8 << 30  # bytes reserved for each device, at most half of its part of the node
 _CLOSE_SECONDS = 5.0
 _REPORT_SECONDS = 1.0
@@ -193,9 +195,7 @@ class ClusterBuilder:
     def __init__(self, fleet: Fleet, arch: str) -> None:
         self._fleet = fleet
         self._arch = arch
-        # A build for the CPU waits for its device's lock: it uses the cores that the device has reserved.
-        cores = float(fleet.device_type == "cuda")
-        task = ray.remote(num_returns=2, num_cpus=cores, scheduling_strategy="SPREAD")(host.build)
+        task = ray.remote(num_returns=2, num_cpus=_BUILD_CORES[fleet.device_type], scheduling_strategy="SPREAD")(host.build)
         self._task = functools.lru_cache(maxsize=1)(lambda labels: task.options(label_selector=dict([labels])))
 
     def build(self, source: str) -> BuildReport:
