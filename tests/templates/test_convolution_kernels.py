@@ -31,6 +31,9 @@ CASES = {
     "sums over channels of residues": ("return self.c(x).sum(1)", "self.c = nn.ConvTranspose1d(16, 24, 3, stride=3)", "torch.randn(2, 16, 50)", "32x256"),
     "two values of residues, some of which have no taps": ("y = self.c(x) + self.p\nreturn y, y.tanh()", "self.c = nn.ConvTranspose2d(16, 24, (2, 3), stride=3)\nself.p = nn.Parameter(torch.randn(24, 14, 21))", "torch.randn(2, 16, 5, 7)", "32x256"),
     "a value of the size of a transposed convolution": ("return self.c(x) * self.p", "self.c = nn.ConvTranspose2d(16, 20, 3, stride=2)\nself.p = nn.Parameter(torch.randn(20, 11, 13))", "torch.randn(2, 16, 5, 6)", "64x128"),
+    "outputs of a stride of 5, some without a tap": ("return (self.c(x) + self.p).sigmoid()", "self.c = nn.ConvTranspose2d(16, 24, 3, stride=5, padding=1, dilation=2)\nself.p = nn.Parameter(torch.randn(24, 43, 43))", _INFINITIES, "64x128"),
+    "outputs of a stride of 7 in groups": ("return self.c(x) * self.s", "self.c = nn.ConvTranspose1d(32, 40, 4, stride=7, groups=2)\nself.s = nn.Parameter(torch.randn(40, 1))", "torch.randn(2, 32, 70)", "32x256"),
+    "outputs of a stride of 3 in each dimension": ("y = self.c(x)\nreturn y.relu(), y", "self.c = nn.ConvTranspose3d(16, 16, 4, stride=3, padding=1, output_padding=1)", "torch.randn(2, 16, 2, 3, 5)", "64x128"),
     "an image added to its convolution": ("return self.c(x) + x", "self.c = nn.Conv2d(16, 16, 3, padding=1)", "torch.randn(3, 16, 9, 11)", "64x128/8"),
     "maps in front and behind": ("y = x.relu() * self.s\nreturn self.c(y).sigmoid() + y", "self.c = nn.Conv2d(16, 16, 3, padding=1)\nself.s = nn.Parameter(torch.randn(16, 1, 1))", "torch.randn(2, 16, 9, 12) * 100", "16x256"),
     "maxima of windows": ("return F.max_pool2d((self.c(x) * self.s).relu(), 2) + self.s", "self.c = nn.Conv2d(16, 24, 3, padding=1)\nself.s = nn.Parameter(torch.randn(24, 1, 1))", "torch.randn(3, 16, 13, 15)", "64x128"),
@@ -48,7 +51,7 @@ CASES = {
 #: Those that are computed in half types, too, with the tile there.
 HALVES = {
     "values and moments": "64x256", "extremes of channels": "64x128", "values and moments of a transposed convolution": "64x128/8",
-    "maps in front and behind": "16x256", "maxima of windows": "64x256",
+    "maps in front and behind": "16x256", "maxima of windows": "64x256", "outputs of a stride of 5, some without a tap": "64x128",
 }  # fmt: skip
 
 #: Those whose channels or windows TMA's im2col mode cannot take.
@@ -97,4 +100,4 @@ def test_residues_make_pairs_only_where_pixels_are_stored(case: str, paired: boo
     forward, init, inputs, _ = CASES[case]
     of = design(made(source(forward, inputs, init), "train"), for_arch("sm_90"), Accuracy.FP32)
     number = next(n for n, o in enumerate(of.options) if re.fullmatch(r"implicit_gemm\[[^]]*\]", o.name))
-    assert ("Line PAIR[2]" in of.candidate(Point(number, (0,))).source) == paired
+    assert ("Line SIDES[2]" in of.candidate(Point(number, (0,))).source) == paired
