@@ -418,6 +418,21 @@ class Sizes:
         return self.exchange.lines * self.exchange.pitch if self.exchanges else 0
 
     @property
+    def sector(self) -> int:
+        """Elements of an output in a sector of memory."""
+        stored = [store for store in self.program.stores if store.level == ELEMENT]
+        return _SECTOR // DTYPES[stored[0].dtype].nbytes if stored else _SECTOR
+
+    @property
+    def classes(self) -> int:
+        """Classes of channels by the place in a sector where their pixels begin, where stores of a class begin with a sector.
+
+        0 where they do not: neighbours lie in one lane, or classes are so many that lanes would look up pixels for each channel.
+        """
+        found = self.sector // math.gcd(self.sector, self.window.pixels_out)
+        return found if self.exchanges and self.together is not None and found <= 2 else 0
+
+    @property
     def rows_of_image(self) -> int:
         """Rows of the program that belong to an image."""
         return self.window.pixels_out if self.across else self.channels_out
