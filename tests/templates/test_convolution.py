@@ -136,3 +136,15 @@ def test_windows_and_weights_make_the_convolution(case: str, products: int, tmp_
     pointers = [ctypes.c_void_p(t.data_ptr()) for t in (x, conv.weight, y, staged)]
     ctypes.CDLL(str(library)).convolve(*pointers, shape[0])
     torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("init, shape, residues", [
+    ("nn.ConvTranspose2d(32, 64, 3, stride=5, padding=1, dilation=2)", (16, 32, 64, 128), ["together"]),
+    ("nn.ConvTranspose2d(32, 64, 3, stride=2)", (16, 32, 64, 64), ["together"]),
+    ("nn.ConvTranspose2d(4096, 64, 1, stride=2)", (1, 4096, 32, 32), ["apart", "together"]),
+    ("nn.ConvTranspose2d(32, 64, 3)", (16, 32, 64, 64), ["apart"]),
+])  # fmt: skip
+def test_residues_are_stored_first_as_takes_less_time(init: str, shape: tuple[int, ...], residues: list[str]) -> None:
+    found = design(made(source("return self.conv(x)", f"torch.empty{shape}", f"self.conv = {init}")), for_arch("sm_90a"), Accuracy.PYTORCH)
+    choice = next(c for c in found.choices if c.name.startswith("implicit_gemm["))
+    assert list(dict.fromkeys(p["residues"] for p in choice.kernels[0].allowed)) == residues

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -102,3 +104,24 @@ def test_residues_make_pairs_only_where_pixels_are_stored(case: str, paired: boo
     of = design(made(source(forward, inputs, init), "train"), for_arch("sm_90"), Accuracy.FP32)
     number = next(n for n, o in enumerate(of.options) if re.fullmatch(r"implicit_gemm\[[^]]*\]", o.name))
     assert ("Line SIDES[2]" in of.candidate(Point(number, (0,))).source) == paired
+
+
+def test_residues_of_a_row_are_stored_in_whole_sectors(device: Device) -> None:
+    text = source("return self.c(x)", "torch.randn(1, 16, 4, 64)", "self.c = nn.ConvTranspose2d(16, 16, 3, stride=5, padding=1, dilation=2)")
+    torch.manual_seed(0)
+    loaded = made(text)
+    model, (x,) = loaded.model(), loaded.inputs()
+    of = design(loaded, for_arch("sm_90"), Accuracy.FP32)
+    candidate = of.candidate(Point(next(n for n, o in enumerate(of.options) if o.kernels), (0,)))
+    stores = r"(\w+_out\[[^\]]*\bcol\]) = "
+    counted, count = re.subn(stores, r"emulation::stores().add(&\1); \1 = ", candidate.source)
+    module = device.module(replace(candidate, source=counted.replace("#include <cfloat>", "#include <cfloat>\n#include <stores.h>", 1)))
+    new = module.ModelNew()
+    new.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        torch.testing.assert_close(device.run(new, [x]), model(x), rtol=1e-5, atol=1e-5)
+    found = (ctypes.c_longlong * 3)()
+    module._library.stored_sectors(found)
+    sectors, parts, least = found
+    assert count and least >= x.new_empty(1, 16, 18, 318).nbytes // 32
+    assert sectors <= 1.1 * least and parts <= 0.1 * sectors
