@@ -26,6 +26,10 @@ CASES = {
     "transposed to an odd width": ("nn.ConvTranspose2d(16, 12, 4, stride=(1, 2), padding=1, dilation=(2, 1), bias=False)", (2, 16, 5, 6)),
     "transposed by rows of 4": ("nn.ConvTranspose1d(16, 8, 5, stride=2, dilation=2, padding=3, output_padding=1, bias=False)", (2, 16, 8)),
     "transposed and dilated": ("nn.ConvTranspose2d(5, 8, (2, 3), stride=(3, 2), padding=1, dilation=2, bias=False)", (1, 5, 4, 7)),
+    "transposed by strides of 5": ("nn.ConvTranspose2d(9, 12, 3, stride=5, padding=1, dilation=2, bias=False)", (2, 9, 4, 7)),
+    "transposed by strides of 3, taps far apart": ("nn.ConvTranspose2d(16, 8, 3, stride=3, padding=2, dilation=2, output_padding=1, bias=False)", (1, 16, 5, 6)),
+    "transposed by a kernel of one element": ("nn.ConvTranspose1d(16, 24, 1, stride=3, output_padding=2, bias=False)", (2, 16, 9)),
+    "transposed by a long kernel": ("nn.ConvTranspose1d(8, 8, 20, stride=9, padding=4, bias=False)", (2, 8, 11)),
     "transposed in groups": ("nn.ConvTranspose3d(8, 16, 3, stride=2, padding=1, groups=2, bias=False)", (1, 8, 3, 4, 3)),
 }
 
@@ -68,11 +72,11 @@ extern "C" void convolve(const float* x, const float* weight, float* y, float* s
         for (int panel = 0; panel < PANELS; ++panel) {
             const Residue residue = RESIDUE[panel / GROUPS];
             const int group = panel % GROUPS, pixels = residue.d.count * residue.h.count * residue.w.count;
-            for (int row = 0; row < 2 * CHANNELS_OUT + 16; ++row) {
-                const int channel = channel_of(row), side = side_of(row);
+            for (int row = 0; row < 16 * CHANNELS_OUT; ++row) {
+                const int channel = channel_of(row), side = channel < CHANNELS_OUT ? side_of(row) : 0;
                 for (int pixel = 0; pixel < pixels && channel < CHANNELS_OUT; ++pixel) {
-                    const int column = column_of(residue, pixel) + side;
-                    if (side && column % WIDTH == 0) continue;  // an odd width has no last right pixel
+                    const int left = column_of(residue, pixel), column = left + first_of(side);
+                    if (left % WIDTH + first_of(side) >= WIDTH) continue;  // beyond the last output of a row
                     const int2 window = window_of(residue, pixel);
                     float sum = 0.0f;
                     const int length = length_of(residue);
@@ -102,9 +106,9 @@ def _host_text(text: str, pixels: int, width: int) -> str:
     if "column_of" not in body:
         body += "static int column_of(const Residue&, const int pixel) { return pixel; }\n"
     if "channel_of" not in body:
-        body += "static int channel_of(const int row) { return row; }\nstatic int side_of(int) { return 0; }\n"
+        body += "static int channel_of(const int row) { return row; }\nstatic int side_of(int) { return 0; }\nstatic int first_of(int) { return 0; }\n"
     else:
-        body += "static int side_of(const int row) { return row / 8 % 2; }\n"
+        body += "static int first_of(const int side) { return SIDES[side].first; }\n"
     body += f"constexpr int WIDTH = {width};\n"
     return _SHIM + body.replace("#pragma unroll", "//") + f"constexpr int OUT_PIXELS = {pixels};\n" + _DRIVER
 
@@ -127,7 +131,20 @@ def test_windows_and_weights_make_the_convolution(case: str, products: int, tmp_
     (tmp_path / "host.cpp").write_text(_host_text(text, expected[0, 0].numel(), expected.shape[-1]))
     library = tmp_path / "host.so"
     subprocess.run(["g++", "-O1", "-std=c++17", "-shared", "-fPIC", "-o", library, tmp_path / "host.cpp"], check=True)
-    y, staged = torch.full_like(expected, float("nan")), torch.zeros(64 * x.numel())
+    # Outputs without a tap are no kernel's product: they are 0 from the start.
+    y, staged = torch.where(expected == 0, 0.0, float("nan")), torch.zeros(64 * x.numel())
     pointers = [ctypes.c_void_p(t.data_ptr()) for t in (x, conv.weight, y, staged)]
     ctypes.CDLL(str(library)).convolve(*pointers, shape[0])
     torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("init, shape, residues", [
+    ("nn.ConvTranspose2d(32, 64, 3, stride=5, padding=1, dilation=2)", (16, 32, 64, 128), ["together"]),
+    ("nn.ConvTranspose2d(32, 64, 3, stride=2)", (16, 32, 64, 64), ["together"]),
+    ("nn.ConvTranspose2d(4096, 64, 1, stride=2)", (1, 4096, 32, 32), ["apart", "together"]),
+    ("nn.ConvTranspose2d(32, 64, 3)", (16, 32, 64, 64), ["apart"]),
+])  # fmt: skip
+def test_residues_are_stored_first_as_takes_less_time(init: str, shape: tuple[int, ...], residues: list[str]) -> None:
+    found = design(made(source("return self.conv(x)", f"torch.empty{shape}", f"self.conv = {init}")), for_arch("sm_90a"), Accuracy.PYTORCH)
+    choice = next(c for c in found.choices if c.name.startswith("implicit_gemm["))
+    assert list(dict.fromkeys(p["residues"] for p in choice.kernels[0].allowed)) == residues

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -31,6 +33,10 @@ CASES = {
     "sums over channels of residues": ("return self.c(x).sum(1)", "self.c = nn.ConvTranspose1d(16, 24, 3, stride=3)", "torch.randn(2, 16, 50)", "32x256"),
     "two values of residues, some of which have no taps": ("y = self.c(x) + self.p\nreturn y, y.tanh()", "self.c = nn.ConvTranspose2d(16, 24, (2, 3), stride=3)\nself.p = nn.Parameter(torch.randn(24, 14, 21))", "torch.randn(2, 16, 5, 7)", "32x256"),
     "a value of the size of a transposed convolution": ("return self.c(x) * self.p", "self.c = nn.ConvTranspose2d(16, 20, 3, stride=2)\nself.p = nn.Parameter(torch.randn(20, 11, 13))", "torch.randn(2, 16, 5, 6)", "64x128"),
+    "outputs of a stride of 5, some without a tap": ("return (self.c(x) + self.p).sigmoid()", "self.c = nn.ConvTranspose2d(16, 24, 3, stride=5, padding=1, dilation=2, output_padding=(1, 0))\nself.p = nn.Parameter(torch.randn(24, 44, 43))", _INFINITIES, "64x128"),
+    "outputs of a stride of 7 in groups": ("return self.c(x) * self.s", "self.c = nn.ConvTranspose1d(32, 40, 5, stride=7, groups=2)\nself.s = nn.Parameter(torch.randn(40, 1))", "torch.randn(2, 32, 70)", "32x256"),
+    "pairs that begin inside of sectors": ("return self.c(x).tanh()", "self.c = nn.ConvTranspose2d(16, 20, 4, stride=2)", "torch.randn(2, 16, 6, 8)", "64x128"),
+    "outputs of a stride of 3 in each dimension": ("y = self.c(x)\nreturn y.relu(), y", "self.c = nn.ConvTranspose3d(16, 16, 4, stride=3, padding=1, output_padding=1)", "torch.randn(2, 16, 2, 3, 5)", "64x128"),
     "an image added to its convolution": ("return self.c(x) + x", "self.c = nn.Conv2d(16, 16, 3, padding=1)", "torch.randn(3, 16, 9, 11)", "64x128/8"),
     "maps in front and behind": ("y = x.relu() * self.s\nreturn self.c(y).sigmoid() + y", "self.c = nn.Conv2d(16, 16, 3, padding=1)\nself.s = nn.Parameter(torch.randn(16, 1, 1))", "torch.randn(2, 16, 9, 12) * 100", "16x256"),
     "maxima of windows": ("return F.max_pool2d((self.c(x) * self.s).relu(), 2) + self.s", "self.c = nn.Conv2d(16, 24, 3, padding=1)\nself.s = nn.Parameter(torch.randn(24, 1, 1))", "torch.randn(3, 16, 13, 15)", "64x128"),
@@ -48,7 +54,7 @@ CASES = {
 #: Those that are computed in half types, too, with the tile there.
 HALVES = {
     "values and moments": "64x256", "extremes of channels": "64x128", "values and moments of a transposed convolution": "64x128/8",
-    "maps in front and behind": "16x256", "maxima of windows": "64x256",
+    "maps in front and behind": "16x256", "maxima of windows": "64x256", "outputs of a stride of 5, some without a tap": "64x128",
 }  # fmt: skip
 
 #: Those whose channels or windows TMA's im2col mode cannot take.
@@ -97,4 +103,25 @@ def test_residues_make_pairs_only_where_pixels_are_stored(case: str, paired: boo
     forward, init, inputs, _ = CASES[case]
     of = design(made(source(forward, inputs, init), "train"), for_arch("sm_90"), Accuracy.FP32)
     number = next(n for n, o in enumerate(of.options) if re.fullmatch(r"implicit_gemm\[[^]]*\]", o.name))
-    assert ("Line PAIR[2]" in of.candidate(Point(number, (0,))).source) == paired
+    assert ("Line SIDES[2]" in of.candidate(Point(number, (0,))).source) == paired
+
+
+def test_residues_of_a_row_are_stored_in_whole_sectors(device: Device) -> None:
+    text = source("return self.c(x)", "torch.randn(1, 16, 4, 64)", "self.c = nn.ConvTranspose2d(16, 16, 3, stride=5, padding=1, dilation=2)")
+    torch.manual_seed(0)
+    loaded = made(text)
+    model, (x,) = loaded.model(), loaded.inputs()
+    of = design(loaded, for_arch("sm_90"), Accuracy.FP32)
+    candidate = of.candidate(Point(next(n for n, o in enumerate(of.options) if o.kernels), (0,)))
+    stores = r"(\w+_out\[[^\]]*\bcol\]) = "
+    counted, count = re.subn(stores, r"emulation::stores().add(&\1); \1 = ", candidate.source)
+    module = device.module(replace(candidate, source=counted.replace("#include <cfloat>", "#include <cfloat>\n#include <stores.h>", 1)))
+    new = module.ModelNew()
+    new.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        torch.testing.assert_close(device.run(new, [x]), model(x), rtol=1e-5, atol=1e-5)
+    found = (ctypes.c_longlong * 3)()
+    module._library.stored_sectors(found)
+    sectors, parts, least = found
+    assert count and least >= x.new_empty(1, 16, 18, 318).nbytes // 32
+    assert sectors <= 1.1 * least and parts <= 0.1 * sectors

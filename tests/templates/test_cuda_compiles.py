@@ -72,6 +72,8 @@ UNSEEN = {
     "staged_map_alone": ("return self.conv(x.exp())", "self.conv = nn.Conv2d(64, 64, 3, padding=1)", "torch.randn(4, 64, 31, 31)", "eval"),
     "convolution_moments_tf32": ("y = self.conv(x).relu() * self.s\nreturn y, y.mean((2, 3)) * self.s[:, 0, 0], y.var((2, 3), correction=0)", "self.conv = nn.Conv2d(64, 64, 3, padding=1)\nself.s = nn.Parameter(torch.randn(64, 1, 1))", "torch.randn(4, 64, 31, 31)", "eval"),
     "convolution_sum_tf32": ("return (self.conv(x).sigmoid() + x).logsumexp((2, 3)) * 2.0", "self.conv = nn.Conv2d(64, 64, 3, padding=1)", "torch.randn(4, 64, 30, 30)", "eval"),
+    "residues_together_tf32": ("return self.conv(x).sigmoid() * self.s", "self.conv = nn.ConvTranspose2d(32, 64, 3, stride=5, padding=1, dilation=2)\nself.s = nn.Parameter(torch.randn(64, 1, 1))", "torch.randn(4, 32, 20, 31)", "eval"),
+    "residues_apart_tf32": ("return self.conv(x)", "self.conv = nn.ConvTranspose1d(4096, 64, 1, stride=2)", "torch.empty(1, 4096, 100)", "eval"),
     "transposed_convolution_maximum": ("y = self.conv(x)\nreturn y.amax((2, 3)), y.sum((2, 3))", "self.conv = nn.ConvTranspose2d(16, 24, 3, stride=2)", "torch.randn(4, 16, 17, 17)", "eval"),
     "convolution_channels_tf32": ("y = self.conv(x) * self.s + x\nreturn (y.amin(1) * self.p).tanh(), y.amax(1)", "self.conv = nn.Conv2d(64, 64, 3, padding=1)\nself.s, self.p = nn.Parameter(torch.randn(64, 1, 1)), nn.Parameter(torch.randn(30))", "torch.randn(4, 64, 30, 30)", "eval"),
     "transposed_convolution_channels": ("return self.conv(x).logsumexp(1, keepdim=True).relu()", "self.conv = nn.ConvTranspose2d(16, 20, 3, stride=2, padding=1)", "torch.randn(4, 16, 17, 17)", "eval"),

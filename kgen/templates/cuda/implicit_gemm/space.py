@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from kgen.candidate import Params
 from kgen.compiler.convolutions import Convolution, Line, Residue
-from kgen.compiler.dtypes import HALF
+from kgen.compiler.dtypes import DTYPES, HALF
 from kgen.compiler.loops import ELEMENT, Map, Program
 from kgen.compiler.pointwise import FUNCTIONS
 from kgen.compiler.schedule import schedule
@@ -26,6 +26,12 @@ _OVER_PIXELS = {"sum", "max", "min", "moments", "softmax"}  # reductions that wa
 _OVER_CHANNELS = {"sum", "max", "min", "softmax"}  # reductions that a block finishes
 _MOST_ROWS = 256  # of weights; a block's tile has no more, and it must hold all channels that it reduces
 _MOST_POOLED = 64  # outputs that are pooled together; each that a tile takes by itself has a table of its own
+_MOST_EXCHANGED = 2048  # sums of a warp in shared memory at a time, so that blocks keep room for their stages
+_RATE = 2.0  # millions of products a microsecond and multiprocessor; about that of all large tiles
+_SECTOR = 32  # bytes
+#: Sectors that a multiprocessor stores a microsecond, whole and in parts. Whole ones come at the rate of a copy. Parts are
+#: those of level 1's problem 81 (benchmarks/results/kernelbench.md), measured on an H200 with elements 20 bytes apart.
+_SECTORS, _PARTIAL_SECTORS = 1000.0, 600.0
 _ROOM = 4096  # bytes of shared memory of a block beside its stages: the system's, and values of rows
 
 
@@ -110,6 +116,26 @@ class WarpgroupTile:
 
 Tile = WarpTile | WarpgroupTile
 
+
+@dataclass(frozen=True)
+class Exchange:
+    """Sums that a warp exchanges at a time: ``lines`` channels of ``outputs`` neighbours, from ``pieces`` pieces of 8 windows."""
+
+    lines: int
+    pieces: int
+    outputs: int
+    padding: int
+
+    @property
+    def pitch(self) -> int:
+        """Elements from a line to the next."""
+        return self.outputs + self.padding
+
+    @property
+    def stores(self) -> int:
+        """Outputs of a line that a lane stores at once: as many as leave fewest lanes idle, at most four."""
+        return min((4, 3, 2, 1), key=lambda some: -(-self.outputs // (32 * some)) * some)
+
 #: The tiles of each variant by their names. After the bar stand the warps, where others have as large a tile. More of them hide
 #: latencies of long chains behind the product. Fewer leave room for two blocks: one stores while the other multiplies.
 TILES: dict[str, dict[str, Tile]] = {
@@ -149,14 +175,53 @@ def tile_of(params: Params) -> Tile:
     return TILES[str(params["variant"])][str(params["tile"])]
 
 
-def pair_of(program: Program) -> tuple[Residue, Residue] | None:
-    """The two residues of the last dimension, where the stride is 2: their outputs are neighbours, and stored together."""
+@dataclass(frozen=True)
+class Together:
+    """Residues of the last dimension whose outputs a warp has and stores together: ``step`` neighbours for each place of the window.
+
+    ``sides`` are those of them that have taps. They share the windows of all. 16 rows of weights are ``channels`` rows of each side.
+    """
+
+    step: int
+    sides: tuple[Residue, ...]
+
+    @property
+    def channels(self) -> int:
+        return 16 // len(self.sides)
+
+    @property
+    def pair(self) -> bool:
+        """Whether a lane has both neighbours in its two rows of a strip."""
+        return self.step == len(self.sides) == 2
+
+    @property
+    def line(self) -> Residue:
+        """All outputs of the dimension, ``step`` at a time, with a tap for each input that a side takes."""
+        reached = [side.offset + tap * side.offset_step for side in self.sides for tap in range(side.taps)]
+        least, most = min(reached), max(reached)
+        between = math.gcd(*(most - offset for offset in reached)) or 1
+        return Residue(0, self.step, max(side.count for side in self.sides), 1, (most - least) // between + 1, most, -between, 0, 0)
+
+
+def together(program: Program) -> Together | None:
+    """The residues of a transposed convolution's last dimension as one; ``None`` where they cannot be stored together."""
     window = program.contraction.window
     last = window.lines[-1]
-    if not window.transposed or last.stride != 2 or last.out < 2 or window.pool > 1 or not _stores_pixels(program):
+    if not window.transposed or last.stride == 1 or last.out < last.stride or window.pool > 1 or not _stores_pixels(program):
         return None
-    left, right = last.residues(True)
-    return (left, right) if left.taps + right.taps and {left.offset_step, right.offset_step} == {-1} else None
+    residues = last.residues(True)
+    tapped = tuple(of for of in residues if of.taps)
+    found = Together(last.stride, residues if last.stride == 2 and tapped else tapped)
+    # A warp reduces rows of pairs alone.
+    if not 1 <= len(tapped) <= 16 or (program.reductions and not found.pair):
+        return None
+    taps = sum(line.kernel for line in window.lines[:-1]) + found.line.taps
+    return found if taps <= _MOST_TAPS else None
+
+
+def together_of(program: Program, params: Params) -> Together | None:
+    """The residues that are stored together with these parameters."""
+    return together(program) if params["residues"] == "together" else None
 
 
 def _stores_pixels(program: Program) -> bool:
@@ -170,14 +235,12 @@ def beside(window: Convolution, tile: Tile) -> int:
     return window.pool if alike and tile.warp_cols // 8 % window.pool == 0 else 1
 
 
-def residues_of(program: Program, tile: Tile) -> tuple[tuple[Residue, ...], ...]:
-    """The residues of the outputs that share their windows: a pair counts as one, with the taps of both."""
-    window, pair = program.contraction.window, pair_of(program)
-    if pair is None:
+def residues_of(program: Program, tile: Tile, row: Together | None) -> tuple[tuple[Residue, ...], ...]:
+    """The residues of the outputs that share their windows: those of a ``row`` that is stored together count as one."""
+    window = program.contraction.window
+    if row is None:
         return window.residues[:1] if beside(window, tile) > 1 else window.residues
-    reached = [offset for of in pair for offset in range(of.offset, of.offset - of.taps, -1)]
-    both = Residue(0, 2, pair[0].count, 1, max(reached) - min(reached) + 1, max(reached), -1, 0, 0)
-    return tuple(itertools.product(*(line.residues(True) for line in window.lines[:-1]), [both]))
+    return tuple(itertools.product(*(line.residues(True) for line in window.lines[:-1]), [row.line]))
 
 
 def terms_of(params: Params) -> int:
@@ -221,16 +284,21 @@ class Sizes:
 
     @property
     def residues(self) -> tuple[tuple[Residue, ...], ...]:
-        return residues_of(self.program, self.tile)
+        return residues_of(self.program, self.tile, self.together)
 
     @property
-    def pair(self) -> tuple[Residue, Residue] | None:
-        return pair_of(self.program)
+    def together(self) -> Together | None:
+        """The residues of the last dimension that are stored together."""
+        return together_of(self.program, self.params)
+
+    @property
+    def pair(self) -> bool:
+        return self.together is not None and self.together.pair
 
     @property
     def rows(self) -> int:
         """Rows of weights of a panel."""
-        return rows_of(self.program)
+        return rows_of(self.program, self.together)
 
     @property
     def beside(self) -> int:
@@ -337,9 +405,32 @@ class Sizes:
         return self.stored and not self.across and self.vec == 1
 
     @property
+    def exchange(self) -> Exchange:
+        row = self.together
+        lines, step = (16, 1) if row is None else (row.channels, row.step)
+        most = min(self.warp_pixels // 8, 8)
+        pieces = next(some for some in (8, 4, 2, 1) if some <= most and (some == 1 or lines * 8 * some * step <= _MOST_EXCHANGED))
+        return Exchange(lines, pieces, 8 * pieces * step, 16 if self.pair else 8)
+
+    @property
     def exchange_floats(self) -> int:
-        """Elements of shared memory that a warp exchanges sums by: 16 rows of 64 sums or of all that it has, or 8 of 128."""
-        return 16 * (min(self.warp_pixels, 64) + 8) if self.exchanges else 0
+        """Elements of shared memory that a warp exchanges sums by."""
+        return self.exchange.lines * self.exchange.pitch if self.exchanges else 0
+
+    @property
+    def sector(self) -> int:
+        """Elements of an output in a sector of memory."""
+        stored = [store for store in self.program.stores if store.level == ELEMENT]
+        return _SECTOR // DTYPES[stored[0].dtype].nbytes if stored else _SECTOR
+
+    @property
+    def classes(self) -> int:
+        """Classes of channels by the place in a sector where their pixels begin, where stores of a class begin with a sector.
+
+        0 where they do not: neighbours lie in one lane, or classes are so many that lanes would look up pixels for each channel.
+        """
+        found = self.sector // math.gcd(self.sector, self.window.pixels_out)
+        return found if self.exchanges and self.together is not None and found <= 2 else 0
 
     @property
     def rows_of_image(self) -> int:
@@ -349,7 +440,7 @@ class Sizes:
     @property
     def found_floats(self) -> int:
         """Elements of shared memory for what warps find of all channels: of each strip of rows, result and output."""
-        sides = 1 if self.pair is None else 2
+        sides = 2 if self.pair else 1
         return self.tile.warp_strips * self.results * sides * self.pixels if self.across else 0
 
     @property
@@ -360,8 +451,8 @@ class Sizes:
     @property
     def vec(self) -> int:
         """Neighbouring pixels that one instruction stores: four, where all images and rows begin at multiples of that."""
-        if self.pair:
-            return 4 if self.window.lines[-1].out % 4 == 0 else 1
+        if self.together is not None:
+            return 4 if self.pair and self.window.lines[-1].out % 4 == 0 else 1
         whole = not self.scattered and self.warp_pixels % 16 == 0 and self.window.pixels_out % 4 == 0
         return 4 if whole else 1
 
@@ -380,7 +471,7 @@ class Sizes:
     @property
     def scattered(self) -> bool:
         """Whether a tile's pixels do not lie beside each other in the image."""
-        return len(self.residues) > self.passes or self.pair is not None
+        return len(self.residues) > self.passes or self.together is not None
 
     @property
     def blocks(self) -> int:
@@ -405,7 +496,7 @@ def takes(program: Program) -> bool:
     of = program.contraction
     if of is None or of.window is None or program.moments_of or not program.floats:
         return False
-    if of.before is not None and pair_of(program) is not None:
+    if of.before is not None and together(program) is not None:
         return False  # pixels that are NaN are computed again from x itself
     if not _pools(program):
         return False
@@ -413,7 +504,7 @@ def takes(program: Program) -> bool:
     passes = schedule(program, keep=True).passes
     if not kinds.issuperset(r.kind for r in program.reductions) or len(passes) > (2 if of.across else 1):
         return False
-    if any(later.reductions for later in passes[1:]) or (of.across and (of.window.groups > 1 or rows_of(program) > _MOST_ROWS)):
+    if any(later.reductions for later in passes[1:]) or (of.across and (of.window.groups > 1 or rows_of(program, together(program)) > _MOST_ROWS)):
         return False
     if of.across and any(store.level == ELEMENT for store in passes[0].stores):
         return False  # the block stores channels only behind what it found of all of them
@@ -456,26 +547,38 @@ def space(task: Task) -> Space:
     window = program.contraction.window
     divides = any(_divides(step.expression) for step in program.steps if isinstance(step, Map))
 
-    def us(variant: str, tile: str) -> float:
-        return _products(program, TILES[variant][tile]) / TILES[variant][tile].rate
+    row = together(program)
+    rows = {"apart": None} if row is None else {"together": row, "apart": None}
+    takes_us = {residues: _microseconds(program, of) for residues, of in rows.items()}
 
-    least_rows = rows_of(program) if program.contraction.across else 1
+    def us(variant: str, residues: str, tile: str) -> float:
+        return _products(program, TILES[variant][tile], rows[residues]) / TILES[variant][tile].rate
 
-    def axes(variant: str, products: tuple[int, ...], block_k: tuple[int, ...], stages: tuple[int, ...]) -> tuple[Axis, ...]:
-        tiles = tuple(sorted(TILES[variant], key=lambda tile: us(variant, tile)))
-        return (
-            Axis("variant", (variant,)), Axis("products", products), Axis("tile", tiles), Axis("block_k", block_k),
-            Axis("stages", stages), Axis("division", ("fast", "exact") if divides else ("exact",)),
-        )  # fmt: skip
+    least_rows = {residues: rows_of(program, of) if program.contraction.across else 1 for residues, of in rows.items()}
+
+    def axes(variant: str, products: tuple[int, ...], block_k: tuple[int, ...], stages: tuple[int, ...]) -> list[tuple[Axis, ...]]:
+        divisions = ("fast", "exact") if divides else ("exact",)
+        return [
+            (
+                Axis("variant", (variant,)), Axis("residues", (residues,)), Axis("products", products),
+                Axis("tile", tuple(sorted(TILES[variant], key=lambda tile: us(variant, residues, tile)))), Axis("block_k", block_k),
+                Axis("stages", stages), Axis("division", divisions),
+            )
+            for residues in sorted(rows, key=lambda residues: takes_us[residues])
+        ]  # fmt: skip
 
     half = program.contraction.dtype in HALF
     products = (1,) if half else (1, 3)
     gather = axes("gather", products, (64, 32), (4, 3, 2))
     im2col = axes("im2col", products, (64, 32, 16), (6, 5, 4, 3, 2))
-    variants = [im2col, gather] if hardware.capability == 90 else [gather]
+    variants = [*im2col, *gather] if hardware.capability == 90 else gather
     if _is_direct(program):
-        variants.insert(0, axes("direct", products, (32,), (4, 3, 2)))
-    least = {v: min((us(v, name) for name, tile in tiles.items() if tile.rows >= least_rows), default=0.0) for v, tiles in TILES.items()}
+        variants = [*axes("direct", products, (32,), (4, 3, 2)), *variants]
+    least = {
+        (v, residues): min((us(v, residues, name) for name, tile in tiles.items() if tile.rows >= least_rows[residues]), default=0.0)
+        for v, tiles in TILES.items()
+        for residues in rows
+    }
     constraints = (
         Constraint(
             "one_product",
@@ -490,17 +593,22 @@ def space(task: Task) -> Space:
         Constraint(
             "all_channels",
             "a block reduces all channels of its pixels, and the tile has fewer",
-            lambda p: tile_of(p).rows >= least_rows,
+            lambda p: tile_of(p).rows >= least_rows[str(p["residues"])],
+        ),
+        Constraint(
+            "partial_sectors",
+            "the other way to store residues takes less than two thirds of the time, by its products and the sectors that it writes",
+            lambda p: takes_us[str(p["residues"])] <= 1.5 * min(takes_us.values()),
         ),
         Constraint(
             "idle_tile",
             "another tile takes less than two thirds of the time, since less of it lies beyond the channels and pixels",
-            lambda p: p["products"] == 3 or us(str(p["variant"]), str(p["tile"])) <= 1.5 * least[str(p["variant"])],
+            lambda p: p["products"] == 3 or us(str(p["variant"]), str(p["residues"]), str(p["tile"])) <= 1.5 * least[str(p["variant"]), str(p["residues"])],
         ),
         Constraint(
             "window_reach",
             "TMA takes windows no further apart, and taps no further from each other",
-            lambda p: p["variant"] != "im2col" or _in_reach(program, tile_of(p)),
+            lambda p: p["variant"] != "im2col" or _in_reach(program, tile_of(p), together_of(program, p)),
         ),
         Constraint(
             "idle_channels",
@@ -546,17 +654,17 @@ def _divides(expression: str) -> bool:
     return "/" in expression or any(_divides(FUNCTIONS[name].body) for name in called if name in FUNCTIONS)
 
 
-def _in_reach(program: Program, tile: Tile) -> bool:
+def _in_reach(program: Program, tile: Tile, row: Together | None) -> bool:
     """Whether TMA's im2col mode takes the windows."""
     window = program.contraction.window
     taps, edge = _REACH[len(window.lines)]
-    together = beside(window, tile) > 1
+    pooled = beside(window, tile) > 1
     return all(
         line.stride <= _MOST_STRIDE
-        and max(0, line.taps - 1) * abs(line.offset_step) + (of.pool - 1) * shift(of, window) * together <= taps
+        and max(0, line.taps - 1) * abs(line.offset_step) + (of.pool - 1) * shift(of, window) * pooled <= taps
         and -edge - 1 <= first <= edge
         and -edge - 1 <= last <= edge
-        for residue in residues_of(program, tile)
+        for residue in residues_of(program, tile, row)
         for line, of in zip(residue, window.lines)
         for first, last in [(least_offset(line), least_offset(line) + (line.count - 1) * line.stride - of.size + 1)]
     )
@@ -567,10 +675,10 @@ def shift(line: Line, window: Convolution) -> int:
     return 1 if window.transposed else line.stride
 
 
-def rows_of(program: Program) -> int:
-    """Rows of weights of a panel: one for each channel out; of a pair 16 for each 8 channels."""
+def rows_of(program: Program, row: Together | None) -> int:
+    """Rows of weights of a panel: one for each channel out; of a ``row`` that is stored together, one for each of its sides."""
     channels = program.contraction.window.channels_out
-    return channels if pair_of(program) is None else 2 * _multiple(channels, 8)
+    return channels if row is None else 16 * -(-channels // row.channels)
 
 
 def least_offset(line: Residue) -> int:
@@ -578,8 +686,20 @@ def least_offset(line: Residue) -> int:
     return line.offset + min(0, max(0, line.taps - 1) * line.offset_step)
 
 
-def _products(program: Program, tile: Tile) -> float:
+def _products(program: Program, tile: Tile, row: Together | None) -> float:
     """Products of float16 that whole tiles make for one image and one element of k, those beyond the edges among them."""
     window = program.contraction.window
-    pixels, together = max(math.prod(line.count for line in residue) for residue in residues_of(program, tile)), beside(window, tile)
-    return float(_multiple(rows_of(program), tile.rows) * _multiple(pixels * together, tile.cols) * (window.pool // together))
+    pixels, pooled = max(math.prod(line.count for line in residue) for residue in residues_of(program, tile, row)), beside(window, tile)
+    return float(_multiple(rows_of(program, row), tile.rows) * _multiple(pixels * pooled, tile.cols) * (window.pool // pooled))
+
+
+def _microseconds(program: Program, row: Together | None) -> float:
+    """Time of a multiprocessor for the products and the stores of one image, whose residues are those of a ``row`` together or apart."""
+    of, window = program.contraction, program.contraction.window
+    alike = window.residues if row is None else itertools.product(*(line.residues(True) for line in window.lines[:-1]), [row.line])
+    products = sum(math.prod(line.count * line.taps for line in residue) for residue in alike)
+    step = window.lines[-1].stride if window.transposed and row is None else 1  # outputs from a store's element to its next
+    size = max((DTYPES[store.dtype].nbytes for store in program.stores if store.level == ELEMENT), default=0)
+    sectors = min(1.0, size * step / _SECTOR) * window.pixels_out * window.channels_out * window.groups
+    made = products * rows_of(program, row) * window.groups * window.channels_in / (_RATE * 1e6)
+    return made + sectors / (_SECTORS if step == 1 else _PARTIAL_SECTORS)

@@ -32,6 +32,7 @@ from kgen.templates.spelling import load_statement, pointer, statement, store_st
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
     "variant": "how windows come to the tensor cores",
+    "residues": "outputs of a row whose taps differ: stored together or apart",
     "products": "products on tensor cores that make one in float32",
     "tile": "channels and pixels that a block works on",
     "block_k": "elements of k that a stage has",
@@ -57,7 +58,8 @@ def render(task: Task, params: Params) -> Rendering:
     parts = f" + rows * {sizes.slots * sizes.results}" if sizes.results and not sizes.across else ""
     workspace = Argument("workspace", "workspace", size=f"rows // {sizes.rows_of_image} * {sizes.image_floats}{parts} + {least}")
     others = [a for a in pointers(task, program, params) if a not in images]
-    raw = [weight] if sizes.pair else []
+    row = sizes.together
+    raw = [weight] if row else []
     args = [*images, *raw, prepared, *(a for a in others if a not in raw), workspace]
     residues = [[_line(line) for line in _three(residue)] for residue in sizes.residues]
     context = {
@@ -96,7 +98,9 @@ def render(task: Task, params: Params) -> Rendering:
         "residue_of_work": "const Residue residue = RESIDUE[work.panel / GROUPS];" if len(residues) > 1 else "constexpr Residue residue = RESIDUE[0];",
         "rank": len(window.lines),
         "maps": [_along(window, residue) for residue in sizes.residues],
-        "pair": [_line(astuple(line)) for line in sizes.pair or ()],
+        "row": row,
+        "sides": [_line(astuple(line)) for line in row.sides] if row else [],
+        "pair": sizes.pair,
         "scattered": sizes.scattered,
         "rows_out": sizes.rows,
         "panels": sizes.panels,
@@ -118,7 +122,11 @@ def render(task: Task, params: Params) -> Rendering:
         "pieces": sizes.warp_pixels // 8,
         "stored": sizes.stored,
         "exchanges": sizes.exchanges,
+        "exchange": sizes.exchange,
         "exchange_floats": sizes.exchange_floats,
+        "classes": sizes.classes,
+        "sector": sizes.sector,
+        "plane": window.pixels_out,
         "results": sizes.results,
         "across": sizes.across,
         "rows_of_image": sizes.rows_of_image,
