@@ -621,7 +621,7 @@ def _read_after_store(program: Program, tensor: str) -> bool:
 
 
 LABELS = {"lerp_affine": "affine", "normalise_affine": "normalise", "batch_moments": "moments", "pow_scalar": "pow", "moments_mean": "mean", "corrected_mean": "mean", "distributed_product": "mul",
-           "scaled_inverse_deviation": "inverse_deviation", "unbiased_variance": "variance", "apply_softmax": "softmax",
+           "scaled_inverse_deviation": "inverse_deviation", "inverse_deviation_of_columns": "inverse_deviation", "unbiased_variance": "variance", "apply_softmax": "softmax",
            "apply_log_softmax": "log_softmax"}  # fmt: skip
 
 

@@ -205,6 +205,8 @@ def _split_groups(graph: OpGraph, node: Node, roles: Mapping[str, str], by_image
     else:
         mean, *_ = moments = _moments(graph, node, x.name, each, (2,), True)
     scale = _inverse_deviation(graph, node, moments[-1])
+    if len(shape) == 2:
+        scale = replace(scale, op="inverse_deviation_of_columns")
     found = [x, *moments, scale, replace(_applied(node, x.name, [mean.name, scale.name]), name=graph.fresh(f"{node.name}_normal"), type=split)]
     found.append(_view(graph, f"{node.name}_whole", found[-1].name, node.type))
     wide = Tensor((shape[1],) + (1,) * (len(shape) - 2))

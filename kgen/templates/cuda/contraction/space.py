@@ -598,9 +598,9 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
         ),
         Constraint(
             "two_blocks",
-            f"two blocks of a multiprocessor have registers for the sums of one product, and pay off where k <= {_SHORT_K} and the chip is full",
+            f"two blocks of a multiprocessor have registers for the sums of one product, not for reductions of them, and pay off where k <= {_SHORT_K} and the chip is full",
             lambda p: p["tile"] != "2x128x128"
-            or (p["products"] == 1 and splits(p) == 1 and shape.k <= _SHORT_K and shape.tiles(p) >= shape.at_once(p)),
+            or (p["products"] == 1 and not shape.span and splits(p) == 1 and shape.k <= _SHORT_K and shape.tiles(p) >= shape.at_once(p)),
         ),
         Constraint(
             "tiles_apart",
