@@ -49,7 +49,7 @@ _UNNAMED = {"aten.add_.Tensor", "_operator.getitem"}
 #: Rewrites that every variant goes through: a plan's name leaves them out.
 _UNNAMED_REWRITES = {
     "decompose", "drop_identity", "matmul_to_linear", "split_batchnorm", "group_norm_to_moments", "split_norms",
-    "reduce_images_first", "softplus_to_mish",
+    "reduce_images_first", "reduce_groups_first", "softplus_to_mish",
 }  # fmt: skip
 
 
