@@ -289,10 +289,13 @@ def _epilogue(program: Program, args: list[Argument], most: int, streams: bool) 
     """
     plan, read_from = _in_place(program), sources(args)
     vec = _vector(program, [s for s in program.stores if s.level == ELEMENT])
-    passes = [_pass(program, plan, of, vec, args, "stream_vector" if streams else "store_vector") for of in plan.passes]
+    passes, columns = [], []
+    for of in plan.passes:
+        first = [x for x in _columns(of) if x not in columns]  # a pass that computes values again has some of them
+        columns += first
+        passes.append(_pass(program, plan, of, first, vec, args, "stream_vector" if streams else "store_vector"))
     most_columns = max(len(of["columns"]) for of in passes)
     at_once = next((groups for groups, operands in _AT_ONCE if most_columns <= operands), 2 if program.moments_of is None else 4)
-    columns = dict.fromkeys(x for of in plan.passes for x in _columns(of))
     return {
         "vec": vec,
         "width": max(vec, 2),
@@ -324,8 +327,10 @@ def _columns(of: Pass) -> list[Load]:
     return [x for x in of.loads if x.tensor and x.level == ELEMENT and "row" not in x.access.index()]
 
 
-def _pass(program: Program, plan: Schedule, of: Pass, vec: int, args: list[Argument], store: str) -> dict[str, object]:
-    """The statements of one pass over the columns of a lane."""
+def _pass(
+    program: Program, plan: Schedule, of: Pass, first: Sequence[Load], vec: int, args: list[Argument], store: str
+) -> dict[str, object]:
+    """The statements of one pass over the columns of a lane; it reads ``first`` of whole columns before all else."""
     read_from, columns = sources(args), _columns(of)
     outer, inner = common.load_statements([x for x in of.loads if x not in columns], vec, read_from)
     taken = [f"const float {x.name} = {x.name}_columns[chunk][j];" for x in columns]
@@ -335,8 +340,8 @@ def _pass(program: Program, plan: Schedule, of: Pass, vec: int, args: list[Argum
     results = [(r.names[0], r.kind, SPELLED[r.kind]) for r in of.reductions]
     return {
         "comment": describe(of, tuple(s.tensor for s in (*of.stores, *of.row_stores))),
-        "columns": [x.name for x in columns],
-        "column_loads": [line for x in columns for line in _column_load(x, vec, read_from[x.tensor])],
+        "columns": [x.name for x in first],
+        "column_loads": [line for x in first for line in _column_load(x, vec, read_from[x.tensor])],
         "outer": outer + store_outer,
         "inner": inside,
         "names_columns": _mentions("col", [*outer, *inside, *close]),
@@ -346,13 +351,12 @@ def _pass(program: Program, plan: Schedule, of: Pass, vec: int, args: list[Argum
         "keeps": of.keeps[0] if of.keeps else "",
         "results": [{"name": name, "kind": kind, "start": how.starts[0]} for name, kind, how in results],
         "of_span": _of_span(program, plan, _read(of) - {r.names[0] for r in of.reductions}, args),
-        "found": _of_span(program, plan, {s.arg for s in of.row_stores}, args),
-        "row_stores": [store_statement(s, written(s, args)) for s in of.row_stores],
+        "row_stores": _of_span(program, plan, {s.arg for s in of.row_stores}, args, [store_statement(s, written(s, args)) for s in of.row_stores]),
     }
 
 
-def _of_span(program: Program, plan: Schedule, needed: set[str], args: list[Argument]) -> list[str]:
-    """The statements that find these values of a whole span, from those that its reductions left."""
+def _of_span(program: Program, plan: Schedule, needed: set[str], args: list[Argument], stores: Sequence[str] = ()) -> list[str]:
+    """The statements that find these values of a whole span, from those that its reductions left, and that store them."""
     found: list[str] = []
     steps = [*plan.row_loads, *(s for s in program.steps if isinstance(s, Reduce) or s.level == ROW)]
     for step in reversed(steps):
@@ -361,7 +365,7 @@ def _of_span(program: Program, plan: Schedule, needed: set[str], args: list[Argu
         elif step.name in needed:
             needed = needed | set(step.args)
             found.append(load_statement(step, sources(args)) if isinstance(step, Load) else statement(step, "cuda"))
-    lines = found[::-1]
+    lines = [*found[::-1], *stores]
     return ["const int col = begin + first * Lanes::COLS;", *lines] if _mentions("col", lines) else lines
 
 
