@@ -771,39 +771,11 @@ def _alike(builder: _Builder, outputs: Sequence[_Output]) -> dict[str, sympy.Exp
     for older in loads:
         for newer in loads:
             if newer.text == older.text and newer.mask == older.mask and newer.offset != older.offset:
-                for symbol, index in (_matched(axes, older.offset, newer.offset) or {}).items():
+                for symbol, index in (axes.matched(older.offset, newer.offset) or {}).items():
                     apart = any(symbol in axes_of and axes_of & index.free_symbols for axes_of in together)
                     if not apart and all(age[s] < age[symbol] for s in index.free_symbols):
                         found.setdefault(symbol.name, index)
     return found
-
-
-def _matched(axes: Axes, older: sympy.Expr, newer: sympy.Expr) -> dict[sympy.Symbol, sympy.Expr] | None:
-    """For each axis of the newer offset alone, the index of the older one that steps alike; ``None`` where there is none."""
-    found: dict[sympy.Symbol, sympy.Expr] = {}
-    shared = newer.free_symbols & older.free_symbols
-    rest = older - sum(older.coeff(s) * s for s in shared)
-    if newer.subs({s: 0 for s in newer.free_symbols - shared}) != older.subs({s: 0 for s in older.free_symbols - shared}):
-        return None
-    for symbol in newer.free_symbols - shared:
-        stride = newer.coeff(symbol)
-        if stride == 0:
-            return None
-        index = _along(axes, rest, int(stride), axes.extents[symbol])
-        if index is None or "#" in symbol.name:
-            return None
-        found[symbol] = index
-    return found
-
-
-def _along(axes: Axes, offset: sympy.Expr, stride: int, extent: Size) -> sympy.Expr | None:
-    """The index within ``offset`` that steps by ``stride`` over so many elements."""
-    terms = [t for t in sympy.Add.make_args(offset) if t.as_coeff_Mul()[0] % stride == 0]
-    for chosen in ([t for t in terms if t.as_coeff_Mul()[0] == stride], terms):
-        index = sympy.expand(sympy.Add(*chosen) / stride)
-        if axes.covers(index, extent):
-            return index
-    return None
 
 
 def _indices(builder: _Builder, outputs: Sequence[_Output]) -> Iterable[sympy.Expr]:

@@ -323,7 +323,7 @@ def _read(of: Pass) -> set[str]:
 
 
 def _columns(of: Pass) -> list[Load]:
-    """What a pass reads of whole columns."""
+    """The loads of a pass that belong to whole columns."""
     return [x for x in of.loads if x.tensor and x.level == ELEMENT and "row" not in x.access.index()]
 
 
