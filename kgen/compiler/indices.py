@@ -20,6 +20,9 @@ from kgen.compiler.graph import BatchSize, NotFusable
 
 Size = int | BatchSize
 
+#: The number of columns, where it is known at run time alone.
+COLUMNS = sympy.Symbol("cols", integer=True, positive=True)
+
 _UNBOUNDED = -(1 << 62)  # the least value of what may be below any number
 
 
@@ -335,6 +338,8 @@ def _in_order(expression: sympy.Expr) -> list[sympy.Expr]:
 def _spell_atom(atom: sympy.Expr, names: Mapping[sympy.Symbol, str]) -> str:
     if isinstance(atom, sympy.Symbol):
         return names.get(atom, atom.name)
+    if isinstance(atom, sympy.Mul):
+        return " * ".join(_factor(spell(factor, names)) for factor in atom.args)
     if isinstance(atom, (FloorDiv, Modulo)):
         sign = "/" if isinstance(atom, FloorDiv) else "%"
         return f"{_factor(spell(atom.args[0], names))} {sign} {atom.args[1]}"

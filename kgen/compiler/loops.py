@@ -28,7 +28,7 @@ import sympy
 from kgen.compiler.convolutions import Convolution, convolution
 from kgen.compiler.dtypes import DTYPES, HALF, is_float
 from kgen.compiler.graph import Node, NotFusable, OpGraph, Operand, Tensor
-from kgen.compiler.indices import Axes, Size, spell, times
+from kgen.compiler.indices import COLUMNS, Axes, Size, spell, times
 from kgen.compiler.op import Kind
 from kgen.compiler.operators import COMBINES, OF_ONE, OPS, map_expression
 from kgen.compiler.pointwise import FUNCTIONS, c_float, literal
@@ -484,12 +484,12 @@ class _Builder:
             raise NotFusable(f"{node.name} has no lowering")
         return op.lower(self, node, index)
 
-    def tensor(self, name: str) -> Tensor:
-        """The type of a tensor that the kernel reads or writes; raises :class:`NotFusable` where it cannot."""
+    def tensor(self, name: str, *, written: bool = False) -> Tensor:
+        """The type of a tensor that the kernel reads, or has ``written``; raises :class:`NotFusable` where it cannot."""
         tensor = self.graph.type(name)
         if tensor.dtype not in DTYPES:
             raise NotFusable(f"{name} is of type {tensor.dtype}")
-        if any(tensor.multiples[1:]):
+        if any(tensor.multiples[1:]) and not (written and tensor.batch_inside):
             raise NotFusable(f"{name} follows the batch in another dimension than the first")
         return tensor
 
@@ -815,7 +815,7 @@ def _build(
     # The largest output has the axes. The sums of a contraction have those of the reduction that reads them.
     largest_first = 1 if contractions and any(OPS[n.op].kind is Kind.REDUCTION for n in nodes) else -1
     for name in sorted((o for o in outputs if OPS[graph.node(o).op].kind is not Kind.MOMENTS), key=lambda o: largest_first * graph.type(o).numel):
-        index = _stored_index(builder, name, builder.tensor(name))
+        index = _stored_index(builder, name, builder.tensor(name, written=True))
         found.append(_Output(name, builder.value(name, index), index))
     if builder.contraction and not found and not moments:
         raise NotFusable("a contraction stores its sums, or values computed from them")
@@ -848,7 +848,9 @@ class _Finished:
         self.needed = self._needed()
         self.pool = self._pool()
         self.last = builder.last.subs(self.pool)
-        self.offsets = {o.tensor: builder.axes.flat(o.index, self.graph.type(o.tensor).sizes()) for o in outputs}
+        types = {o.tensor: self.graph.type(o.tensor) for o in outputs}
+        strides = {name: of.shape if of.batch_inside else of.sizes() for name, of in types.items()}  # those of the captured batch
+        self.offsets = {o.tensor: builder.axes.flat(o.index, strides[o.tensor]) for o in outputs}
         self.rows, self.cols = self._loops()
 
     def program(self) -> Program:
@@ -934,6 +936,11 @@ class _Finished:
             raise NotFusable(f"{output.tensor} varies over more axes than it is stored at")
         dtypes, node = (self.graph.type(output.tensor).dtype, self.needed[output.value].dtype), self.graph.node(output.tensor)
         into = node.values[0] if node.effect else ""
+        if batch := self.graph.type(output.tensor).batch_inside:
+            (loop, *others), inner = self.cols, self.offsets[output.tensor].coeff(self.cols[0].symbol)
+            if others or isinstance(loop.extent, int) or inner != 1:
+                raise NotFusable(f"{output.tensor} follows the batch within rows that do not")
+            offset = sympy.expand((offset - loop.symbol) / batch * COLUMNS + loop.symbol)
         return Store(output.tensor, output.value, level, Place(offset, self.rows, self.cols), *dtypes, into)
 
     def _depends(self, name: str) -> bool:
@@ -1036,6 +1043,8 @@ class _Finished:
         if self.builder.contraction or self.moments_of:
             cols = self.last.free_symbols
             return [s for s in order if s not in cols], [s for s in order if s in cols]
+        if len(order) > 1 and not isinstance(self.extents[order[-1]], int):
+            return order[:-1], order[-1:]
         first = order and (len(order) > 1 or not isinstance(self.extents[order[0]], int))
         return (order[:1], order[1:]) if first else ([], order)
 

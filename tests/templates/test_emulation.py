@@ -164,6 +164,30 @@ def test_small_elements_of_a_triangle_keep_their_bits(device: Device) -> None:
     assert all(error(exact[row], found[row]) < 1e-6 for row in range(200))
 
 
+@pytest.mark.parametrize("rows", [1, 300, 700])
+def test_a_result_that_has_the_batch_last_is_right_for_any_batch(device: Device, rows: int) -> None:
+    loaded = made(source("return x + self.b", "torch.randn(300, 1)", "self.b = nn.Parameter(torch.randn(1, 21, 1, 1))"))
+    model, x = loaded.model(), torch.randn(rows, 1)
+    new = device.module(candidate(loaded, "pointwise", {"block": 128, "items": 2})).ModelNew()
+    new.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        assert device.run(new, [x]).equal(model(x))
+
+
+def test_rows_that_are_not_finite_spoil_no_other_least_of_a_group(device: Device) -> None:
+    forward = "return F.layer_norm(self.linear(x).view(-1, 12, 16), (16,)).amin(2)"
+    loaded = made(source(forward, "torch.randn(40, 96)", "self.linear = nn.Linear(96, 192)"))
+    torch.manual_seed(0)
+    model, (x,) = loaded.model(), loaded.inputs()
+    x[5, 3], x[19, 7] = float("inf"), float("nan")
+    x[20] *= 1e12
+    for variant in ("sm80", "whole"):
+        new = device.module(candidate(loaded, "contraction", {"variant": variant})).ModelNew()
+        new.load_state_dict(model.state_dict())
+        with torch.no_grad():
+            torch.testing.assert_close(device.run(new, [x]), model(x), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
 @pytest.mark.parametrize("special", [float("inf"), float("nan")])
 @pytest.mark.parametrize(("name", "sign"), [("argmin", 1.0), ("argmax", -1.0)])
 def test_the_first_place_is_found_where_no_value_is_below_infinity(device: Device, name: str, sign: float, special: float) -> None:
