@@ -49,7 +49,7 @@ _UNNAMED = {"aten.add_.Tensor", "_operator.getitem"}
 #: Rewrites that every variant goes through: a plan's name leaves them out.
 _UNNAMED_REWRITES = {
     "decompose", "drop_identity", "matmul_to_linear", "split_batchnorm", "group_norm_to_moments", "split_norms",
-    "reduce_images_first", "softplus_to_mish",
+    "reduce_images_first", "reduce_groups_first", "softplus_to_mish",
 }  # fmt: skip
 
 
@@ -621,7 +621,7 @@ def _read_after_store(program: Program, tensor: str) -> bool:
 
 
 LABELS = {"lerp_affine": "affine", "normalise_affine": "normalise", "batch_moments": "moments", "pow_scalar": "pow", "moments_mean": "mean", "corrected_mean": "mean", "distributed_product": "mul",
-           "scaled_inverse_deviation": "inverse_deviation", "unbiased_variance": "variance", "apply_softmax": "softmax",
+           "scaled_inverse_deviation": "inverse_deviation", "inverse_deviation_of_columns": "inverse_deviation", "unbiased_variance": "variance", "apply_softmax": "softmax",
            "apply_log_softmax": "log_softmax"}  # fmt: skip
 
 

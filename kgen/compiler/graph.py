@@ -71,6 +71,13 @@ class Tensor:
     def batched(self) -> bool:
         return any(self.multiples)
 
+    @property
+    def batch_inside(self) -> int:
+        """The last extent above one where it follows the batch and lies inside of others, which do not; else 0."""
+        sizes = [size for size in self.sizes() if size != 1]
+        inside = len(sizes) > 1 and isinstance(sizes[-1], BatchSize) and all(isinstance(s, int) for s in sizes[:-1])
+        return next(s for s, m in zip(self.shape, self.multiples) if m) if inside else 0
+
     def sizes(self) -> tuple[int | BatchSize, ...]:
         """The shape with batch-following dimensions as symbols."""
         return tuple(BatchSize(m) if m else s for s, m in zip(self.shape, self.multiples))

@@ -20,6 +20,9 @@ from kgen.compiler.graph import BatchSize, NotFusable
 
 Size = int | BatchSize
 
+#: The number of columns, where it is known at run time alone.
+COLUMNS = sympy.Symbol("cols", integer=True, positive=True)
+
 _UNBOUNDED = -(1 << 62)  # the least value of what may be below any number
 
 
@@ -188,6 +191,32 @@ class Axes:
             stride = times(stride, self.extents[parts[coefficient]])
         return tuple(parts[c] for c in sorted(parts, reverse=True)) if stride == size else None
 
+    def matched(self, older: sympy.Expr, newer: sympy.Expr) -> dict[sympy.Symbol, sympy.Expr] | None:
+        """For each axis of the newer offset alone, the index of the older one that steps alike; ``None`` where there is none."""
+        found: dict[sympy.Symbol, sympy.Expr] = {}
+        shared = newer.free_symbols & older.free_symbols
+        rest = older - sum(older.coeff(s) * s for s in shared)
+        if newer.subs({s: 0 for s in newer.free_symbols - shared}) != older.subs({s: 0 for s in older.free_symbols - shared}):
+            return None
+        for symbol in newer.free_symbols - shared:
+            stride = newer.coeff(symbol)
+            if stride == 0:
+                return None
+            index = self._along(rest, int(stride), self.extents[symbol])
+            if index is None or "#" in symbol.name:
+                return None
+            found[symbol] = index
+        return found
+
+    def _along(self, offset: sympy.Expr, stride: int, extent: Size) -> sympy.Expr | None:
+        """The index within ``offset`` that steps by ``stride`` over so many elements."""
+        terms = [t for t in sympy.Add.make_args(offset) if t.as_coeff_Mul()[0] % stride == 0]
+        for chosen in ([t for t in terms if t.as_coeff_Mul()[0] == stride], terms):
+            index = sympy.expand(sympy.Add(*chosen) / stride)
+            if self.covers(index, extent):
+                return index
+        return None
+
     def wanted_splits(self, expressions: Iterable[sympy.Expr]) -> dict[str, tuple[int, ...]]:
         """Splits of axes that would remove divisions, by the names of the axes."""
         cuts: dict[sympy.Symbol, set[int]] = {}
@@ -309,6 +338,8 @@ def _in_order(expression: sympy.Expr) -> list[sympy.Expr]:
 def _spell_atom(atom: sympy.Expr, names: Mapping[sympy.Symbol, str]) -> str:
     if isinstance(atom, sympy.Symbol):
         return names.get(atom, atom.name)
+    if isinstance(atom, sympy.Mul):
+        return " * ".join(_factor(spell(factor, names)) for factor in atom.args)
     if isinstance(atom, (FloorDiv, Modulo)):
         sign = "/" if isinstance(atom, FloorDiv) else "%"
         return f"{_factor(spell(atom.args[0], names))} {sign} {atom.args[1]}"

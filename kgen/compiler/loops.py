@@ -28,7 +28,7 @@ import sympy
 from kgen.compiler.convolutions import Convolution, convolution
 from kgen.compiler.dtypes import DTYPES, HALF, is_float
 from kgen.compiler.graph import Node, NotFusable, OpGraph, Operand, Tensor
-from kgen.compiler.indices import Axes, Size, spell, times
+from kgen.compiler.indices import COLUMNS, Axes, Size, spell, times
 from kgen.compiler.op import Kind
 from kgen.compiler.operators import COMBINES, OF_ONE, OPS, map_expression
 from kgen.compiler.pointwise import FUNCTIONS, c_float, literal
@@ -282,6 +282,7 @@ class Program:
     stores: tuple[Store, ...]
     moments_of: str | None = None
     contraction: Contraction | None = None
+    span: int = 0  #: neighbouring columns of a contraction that reductions take together; row values are then theirs
 
     @property
     def reductions(self) -> tuple[Reduce, ...]:
@@ -483,12 +484,12 @@ class _Builder:
             raise NotFusable(f"{node.name} has no lowering")
         return op.lower(self, node, index)
 
-    def tensor(self, name: str) -> Tensor:
-        """The type of a tensor that the kernel reads or writes; raises :class:`NotFusable` where it cannot."""
+    def tensor(self, name: str, *, written: bool = False) -> Tensor:
+        """The type of a tensor that the kernel reads, or has ``written``; raises :class:`NotFusable` where it cannot."""
         tensor = self.graph.type(name)
         if tensor.dtype not in DTYPES:
             raise NotFusable(f"{name} is of type {tensor.dtype}")
-        if any(tensor.multiples[1:]):
+        if any(tensor.multiples[1:]) and not (written and tensor.batch_inside):
             raise NotFusable(f"{name} follows the batch in another dimension than the first")
         return tensor
 
@@ -590,10 +591,6 @@ class _Builder:
 
     def _contraction(self, node: Node, index: Index) -> str:
         """A contraction of rows with a matrix, or a batch of them, and its bias as a map behind it."""
-        if self.contraction is not None and (self.contraction.name, self.contraction_index) != (f"{node.name}_sum", index):
-            raise NotFusable("a kernel has one contraction, read at one place")
-        if any(not isinstance(i, sympy.Symbol) and i != 0 for i in index):
-            raise NotFusable(f"the result of {node.name} is read through a view")
         if not self.places.keys().isdisjoint(index):
             raise NotFusable(f"the result of {node.name} is read at places that are values")
         x, weight, *bias = node.inputs
@@ -603,6 +600,8 @@ class _Builder:
         if rows.dtype != matrix.dtype:
             raise NotFusable(f"{node.name} has operands of two dtypes")
         window = convolution(self.graph, node)
+        if window and self.contraction_index not in ((), index):
+            raise NotFusable("a kernel reads the sums of a convolution at one place")
         batched = len(matrix.shape) > 2 and not window
         if batched and rows.sizes()[:-2] != matrix.sizes()[:-2]:
             raise NotFusable(f"{node.name} has other matrices than batches of rows")
@@ -629,7 +628,7 @@ class _Builder:
             dtype=rows.dtype,
         )
         varies = frozenset().union(*(i.free_symbols for i in index))
-        found = self._keep(self.contraction.name, _Step("sums", node.name, (), varies))
+        found = self._keep(self.contraction.name, _Step("sums", node.name, (), varies, self.axes.flat(index, node.type.sizes())))
         for value in bias:
             at = (index[1],) if window else self.broadcast(value, node.type, index)
             found = self.map(node.name, "{0} + {1}", [found, self.value(value, at)])
@@ -758,53 +757,25 @@ def lower(graph: OpGraph, names: Sequence[str], outputs: Sequence[str], *, two_p
 
 
 def _alike(builder: _Builder, outputs: Sequence[_Output]) -> dict[str, sympy.Expr]:
-    """Axes along which a tensor is read as it is along older axes, by name, with the index of these.
+    """Axes along which a tensor, or a contraction's sums, are read as along older axes, by name, with the index of these.
 
     A mean and what it is subtracted from then share their read of the row. Axes of one value, as those of an outer
     product, stay apart.
     """
     axes = builder.axes
     age = {symbol: number for number, symbol in enumerate(axes.extents)}
-    loads = [s for s in builder.steps.values() if s.kind == "load" and s.text and not s.args]
+    loads = [s for s in builder.steps.values() if s.kind in ("load", "sums") and s.text and not s.args]
     found: dict[str, sympy.Expr] = {}
     together = {step.varies for step in builder.steps.values()}
     together |= {frozenset().union(*(i.free_symbols for i in output.index)) for output in outputs}
     for older in loads:
         for newer in loads:
             if newer.text == older.text and newer.mask == older.mask and newer.offset != older.offset:
-                for symbol, index in (_matched(axes, older.offset, newer.offset) or {}).items():
+                for symbol, index in (axes.matched(older.offset, newer.offset) or {}).items():
                     apart = any(symbol in axes_of and axes_of & index.free_symbols for axes_of in together)
                     if not apart and all(age[s] < age[symbol] for s in index.free_symbols):
                         found.setdefault(symbol.name, index)
     return found
-
-
-def _matched(axes: Axes, older: sympy.Expr, newer: sympy.Expr) -> dict[sympy.Symbol, sympy.Expr] | None:
-    """For each axis of the newer offset alone, the index of the older one that steps alike; ``None`` where there is none."""
-    found: dict[sympy.Symbol, sympy.Expr] = {}
-    shared = newer.free_symbols & older.free_symbols
-    rest = older - sum(older.coeff(s) * s for s in shared)
-    if newer.subs({s: 0 for s in newer.free_symbols - shared}) != older.subs({s: 0 for s in older.free_symbols - shared}):
-        return None
-    for symbol in newer.free_symbols - shared:
-        stride = newer.coeff(symbol)
-        if stride == 0:
-            return None
-        index = _along(axes, rest, int(stride), axes.extents[symbol])
-        if index is None or "#" in symbol.name:
-            return None
-        found[symbol] = index
-    return found
-
-
-def _along(axes: Axes, offset: sympy.Expr, stride: int, extent: Size) -> sympy.Expr | None:
-    """The index within ``offset`` that steps by ``stride`` over so many elements."""
-    terms = [t for t in sympy.Add.make_args(offset) if t.as_coeff_Mul()[0] % stride == 0]
-    for chosen in ([t for t in terms if t.as_coeff_Mul()[0] == stride], terms):
-        index = sympy.expand(sympy.Add(*chosen) / stride)
-        if axes.covers(index, extent):
-            return index
-    return None
 
 
 def _indices(builder: _Builder, outputs: Sequence[_Output]) -> Iterable[sympy.Expr]:
@@ -844,7 +815,7 @@ def _build(
     # The largest output has the axes. The sums of a contraction have those of the reduction that reads them.
     largest_first = 1 if contractions and any(OPS[n.op].kind is Kind.REDUCTION for n in nodes) else -1
     for name in sorted((o for o in outputs if OPS[graph.node(o).op].kind is not Kind.MOMENTS), key=lambda o: largest_first * graph.type(o).numel):
-        index = _stored_index(builder, name, builder.tensor(name))
+        index = _stored_index(builder, name, builder.tensor(name, written=True))
         found.append(_Output(name, builder.value(name, index), index))
     if builder.contraction and not found and not moments:
         raise NotFusable("a contraction stores its sums, or values computed from them")
@@ -877,7 +848,9 @@ class _Finished:
         self.needed = self._needed()
         self.pool = self._pool()
         self.last = builder.last.subs(self.pool)
-        self.offsets = {o.tensor: builder.axes.flat(o.index, self.graph.type(o.tensor).sizes()) for o in outputs}
+        types = {o.tensor: self.graph.type(o.tensor) for o in outputs}
+        strides = {name: of.shape if of.batch_inside else of.sizes() for name, of in types.items()}  # those of the captured batch
+        self.offsets = {o.tensor: builder.axes.flat(o.index, strides[o.tensor]) for o in outputs}
         self.rows, self.cols = self._loops()
 
     def program(self) -> Program:
@@ -910,7 +883,7 @@ class _Finished:
             lines = (replace(line, pool=taps.get(at, 1)) for line, at in zip(contraction.window.lines, positions))
             contraction = replace(contraction, window=replace(contraction.window, lines=tuple(lines)))
         return Program(
-            rows, cols, *sizes, self.rows, self.cols, tuple(loads), tuple(steps), stores, self.moments_of, contraction
+            rows, cols, *sizes, self.rows, self.cols, tuple(loads), tuple(steps), stores, self.moments_of, contraction, self.span
         )
 
     def _value(self, name: str, step: _Step) -> Load | Map | Scan | Window:
@@ -946,7 +919,7 @@ class _Finished:
         return {name: step for name, step in self.builder.steps.items() if name in found}
 
     def _level(self, varies: Iterable[sympy.Symbol]) -> str:
-        cols = {loop.symbol for loop in self.cols}
+        cols = self._reduced if self.span else {loop.symbol for loop in self.cols}
         return ELEMENT if not cols or not cols.union(self._inner).isdisjoint(varies) else ROW
 
     def _place(self, step: _Step) -> Place:
@@ -963,6 +936,11 @@ class _Finished:
             raise NotFusable(f"{output.tensor} varies over more axes than it is stored at")
         dtypes, node = (self.graph.type(output.tensor).dtype, self.needed[output.value].dtype), self.graph.node(output.tensor)
         into = node.values[0] if node.effect else ""
+        if batch := self.graph.type(output.tensor).batch_inside:
+            (loop, *others), inner = self.cols, self.offsets[output.tensor].coeff(self.cols[0].symbol)
+            if others or isinstance(loop.extent, int) or inner != 1:
+                raise NotFusable(f"{output.tensor} follows the batch within rows that do not")
+            offset = sympy.expand((offset - loop.symbol) / batch * COLUMNS + loop.symbol)
         return Store(output.tensor, output.value, level, Place(offset, self.rows, self.cols), *dtypes, into)
 
     def _depends(self, name: str) -> bool:
@@ -984,12 +962,14 @@ class _Finished:
             if step.kind == "reduce" and self._reduced and not symbols - self._reduced <= step.varies:
                 raise NotFusable(f"{name} would be computed again along other axes")
         order = self._order()
+        self.span = self._span()
         if self._reduced:
-            if self.moments_of or (self.builder.contraction and not self._reduces_convolution()):
+            if self.moments_of or (self.builder.contraction and not (self.span or self._reduces_convolution())):
                 raise NotFusable("a reduction along rows and a contraction, or moments over the batch, are two kernels")
             order = self._of_contraction() or order
-            rows = [s for s in order if s in symbols - self._reduced]
-            cols = [s for s in order if s in self._reduced]
+            along = self.last.free_symbols if self.span else self._reduced
+            rows = [s for s in order if s in symbols - along]
+            cols = [s for s in order if s in along]
         elif around is not None:
             if any(not symbols <= offset.free_symbols for offset in self.offsets.values()):
                 raise NotFusable("a window or a scan is stored along all axes of its kernel")
@@ -1005,7 +985,22 @@ class _Finished:
 
     def _of_contraction(self) -> list[sympy.Symbol]:
         """The axes of a contraction's sums in their own order, of those that are pooled the windows'; none without a contraction."""
-        return [i for i in (at.subs(self.pool) for at in self.builder.contraction_index) if isinstance(i, sympy.Symbol)]
+        index = [at.subs(self.pool) for at in self.builder.contraction_index]
+        return [symbol for at in index for symbol in sorted(at.free_symbols, key=lambda s: -at.coeff(s))]
+
+    def _span(self) -> int:
+        """How many neighbouring columns of a contraction a reduction takes together; 0 where it takes others, or there is none."""
+        places, columns = [s for s in self.needed.values() if s.kind == "sums"], 1
+        for symbol in sorted(self._reduced, key=self.last.coeff):
+            whole = self.last.coeff(symbol) == columns and isinstance(self.extents[symbol], int)
+            columns *= self.extents[symbol] if whole else 0
+        span = columns if places and self._reduced and not self.builder.contraction.window else 0
+        *outer, last = self.builder.contraction_index or (0,)
+        if len(places) > 1 or any(not isinstance(i, sympy.Symbol) and i != 0 for i in (*outer, *(() if span else (last,)))):
+            raise NotFusable("a kernel reads the sums of a contraction at one place, and through no view")
+        if span and self.builder.axes.covers(last, self.graph.type(places[0].text).sizes()[-1]) is None:
+            raise NotFusable("a reduction behind a contraction takes neighbouring columns of all columns")
+        return span
 
     def _pool(self) -> dict[sympy.Symbol, sympy.Expr]:
         """The output of each position of a window of sums; empty where sums are not pooled."""
@@ -1048,6 +1043,8 @@ class _Finished:
         if self.builder.contraction or self.moments_of:
             cols = self.last.free_symbols
             return [s for s in order if s not in cols], [s for s in order if s in cols]
+        if len(order) > 1 and not isinstance(self.extents[order[-1]], int):
+            return order[:-1], order[-1:]
         first = order and (len(order) > 1 or not isinstance(self.extents[order[0]], int))
         return (order[:1], order[1:]) if first else ([], order)
 
@@ -1058,15 +1055,12 @@ class _Finished:
             source = self.builder.steps[self.moments_of]
             offsets += [s.offset for s in self.needed.values() if s.kind == "load" and s.varies >= source.varies]
         offsets += sorted((s.offset for s in self.needed.values() if s.kind == "load"), key=lambda e: -len(e.free_symbols))
-        offsets += [self.builder.axes.flat(self.builder.contraction_index, self._contraction_sizes())] if self.builder.contraction else []
+        offsets += [s.offset for s in self.needed.values() if s.kind == "sums"]
         order: list[sympy.Symbol] = []
         for offset in offsets:
             strides = {s: abs(offset.coeff(s)) for s in offset.free_symbols}
             order += [s for s in sorted(strides, key=lambda s: (-strides[s], s.name)) if s not in order]
         return order
-
-    def _contraction_sizes(self) -> tuple[Size, ...]:
-        return next(n.type.sizes() for n in self.graph.nodes if f"{n.name}_sum" == self.builder.contraction.name)
 
     def _joined(self, symbols: list[sympy.Symbol]) -> tuple[Loop, ...]:
         """The axes as loops; an outer axis and an inner one are one loop where every index takes them as one number."""
@@ -1094,7 +1088,7 @@ class _Finished:
 
     def _expressions(self) -> Iterable[sympy.Expr]:
         for step in self.needed.values():
-            yield self._merged(step.offset)
+            yield self._merged(step.offset) if step.kind != "sums" else sympy.Integer(0)
             yield from (self._merged(w.index) for w in step.mask)
             yield from (s.stride * self._merged(s.output) for s in step.slides if not self.pool)
         for offset in self.offsets.values():

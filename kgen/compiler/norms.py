@@ -5,6 +5,7 @@
     layer norm, softmax          the same reductions as in one node, so that a plan may cut behind them
     behind a convolution         mean and variance of each channel of each image first, which its kernel finds as it stores x;
                                  those of a group or of a channel follow from them
+    behind group norm of a product   sums, means and extremes of a row by way of each group's
 
 Means, variances and what is made of them are float32 also where x is of a half type. A kernel may still hold all of it. Where rows are few and long, many blocks reduce, and a second kernel applies.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Mapping, Sequence
+from typing import Collection, Mapping, Sequence
 
 from kgen.compiler.convolutions import TARGETS
 from kgen.compiler.dtypes import HALF
@@ -135,11 +136,11 @@ def reduce_images_first(graph: OpGraph) -> OpGraph:
     These are batch norm in train mode, group norm, and sums, means and extremes over all pixels and more.
     """
     for node in graph.nodes:
-        if node.op in _TWO_STEPS and _behind_convolution(graph, node.inputs[0]):
+        if node.op in _TWO_STEPS and _behind(graph, node.inputs[0], TARGETS):
             graph = _split_reduction(graph, node)
             continue
         roles = dict(zip(node["roles"], node.inputs)) if node.op in ("batch_norm", "group_norm") else {}
-        if not roles or len(node.type.shape) < 3 or any(node.type.multiples[1:]) or not _behind_convolution(graph, roles["input"]):
+        if not roles or len(node.type.shape) < 3 or any(node.type.multiples[1:]) or not _behind(graph, roles["input"], TARGETS):
             continue
         if node.op == "group_norm":
             graph = _split_groups(graph, node, roles, by_image=True)
@@ -167,18 +168,43 @@ def _split_reduction(graph: OpGraph, node: Node) -> OpGraph:
     return graph.with_nodes_for(node.name, (first, last))
 
 
-def _behind_convolution(graph: OpGraph, value: str) -> bool:
-    """Whether only pointwise operators stand between a convolution and the value."""
+def _behind(graph: OpGraph, value: str, operators: Collection[str]) -> Node | None:
+    """A node of one of these operators that only pointwise operators separate from the value."""
     seen, waiting = set(), [value]
     while waiting:
         node = graph.producer(waiting.pop())
         if node is None or node.name in seen:
             continue
-        if node.op in TARGETS:
-            return True
+        if node.op in operators:
+            return node
         seen.add(node.name)
         waiting += node.values if node.op in OPS and OPS[node.op].kind is Kind.POINTWISE else ()
-    return False
+    return None
+
+
+def reduce_groups_first(graph: OpGraph) -> OpGraph:
+    """Sums, means and extremes of rows behind group norm and a product by way of each group's: its kernel finds that."""
+    products = [name for name, op in OPS.items() if op.kind is Kind.CONTRACTION and name not in TARGETS]
+    for node in graph.nodes:
+        norm = _behind(graph, node.inputs[0], ("group_norm",)) if node.op in _TWO_STEPS else None
+        if norm and node["dims"] == (1,) and len(norm.type.shape) == 2 and _behind(graph, norm.inputs[0], products):
+            graph = _split_rows(graph, node, norm["groups"])
+    return graph
+
+
+def _split_rows(graph: OpGraph, node: Node, groups: int) -> OpGraph:
+    """A reduction along rows as one of each group of columns, then one of those; sums between them are of float32."""
+    x, call = node.inputs[0], f"torch.{node.op}({{{{0}}}}, ({{dim}},), keepdim={{keep}})"
+    (rows, cols), (multiple, _) = graph.type(x).shape, graph.type(x).multiples
+    split = Tensor((rows, groups, cols // groups), graph.type(x).dtype, (multiple, 0, 0))
+    extreme = node.op in ("amax", "amin")
+    type_ = Tensor((rows, groups), node.type.dtype if extreme else "float32", (multiple, 0))
+    parts = _view(graph, f"{node.name}_groups", x, split)
+    of_group, of_row = call.format(dim=2, keep=False), _rounded(call.format(dim=1, keep=node["keepdim"]), node.type.dtype)
+    found = of_group if extreme else _wide(graph, x, of_group)
+    first = _node(graph, f"{node.name}_of_groups", node.op, (parts.name,), type_, found, dims=(2,), keepdim=False)
+    last = replace(node, inputs=(first.name,), call=of_row)
+    return graph.with_nodes_for(node.name, (parts, first, last))
 
 
 def group_norm_to_moments(graph: OpGraph) -> OpGraph:
@@ -205,6 +231,8 @@ def _split_groups(graph: OpGraph, node: Node, roles: Mapping[str, str], by_image
     else:
         mean, *_ = moments = _moments(graph, node, x.name, each, (2,), True)
     scale = _inverse_deviation(graph, node, moments[-1])
+    if len(shape) == 2:
+        scale = replace(scale, op="inverse_deviation_of_columns")
     found = [x, *moments, scale, replace(_applied(node, x.name, [mean.name, scale.name]), name=graph.fresh(f"{node.name}_normal"), type=split)]
     found.append(_view(graph, f"{node.name}_whole", found[-1].name, node.type))
     wide = Tensor((shape[1],) + (1,) * (len(shape) - 2))

@@ -248,6 +248,8 @@ POINTWISE = (
     _pointwise("normalise_affine", "", "({0} - {1}) * {2} + {3}", flops=3),
     # In float64: what is rounded here is the same for all elements of a channel, and nothing averages it out.
     _pointwise("inverse_deviation", "", "static_cast<float>(1.0 / sqrt({0} + {eps}))", attrs=("eps",)),
+    # In float32: few elements share it, and a kernel computes it for as many spans as there are rows and groups.
+    _pointwise("inverse_deviation_of_columns", "", "1.0f / SQRT({0} + static_cast<float>({eps}))", attrs=("eps",)),
     _pointwise("scaled_inverse_deviation", "", "static_cast<float>({1} / sqrt({0} + {eps}))", attrs=("eps",)),
     _pointwise("moving_average", "", "static_cast<float>({keep} * {0} + {momentum} * {1})", attrs=("keep", "momentum")),
     _pointwise("apply_softmax", "", "EXPBELOW({0} - finite_max({1})) * softmax_factor({1}, {2})", flops=10),

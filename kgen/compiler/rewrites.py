@@ -9,6 +9,7 @@
     split_batchnorm           batch norm in train mode becomes moments over the batch, then a normalisation
     group_norm_to_moments     group norm becomes moments of each group, then a normalisation
     reduce_images_first       norms and sums behind a convolution: over each channel of an image first, then over those
+    reduce_groups_first       sums, means and extremes of rows behind group norm of a product: over each group first
     split_norms               layer norm and softmax become their reductions, then what uses them: two kernels can share the row
     merge_affine              scales and shifts for each feature after one another become one
     fold_batchnorm_into_linear, pull_scale_into_linear
@@ -327,6 +328,7 @@ REWRITES: dict[str, Rewrite] = {
         convolutions_channels_last,
         norms.group_norm_to_moments,
         norms.reduce_images_first,
+        norms.reduce_groups_first,
         norms.split_norms,
     )
 }
@@ -371,6 +373,7 @@ PIPELINES = (
     (*_WHOLE, "split_norms"),
     (*_WHOLE, "extreme_into_pool"),
     ("reduce_images_first", *_WHOLE, "reduce_images_first"),
+    ("reduce_groups_first", *_WHOLE),
     (*_WHOLE, _CHANNELS_LAST),
 )
 

@@ -17,7 +17,7 @@ RESERVED = frozenset(
     "of number N K LD GROUP GROUPS AT_ONCE sums finite group half both x_exponent w_exponent x_exponents w_exponents "
     "tap tap_a tap_b tap_c tap_d in_a in_b in_c in_d out_a out_b out_c out_d inside_row running totals warp so_far first_line first_col strip down before carry "
     "inside from found moments difference deviation variance workspace stream stride next ahead own origin merges inverse "
-    "merged total partial max min other piece cols rank round team teams arrivals slots slot head tail seen take request next_row next_step shared part place chunk parts "
+    "merged total partial max min other piece cols rank round team teams arrivals slots slot head tail seen take request next_row next_step shared part place chunk parts span spans of_lane repaired SPAN SPANS "
     "asm auto bool break case catch char class const constexpr continue default delete do double else enum explicit "
     "export extern float for friend goto if inline int long mutable namespace new noexcept operator private protected "
     "public register return short signed sizeof static struct switch template this throw typedef typeid typename union "

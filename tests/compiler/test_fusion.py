@@ -258,10 +258,31 @@ def test_products_whose_columns_follow_the_first_size_are_for_that_size() -> Non
     assert found[0].graph.batch is None
 
 
+@pytest.mark.parametrize(
+    ("forward", "init", "plan"),
+    [
+        ("return self.n(self.l(x)).relu()", "GroupNorm(4, 64)", "contraction[linear, mean, variance, inverse_deviation, normalise, affine, relu]"),
+        ("return self.n(self.l(x)).amin(1)", "GroupNorm(4, 64)",
+         "contraction[linear, mean, variance, inverse_deviation, normalise, affine, amin] + inner_reduction[amin]"),
+        ("return self.l(x).view(-1, 4, 16).sum(2)", "Identity()", "contraction[linear, sum]"),
+        ("return self.n(self.l(x))", "GroupNorm(1, 64 * 3)", "contraction[linear] + inner_reduction[mean, variance, inverse_deviation, normalise, affine]"),
+    ],
+)  # fmt: skip
+def test_spans_of_columns_are_reduced_in_the_epilogue_where_a_tile_holds_them(forward: str, init: str, plan: str) -> None:
+    cols = 192 if "3" in init else 64
+    found = planned(forward, f"self.l, self.n = nn.Linear(12, {cols}), nn.{init}", IN, of=ALL)
+    assert names(found)[0] == plan
+
+
+def test_a_sum_whose_last_size_is_the_batch_is_a_kernel() -> None:
+    found = planned("return x + self.b", "self.b = nn.Parameter(torch.randn(1, 30, 1, 1))", "torch.randn(6, 1)", of=ALL)
+    assert names(found)[0] == "pointwise[add]" and found[0].graph.batch == 6
+
+
 def test_contractions_after_one_another_are_all_of_our_own() -> None:
     init = "self.a = nn.Linear(12, 20)\nself.c = nn.Linear(20, 8)"
     found = planned("return self.c(self.a(x).relu()).softmax(dim=1)", init, IN, of=ALL)
-    assert names(found)[0] == "contraction[linear, relu] + contraction[linear] + inner_reduction[softmax]"
+    assert names(found)[0] == "contraction[linear, relu] + contraction[linear, softmax]"
 
 
 def test_contraction_that_is_needed_again_is_stored_beside_its_maps() -> None:

@@ -46,6 +46,34 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
         ("return x.mT @ y", "", "torch.randn(1100, 70), torch.randn(1100, 133)", "x, y"), "contraction", [{"variant": "sm90"}]),
     "a tile to a warpgroup": (
         ("return (x @ y.mT).relu()", "", "torch.randn(200, 20), torch.randn(35001, 20)", "x, y"), "contraction", [{"variant": "sm90", "tile": "128x128+"}]),
+    "group norm of columns": (
+        ("return self.n(F.silu(self.linear(x))).relu() + y", "self.linear, self.n = nn.Linear(200, 176), nn.GroupNorm(11, 176)",
+         "torch.randn(150, 200), torch.randn(150, 176)", "x, y"), "contraction", [
+            {"variant": "sm90", "tile": "128x128", "cluster": 1}, {"variant": "sm90", "cluster": 2},
+            {"variant": "sm80", "tile": "64x64/4"}, {"variant": "whole", "tile": "32x64"}]),
+    "group norm of sums in memory": (
+        ("return self.n(self.linear(x))", "self.linear, self.n = nn.Linear(5000, 192), nn.GroupNorm(3, 192, affine=False)", "torch.randn(130, 5000)", "x"),
+        "contraction", [{"variant": "sm90", "splits": 8}]),
+    "the least of each normalised group of columns": (
+        ("return F.layer_norm(self.linear(x).view(-1, 11, 16), (16,)).amin(2)", "self.linear = nn.Linear(200, 176)", "torch.randn(150, 200)", "x"),
+        "contraction", [
+            {"variant": "sm90", "tile": "128x128", "cluster": 1}, {"variant": "sm80", "tile": "64x64/4"}, {"variant": "whole", "tile": "64x64"}]),
+    "softmax of groups of columns": (
+        ("return torch.softmax(self.linear(x).view(-1, 6, 32), 2)", "self.linear = nn.Linear(200, 192)", "torch.randn(150, 200)", "x"),
+        "contraction", [{"variant": "sm90", "cluster": 1}, {"variant": "sm80"}]),
+    "a sum and a maximum of groups of columns": (
+        ("y = self.linear(x).view(-1, 44, 4)\nreturn y.sum(2) - y.amax(2) * 2", "self.linear = nn.Linear(200, 176)", "torch.randn(150, 200)", "x"),
+        "contraction", [{"variant": "sm90", "cluster": 1}, {"variant": "whole"}]),
+    "layer norm of a batch of matrices": (
+        ("return F.layer_norm(torch.bmm(x, y).unflatten(2, (2, 64)), (64,))", "", "torch.randn(3, 100, 77), torch.randn(3, 77, 128)", "x, y"),
+        "contraction", [{"variant": "sm90"}, {"variant": "sm80"}]),
+    "group norm beside what it is of": (
+        ("y = self.linear(x)\nreturn self.n(y.exp() * y) - y", "self.linear, self.n = nn.Linear(200, 192), nn.GroupNorm(6, 192)", "torch.randn(150, 200)", "x"),
+        "contraction", [{"variant": "sm90", "cluster": 1}, {"variant": "sm80"}]),
+    "bfloat16, group norm of columns": (
+        ("return self.n(self.linear(x)).relu()", "self.linear, self.n = nn.Linear(200, 192).bfloat16(), nn.GroupNorm(24, 192).bfloat16()", "torch.randn(150, 200).bfloat16()", "x"),
+        "contraction", [
+            {"variant": "sm90", "tile": "128x128", "cluster": 1}, {"variant": "mma", "tile": "32x64"}]),
     "bfloat16": (
         ("return F.gelu(self.linear(x))", "self.linear = nn.Linear(200, 136).bfloat16()", "torch.randn(150, 200).bfloat16()", "x"), "contraction", [
             {"variant": "sm90", "tile": "128x128", "cluster": 1}, {"variant": "sm90", "cluster": 2}, {"variant": "mma", "tile": "32x64"}]),
@@ -134,6 +162,30 @@ def test_small_elements_of_a_triangle_keep_their_bits(device: Device) -> None:
     loaded = made(source("return torch.triu(x @ y)", f"torch.triu(torch.randn(200, 200)), {w}", "", "x, y"))
     exact, found = outputs(device, loaded, candidate(loaded, "contraction", {"variant": "sm90"}))
     assert all(error(exact[row], found[row]) < 1e-6 for row in range(200))
+
+
+@pytest.mark.parametrize("rows", [1, 300, 700])
+def test_a_result_that_has_the_batch_last_is_right_for_any_batch(device: Device, rows: int) -> None:
+    loaded = made(source("return x + self.b", "torch.randn(300, 1)", "self.b = nn.Parameter(torch.randn(1, 21, 1, 1))"))
+    model, x = loaded.model(), torch.randn(rows, 1)
+    new = device.module(candidate(loaded, "pointwise", {"block": 128, "items": 2})).ModelNew()
+    new.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        assert device.run(new, [x]).equal(model(x))
+
+
+def test_rows_that_are_not_finite_spoil_no_other_least_of_a_group(device: Device) -> None:
+    forward = "return F.layer_norm(self.linear(x).view(-1, 12, 16), (16,)).amin(2)"
+    loaded = made(source(forward, "torch.randn(40, 96)", "self.linear = nn.Linear(96, 192)"))
+    torch.manual_seed(0)
+    model, (x,) = loaded.model(), loaded.inputs()
+    x[5, 3], x[19, 7] = float("inf"), float("nan")
+    x[20] *= 1e12
+    for variant in ("sm80", "whole"):
+        new = device.module(candidate(loaded, "contraction", {"variant": variant})).ModelNew()
+        new.load_state_dict(model.state_dict())
+        with torch.no_grad():
+            torch.testing.assert_close(device.run(new, [x]), model(x), rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
 @pytest.mark.parametrize("special", [float("inf"), float("nan")])

@@ -24,7 +24,7 @@ PARAMETERS = {
 def takes(program: Program) -> bool:
     """Programs of maps alone that read along the axis that they write along."""
     others = program.contraction or program.moments_of or program.reductions or program.windows or program.scans
-    return not (others or transpose_of(program))
+    return isinstance(program.col_size, int) and not (others or transpose_of(program))
 
 
 def space(task: Task) -> Space:

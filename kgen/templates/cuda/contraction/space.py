@@ -15,6 +15,7 @@ from kgen.templates.cuda.common import BYTES_A_US
 from kgen.templates.space import Axis, Constraint, Space
 
 LONGEST_ROW = 32768  # elements of a row that a block splits from its registers; longer rows are read twice
+WIDEST_SPAN = 64  # columns that are reduced together; a warp finishes so many at once in all but the smallest tiles
 STEP = 64  # elements of k; the leading dimension of terms is a multiple of it; 128 bytes, a step of the variant sm90
 
 #: Elements of k; the library's tensor cores promote their sums after so many. Truncation allows no more on positive data,
@@ -52,6 +53,11 @@ class _WarpgroupTile:
     def cols(self) -> int:
         return 128 * self.halves * (3 - self.m_tiles)
 
+    @property
+    def strip(self) -> int:
+        """Columns that a warp finishes at once."""
+        return 128
+
     def shared_bytes(self, stages: int, leading_dimension: int) -> int:
         """Each stage has 128 rows of 64 of k of both terms, with four barriers. Slots of one term share the same memory."""
         return stages * (2 * 128 * 64 * 2 + 32)
@@ -86,6 +92,11 @@ class _WarpTile:
     def cols(self) -> int:
         return 64 * self.warps_n
 
+    @property
+    def strip(self) -> int:
+        """Columns that a warp finishes at once."""
+        return 64
+
     def shared_bytes(self, stages: int, leading_dimension: int) -> int:
         """Each stage has both terms of both operands."""
         return stages * 2 * 2 * self.block_k * (self.rows + self.cols)
@@ -102,6 +113,7 @@ class _WholeTile:
     step_us: float
     blocks: int
     cols: int = 64
+    strip: int = 32  # columns that a warp finishes at once
 
     @property
     def warps(self) -> int:
@@ -129,6 +141,7 @@ class _SliceTile:
     rows: int = 128
     cols: int = 128
     blocks: int = 1
+    strip: int = 128  # columns that a warp finishes at once
 
     def shared_bytes(self, stages: int, leading_dimension: int) -> int:
         """Each stage has both terms of 64 of k of both operands, a float32 scale for each row, and two barriers."""
@@ -158,6 +171,11 @@ class _PlainTile:
     @property
     def cols(self) -> int:
         return 8 * self.mma_n * self.warps_n
+
+    @property
+    def strip(self) -> int:
+        """Columns that a warp finishes at once."""
+        return 8 * self.mma_n
 
     def shared_bytes(self, stages: int, leading_dimension: int) -> int:
         return stages * 2 * self.block_k * (self.rows + self.cols)
@@ -341,6 +359,7 @@ class _Shape:
     turned: bool  # whether rows of the left operand are columns in memory
     ragged: bool  # whether rows of an operand in memory do not begin at multiples of 16 bytes
     half: bool  # whether operands are of a half type, and multiplied as they are
+    span: int  # columns that are reduced together; 0 where none are
     hardware: Hardware
 
     @classmethod
@@ -350,7 +369,7 @@ class _Shape:
         rows, grouped = of.group or program.rows, of.group is not None
         weight = task.plan.graph.is_weight(of.weight)
         ragged = of.k % 4 != 0 or (of.transposed and program.cols % 4 != 0)
-        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, of.turned, ragged, of.dtype in HALF, task.hardware)
+        return cls(rows, program.cols, of.k, of.matrices, grouped, weight, of.turned, ragged, of.dtype in HALF, program.span, task.hardware)
 
     @property
     def intervals(self) -> int:
@@ -360,6 +379,12 @@ class _Shape:
     def tiles(self, params: Params) -> int:
         tile = tile_of(params)
         return self.matrices * -(-self.rows // tile.rows) * -(-self.cols // tile.cols)
+
+    def holds_spans(self, params: Params) -> bool:
+        """Whether a warp finishes whole spans; sums in memory are finished by as many columns as that takes."""
+        if not self.span or partials_of(params):
+            return True
+        return tile_of(params).strip // int(params["cluster"]) % self.span == 0
 
     def fits(self, params: Params, stages: int) -> bool:
         """Whether a block can have so many stages, and with them as many neighbours as with two."""
@@ -517,6 +542,11 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
 
     return (
         Constraint(
+            "spans",
+            f"a warp does not finish whole spans of the {shape.span} columns that are reduced together",
+            shape.holds_spans,
+        ),
+        Constraint(
             "promotion_of_one_product",
             "the sums of one product of float16 terms stay in the tensor cores' accumulators to the end",
             lambda p: p["products"] == 3 or p["promotion_interval"] == 64,
@@ -568,9 +598,9 @@ def _own_constraints(shape: _Shape) -> tuple[Constraint, ...]:
         ),
         Constraint(
             "two_blocks",
-            f"two blocks of a multiprocessor have registers for the sums of one product, and pay off where k <= {_SHORT_K} and the chip is full",
+            f"two blocks of a multiprocessor have registers for the sums of one product, not for reductions of them, and pay off where k <= {_SHORT_K} and the chip is full",
             lambda p: p["tile"] != "2x128x128"
-            or (p["products"] == 1 and splits(p) == 1 and shape.k <= _SHORT_K and shape.tiles(p) >= shape.at_once(p)),
+            or (p["products"] == 1 and not shape.span and splits(p) == 1 and shape.k <= _SHORT_K and shape.tiles(p) >= shape.at_once(p)),
         ),
         Constraint(
             "tiles_apart",

@@ -13,19 +13,22 @@ by the variants sm90 and mma. Six variants share all but the multiplying:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kgen.candidate import Params
-from kgen.compiler.dtypes import DTYPES, HALF
-from kgen.compiler.loops import ELEMENT, Load, Program, Store
+from kgen.compiler.dtypes import DTYPES, HALF, is_float
+from kgen.compiler.loops import ELEMENT, ROW, Load, Program, Reduce, Store
 from kgen.compiler.operators import OPS, Kind
-from kgen.compiler.schedule import schedule
+from kgen.compiler.schedule import Pass, Schedule, schedule
 from kgen.templates import Argument, Before, Filled, Rendering, Task, Template
-from kgen.templates.arguments import arguments as pointers, signature, sources, summary
+from kgen.templates.arguments import arguments as pointers, signature, sources, summary, written
+from kgen.templates.combines import SPELLED
 from kgen.templates.cuda import common
 from kgen.templates.cuda.contraction.space import (
     LONGEST_ROW,
+    WIDEST_SPAN,
     arithmetic,
     groups_of,
     lacks,
@@ -37,7 +40,7 @@ from kgen.templates.cuda.contraction.space import (
     terms_of,
     tile_of,
 )
-from kgen.templates.spelling import output_pointer, pointer, row_loads, statement
+from kgen.templates.spelling import describe, load_statement, output_pointer, pointer, row_loads, statement, store_statement
 
 #: The axes of the spaces, and what each means.
 PARAMETERS = {
@@ -60,7 +63,10 @@ _SPLITS = (
 
 _LONGEST_STRIP = 8192  # elements of a column that the registers of a cluster's eight blocks have room for
 _LONG_SUMS = 2048  # elements of k; behind longer sums, results are too few to pay for the exchanges of wide stores
-_STRIP_COLS = 32  # columns; a warp finishes so many of sums in memory at once
+_STRIP_COLS = 32  # columns; a warp finishes so many of sums in memory at once, or a span
+
+#: The reductions of spans, by their kinds; moments and softmax take two passes.
+_OF_SPANS = ("sum", "product", "max", "min", "max_finite", "moments", "softmax")
 
 #: Groups of eight columns that are finished at once, each with the most column operands that leave registers for it. With
 #: more operands it is 2, or 4 for moments: up to eight lanes share a column, and each keeps one at least.
@@ -68,8 +74,14 @@ _AT_ONCE = ((16, 1), (8, 3), (4, 7))
 
 
 def takes(program: Program) -> bool:
-    """Programs that begin with a contraction of matrices: maps follow it, of indices too, and moments over the batch may end it."""
+    """Programs that begin with a contraction of matrices.
+
+    Maps follow it, of indices too. Moments over the batch may end it. Reductions may take spans of neighbouring columns that
+    lie within one tile.
+    """
     of = program.contraction
+    if program.span and not _takes_spans(program):
+        return False
     if of is None or of.window is not None or not program.floats or any(x.access.mask or x.args for x in program.reads):
         return False
     if of.dtype not in HALF:
@@ -79,12 +91,20 @@ def takes(program: Program) -> bool:
     return all(isinstance(size, int) and size % 8 == 0 for turned, rows in along for size in [rows if turned else of.k])
 
 
+def _takes_spans(program: Program) -> bool:
+    """Whether a warp finishes whole spans, and stores elements where it may have found sums of rows that are not finite."""
+    whole = f"row * {program.cols} + col"
+    in_order = all(s.level == ROW or s.access.index() == whole for s in program.stores)
+    kinds = all(r.kind in _OF_SPANS and is_float(r.dtypes[0]) for r in program.reductions)
+    return WIDEST_SPAN % program.span == 0 and in_order and kinds
+
+
 def render(task: Task, params: Params) -> Rendering:
-    program = task.plan.program(task.kernel)
+    program = task.plan.program(task.kernel, two_passes=task.plan.program(task.kernel).span > 0)
     of, terms, library = program.contraction, terms_of(params), params["variant"] == "library"
     half = of.dtype in HALF
     n, k, ld = program.cols, of.k, leading_dimension(of.k, params)
-    tile = None if library else tile_of(params)
+    tile, strip = None if library else tile_of(params), max(_STRIP_COLS, program.span)
     operands = _Operands.of(task, program, params)
     moments, finishing = common.finishing(task) if program.moments_of else ({}, [])
     args = operands.arguments(pointers(task, program, params), split_before=library)
@@ -96,7 +116,7 @@ def render(task: Task, params: Params) -> Rendering:
         "formula": of.formula(n),
         "variant": params["variant"],
         "tile": tile,
-        "ragged": n % (tile.cols if tile else _STRIP_COLS) != 0,
+        "ragged": n % (tile.cols if tile else strip) != 0,
         "stages": params["stages"],
         "slots": slots_of(params),
         "terms": terms,
@@ -129,12 +149,15 @@ def render(task: Task, params: Params) -> Rendering:
         "columns_of_weight": of.transposed and not operands.prepared,
         "members": [f"{'const ' if a.role == 'in' else ''}{a.ctype}* {a.name}" for a in elementwise],
         "member_names": [a.name for a in elementwise],
+        "span": program.span,
+        "repaired": _repairs_apart(program),
+        "strip": strip,
         "moments": program.moments_of is not None,
         "result": program.moments_of,
         "moments_parameters": signature(finishing, early=True)["parameters"],
         "moments_arguments": signature(finishing)["arguments"],
         "cols": n,
-        "scratch": output_pointer(program.stores[0].tensor),
+        "scratch": _scratch(program),
         "sum": of.name,
         "epilogue": ", ".join(_words(task)),
         "split_parameters": before and signature(before.arguments)["launcher_parameters"],
@@ -154,18 +177,28 @@ def _before(task: Task, program: Program, params: Params, operands: _Operands) -
     sums = f"workspace[{{rows}} * {row}{behind} :]"
     sizes = f"({{rows}}, {n}, {ld})"
     call = f"multiply_terms(workspace, {w}, {sums}, {terms}, {params['splits']}, {sizes}, {sums_leading_dimension(n)})"
-    scratch = Argument(output_pointer(program.stores[0].tensor), "out", program.stores[0].tensor)
+    scratch = [Argument(output_pointer(s.tensor), "out", s.tensor) for s in program.stores if s.level == ELEMENT][:1]
     prepared = (operands.prepared,) if operands.prepared else ()
     assert operands.workspace is not None
-    arguments = tuple(dict.fromkeys((operands.x, operands.right, *prepared, scratch, operands.workspace)))
+    arguments = tuple(dict.fromkeys((operands.x, operands.right, *prepared, *scratch, operands.workspace)))
     return Before(f"{task.kernel.name}_split", arguments, call, "cuda/contraction/multiply_terms.py.j2")
+
+
+def _repairs_apart(program: Program) -> bool:
+    """Whether sums of rows that are not finite wait in the workspace, since no result has room for them."""
+    return program.contraction.dtype not in HALF and not any(s.level == ELEMENT for s in program.stores)
+
+
+def _scratch(program: Program) -> str:
+    """The pointer to where such sums wait: the first result of all elements, if there is one."""
+    return next((output_pointer(s.tensor) for s in program.stores if s.level == ELEMENT), "repaired")
 
 
 def _words(task: Task) -> list[str]:
     """The names of the operators that a sum goes through, in order."""
     contraction, *rest = task.kernel.nodes
-    maps = [n for n in rest if OPS[task.plan.graph.node(n).op].kind is Kind.POINTWISE]
-    return [*(["bias added"] if len(task.plan.graph.node(contraction).inputs) > 2 else []), *maps]
+    steps = [n for n in rest if OPS[task.plan.graph.node(n).op].kind in (Kind.POINTWISE, Kind.REDUCTION)]
+    return [*(["bias added"] if len(task.plan.graph.node(contraction).inputs) > 2 else []), *steps]
 
 
 @dataclass(frozen=True)
@@ -193,6 +226,8 @@ class _Operands:
         size = f"rows * {row + 1 + partials_of(params) * sums_leading_dimension(n)}"
         moments = f"(rows + 15) // 16 * {2 * sums_leading_dimension(n)}"
         size += f" + {moments}" if program.moments_of else ""
+        repaired = f"rows * {sums_leading_dimension(n)}"
+        size += f" + {repaired}" if _repairs_apart(program) else ""
         if of.dtype in HALF:
             needed = [f"{partials_of(params)} * rows * {sums_leading_dimension(n)}"] if partials_of(params) else []
             needed += [moments] if program.moments_of else []
@@ -209,7 +244,8 @@ class _Operands:
         name += f"_{ld}" if params["variant"] == "library" else ""  # kernels of a file may share the terms of a weight
         prepared = Argument(name, "prepared", of.weight, str(w_rows * row + w_rows), filled=filled)
         if params["variant"] == "whole":
-            workspace = Argument("workspace", "workspace", size=moments) if program.moments_of else None
+            needed = [moments] if program.moments_of else [repaired] if _repairs_apart(program) else []
+            workspace = Argument("workspace", "workspace", size=needed[0]) if needed else None
             return cls(x, right, prepared, workspace, of.transposed)
         return cls(x, right, prepared, Argument("workspace", "workspace", size=size), of.transposed)
 
@@ -249,29 +285,92 @@ def _epilogue(program: Program, args: list[Argument], most: int, streams: bool) 
     """The context of the epilogue: it finishes ``vec`` neighbouring columns at a time, ``width`` of a lane's places.
 
     A thread has registers for no more than ``most`` groups of eight columns at once. It ``streams`` results past the cache where
-    they are most of what is moved; elsewhere the registers are worth more.
+    they are most of what is moved; elsewhere the registers are worth more. Each reduction of spans begins another pass.
     """
-    plan, read_from = schedule(program, keep=True), sources(args)
-    (only,) = plan.passes
-    vec = _vector(program, only.stores)
-    columns = [x for x in only.loads if x.tensor and x.level == ELEMENT and "row" not in x.access.index()]
-    outer, inner = common.load_statements([x for x in only.loads if x not in columns], vec, read_from)
-    taken = [f"const float {x.name} = {x.name}_columns[chunk][j];" for x in columns]
-    maps = [statement(m, "cuda") for m in only.maps]
-    store_outer, store_inner, close = common.store_statements(only.stores, vec, args, "stream_vector" if streams else "store_vector")
-    at_once = next((groups for groups, operands in _AT_ONCE if len(columns) <= operands), 2 if program.moments_of is None else 4)
+    plan, read_from = _in_place(program), sources(args)
+    vec = _vector(program, [s for s in program.stores if s.level == ELEMENT])
+    passes, columns = [], []
+    for of in plan.passes:
+        first = [x for x in _columns(of) if x not in columns]  # a pass that computes values again has some of them
+        columns += first
+        passes.append(_pass(program, plan, of, first, vec, args, "stream_vector" if streams else "store_vector"))
+    most_columns = max(len(of["columns"]) for of in passes)
+    at_once = next((groups for groups, operands in _AT_ONCE if most_columns <= operands), 2 if program.moments_of is None else 4)
     return {
         "vec": vec,
         "width": max(vec, 2),
         "at_once": min(at_once, most) if vec <= 2 else max(1, min(at_once, most) // vec),  # chunks, of as many groups as a vector is wide
-        "columns": [x.name for x in columns],
         "column_addresses": [f"{read_from[x.tensor]} + {x.access.index('row', 'col')}" for x in columns],
-        "column_loads": [line for x in columns for line in _column_load(x, vec, read_from[x.tensor])],
         "row_statements": row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps],
-        "outer": outer + store_outer,
-        "inner": taken + inner + maps + store_inner,
-        "close": close,
+        "passes": passes,
+        **passes[0],
     }
+
+
+def _in_place(program: Program) -> Schedule:
+    """The passes of the epilogue: a value that is kept between them takes the place of its sum; else all are computed again."""
+    plan, taken = schedule(program, keep=True), False
+    for of in plan.passes:
+        if taken and program.contraction.name in _read(of):
+            return schedule(program, keep=False)
+        taken = taken or bool(of.keeps)
+    return plan if plan.kept <= 1 else schedule(program, keep=False)
+
+
+def _read(of: Pass) -> set[str]:
+    """The values that a pass uses."""
+    return {name for x in (*of.maps, *of.reductions) for name in x.args} | {s.arg for s in of.stores}
+
+
+def _columns(of: Pass) -> list[Load]:
+    """The loads of a pass that belong to whole columns."""
+    return [x for x in of.loads if x.tensor and x.level == ELEMENT and "row" not in x.access.index()]
+
+
+def _pass(
+    program: Program, plan: Schedule, of: Pass, first: Sequence[Load], vec: int, args: list[Argument], store: str
+) -> dict[str, object]:
+    """The statements of one pass over the columns of a lane; it reads ``first`` of whole columns before all else."""
+    read_from, columns = sources(args), _columns(of)
+    outer, inner = common.load_statements([x for x in of.loads if x not in columns], vec, read_from)
+    taken = [f"const float {x.name} = {x.name}_columns[chunk][j];" for x in columns]
+    store_outer, store_inner, close = common.store_statements(of.stores, vec, args, store)
+    values = [*of.held, *({program.contraction.name} & _read(of))]
+    inside = taken + inner + [statement(m, "cuda") for m in of.maps] + store_inner
+    results = [(r.names[0], r.kind, SPELLED[r.kind]) for r in of.reductions]
+    return {
+        "comment": describe(of, tuple(s.tensor for s in (*of.stores, *of.row_stores))),
+        "columns": [x.name for x in first],
+        "column_loads": [line for x in first for line in _column_load(x, vec, read_from[x.tensor])],
+        "outer": outer + store_outer,
+        "inner": inside,
+        "names_columns": _mentions("col", [*outer, *inside, *close]),
+        "takes": [how.take.format(name, r.arg) for (name, _, how), r in zip(results, of.reductions)],
+        "close": close,
+        "value": values[0] if values else "",
+        "keeps": of.keeps[0] if of.keeps else "",
+        "results": [{"name": name, "kind": kind, "start": how.starts[0]} for name, kind, how in results],
+        "of_span": _of_span(program, plan, _read(of) - {r.names[0] for r in of.reductions}, args),
+        "row_stores": _of_span(program, plan, {s.arg for s in of.row_stores}, args, [store_statement(s, written(s, args)) for s in of.row_stores]),
+    }
+
+
+def _of_span(program: Program, plan: Schedule, needed: set[str], args: list[Argument], stores: Sequence[str] = ()) -> list[str]:
+    """The statements that find these values of a whole span, from those that its reductions left, and that store them."""
+    found: list[str] = []
+    steps = [*plan.row_loads, *(s for s in program.steps if isinstance(s, Reduce) or s.level == ROW)]
+    for step in reversed(steps):
+        if isinstance(step, Reduce):
+            found += [f"const float {name} = {name}_of[span];" for name in step.names if name in needed]
+        elif step.name in needed:
+            needed = needed | set(step.args)
+            found.append(load_statement(step, sources(args)) if isinstance(step, Load) else statement(step, "cuda"))
+    lines = [*found[::-1], *stores]
+    return ["const int col = begin + first * Lanes::COLS;", *lines] if _mentions("col", lines) else lines
+
+
+def _mentions(name: str, lines: Sequence[str]) -> bool:
+    return any(re.search(rf"\b{name}\b", line) for line in lines)
 
 
 def _vector(program: Program, stores: Sequence[Store]) -> int:
@@ -284,7 +383,7 @@ def _vector(program: Program, stores: Sequence[Store]) -> int:
         return 2 if program.cols % 2 == 0 else 1
     widest = 16 // max((DTYPES[s.dtype].nbytes for s in stores), default=8)
     for vec in (8, 4):
-        if vec <= widest and program.cols % vec == 0 and all(s.access.mode(vec) == "vector" for s in stores):
+        if vec <= widest and program.cols % vec == 0 and program.span % vec == 0 and all(s.access.mode(vec) == "vector" for s in stores):
             return vec
     return 2 if program.cols % 2 == 0 else 1
 

@@ -19,10 +19,13 @@ struct LanesOfStrip {
     static constexpr int PAIRS = WIDTH / 2, SIDE_BY_SIDE = LANES / 4, ROWS = 2 * SIDE_BY_SIDE;
     static_assert(CHUNKS * COLS == 8 * GROUPS, "lanes fill whole chunks");
 
-    // The lane's first column of a chunk.
-    static __device__ __forceinline__ int first_col() {
-        const int lane = threadIdx.x % LANES;
+    // The first column of a chunk that a lane along the row has.
+    static __device__ __forceinline__ constexpr int column_of(const int lane) {
         return WIDTH == 4 ? lane % 2 * 8 + lane / 2 % 2 * 4 + lane / 4 * 16 : lane * WIDTH;
+    }
+
+    static __device__ __forceinline__ int first_col() {
+        return column_of(threadIdx.x % LANES);
     }
 
     static __device__ __forceinline__ int first_row() {

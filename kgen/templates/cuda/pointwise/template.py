@@ -17,6 +17,7 @@ from kgen.templates.space import Axis, Constraint, Space
 from kgen.templates.spelling import load_value, row_loads, statement
 
 SHARED_PART = 8  # rows that share less than this part of their own bytes hardly read less in another order
+_LEAST_TILE = 128  # columns; the least that a block takes
 MOST_TILES = 65535  # blocks along the second axis of a grid
 
 #: The axes of the spaces, and what each means.
@@ -34,11 +35,16 @@ PARAMETERS = {
 def takes(program: Program) -> bool:
     """Programs of maps alone that read along the axis that they write along."""
     others = program.contraction or program.moments_of or program.reductions or program.windows or program.scans
+    if not isinstance(program.col_size, int):
+        along = program.col_loops[-1].symbol
+        return not others and program.plain and all(x.access.offset.coeff(along) in (0, 1) for x in program.loads)
     return not (others or transpose_of(program))
 
 
 def _orders(task: Task, program: Program) -> tuple[str, ...]:
     """The orders of blocks between which the level-2 cache makes a difference, the likeliest first."""
+    if not isinstance(program.col_size, int):
+        return ("forward",)
     nbytes = {t: task.plan.graph.type(t).nbytes for t in (*program.tensors, *task.kernel.outputs)}
     rows = {loop.symbol for loop in program.row_loops}
     read = {x.tensor: bool(x.access.symbols & rows) for x in program.loads if x.tensor and x.level == ELEMENT}
@@ -53,7 +59,7 @@ def _orders(task: Task, program: Program) -> tuple[str, ...]:
 
 def space(task: Task) -> Space:
     program = task.plan.program(task.kernel)
-    cols, orders = program.cols, _orders(task, program)
+    cols, orders, fixed = program.cols, _orders(task, program), isinstance(program.col_size, int)
     axes = [
         Axis("block", (256, 128, 512, 1024)),
         common.vector_axis(program),
@@ -72,7 +78,12 @@ def space(task: Task) -> Space:
         Constraint(
             "idle_threads",
             f"half of a block or more would lie beyond a row of {cols}: the flat index serves short rows",
-            lambda p: p["index"] == "flat" or tile(p) < 2 * cols,
+            lambda p: p["index"] == "flat" or tile(p) < 2 * cols or (not fixed and tile(p) == _LEAST_TILE),
+        ),
+        Constraint(
+            "columns_of_the_batch",
+            "the flat index would divide by a number of columns that is known at run time alone",
+            lambda p: fixed or p["index"] == "tiled",
         ),
         Constraint(
             "one_block",
@@ -120,7 +131,7 @@ def render(task: Task, params: Params) -> Rendering:
     streams = not alone and common.streams(task) and not common.passed(task)[1] & set(task.kernel.outputs)
     by = "stream_vector" if streams else "store_vector"
     store_outer, store_inner, close = common.store_statements(only.stores, vec, arguments, by)
-    tile = threads * vec * items
+    tile, fixed = threads * vec * items, isinstance(program.col_size, int)
     row_statements = row_loads(plan) + [statement(m, "cuda") for m in plan.row_maps]
     outer, inner = outer + store_outer, inner + store_inner
     indices = " ".join(common.load_vector(x, 1, read_from, False) for x in first)
@@ -128,15 +139,19 @@ def render(task: Task, params: Params) -> Rendering:
     context = {
         "name": task.kernel.name,
         "summary": summary(task),
-        "cols": program.cols,
+        "cols": program.cols if fixed else "cols",
+        "fixed": fixed,
+        "extent": "rows" if fixed else "cols",
+        "rows": "rows" if fixed else program.row_size,
         "threads": threads,
         "vec": vec,
         "items": items,
         "flat": params["index"] == "flat",
         "order": params.get("order", "forward"),
         "tile": tile,
-        "tiles": -(-program.cols // tile),
-        "exact": program.cols % tile == 0,
+        "tiles": -(-program.cols // tile) if fixed else "tiles",
+        "several": not fixed or program.cols > tile,
+        "exact": fixed and program.cols % tile == 0,
         "row_statements": row_statements,
         "outer": outer,
         "inner": inner,
