@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import random
 import re
@@ -35,9 +34,8 @@ from kgen.evaluator.correctness.validate import (
 from kgen.evaluator.protocol import (
     BASELINES, Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, Health, Limits, Phase, Status, Timing,
 )
-from kgen.evaluator.runtime import shares
 from kgen.evaluator.runtime.channel import ChannelTimeout
-from kgen.evaluator.runtime.locks import DeviceLock
+from kgen.evaluator.runtime.locks import DeviceLock, MemoryShare
 from kgen.evaluator.runtime.process import Child, ChildDied, Server
 from kgen.evaluator.spares import SpareWorker, Started
 from kgen.evaluator.strict.labels import has_native_code, profile_labels
@@ -218,10 +216,9 @@ class Evaluator:
             self.hardware = Hardware(**limits | {"vector_bits": tuple(limits["vector_bits"])})
             self.environment = self._environment(about)
         if self._cuda:  # others may hold the device's memory; they may be timing, so nothing else is held meanwhile
-            ask = functools.partial(shares.ask, self._lock.key, total=self.hardware.global_bytes, stop=self._closing,
-                                    notice=self._notice)
-            memory = ask(size=_all_bytes(about["least_bytes"]))
+            memory = MemoryShare(self._lock.key, self.hardware.global_bytes, self._closing, self._notice)
             release(memory.close)
+            memory.ask(_all_bytes(about["least_bytes"]))
         with self._lock.working():
             opened, self._fds = oracle.ask("open")
         for fd in self._fds:
@@ -230,7 +227,7 @@ class Evaluator:
         self._cases = Cases(oracle)
         release(self._cases.close)
         if self._cuda:
-            ask(size=_all_bytes(opened["peak_bytes"]), share=memory)
+            memory.ask(_all_bytes(opened["peak_bytes"]))
         self.problem = replace(self.problem, mode=self._opened["mode"])
         self.accuracy = Accuracy(self._opened["accuracy"])
         if self.accuracy is Accuracy.PYTORCH and not self._cuda and not self._opened["half"]:

@@ -32,7 +32,6 @@ from kgen.evaluator.runtime.arena import (
     Arena, describe, is_inexact, is_tensor, map_tensors, nodes, same_bits, span, tensors,
 )
 from kgen.evaluator.runtime.channel import Channel
-from kgen.evaluator.runtime.device_arena import open_arena
 from kgen.problem import Problem, load
 
 FILE_BYTES = 256 << 20  #: the largest file that a candidate may write, its log included
@@ -75,7 +74,7 @@ class Subject:
         self.device = options["device"]
         self.cuda = self.device != "cpu"
         self.clock: driver.Clock | None = None  # of a GPU
-        self.shared = options["shared"]
+        self.place = self.device if options["shared"] else "cpu"  # where the oracle's arenas lie
         self.model: torch.nn.Module  # these two from loading on
         self.call_model: Callable[..., Any]
         self.matched = False
@@ -123,11 +122,13 @@ class Subject:
 
     def load(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Construct the module and give it the weights where names and shapes agree."""
-        state_arena, init_arena = self._arena(fds[0], request["state_bytes"]), Arena.open(fds[1])
-        self.output = self._arena(fds[2], request["output_bytes"], writable=True)
-        self.base = state_arena.read(request["state"], self.device)  # in the arena's memory, which stays
-        init = init_arena.read(request["init"], self.device)
-        init_arena.close()
+        weights, constructor, outputs = fds
+        arena = Arena.open(weights, request["state_bytes"], self.place)
+        self.base = arena.read(request["state"], self.device)  # in the arena's memory, which stays
+        self.output = Arena.open(outputs, request["output_bytes"], self.place, writable=True)
+        arena = Arena(constructor, writable=False)
+        init = arena.read(request["init"], self.device)
+        arena.close()
         self.modes, self.views, self.ties = request["modes"], request["views"], request["ties"]
         if request["flush_bytes"]:  # before the candidate is loaded: it may replace the allocator
             self.flush_buffer = _full((request["flush_bytes"] // 4,), 1.0, device=self.device)
@@ -159,9 +160,6 @@ class Subject:
             self.call_model = torch.compile(self.model, mode=_COMPILE_MODES[request["baseline"]])
         return {"matched": self.matched}
 
-    def _arena(self, fd: int, size: int, *, writable: bool = False) -> Arena:
-        return open_arena(fd, size, self.device, self.shared, writable=writable)
-
     def _set_weights(self, change: str = "drawn", *, force: bool = False) -> None:
         """Load the weights with that change. Where they have it already, restore the buffers that a forward changes."""
         if self.matched and (force or change != self.change):
@@ -183,7 +181,7 @@ class Subject:
 
         The second forward draws the same random numbers as the first; with ``go_on`` it draws the next ones.
         """
-        arena = self._arena(fds[0], request["bytes"])
+        arena = Arena.open(fds[0], request["bytes"], self.place)
         try:
             return self._run_twice(arena.read(request["inputs"], self.device), request)
         finally:
@@ -298,7 +296,8 @@ class Subject:
         self.second, self.frees = None, request["frees"]
         if not self.cuda:
             _fill_allocations(0)
-        self.pool = self._arena(fds[0], request["pool_bytes"]).read(request["pool"], self.device)
+        arena = Arena.open(fds[0], request["pool_bytes"], self.place)
+        self.pool = arena.read(request["pool"], self.device)
         self._wake()
         self._set_weights(force=True)
         first = self._call_ns()

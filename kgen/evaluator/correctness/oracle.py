@@ -33,7 +33,6 @@ from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.arena import Arena, Node, describe, is_inexact, leaves, map_tensors, nodes, span, tensors
 from kgen.evaluator.runtime.channel import Channel
-from kgen.evaluator.runtime.device_arena import created, holding
 from kgen.hardware import probe
 from kgen.machine import resolve_device
 from kgen.problem import Problem, load, resolve_mode, without_values
@@ -98,7 +97,7 @@ class Oracle:
     ) -> None:
         self.accuracy = Accuracy(accuracy)
         self.device = device
-        self.shared = shared
+        self.place = device if shared else "cpu"  # where arenas lie
         self._seconds = seconds
         self._spent = 0.0  # seconds in test cases
         self._secret = secret
@@ -145,7 +144,7 @@ class Oracle:
         if self.batch_free:
             self.most_rows = min(self.most_rows, self._rows_in_time())
         self._make_pool(size)
-        self.state_arena, self.state_node = holding(dict(self._states["drawn"]), device, shared)
+        self.state_arena, self.state_node = Arena.holding(dict(self._states["drawn"]), self.place)
         self._states["drawn"] = self.state_arena.read(self.state_node, device)
 
     def _look_at(self, mode: str) -> bool:
@@ -200,7 +199,7 @@ class Oracle:
         some = max(1, self.rows * POOL_BYTES // size) if self.batch_free and size > POOL_BYTES else self.rows
         count = max(2, min(POOL_SETS, POOL_BYTES // max(size, 1)))
         other = describe(slice_batch(self._given, some))[1]
-        self.pool_arena = created(size + (count - 1) * other, self.device, self.shared)
+        self.pool_arena = Arena.create(size + (count - 1) * other, self.place)
         items, end = [], 0
         for index in range(count):
             inputs = slice_batch(self._get_inputs(99 + index), some) if index else self._given
@@ -293,7 +292,7 @@ class Oracle:
                 other.inputs = []
                 other.arena.close()
                 other.arena = None
-        case.arena, case.node = holding(self._changed(case), self.device, self.shared)
+        case.arena, case.node = Arena.holding(self._changed(case), self.place)
         case.inputs = case.arena.read(case.node, self.device)
 
     def _changed(self, case: Case) -> list[Any]:
@@ -451,8 +450,8 @@ class Oracle:
         one at a time, share one."""
         lent = not self._strict and min(size, self.output_bytes) > _LARGE_OUTPUT
         if lent and self._lent is None:
-            self._lent = created(size, self.device, self.shared)
-        memory = self._outputs_of[subject] = self._lent if lent and self._lent else created(size, self.device, self.shared)
+            self._lent = Arena.create(size, self.place)
+        memory = self._outputs_of[subject] = self._lent if lent and self._lent else Arena.create(size, self.place)
         return memory
 
     def forget(self, subject: str) -> None:
@@ -676,7 +675,7 @@ class _Desk:
         self._oracle = oracle = Oracle(
             self._problem, self._device, given["accuracy"], given["secret"], given["construction"], shared=given["shared"],
             strict=given["strict"], most_rows=given["rows"], without=given["without"], seconds=given["seconds"])
-        init, init_node = holding(oracle.loaded.init_inputs())
+        init, init_node = Arena.holding(oracle.loaded.init_inputs())
         return {
             "mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "half": oracle.half, "cases": oracle.names(),
             "bytes": oracle.bytes, "output_bytes": oracle.output_bytes, "peak_bytes": oracle.peak_bytes,
