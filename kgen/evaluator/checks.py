@@ -28,15 +28,6 @@ class Level:
     missing: str = ""
 
 
-@dataclass(frozen=True)
-class Setting:
-    """The evaluator's part of timing checks."""
-
-    generator: random.Random
-    floor_ms: float  #: least time for moving inputs and outputs once
-    eager: Runner | None  #: the baseline that runs the problem itself
-
-
 class Checks:
     """Own candidates: kgen rendered their text, so they may be wrong, but they do not cheat."""
 
@@ -57,20 +48,25 @@ class Checks:
         """Check a candidate's processes after loading and after validation. Raises :class:`Failure`."""
         worker.check_limits()
 
-    def screened(self, runner: Runner, setting: Setting) -> list[str]:
-        """Check a candidate's samples. Returns labels; raises :class:`Failure`."""
+    def screened(self, runner: Runner, eager: Runner | None, generator: random.Random) -> list[str]:
+        """Check a candidate's samples; ``eager`` is the baseline that runs the problem itself. Returns labels; raises
+        :class:`Failure`."""
         noise = runner.noise()
         return [noise] if noise else []
+
+    def profiled(self, runner: Runner, candidate: Candidate) -> list[str]:
+        """Labels from a profile of a candidate that was timed."""
+        return []
 
     def baseline_screened(self, runner: Runner) -> None:
         """Called with each baseline after it was timed alone."""
 
     def finals(
-        self, finalists: Sequence[Runner], baselines: Sequence[Runner], seconds: float, setting: Setting,
+        self, finalists: Sequence[Runner], baselines: Sequence[Runner], seconds: float, generator: random.Random,
         failed: Callable[[Runner, Failure], None], notice: Callable[[str], None],
     ) -> list[Runner]:
         """Time finalists and baselines in turns. Returns those that did not fail."""
-        return interleave([*finalists, *baselines], seconds, setting.generator, failed)
+        return interleave([*finalists, *baselines], seconds, generator, failed)
 
     def labels(self, candidate: Candidate) -> list[str]:
         """Labels from a candidate's text."""

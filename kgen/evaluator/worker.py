@@ -97,8 +97,9 @@ class Subject:
         self.output: Arena  # the oracle's memory, from loading on
         self.generators: list[torch.Generator] = []
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory in the problem's own output too
+        self.missing: list[str] = []  # the limits that the system does not allow
         self.handlers: dict[str, Callable[[dict[str, Any], list[int]], dict[str, Any]]] = {
-            "load": self.load, "run": self.run, "write_second": self.write_second, "audit": self.audit,
+            "ready": self.ready, "load": self.load, "run": self.run, "write_second": self.write_second, "audit": self.audit,
             "prepare": self.prepare, "block": self.block, "fetch": self.fetch, "rest": self.rest,
         }
 
@@ -119,6 +120,10 @@ class Subject:
 
     def before_answer(self, do: str) -> None:
         """Called before the answer to each request is sent."""
+
+    def ready(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """The first answer: this process is confined and has its device."""
+        return {"missing": self.missing}
 
     def load(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Construct the module and give it the weights where names and shapes agree."""
@@ -544,15 +549,14 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         _try_device(options["device"])
         subject.start()
         torch.cuda.set_per_process_memory_fraction(options.get("device_share", 1.0))
-    missing = subject.confine(options) if options["kind"] == "candidate" else []
+    if options["kind"] == "candidate":
+        subject.missing = subject.confine(options)
     torch.set_num_threads(options["threads"])  # starts threads, which inherit the limits
     set_flags(options["accuracy"])
     if options["kind"] == "candidate" and not subject.cuda:
         _fill_allocations(_PERTURB_BYTE)
     if options.get("compiles"):
         importlib.import_module(_COMPILER)
-    channel.receive()
-    channel.send({"missing": missing})
     subject.begin(channel, options)
     gc.freeze()
     while True:
