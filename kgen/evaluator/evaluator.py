@@ -16,7 +16,7 @@ import time
 import uuid
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from math import inf
 from pathlib import Path
@@ -208,7 +208,10 @@ class Evaluator:
             about, _ = oracle.ask("about")
             limits = about["hardware"]
             self.hardware = Hardware(**limits | {"vector_bits": tuple(limits["vector_bits"])})
-            self.environment = self._environment(about)
+            self.environment = Environment(
+                self.hardware.device_type, self.hardware.name, self.hardware.arch, _driver() if self._cuda else "",
+                compiler_version("nvcc") if self._cuda else "", compiler_version(os.environ.get("CXX", "g++")),
+                about["torch"], about["python"], self._threads, about["host"])
         if self._cuda:  # others may hold the device's memory; they may be timing, so nothing else is held meanwhile
             memory = MemoryShare(self._lock.key, self.hardware.global_bytes, self._closing, self._notice)
             release(memory.close)
@@ -237,7 +240,7 @@ class Evaluator:
         """Bytes of device memory that a candidate may have, by PyTorch's allocator. They are a multiple of the peak of
         PyTorch's own forward, and the harness's tensors in the same process."""
         opened = self._opened
-        harness = 2 * opened["state_bytes"] + 2 * opened["bytes"] + opened["output_bytes"] + opened["flush_bytes"]
+        harness = 2 * opened["load"]["state_bytes"] + 2 * opened["bytes"] + opened["output_bytes"] + opened["flush_bytes"]
         return _TIMES_PEAK * opened["peak_bytes"] + harness + _SPARE_BYTES
 
     def _fit(self) -> int:
@@ -249,14 +252,9 @@ class Evaluator:
         return max(1, min(_AT_ONCE, int(fitting), int(1 + _SPARE_BYTES / (self._opened["peak_bytes"] + 1))))
 
     def _stop(self) -> None:
-        """End the processes, the baselines first."""
+        """End the processes, first the baselines with the thread that prepares them, which may wait for an answer."""
         self._life += 1
         self._oracle = None
-        self._end_baselines()
-        self._resources.close()
-
-    def _end_baselines(self) -> None:
-        """End the baselines and the thread that prepares them, which may wait for an answer."""
         deadline = time.monotonic() + _JOIN_SECONDS
         while self._preparing is not None and self._preparing.is_alive() and time.monotonic() < deadline:
             for worker in [*self._workers.values()]:
@@ -264,24 +262,20 @@ class Evaluator:
             self._preparing.join(0.05)
         while self._workers:
             self._workers.popitem()[1].close()
+        self._resources.close()
 
     def _problem_fields(self) -> dict[str, Any]:
         """The problem for other processes. Overrides are in its source."""
         return asdict(replace(self.problem, overrides=(), asked_mode=self.problem.asked_mode or self.problem.mode))
 
     def _options(self) -> dict[str, Any]:
+        """Options of all processes."""
         return {"device": self.device, "accuracy": str(self.accuracy), "threads": self._threads,
                 "shared": self._shared, "strict": self._checks.strict, "subject": self._checks.subject}
 
     def _worker_options(self) -> dict[str, Any]:
         """Options of candidates and baselines, which see their device as the first."""
         return self._options() | ({"device": "cuda:0"} if self._alone else {})
-
-    def _environment(self, found: dict[str, Any]) -> Environment:
-        return Environment(
-            self.hardware.device_type, self.hardware.name, self.hardware.arch, _driver() if self._cuda else "",
-            compiler_version("nvcc") if self._cuda else "", compiler_version(os.environ.get("CXX", "g++")),
-            found["torch"], found["python"], self._threads, found["host"])
 
     def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation:
         """Validate ``candidate`` on every input distribution, then time it.
@@ -367,16 +361,14 @@ class Evaluator:
         prepared = self._prepared()
         self._step("timing the baselines")
         for runner in prepared:
-            with self._lock.timing():
+            with self._timing() as conditions_now:
                 runner.worker.enter(Phase.TIME, self.limits.time_seconds)
-                before = self._conditions()
                 try:
                     runner.screen(self._random)
                 except Failure as failure:
                     self._lose_baseline(runner, failure)
                     continue
-                under = worse(before, self._conditions())
-            timings.append(runner.timing(Depth.SCREEN, session, under))
+                timings.append(runner.timing(Depth.SCREEN, session, conditions_now()))
             self._checks.baseline_screened(runner)
         return tuple(timings)
 
@@ -408,15 +400,17 @@ class Evaluator:
                     left_out(candidate.id, failure)
             for runner in (*finalists, *baselines):
                 runner.worker.enter(Phase.TIME, self.limits.time_seconds + 4 * seconds)
-            with self._lock.timing():
-                before = self._conditions()
+            with self._timing() as conditions_now:
                 kept = self._checks.finals(finalists, baselines, seconds, self._random, lost, self._notice)
-                under = worse(before, self._conditions())
-            session = uuid.uuid4().hex
+                session, under = uuid.uuid4().hex, conditions_now()
             return tuple(runner.timing(Depth.FINAL, session, under) for runner in kept)
 
-    def _conditions(self) -> Conditions:
-        return conditions(self._lock.key, self._cold)
+    @contextmanager
+    def _timing(self) -> Iterator[Callable[[], Conditions]]:
+        """Hold the device alone. Yields a function that gives the worse of the conditions at the start and now."""
+        with self._lock.timing():
+            before = conditions(self._lock.key, self._cold)
+            yield lambda: worse(before, conditions(self._lock.key, self._cold))
 
     def _lose_baseline(self, runner: Runner, failure: Failure) -> None:
         self._notice(f"baseline {runner.name} is left out: {failure.reason}")
@@ -534,10 +528,8 @@ class Evaluator:
         memory, fds = oracle.ask("output", subject=worker.subject, bytes=size)
         worker.output_bytes = memory["bytes"]
         try:
-            reply = worker.ask("load", [*self._fds[:2], *fds], state=self._opened["state"],
-                               state_bytes=self._opened["state_bytes"], init=self._opened["init"],
-                               output_bytes=memory["bytes"], modes=self.problem.modes, dtype=self.problem.dtype,
-                               construction=self._construction, views=self._opened["views"], ties=self._opened["ties"],
+            reply = worker.ask("load", [*self._fds[:2], *fds], **self._opened["load"], output_bytes=memory["bytes"],
+                               modes=self.problem.modes, dtype=self.problem.dtype, construction=self._construction,
                                flush_bytes=self._opened["flush_bytes"] if self._cold else 0, **what)
         finally:
             for fd in fds:
@@ -551,8 +543,7 @@ class Evaluator:
 
     def _ready(self, name: str, worker: WorkerClient) -> Runner:
         """Prepare a worker for timing. Raises :class:`Failure`."""
-        reply = worker.ask("prepare", self._fds[2:], pool=self._opened["pool"], pool_bytes=self._opened["pool_bytes"],
-                           frees=self._is_large())
+        reply = worker.ask("prepare", self._fds[2:], **self._opened["prepare"], frees=self._is_large())
         raise_if_failed(reply, worker.phase)
         try:
             first, steady, launch = (int(reply[name]) for name in ("first_ns", "steady_ns", "launch_ns"))
@@ -614,8 +605,8 @@ class _Evaluating:
                 with self._phase(Phase.VALIDATE):
                     self._validate()
             evaluator.baselines()
-            with evaluator._lock.timing(), self._phase(Phase.TIME):
-                self._time()
+            with evaluator._timing() as conditions_now, self._phase(Phase.TIME):
+                self._time(conditions_now)
             result = self._evaluation(Status.OK, "", None)
         except Failure as failure:
             result = self._evaluation(failure.status, failure.reason, failure.phase)
@@ -711,16 +702,15 @@ class _Evaluating:
         runner.check = self._check_output
         return runner
 
-    def _time(self) -> None:
+    def _time(self, conditions_now: Callable[[], Conditions]) -> None:
         """Screen the candidate and check its samples."""
-        evaluator = self._evaluator
-        runner, before = self._runner(), evaluator._conditions()
+        evaluator, runner = self._evaluator, self._runner()
         try:
             runner.screen(evaluator._random)
             self._labels += self._checks.screened(runner, evaluator._runners.get("eager"), evaluator._random)
         finally:
-            under = worse(before, evaluator._conditions())
-            self._timing = runner.timing(Depth.SCREEN, uuid.uuid4().hex, under) if runner.blocks else None
+            if runner.blocks:
+                self._timing = runner.timing(Depth.SCREEN, uuid.uuid4().hex, conditions_now())
         self._labels += self._checks.profiled(runner, self._candidate)
 
     def _check_output(self, reply: Mapping[str, Any], mode: str, key: int) -> None:
@@ -754,9 +744,7 @@ def _all_bytes(peak: int) -> int:
 
 def _driver() -> str:
     """The version of the loaded NVIDIA driver."""
-    try:
-        text = Path("/proc/driver/nvidia/version").read_text()
-    except OSError:
-        return ""
-    found = re.search(r"\s(\d+\.\d+(\.\d+)?)\s", text)
-    return found.group(1) if found else ""
+    with suppress(OSError):
+        if found := re.search(r"\s(\d+\.\d+(\.\d+)?)\s", Path("/proc/driver/nvidia/version").read_text()):
+            return found.group(1)
+    return ""

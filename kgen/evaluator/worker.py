@@ -19,6 +19,7 @@ import os
 import sys
 import time
 import traceback
+from contextlib import closing
 from itertools import product
 from typing import Any, Callable, Iterable, Mapping
 
@@ -131,9 +132,8 @@ class Subject:
         arena = Arena.open(weights, request["state_bytes"], self.place)
         self.base = arena.read(request["state"], self.device)  # in the arena's memory, which stays
         self.output = Arena.open(outputs, request["output_bytes"], self.place, writable=True)
-        arena = Arena(constructor, writable=False)
-        init = arena.read(request["init"], self.device)
-        arena.close()
+        with closing(Arena(constructor, writable=False)) as arena:
+            init = arena.read(request["init"], self.device)
         self.modes, self.views, self.ties = request["modes"], request["views"], request["ties"]
         if request["flush_bytes"]:  # before the candidate is loaded: it may replace the allocator
             self.flush_buffer = _full((request["flush_bytes"] // 4,), 1.0, device=self.device)
@@ -186,11 +186,8 @@ class Subject:
 
         The second forward draws the same random numbers as the first; with ``go_on`` it draws the next ones.
         """
-        arena = Arena.open(fds[0], request["bytes"], self.place)
-        try:
+        with closing(Arena.open(fds[0], request["bytes"], self.place)) as arena:
             return self._run_twice(arena.read(request["inputs"], self.device), request)
-        finally:
-            arena.close()
 
     def _run_twice(self, pristine: list[Any], request: dict[str, Any]) -> dict[str, Any]:
         guards: list[Guard] = []
@@ -248,8 +245,8 @@ class Subject:
 
     def _is_on_device(self, output: Any) -> bool:
         """Whether all tensors of ``output`` are plain tensors on the subject's device."""
-        found = [leaf for leaf in nodes(describe(output)[0]) if leaf["kind"] in ("tensor", "other")]
-        return all(leaf.get("device") == self.device.partition(":")[0] for leaf in found)
+        device = self.device.partition(":")[0]
+        return all(leaf.get("device", device) == device and leaf["kind"] != "other" for leaf in nodes(describe(output)[0]))
 
     def _state(self) -> dict[str, torch.Tensor]:
         """Copies of the buffers."""
@@ -264,8 +261,8 @@ class Subject:
             del blocks
 
     def _mutated(self, inputs: list[Any], pristine: list[Any]) -> str:
-        pairs = enumerate(zip(inputs, pristine))
-        return next((f"input {index}" for index, (mine, given) in pairs if not _bitwise(mine, given)), "")
+        same = list(map(_bitwise, inputs, pristine))
+        return "" if all(same) else f"input {same.index(False)}"
 
     def _alias(self, output: Any, inputs: list[Any]) -> str:
         output = self._fresh(output)
@@ -276,7 +273,7 @@ class Subject:
         return ""
 
     def _reused(self, first: Any, second: Any) -> str:
-        """Whether the second output uses memory of the first."""
+        """The first output, if the second uses its memory."""
         return _earlier(self._fresh(second), self._fresh(first))
 
     def _fresh(self, output: Any) -> list[torch.Tensor]:

@@ -31,7 +31,7 @@ class Child:
 
 
 @pytest.mark.parametrize("answer, memory", [
-    (ChildDied(70 << 8), False), (ChildDied(9, for_memory=True), True), (ChannelTimeout("late"), False),
+    (ChildDied("ended"), False), (ChildDied("killed", for_memory=True), True), (ChannelTimeout("late"), False),
     ({"error": "OutOfMemoryError: no", "memory": True}, True), ({"error": "RuntimeError: no"}, False)])
 def test_an_oracle_that_fails_names_its_test_case(answer, memory):
     with pytest.raises(OracleFailed, match="the reference failed in the test case 'zeros': ") as caught:

@@ -451,8 +451,8 @@ class Oracle:
         lent = not self._strict and min(size, self.output_bytes) > _LARGE_OUTPUT
         if lent and self._lent is None:
             self._lent = Arena.create(size, self.place)
-        memory = self._outputs_of[subject] = self._lent if lent and self._lent else Arena.create(size, self.place)
-        return memory
+        self._outputs_of[subject] = self._lent if lent and self._lent else Arena.create(size, self.place)
+        return self._outputs_of[subject]
 
     def forget(self, subject: str) -> None:
         """Free a subject's output memory and its runs."""
@@ -679,9 +679,10 @@ class _Desk:
         return {
             "mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "half": oracle.half, "cases": oracle.names(),
             "bytes": oracle.bytes, "output_bytes": oracle.output_bytes, "peak_bytes": oracle.peak_bytes,
-            "views": oracle.views, "ties": oracle.ties, "rows": oracle.most_rows, "state": oracle.state_node,
-            "state_bytes": oracle.state_arena.size, "init": init_node, "pool": oracle.pool_node,
-            "pool_bytes": oracle.pool_arena.size,
+            "rows": oracle.most_rows,
+            "load": {"views": oracle.views, "ties": oracle.ties, "init": init_node, "state": oracle.state_node,
+                     "state_bytes": oracle.state_arena.size},
+            "prepare": {"pool": oracle.pool_node, "pool_bytes": oracle.pool_arena.size},
         }, [oracle.state_arena.fd, init.fd, oracle.pool_arena.fd]
 
     def inputs(self, *, case: str, mode: str, weights: str) -> Reply:

@@ -13,15 +13,16 @@ import threading
 import time
 import uuid
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Iterable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from kgen.errors import DeviceError, EvaluatorError, ProblemError
 from kgen.evaluator.protocol import CaseErrors, Phase, Status
 from kgen.evaluator.runtime.channel import ChannelTimeout
-from kgen.evaluator.runtime.process import Child, ChildDied, LimitExceeded
+from kgen.evaluator.runtime.process import Child, ChildDied
 
 Node = dict[str, Any]  #: describes a value; see :mod:`kgen.evaluator.runtime.arena`
 Settled = Callable[["WorkerClient"], None]
@@ -176,21 +177,8 @@ class WorkerClient:
 
     def answer(self, number: int, wait: Callable[..., tuple[dict[str, Any], list[int]]]) -> dict[str, Any]:
         """The answer, or the part of one, with that number. Raises what :meth:`ask` does."""
-        started = time.monotonic()
-        try:
-            reply, got = wait(deadline=started + self._left)
-        except ChildDied as error:
-            text = f"the process {error} while it was to {_VERBS[self.phase]}"
-            if error.for_memory:
-                raise Failure(Status.OUT_OF_MEMORY, f"{text}: the system's memory ran out", self.phase) from error
-            raise Failure(Status.CRASHED, text, self.phase) from error
-        except LimitExceeded as error:
-            raise Failure(Status.OUT_OF_MEMORY, str(error), self.phase) from error
-        except ChannelTimeout as error:
-            text = f"did not end within {self._budget:g} s while it was to {_VERBS[self.phase]}"
-            raise Failure(Status.TIMEOUT, text, self.phase) from error
-        finally:
-            self._left = max(0.0, self._left - (time.monotonic() - started))
+        with self._working():
+            reply, got = wait(deadline=time.monotonic() + self._left)
         for fd in got:  # a worker has none to send
             os.close(fd)
         if reply.pop("id", None) != number:
@@ -200,10 +188,22 @@ class WorkerClient:
 
     def check_limits(self) -> None:
         """Raises :class:`Failure` when the candidate holds too much memory or too many processes."""
-        try:
+        with self._working():
             self.child.check_limits()
-        except LimitExceeded as error:
-            raise Failure(Status.OUT_OF_MEMORY, str(error), self.phase) from error
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Take the time from what the phase has left, and turn the end of the process into a :class:`Failure`."""
+        started, task = time.monotonic(), f"while it was to {_VERBS[self.phase]}"
+        try:
+            yield
+        except ChildDied as error:
+            status = Status.OUT_OF_MEMORY if error.for_memory else Status.CRASHED
+            raise Failure(status, f"{task}, the process {error}", self.phase) from error
+        except ChannelTimeout as error:
+            raise Failure(Status.TIMEOUT, f"did not end within {self._budget:g} s {task}", self.phase) from error
+        finally:
+            self._left = max(0.0, self._left - (time.monotonic() - started))
 
     def close(self) -> None:
         """End the process. Nothing of a candidate's stays, but a log that was moved."""
