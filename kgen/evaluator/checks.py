@@ -6,9 +6,8 @@ The evaluator asks one such object at every place where the two differ.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from kgen.candidate import Candidate
 from kgen.evaluator.correctness.validate import Failure, WorkerClient
@@ -20,11 +19,10 @@ from kgen.evaluator.timing.measure import Runner, interleave
 _ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 
 
-@dataclass(frozen=True)
-class Level:
+class Level(NamedTuple):
     """One way to confine a worker: options for its process, and words for what is missing where it does not start."""
 
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = {}
     missing: str = ""
 
 

@@ -28,7 +28,7 @@ from kgen.evaluator.build import Builder, compiler_version, copy_library, read_e
 from kgen.evaluator.checks import Checks
 from kgen.evaluator.correctness.validate import (
     OWN_NUMBERS, Failure, OracleClient, OracleFailed, Validation, WorkerClient, audit, check_structure, decide, explain,
-    raise_if_failed, weights_of,
+    raise_if_failed,
 )
 from kgen.evaluator.protocol import (
     BASELINES, Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, Health, Limits, Phase, Status, Timing,
@@ -581,7 +581,7 @@ class _Evaluating:
         self._candidate = candidate
         self._build = build
         self._worker: WorkerClient  # from loading on
-        self._weights = weights_of(True)
+        self._weights = "drawn"  # of its test cases
         self._libraries: dict[str, str] = {}  # the paths of libraries that are built, by what they are made of
         self._errors: list[CaseErrors] = []
         self._labels: list[str] = []
@@ -666,8 +666,8 @@ class _Evaluating:
         self._enter(Phase.LOAD, limits.load_seconds + (0.0 if self._libraries else limits.build_seconds))
         reply = evaluator._load(self._worker, {"path": str(path), "libraries": self._libraries})
         self._checks.settled(self._worker)
-        self._weights = weights_of(reply.get("matched") is True)
         if reply.get("matched") is not True:
+            self._weights = "constructed"
             self._labels.append("kernelbench protocol")
 
     def _place(self, scratch: Path) -> None:

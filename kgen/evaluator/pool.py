@@ -15,7 +15,7 @@ import os
 import threading
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 from queue import PriorityQueue
 from typing import Callable, Iterable, Protocol, Sequence, TypeVar
@@ -68,13 +68,7 @@ class DeviceResult:
     baselines: tuple[Timing, ...]
 
 
-@dataclass(order=True)
-class _Waiting:
-    """Work that waits for a device; lower places go first."""
-
-    place: tuple[int, int]
-    work: Callable[[DeviceEvaluator], Evaluation] = field(compare=False)
-    future: Future[DeviceResult] = field(compare=False, default_factory=Future)
+Work = Callable[[DeviceEvaluator], Evaluation]
 
 
 class DevicePool:
@@ -100,7 +94,8 @@ class DevicePool:
         self._failed: dict[int, BaseException] = {}  # by number: why a device is left out
         self._first: DeviceEvaluator | None = None  # that got ready: the others are compared with it
         self._working = Counter[int]()  # by number: how many candidates it judges
-        self._waiting: PriorityQueue[_Waiting] = PriorityQueue()
+        #: Work with its place and number; lower ones go first.
+        self._waiting: PriorityQueue[tuple[int, int, Work, Future[DeviceResult]]] = PriorityQueue()
         self._numbers = itertools.count()
         self._threads: ThreadPoolExecutor | None = None
         self._closed = False
@@ -173,16 +168,16 @@ class DevicePool:
             except DeviceLost:
                 self._lose(number, life)
 
-    def submit(self, work: Callable[[DeviceEvaluator], Evaluation], place: int = 0) -> Future[DeviceResult]:
+    def submit(self, work: Work, place: int = 0) -> Future[DeviceResult]:
         """Call ``work`` with the evaluator that is free next. Lower ``place`` goes first, then the order submitted.
 
         The future raises :class:`DeviceLost` where the device is lost meanwhile.
         """
         assert self._threads is not None
-        waiting = _Waiting((place, next(self._numbers)), work)
-        self._waiting.put(waiting)
+        future = Future[DeviceResult]()
+        self._waiting.put((place, next(self._numbers), work, future))
         self._threads.submit(self._work_next)
-        return waiting.future
+        return future
 
     def _start(self, number: int) -> None:
         """Start an evaluator, which takes calls from then on."""
@@ -227,31 +222,26 @@ class DevicePool:
         with self._changed:
             self._changed.wait_for(lambda: self._is_over() or self._next_free() is not None)
             number = None if self._is_over() else self._next_free()
-            waiting = self._waiting.get_nowait()
+            *_, work, future = self._waiting.get_nowait()
             if number is not None:
                 life = self._alive[number]
                 self._working[number] += 1
-        is_wanted = waiting.future.set_running_or_notify_cancel()
+        is_wanted = future.set_running_or_notify_cancel()
         if number is None:
             if is_wanted:
-                waiting.future.set_exception(next(iter(self._failed.values()), EvaluatorError("the devices are closed")))
+                future.set_exception(next(iter(self._failed.values()), EvaluatorError("the devices are closed")))
             return
-        if is_wanted:
-            self._work(number, life, waiting)
-        with self._changed:
-            self._working[number] -= 1
-            self._changed.notify_all()
-
-    def _work(self, number: int, life: int, waiting: _Waiting) -> None:
         evaluator = self.evaluators[number]
         try:
-            result = DeviceResult(waiting.work(evaluator), evaluator.device, evaluator.baselines())
+            if is_wanted:
+                future.set_result(DeviceResult(work(evaluator), evaluator.device, evaluator.baselines()))
         except BaseException as error:
             if isinstance(error, DeviceLost):
                 self._lose(number, life)
-            waiting.future.set_exception(error)
-        else:
-            waiting.future.set_result(result)
+            future.set_exception(error)
+        with self._changed:
+            self._working[number] -= 1
+            self._changed.notify_all()
 
 
 def _different(evaluators: Iterable[DeviceEvaluator]) -> DeviceError:

@@ -235,7 +235,7 @@ class Validation:
 
     worker: WorkerClient
     oracle: OracleClient
-    weights: str  #: of the test cases; see :func:`weights_of`
+    weights: str  #: of the test cases: drawn, or constructed where its names are not the problem's
     found: list[CaseErrors]
     labels: list[str]
     room: int
@@ -353,11 +353,6 @@ class Validation:
         return [replace(row, case=f"{label}, {_OWN_NUMBERS_RUNS} runs") for row in rows]
 
 
-def weights_of(matched: bool) -> str:
-    """The weights of a candidate's test cases: as constructed where its names are not the problem's."""
-    return "drawn" if matched else "constructed"
-
-
 def _check_run(case: CaseHandle, reply: dict[str, Any], label: str) -> None:
     """Check everything about a run except its values. Raises :class:`Failure`."""
     raise_if_failed(reply, Phase.VALIDATE, label)
@@ -409,56 +404,51 @@ def check_structure(expected: Node, got: Any, where: str, phase: Phase) -> None:
     try:
         output, state = got["items"]
         pairs = zip(expected["items"], (output, state), ("output", "state"))
-        faults = [_compare(*pair, numbers=phase is not Phase.TIME) for pair in pairs]
+        faults = (fault for pair in pairs for fault in _faults(*pair, numbers=phase is not Phase.TIME))
+        fault = next(faults, None)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise Failure(Status.SUSPICIOUS, f"{where}: what it answers makes no sense", phase) from error
-    fault = next(filter(None, faults), None)
     if fault is not None:
         raise Failure(fault[0], f"{where}: {fault[1]}", phase)
 
 
-def _compare(expected: Node, got: Node, path: str, numbers: bool) -> tuple[Status, str] | None:
-    """The first difference in container, type, dtype, device or shape, and with ``numbers`` in Python numbers."""
+def _faults(expected: Node, got: Node, path: str, numbers: bool) -> Iterator[tuple[Status, str]]:
+    """Differences in container, type, dtype, device or shape, and with ``numbers`` in Python numbers."""
     if expected["kind"] != got["kind"]:
-        return Status.WRONG_TYPE, f"{path} is {_kind(got)}, not {_kind(expected)}"
-    if "items" in expected:
+        mine, theirs = (f"a {node.get('type', node['kind'])!s:.40}" for node in (got, expected))
+        yield Status.WRONG_TYPE, f"{path} is {mine}, not {theirs}"
+    elif "items" in expected:
         if len(expected["items"]) != len(got["items"]) or expected.get("keys") != got.get("keys"):
-            return Status.WRONG_TYPE, f"{path} has {len(got['items'])} parts, not {len(expected['items'])}"
-        pairs = enumerate(zip(expected["items"], got["items"]))
-        inner = (_compare(e, g, f"{path}[{i}]", numbers) for i, (e, g) in pairs)
-        return next((fault for fault in inner if fault), None)
-    if expected["kind"] == "tensor":
-        return _compare_tensors(expected, got, path)
-    value, mine = expected.get("value"), got.get("value")
-    text = f"{path} is {mine!r:.50}, not {value!r:.50}"
-    if type(value) is not type(mine):
-        return Status.WRONG_TYPE, text
-    if isinstance(value, (int, float)) and not numbers:
-        return None
-    same = value == mine
-    if isinstance(value, float):  # the last bits depend on the order of sums
-        same = math.isnan(value) and math.isnan(mine) or math.isclose(value, mine, rel_tol=NUMBER_TOLERANCE)
-    return None if same else (Status.WRONG_VALUES, text)
+            yield Status.WRONG_TYPE, f"{path} has {len(got['items'])} parts, not {len(expected['items'])}"
+        for index, pair in enumerate(zip(expected["items"], got["items"])):
+            yield from _faults(*pair, f"{path}[{index}]", numbers)
+    elif expected["kind"] == "tensor":
+        for field in ("dtype", "device"):
+            if expected[field] != got[field]:
+                yield Status.WRONG_TYPE, f"{path} has {field} {got[field]!s:.30}, not {expected[field]}"
+        if expected["size"] != got["size"]:
+            yield Status.WRONG_SHAPE, f"{path} has shape {got['size']!s:.60}, not {expected['size']}"
+        if _shares_with_itself(got) and not _shares_with_itself(expected):  # writing one element would change others
+            yield Status.ALIASED_OUTPUT, f"elements of {path} share memory with each other; PyTorch's do not"
+    else:
+        value, mine = expected.get("value"), got.get("value")
+        text = f"{path} is {mine!r:.50}, not {value!r:.50}"
+        if type(value) is not type(mine):
+            yield Status.WRONG_TYPE, text
+        elif (numbers or not isinstance(value, (int, float))) and not _are_same(value, mine):
+            yield Status.WRONG_VALUES, text
 
 
-def _compare_tensors(expected: Node, got: Node, path: str) -> tuple[Status, str] | None:
-    for field in ("dtype", "device"):
-        if expected[field] != got[field]:
-            return Status.WRONG_TYPE, f"{path} has {field} {got[field]!s:.30}, not {expected[field]}"
-    if expected["size"] != got["size"]:
-        return Status.WRONG_SHAPE, f"{path} has shape {got['size']!s:.60}, not {expected['size']}"
-    if _shares_with_itself(got) and not _shares_with_itself(expected):  # writing one element would change others
-        return Status.ALIASED_OUTPUT, f"elements of {path} share memory with each other; PyTorch's do not"
-    return None
+def _are_same(value: Any, mine: Any) -> bool:
+    """Whether two values of one type agree; the last bits of a float depend on the order of sums."""
+    if isinstance(value, float):
+        return math.isnan(value) and math.isnan(mine) or math.isclose(value, mine, rel_tol=NUMBER_TOLERANCE)
+    return value == mine
 
 
 def _shares_with_itself(node: Node) -> bool:
     """Whether a tensor has more elements than memory, as an expanded one has."""
     return 1 + sum((n - 1) * step for n, step in zip(node["size"], node["stride"])) < math.prod(node["size"])
-
-
-def _kind(node: Node) -> str:
-    return f"a {node.get('type', node['kind'])!s:.40}"
 
 
 def _skipped(label: str, note: str) -> CaseErrors:

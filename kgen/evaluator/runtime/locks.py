@@ -54,8 +54,8 @@ def _wait(
     ready: Callable[[], bool], every: float, stop: threading.Event, name: str, notice: Callable[[], None] | None = None,
     after: float = _NOTICE_SECONDS,
 ) -> None:
-    """Wait until ``ready``, which is asked again ``every`` so many seconds: a lock that is waited for would keep
-    interrupts away. ``notice`` is called once, ``after`` so many seconds.
+    """Wait until ``ready``, which is asked again ``every`` so many seconds. Waiting for a lock would keep interrupts
+    away. ``notice`` is called once, ``after`` so many seconds.
 
     Raises :class:`EvaluatorError`, which names ``name``, when ``stop`` is set meanwhile.
     """
@@ -112,7 +112,7 @@ class DeviceLock:
     def working(self) -> Iterator[None]:
         """Hold the right to do work that would disturb a timing."""
         with self._changed:
-            self._await(lambda: self._changed.wait_for(lambda: not self._timings, _TURN_SECONDS))
+            _wait(lambda: self._changed.wait_for(lambda: not self._timings, _TURN_SECONDS), 0.0, self._stop, self.key)
         with ExitStack() as work:
             with self._held(self._gate, fcntl.LOCK_SH):
                 work.enter_context(self._held(self._work, fcntl.LOCK_SH))
@@ -124,7 +124,7 @@ class DeviceLock:
         self._count(1)
         with ExitStack() as ends:
             ends.callback(self._count, -1)
-            self._await(lambda: self._turn.acquire(timeout=_TURN_SECONDS))
+            _wait(lambda: self._turn.acquire(timeout=_TURN_SECONDS), 0.0, self._stop, self.key)
             ends.callback(self._turn.release)
             with self._held(self._gate, fcntl.LOCK_EX), self._held(self._work, fcntl.LOCK_EX):
                 yield
@@ -133,10 +133,6 @@ class DeviceLock:
         with self._changed:
             self._timings += change
             self._changed.notify_all()
-
-    def _await(self, take: Callable[[], bool]) -> None:
-        """Wait until ``take``, which tries for a moment, succeeds."""
-        _wait(take, 0.0, self._stop, self.key)
 
     def _held(self, path: Path, how: int) -> ContextManager[int]:
         notice = self.notice if how == fcntl.LOCK_EX else None

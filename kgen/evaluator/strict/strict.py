@@ -4,6 +4,7 @@ checked."""
 from __future__ import annotations
 
 import random
+import re
 import secrets
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
@@ -12,7 +13,6 @@ from kgen.candidate import Candidate
 from kgen.evaluator.checks import Checks, Level
 from kgen.evaluator.correctness.validate import Failure, WorkerClient, audit, raise_if_failed
 from kgen.evaluator.protocol import Phase, Status
-from kgen.evaluator.strict.labels import NO_KERNEL, has_native_code, profile_labels
 from kgen.evaluator.strict.processes import strangers
 from kgen.evaluator.strict.timing_anomalies import StrictRunner, Times, anomaly, measured_again, queue_alike
 from kgen.evaluator.timing.measure import FINAL_BLOCKS, Runner, interleave
@@ -20,6 +20,12 @@ from kgen.evaluator.timing.measure import FINAL_BLOCKS, Runner, interleave
 #: torch.compile takes a second to load, and replaces functions of torch: it is loaded before tamper detection starts.
 _MODULES = ("torch._dynamo", "kgen.evaluator.strict.subject")
 _PROFILE_SECONDS = 10.0
+NO_KERNEL = "no kernel of its own: calls the library only"
+#: Words by which a file can run code that is neither Python nor the library's.
+_NATIVE = re.compile(
+    r"\b(ctypes|cffi|_cffi_backend|triton|numba|cupy|cuda-python|pybind11|cython|pycuda|jax|tvm|cutlass|tilelang|"
+    r"cpp_extension|load_library|load_inline|_compile_kernel|importlib|__import__|runpy)\b|"
+    r"\btorch\.(compile|jit|_inductor)\b|(?<![.\w])(exec|eval)\(")
 
 
 class Strict(Checks):
@@ -115,3 +121,21 @@ def _anomalies(runners: Sequence[StrictRunner], finalists: Sequence[Runner]) -> 
     """The anomaly of each finalist that is left, beside PyTorch's times in this session; empty without one."""
     eager = next((runner.times() for runner in runners if runner.name == "eager"), None)
     return {runner: anomaly(runner, eager=eager) for runner in runners if runner in finalists}
+
+
+def has_native_code(source: str) -> bool:
+    """Whether a file names a way to run native code of its own."""
+    return _NATIVE.search(source) is not None
+
+
+def profile_labels(found: Mapping[str, Any], *, native: bool, cuda: bool) -> list[str]:
+    """The share of time in own kernels, from a worker's answer, which may hold anything. On the CPU, Python's time
+    counts as the kernels'."""
+    own, total = (found.get(name) for name in ("own_ns", "all_ns"))
+    if type(own) is not int or type(total) is not int or total <= 0 or own < 0:
+        return ["share of own kernels not known: the profiler sees no kernel here"]
+    if not native or own == 0:
+        return [NO_KERNEL]
+    percent = 100 * min(own / total, 1.0)
+    what = "own kernels" if cuda else "own kernels and Python"
+    return [f"{what} {percent:.0f}% of the time" if percent >= 1 else f"{what} less than 1% of the time"]

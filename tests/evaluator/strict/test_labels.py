@@ -10,7 +10,7 @@ from kgen.candidate import Trust
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import Accuracy, Status
 from kgen.evaluator.strict import profile
-from kgen.evaluator.strict.labels import NO_KERNEL, has_native_code, profile_labels
+from kgen.evaluator.strict.strict import NO_KERNEL, has_native_code, profile_labels
 from kgen.problem import read_problem
 
 NATIVE = [
