@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from math import inf
@@ -35,7 +35,6 @@ from kgen.evaluator.protocol import (
 )
 from kgen.evaluator.runtime.locks import DeviceLock, MemoryShare
 from kgen.evaluator.runtime.process import Server
-from kgen.evaluator.spares import SpareWorker
 from kgen.evaluator.strict.strict import Strict
 from kgen.evaluator.strict.timing_anomalies import least_ms
 from kgen.evaluator.timing.conditions import Conditions, conditions, worse
@@ -140,7 +139,7 @@ class Evaluator:
         self._level = 0  # the index of how workers are confined, in the checks' levels
         self._confined = False  # whether a worker has started so
         self._missing: set[str] = set()  # the parts of the sandbox that people know to be missing
-        self._spare: SpareWorker | None = None
+        self._spare: _SpareWorker | None = None
         self._ends = ThreadPoolExecutor(2, thread_name_prefix="kgen-end")
         self._slots = threading.BoundedSemaphore()  # workers that hold a candidate, those that end included
 
@@ -231,7 +230,7 @@ class Evaluator:
         self._slots = threading.BoundedSemaphore(self.at_once + self._checks.ahead)
         self._runners = {}
         if self._checks.ahead:
-            self._spare = SpareWorker(self._start_worker, self._lock)
+            self._spare = _SpareWorker(self._start_worker, self._lock)
             release(self._spare.close)
         self._preparing = threading.Thread(target=self._prepare_baselines, name="kgen-baselines", daemon=True)
         self._preparing.start()
@@ -569,6 +568,53 @@ class Evaluator:
                 self._oracle.ask("forget", subject=worker.subject)
             except EvaluatorError as error:
                 self._notice(f"the oracle failed: {error}")
+
+
+class _SpareWorker:
+    """Keeps one worker ready before its candidate is known: a CUDA context takes some tenths of a second. Thread-safe.
+    ``start`` starts one, with ``lock`` held, since it disturbs timings."""
+
+    def __init__(self, start: Callable[[], WorkerClient], lock: DeviceLock) -> None:
+        self._start = start
+        self._lock = lock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kgen-spare")
+        self._ready: Future[WorkerClient] | None = None
+        self._guard = threading.Lock()
+
+    def take(self) -> WorkerClient:
+        """The spare worker, or a new one if there is none; another spare starts meanwhile.
+
+        It never waits for a spare: that may wait for the device, which the caller may hold. Raises
+        :class:`EvaluatorError` when no worker starts.
+        """
+        worker = None
+        with self._guard:
+            if self._ready is None or self._ready.done():
+                worker, self._ready = _result(self._ready), None
+                with suppress(RuntimeError):  # it closes
+                    self._ready = self._thread.submit(self._start_beside)
+        if worker is not None and worker.child.has_ended():
+            worker.close()
+            worker = None
+        return worker or self._start()  # which says why, if none starts
+
+    def _start_beside(self) -> WorkerClient:
+        with self._lock.working():
+            return self._start()
+
+    def close(self) -> None:
+        """End the spare worker."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        with self._guard:
+            worker, self._ready = _result(self._ready), None
+        if worker is not None:
+            worker.close()
+
+
+def _result(ended: Future[WorkerClient] | None) -> WorkerClient | None:
+    """The worker that has started, if one has."""
+    failed = ended is None or ended.cancelled() or ended.exception() is not None
+    return None if failed else ended.result()
 
 
 class _Evaluating:

@@ -10,7 +10,6 @@ changes only its own behaviour.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import importlib.util
@@ -41,8 +40,8 @@ _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc")  # in a
 _POISON_BLOCKS = 3  # of the output's size
 _LARGE_BYTES = 1 << 30  # bytes of an output; of a larger one, one block is poisoned
 _FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 bytes
-_PERTURB = -6  # mallopt: fill what is allocated and freed
-_PERTURB_BYTE = 0x80
+_PARAMETERS, _BUFFERS = "_parameters", "_buffers"  # of a module
+_PERTURB, _PERTURB_BYTE = -6, 0x80  # of mallopt: fill what is allocated with the byte's complement; 0 turns that off
 _COMPILER = "torch._inductor.compile_fx"  # takes seconds to load
 _COMPILE_MODES = {"compile": "default", "compile-max-autotune": "max-autotune-no-cudagraphs"}
 _LONG_NS = 200_000_000  # of a call; the time of a longer one is known from fewer of them
@@ -147,8 +146,8 @@ class Subject:
         self.model = construct(make, self.device, request["construction"])
         if not isinstance(self.model, torch.nn.Module):
             raise Refused(f"ModelNew(...) is a {type(self.model).__name__}, not a torch.nn.Module")
-        self.parameters = list(_parameters(self.model))
-        own = _parameters(self.model) | _buffers(self.model)
+        self.parameters = list(_members(self.model, _PARAMETERS))
+        own = _members(self.model, _PARAMETERS) | _members(self.model, _BUFFERS)
         for name, value in own.items():
             if not is_tensor(value):
                 raise Refused(f"{name} is a {type(value).__name__}, not a tensor")
@@ -177,7 +176,7 @@ class Subject:
     def _restore_buffers(self) -> None:
         """Write back the buffers that changed. Others keep their version, so that weights folded from them stay valid."""
         with _no_grad():
-            for name, buffer in _buffers(self.model).items():
+            for name, buffer in _members(self.model, _BUFFERS).items():
                 if name in self.weights and name not in self.own and not _bitwise(buffer, self.weights[name]):
                     _copy(buffer, self.weights[name])
 
@@ -250,7 +249,7 @@ class Subject:
 
     def _state(self) -> dict[str, torch.Tensor]:
         """Copies of the buffers."""
-        return {name: buffer.detach().clone() for name, buffer in _buffers(self.model).items() if name in self.weights}
+        return {name: buffer.detach().clone() for name, buffer in _members(self.model, _BUFFERS).items() if name in self.weights}
 
     def _poison(self, sizes: list[list[int]]) -> None:
         """Fill free blocks of the output's size with NaN: an unwritten element shows. A CPU's C library fills all."""
@@ -268,7 +267,7 @@ class Subject:
         output = self._fresh(output)
         if _overlaps(output, tensors(inputs)):
             return "an input"
-        if _overlaps(output, [*_parameters(self.model).values(), *_buffers(self.model).values()]):
+        if _overlaps(output, [*_members(self.model, _PARAMETERS).values(), *_members(self.model, _BUFFERS).values()]):
             return "a parameter or buffer"
         return ""
 
@@ -289,7 +288,7 @@ class Subject:
 
     def audit(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Whether a parameter changed."""
-        found = _parameters(self.model)
+        found = _members(self.model, _PARAMETERS)
         changed = (name for name in self.parameters if not _holds(found.get(name), self.weights[name]))
         return {"mutated": next((f"parameter {name}" for name in changed), "")}
 
@@ -297,7 +296,7 @@ class Subject:
         """Prepare for timed calls: map the pool of inputs, and measure how long calls and launches take."""
         self.second, self.frees = None, request["frees"]
         if not self.cuda:
-            _fill_allocations(0)
+            sandbox.tune_allocations(_PERTURB, 0)
         arena = Arena.open(fds[0], request["pool_bytes"], self.place)
         self.pool = arena.read(request["pool"], self.device)
         self._wake()
@@ -408,19 +407,11 @@ class Subject:
         return {"mutated": mutated} | self._write("output", [self.last, self._state()], 0)
 
 
-def _parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The parameters by name. They are read from the module's dicts: a model may override ``named_parameters``."""
-    return _members(model, "_parameters")
-
-
-def _buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The buffers of the state dict by name, read in the same way."""
-    return _members(model, "_buffers")
-
-
 def _members(module: Any, kind: str, prefix: str = "", seen: frozenset[int] = frozenset()) -> dict[str, torch.Tensor]:
+    """The parameters, or the buffers of the state dict, by name. They are read from the module's dicts: a model may
+    override ``named_parameters``."""
     own = _attributes(module)
-    left_out = _get(own, "_non_persistent_buffers_set", ()) if kind == "_buffers" else ()
+    left_out = _get(own, "_non_persistent_buffers_set", ()) if kind == _BUFFERS else ()
     found = {prefix + k: v for k, v in _entries(own, kind) if v is not None and k not in left_out}
     for name, inner in _entries(own, "_modules"):
         if inner is not None and id(inner) not in seen:
@@ -512,14 +503,6 @@ def _use_built(libraries: Mapping[str, str]) -> None:
     cpp_extension.load_inline = load_inline
 
 
-def _fill_allocations(byte: int) -> None:
-    """Have the C library fill new blocks with the complement of ``byte``; 0 turns that off."""
-    try:
-        ctypes.CDLL(None).mallopt(_PERTURB, byte)
-    except AttributeError:
-        print("the C library has no mallopt: allocated memory is not poisoned", flush=True)
-
-
 def _failure(error: BaseException) -> dict[str, Any]:
     text = " ".join(str(error).split())[:_MESSAGE_CHARACTERS]
     memory = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
@@ -551,7 +534,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     torch.set_num_threads(options["threads"])  # starts threads, which inherit the limits
     set_flags(options["accuracy"])
     if options["kind"] == "candidate" and not subject.cuda:
-        _fill_allocations(_PERTURB_BYTE)
+        sandbox.tune_allocations(_PERTURB, _PERTURB_BYTE)
     if options.get("compiles"):
         importlib.import_module(_COMPILER)
     subject.begin(channel, options)

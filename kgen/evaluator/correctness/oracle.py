@@ -5,13 +5,11 @@ It answers the parent's requests one by one. Inputs leave it in shared memory; e
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import platform
 import time
 import timeit
 import traceback
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial, reduce
 from math import inf
@@ -58,7 +56,8 @@ _TRIVIAL_ANSWERS = 4  # those that the health of a problem is judged by
 #: Bytes; a cold cache on the CPU. A server's last-level cache is larger than any problem, and flushing it takes longer
 #: than a call.
 _CPU_CACHE_BYTES = 32 << 20
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt
+#: Of mallopt: no block is mapped apart, and none is given back. Fresh pages cost more than arithmetic.
+_KEEPS_FREED_MEMORY = {-4: 0, -1: 0x7FFFFFFF}
 
 Reply: TypeAlias = tuple[dict[str, Any], list[int]]  #: an answer, and descriptors beside it
 Contents: TypeAlias = Callable[[int, int], list[Any]]  #: inputs: so many rows, from one on
@@ -76,7 +75,7 @@ class Case:
     arena: Arena | None = None
     node: Node | None = None  # of the inputs
     weights: str = "drawn"
-    outputs: Node = field(default_factory=lambda: {"items": []})  # structure of [output, buffers]; without buffers where names differ
+    outputs: Node = field(default_factory=lambda: {"items": []})  # of [output, buffers], or [output] where names differ
     end: int = 0  # the byte behind them
     note: str = ""  # why it is skipped
     raises: bool = False  # whether the reference refuses these shapes
@@ -621,13 +620,6 @@ def _cpu_copy_rate() -> float:
     return 2 * _COPY_BYTES / 1e9 / min(timeit.repeat(lambda: b.copy_(a), repeat=5, number=1))
 
 
-def _keep_freed_memory() -> None:
-    """Have the C library keep large freed blocks: fresh pages cost more than arithmetic."""
-    with suppress(AttributeError):  # another C library
-        ctypes.CDLL(None).mallopt(_M_MMAP_MAX, 0)
-        ctypes.CDLL(None).mallopt(_M_TRIM_THRESHOLD, 0x7FFFFFFF)
-
-
 class _Desk:
     """Answers the parent's requests, each with a method. Those before ``open`` need no problem."""
 
@@ -723,7 +715,8 @@ class _Desk:
 def main(channel: Channel, options: dict[str, Any]) -> None:
     """The oracle's process: answer requests until the parent closes the channel."""
     sandbox.limit(None, 1 << 40)
-    _keep_freed_memory()
+    for option, value in _KEEPS_FREED_MEMORY.items():
+        sandbox.tune_allocations(option, value)
     torch.set_num_threads(options["threads"])
     set_flags(options["accuracy"])
     desk = _Desk(options)

