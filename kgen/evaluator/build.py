@@ -211,18 +211,16 @@ class Builder:
         aside.replace(marker)
         return report
 
-    def _options(self) -> dict[str, Any]:
-        return {"directory": str(self.directory), "sandboxed": True, "build_bytes": self._limits.build_bytes,
-                "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS}
-
     def _compile(self, extension: Extension, log: Path, lock: int) -> tuple[bool, str, list[str]]:
         """Run the compilers in a process that holds ``lock`` too. Returns success, or the reason, and the headers."""
-        with self._server.spawn("build", self._options(), log) as child:
+        options = {"directory": str(self.directory), "sandboxed": True, "build_bytes": self._limits.build_bytes,
+                   "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS}
+        seconds = self._limits.build_seconds
+        with self._server.spawn("build", options, log) as child:
             try:
-                deadline = time.monotonic() + self._limits.build_seconds
-                answer, _ = child.ask(asdict(extension), [lock], deadline=deadline)
+                answer, _ = child.ask(asdict(extension), [lock], deadline=time.monotonic() + seconds)
             except ChannelTimeout:
-                return False, f"timed out after {self._limits.build_seconds:g} s", []
+                return False, f"timed out after {seconds:g} s", []
             except ChildDied as error:
                 return False, f"the build {error}", []
         return bool(answer.get("ok")), str(answer.get("reason", "")), list(answer.get("headers", ()))

@@ -6,9 +6,8 @@ The evaluator asks one such object at every place where the two differ.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from kgen.candidate import Candidate
 from kgen.evaluator.correctness.validate import Failure, WorkerClient
@@ -20,21 +19,11 @@ from kgen.evaluator.timing.measure import Runner, interleave
 _ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 
 
-@dataclass(frozen=True)
-class Level:
+class Level(NamedTuple):
     """One way to confine a worker: options for its process, and words for what is missing where it does not start."""
 
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = {}
     missing: str = ""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """The evaluator's part of timing checks."""
-
-    generator: random.Random
-    floor_ms: float  #: least time for moving inputs and outputs once
-    eager: Runner | None  #: the baseline that runs the problem itself
 
 
 class Checks:
@@ -57,20 +46,25 @@ class Checks:
         """Check a candidate's processes after loading and after validation. Raises :class:`Failure`."""
         worker.check_limits()
 
-    def screened(self, runner: Runner, setting: Setting) -> list[str]:
-        """Check a candidate's samples. Returns labels; raises :class:`Failure`."""
+    def screened(self, runner: Runner, eager: Runner | None, generator: random.Random) -> list[str]:
+        """Check a candidate's samples; ``eager`` is the baseline that runs the problem itself. Returns labels; raises
+        :class:`Failure`."""
         noise = runner.noise()
         return [noise] if noise else []
+
+    def profiled(self, runner: Runner, candidate: Candidate) -> list[str]:
+        """Labels from a profile of a candidate that was timed."""
+        return []
 
     def baseline_screened(self, runner: Runner) -> None:
         """Called with each baseline after it was timed alone."""
 
     def finals(
-        self, finalists: Sequence[Runner], baselines: Sequence[Runner], seconds: float, setting: Setting,
+        self, finalists: Sequence[Runner], baselines: Sequence[Runner], seconds: float, generator: random.Random,
         failed: Callable[[Runner, Failure], None], notice: Callable[[str], None],
     ) -> list[Runner]:
         """Time finalists and baselines in turns. Returns those that did not fail."""
-        return interleave([*finalists, *baselines], seconds, setting.generator, failed)
+        return interleave([*finalists, *baselines], seconds, generator, failed)
 
     def labels(self, candidate: Candidate) -> list[str]:
         """Labels from a candidate's text."""

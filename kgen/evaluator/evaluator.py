@@ -7,18 +7,16 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import random
 import re
 import secrets
-import shutil
 import threading
 import time
 import uuid
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from math import inf
 from pathlib import Path
@@ -27,20 +25,16 @@ from typing import Any, Callable, Iterator, Mapping, Sequence, TypeVar
 from kgen.candidate import SHORT, Candidate, Trust
 from kgen.errors import DeviceError, DiskError, EvaluatorError
 from kgen.evaluator.build import Builder, compiler_version, copy_library, read_extension
-from kgen.evaluator.checks import Checks, Setting
+from kgen.evaluator.checks import Checks
 from kgen.evaluator.correctness.validate import (
-    OWN_NUMBERS, Cases, Failure, OracleClient, OracleFailed, Validation, WorkerClient, audit, check_structure, explain,
-    judged, raise_if_failed, weights_of,
+    OWN_NUMBERS, Failure, OracleClient, OracleFailed, Validation, WorkerClient, audit, check_structure, decide, explain,
+    raise_if_failed,
 )
 from kgen.evaluator.protocol import (
     BASELINES, Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, Health, Limits, Phase, Status, Timing,
 )
-from kgen.evaluator.runtime import shares
-from kgen.evaluator.runtime.channel import ChannelTimeout
-from kgen.evaluator.runtime.locks import DeviceLock
-from kgen.evaluator.runtime.process import Child, ChildDied, Server
-from kgen.evaluator.spares import SpareWorker, Started
-from kgen.evaluator.strict.labels import has_native_code, profile_labels
+from kgen.evaluator.runtime.locks import DeviceLock, MemoryShare
+from kgen.evaluator.runtime.process import Server
 from kgen.evaluator.strict.strict import Strict
 from kgen.evaluator.strict.timing_anomalies import least_ms
 from kgen.evaluator.timing.conditions import Conditions, conditions, worse
@@ -49,14 +43,12 @@ from kgen.hardware import Hardware
 from kgen.problem import Problem
 
 _ORACLE_SECONDS = 300.0
-_READY_SECONDS = 60.0
 _JOIN_SECONDS = 5.0
 _ATTEMPTS = 4  #: to judge a candidate, or to prepare a baseline, when processes fail
 _FEWER_ROWS = 4096  #: rows; the bound for test cases is half of it after memory ran out once
 _CPU_COMPILE_SECONDS = 60.0
 _LOG_BYTES = 1 << 20
 _LARGE_BYTES = 1 << 30  #: of inputs and outputs; above it, memory is freed between calls
-_PROFILE_SECONDS = 10.0
 _NO_LIMIT = 1 << 62
 #: The steps of preparing the baselines that take long.
 _PREPARING = {"compile": "compiling the torch.compile baseline",
@@ -105,8 +97,7 @@ class Evaluator:
         self.environment: Environment
         self.hardware: Hardware
         self.at_once = 1
-        self._checks: Checks = Checks() if trust is Trust.OWN else Strict()
-        self._with_profile = profile
+        self._checks: Checks = Checks() if trust is Trust.OWN else Strict(profile)
         self._baseline_names = tuple(baselines)
         self._listener = notice or (lambda text: None)
         self._step = step or (lambda text: None)
@@ -128,7 +119,6 @@ class Evaluator:
             "OPENBLAS_THREAD_TIMEOUT": "20",
         }, [*self._checks.modules, *([] if set(baselines) <= {"eager"} else [_COMPILER])])
         self._oracle: OracleClient | None = None
-        self._cases: Cases
         self._opened: dict[str, Any] = {}  # the oracle's description of the device and the problem
         self._fds: list[int] = []  # of the weights, the constructor's inputs, and the inputs of timed calls
         self._resources = ExitStack()  # of the processes that run now
@@ -142,14 +132,14 @@ class Evaluator:
         self._alone: dict[str, str] = {}  # the environment in which a process sees this device alone
         self._runners: dict[str, Runner] = {}
         self._preparing: threading.Thread | None = None
-        self._children: dict[str, Child] = {}  # the latest process of each baseline
+        self._workers: dict[str, WorkerClient] = {}  # the latest process of each baseline
         self._baseline_timings: tuple[Timing, ...] = ()
         self._timing_baselines = threading.Lock()
         self._health: Health | None = None
         self._level = 0  # the index of how workers are confined, in the checks' levels
         self._confined = False  # whether a worker has started so
         self._missing: set[str] = set()  # the parts of the sandbox that people know to be missing
-        self._spare: SpareWorker | None = None
+        self._spare: _SpareWorker | None = None
         self._ends = ThreadPoolExecutor(2, thread_name_prefix="kgen-end")
         self._slots = threading.BoundedSemaphore()  # workers that hold a candidate, those that end included
 
@@ -206,6 +196,7 @@ class Evaluator:
         }, self.home / "logs" / "oracle.log")
         release(child.kill)
         self._oracle = oracle = OracleClient(child, _ORACLE_SECONDS)
+        release(oracle.close)
         named, _ = oracle.ask("key")
         self._lock = DeviceLock(named["key"], self._notice, stop=self._closing)
         self._alone = named["alone"]
@@ -216,21 +207,21 @@ class Evaluator:
             about, _ = oracle.ask("about")
             limits = about["hardware"]
             self.hardware = Hardware(**limits | {"vector_bits": tuple(limits["vector_bits"])})
-            self.environment = self._environment(about)
+            self.environment = Environment(
+                self.hardware.device_type, self.hardware.name, self.hardware.arch, _driver() if self._cuda else "",
+                compiler_version("nvcc") if self._cuda else "", compiler_version(os.environ.get("CXX", "g++")),
+                about["torch"], about["python"], self._threads, about["host"])
         if self._cuda:  # others may hold the device's memory; they may be timing, so nothing else is held meanwhile
-            ask = functools.partial(shares.ask, self._lock.key, total=self.hardware.global_bytes, stop=self._closing,
-                                    notice=self._notice)
-            memory = ask(size=_all_bytes(about["least_bytes"]))
+            memory = MemoryShare(self._lock.key, self.hardware.global_bytes, self._closing, self._notice)
             release(memory.close)
+            memory.ask(_all_bytes(about["least_bytes"]))
         with self._lock.working():
             opened, self._fds = oracle.ask("open")
         for fd in self._fds:
             release(os.close, fd)
         self._opened = about | opened
-        self._cases = Cases(oracle)
-        release(self._cases.close)
         if self._cuda:
-            ask(size=_all_bytes(opened["peak_bytes"]), share=memory)
+            memory.ask(_all_bytes(opened["peak_bytes"]))
         self.problem = replace(self.problem, mode=self._opened["mode"])
         self.accuracy = Accuracy(self._opened["accuracy"])
         if self.accuracy is Accuracy.PYTORCH and not self._cuda and not self._opened["half"]:
@@ -239,7 +230,7 @@ class Evaluator:
         self._slots = threading.BoundedSemaphore(self.at_once + self._checks.ahead)
         self._runners = {}
         if self._checks.ahead:
-            self._spare = SpareWorker(self._start_worker, self._lock)
+            self._spare = _SpareWorker(self._start_worker, self._lock)
             release(self._spare.close)
         self._preparing = threading.Thread(target=self._prepare_baselines, name="kgen-baselines", daemon=True)
         self._preparing.start()
@@ -248,7 +239,7 @@ class Evaluator:
         """Bytes of device memory that a candidate may have, by PyTorch's allocator. They are a multiple of the peak of
         PyTorch's own forward, and the harness's tensors in the same process."""
         opened = self._opened
-        harness = 2 * opened["state_bytes"] + 2 * opened["bytes"] + opened["output_bytes"] + opened["flush_bytes"]
+        harness = 2 * opened["load"]["state_bytes"] + 2 * opened["bytes"] + opened["output_bytes"] + opened["flush_bytes"]
         return _TIMES_PEAK * opened["peak_bytes"] + harness + _SPARE_BYTES
 
     def _fit(self) -> int:
@@ -260,39 +251,30 @@ class Evaluator:
         return max(1, min(_AT_ONCE, int(fitting), int(1 + _SPARE_BYTES / (self._opened["peak_bytes"] + 1))))
 
     def _stop(self) -> None:
-        """End the processes, the baselines first."""
+        """End the processes, first the baselines with the thread that prepares them, which may wait for an answer."""
         self._life += 1
         self._oracle = None
-        self._end_baselines()
-        self._resources.close()
-
-    def _end_baselines(self) -> None:
-        """End the baselines and the thread that prepares them, which may wait for an answer."""
         deadline = time.monotonic() + _JOIN_SECONDS
         while self._preparing is not None and self._preparing.is_alive() and time.monotonic() < deadline:
-            for child in [*self._children.values()]:
-                child.terminate()
+            for worker in [*self._workers.values()]:
+                worker.child.terminate()
             self._preparing.join(0.05)
-        while self._children:
-            self._children.popitem()[1].kill()
+        while self._workers:
+            self._workers.popitem()[1].close()
+        self._resources.close()
 
     def _problem_fields(self) -> dict[str, Any]:
         """The problem for other processes. Overrides are in its source."""
         return asdict(replace(self.problem, overrides=(), asked_mode=self.problem.asked_mode or self.problem.mode))
 
     def _options(self) -> dict[str, Any]:
+        """Options of all processes."""
         return {"device": self.device, "accuracy": str(self.accuracy), "threads": self._threads,
                 "shared": self._shared, "strict": self._checks.strict, "subject": self._checks.subject}
 
     def _worker_options(self) -> dict[str, Any]:
         """Options of candidates and baselines, which see their device as the first."""
         return self._options() | ({"device": "cuda:0"} if self._alone else {})
-
-    def _environment(self, found: dict[str, Any]) -> Environment:
-        return Environment(
-            self.hardware.device_type, self.hardware.name, self.hardware.arch, _driver() if self._cuda else "",
-            compiler_version("nvcc") if self._cuda else "", compiler_version(os.environ.get("CXX", "g++")),
-            found["torch"], found["python"], self._threads, found["host"])
 
     def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation:
         """Validate ``candidate`` on every input distribution, then time it.
@@ -354,16 +336,16 @@ class Evaluator:
         """Whether the problem's tolerance can tell right from wrong."""
         def find() -> Health:
             with self._lock.working():
-                return Health(tuple(self._running()[0].ask("health")[0]["passed"]))
+                return Health(tuple(self._running().ask("health")[0]["passed"]))
 
         self._health = self._health or self._retried(find)
         return self._health
 
-    def _running(self) -> tuple[OracleClient, Cases]:
-        """The oracle and its cases. Raises :class:`EvaluatorError` when another thread has just ended them."""
+    def _running(self) -> OracleClient:
+        """The oracle. Raises :class:`EvaluatorError` when another thread has just ended it."""
         if (oracle := self._oracle) is None:
             raise EvaluatorError("the evaluator's processes ended")
-        return oracle, self._cases
+        return oracle
 
     def baselines(self) -> tuple[Timing, ...]:
         """Each baseline timed alone and briefly; measured once."""
@@ -378,16 +360,14 @@ class Evaluator:
         prepared = self._prepared()
         self._step("timing the baselines")
         for runner in prepared:
-            with self._lock.timing():
+            with self._timing() as conditions_now:
                 runner.worker.enter(Phase.TIME, self.limits.time_seconds)
-                before = self._conditions()
                 try:
                     runner.screen(self._random)
                 except Failure as failure:
                     self._lose_baseline(runner, failure)
                     continue
-                under = worse(before, self._conditions())
-            timings.append(runner.timing(Depth.SCREEN, session, under))
+                timings.append(runner.timing(Depth.SCREEN, session, conditions_now()))
             self._checks.baseline_screened(runner)
         return tuple(timings)
 
@@ -419,19 +399,17 @@ class Evaluator:
                     left_out(candidate.id, failure)
             for runner in (*finalists, *baselines):
                 runner.worker.enter(Phase.TIME, self.limits.time_seconds + 4 * seconds)
-            with self._lock.timing():
-                before = self._conditions()
-                kept = self._checks.finals(finalists, baselines, seconds, self._setting(), lost, self._notice)
-                under = worse(before, self._conditions())
-            session = uuid.uuid4().hex
+            with self._timing() as conditions_now:
+                kept = self._checks.finals(finalists, baselines, seconds, self._random, lost, self._notice)
+                session, under = uuid.uuid4().hex, conditions_now()
             return tuple(runner.timing(Depth.FINAL, session, under) for runner in kept)
 
-    def _setting(self) -> Setting:
-        floor_ms = least_ms(self._opened["bytes"], self._opened["copy_rate"], self.hardware.device_type)
-        return Setting(self._random, floor_ms, self._runners.get("eager"))
-
-    def _conditions(self) -> Conditions:
-        return conditions(self._lock.key, self._cold)
+    @contextmanager
+    def _timing(self) -> Iterator[Callable[[], Conditions]]:
+        """Hold the device alone. Yields a function that gives the worse of the conditions at the start and now."""
+        with self._lock.timing():
+            before = conditions(self._lock.key, self._cold)
+            yield lambda: worse(before, conditions(self._lock.key, self._cold))
 
     def _lose_baseline(self, runner: Runner, failure: Failure) -> None:
         self._notice(f"baseline {runner.name} is left out: {failure.reason}")
@@ -464,24 +442,23 @@ class Evaluator:
                         self._notice(f"baseline {name} is left out: {getattr(error, 'reason', error)}")
                         break
 
-    def _spawn_baseline(self, name: str) -> Child:
+    def _spawn_baseline(self, name: str) -> WorkerClient:
         """Start the process of a baseline."""
         folder = self.home / "scratch" / "baselines"
         folder.mkdir(parents=True, exist_ok=True)
         options = self._worker_options() | {"scratch": str(folder), "compiles": name != "eager"}
         log = self.home / "logs" / f"baseline-{name}.log"
-        child = self._children[name] = self._server.spawn("baseline", options, log, self._alone)
-        return child
+        worker = self._workers[name] = WorkerClient(self._server.spawn("baseline", options, log, self._alone))
+        return worker
 
     def _prepare_baseline(self, name: str) -> Runner:
-        child = self._children.get(name)
-        if child is None or child.has_ended():
+        worker = self._workers.get(name)
+        if worker is None or worker.child.has_ended():
             self._compile_seconds(name)  # before a process starts in vain
-            child = self._spawn_baseline(name)
-        worker = WorkerClient(child, uuid.uuid4().hex)
+            worker = self._spawn_baseline(name)
         try:
-            _await_ready(child)
-            child.limit(_NO_LIMIT, _NO_LIMIT)  # to observe its threads
+            worker.ready()
+            worker.child.limit(_NO_LIMIT, _NO_LIMIT)  # to observe its threads
             worker.enter(Phase.LOAD, self._compile_seconds(name))
             self._load(worker, {"baseline": name, "problem": self._problem_fields()})
             return self._ready(name, worker)
@@ -501,7 +478,7 @@ class Evaluator:
             raise Failure(Status.TIMEOUT, "the time for compiling baselines is over", Phase.LOAD)
         return min(seconds, left)
 
-    def _start_worker(self, place: Callable[[Path], None] = lambda scratch: None) -> Started:
+    def _start_worker(self, place: Callable[[Path], None] = lambda scratch: None) -> WorkerClient:
         """Start a worker; ``place`` puts the candidate's files into its scratch folder if it is known already. Where
         none starts in the sandbox (a GPU's driver may refuse), workers run with less of it, and a notice says so
         once."""
@@ -524,8 +501,9 @@ class Evaluator:
             level = levels[self._level]
             with _STARTS:
                 child = self._server.spawn("candidate", options | dict(level.options), log, variables)
+                worker = WorkerClient(child, scratch)
                 try:
-                    missing = [part for part in _await_ready(child) if part not in self._missing]
+                    missing = [part for part in worker.ready() if part not in self._missing]
                 except EvaluatorError as error:
                     child.kill()
                     if self._confined or self._level + 1 == len(levels):
@@ -538,21 +516,19 @@ class Evaluator:
             self._missing.update(missing)
             self._confined = True
             child.limit(limits.host_bytes, processes)
-            return Started(WorkerClient(child, uuid.uuid4().hex), scratch)
+            return worker
 
     def _load(self, worker: WorkerClient, what: dict[str, Any]) -> dict[str, Any]:
         """Have a worker construct its module. Raises :class:`Failure`."""
-        oracle, _ = self._running()
+        oracle = self._running()
         judged = "baseline" not in what or self._checks.strict  # a baseline's calls cost as much as a candidate's there
         output = self._opened["output_bytes"] if judged else 0
         size = output if output > _LARGE_BYTES else 2 * output  # the second run takes the place of the first, or its own
         memory, fds = oracle.ask("output", subject=worker.subject, bytes=size)
         worker.output_bytes = memory["bytes"]
         try:
-            reply = worker.ask("load", [*self._fds[:2], *fds], state=self._opened["state"],
-                               state_bytes=self._opened["state_bytes"], init=self._opened["init"],
-                               output_bytes=memory["bytes"], modes=self.problem.modes, dtype=self.problem.dtype,
-                               construction=self._construction, views=self._opened["views"], ties=self._opened["ties"],
+            reply = worker.ask("load", [*self._fds[:2], *fds], **self._opened["load"], output_bytes=memory["bytes"],
+                               modes=self.problem.modes, dtype=self.problem.dtype, construction=self._construction,
                                flush_bytes=self._opened["flush_bytes"] if self._cold else 0, **what)
         finally:
             for fd in fds:
@@ -566,8 +542,7 @@ class Evaluator:
 
     def _ready(self, name: str, worker: WorkerClient) -> Runner:
         """Prepare a worker for timing. Raises :class:`Failure`."""
-        reply = worker.ask("prepare", self._fds[2:], pool=self._opened["pool"], pool_bytes=self._opened["pool_bytes"],
-                           frees=self._is_large())
+        reply = worker.ask("prepare", self._fds[2:], **self._opened["prepare"], frees=self._is_large())
         raise_if_failed(reply, worker.phase)
         try:
             first, steady, launch = (int(reply[name]) for name in ("first_ns", "steady_ns", "launch_ns"))
@@ -575,7 +550,8 @@ class Evaluator:
             raise Failure(Status.SUSPICIOUS, "what it answers makes no sense", worker.phase) from error
         runner = self._checks.make_runner(
             name, worker, self._cuda, self.problem.modes, max(0, first - steady) / 1e6, steady / 1e6,
-            sleep_ns=sleep_ns(launch) if self._cuda else 0, cold=self._cold, frees=self._is_large())
+            sleep_ns=sleep_ns(launch) if self._cuda else 0, cold=self._cold, frees=self._is_large(),
+            floor_ms=least_ms(self._opened["bytes"], self._opened["copy_rate"], self.hardware.device_type))
         runner.rest()
         return runner
 
@@ -594,6 +570,53 @@ class Evaluator:
                 self._notice(f"the oracle failed: {error}")
 
 
+class _SpareWorker:
+    """Keeps one worker ready before its candidate is known: a CUDA context takes some tenths of a second. Thread-safe.
+    ``start`` starts one, with ``lock`` held, since it disturbs timings."""
+
+    def __init__(self, start: Callable[[], WorkerClient], lock: DeviceLock) -> None:
+        self._start = start
+        self._lock = lock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kgen-spare")
+        self._ready: Future[WorkerClient] | None = None
+        self._guard = threading.Lock()
+
+    def take(self) -> WorkerClient:
+        """The spare worker, or a new one if there is none; another spare starts meanwhile.
+
+        It never waits for a spare: that may wait for the device, which the caller may hold. Raises
+        :class:`EvaluatorError` when no worker starts.
+        """
+        worker = None
+        with self._guard:
+            if self._ready is None or self._ready.done():
+                worker, self._ready = _result(self._ready), None
+                with suppress(RuntimeError):  # it closes
+                    self._ready = self._thread.submit(self._start_beside)
+        if worker is not None and worker.child.has_ended():
+            worker.close()
+            worker = None
+        return worker or self._start()  # which says why, if none starts
+
+    def _start_beside(self) -> WorkerClient:
+        with self._lock.working():
+            return self._start()
+
+    def close(self) -> None:
+        """End the spare worker."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        with self._guard:
+            worker, self._ready = _result(self._ready), None
+        if worker is not None:
+            worker.close()
+
+
+def _result(ended: Future[WorkerClient] | None) -> WorkerClient | None:
+    """The worker that has started, if one has."""
+    failed = ended is None or ended.cancelled() or ended.exception() is not None
+    return None if failed else ended.result()
+
+
 class _Evaluating:
     """One candidate on its way through the phases, with the process that holds it; ``until`` then, on the monotonic clock."""
 
@@ -603,8 +626,8 @@ class _Evaluating:
         self._checks = evaluator._checks
         self._candidate = candidate
         self._build = build
-        self._started: Started | None = None
-        self._matched = True
+        self._worker: WorkerClient  # from loading on
+        self._weights = "drawn"  # of its test cases
         self._libraries: dict[str, str] = {}  # the paths of libraries that are built, by what they are made of
         self._errors: list[CaseErrors] = []
         self._labels: list[str] = []
@@ -628,8 +651,8 @@ class _Evaluating:
                 with self._phase(Phase.VALIDATE):
                     self._validate()
             evaluator.baselines()
-            with evaluator._lock.timing(), self._phase(Phase.TIME):
-                self._time()
+            with evaluator._timing() as conditions_now, self._phase(Phase.TIME):
+                self._time(conditions_now)
             result = self._evaluation(Status.OK, "", None)
         except Failure as failure:
             result = self._evaluation(failure.status, failure.reason, failure.phase)
@@ -672,32 +695,25 @@ class _Evaluating:
             slots.release()
 
     def close(self) -> None:
-        started, self._started = self._started, None
-        if started is not None:
-            self._evaluator._let_go(started.worker)
-            shutil.rmtree(started.scratch, ignore_errors=True)
-
-    @property
-    def _worker(self) -> WorkerClient:
-        assert self._started is not None
-        return self._started.worker
+        if hasattr(self, "_worker"):
+            self._evaluator._let_go(self._worker)
 
     def _load(self) -> None:
         """Start a worker, or take the spare one, and have it construct ``ModelNew``."""
         evaluator = self._evaluator
         if evaluator._spare is not None:
-            self._started = evaluator._spare.take()
-            self._place(self._started.scratch)
+            self._worker = evaluator._spare.take()
+            self._place(self._worker.scratch)
         else:
-            self._started = evaluator._start_worker(self._place)
+            self._worker = evaluator._start_worker(self._place)
         self._worker.child.log.replace(self._log)
-        path = self._started.scratch / _CANDIDATE_FILE
+        path = self._worker.scratch / _CANDIDATE_FILE
         limits = evaluator.limits
         self._enter(Phase.LOAD, limits.load_seconds + (0.0 if self._libraries else limits.build_seconds))
         reply = evaluator._load(self._worker, {"path": str(path), "libraries": self._libraries})
         self._checks.settled(self._worker)
-        self._matched = reply.get("matched") is True
-        if not self._matched:
+        if reply.get("matched") is not True:
+            self._weights = "constructed"
             self._labels.append("kernelbench protocol")
 
     def _place(self, scratch: Path) -> None:
@@ -714,7 +730,7 @@ class _Evaluating:
         names = [tuple(pair) for pair in evaluator._opened["cases"]]
         # On a CPU, the oracle and the worker would compete for the cores.
         room = self._worker.output_bytes // 2 if evaluator._cuda else 0
-        Validation(self._worker, *evaluator._running(), self._matched, self._errors, self._labels, room).run(names)
+        Validation(self._worker, evaluator._running(), self._weights, self._errors, self._labels, room).run(names)
         audit(self._worker, self._checks.settled)
         if evaluator._is_large():
             raise_if_failed(self._worker.ask("rest"), Phase.VALIDATE)
@@ -732,43 +748,27 @@ class _Evaluating:
         runner.check = self._check_output
         return runner
 
-    def _time(self) -> None:
+    def _time(self, conditions_now: Callable[[], Conditions]) -> None:
         """Screen the candidate and check its samples."""
-        evaluator = self._evaluator
-        runner, before = self._runner(), evaluator._conditions()
+        evaluator, runner = self._evaluator, self._runner()
         try:
             runner.screen(evaluator._random)
-            self._labels += self._checks.screened(runner, evaluator._setting())
+            self._labels += self._checks.screened(runner, evaluator._runners.get("eager"), evaluator._random)
         finally:
-            under = worse(before, evaluator._conditions())
-            self._timing = runner.timing(Depth.SCREEN, uuid.uuid4().hex, under) if runner.blocks else None
-        if evaluator._with_profile:
-            self._profile()
-
-    def _profile(self) -> None:
-        """Label the share of time in own kernels. A failure here is not the candidate's fault."""
-        self._worker.enter(Phase.TIME, _PROFILE_SECONDS)
-        try:
-            found = self._worker.ask("profile", key=secrets.randbits(48))
-            raise_if_failed(found, Phase.TIME)
-        except Failure as failure:
-            self._labels.append(f"not profiled: {failure.reason}")
-            return
-        native = has_native_code(self._candidate.source)
-        self._labels += profile_labels(found, native=native, cuda=self._evaluator._cuda)
+            if runner.blocks:
+                self._timing = runner.timing(Depth.SCREEN, uuid.uuid4().hex, conditions_now())
+        self._labels += self._checks.profiled(runner, self._candidate)
 
     def _check_output(self, reply: Mapping[str, Any], mode: str, key: int) -> None:
         """Judge the output of a timed call. Raises :class:`Failure`."""
         evaluator = self._evaluator
-        oracle, cases = evaluator._running()
-        case = cases.get(evaluator._opened["cases"][0][0], mode, weights_of(self._matched))
-        check_structure(case.outputs, reply.get("output"), "in a timed call", self._matched, Phase.TIME)
+        oracle = evaluator._running()
+        case = oracle.case(evaluator._opened["cases"][0][0], mode, self._weights)
+        check_structure(case.outputs, reply.get("output"), "in a timed call", Phase.TIME)
         # Finals do not know how the candidate was validated.
         own_numbers = not self._errors or any(label.startswith(OWN_NUMBERS) for label in self._labels)
-        rows, _ = judged(self._worker, oracle, case, self._matched, "timed call", key=key, own_numbers=own_numbers)
-        if (row := next((row for row in rows if not row.ok), None)) is not None:
-            status = Status.WRONG_STATE if row.output.startswith("state ") else self._checks.wrong_when_timed
-            raise Failure(status, f"{row.output} is wrong in a timed call: {explain(row)}", Phase.TIME)
+        rows, _ = oracle.judge(self._worker, case, "timed call", key=key, own_numbers=own_numbers)
+        decide(rows, "in a timed call", Phase.TIME, self._checks.wrong_when_timed)
 
     def _finish_log(self, result: Evaluation) -> None:
         """Cut the candidate's output to size, and append its error figures and its status."""
@@ -788,23 +788,9 @@ def _all_bytes(peak: int) -> int:
     return 4 * peak + (4 << 30)
 
 
-def _await_ready(child: Child) -> list[str]:
-    """Wait until a worker is confined and has its device. Returns the missing parts of its sandbox.
-
-    No code of a candidate has run until then. Raises :class:`EvaluatorError`.
-    """
-    try:
-        return child.ask({"do": "ready"}, deadline=time.monotonic() + _READY_SECONDS)[0]["missing"]
-    except (ChildDied, ChannelTimeout) as error:
-        why = f"its process {error}" if isinstance(error, ChildDied) else f"no answer within {_READY_SECONDS:g} s"
-        raise EvaluatorError(f"a process for candidates does not start: {why}; see {child.log}") from error
-
-
 def _driver() -> str:
     """The version of the loaded NVIDIA driver."""
-    try:
-        text = Path("/proc/driver/nvidia/version").read_text()
-    except OSError:
-        return ""
-    found = re.search(r"\s(\d+\.\d+(\.\d+)?)\s", text)
-    return found.group(1) if found else ""
+    with suppress(OSError):
+        if found := re.search(r"\s(\d+\.\d+(\.\d+)?)\s", Path("/proc/driver/nvidia/version").read_text()):
+            return found.group(1)
+    return ""

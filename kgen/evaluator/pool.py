@@ -15,7 +15,7 @@ import os
 import threading
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 from queue import PriorityQueue
 from typing import Callable, Iterable, Protocol, Sequence, TypeVar
@@ -68,32 +68,7 @@ class DeviceResult:
     baselines: tuple[Timing, ...]
 
 
-@dataclass(order=True)
-class _Waiting:
-    """Work that waits for a device; lower places go first."""
-
-    place: tuple[int, int]
-    work: Callable[[DeviceEvaluator], Evaluation] = field(compare=False)
-    future: Future[DeviceResult] = field(compare=False, default_factory=Future)
-
-
-@dataclass(frozen=True, eq=False)
-class _Life:
-    """One life of an evaluator, from its start until its device is lost."""
-
-    number: int
-
-
-@dataclass(order=True)
-class _Free:
-    """A call that a device is free for. Devices that judge fewer candidates go first.
-
-    ``None`` is for the end: there are no devices any more.
-    """
-
-    working: int  # candidates that the device judges beside
-    order: int
-    life: _Life | None = field(compare=False)
+Work = Callable[[DeviceEvaluator], Evaluation]
 
 
 class DevicePool:
@@ -115,14 +90,15 @@ class DevicePool:
         self._notice = notice
         self._starters = ThreadPoolExecutor(len(self.evaluators) + 1, thread_name_prefix="kgen-start")
         self._changed = threading.Condition()
-        self._alive: dict[int, _Life] = {}  # by number
+        self._alive: dict[int, int] = {}  # by number: which of its lives a device has, each until it is lost
         self._failed: dict[int, BaseException] = {}  # by number: why a device is left out
         self._first: DeviceEvaluator | None = None  # that got ready: the others are compared with it
         self._working = Counter[int]()  # by number: how many candidates it judges
-        self._free: PriorityQueue[_Free] = PriorityQueue()  # once for each call of each life
-        self._waiting: PriorityQueue[_Waiting] = PriorityQueue()
+        #: Work with its place and number; lower ones go first.
+        self._waiting: PriorityQueue[tuple[int, int, Work, Future[DeviceResult]]] = PriorityQueue()
         self._numbers = itertools.count()
         self._threads: ThreadPoolExecutor | None = None
+        self._closed = False
 
     def __enter__(self) -> DevicePool:
         for number in range(len(self.evaluators)):
@@ -133,7 +109,9 @@ class DevicePool:
         """End every process and every thread; evaluations that run are given up."""
         for evaluator in self.evaluators:
             evaluator.close()
-        self._give(None)
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
         for threads in filter(None, (self._starters, self._threads)):
             threads.shutdown(cancel_futures=True)
 
@@ -183,25 +161,26 @@ class DevicePool:
                 self._changed.wait_for(lambda: self._alive or len(self._failed) == len(self.evaluators))
                 if not self._alive:
                     raise self._failed[min(self._failed)]
-                life = self._alive[min(self._alive)]
+                number = min(self._alive)
+                life = self._alive[number]
             try:
-                return work(self.evaluators[life.number])
+                return work(self.evaluators[number])
             except DeviceLost:
-                self._lose(life)
+                self._lose(number, life)
 
-    def submit(self, work: Callable[[DeviceEvaluator], Evaluation], place: int = 0) -> Future[DeviceResult]:
+    def submit(self, work: Work, place: int = 0) -> Future[DeviceResult]:
         """Call ``work`` with the evaluator that is free next. Lower ``place`` goes first, then the order submitted.
 
         The future raises :class:`DeviceLost` where the device is lost meanwhile.
         """
         assert self._threads is not None
-        waiting = _Waiting((place, next(self._numbers)), work)
-        self._waiting.put(waiting)
+        future = Future[DeviceResult]()
+        self._waiting.put((place, next(self._numbers), work, future))
         self._threads.submit(self._work_next)
-        return waiting.future
+        return future
 
     def _start(self, number: int) -> None:
-        """Start an evaluator, and give out the calls that it takes at once."""
+        """Start an evaluator, which takes calls from then on."""
         evaluator = self.evaluators[number]
         try:
             evaluator.start()
@@ -213,60 +192,56 @@ class DevicePool:
             with self._changed:
                 self._failed[number] = error
                 self._changed.notify_all()
-                none_left = len(self._failed) == len(self.evaluators)
-            if none_left:
-                self._give(None)
-            elif self._elastic:
+            if self._elastic and not self._is_over():
                 self._notice(f"{evaluator.device} is left out: {error}")
             return
         with self._changed:
-            life = self._alive[number] = _Life(number)
-            for beside in range(evaluator.at_once):
-                self._give(life, beside)
+            self._alive[number] = next(self._numbers)
             self._changed.notify_all()
 
-    def _lose(self, life: _Life) -> None:
+    def _is_over(self) -> bool:
+        """Whether there will be no device any more."""
+        return self._closed or len(self._failed) == len(self.evaluators)
+
+    def _lose(self, number: int, life: int) -> None:
         """Start a lost evaluator again, once for each loss."""
         with self._changed:
-            if self._alive.get(life.number) is not life:
+            if self._alive.get(number) != life:
                 return
-            del self._alive[life.number]
+            del self._alive[number]
         with contextlib.suppress(RuntimeError):  # the pool is closed
-            self._starters.submit(self._start, life.number)
+            self._starters.submit(self._start, number)
+
+    def _next_free(self) -> int | None:
+        """The device that judges the fewest candidates, if one may judge another."""
+        free = [number for number in self._alive if self._working[number] < self.evaluators[number].at_once]
+        return min(free, key=lambda number: self._working[number], default=None)
 
     def _work_next(self) -> None:
-        life = self._free.get().life
-        while life is not None and self._alive.get(life.number) is not life:
-            life = self._free.get().life
-        waiting = self._waiting.get()
-        if life is None:
-            self._give(None)  # for the next one
-            if waiting.future.set_running_or_notify_cancel():
-                waiting.future.set_exception(next(iter(self._failed.values()), EvaluatorError("the devices are closed")))
+        """Have the next free device do the work whose turn it is then."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over() or self._next_free() is not None)
+            number = None if self._is_over() else self._next_free()
+            *_, work, future = self._waiting.get_nowait()
+            if number is not None:
+                life = self._alive[number]
+                self._working[number] += 1
+        is_wanted = future.set_running_or_notify_cancel()
+        if number is None:
+            if is_wanted:
+                future.set_exception(next(iter(self._failed.values()), EvaluatorError("the devices are closed")))
             return
-        self._count(life, 1)
-        if waiting.future.set_running_or_notify_cancel():
-            self._work(life, waiting)
-        self._give(life, self._count(life, -1))
-
-    def _give(self, life: _Life | None, working: int = 0) -> None:
-        self._free.put(_Free(working, next(self._numbers), life))
-
-    def _work(self, life: _Life, waiting: _Waiting) -> None:
-        evaluator = self.evaluators[life.number]
+        evaluator = self.evaluators[number]
         try:
-            result = DeviceResult(waiting.work(evaluator), evaluator.device, evaluator.baselines())
+            if is_wanted:
+                future.set_result(DeviceResult(work(evaluator), evaluator.device, evaluator.baselines()))
         except BaseException as error:
             if isinstance(error, DeviceLost):
-                self._lose(life)
-            waiting.future.set_exception(error)
-        else:
-            waiting.future.set_result(result)
-
-    def _count(self, life: _Life, change: int) -> int:
+                self._lose(number, life)
+            future.set_exception(error)
         with self._changed:
-            self._working[life.number] += change
-            return self._working[life.number]
+            self._working[number] -= 1
+            self._changed.notify_all()
 
 
 def _different(evaluators: Iterable[DeviceEvaluator]) -> DeviceError:

@@ -10,7 +10,6 @@ changes only its own behaviour.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import importlib.util
@@ -19,6 +18,7 @@ import os
 import sys
 import time
 import traceback
+from contextlib import closing
 from itertools import product
 from typing import Any, Callable, Iterable, Mapping
 
@@ -32,7 +32,6 @@ from kgen.evaluator.runtime.arena import (
     Arena, describe, is_inexact, is_tensor, map_tensors, nodes, same_bits, span, tensors,
 )
 from kgen.evaluator.runtime.channel import Channel
-from kgen.evaluator.runtime.device_arena import open_arena
 from kgen.problem import Problem, load
 
 FILE_BYTES = 256 << 20  #: the largest file that a candidate may write, its log included
@@ -41,8 +40,8 @@ _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "bad_alloc")  # in a
 _POISON_BLOCKS = 3  # of the output's size
 _LARGE_BYTES = 1 << 30  # bytes of an output; of a larger one, one block is poisoned
 _FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 bytes
-_PERTURB = -6  # mallopt: fill what is allocated and freed
-_PERTURB_BYTE = 0x80
+_PARAMETERS, _BUFFERS = "_parameters", "_buffers"  # of a module
+_PERTURB, _PERTURB_BYTE = -6, 0x80  # of mallopt: fill what is allocated with the byte's complement; 0 turns that off
 _COMPILER = "torch._inductor.compile_fx"  # takes seconds to load
 _COMPILE_MODES = {"compile": "default", "compile-max-autotune": "max-autotune-no-cudagraphs"}
 _LONG_NS = 200_000_000  # of a call; the time of a longer one is known from fewer of them
@@ -75,7 +74,7 @@ class Subject:
         self.device = options["device"]
         self.cuda = self.device != "cpu"
         self.clock: driver.Clock | None = None  # of a GPU
-        self.shared = options["shared"]
+        self.place = self.device if options["shared"] else "cpu"  # where the oracle's arenas lie
         self.model: torch.nn.Module  # these two from loading on
         self.call_model: Callable[..., Any]
         self.matched = False
@@ -98,8 +97,9 @@ class Subject:
         self.output: Arena  # the oracle's memory, from loading on
         self.generators: list[torch.Generator] = []
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory in the problem's own output too
+        self.missing: list[str] = []  # the limits that the system does not allow
         self.handlers: dict[str, Callable[[dict[str, Any], list[int]], dict[str, Any]]] = {
-            "load": self.load, "run": self.run, "write_second": self.write_second, "audit": self.audit,
+            "ready": self.ready, "load": self.load, "run": self.run, "write_second": self.write_second, "audit": self.audit,
             "prepare": self.prepare, "block": self.block, "fetch": self.fetch, "rest": self.rest,
         }
 
@@ -121,13 +121,18 @@ class Subject:
     def before_answer(self, do: str) -> None:
         """Called before the answer to each request is sent."""
 
+    def ready(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        """The first answer: this process is confined and has its device."""
+        return {"missing": self.missing}
+
     def load(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Construct the module and give it the weights where names and shapes agree."""
-        state_arena, init_arena = self._arena(fds[0], request["state_bytes"]), Arena.open(fds[1])
-        self.output = self._arena(fds[2], request["output_bytes"], writable=True)
-        self.base = state_arena.read(request["state"], self.device)  # in the arena's memory, which stays
-        init = init_arena.read(request["init"], self.device)
-        init_arena.close()
+        weights, constructor, outputs = fds
+        arena = Arena.open(weights, request["state_bytes"], self.place)
+        self.base = arena.read(request["state"], self.device)  # in the arena's memory, which stays
+        self.output = Arena.open(outputs, request["output_bytes"], self.place, writable=True)
+        with closing(Arena(constructor, writable=False)) as arena:
+            init = arena.read(request["init"], self.device)
         self.modes, self.views, self.ties = request["modes"], request["views"], request["ties"]
         if request["flush_bytes"]:  # before the candidate is loaded: it may replace the allocator
             self.flush_buffer = _full((request["flush_bytes"] // 4,), 1.0, device=self.device)
@@ -141,8 +146,8 @@ class Subject:
         self.model = construct(make, self.device, request["construction"])
         if not isinstance(self.model, torch.nn.Module):
             raise Refused(f"ModelNew(...) is a {type(self.model).__name__}, not a torch.nn.Module")
-        self.parameters = list(_parameters(self.model))
-        own = _parameters(self.model) | _buffers(self.model)
+        self.parameters = list(_members(self.model, _PARAMETERS))
+        own = _members(self.model, _PARAMETERS) | _members(self.model, _BUFFERS)
         for name, value in own.items():
             if not is_tensor(value):
                 raise Refused(f"{name} is a {type(value).__name__}, not a tensor")
@@ -159,9 +164,6 @@ class Subject:
             self.call_model = torch.compile(self.model, mode=_COMPILE_MODES[request["baseline"]])
         return {"matched": self.matched}
 
-    def _arena(self, fd: int, size: int, *, writable: bool = False) -> Arena:
-        return open_arena(fd, size, self.device, self.shared, writable=writable)
-
     def _set_weights(self, change: str = "drawn", *, force: bool = False) -> None:
         """Load the weights with that change. Where they have it already, restore the buffers that a forward changes."""
         if self.matched and (force or change != self.change):
@@ -174,7 +176,7 @@ class Subject:
     def _restore_buffers(self) -> None:
         """Write back the buffers that changed. Others keep their version, so that weights folded from them stay valid."""
         with _no_grad():
-            for name, buffer in _buffers(self.model).items():
+            for name, buffer in _members(self.model, _BUFFERS).items():
                 if name in self.weights and name not in self.own and not _bitwise(buffer, self.weights[name]):
                     _copy(buffer, self.weights[name])
 
@@ -183,11 +185,8 @@ class Subject:
 
         The second forward draws the same random numbers as the first; with ``go_on`` it draws the next ones.
         """
-        arena = self._arena(fds[0], request["bytes"])
-        try:
+        with closing(Arena.open(fds[0], request["bytes"], self.place)) as arena:
             return self._run_twice(arena.read(request["inputs"], self.device), request)
-        finally:
-            arena.close()
 
     def _run_twice(self, pristine: list[Any], request: dict[str, Any]) -> dict[str, Any]:
         guards: list[Guard] = []
@@ -245,12 +244,12 @@ class Subject:
 
     def _is_on_device(self, output: Any) -> bool:
         """Whether all tensors of ``output`` are plain tensors on the subject's device."""
-        found = [leaf for leaf in nodes(describe(output)[0]) if leaf["kind"] in ("tensor", "other")]
-        return all(leaf.get("device") == self.device.partition(":")[0] for leaf in found)
+        device = self.device.partition(":")[0]
+        return all(leaf.get("device", device) == device and leaf["kind"] != "other" for leaf in nodes(describe(output)[0]))
 
     def _state(self) -> dict[str, torch.Tensor]:
         """Copies of the buffers."""
-        return {name: buffer.detach().clone() for name, buffer in _buffers(self.model).items() if name in self.weights}
+        return {name: buffer.detach().clone() for name, buffer in _members(self.model, _BUFFERS).items() if name in self.weights}
 
     def _poison(self, sizes: list[list[int]]) -> None:
         """Fill free blocks of the output's size with NaN: an unwritten element shows. A CPU's C library fills all."""
@@ -261,19 +260,19 @@ class Subject:
             del blocks
 
     def _mutated(self, inputs: list[Any], pristine: list[Any]) -> str:
-        pairs = enumerate(zip(inputs, pristine))
-        return next((f"input {index}" for index, (mine, given) in pairs if not _bitwise(mine, given)), "")
+        same = list(map(_bitwise, inputs, pristine))
+        return "" if all(same) else f"input {same.index(False)}"
 
     def _alias(self, output: Any, inputs: list[Any]) -> str:
         output = self._fresh(output)
         if _overlaps(output, tensors(inputs)):
             return "an input"
-        if _overlaps(output, [*_parameters(self.model).values(), *_buffers(self.model).values()]):
+        if _overlaps(output, [*_members(self.model, _PARAMETERS).values(), *_members(self.model, _BUFFERS).values()]):
             return "a parameter or buffer"
         return ""
 
     def _reused(self, first: Any, second: Any) -> str:
-        """Whether the second output uses memory of the first."""
+        """The first output, if the second uses its memory."""
         return _earlier(self._fresh(second), self._fresh(first))
 
     def _fresh(self, output: Any) -> list[torch.Tensor]:
@@ -289,7 +288,7 @@ class Subject:
 
     def audit(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Whether a parameter changed."""
-        found = _parameters(self.model)
+        found = _members(self.model, _PARAMETERS)
         changed = (name for name in self.parameters if not _holds(found.get(name), self.weights[name]))
         return {"mutated": next((f"parameter {name}" for name in changed), "")}
 
@@ -297,8 +296,9 @@ class Subject:
         """Prepare for timed calls: map the pool of inputs, and measure how long calls and launches take."""
         self.second, self.frees = None, request["frees"]
         if not self.cuda:
-            _fill_allocations(0)
-        self.pool = self._arena(fds[0], request["pool_bytes"]).read(request["pool"], self.device)
+            sandbox.tune_allocations(_PERTURB, 0)
+        arena = Arena.open(fds[0], request["pool_bytes"], self.place)
+        self.pool = arena.read(request["pool"], self.device)
         self._wake()
         self._set_weights(force=True)
         first = self._call_ns()
@@ -407,19 +407,11 @@ class Subject:
         return {"mutated": mutated} | self._write("output", [self.last, self._state()], 0)
 
 
-def _parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The parameters by name. They are read from the module's dicts: a model may override ``named_parameters``."""
-    return _members(model, "_parameters")
-
-
-def _buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The buffers of the state dict by name, read in the same way."""
-    return _members(model, "_buffers")
-
-
 def _members(module: Any, kind: str, prefix: str = "", seen: frozenset[int] = frozenset()) -> dict[str, torch.Tensor]:
+    """The parameters, or the buffers of the state dict, by name. They are read from the module's dicts: a model may
+    override ``named_parameters``."""
     own = _attributes(module)
-    left_out = _get(own, "_non_persistent_buffers_set", ()) if kind == "_buffers" else ()
+    left_out = _get(own, "_non_persistent_buffers_set", ()) if kind == _BUFFERS else ()
     found = {prefix + k: v for k, v in _entries(own, kind) if v is not None and k not in left_out}
     for name, inner in _entries(own, "_modules"):
         if inner is not None and id(inner) not in seen:
@@ -511,14 +503,6 @@ def _use_built(libraries: Mapping[str, str]) -> None:
     cpp_extension.load_inline = load_inline
 
 
-def _fill_allocations(byte: int) -> None:
-    """Have the C library fill new blocks with the complement of ``byte``; 0 turns that off."""
-    try:
-        ctypes.CDLL(None).mallopt(_PERTURB, byte)
-    except AttributeError:
-        print("the C library has no mallopt: allocated memory is not poisoned", flush=True)
-
-
 def _failure(error: BaseException) -> dict[str, Any]:
     text = " ".join(str(error).split())[:_MESSAGE_CHARACTERS]
     memory = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
@@ -545,15 +529,14 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
         _try_device(options["device"])
         subject.start()
         torch.cuda.set_per_process_memory_fraction(options.get("device_share", 1.0))
-    missing = subject.confine(options) if options["kind"] == "candidate" else []
+    if options["kind"] == "candidate":
+        subject.missing = subject.confine(options)
     torch.set_num_threads(options["threads"])  # starts threads, which inherit the limits
     set_flags(options["accuracy"])
     if options["kind"] == "candidate" and not subject.cuda:
-        _fill_allocations(_PERTURB_BYTE)
+        sandbox.tune_allocations(_PERTURB, _PERTURB_BYTE)
     if options.get("compiles"):
         importlib.import_module(_COMPILER)
-    channel.receive()
-    channel.send({"missing": missing})
     subject.begin(channel, options)
     gc.freeze()
     while True:

@@ -31,7 +31,7 @@ class Child:
 
 
 @pytest.mark.parametrize("answer, memory", [
-    (ChildDied(70 << 8), False), (ChildDied(9, for_memory=True), True), (ChannelTimeout("late"), False),
+    (ChildDied("ended"), False), (ChildDied("killed", for_memory=True), True), (ChannelTimeout("late"), False),
     ({"error": "OutOfMemoryError: no", "memory": True}, True), ({"error": "RuntimeError: no"}, False)])
 def test_an_oracle_that_fails_names_its_test_case(answer, memory):
     with pytest.raises(OracleFailed, match="the reference failed in the test case 'zeros': ") as caught:
@@ -95,7 +95,7 @@ def test_a_reference_without_memory_is_tried_again_with_fewer_rows(evaluator, mo
     monkeypatch.setattr(OracleClient, "ask", failing)
     monkeypatch.setattr("kgen.evaluator.evaluator._FEWER_ROWS", 16)
     assert judged(evaluator).status is Status.OK
-    known = evaluator._running()[1]._known
+    known = evaluator._running()._cases
     sizes = {name: case.outputs["items"][0]["size"][0] for (name, _, _), case in known.items()}
     assert evaluator._rows == 8 and sizes["as given"] == 160 and sizes["all rows scaled"] == 8
 
@@ -123,9 +123,9 @@ def test_pytorchs_own_flags_are_stored_as_fp32_on_the_cpu(evaluator):
 def test_a_spare_worker_that_died_is_replaced(evaluator):
     assert judged(evaluator).status is Status.OK
     spare = evaluator._spare._ready.result()
-    os.kill(spare.worker.child._pid, 9)
+    os.kill(spare.child._pid, 9)
     until = time.monotonic() + 10
-    while not spare.worker.child.has_ended() and time.monotonic() < until:
+    while not spare.child.has_ended() and time.monotonic() < until:
         time.sleep(0.01)
     assert judged(evaluator).status is Status.OK
 

@@ -14,7 +14,6 @@ from kgen.evaluator import worker
 from kgen.evaluator.build import Extension
 from kgen.evaluator.correctness.distributions import WEIGHTS
 from kgen.evaluator.runtime.arena import Arena, describe, tensors
-from kgen.evaluator.runtime.device_arena import holding
 from kgen.evaluator.strict.subject import StrictSubject, _sampled
 from kgen.evaluator.strict.tampering import _OPERATORS
 from kgen.evaluator.worker import Subject
@@ -102,7 +101,7 @@ POOL = [[torch.randn(40, 32), torch.randint(9, (40, 5)), torch.randn(()), torch.
 
 
 def prepared(subject):
-    arena, node = holding(POOL)
+    arena, node = Arena.holding(POOL)
     subject.flush_buffer = torch.full((256,), 1.0)
     subject.prepare({"pool": node, "pool_bytes": arena.size, "frees": False}, [os.dup(arena.fd)])
     arena.close()

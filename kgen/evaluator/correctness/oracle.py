@@ -5,13 +5,11 @@ It answers the parent's requests one by one. Inputs leave it in shared memory; e
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import platform
 import time
 import timeit
 import traceback
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial, reduce
 from math import inf
@@ -33,7 +31,6 @@ from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.arena import Arena, Node, describe, is_inexact, leaves, map_tensors, nodes, span, tensors
 from kgen.evaluator.runtime.channel import Channel
-from kgen.evaluator.runtime.device_arena import created, holding
 from kgen.hardware import probe
 from kgen.machine import resolve_device
 from kgen.problem import Problem, load, resolve_mode, without_values
@@ -59,7 +56,8 @@ _TRIVIAL_ANSWERS = 4  # those that the health of a problem is judged by
 #: Bytes; a cold cache on the CPU. A server's last-level cache is larger than any problem, and flushing it takes longer
 #: than a call.
 _CPU_CACHE_BYTES = 32 << 20
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt
+#: Of mallopt: no block is mapped apart, and none is given back. Fresh pages cost more than arithmetic.
+_KEEPS_FREED_MEMORY = {-4: 0, -1: 0x7FFFFFFF}
 
 Reply: TypeAlias = tuple[dict[str, Any], list[int]]  #: an answer, and descriptors beside it
 Contents: TypeAlias = Callable[[int, int], list[Any]]  #: inputs: so many rows, from one on
@@ -77,7 +75,7 @@ class Case:
     arena: Arena | None = None
     node: Node | None = None  # of the inputs
     weights: str = "drawn"
-    outputs: Node = field(default_factory=lambda: {"items": []})  # structure of [output, buffers]
+    outputs: Node = field(default_factory=lambda: {"items": []})  # of [output, buffers], or [output] where names differ
     end: int = 0  # the byte behind them
     note: str = ""  # why it is skipped
     raises: bool = False  # whether the reference refuses these shapes
@@ -98,7 +96,7 @@ class Oracle:
     ) -> None:
         self.accuracy = Accuracy(accuracy)
         self.device = device
-        self.shared = shared
+        self.place = device if shared else "cpu"  # where arenas lie
         self._seconds = seconds
         self._spent = 0.0  # seconds in test cases
         self._secret = secret
@@ -145,7 +143,7 @@ class Oracle:
         if self.batch_free:
             self.most_rows = min(self.most_rows, self._rows_in_time())
         self._make_pool(size)
-        self.state_arena, self.state_node = holding(dict(self._states["drawn"]), device, shared)
+        self.state_arena, self.state_node = Arena.holding(dict(self._states["drawn"]), self.place)
         self._states["drawn"] = self.state_arena.read(self.state_node, device)
 
     def _look_at(self, mode: str) -> bool:
@@ -200,7 +198,7 @@ class Oracle:
         some = max(1, self.rows * POOL_BYTES // size) if self.batch_free and size > POOL_BYTES else self.rows
         count = max(2, min(POOL_SETS, POOL_BYTES // max(size, 1)))
         other = describe(slice_batch(self._given, some))[1]
-        self.pool_arena = created(size + (count - 1) * other, self.device, self.shared)
+        self.pool_arena = Arena.create(size + (count - 1) * other, self.place)
         items, end = [], 0
         for index in range(count):
             inputs = slice_batch(self._get_inputs(99 + index), some) if index else self._given
@@ -293,7 +291,7 @@ class Oracle:
                 other.inputs = []
                 other.arena.close()
                 other.arena = None
-        case.arena, case.node = holding(self._changed(case), self.device, self.shared)
+        case.arena, case.node = Arena.holding(self._changed(case), self.place)
         case.inputs = case.arena.read(case.node, self.device)
 
     def _changed(self, case: Case) -> list[Any]:
@@ -341,7 +339,7 @@ class Oracle:
         inputs, where = case.inputs, ""
         try:
             eager = self.reference.eager(inputs, state, mode, case.rng)
-            case.outputs, case.end = describe(list(eager))
+            case.outputs, case.end = describe(list(eager) if weights == "drawn" else [eager[0]])
             _free_cache(self.device)
             where = " in float64"
             noise = (distribution.values, distribution.batch) != ("given", FULL) or self.device != "cpu" or not all(
@@ -451,9 +449,9 @@ class Oracle:
         one at a time, share one."""
         lent = not self._strict and min(size, self.output_bytes) > _LARGE_OUTPUT
         if lent and self._lent is None:
-            self._lent = created(size, self.device, self.shared)
-        memory = self._outputs_of[subject] = self._lent if lent and self._lent else created(size, self.device, self.shared)
-        return memory
+            self._lent = Arena.create(size, self.place)
+        self._outputs_of[subject] = self._lent if lent and self._lent else Arena.create(size, self.place)
+        return self._outputs_of[subject]
 
     def forget(self, subject: str) -> None:
         """Free a subject's output memory and its runs."""
@@ -622,13 +620,6 @@ def _cpu_copy_rate() -> float:
     return 2 * _COPY_BYTES / 1e9 / min(timeit.repeat(lambda: b.copy_(a), repeat=5, number=1))
 
 
-def _keep_freed_memory() -> None:
-    """Have the C library keep large freed blocks: fresh pages cost more than arithmetic."""
-    with suppress(AttributeError):  # another C library
-        ctypes.CDLL(None).mallopt(_M_MMAP_MAX, 0)
-        ctypes.CDLL(None).mallopt(_M_TRIM_THRESHOLD, 0x7FFFFFFF)
-
-
 class _Desk:
     """Answers the parent's requests, each with a method. Those before ``open`` need no problem."""
 
@@ -676,13 +667,14 @@ class _Desk:
         self._oracle = oracle = Oracle(
             self._problem, self._device, given["accuracy"], given["secret"], given["construction"], shared=given["shared"],
             strict=given["strict"], most_rows=given["rows"], without=given["without"], seconds=given["seconds"])
-        init, init_node = holding(oracle.loaded.init_inputs())
+        init, init_node = Arena.holding(oracle.loaded.init_inputs())
         return {
             "mode": oracle.loaded.problem.mode, "accuracy": oracle.accuracy, "half": oracle.half, "cases": oracle.names(),
             "bytes": oracle.bytes, "output_bytes": oracle.output_bytes, "peak_bytes": oracle.peak_bytes,
-            "views": oracle.views, "ties": oracle.ties, "rows": oracle.most_rows, "state": oracle.state_node,
-            "state_bytes": oracle.state_arena.size, "init": init_node, "pool": oracle.pool_node,
-            "pool_bytes": oracle.pool_arena.size,
+            "rows": oracle.most_rows,
+            "load": {"views": oracle.views, "ties": oracle.ties, "init": init_node, "state": oracle.state_node,
+                     "state_bytes": oracle.state_arena.size},
+            "prepare": {"pool": oracle.pool_node, "pool_bytes": oracle.pool_arena.size},
         }, [oracle.state_arena.fd, init.fd, oracle.pool_arena.fd]
 
     def inputs(self, *, case: str, mode: str, weights: str) -> Reply:
@@ -723,7 +715,8 @@ class _Desk:
 def main(channel: Channel, options: dict[str, Any]) -> None:
     """The oracle's process: answer requests until the parent closes the channel."""
     sandbox.limit(None, 1 << 40)
-    _keep_freed_memory()
+    for option, value in _KEEPS_FREED_MEMORY.items():
+        sandbox.tune_allocations(option, value)
     torch.set_num_threads(options["threads"])
     set_flags(options["accuracy"])
     desk = _Desk(options)

@@ -20,6 +20,7 @@ State = Mapping[str, torch.Tensor]
 Run = tuple[Any, dict[str, torch.Tensor]]  #: output and buffers
 _LOWER = {torch.float16, torch.bfloat16, torch.float32, torch.complex64}
 HALF = {torch.float16, torch.bfloat16}
+_ONE_IN = 8  #: one in so many elements of a constant parameter gets the other sign
 _DOUBLED = {torch.complex64: torch.complex128} | dict.fromkeys((torch.float32, *HALF), torch.float64)
 
 
@@ -52,9 +53,6 @@ def construct(make: Callable[[], torch.nn.Module], device: str, seed: int) -> to
     return made_on(device, seed, lambda: make().to(device))
 
 
-_ONE_IN = 8  #: one in so many elements of a constant parameter gets the other sign
-
-
 def draw_weights(loaded: LoadedProblem, device: str, seed: int, *, signs: bool = True) -> dict[str, torch.Tensor]:
     """A state dict drawn from ``seed`` in which constant tensors become random, with ``signs`` in both signs.
 
@@ -84,8 +82,6 @@ def _draw(value: torch.Tensor, parameter: bool, signs: bool, generator: torch.Ge
 #: Operators that give whole numbers, which are not rounded: a later floor would give the number below.
 _WHOLE = frozenset(getattr(torch.ops.aten, name + place).default
                    for name in ("ceil", "floor", "round", "sign", "trunc") for place in ("", "_"))
-
-
 #: Operators that do not say which of equal elements comes first.
 _UNORDERED = frozenset({
     torch.ops.aten.sort.default, torch.ops.aten.topk.default, torch.ops.aten.kthvalue.default,
@@ -102,6 +98,9 @@ _PRODUCTS = frozenset({
     torch.ops.aten.dot.default, torch.ops.aten.addmm.default, torch.ops.aten.addmv.default,
     torch.ops.aten.baddbmm.default,
 })
+#: Operators that cuDNN may run in TF32.
+_OF_CUDNN = frozenset({torch.ops.aten.convolution.default, torch.ops.aten._cudnn_rnn.default})
+TF32_EPSILON = 2.0**-11  #: relative; half a unit in the last of TF32's ten bits
 _PARTS = {"cpu": 1 << 17, "cuda": 1 << 25}  #: elements that are rounded at once; on a CPU, they fit into its cache
 _APART, _LEAST = 2.0**-30, 1e-290  #: relative and absolute; make equal numbers differ, by less than float32 shows
 
@@ -143,11 +142,6 @@ def _skip_zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], resul
     counted = sum(multiply(x.double(), y.double()) for x, y in ((~finite[0], ~zero[1]), (~zero[0], ~finite[1])))
     filled = (x.masked_fill(~f, 0.0) for x, f in zip(factors, finite))
     return result.where(counted > 0, func(*others, *filled, **kwargs))
-
-
-TF32_EPSILON = 2.0**-11  #: relative; half a unit in the last of TF32's ten bits
-#: Operators that cuDNN may run in TF32.
-_OF_CUDNN = frozenset({torch.ops.aten.convolution.default, torch.ops.aten._cudnn_rnn.default})
 
 
 class _Eager(TorchDispatchMode):
@@ -301,7 +295,8 @@ class Reference:
 
     def eager(self, inputs: Sequence[Any], state: State, mode: str, rng: int) -> Run:
         """Output and buffers after one forward of the problem's own model."""
-        return self._run(self.single, self._placed(inputs), state, mode, rng)
+        output, buffers = self._forward(self.single, self._placed(inputs), state, mode, rng)
+        return _kept(output, self.single), buffers
 
     def looked_at(self, inputs: Sequence[Any], state: State, mode: str) -> tuple[Run, set[int], bool]:
         """The same with ``rng`` 0, and two facts. The first is the numbers of output tensors that share memory with an
@@ -327,16 +322,13 @@ class Reference:
         rounding = _Rounding(self._noise, self.dtype, tf32=tf32, turn=next(self._turns)) if noise else (
             _Rounding(None, self.dtype, bare=bare, sparse=sparse))
         with _exactly(), rounding:
-            run = self._run(self.double, inputs, state, mode, rng)
+            output, buffers = self._forward(self.double, inputs, state, mode, rng)
+            output = _kept(output, self.double)
         self.masks = self.masks or rounding.masks
-        return run
+        return output, buffers
 
     def _placed(self, inputs: Sequence[Any]) -> list[Any]:
         return map_tensors(list(inputs), lambda x: x.to(self.device, copy=True))
-
-    def _run(self, model: torch.nn.Module, inputs: Sequence[Any], state: State, mode: str, rng: int) -> Run:
-        output, buffers = self._forward(model, inputs, state, mode, rng)
-        return _kept(output, model), buffers
 
     def _forward(self, model: torch.nn.Module, inputs: Sequence[Any], state: State, mode: str, rng: int) -> Run:
         model.load_state_dict(state)

@@ -8,21 +8,26 @@ from __future__ import annotations
 import math
 import os
 import secrets
+import shutil
 import threading
 import time
+import uuid
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from kgen.errors import DeviceError, EvaluatorError, ProblemError
 from kgen.evaluator.protocol import CaseErrors, Phase, Status
 from kgen.evaluator.runtime.channel import ChannelTimeout
-from kgen.evaluator.runtime.process import Child, ChildDied, LimitExceeded
+from kgen.evaluator.runtime.process import Child, ChildDied
 
 Node = dict[str, Any]  #: describes a value; see :mod:`kgen.evaluator.runtime.arena`
 Settled = Callable[["WorkerClient"], None]
 _REASON_CHARACTERS = 300
+_READY_SECONDS = 60.0
 #: Fields of an answer that name a fault: its status, and the reason.
 _FAULTS = {
     "alias": (Status.ALIASED_OUTPUT, "the output shares memory with {}"),
@@ -57,14 +62,36 @@ class OracleFailed(EvaluatorError):
         self.memory = memory
 
 
+@dataclass(frozen=True)
+class CaseHandle:
+    """A test case as the parent knows it: where its inputs are, and the structure of its output."""
+
+    name: str  # of the distribution
+    mode: str
+    weights: str
+    fd: int | None
+    note: str  # why it is skipped
+    raises: bool  # whether the reference refuses these shapes
+    change: str  # of the weights
+    rng: int
+    random: bool  # whether the reference draws numbers in this mode
+    bytes: int = 0
+    inputs: Node = field(default_factory=dict)
+    outputs: Node = field(default_factory=dict)  # output, and buffers where names are the problem's
+    sizes: Sequence[Sequence[int]] = ()  # of the tensors in it
+    end: int = 0
+    stays: bool = True  # whether its inputs stay in memory when another case is asked for
+
+
 class OracleClient:
-    """The parent's end of the oracle. Thread-safe: one request at a time."""
+    """The parent's end of the oracle, with its test cases. Thread-safe: one request at a time."""
 
     def __init__(self, child: Child, seconds: float) -> None:
         self._child = child
         self._seconds = seconds
-        self._lock = threading.Lock()
+        self._lock, self._finding = threading.Lock(), threading.Lock()
         self._failure: OracleFailed | None = None  # for good: a late answer would be taken for one to the next request
+        self._cases: dict[tuple[str, str, str], CaseHandle] = {}
 
     def ask(self, do: str, fds: Sequence[int] = (), **request: Any) -> tuple[dict[str, Any], list[int]]:
         """The oracle's answer. Raises :class:`OracleFailed`, :class:`ProblemError` when the problem is at fault, and
@@ -87,17 +114,57 @@ class OracleClient:
             raise kind(reply["error"]) if kind else OracleFailed(reply["error"], case, reply.get("memory", False))
         return reply, got
 
+    def case(self, name: str, mode: str, weights: str) -> CaseHandle:
+        """A test case. One whose inputs do not stay is asked for each time."""
+        key = (name, mode, weights)
+        with self._finding:
+            if key not in self._cases or not self._cases[key].stays:
+                self._let_go([key for key, case in self._cases.items() if not case.stays])
+                reply, fds = self.ask("inputs", case=name, mode=mode, weights=weights)
+                self._cases[key] = CaseHandle(*key, fds[0] if fds else None, **reply)
+            return self._cases[key]
+
+    def judge(
+        self, worker: WorkerClient, case: CaseHandle, label: str, shift: int = 0, **how: Any
+    ) -> tuple[list[CaseErrors], bool]:
+        """Error figures of the tensors that a worker wrote ``shift`` bytes behind their places in ``case``, and whether
+        their random numbers are PyTorch's."""
+        reply, _ = self.ask("judge", subject=worker.subject, case=case.name, mode=case.mode, weights=case.weights,
+                            outputs=case.outputs, shift=shift, **how)
+        return [CaseErrors(case=label, **row) for row in reply.get("rows", ())], reply.get("same_numbers", False)
+
+    def close(self) -> None:
+        """Close the descriptors of all test cases."""
+        self._let_go([*self._cases])
+
+    def _let_go(self, keys: Iterable[tuple[str, str, str]]) -> None:
+        for fd in (self._cases.pop(key).fd for key in keys):
+            if fd is not None:
+                os.close(fd)
+
 
 class WorkerClient:
-    """The parent's end of a worker, with the time that its phase has left."""
+    """The parent's end of a worker, with the time that its phase has left. ``scratch`` is a candidate's own folder."""
 
-    def __init__(self, child: Child, subject: str) -> None:
+    def __init__(self, child: Child, scratch: Path | None = None) -> None:
         self.child = child
-        self.subject = subject  # the oracle's name for its output memory
+        self.scratch = scratch
+        self.subject = uuid.uuid4().hex  # the oracle's name for its output memory
         self.output_bytes = 0  # of that memory
         self.phase = Phase.LOAD
         self._left = 0.0
         self._budget = 0.0
+
+    def ready(self) -> list[str]:
+        """Wait until the process is confined and has its device. Returns the missing parts of its sandbox.
+
+        No code of a candidate has run until then. Raises :class:`EvaluatorError`.
+        """
+        self.enter(Phase.LOAD, _READY_SECONDS)
+        try:
+            return self.ask("ready")["missing"]
+        except Failure as failure:
+            raise EvaluatorError(f"a process for candidates does not start: {failure.reason}; see {self.child.log}") from failure
 
     def enter(self, phase: Phase, seconds: float) -> None:
         """Begin a phase that may take ``seconds`` of the worker's time."""
@@ -110,21 +177,8 @@ class WorkerClient:
 
     def answer(self, number: int, wait: Callable[..., tuple[dict[str, Any], list[int]]]) -> dict[str, Any]:
         """The answer, or the part of one, with that number. Raises what :meth:`ask` does."""
-        started = time.monotonic()
-        try:
-            reply, got = wait(deadline=started + self._left)
-        except ChildDied as error:
-            text = f"the process {error} while it was to {_VERBS[self.phase]}"
-            if error.for_memory:
-                raise Failure(Status.OUT_OF_MEMORY, f"{text}: the system's memory ran out", self.phase) from error
-            raise Failure(Status.CRASHED, text, self.phase) from error
-        except LimitExceeded as error:
-            raise Failure(Status.OUT_OF_MEMORY, str(error), self.phase) from error
-        except ChannelTimeout as error:
-            text = f"did not end within {self._budget:g} s while it was to {_VERBS[self.phase]}"
-            raise Failure(Status.TIMEOUT, text, self.phase) from error
-        finally:
-            self._left = max(0.0, self._left - (time.monotonic() - started))
+        with self._working():
+            reply, got = wait(deadline=time.monotonic() + self._left)
         for fd in got:  # a worker has none to send
             os.close(fd)
         if reply.pop("id", None) != number:
@@ -134,64 +188,33 @@ class WorkerClient:
 
     def check_limits(self) -> None:
         """Raises :class:`Failure` when the candidate holds too much memory or too many processes."""
-        try:
+        with self._working():
             self.child.check_limits()
-        except LimitExceeded as error:
-            raise Failure(Status.OUT_OF_MEMORY, str(error), self.phase) from error
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Take the time from what the phase has left, and turn the end of the process into a :class:`Failure`."""
+        started, task = time.monotonic(), f"while it was to {_VERBS[self.phase]}"
+        try:
+            yield
+        except ChildDied as error:
+            status = Status.OUT_OF_MEMORY if error.for_memory else Status.CRASHED
+            raise Failure(status, f"{task}, the process {error}", self.phase) from error
+        except ChannelTimeout as error:
+            raise Failure(Status.TIMEOUT, f"did not end within {self._budget:g} s {task}", self.phase) from error
+        finally:
+            self._left = max(0.0, self._left - (time.monotonic() - started))
 
     def close(self) -> None:
+        """End the process. Nothing of a candidate's stays, but a log that was moved."""
         self.child.kill()
+        if self.scratch is not None:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+            self.child.log.unlink(missing_ok=True)
 
 
 _BY_VALUES = (Status.WRONG_VALUES, Status.WRONG_STATE)
 _VERBS = {Phase.BUILD: "build", Phase.LOAD: "load", Phase.VALIDATE: "be validated", Phase.TIME: "be timed"}
-
-
-@dataclass(frozen=True)
-class CaseHandle:
-    """A test case as the parent knows it: where its inputs are, and the structure of its output."""
-
-    name: str  # of the distribution
-    mode: str
-    weights: str
-    fd: int | None
-    note: str  # why it is skipped
-    raises: bool  # whether the reference refuses these shapes
-    change: str  # of the weights
-    rng: int
-    random: bool  # whether the reference draws numbers in this mode
-    bytes: int = 0
-    inputs: Node = field(default_factory=dict)
-    outputs: Node = field(default_factory=dict)
-    sizes: Sequence[Sequence[int]] = ()  # of the tensors in it
-    end: int = 0
-    stays: bool = True  # whether its inputs stay in memory when another case is asked for
-
-
-class Cases:
-    """The oracle's test cases. One whose inputs do not stay is asked for each time. Thread-safe."""
-
-    def __init__(self, oracle: OracleClient) -> None:
-        self._oracle = oracle
-        self._known: dict[tuple[str, str, str], CaseHandle] = {}
-        self._lock = threading.Lock()
-
-    def get(self, name: str, mode: str, weights: str) -> CaseHandle:
-        key = (name, mode, weights)
-        with self._lock:
-            if key not in self._known or not self._known[key].stays:
-                self._let_go([key for key, case in self._known.items() if not case.stays])
-                reply, fds = self._oracle.ask("inputs", case=name, mode=mode, weights=weights)
-                self._known[key] = CaseHandle(*key, fds[0] if fds else None, **reply)
-            return self._known[key]
-
-    def close(self) -> None:
-        self._let_go([*self._known])
-
-    def _let_go(self, keys: Iterable[tuple[str, str, str]]) -> None:
-        for fd in (self._known.pop(key).fd for key in keys):
-            if fd is not None:
-                os.close(fd)
 
 
 def audit(worker: WorkerClient, settled: Settled) -> None:
@@ -212,8 +235,7 @@ class Validation:
 
     worker: WorkerClient
     oracle: OracleClient
-    cases: Cases
-    matched: bool
+    weights: str  #: of the test cases: drawn, or constructed where its names are not the problem's
     found: list[CaseErrors]
     labels: list[str]
     room: int
@@ -226,12 +248,12 @@ class Validation:
 
         Raises :class:`Failure` at the first wrong one, and :class:`EvaluatorError` when the oracle fails.
         """
-        one_mode, weights = len({mode for _, mode in names}) == 1, weights_of(self.matched)
+        one_mode = len({mode for _, mode in names}) == 1
         with self._thread:
             for (name, mode), following in zip(names, [*names[1:], None]):
-                case = self.cases.get(name, mode, weights)
+                case = self.oracle.case(name, mode, self.weights)
                 if following is not None and self.room and case.stays:  # the oracle prepares it while this one runs
-                    self._thread.submit(self.cases.get, *following, weights)
+                    self._thread.submit(self.oracle.case, *following, self.weights)
                 self._take(case, name if one_mode else f"{name} ({mode})")
             self._settle()
 
@@ -248,7 +270,7 @@ class Validation:
             numbers = _own_numbers(case, label)
             if not case.random or failure.status not in _BY_VALUES or numbers in self.labels:
                 raise
-            drawn = self.cases.get(_OWN_NUMBERS_CASE, case.mode, case.weights)
+            drawn = self.oracle.case(_OWN_NUMBERS_CASE, case.mode, case.weights)
             if drawn.note:
                 raise
             self.found[before:] = self._judge_by_moments(drawn, drawn.name + label.removeprefix(case.name), failure)
@@ -258,7 +280,7 @@ class Validation:
     def _try(self, case: CaseHandle, label: str) -> None:
         """Run a case and start judging it; a random one may run again, and is waited for. Raises :class:`Failure`."""
         # Without matched names, buffers may be of any size.
-        beside = self.matched and not case.random and 2 * case.end <= self.room
+        beside = self.weights == "drawn" and not case.random and 2 * case.end <= self.room
         if not beside:
             self._settle()
         self._place = self.room - self._place if beside else 0
@@ -269,7 +291,7 @@ class Validation:
         if case.raises:
             self.found.append(_skipped(label, case.note + (", and so does the candidate" if "error" in reply else "")))
             return
-        _check_run(case, reply, label, self.matched)
+        _check_run(case, reply, label)
         self._judging = label, self._thread.submit(self._judge, case, label, self._place, bool(reply.get("repeatable")))
         if not beside:
             self._settle()
@@ -283,8 +305,7 @@ class Validation:
 
     def _judge(self, case: CaseHandle, label: str, place: int, repeatable: bool) -> list[list[CaseErrors]]:
         """Figures of the first run; if they are right, those of the second run too where it differs."""
-        judge = partial(judged, self.worker, self.oracle, case, self.matched, label,
-                        own_numbers=_own_numbers(case, label) in self.labels)
+        judge = partial(self.oracle.judge, self.worker, case, label, own_numbers=_own_numbers(case, label) in self.labels)
         found = [judge(place)[0]]
         if not repeatable and all(row.ok for row in found[0]):
             found.append(judge(self._second(case, label, place))[0])
@@ -304,9 +325,10 @@ class Validation:
         (label, judging), self._judging = self._judging, None
         first, *second = judging.result()
         self.found.extend(first)
-        _decide(first, label)
+        decide(first, label, Phase.VALIDATE)
         for rows in second:
-            _decide(rows, label, second=True)
+            differs = f"a second run differs from the first: {label}"
+            decide(rows, differs, Phase.VALIDATE, Status.NONDETERMINISTIC)
             if _NOT_REPEATABLE not in self.labels:
                 self.labels.append(_NOT_REPEATABLE)
 
@@ -316,10 +338,10 @@ class Validation:
         Raises ``failure`` if it draws PyTorch's numbers, and a :class:`Failure` that names both faults if its moments
         are wrong.
         """
-        judge = partial(judged, self.worker, self.oracle, case, self.matched, label, count=_OWN_NUMBERS_RUNS)
+        judge = partial(self.oracle.judge, self.worker, case, label, count=_OWN_NUMBERS_RUNS)
         for number in range(_OWN_NUMBERS_RUNS // 2):
             run = self._run(case, case.rng + number * _NEXT_SEED, go_on=True)
-            _check_run(case, run, label, self.matched)
+            _check_run(case, run, label)
             judge(0)
             rows, same_numbers = judge(0 if run.get("repeatable") else self._second(case, label, 0))
         if same_numbers:
@@ -331,28 +353,11 @@ class Validation:
         return [replace(row, case=f"{label}, {_OWN_NUMBERS_RUNS} runs") for row in rows]
 
 
-def weights_of(matched: bool) -> str:
-    """The weights of a candidate's test cases: as constructed where its names are not the problem's."""
-    return "drawn" if matched else "constructed"
-
-
-def judged(
-    worker: WorkerClient, oracle: OracleClient, case: CaseHandle, matched: bool, label: str, shift: int = 0, **how: Any
-) -> tuple[list[CaseErrors], bool]:
-    """Error figures of the tensors that a worker wrote ``shift`` bytes behind their places in ``case``, and whether their
-    random numbers are PyTorch's."""
-    outputs = case.outputs if matched else case.outputs["items"][0]
-    reply, _ = oracle.ask("judge", subject=worker.subject, case=case.name, mode=case.mode, weights=case.weights,
-                          outputs=outputs, shift=shift, **how)
-    return [CaseErrors(case=label, **row) for row in reply.get("rows", ())], reply.get("same_numbers", False)
-
-
-def _check_run(case: CaseHandle, reply: dict[str, Any], label: str, matched: bool) -> None:
+def _check_run(case: CaseHandle, reply: dict[str, Any], label: str) -> None:
     """Check everything about a run except its values. Raises :class:`Failure`."""
     raise_if_failed(reply, Phase.VALIDATE, label)
-    check_structure(case.outputs, reply.get("first"), label, matched, Phase.VALIDATE)
-    if not reply.get("repeatable"):
-        check_structure(case.outputs, reply.get("second"), label, matched, Phase.VALIDATE)
+    for name in ("first",) if reply.get("repeatable") else ("first", "second"):
+        check_structure(case.outputs, reply.get(name), label, Phase.VALIDATE)
     raise_if_wrong(reply, Phase.VALIDATE, label)
 
 
@@ -361,14 +366,11 @@ def _own_numbers(case: CaseHandle, label: str) -> str:
     return OWN_NUMBERS + label.removeprefix(case.name)
 
 
-def _decide(rows: Sequence[CaseErrors], label: str, *, second: bool = False) -> None:
-    """Raises :class:`Failure` for the first wrong row."""
-    for row in rows:
-        if not row.ok:
-            values = Status.NONDETERMINISTIC if second else Status.WRONG_VALUES
-            status = Status.WRONG_STATE if row.output.startswith("state ") else values
-            reason = f"{'a second run differs from the first: ' * second}{label}: {row.output}: {explain(row)}"
-            raise Failure(status, reason, Phase.VALIDATE)
+def decide(rows: Sequence[CaseErrors], label: str, phase: Phase, wrong: Status = Status.WRONG_VALUES) -> None:
+    """Raises :class:`Failure` for the first wrong row, with the status ``wrong`` unless it is a buffer's."""
+    if (row := next((row for row in rows if not row.ok), None)) is not None:
+        status = Status.WRONG_STATE if row.output.startswith("state ") else wrong
+        raise Failure(status, f"{label}: {row.output}: {explain(row)}", phase)
 
 
 def explain(row: CaseErrors) -> str:
@@ -396,54 +398,52 @@ def raise_if_wrong(reply: Mapping[str, Any], phase: Phase, label: str = "") -> N
             raise Failure(status, (f"{label}: " if label else "") + text.format(reply[name]), phase)
 
 
-def check_structure(expected: Node, got: Any, where: str, matched: bool, phase: Phase) -> None:
-    """Compare the structure of a worker's output, and of its buffers where names are ``matched``, with the expected
-    one. Python numbers of timed calls are not compared: their inputs are others. Raises :class:`Failure`."""
-    numbers = phase is not Phase.TIME
+def check_structure(expected: Node, got: Any, where: str, phase: Phase) -> None:
+    """Compare the structure of a worker's output and buffers with those that are expected. Python numbers of timed calls
+    are not compared: their inputs are others. Raises :class:`Failure`."""
     try:
         output, state = got["items"]
-        fault = _compare(expected["items"][0], output, "output", numbers)
-        if fault is None and matched:
-            fault = _compare(expected["items"][1], state, "state", numbers)
+        pairs = zip(expected["items"], (output, state), ("output", "state"))
+        faults = (fault for pair in pairs for fault in _faults(*pair, numbers=phase is not Phase.TIME))
+        fault = next(faults, None)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise Failure(Status.SUSPICIOUS, f"{where}: what it answers makes no sense", phase) from error
     if fault is not None:
         raise Failure(fault[0], f"{where}: {fault[1]}", phase)
 
 
-def _compare(expected: Node, got: Node, path: str, numbers: bool) -> tuple[Status, str] | None:
-    """The first difference in container, type, dtype, device or shape, and with ``numbers`` in Python numbers."""
+def _faults(expected: Node, got: Node, path: str, numbers: bool) -> Iterator[tuple[Status, str]]:
+    """Differences in container, type, dtype, device or shape, and with ``numbers`` in Python numbers."""
     if expected["kind"] != got["kind"]:
-        return Status.WRONG_TYPE, f"{path} is {_kind(got)}, not {_kind(expected)}"
-    if "items" in expected:
+        mine, theirs = (f"a {node.get('type', node['kind'])!s:.40}" for node in (got, expected))
+        yield Status.WRONG_TYPE, f"{path} is {mine}, not {theirs}"
+    elif "items" in expected:
         if len(expected["items"]) != len(got["items"]) or expected.get("keys") != got.get("keys"):
-            return Status.WRONG_TYPE, f"{path} has {len(got['items'])} parts, not {len(expected['items'])}"
-        pairs = enumerate(zip(expected["items"], got["items"]))
-        inner = (_compare(e, g, f"{path}[{i}]", numbers) for i, (e, g) in pairs)
-        return next((fault for fault in inner if fault), None)
-    if expected["kind"] == "tensor":
-        return _compare_tensors(expected, got, path)
-    value, mine = expected.get("value"), got.get("value")
-    text = f"{path} is {mine!r:.50}, not {value!r:.50}"
-    if type(value) is not type(mine):
-        return Status.WRONG_TYPE, text
-    if isinstance(value, (int, float)) and not numbers:
-        return None
-    same = value == mine
-    if isinstance(value, float):  # the last bits depend on the order of sums
-        same = math.isnan(value) and math.isnan(mine) or math.isclose(value, mine, rel_tol=NUMBER_TOLERANCE)
-    return None if same else (Status.WRONG_VALUES, text)
+            yield Status.WRONG_TYPE, f"{path} has {len(got['items'])} parts, not {len(expected['items'])}"
+        for index, pair in enumerate(zip(expected["items"], got["items"])):
+            yield from _faults(*pair, f"{path}[{index}]", numbers)
+    elif expected["kind"] == "tensor":
+        for field in ("dtype", "device"):
+            if expected[field] != got[field]:
+                yield Status.WRONG_TYPE, f"{path} has {field} {got[field]!s:.30}, not {expected[field]}"
+        if expected["size"] != got["size"]:
+            yield Status.WRONG_SHAPE, f"{path} has shape {got['size']!s:.60}, not {expected['size']}"
+        if _shares_with_itself(got) and not _shares_with_itself(expected):  # writing one element would change others
+            yield Status.ALIASED_OUTPUT, f"elements of {path} share memory with each other; PyTorch's do not"
+    else:
+        value, mine = expected.get("value"), got.get("value")
+        text = f"{path} is {mine!r:.50}, not {value!r:.50}"
+        if type(value) is not type(mine):
+            yield Status.WRONG_TYPE, text
+        elif (numbers or not isinstance(value, (int, float))) and not _are_same(value, mine):
+            yield Status.WRONG_VALUES, text
 
 
-def _compare_tensors(expected: Node, got: Node, path: str) -> tuple[Status, str] | None:
-    for field in ("dtype", "device"):
-        if expected[field] != got[field]:
-            return Status.WRONG_TYPE, f"{path} has {field} {got[field]!s:.30}, not {expected[field]}"
-    if expected["size"] != got["size"]:
-        return Status.WRONG_SHAPE, f"{path} has shape {got['size']!s:.60}, not {expected['size']}"
-    if _shares_with_itself(got) and not _shares_with_itself(expected):  # writing one element would change others
-        return Status.ALIASED_OUTPUT, f"elements of {path} share memory with each other; PyTorch's do not"
-    return None
+def _are_same(value: Any, mine: Any) -> bool:
+    """Whether two values of one type agree; the last bits of a float depend on the order of sums."""
+    if isinstance(value, float):
+        return math.isnan(value) and math.isnan(mine) or math.isclose(value, mine, rel_tol=NUMBER_TOLERANCE)
+    return value == mine
 
 
 def _shares_with_itself(node: Node) -> bool:
@@ -451,11 +451,5 @@ def _shares_with_itself(node: Node) -> bool:
     return 1 + sum((n - 1) * step for n, step in zip(node["size"], node["stride"])) < math.prod(node["size"])
 
 
-def _kind(node: Node) -> str:
-    return f"a {node.get('type', node['kind'])!s:.40}"
-
-
 def _skipped(label: str, note: str) -> CaseErrors:
     return CaseErrors(label, "", None, None, None, None, None, None, True, f"skipped: {note}")
-
-

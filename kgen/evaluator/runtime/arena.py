@@ -1,4 +1,4 @@
-"""Values that cross processes: trees of tensors described as JSON, with their bytes in a memory file.
+"""Values that cross processes: trees of tensors described as JSON, with their bytes in memory that both map.
 
 A *node* describes one value: ``{"kind": "tensor", "dtype", "device", "size", "stride", "offset"}``, ``{"kind": "tuple"
 or "list", "items"}``, ``{"kind": "dict", "keys", "items"}``, ``{"kind": "value", "value"}`` for numbers, strings and
@@ -16,6 +16,7 @@ from typing import Any, Callable, Iterator
 import torch
 
 from kgen.evaluator.runtime.channel import memory_file
+from kgen.evaluator.runtime.driver import SharedMemory
 
 Node = dict[str, Any]
 
@@ -154,30 +155,42 @@ def rebuild(node: Node, tensor: Callable[[Node], torch.Tensor]) -> Any:
 
 
 class Arena:
-    """A memory file that holds the bytes of tensors."""
+    """Memory that holds the bytes of tensors. Other processes map it by its descriptor ``fd``, which it owns. Here it is
+    a memory file."""
 
-    def __init__(self, fd: int, size: int, *, writable: bool) -> None:
+    def __init__(self, fd: int, *, writable: bool) -> None:
         self.fd = fd
-        self.size = size
+        self.size = os.fstat(fd).st_size
         # Writes into a private mapping stay with the writer.
         flags = mmap.MAP_SHARED if writable else mmap.MAP_PRIVATE
-        self._map = mmap.mmap(fd, max(size, mmap.PAGESIZE), flags, mmap.PROT_READ | mmap.PROT_WRITE)
+        self._map = mmap.mmap(fd, self.size, flags, mmap.PROT_READ | mmap.PROT_WRITE)
 
-    @classmethod
-    def create(cls, size: int) -> "Arena":
-        size = max(size, mmap.PAGESIZE)
-        fd = memory_file("kgen-arena", size)
+    @staticmethod
+    def create(size: int, place: str = "cpu") -> "Arena":
+        """A writable arena of at least ``size`` bytes in the memory of the device ``place``."""
+        if place != "cpu":
+            return DeviceArena(place, size)
+        fd = memory_file("kgen-arena", max(size, mmap.PAGESIZE))
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _NO_OTHER_SIZE)  # a process that maps a shrinking file is killed
-        return cls(fd, size, writable=True)
+        return Arena(fd, writable=True)
+
+    @staticmethod
+    def open(fd: int, size: int, place: str, *, writable: bool = False) -> "Arena":
+        """The arena of ``size`` bytes in the memory of ``place`` whose descriptor came over a channel."""
+        return Arena(fd, writable=writable) if place == "cpu" else DeviceArena(place, size, fd, writable=writable)
+
+    @staticmethod
+    def holding(value: Any, place: str = "cpu") -> tuple["Arena", Node]:
+        """A new arena with the bytes of ``value``'s tensors, sealed against changes, and their node."""
+        node, size = describe(value)
+        arena = Arena.create(size, place)
+        arena.write(value, node)
+        arena.seal()
+        return arena, node
 
     def seal(self) -> None:
         """Let no other process change the contents."""
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _NO_OTHER_CONTENTS)
-
-    @classmethod
-    def open(cls, fd: int, *, writable: bool = False) -> "Arena":
-        """The arena behind a descriptor that came over a channel; the arena owns the descriptor."""
-        return cls(fd, os.fstat(fd).st_size, writable=writable)
 
     def write(self, value: Any, node: Node) -> None:
         """Copy the bytes of ``value``'s tensors to the places in ``node``. Raises ``ValueError`` if they do not fit."""
@@ -206,3 +219,37 @@ class Arena:
 
     def close(self) -> None:
         os.close(self.fd)
+
+
+class DeviceArena(Arena):
+    """An arena in the memory of a GPU. Tensors that are read share it, and are gone once it is closed. The bytes of a
+    new one, without ``fd``, are all set to NaN.
+
+    Raises :class:`DriverError` where the memory cannot be shared.
+    """
+
+    def __init__(self, place: str, size: int, fd: int | None = None, *, writable: bool = True) -> None:
+        self._device = torch.device(place)
+        self._memory = SharedMemory.at(self._device.index or 0, size, fd, writable=writable)
+        self.fd, self.size = self._memory.fd, self._memory.size
+        torch.cuda.synchronize(self._device)  # new memory is filled
+
+    def seal(self) -> None:
+        """Nothing is left to do: other processes map the memory for reading."""
+
+    def write(self, value: Any, node: Node) -> None:
+        super().write(value, node)
+        torch.cuda.synchronize(self._device)
+
+    def _flat(self, node: Node) -> torch.Tensor:
+        dtype, count = getattr(torch, node["dtype"]), math.prod(node["size"])
+        if not 0 <= node["offset"] <= self.size - count * dtype.itemsize:
+            raise ValueError("a tensor lies outside the arena")
+        address = self._memory.address + node["offset"]
+        storage = torch._C._construct_storage_from_data_pointer(address, self._device, count * dtype.itemsize)
+        return torch.empty(0, dtype=dtype, device=self._device).set_(storage, 0, (count,), (1,))
+
+    def close(self) -> None:
+        torch.cuda.synchronize(self._device)  # unmapping does not wait for queued work
+        self._memory.close()
+        super().close()

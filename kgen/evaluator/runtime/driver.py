@@ -16,6 +16,7 @@ import torch
 
 _PINNED, _POSIX_FD, _DEVICE, _READ, _READ_WRITE = 1, 1, 1, 1, 3
 _RECOMMENDED = 1  # granularity
+_UNWRITTEN = 0xFF  #: four such bytes are a NaN
 
 _int = int
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # a build for the CPU has none
@@ -162,43 +163,28 @@ class SharedMemory:
     fd: int
 
     @classmethod
-    def create(cls, count: int, device: int) -> "SharedMemory":
-        """At least ``count`` bytes on the device with that index."""
-        prop, size = _AllocationProp(_PINNED, _POSIX_FD, _Location(_DEVICE, device)), _rounded(count, device)
-        handle, fd = c_ulonglong(), c_int()
-        _call("cuMemCreate", byref(handle), size, byref(prop), 0)
-        _call("cuMemExportToShareableHandle", byref(fd), handle, _POSIX_FD, 0)
-        return cls(handle.value, _map(handle, size, device, _READ_WRITE), size, fd.value)
-
-    @classmethod
-    def open(cls, fd: int, count: int, device: int, *, writable: bool) -> "SharedMemory":
-        """The memory behind a descriptor, which is the result's from now on; ``count`` as it was created with."""
-        handle, size = c_ulonglong(), _rounded(count, device)
-        _call("cuMemImportFromShareableHandle", byref(handle), c_void_p(fd), _POSIX_FD)
-        return cls(handle.value, _map(handle, size, device, _READ_WRITE if writable else _READ), size, fd)
-
-    def fill(self, byte: int, stream: int) -> None:
-        """Set every byte, in ``stream``'s order."""
-        _call("cuMemsetD8Async", self.address, byte, self.size, stream)
+    def at(cls, device: int, count: int, fd: int | None = None, *, writable: bool = True) -> "SharedMemory":
+        """At least ``count`` new bytes on the device with that index, which will all be NaN. With ``fd``, the memory behind
+        that descriptor, which was created with the same ``count``. The descriptor is the result's from now on."""
+        prop, granularity = _AllocationProp(_PINNED, _POSIX_FD, _Location(_DEVICE, device)), c_size_t()
+        _call("cuMemGetAllocationGranularity", byref(granularity), byref(prop), _RECOMMENDED)
+        size = max(1, -(-count // granularity.value)) * granularity.value
+        handle, address, made = c_ulonglong(), c_ulonglong(), c_int()
+        if fd is None:
+            _call("cuMemCreate", byref(handle), size, byref(prop), 0)
+            _call("cuMemExportToShareableHandle", byref(made), handle, _POSIX_FD, 0)
+        else:
+            _call("cuMemImportFromShareableHandle", byref(handle), c_void_p(fd), _POSIX_FD)
+        _call("cuMemAddressReserve", byref(address), size, 0, 0, 0)
+        _call("cuMemMap", address, size, 0, handle, 0)
+        access = _AccessDesc(_Location(_DEVICE, device), _READ_WRITE if writable else _READ)
+        _call("cuMemSetAccess", address, size, byref(access), 1)
+        if fd is None:
+            _call("cuMemsetD8Async", address, _UNWRITTEN, size, None)
+        return cls(handle.value, address.value, size, made.value if fd is None else fd)
 
     def close(self) -> None:
         """Unmap; the memory itself ends with its last user. The descriptor is the caller's to close."""
         _call("cuMemUnmap", self.address, self.size)
         _call("cuMemAddressFree", self.address, self.size)
         _call("cuMemRelease", self.handle)
-
-
-def _rounded(count: int, device: int) -> int:
-    granularity = c_size_t()
-    prop = _AllocationProp(_PINNED, _POSIX_FD, _Location(_DEVICE, device))
-    _call("cuMemGetAllocationGranularity", byref(granularity), byref(prop), _RECOMMENDED)
-    return max(1, -(-count // granularity.value)) * granularity.value
-
-
-def _map(handle: c_ulonglong, size: int, device: int, rights: int) -> int:
-    address = c_ulonglong()
-    _call("cuMemAddressReserve", byref(address), size, 0, 0, 0)
-    _call("cuMemMap", address, size, 0, handle, 0)
-    access = _AccessDesc(_Location(_DEVICE, device), rights)
-    _call("cuMemSetAccess", address, size, byref(access), 1)
-    return address.value

@@ -1,9 +1,14 @@
-"""Machine-wide locks: one timing at a time on a device, and on the CPU no other work during a timing.
+"""Machine-wide locks: one timing at a time on a device, on the CPU no other work during a timing, and memory of a GPU.
 
 Each device has two lock files. Work that would disturb a timing (builds, validation on the CPU) holds ``work`` shared;
 a timing holds it alone. Work must pass ``gate``, which a waiting timing closes. Timings of one process take turns and
-hand the device on: candidates that became ready together are timed before new work begins. The locks are ``flock``
-locks: they end with their process.
+hand the device on: candidates that became ready together are timed before new work begins.
+
+A share of a device's memory is a lock file that names its bytes. Evaluators ask for memory before they take it, and wait
+while others hold it. A request holds the ``turn`` until the memory is there, so that small ones do not overtake a large
+one.
+
+All are ``flock`` locks: they end with their process. A share whose lock is free belongs to nobody.
 """
 
 from __future__ import annotations
@@ -14,16 +19,20 @@ import re
 import tempfile
 import threading
 import time
+import uuid
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Callable, ContextManager, Iterator
 
 from kgen.errors import DiskError, EvaluatorError
 
+Notice = Callable[[str], None]
+
 _POLL_SECONDS = {fcntl.LOCK_EX: 0.002, fcntl.LOCK_SH: 0.01}  #: between attempts; timings go first
 _TURN_SECONDS = 0.1  #: between looks whether to give up
-_NOTICE_SECONDS = 10.0
+_LOOK_SECONDS = 0.2  #: between looks whether there is memory
+_NOTICE_SECONDS = 10.0  #: of waiting for a device, before a notice says so
+_MEMORY_NOTICE_SECONDS = 1.0  #: the same for its memory
 
 
 def lock_folder() -> Path:
@@ -36,22 +45,38 @@ def lock_folder() -> Path:
     return folder
 
 
+def _stem(key: str, folder: Path | None) -> Path:
+    """The path of a device's lock files without their suffixes."""
+    return (folder or lock_folder()) / re.sub(r"[^A-Za-z0-9.-]+", "_", key)
+
+
+def _wait(
+    ready: Callable[[], bool], every: float, stop: threading.Event, name: str, notice: Callable[[], None] | None = None,
+    after: float = _NOTICE_SECONDS,
+) -> None:
+    """Wait until ``ready``, which is asked again ``every`` so many seconds. Waiting for a lock would keep interrupts
+    away. ``notice`` is called once, ``after`` so many seconds.
+
+    Raises :class:`EvaluatorError`, which names ``name``, when ``stop`` is set meanwhile.
+    """
+    started = time.monotonic()
+    while not ready():
+        if notice and time.monotonic() - started > after:
+            notice()
+            notice = None
+        if stop.wait(every):
+            raise EvaluatorError(f"{name}: not waited for any more")
+
+
 @contextmanager
-def held(
-    path: Path, how: int, stop: threading.Event, notice: Callable[[], None] | None = None
-) -> Iterator[int]:
-    """Hold the file lock at ``path``, whose descriptor it yields. Polls, so that an interrupt gets through.
+def held(path: Path, how: int, stop: threading.Event, notice: Callable[[], None] | None = None) -> Iterator[int]:
+    """Hold the file lock at ``path``, whose descriptor it yields.
 
     ``notice`` is called once after some seconds. Raises :class:`EvaluatorError` when ``stop`` is set meanwhile.
     """
-    fd, started = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), time.monotonic()
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        while not _is_locked(fd, how):
-            if notice and time.monotonic() - started > _NOTICE_SECONDS:
-                notice()
-                notice = None
-            if stop.wait(_POLL_SECONDS[how]):
-                raise EvaluatorError(f"{path.name}: not waited for any more")
+        _wait(lambda: _is_locked(fd, how), _POLL_SECONDS[how], stop, path.name, notice)
         yield fd
     finally:
         os.close(fd)
@@ -72,16 +97,13 @@ class DeviceLock:
     """
 
     def __init__(
-        self, key: str, notice: Callable[[str], None] | None = None, folder: Path | None = None,
-        stop: threading.Event | None = None,
+        self, key: str, notice: Notice | None = None, folder: Path | None = None, stop: threading.Event | None = None,
     ) -> None:
         self.key = key
         self.notice = notice
         self._stop = stop or threading.Event()
-        safe = re.sub(r"[^A-Za-z0-9.-]+", "_", key)
-        folder = folder or lock_folder()
-        self._gate = folder / f"{safe}.gate.lock"
-        self._work = folder / f"{safe}.lock"
+        stem = _stem(key, folder)
+        self._gate, self._work = Path(f"{stem}.gate.lock"), Path(f"{stem}.lock")
         self._timings = 0  # of this process, waiting or running
         self._changed = threading.Condition()
         self._turn = threading.Lock()  # of this process's timings
@@ -90,7 +112,7 @@ class DeviceLock:
     def working(self) -> Iterator[None]:
         """Hold the right to do work that would disturb a timing."""
         with self._changed:
-            self._await(lambda: self._changed.wait_for(lambda: not self._timings, _TURN_SECONDS))
+            _wait(lambda: self._changed.wait_for(lambda: not self._timings, _TURN_SECONDS), 0.0, self._stop, self.key)
         with ExitStack() as work:
             with self._held(self._gate, fcntl.LOCK_SH):
                 work.enter_context(self._held(self._work, fcntl.LOCK_SH))
@@ -102,7 +124,7 @@ class DeviceLock:
         self._count(1)
         with ExitStack() as ends:
             ends.callback(self._count, -1)
-            self._await(lambda: self._turn.acquire(timeout=_TURN_SECONDS))
+            _wait(lambda: self._turn.acquire(timeout=_TURN_SECONDS), 0.0, self._stop, self.key)
             ends.callback(self._turn.release)
             with self._held(self._gate, fcntl.LOCK_EX), self._held(self._work, fcntl.LOCK_EX):
                 yield
@@ -112,13 +134,71 @@ class DeviceLock:
             self._timings += change
             self._changed.notify_all()
 
-    def _await(self, take: Callable[[], bool]) -> None:
-        """Wait until ``take``, which tries for a moment, succeeds."""
-        while not take():
-            if self._stop.is_set():
-                raise EvaluatorError(f"{self.key}: not waited for any more")
-
     def _held(self, path: Path, how: int) -> ContextManager[int]:
-        waiting = f"waiting for {self.key}: other work or another timing holds it"
         notice = self.notice if how == fcntl.LOCK_EX else None
-        return held(path, how, self._stop, notice and partial(notice, waiting))
+        waiting = f"waiting for {self.key}: other work or another timing holds it"
+        return held(path, how, self._stop, notice and (lambda: notice(waiting)))
+
+
+class MemoryShare:
+    """Bytes of the device ``key``, which has ``total``, that are this process's. They are until :meth:`close` or the end
+    of the process."""
+
+    def __init__(
+        self, key: str, total: int, stop: threading.Event, notice: Notice = lambda text: None, folder: Path | None = None,
+    ) -> None:
+        self._key = key
+        self._total = total
+        self._stop = stop
+        self._notice = notice
+        self._stem = _stem(key, folder)
+        self._path = Path(f"{self._stem}.{uuid.uuid4().hex}.share")
+        self._fd: int | None = None  # of the file once there is one
+        self._size = 0
+
+    def ask(self, size: int) -> None:
+        """Change the share to ``size`` bytes, once others leave so many. A request for more than there is waits until
+        nobody else holds a share. Raises :class:`EvaluatorError` when ``stop`` is set meanwhile.
+
+        A share that has to grow is given back first: two that grow beside each other would wait for ever.
+        """
+        if size <= self._size:
+            return self._set(size)
+        self._set(0)
+        with held(Path(f"{self._stem}.turn.lock"), fcntl.LOCK_EX, self._stop):
+            _wait(lambda: (taken := self._taken()) == 0 or taken + size <= self._total, _LOOK_SECONDS, self._stop,
+                  f"the memory of {self._key}", lambda: self._tell(size), _MEMORY_NOTICE_SECONDS)
+            if self._fd is None:  # in the turn, so that nobody takes it for a file that was left behind
+                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                fcntl.flock(self._fd, fcntl.LOCK_EX)
+            self._set(size)
+
+    def _set(self, size: int) -> None:
+        self._size = size
+        if self._fd is not None:
+            os.pwrite(self._fd, b"%020d" % size, 0)
+
+    def _tell(self, size: int) -> None:
+        wanted, taken, total = (f"{amount / 2**30:.0f}" for amount in (size, self._taken(), self._total))
+        self._notice(f"waiting for {wanted} GiB of {self._key}: others hold {taken} of {total}")
+
+    def _taken(self) -> int:
+        """The bytes of all shares whose holders live. The files of others are removed."""
+        total = 0
+        for path in self._stem.parent.glob(f"{self._stem.name}.*.share"):
+            with suppress(FileNotFoundError):
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    if _is_locked(fd, fcntl.LOCK_SH):
+                        path.unlink(missing_ok=True)  # its holder is gone
+                    else:
+                        total += int(os.pread(fd, 20, 0) or 0)
+                finally:
+                    os.close(fd)
+        return total
+
+    def close(self) -> None:
+        """Give the memory back."""
+        if self._fd is not None:
+            self._path.unlink(missing_ok=True)
+            os.close(self._fd)

@@ -28,15 +28,12 @@ _END_SECONDS = 0.1  #: s; for a process that is about to end
 
 
 class ChildDied(Exception):
-    """The process ended before it answered; the message says how. ``for_memory``: the system's memory ran out."""
+    """The process ended before it answered; the message says how. ``for_memory``: the system's memory ran out, or its
+    own limits ended it."""
 
-    def __init__(self, status: int | None, *, for_memory: bool = False) -> None:
-        super().__init__(describe(status))
+    def __init__(self, how: str, *, for_memory: bool = False) -> None:
+        super().__init__(how)
         self.for_memory = for_memory
-
-
-class LimitExceeded(Exception):
-    """The process and its children exceed a limit; the message says which."""
 
 
 def describe(status: int | None) -> str:
@@ -130,52 +127,40 @@ class Child:
         self._most_processes = processes
 
     def check_limits(self) -> None:
-        """Raises :class:`LimitExceeded`, and ends the processes, when they exceed their limits."""
+        """Raises :class:`ChildDied`, and ends the processes, when they exceed their limits."""
         if self.family is None:
             return
         new, held = len(self.family.new()), self.family.held()
+        why = ""
         if new > self._most_processes:
-            self.terminate()
-            raise LimitExceeded(f"it started {new} processes, more than {self._most_processes}")
-        if held > self._most_bytes:
-            self.terminate()
+            why = f"it started {new} processes, more than {self._most_processes}"
+        elif held > self._most_bytes:
             who = f"it and the {new} processes that it started" if new else "it"
-            raise LimitExceeded(f"{who} held {held / 1e9:.1f} GB of memory, more than {self._most_bytes / 1e9:.1f}")
+            why = f"{who} held {held / 1e9:.1f} GB of memory, more than {self._most_bytes / 1e9:.1f}"
+        if why:
+            self.terminate()
+            raise ChildDied(f"was ended: {why}", for_memory=True)
 
     def ask(
         self, message: dict[str, Any], fds: Sequence[int] = (), *, deadline: float | None
     ) -> tuple[dict[str, Any], list[int]]:
         """Send ``message`` and wait for the answer until ``deadline`` (``time.monotonic()``).
 
-        Raises :class:`ChildDied` when the process ended, ``ChannelTimeout`` when it did not answer in time, and
-        :class:`LimitExceeded` when it was ended at a limit.
+        Raises :class:`ChildDied` when the process ended, and ``ChannelTimeout`` when it did not answer in time.
         """
         with self._deaths():
             self.channel.send(message, fds)
         return self.answer(deadline=deadline)
 
     def answer(self, *, deadline: float | None) -> tuple[dict[str, Any], list[int]]:
-        """Wait for the next part of an answer; raises what :meth:`ask` does."""
-        with self._deaths():
-            return self._answer(deadline)
-
-    @contextmanager
-    def _deaths(self) -> Iterator[None]:
-        """Turn the end of the channel into the end of the process, which may still run after garbage."""
-        try:
-            yield
-        except (ChannelClosed, ChannelGarbage) as error:
-            status = self.wait(_DEATH_SECONDS if isinstance(error, ChannelClosed) else _END_SECONDS)
-            killed = status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-            raise ChildDied(status, for_memory=killed and _memory_kills() > self._memory_kills) from error
-
-    def _answer(self, deadline: float | None) -> tuple[dict[str, Any], list[int]]:
-        """The next message that is no finding; limits are checked while it does not arrive."""
+        """Wait for the next part of an answer, which is no finding; limits are checked meanwhile. Raises what
+        :meth:`ask` does."""
         while True:
             look = time.monotonic() + _LOOK_SECONDS
             last = self.family is None or (deadline is not None and deadline <= look)
             try:
-                message, fds = self.channel.receive(deadline if last else look)
+                with self._deaths():
+                    message, fds = self.channel.receive(deadline if last else look)
             except ChannelTimeout:
                 if last:
                     raise
@@ -185,9 +170,21 @@ class Child:
                 return message, fds
             for fd in fds:
                 os.close(fd)
-            if len(self.findings) == _MOST_FINDINGS:
-                raise ChannelGarbage("too many findings")
             self.findings.append("".join(c for c in str(message["finding"]) if c.isprintable()))
+            if len(self.findings) > _MOST_FINDINGS:
+                raise ChildDied("sent too many findings")
+
+    @contextmanager
+    def _deaths(self) -> Iterator[None]:
+        """Turn the end of the channel into the end of the process, which may still run after garbage."""
+        try:
+            yield
+        except (ChannelClosed, ChannelGarbage) as error:
+            status = self.wait(_DEATH_SECONDS if isinstance(error, ChannelClosed) else _END_SECONDS)
+            killed = status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+            if killed and _memory_kills() > self._memory_kills:
+                raise ChildDied(f"{describe(status)}: the system's memory ran out", for_memory=True) from error
+            raise ChildDied(describe(status)) from error
 
     def has_ended(self) -> bool:
         """Whether the process, or the one that keeps it, is gone."""
@@ -245,10 +242,6 @@ class Server:
 
     def start(self) -> None:
         """Start the server without waiting until it has loaded torch."""
-        with self._lock:
-            self._start()
-
-    def _start(self) -> None:
         if self._closed:
             raise EvaluatorError("the evaluator is closed: it starts nothing any more")
         mine, theirs = Channel.pair()
@@ -291,7 +284,7 @@ class Server:
 
     def _request(self, request: dict[str, Any], fds: list[int]) -> tuple[int, int]:
         if self._process is None:
-            self._start()
+            self.start()
         assert self._control is not None
         deadline = time.monotonic() + _START_SECONDS
         try:

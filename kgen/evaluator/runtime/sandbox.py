@@ -151,23 +151,20 @@ def own_folders(to: Confinement, owner: int) -> None:
 
     Without ``folder_bytes``, ``owner`` gets the folders themselves. Raises ``OSError`` where they cannot be covered.
     """
-    if to.folder_bytes is None or not to.mounts:
-        for folder in to.writable:
-            _give(folder, owner)
-        if to.folder_bytes is not None:
-            raise OSError("there is no mount namespace to cover a folder in")
-        return
     for folder in to.writable:
-        below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            options = f"size={to.folder_bytes},nr_inodes={_FILES_PER_FOLDER},uid={owner},gid={owner}"
-            _mount("tmpfs", folder, "tmpfs", _MS_NOSUID | _MS_NODEV, options)
-            shutil.copytree(f"/proc/self/fd/{below}", folder, dirs_exist_ok=True)
-        finally:
-            os.close(below)
+        if to.folder_bytes is not None and to.mounts:
+            below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                options = f"size={to.folder_bytes},nr_inodes={_FILES_PER_FOLDER},uid={owner},gid={owner}"
+                _mount("tmpfs", folder, "tmpfs", _MS_NOSUID | _MS_NODEV, options)
+                shutil.copytree(f"/proc/self/fd/{below}", folder, dirs_exist_ok=True)
+            finally:
+                os.close(below)
+            folder.chmod(0o700)  # copying gave it the mode of what it covers
         _give(folder, owner)
-        folder.chmod(0o700)
     os.chdir(os.getcwd())  # into the copy
+    if to.folder_bytes is not None and not to.mounts:
+        raise OSError("there is no mount namespace to cover a folder in")
 
 
 def _give(folder: Path, owner: int) -> None:
@@ -295,6 +292,12 @@ def limit_processes(more: int) -> None:
     _limit(resource.RLIMIT_NPROC, len(os.listdir("/proc/self/task")) + more)
 
 
+def tune_allocations(option: int, value: int) -> None:
+    """Set an option of the C library's ``malloc``, if it has such options."""
+    if (mallopt := getattr(_libc, "mallopt", None)) is not None:
+        mallopt(option, value)
+
+
 def end_first() -> None:
     """Have the kernel end this process and its children first when memory runs out."""
     Path("/proc/self/oom_score_adj").write_text("1000")
@@ -325,29 +328,24 @@ def drop_capabilities() -> None:
     _check(_libc.capset(struct.pack("Ii", 0x20080522, 0), bytes(24)), "capset")
 
 
-def write_only_below(folders: Iterable[Path]) -> None:
-    """Landlock: from now on this process changes files below ``folders`` only. Raises ``OSError`` without Landlock."""
+def write_only_below(paths: Iterable[Path]) -> None:
+    """Landlock: from now on this process changes files below ``paths`` only. Raises ``OSError`` without Landlock."""
     version = _libc.syscall(_LANDLOCK_CREATE, None, 0, 1)
     _check(version, "Landlock")
     rights = _LANDLOCK_WRITE | sum(right for since, right in _LANDLOCK_LATER.items() if version >= since)
     ruleset = _libc.syscall(_LANDLOCK_CREATE, struct.pack("Q", rights), 8, 0)
     _check(ruleset, "Landlock")
     try:
-        for folder in folders:
-            _landlock_allow(ruleset, folder, rights)
+        for path in paths:
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            allowed = struct.pack("=Qi", rights if path.is_dir() else rights & _LANDLOCK_FILE_RIGHTS, fd)
+            added = _libc.syscall(_LANDLOCK_ADD, ruleset, 1, allowed, 0)
+            os.close(fd)
+            _check(added, "Landlock")
         no_new_privileges()
         _check(_libc.syscall(_LANDLOCK_RESTRICT, ruleset, 0), "Landlock")
     finally:
         os.close(ruleset)
-
-
-def _landlock_allow(ruleset: int, path: Path, rights: int) -> None:
-    fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    try:
-        allowed = rights if path.is_dir() else rights & _LANDLOCK_FILE_RIGHTS
-        _check(_libc.syscall(_LANDLOCK_ADD, ruleset, 1, struct.pack("=Qi", allowed, fd), 0), "Landlock")
-    finally:
-        os.close(fd)
 
 
 def apply(steps: dict[str, Callable[[], None]]) -> list[str]:

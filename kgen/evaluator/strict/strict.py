@@ -3,24 +3,33 @@ checked."""
 
 from __future__ import annotations
 
+import random
+import re
+import secrets
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
 from kgen.candidate import Candidate
-from kgen.evaluator.checks import Checks, Level, Setting
-from kgen.evaluator.correctness.validate import Failure, WorkerClient, audit
+from kgen.evaluator.checks import Checks, Level
+from kgen.evaluator.correctness.validate import Failure, WorkerClient, audit, raise_if_failed
 from kgen.evaluator.protocol import Phase, Status
-from kgen.evaluator.strict.labels import NO_KERNEL, has_native_code
 from kgen.evaluator.strict.processes import strangers
 from kgen.evaluator.strict.timing_anomalies import StrictRunner, Times, anomaly, measured_again, queue_alike
 from kgen.evaluator.timing.measure import FINAL_BLOCKS, Runner, interleave
 
 #: torch.compile takes a second to load, and replaces functions of torch: it is loaded before tamper detection starts.
 _MODULES = ("torch._dynamo", "kgen.evaluator.strict.subject")
+_PROFILE_SECONDS = 10.0
+NO_KERNEL = "no kernel of its own: calls the library only"
+#: Words by which a file can run code that is neither Python nor the library's.
+_NATIVE = re.compile(
+    r"\b(ctypes|cffi|_cffi_backend|triton|numba|cupy|cuda-python|pybind11|cython|pycuda|jax|tvm|cutlass|tilelang|"
+    r"cpp_extension|load_library|load_inline|_compile_kernel|importlib|__import__|runpy)\b|"
+    r"\btorch\.(compile|jit|_inductor)\b|(?<![.\w])(exec|eval)\(")
 
 
 class Strict(Checks):
-    """Foreign candidates, which may be made to cheat."""
+    """Foreign candidates, which may be made to cheat. ``profiles`` measures the share of own kernels."""
 
     strict = True
     subject = "kgen.evaluator.strict.subject:StrictSubject"
@@ -35,7 +44,8 @@ class Strict(Checks):
     make_runner = StrictRunner
     variables: Mapping[str, str] = {}
 
-    def __init__(self) -> None:
+    def __init__(self, profiles: bool = False) -> None:
+        self.profiles = profiles
         self._eager: Times | None = None
 
     def options(self, scratch: Path) -> dict[str, Any]:
@@ -52,15 +62,26 @@ class Strict(Checks):
             names = ", ".join(sorted(set(left))[:3])
             raise Failure(Status.SUSPICIOUS, f"it left {what} running: {names}", worker.phase)
 
-    def screened(self, runner: Runner, setting: Setting) -> list[str]:
+    def screened(self, runner: Runner, eager: Runner | None, generator: random.Random) -> list[str]:
         """Raises :class:`Failure` for an anomaly of time."""
         assert isinstance(runner, StrictRunner)
-        reason = anomaly(runner, eager=self._eager, floor_ms=setting.floor_ms)
-        if isinstance(setting.eager, StrictRunner):
-            reason = measured_again(runner, reason, beside=setting.eager, floor_ms=setting.floor_ms,
-                                    generator=setting.generator)
+        reason = anomaly(runner, eager=self._eager)
+        if isinstance(eager, StrictRunner):
+            reason = measured_again(runner, reason, beside=eager, generator=generator)
         self._raise_if_suspicious(runner, reason)
-        return super().screened(runner, setting)
+        return super().screened(runner, eager, generator)
+
+    def profiled(self, runner: Runner, candidate: Candidate) -> list[str]:
+        """The share of time in own kernels, if it is asked for. A failure here is not the candidate's fault."""
+        if not self.profiles:
+            return []
+        runner.worker.enter(Phase.TIME, _PROFILE_SECONDS)
+        try:
+            found = runner.worker.ask("profile", key=secrets.randbits(48))
+            raise_if_failed(found, Phase.TIME)
+        except Failure as failure:
+            return [f"not profiled: {failure.reason}"]
+        return profile_labels(found, native=has_native_code(candidate.source), cuda=runner.cuda)
 
     def _raise_if_suspicious(self, runner: Runner, reason: str) -> None:
         """Raises :class:`Failure` when the subject changed what belongs to others, or has an anomaly of time."""
@@ -73,17 +94,17 @@ class Strict(Checks):
             self._eager = runner.times()
 
     def finals(
-        self, finalists: Sequence[Runner], baselines: Sequence[Runner], seconds: float, setting: Setting,
+        self, finalists: Sequence[Runner], baselines: Sequence[Runner], seconds: float, generator: random.Random,
         failed: Callable[[Runner, Failure], None], notice: Callable[[str], None],
     ) -> list[Runner]:
         """As for own candidates; times all once more after an anomaly, and leaves out finalists that keep it."""
-        runners = interleave([*finalists, *baselines], seconds, setting.generator, failed, FINAL_BLOCKS)
-        found = _anomalies(runners, finalists, setting.floor_ms)
+        runners = interleave([*finalists, *baselines], seconds, generator, failed, FINAL_BLOCKS)
+        found = _anomalies(runners, finalists)
         if reason := next(filter(None, found.values()), ""):  # a busy machine causes some
             notice(f"finals are timed once more: of a candidate, {reason}")
             queue_alike(runners)
-            runners = interleave(runners, seconds, setting.generator, failed, FINAL_BLOCKS)
-            found = _anomalies(runners, finalists, setting.floor_ms)
+            runners = interleave(runners, seconds, generator, failed, FINAL_BLOCKS)
+            found = _anomalies(runners, finalists)
         for runner, reason in found.items():
             try:
                 self._raise_if_suspicious(runner, reason)
@@ -96,9 +117,25 @@ class Strict(Checks):
         return [] if has_native_code(candidate.source) else [NO_KERNEL]
 
 
-def _anomalies(
-    runners: Sequence[StrictRunner], finalists: Sequence[Runner], floor_ms: float
-) -> dict[StrictRunner, str]:
+def _anomalies(runners: Sequence[StrictRunner], finalists: Sequence[Runner]) -> dict[StrictRunner, str]:
     """The anomaly of each finalist that is left, beside PyTorch's times in this session; empty without one."""
     eager = next((runner.times() for runner in runners if runner.name == "eager"), None)
-    return {runner: anomaly(runner, eager=eager, floor_ms=floor_ms) for runner in runners if runner in finalists}
+    return {runner: anomaly(runner, eager=eager) for runner in runners if runner in finalists}
+
+
+def has_native_code(source: str) -> bool:
+    """Whether a file names a way to run native code of its own."""
+    return _NATIVE.search(source) is not None
+
+
+def profile_labels(found: Mapping[str, Any], *, native: bool, cuda: bool) -> list[str]:
+    """The share of time in own kernels, from a worker's answer, which may hold anything. On the CPU, Python's time
+    counts as the kernels'."""
+    own, total = (found.get(name) for name in ("own_ns", "all_ns"))
+    if type(own) is not int or type(total) is not int or total <= 0 or own < 0:
+        return ["share of own kernels not known: the profiler sees no kernel here"]
+    if not native or own == 0:
+        return [NO_KERNEL]
+    percent = 100 * min(own / total, 1.0)
+    what = "own kernels" if cuda else "own kernels and Python"
+    return [f"{what} {percent:.0f}% of the time" if percent >= 1 else f"{what} less than 1% of the time"]

@@ -178,9 +178,8 @@ class StrictSubject(worker.Subject):
         return {"late": late}
 
     def run_call(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """The second half of a timed call. ``ns``, its time, is sent first. On a GPU the rest has ``exposed``
-        (launches were timed too), ``launch_ns`` and ``behind_ns`` (how much later than its stream the device was
-        idle)."""
+        """The second half of a timed call. ``ns``, its time, is sent first. On a GPU the rest has ``exposed`` (launches
+        were timed too), ``launch_ns`` and ``behind_ns`` (how much later than its stream the device was idle)."""
         with _no_grad():
             if self.clock is None:
                 started = _now()

@@ -195,7 +195,7 @@ def queue_alike(runners: Sequence[Runner]) -> None:
 
 
 def measured_again(
-    runner: StrictRunner, reason: str, *, beside: StrictRunner, floor_ms: float, generator: random.Random
+    runner: StrictRunner, reason: str, *, beside: StrictRunner, generator: random.Random
 ) -> str:
     """Measure a suspected subject again in turns with PyTorch (``beside``), a few times at most: on a busy machine,
     PyTorch's times of another moment mislead. Returns the anomaly that stays, or an empty text.
@@ -203,23 +203,20 @@ def measured_again(
     Only the samples of the last measurement are kept.
     """
     for _ in range(REMEASUREMENTS):
-        if not reason or runner.median_ms < floor_ms:
+        if not reason or runner.median_ms < runner.floor_ms:
             break  # a busy machine makes no subject too fast
         runner.forget()
         beside.forget()
         for subject in (beside, runner) * REMEASURED_ROUNDS:
             queue_alike((beside, runner))
             subject.block(MIN_CALLS, generator, checked=True, thorough=True)
-        reason = anomaly(runner, eager=beside.times(), floor_ms=floor_ms)
+        reason = anomaly(runner, eager=beside.times())
     return reason
 
 
-def anomaly(runner: StrictRunner, *, eager: Times | None, floor_ms: float) -> str:
-    """The first anomaly of ``runner``'s samples in one line; empty without one.
-
-    ``eager`` holds PyTorch's times; ``floor_ms`` is the least time for moving inputs and outputs once.
-    """
-    middle = runner.median_ms
+def anomaly(runner: StrictRunner, *, eager: Times | None) -> str:
+    """The first anomaly of ``runner``'s samples beside PyTorch's times in one line; empty without one."""
+    middle, floor_ms = runner.median_ms, runner.floor_ms
     if middle < floor_ms:
         return f"{middle:.4g} ms is less than reading the inputs and writing the outputs once takes ({floor_ms:.4g} ms)"
     if eager is None:

@@ -53,6 +53,7 @@ class Runner:
     doublings: int = 0  #: of ``sleep_ns``
     cold: bool = True  #: whether the cache is flushed before each call
     frees: bool = False  #: whether the worker frees its memory between turns
+    floor_ms: float = 0.0  #: the least time for moving inputs and outputs once
     #: Judges a fetched output by its mode and key.
     check: Callable[[Mapping[str, Any], str, int], None] | None = None
     blocks: list[tuple[float, ...]] = field(default_factory=list)

@@ -8,7 +8,7 @@ import pytest
 
 from candidates import plain
 from kgen.evaluator import evaluator as module
-from kgen.evaluator.correctness.validate import Cases, Failure, Validation, check_structure
+from kgen.evaluator.correctness.validate import Failure, OracleClient, Validation, check_structure
 from kgen.evaluator.protocol import Phase, Status
 
 BYTES = 1024  #: of one test case's output
@@ -20,10 +20,11 @@ CASES = [(name, "eval") for name in "abcd"]
 SECONDS = 20
 
 
-class Oracle:
+class Oracle(OracleClient):
     """An oracle that takes every output for right but those of ``wrong``."""
 
     def __init__(self, wrong=(), random=False):
+        super().__init__(None, 1.0)
         self.wrong = wrong
         self.random = random
         self.judged = []  # (test case, byte)
@@ -68,11 +69,11 @@ class Worker:
 
 def run(worker, oracle, room):
     """Rows and labels."""
-    cases, found, labels = Cases(oracle), [], []
+    found, labels = [], []
     try:
-        Validation(worker, oracle, cases, True, found, labels, room).run(CASES)
+        Validation(worker, oracle, "drawn", found, labels, room).run(CASES)
     finally:
-        cases.close()
+        oracle.close()
     return found, labels
 
 
@@ -143,10 +144,10 @@ def test_python_numbers_in_an_output_are_the_same_but_for_their_last_bits(expect
         return {"kind": "tuple", "items": [{"kind": "value", "value": value}, {"kind": "dict", "keys": [], "items": []}]}
 
     if same:
-        check_structure(node(expected), node(got), "as given", True, Phase.VALIDATE)
+        check_structure(node(expected), node(got), "as given", Phase.VALIDATE)
         return
     with pytest.raises(Failure) as caught:
-        check_structure(node(expected), node(got), "as given", True, Phase.VALIDATE)
+        check_structure(node(expected), node(got), "as given", Phase.VALIDATE)
     assert caught.value.status is Status.WRONG_VALUES
 
 
@@ -159,13 +160,13 @@ def test_elements_of_an_output_share_no_memory_unless_those_of_pytorch_do(size, 
         tensor = {"kind": "tensor", "dtype": "float32", "device": "cpu", "size": size, "stride": stride, "offset": 0}
         return {"kind": "tuple", "items": [tensor, {"kind": "dict", "keys": [], "items": []}]}
 
-    check_structure(node(stride), node(stride), "as given", True, Phase.VALIDATE)
+    check_structure(node(stride), node(stride), "as given", Phase.VALIDATE)
     dense = [math.prod(size[place + 1 :]) for place in range(len(size))]
     if not refused:
-        check_structure(node(dense), node(stride), "as given", True, Phase.VALIDATE)
+        check_structure(node(dense), node(stride), "as given", Phase.VALIDATE)
         return
     with pytest.raises(Failure) as caught:
-        check_structure(node(dense), node(stride), "as given", True, Phase.VALIDATE)
+        check_structure(node(dense), node(stride), "as given", Phase.VALIDATE)
     assert caught.value.status is Status.ALIASED_OUTPUT
 
 

@@ -18,7 +18,6 @@ from kgen.evaluator.build import read_extension
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import Accuracy, Status
 from kgen.evaluator.runtime.arena import Arena
-from kgen.evaluator.runtime.device_arena import holding
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 
@@ -279,16 +278,16 @@ def test_an_answer_that_a_candidate_sends_is_not_taken_for_the_harnesss(judge):
     lambda fd: Path(f"/proc/self/fd/{fd}").write_bytes(b"x"),
 ], ids=["write", "shrink", "grow", "map", "open"])
 def test_who_gets_an_arena_cannot_change_it(change):
-    arena, _ = holding(torch.ones(8))
+    arena, _ = Arena.holding(torch.ones(8))
     with pytest.raises(PermissionError):
         change(arena.fd)
     arena.close()
 
 
 def test_what_is_written_to_an_arena_by_mistake_stays_with_the_writer():
-    arena, node = holding(torch.ones(8))
-    Arena.open(os.dup(arena.fd)).read(node).zero_()
-    assert Arena.open(arena.fd).read(node).sum() == 8
+    arena, node = Arena.holding(torch.ones(8))
+    Arena(os.dup(arena.fd), writable=False).read(node).zero_()
+    assert Arena(arena.fd, writable=False).read(node).sum() == 8
 
 
 def test_the_size_of_output_memory_cannot_be_changed():

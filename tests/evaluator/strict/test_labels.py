@@ -10,7 +10,7 @@ from kgen.candidate import Trust
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import Accuracy, Status
 from kgen.evaluator.strict import profile
-from kgen.evaluator.strict.labels import NO_KERNEL, has_native_code, profile_labels
+from kgen.evaluator.strict.strict import NO_KERNEL, has_native_code, profile_labels
 from kgen.problem import read_problem
 
 NATIVE = [
@@ -58,13 +58,13 @@ def test_on_the_cpu_time_outside_library_operators_is_own():
 @pytest.fixture
 def profiled(evaluator, judge, monkeypatch):
     """Judges a foreign file with its profile."""
-    monkeypatch.setattr(evaluator, "_with_profile", True)
+    monkeypatch.setattr(evaluator._checks, "profiles", True)
     return judge
 
 
 def test_the_share_of_own_kernels_is_labelled_when_asked_for(judge, profiled, monkeypatch, evaluator):
     assert any(label.startswith("own kernels") for label in profiled(render()).labels)
-    monkeypatch.setattr(evaluator, "_with_profile", False)
+    monkeypatch.setattr(evaluator._checks, "profiles", False)
     assert not any(label.startswith("own kernels") for label in judge(render()).labels)
 
 

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from kgen.evaluator.checks import Setting
 from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.protocol import Status
 from kgen.evaluator.strict import strict, timing_anomalies
@@ -63,7 +62,7 @@ def timed(samples=(1.0,), modes=("eval",), **seen):
 
 def again(subject, eager):
     """The anomaly that stays of a suspected subject."""
-    return measured_again(subject, "preparing takes long", beside=eager, floor_ms=0.0, generator=random.Random(0))
+    return measured_again(subject, "preparing takes long", beside=eager, generator=random.Random(0))
 
 
 EAGER = {"hidden": [0.2], "unjoined": [0.1], "fetch": [2.0], "prepare": [4.0], "rest": [0.5], "behind": [0.002],
@@ -118,8 +117,8 @@ def test_a_screening_on_a_gpu_checks_a_synchronised_call():
 
 
 def test_a_device_that_is_done_later_than_the_stream_is_suspicious():
-    assert "outside its stream" in anomaly(timed(behind=[0.002, 0.009, 0.009]), eager=EAGER, floor_ms=0.0)
-    assert not anomaly(timed(behind=[0.002, 0.002, 0.003]), eager=EAGER, floor_ms=0.0)
+    assert "outside its stream" in anomaly(timed(behind=[0.002, 0.009, 0.009]), eager=EAGER)
+    assert not anomaly(timed(behind=[0.002, 0.002, 0.003]), eager=EAGER)
 
 
 def test_which_call_of_a_screening_is_watched_is_drawn():
@@ -142,7 +141,7 @@ def test_a_call_goes_through_every_mode():
 def finals(finalists, baselines=()):
     """Finals of these subjects; returns those that are kept, those that failed, and the notices."""
     failed, notices = [], []
-    kept = Strict().finals(finalists, baselines, 0.0, Setting(random.Random(0), 0.0, None),
+    kept = Strict().finals(finalists, baselines, 0.0, random.Random(0),
                            lambda one, failure: failed.append(one), notices.append)
     return kept, failed, notices
 
@@ -162,8 +161,10 @@ def test_finals_with_an_anomaly_are_timed_once_more_and_keep_no_sample(monkeypat
 def test_faster_than_moving_the_data_is_an_anomaly():
     floor = least_ms(4_000_000_000, 1000.0, "cuda")
     assert floor == 1.0
-    assert "less than reading" in anomaly(timed([0.5]), eager=EAGER, floor_ms=floor)
-    assert not anomaly(timed([1.5]), eager=EAGER, floor_ms=floor)
+    fast, slow = timed([0.5]), timed([1.5])
+    fast.floor_ms = slow.floor_ms = floor
+    assert "less than reading" in anomaly(fast, eager=EAGER)
+    assert not anomaly(slow, eager=EAGER)
 
 
 ANOMALIES = {
@@ -194,18 +195,18 @@ NORMAL = {
 
 def test_a_stream_may_end_with_the_device_where_pytorchs_launches_show():
     eager = EAGER | {"behind": [-0.004]}  # less the time between the launches of two events
-    assert not anomaly(timed(behind=[0.001]), eager=eager, floor_ms=0)
-    assert "outside its stream" in anomaly(timed(behind=[0.01]), eager=eager, floor_ms=0)
+    assert not anomaly(timed(behind=[0.001]), eager=eager)
+    assert "outside its stream" in anomaly(timed(behind=[0.01]), eager=eager)
 
 
 @pytest.mark.parametrize("subject, words", ANOMALIES.values(), ids=ANOMALIES)
 def test_time_outside_the_samples_is_an_anomaly(subject, words):
-    assert words in anomaly(subject, eager=EAGER, floor_ms=0)
+    assert words in anomaly(subject, eager=EAGER)
 
 
 @pytest.mark.parametrize("subject", NORMAL.values(), ids=NORMAL)
 def test_a_busy_machine_is_no_anomaly(subject):
-    assert not anomaly(subject, eager=EAGER, floor_ms=0)
+    assert not anomaly(subject, eager=EAGER)
 
 
 @pytest.fixture
@@ -257,6 +258,6 @@ def test_a_subject_is_measured_again_with_as_much_queued_work_as_pytorch(clock, 
     for one, queued in ((subject, mine), (eager, pytorchs)):
         one.worker, one.sleep_ns = Launching(clock), queued
         one.block(4, random.Random(0))
-    assert bool(anomaly(subject, eager=eager.times(), floor_ms=0)) is (mine < pytorchs)
+    assert bool(anomaly(subject, eager=eager.times())) is (mine < pytorchs)
     again(subject, eager)
     assert subject.sleep_ns == eager.sleep_ns == 4_000_000

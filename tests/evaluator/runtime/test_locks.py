@@ -12,20 +12,23 @@ from pathlib import Path
 import pytest
 
 from kgen.errors import EvaluatorError
-from kgen.evaluator.runtime import shares
+from kgen.evaluator.runtime import locks
+from kgen.evaluator.runtime.locks import MemoryShare
 
 HOLDER = """
 import sys, threading
 from pathlib import Path
-from kgen.evaluator.runtime.shares import ask
-share = ask("gpu 0", int(sys.argv[2]), 100, threading.Event(), folder=Path(sys.argv[1]))
+from kgen.evaluator.runtime.locks import MemoryShare
+MemoryShare("gpu 0", 100, threading.Event(), folder=Path(sys.argv[1])).ask(int(sys.argv[2]))
 print("holds", flush=True)
 sys.stdin.readline()
 """
 
 
-def ask(folder: Path, size: int, stop: threading.Event | None = None, **others: object) -> shares.Share:
-    return shares.ask("gpu 0", size, 100, stop or threading.Event(), folder=folder, **others)
+def ask(folder: Path, size: int, stop: threading.Event | None = None, **others: object) -> MemoryShare:
+    share = MemoryShare("gpu 0", 100, stop or threading.Event(), folder=folder, **others)
+    share.ask(size)
+    return share
 
 
 @pytest.fixture
@@ -82,25 +85,26 @@ def test_request_for_more_than_there_is_waits_until_nobody_holds_a_share(tmp_pat
 
 def test_share_that_turns_out_smaller_leaves_room(tmp_path: Path) -> None:
     held = ask(tmp_path, 100)
-    held.set(10)
+    held.ask(10)
     ask(tmp_path, 90).close()
     held.close()
 
 
 def test_two_shares_that_turn_out_larger_get_their_memory_one_after_the_other(tmp_path: Path) -> None:
-    shares_of_two = [ask(tmp_path, 50), ask(tmp_path, 50)]
+    shares = [ask(tmp_path, 50), ask(tmp_path, 50)]
     with ThreadPoolExecutor(2) as threads:
-        growing = [threads.submit(ask, tmp_path, 80, share=share) for share in shares_of_two]
+        growing = [threads.submit(share.ask, 80) for share in shares]
         done, waiting = wait(growing, timeout=5.0, return_when=FIRST_COMPLETED)
         assert len(done) == 1 and len(waiting) == 1
         with pytest.raises(TimeoutError):
             waiting.copy().pop().result(0.4)
-        done.pop().result().close()
-        waiting.pop().result(5.0).close()
+        for future in (done.pop(), waiting.pop()):
+            future.result(5.0)
+            shares[growing.index(future)].close()
 
 
 def test_waiting_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "_NOTICE_SECONDS", 0.0)
+    monkeypatch.setattr(locks, "_MEMORY_NOTICE_SECONDS", 0.0)
     held, stop, told = ask(tmp_path, 100), threading.Event(), []
 
     def tell(text: str) -> None:
