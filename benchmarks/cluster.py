@@ -45,7 +45,7 @@ DEVICES, CANDIDATES = 16, 1000
 DEVICES_RUNS = 3
 START_SECONDS = 60.0  # for all simulated devices
 ENGINE_CANDIDATES = 200
-GPU_RUNS, GPU_CANDIDATES = 2, 128  # each way
+GPU_RUNS, GPU_CANDIDATES = 2, 64  # each way
 PORT = 6399  # of the cluster of one machine
 CONTENT = os.urandom(200_000)  # as large as a library for the CPU
 
