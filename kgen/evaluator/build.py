@@ -211,12 +211,14 @@ class Builder:
         aside.replace(marker)
         return report
 
+    def _options(self) -> dict[str, Any]:
+        return {"directory": str(self.directory), "sandboxed": True, "build_bytes": self._limits.build_bytes,
+                "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS}
+
     def _compile(self, extension: Extension, log: Path, lock: int) -> tuple[bool, str, list[str]]:
         """Run the compilers in a process that holds ``lock`` too. Returns success, or the reason, and the headers."""
-        options = {"directory": str(self.directory), "sandboxed": True, "build_bytes": self._limits.build_bytes,
-                   "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS}
         seconds = self._limits.build_seconds
-        with self._server.spawn("build", options, log) as child:
+        with self._server.spawn("build", self._options(), log) as child:
             try:
                 answer, _ = child.ask(asdict(extension), [lock], deadline=time.monotonic() + seconds)
             except ChannelTimeout:
