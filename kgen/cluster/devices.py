@@ -33,9 +33,8 @@ _STARTS = 3  # of an evaluator whose process dies before it is ready
 _AHEAD = 1  # candidates that wait on the node of a device, so that it never waits for the driver
 _CALLS = 16  # at once on an actor: candidates that a GPU judges side by side, news, health and close
 _GPU_CORES = 4  # reserved beside a GPU: its evaluator's processes keep about as many busy
-#: Reserved for a build. Beside a GPU, compilers give way to its evaluator, which seldom needs all of its cores: with
-#: one core each, builds waited for places. One for the CPU waits for its device's lock, on that device's cores.
-_BUILD_CORES = {"cuda": 0.75, "cpu": 0.0}
+#: Reserved for a build. One for the CPU waits for its device's lock: it uses the cores that the device has reserved.
+_BUILD_CORES = {"cuda": 1.0, "cpu": 0.0}
 _MEMORY = 8 << 30  # bytes reserved for each device, at most half of its part of the node
 _CLOSE_SECONDS = 5.0
 _REPORT_SECONDS = 1.0
