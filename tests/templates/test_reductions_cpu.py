@@ -32,13 +32,15 @@ def quick_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assert_first_plan_is_as_accurate(forward: str, inputs: str, init: str, mode: str, schedule: str = "") -> None:
-    """Compare the first plan with eager, one whose name holds ``schedule``, at a covering set of its parameters."""
+    """Compare the first plan whose name holds ``schedule`` with eager, at a covering set of its parameters.
+
+    Which plan is predicted to be the fastest depends on the CPU.
+    """
     loaded = made(source(forward, inputs, init), mode)
     found = captured(loaded)
     design = Design(loaded.problem, found, cpu())
-    choice = next(c for c in design.choices if not c.plans[0][1].control)
+    choice = next(c for c in design.choices if not c.plans[0][1].control and schedule in c.plans[0][1].name)
     ((_, plan),) = choice.plans
-    assert schedule in plan.name
     sets = [space.covering_set() for space in choice.spaces]
     model = constructed(loaded, loaded.model_class, mode == "train")
     for number in range(min(3, max(map(len, sets)))):
