@@ -157,9 +157,14 @@ def _without(part: torch.Tensor, first: int, places: torch.Tensor | None) -> tor
     return part
 
 
-def _non_finite(*alike: torch.Tensor) -> torch.Tensor | None:
-    """The flat indices of elements that are not finite in one of the tensors; ``None`` without any."""
-    found = [first + _places(~reduce(torch.logical_and, map(torch.isfinite, some))) for first, some in parts(*alike)]
+def _non_finite(eager: torch.Tensor, *exact: torch.Tensor) -> torch.Tensor | None:
+    """The flat indices of elements that are not finite in ``eager``, or may not be where ``exact`` is rounded to its
+    dtype: a quarter of a unit in the last place more counts as infinite too. ``None`` without any."""
+    edge = 1 + torch.finfo(eager.dtype).eps / 4
+    found = []
+    for first, (finite, *rounded) in parts(eager, *exact):
+        every = [finite, *((x * edge).to(eager.dtype) for x in rounded)]
+        found.append(first + _places(~reduce(torch.logical_and, map(torch.isfinite, every))))
     places = torch.cat(found)
     return places if len(places) else None
 

@@ -312,3 +312,17 @@ def test_expected_values_judge_the_same_after_a_move():
 @pytest.mark.parametrize("shape, rows, columns", [((), 1, 1), ((3,), 1, 3), ((3, 0), 3, 0), ((2, 3, 4), 6, 4), ((0, 4), 0, 4)])
 def test_a_tensor_of_any_shape_has_rows_and_columns(shape, rows, columns):
     assert as_matrix(torch.empty(shape)).shape == (rows, columns)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_rounding_decides_at_the_edge_of_the_range(dtype: torch.dtype) -> None:
+    """There PyTorch's result may be finite where another that is as accurate is infinite, and the other way."""
+    most = torch.finfo(dtype).max
+    exact = torch.linspace(-1.0, 1.0, 64, dtype=torch.float64).repeat(8, 1) * most / 2
+    exact[3, 5] = most * (1 + torch.finfo(dtype).eps / 4)
+    finite, infinite = exact.to(dtype), exact.to(dtype)
+    finite[3, 5], infinite[3, 5] = most, float("inf")
+    for eager, candidate in ((finite, infinite), (infinite, finite)):
+        assert within("output", exact, eager, []).judge(candidate, Accuracy.PYTORCH)["ok"]
+    infinite[2, 9] = float("inf")
+    assert not within("output", exact, finite, []).judge(infinite, Accuracy.PYTORCH)["ok"]
