@@ -214,14 +214,14 @@ class Evaluator:
         if self._cuda:  # others may hold the device's memory; they may be timing, so nothing else is held meanwhile
             memory = MemoryShare(self._lock.key, self.hardware.global_bytes, self._closing, self._notice)
             release(memory.close)
-            memory.ask(_all_bytes(about["least_bytes"]))
+            memory.ask(_all_bytes(max(about["least_bytes"], self._opened.get("peak_bytes", 0))))
         with self._lock.working():
             opened, self._fds = oracle.ask("open")
         for fd in self._fds:
             release(os.close, fd)
         self._opened = about | opened
-        if self._cuda:
-            memory.ask(_all_bytes(opened["peak_bytes"]))
+        if self._cuda and not memory.grows(_all_bytes(opened["peak_bytes"])):
+            raise EvaluatorError("others hold the memory that it needs")  # it starts again, and waits for all of it first
         self.problem = replace(self.problem, mode=self._opened["mode"])
         self.accuracy = Accuracy(self._opened["accuracy"])
         if self.accuracy is Accuracy.PYTORCH and not self._cuda and not self._opened["half"]:

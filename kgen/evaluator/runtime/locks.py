@@ -33,6 +33,8 @@ _TURN_SECONDS = 0.1  #: between looks whether to give up
 _LOOK_SECONDS = 0.2  #: between looks whether there is memory
 _NOTICE_SECONDS = 10.0  #: of waiting for a device, before a notice says so
 _MEMORY_NOTICE_SECONDS = 1.0  #: the same for its memory
+_AT_ONCE = threading.Event()  #: stops who would have to wait
+_AT_ONCE.set()
 
 
 def lock_folder() -> Path:
@@ -157,16 +159,28 @@ class MemoryShare:
         self._size = 0
 
     def ask(self, size: int) -> None:
-        """Change the share to ``size`` bytes, once others leave so many. A request for more than there is waits until
-        nobody else holds a share. Raises :class:`EvaluatorError` when ``stop`` is set meanwhile.
+        """Hold ``size`` bytes, once others leave so many. A request for more than there is waits until nobody else
+        holds a share. Raises :class:`EvaluatorError` when the process's ``stop`` is set meanwhile.
+        """
+        self._take(size, self._stop)
 
-        A share that has to grow is given back first: two that grow beside each other would wait for ever.
+    def grows(self, size: int) -> bool:
+        """Change the share to ``size`` bytes if nobody waits for memory and others leave so many. Returns whether it did.
+
+        It never waits: who has taken memory already would be waited for by those that it waits for.
         """
         if size <= self._size:
-            return self._set(size)
-        self._set(0)
-        with held(Path(f"{self._stem}.turn.lock"), fcntl.LOCK_EX, self._stop):
-            _wait(lambda: (taken := self._taken()) == 0 or taken + size <= self._total, _LOOK_SECONDS, self._stop,
+            self._set(size)
+        else:
+            try:
+                self._take(size, _AT_ONCE)
+            except EvaluatorError:
+                return False
+        return True
+
+    def _take(self, size: int, stop: threading.Event) -> None:
+        with held(Path(f"{self._stem}.turn.lock"), fcntl.LOCK_EX, stop):
+            _wait(lambda: (others := self._taken() - self._size) == 0 or others + size <= self._total, _LOOK_SECONDS, stop,
                   f"the memory of {self._key}", lambda: self._tell(size), _MEMORY_NOTICE_SECONDS)
             if self._fd is None:  # in the turn, so that nobody takes it for a file that was left behind
                 self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -85,22 +85,30 @@ def test_request_for_more_than_there_is_waits_until_nobody_holds_a_share(tmp_pat
 
 def test_share_that_turns_out_smaller_leaves_room(tmp_path: Path) -> None:
     held = ask(tmp_path, 100)
-    held.ask(10)
+    assert held.grows(10)
     ask(tmp_path, 90).close()
     held.close()
 
 
-def test_two_shares_that_turn_out_larger_get_their_memory_one_after_the_other(tmp_path: Path) -> None:
-    shares = [ask(tmp_path, 50), ask(tmp_path, 50)]
-    with ThreadPoolExecutor(2) as threads:
-        growing = [threads.submit(share.ask, 80) for share in shares]
-        done, waiting = wait(growing, timeout=5.0, return_when=FIRST_COMPLETED)
-        assert len(done) == 1 and len(waiting) == 1
+def test_share_grows_at_once_or_not_at_all(tmp_path: Path) -> None:
+    first, second = ask(tmp_path, 50), ask(tmp_path, 30)
+    assert not second.grows(60)
+    assert second.grows(50)
+    first.close()
+    assert second.grows(500)
+    second.close()
+
+
+def test_share_does_not_grow_before_one_who_waits(tmp_path: Path) -> None:
+    first, second = ask(tmp_path, 50), ask(tmp_path, 10)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(ask, tmp_path, 90)
         with pytest.raises(TimeoutError):
-            waiting.copy().pop().result(0.4)
-        for future in (done.pop(), waiting.pop()):
-            future.result(5.0)
-            shares[growing.index(future)].close()
+            waiting.result(0.3)
+        assert not second.grows(20)
+        second.close()
+        first.close()
+        waiting.result(5.0).close()
 
 
 def test_waiting_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
