@@ -315,17 +315,21 @@ class Oracle:
         return case.arena is self.pool_arena or case.arena is None or case.arena.size < _LARGE_BYTES
 
     def _keep_on_device(self, case: Case) -> None:
-        """Bring a case's expected values to the device. Of too many, those used longest ago move to the host."""
+        """Bring a case's expected values to the device. Of too many, those used longest ago move to the host: those of
+        the problem's own inputs, which have all rows, only for others of them."""
         if self.device == "cpu":
             return
         if case in self._resident:
             self._resident.remove(case)
         else:
             case.expected = [e.to(self.device) for e in case.expected]
+        own = self.distributions[0]
+        moving = [one for one in self._resident if one.distribution is not own or case.distribution is own]
         self._resident.append(case)
         most = _RESIDENT_BYTES + self.bytes + self.bytes // 4
-        while len(self._resident) > 1 and sum(e.nbytes for one in self._resident for e in one.expected) > most:
-            oldest = self._resident.pop(0)
+        while moving and sum(e.nbytes for one in self._resident for e in one.expected) > most:
+            oldest = moving.pop(0)
+            self._resident.remove(oldest)
             oldest.expected = [e.to("cpu") for e in oldest.expected]
 
     def _make_case(self, distribution: Distribution, mode: str, weights: str) -> Case:
