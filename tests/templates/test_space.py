@@ -42,6 +42,21 @@ def test_allowed_combinations_break_no_constraint() -> None:
     assert list(SPACE.allowed()) == [{"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 3, "b": "y"}]
 
 
+READINGS = {
+    "a copy with another value": lambda p: {**p, "c": 0}["b"] == "x",
+    "a default": lambda p: p.get("b") == "x" and p.get("d", 1) == 1,
+    "all values": lambda p: ("b", "x") in p.items(),
+    "no value": lambda p: True,
+}
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_constraint_may_read_parameters_in_any_way(reading: str) -> None:
+    axes = Axis("a", (1, 2)), Axis("b", ("x", "y")), Axis("c", (0, 1))
+    space = Space(axes, (Constraint("one", "", READINGS[reading]), Constraint("other", "", lambda p: p["c"] < p["a"])))
+    assert list(space.allowed()) == [p for p in space.combinations() if space.broken(p) is None]
+
+
 def test_first_broken_constraint_is_told() -> None:
     assert SPACE.broken({"a": 3, "b": "x"}).name == "no_3x"
 
