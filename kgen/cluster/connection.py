@@ -26,12 +26,14 @@ _CONNECT_SECONDS, _ANSWER_SECONDS = 3.0, 6.0  # of the head of a cluster
 _STORE_BYTES = 128 << 20  # for objects of each local node: libraries are small
 _DIRECT_BYTES = 1 << 20  # of an object; smaller ones, such as libraries for the CPU, go from process to process without the store
 #: Of a local cluster. A node that is killed refuses connections at once: three in a row are enough, where Ray's default
-#: takes 20 s. Workers start when something runs on them: most of those that Ray starts ahead would stay idle.
+#: takes 20 s. Workers start when something runs on them: most of those that Ray starts ahead would stay idle. They run
+#: as urgently as the driver: at Ray's default of 15, other work on the machine leaves them next to no time.
 _SYSTEM = {
     "health_check_period_ms": 1000,
     "health_check_timeout_ms": 5000,
     "health_check_failure_threshold": 3,
     "prestart_worker_first_driver": False,
+    "worker_niceness": 0,
     "max_direct_call_object_size": _DIRECT_BYTES,
 }
 #: Asks the head for the cluster's id, in a process that can be ended: Ray itself asks for minutes.
