@@ -79,6 +79,7 @@ class ClusterDevice:
             self._kill()
             try:
                 self._place()
+                prepare_builds(self._fleet)
                 self._ready = ready = self._call("start")
             except DeviceLost as error:
                 lost = error
@@ -189,6 +190,17 @@ class ClusterDevice:
                     self._tell[kind](text)
 
 
+def prepare_builds(fleet: Fleet) -> None:
+    """Start the processes of builds for GPUs once, while the first evaluator starts: torch takes each of them seconds to
+    load. They take cores that the evaluator has left. Builds for a CPU take turns with its evaluator, one at a time."""
+    nodes = fleet.building()
+    if fleet.device_type == "cuda" and nodes and not fleet.prepared:
+        fleet.prepared = True
+        task = ray.remote(num_cpus=_BUILD_CORES["cuda"], scheduling_strategy="SPREAD", max_retries=0)(host.prepare_builds)
+        for _ in range(most_jobs(nodes)):
+            task.options(label_selector=selector(nodes)).remote()
+
+
 class ClusterBuilder:
     """Builds sources as tasks, on any node with the compilers; see :class:`kgen.evaluator.build.Builder`."""
 
@@ -235,6 +247,11 @@ class ClusterBuilder:
                     return None
 
 
+def most_jobs(nodes: Sequence[Node]) -> int:
+    """How many builds may run at once on these nodes."""
+    return min(_MOST_JOBS, int(sum(node.cpus for node in nodes)))
+
+
 def selector(nodes: Sequence[Node]) -> dict[str, str]:
     """The labels by which Ray places something on any of these nodes."""
     return {"ray.io/node-id": f"in({','.join(node.id for node in nodes)})"}
@@ -260,7 +277,7 @@ class ClusterPool(DevicePool):
     """The devices of a fleet. It reports how many there are, and how many are busy."""
 
     def __init__(self, devices: Sequence[ClusterDevice], fleet: Fleet, on_event: events.Listener) -> None:
-        jobs = min(_MOST_JOBS, int(sum(node.cpus for node in fleet.building())))
+        jobs = most_jobs(fleet.building())
         self._left = threading.Event()
         notice = lambda text: self._left.is_set() or on_event(events.Notice(text))  # noqa: E731
         super().__init__(devices, elastic=True, name=fleet.device, jobs=jobs, notice=notice)

@@ -144,6 +144,7 @@ class Fleet:
         self._notice = notice
         self._lock = threading.Lock()
         self.at_once = 1  # candidates side by side on each device; known once one has started
+        self.prepared = False  # whether processes of builds have been started
         self.libraries = WeakKeyDictionary[BuildReport, Any]()  # Ray's references to the libraries of builds
         self._troubled: dict[str, str] = {}  # by node id: why it is not used any more
         self._waits = False

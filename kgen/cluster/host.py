@@ -184,12 +184,26 @@ def build(source: str, device_type: str, arch: str) -> tuple[Built, Library | No
     return Built(node, report, "" if report.ok else _text(report.log)), library
 
 
+def prepare_builds() -> None:
+    """Have this process, which Ray keeps for later builds, load torch before the first one.
+
+    A build without a request ends as soon as it has started.
+    """
+    _server().spawn("build", {}, probe.folder() / "logs" / "build" / "prepared.log").kill()
+
+
 @functools.cache
 def _builder(device_type: str, arch: str) -> Builder:
-    """The builder of this process, which Ray keeps for later builds. On the CPU it never builds during a timing."""
-    _set_up()
+    """The builder of this process. On the CPU it never builds during a timing."""
     lock = DeviceLock("cpu") if device_type == "cpu" else None
-    return Builder(probe.folder(), device_type, arch, Server(probe.folder(), {}), lock=lock)
+    return Builder(probe.folder(), device_type, arch, _server(), lock=lock)
+
+
+@functools.cache
+def _server() -> Server:
+    """The fork server of this process's builds."""
+    _set_up()
+    return Server(probe.folder(), {})
 
 
 def _set_up() -> None:

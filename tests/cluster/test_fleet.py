@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("ray")
 
-from kgen.cluster import fleet  # noqa: E402
+from kgen.cluster import devices, fleet  # noqa: E402
 from kgen.cluster.connection import connected  # noqa: E402
 from kgen.cluster.devices import reserved  # noqa: E402
 from kgen.cluster.fleet import Fleet, Node, kinds, own_version  # noqa: E402
@@ -122,3 +122,22 @@ def test_without_ray_one_line_says_how_to_get_it() -> None:
     words = ["sweep", "linear_gelu_softmax", "--cluster", "auto"]
     ended = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (2, "kgen: --cluster needs Ray: pip install 'kgen[ray]'\n")
+
+
+@pytest.mark.parametrize(("device", "started"), [("cuda", 20), ("cpu", 0)])
+def test_processes_of_builds_for_gpus_start_once(
+    nodes: list[Node], monkeypatch: pytest.MonkeyPatch, device: str, started: int
+) -> None:
+    """One for each core of the nodes that build."""
+    nodes += [node("a", gpus=8), node("b", cpus=12, nvcc="V13.0.88")]
+    tasks: list[object] = []
+
+    class Task:
+        options = lambda self, **how: self  # noqa: E731
+        remote = lambda self: tasks.append(self)  # noqa: E731
+
+    monkeypatch.setattr(devices.ray, "remote", lambda **how: lambda function: Task())
+    fitting = Fleet(device)
+    devices.prepare_builds(fitting)
+    devices.prepare_builds(fitting)
+    assert len(tasks) == started

@@ -661,6 +661,19 @@ def test_works_inside_a_compiled_model(trio: tuple[LoadedProblem, Any, Any]) -> 
     assert seen == ["mul", "add"]
 
 
+def test_method_is_hidden_from_compilers_once(trio: tuple[LoadedProblem, Any, Any]) -> None:
+    """Each time would take longer than a small kernel."""
+    loaded, _, new = trio
+    import torch._dynamo  # where it is loaded, a compiler may be at work
+
+    made = type(new).forward.__globals__["untraced"]
+    with torch.no_grad():
+        new(*drawn(loaded))
+        first = dict(made)
+        new(*drawn(loaded))
+    assert first and all(made[method] is hidden for method, hidden in first.items())
+
+
 # Weights that are prepared
 
 

@@ -315,8 +315,8 @@ class Oracle:
         return case.arena is self.pool_arena or case.arena is None or case.arena.size < _LARGE_BYTES
 
     def _keep_on_device(self, case: Case) -> None:
-        """Bring a case's expected values to the device. Of too many, those used longest ago move to the host: those of
-        the problem's own inputs, which have all rows, only for others of them."""
+        """Bring a case's expected values to the device. Of too many, those used longest ago move to the host. Those of the
+        problem's own inputs, which have all rows, move only for others of their kind."""
         if self.device == "cpu":
             return
         if case in self._resident:

@@ -158,8 +158,8 @@ def _without(part: torch.Tensor, first: int, places: torch.Tensor | None) -> tor
 
 
 def _non_finite(eager: torch.Tensor, *exact: torch.Tensor) -> torch.Tensor | None:
-    """The flat indices of elements that are not finite in ``eager``, or may not be where ``exact`` is rounded to its
-    dtype: a quarter of a unit in the last place more counts as infinite too. ``None`` without any."""
+    """The flat indices of elements that are not finite in ``eager``, or where ``exact`` is rounded to its dtype. Values
+    that are infinite with a quarter of a unit in the last place more count too. ``None`` without any."""
     edge = 1 + torch.finfo(eager.dtype).eps / 4
     found = []
     for first, (finite, *rounded) in parts(eager, *exact):
