@@ -45,7 +45,8 @@ def traced(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     def call(*given: Any) -> Any:
         rest = iter(given)
         inner, named = pytree.tree_unflatten([next(rest) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
-        return run(*inner, **named)
+        found = run(*inner, **named)
+        return tuple(found) if isinstance(found, tuple) else found  # torch.fx calls the class of a named one
 
     def trace(of: Callable[..., Any]) -> Any:
         found = make_fx(of, decomposition_table=table, tracing_mode="fake")(*tensors)

@@ -36,9 +36,9 @@ def weight_source(weight: Weight) -> str:
     """Python source of a weight: ``self.linear.weight``, ``getattr(self.layers, "0").weight``."""
     source = "self"
     for part in re.findall(r"[^.\[]+(?:\[[^\]]*\])*", weight.path):
-        name = re.match(r"\w*", part)[0]
+        name = re.match(r"[^\[]*", part)[0]
         plain = name.isidentifier() and not keyword.iskeyword(name)
-        source = f"{source}.{part}" if plain else f'getattr({source}, "{name}"){part[len(name):]}'
+        source = f"{source}.{part}" if plain else f'getattr({source}, {_quoted(name)}){part[len(name):]}'
     return source
 
 

@@ -144,6 +144,10 @@ PROBLEMS = {
     "a list of parameters": source(
         "return x * self.ws[0] + self.ws[1]", init="self.ws = nn.ParameterList([torch.randn(20), torch.randn(20)])"
     ),
+    "a dict of parameters": source(
+        "return x * self.ws['of a']", init="self.ws = nn.ParameterDict({'of a': torch.randn(20)})"
+    ),
+    "results with names": source("least, most = x.aminmax()\nreturn (x - least) / (most - least), x.max(1)"),
     "tensors in a list": source("return x * self.scales[1]", init="self.scales = [torch.rand(20), torch.rand(20)]"),
     "tied weights": source(
         "return self.b(F.relu(self.a(x)))", init="self.a, self.b = nn.Linear(20, 20), nn.Linear(20, 20)\nself.b.weight = self.a.weight"
