@@ -140,7 +140,7 @@ class Device:
         def load_inline(cuda_sources: str, extra_cuda_cflags: Sequence[str], **_: Any) -> str:
             return str(build(self.folder, cuda_sources, extra_cuda_cflags))
 
-        text = of.source.replace('device.type != "cuda"', 'device.type != "cpu"').replace("torch.cuda.", "cuda.")
+        text = of.source.replace("not tensor.is_cuda", "not tensor.is_cpu").replace("torch.cuda.", "cuda.")
         found = types.ModuleType("candidate")
         found.cuda = _Cuda()  # type: ignore[attr-defined]
         with mock.patch("torch.utils.cpp_extension.load_inline", load_inline):
