@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -82,4 +83,5 @@ def main(address: str, budget: int, file: Path) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
     sys.exit(main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])))

@@ -162,7 +162,7 @@ def test_interrupt_ends_a_real_sweep_soon_with_a_table_and_exit_code_130(
     assert "interrupted after" in ended.out and "eager" in ended.out
     assert ended.err.endswith("interrupted; the same command goes on from here\n")
     assert strays == []
-    assert seconds < 5  # two seconds where the machine is not busy
+    assert seconds < 20  # two seconds where the machine is not busy
 
 
 def test_termination_ends_a_real_sweep_like_an_interrupt(tmp_path: Path) -> None:
