@@ -191,14 +191,18 @@ class ClusterDevice:
 
 
 def prepare_builds(fleet: Fleet) -> None:
-    """Start the processes of builds for GPUs once, while the first evaluator starts: torch takes each of them seconds to
-    load. They take cores that the evaluator has left. Builds for a CPU take turns with its evaluator, one at a time."""
-    nodes = fleet.building()
-    if fleet.device_type == "cuda" and nodes and not fleet.prepared:
-        fleet.prepared = True
-        task = ray.remote(num_cpus=_BUILD_CORES["cuda"], scheduling_strategy="SPREAD", max_retries=0)(host.prepare_builds)
-        for _ in range(most_jobs(nodes)):
-            task.options(label_selector=selector(nodes)).remote()
+    """Start the processes of builds for GPUs once, while the first evaluator starts: each takes seconds to load torch.
+
+    They take the cores that the devices leave. Builds for a CPU take turns with its evaluator.
+    """
+    if fleet.device_type != "cuda" or fleet.prepared or not (nodes := fleet.building()):
+        return
+    fleet.prepared = True
+    cores = reserved("cuda", fleet.kind.nodes)["num_cpus"]
+    task = ray.remote(num_cpus=_BUILD_CORES["cuda"], scheduling_strategy="SPREAD", max_retries=0)(host.prepare_builds)
+    task = task.options(label_selector=selector(nodes))
+    for _ in range(min(_MOST_JOBS, int(sum(node.cpus - cores * node.gpus for node in nodes)))):
+        task.remote()
 
 
 class ClusterBuilder:
@@ -247,11 +251,6 @@ class ClusterBuilder:
                     return None
 
 
-def most_jobs(nodes: Sequence[Node]) -> int:
-    """How many builds may run at once on these nodes."""
-    return min(_MOST_JOBS, int(sum(node.cpus for node in nodes)))
-
-
 def selector(nodes: Sequence[Node]) -> dict[str, str]:
     """The labels by which Ray places something on any of these nodes."""
     return {"ray.io/node-id": f"in({','.join(node.id for node in nodes)})"}
@@ -277,7 +276,7 @@ class ClusterPool(DevicePool):
     """The devices of a fleet. It reports how many there are, and how many are busy."""
 
     def __init__(self, devices: Sequence[ClusterDevice], fleet: Fleet, on_event: events.Listener) -> None:
-        jobs = most_jobs(fleet.building())
+        jobs = min(_MOST_JOBS, int(sum(node.cpus for node in fleet.building())))
         self._left = threading.Event()
         notice = lambda text: self._left.is_set() or on_event(events.Notice(text))  # noqa: E731
         super().__init__(devices, elastic=True, name=fleet.device, jobs=jobs, notice=notice)

@@ -124,12 +124,12 @@ def test_without_ray_one_line_says_how_to_get_it() -> None:
     assert (ended.returncode, ended.stderr) == (2, "kgen: --cluster needs Ray: pip install 'kgen[ray]'\n")
 
 
-@pytest.mark.parametrize(("device", "started"), [("cuda", 20), ("cpu", 0)])
+@pytest.mark.parametrize(("device", "gpus", "started"), [("cuda", 8, 20), ("cuda", 1, 16), ("cpu", 8, 0)])
 def test_processes_of_builds_for_gpus_start_once(
-    nodes: list[Node], monkeypatch: pytest.MonkeyPatch, device: str, started: int
+    nodes: list[Node], monkeypatch: pytest.MonkeyPatch, device: str, gpus: int, started: int
 ) -> None:
-    """One for each core of the nodes that build."""
-    nodes += [node("a", gpus=8), node("b", cpus=12, nvcc="V13.0.88")]
+    """One for each core that devices leave on the nodes that build."""
+    nodes += [node("a", gpus=gpus), node("b", cpus=12, nvcc="V13.0.88")]
     tasks: list[object] = []
 
     class Task:
