@@ -57,7 +57,7 @@ class Space:
         """The combinations that no constraint rules out. A constraint is asked as soon as the parameters that it reads
         have values: most rule out many combinations at once."""
         for axes in (self.axes, *self.alternatives):
-            bound = _Bound({}, [a.name for a in axes])
+            bound = _Bound([a.name for a in axes])
             waiting = bound.sorted_out(self.constraints)
             if waiting is not None:
                 yield from _extended(bound, axes, waiting)
@@ -80,8 +80,8 @@ class _Unbound(Exception):
 class _Bound(dict[str, ParamValue]):
     """Parameters, the first of ``names`` with values. Reading another one raises :class:`_Unbound` with its name."""
 
-    def __init__(self, values: Params, names: Sequence[str]) -> None:
-        super().__init__(values)
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__()
         self.names = names
 
     def __missing__(self, name: str) -> Any:
@@ -130,5 +130,6 @@ def _extended(bound: _Bound, axes: Sequence[Axis], waiting: Mapping[str, list[Co
         bound[axis.name] = value
         opened = bound.sorted_out(due)
         if opened is not None:
-            yield from _extended(bound, axes, {**others, **{name: [*others.get(name, ()), *some] for name, some in opened.items()}})
+            still = {name: [*others.get(name, ()), *opened.get(name, ())] for name in (*others, *opened)} if opened else others
+            yield from _extended(bound, axes, still)
         del bound[axis.name]
