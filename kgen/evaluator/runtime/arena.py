@@ -11,6 +11,7 @@ import fcntl
 import math
 import mmap
 import os
+from functools import partial
 from typing import Any, Callable, Iterator
 
 import torch
@@ -225,12 +226,17 @@ class DeviceArena(Arena):
     """An arena in the memory of a GPU. Tensors that are read share it, and are gone once it is closed. The bytes of a
     new one, without ``fd``, are all set to NaN.
 
-    Raises :class:`DriverError` where the memory cannot be shared.
+    Raises :class:`DriverError` where the memory cannot be shared, and ``torch.OutOfMemoryError``.
     """
 
     def __init__(self, place: str, size: int, fd: int | None = None, *, writable: bool = True) -> None:
         self._device = torch.device(place)
-        self._memory = SharedMemory.at(self._device.index or 0, size, fd, writable=writable)
+        share = partial(SharedMemory.at, self._device.index or 0, size, fd, writable=writable)
+        try:
+            self._memory = share()
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()  # memory that torch keeps for later
+            self._memory = share()
         self.fd, self.size = self._memory.fd, self._memory.size
         torch.cuda.synchronize(self._device)  # new memory is filled
 

@@ -17,6 +17,7 @@ import torch
 _PINNED, _POSIX_FD, _DEVICE, _READ, _READ_WRITE = 1, 1, 1, 1, 3
 _RECOMMENDED = 1  # granularity
 _UNWRITTEN = 0xFF  #: four such bytes are a NaN
+_OUT_OF_MEMORY = 2
 
 _int = int
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # a build for the CPU has none
@@ -89,6 +90,8 @@ def _call(name: str, *arguments: object) -> None:
         code = getattr(_library(), name)(*arguments)
     except OSError as error:
         raise DriverError(f"the CUDA driver cannot be loaded: {error}") from error
+    if code == _OUT_OF_MEMORY:
+        raise torch.OutOfMemoryError(f"CUDA out of memory in {name}")
     if code:
         raise DriverError(f"{name} gives error {code}")
 
@@ -154,7 +157,7 @@ def _raise_fault(status: int) -> None:
 class SharedMemory:
     """Device memory that another process can map by the descriptor ``fd``.
 
-    Raises :class:`DriverError` where the driver or the system does not allow it.
+    Raises :class:`DriverError` where the driver or the system does not allow it, and ``torch.OutOfMemoryError``.
     """
 
     handle: int
