@@ -53,13 +53,13 @@ _NO_LIMIT = 1 << 62
 #: The steps of preparing the baselines that take long.
 _PREPARING = {"compile": "compiling the torch.compile baseline",
               "compile-max-autotune": "compiling the max-autotune baseline"}
-_AT_ONCE = 6  #: candidates that a GPU judges at once; timings take turns, everything else goes on side by side
+_AT_ONCE = 8  #: candidates that a GPU judges at once; timings take turns, everything else goes on side by side
 #: Device memory that a candidate may have: times PyTorch's own peak, and bytes more for workspaces.
 _TIMES_PEAK, _SPARE_BYTES = 2, 2 << 30
 #: Workers that start or end at once on all GPUs. The driver does both under one lock of the machine, 5 to 10 a second.
 _STARTS = threading.BoundedSemaphore(_AT_ONCE)
 _CANDIDATE_FILE = "model_new.py"  #: in a worker's scratch folder
-_COMPILER = "torch._dynamo"  #: takes a second to load
+_COMPILER, _WHOLE_COMPILER = "torch._dynamo", "torch._inductor.compile_fx"  #: each takes seconds to load
 #: Variables that say where torch and its compilers write: below a worker's scratch folder.
 _FOLDERS = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH", "TMPDIR", "HOME")
 Result = TypeVar("Result")
@@ -108,7 +108,7 @@ class Evaluator:
         self._secret = secrets.randbits(40)
         self._construction = secrets.randbits(31)
         self._random = random.Random(secrets.randbits(64))
-        self._server = Server(self.home, {
+        environment = {
             "TORCHINDUCTOR_CACHE_DIR": str(self.home / "cache" / "inductor"),
             "TRITON_CACHE_DIR": str(self.home / "cache" / "triton"),
             "TORCH_NO_COMPILER_WRAPPER": "1",
@@ -117,7 +117,12 @@ class Evaluator:
             # OpenBLAS's idle threads otherwise spin for 0.1 s, which looks like work after a call. The unit is 2^20
             # ticks; NumPy reads it when it is imported.
             "OPENBLAS_THREAD_TIMEOUT": "20",
-        }, [*self._checks.modules, *([] if set(baselines) <= {"eager"} else [_COMPILER])])
+        }
+        compiles = set(baselines) > {"eager"}
+        later, idle = ((_COMPILER,), (_WHOLE_COMPILER,)) if compiles and not self._cuda else ((), ())
+        self._server = Server(self.home, environment, later=[*self._checks.modules, *later], idle=idle)
+        # Loading the compiler takes longest. Where a GPU works, a core is free to do it meanwhile.
+        self._compilers = Server(self.home, environment, first=[_WHOLE_COMPILER]) if compiles and self._cuda else None
         self._oracle: OracleClient | None = None
         self._opened: dict[str, Any] = {}  # the oracle's description of the device and the problem
         self._fds: list[int] = []  # of the weights, the constructor's inputs, and the inputs of timed calls
@@ -153,7 +158,8 @@ class Evaluator:
     def start(self) -> None:
         """Start the server and the oracle, as entering does."""
         try:
-            self._server.start()
+            for server in filter(None, (self._server, self._compilers)):
+                server.start()
             self._retried(lambda: None)
         except BaseException:
             self.close()
@@ -162,7 +168,8 @@ class Evaluator:
     def close(self) -> None:
         """End every process that the evaluator started. Threads that wait for one get :class:`EvaluatorError`."""
         self._closing.set()
-        self._server.close()
+        for server in filter(None, (self._compilers, self._server)):
+            server.close()
         with self._lifecycle:
             self._stop()
         self._ends.shutdown()
@@ -200,9 +207,6 @@ class Evaluator:
         named, _ = oracle.ask("key")
         self._lock = DeviceLock(named["key"], self._notice, stop=self._closing)
         self._alone = named["alone"]
-        for name in self._baseline_names:
-            if self._cuda and name != "eager":  # torch's compiler loads meanwhile; a CPU is busy with the oracle
-                self._spawn_baseline(name)
         with self._lock.working():
             about, _ = oracle.ask("about")
             limits = about["hardware"]
@@ -428,8 +432,10 @@ class Evaluator:
         for name in self._baseline_names:
             for attempt in range(_ATTEMPTS):
                 try:
+                    if self._compilers and name != "eager":
+                        self._compilers.wait()  # others may time meanwhile
                     with self._lock.working():
-                        if self._oracle is None:
+                        if self._oracle is None or self._preparing is not threading.current_thread():
                             return
                         self._step(_PREPARING.get(name, f"preparing the {name} baseline"))
                         self._runners[name] = self._prepare_baseline(name)
@@ -442,20 +448,14 @@ class Evaluator:
                         self._notice(f"baseline {name} is left out: {getattr(error, 'reason', error)}")
                         break
 
-    def _spawn_baseline(self, name: str) -> WorkerClient:
-        """Start the process of a baseline."""
+    def _prepare_baseline(self, name: str) -> Runner:
+        self._compile_seconds(name)  # before a process starts in vain
         folder = self.home / "scratch" / "baselines"
         folder.mkdir(parents=True, exist_ok=True)
         options = self._worker_options() | {"scratch": str(folder), "compiles": name != "eager"}
         log = self.home / "logs" / f"baseline-{name}.log"
-        worker = self._workers[name] = WorkerClient(self._server.spawn("baseline", options, log, self._alone))
-        return worker
-
-    def _prepare_baseline(self, name: str) -> Runner:
-        worker = self._workers.get(name)
-        if worker is None or worker.child.has_ended():
-            self._compile_seconds(name)  # before a process starts in vain
-            worker = self._spawn_baseline(name)
+        server = self._compilers if self._compilers and name != "eager" else self._server
+        worker = self._workers[name] = WorkerClient(server.spawn("baseline", options, log, self._alone))
         try:
             worker.ready()
             worker.child.limit(_NO_LIMIT, _NO_LIMIT)  # to observe its threads

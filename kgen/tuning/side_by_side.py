@@ -21,6 +21,7 @@ from typing import Any, Callable, TypeAlias
 
 from kgen import events
 from kgen.errors import EvaluatorError, KgenError
+from kgen.evaluator.runtime.process import servers_kept
 from kgen.evaluator.runtime.sandbox import die_with_parent
 from kgen.problem import forget
 from kgen.tuning import sweep
@@ -119,8 +120,9 @@ def _conduct(pipe: Connection, begin: Callable[[], Run]) -> None:
     os.setsid()  # Ctrl-C reaches the parent alone, which tells its processes
     try:
         run = begin()
-        while True:
-            pipe.send(_swept(pipe.recv(), pipe, run))
+        with servers_kept():
+            while True:
+                pipe.send(_swept(pipe.recv(), pipe, run))
     except (EOFError, OSError, KeyboardInterrupt):
         return
 

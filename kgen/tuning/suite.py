@@ -19,6 +19,7 @@ from typing import Any, Callable, Mapping, Protocol, Sequence
 
 from kgen import events
 from kgen.errors import KgenError
+from kgen.evaluator.runtime.process import servers_kept
 from kgen.problem import Problem, forget
 from kgen.problem_set import Member
 from kgen.store import Database, attempts, codec, scores, suites
@@ -67,7 +68,8 @@ def run(
     request = ask(problem=problem)
     with Database.open(request.db, notice=lambda text: on_event(events.Notice(text))) as database:
         suite = _Suite(members, ask, on_event, sweeps, database, request, trying.device_names(request.device))
-        return suite.run()
+        with servers_kept():
+            return suite.run()
 
 
 @dataclass

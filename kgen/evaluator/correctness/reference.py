@@ -342,9 +342,15 @@ class Reference:
 
 
 def _kept(output: Any, model: torch.nn.Module) -> Any:
-    """The output with copies of what shares memory with a parameter or a buffer: the next run loads others into it."""
+    """The output with copies of what shares memory with a parameter or a buffer: the next run loads others into it. A
+    result in much larger memory is a copy, too: PyTorch's smooth L1 loss is a number in the memory of all its terms."""
     own = _memory([*model.parameters(), *model.buffers()])
-    return map_tensors(output, lambda x: x.clone() if _memory([x]) & own else x)
+
+    def kept(x: torch.Tensor) -> torch.Tensor:
+        lavish = x.is_contiguous() and x.untyped_storage().nbytes() > 2 * x.nbytes
+        return x.clone() if lavish or _memory([x]) & own else x
+
+    return map_tensors(output, kept)
 
 
 def _memory(found: Iterable[torch.Tensor]) -> set[int]:

@@ -11,8 +11,9 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Hashable, Iterator, Mapping, Sequence
 
 from kgen.errors import EvaluatorError
 from kgen.evaluator.runtime import sandbox
@@ -116,7 +117,8 @@ class Child:
         self._pidfd = pidfd
         self._status = status
         self._ended: int | None = None
-        self._closed = False
+        self.closed = False  # by :meth:`kill`
+        self._ending = threading.Lock()
         self._most_bytes = self._most_processes = 0
         self._memory_kills = _memory_kills()
 
@@ -188,11 +190,11 @@ class Child:
 
     def has_ended(self) -> bool:
         """Whether the process, or the one that keeps it, is gone."""
-        return self._closed or bool(select.select([self._pidfd], [], [], 0)[0])
+        return self.closed or bool(select.select([self._pidfd], [], [], 0)[0])
 
     def wait(self, seconds: float) -> int | None:
         """The wait status of the process if it ends within ``seconds``, else ``None``."""
-        if self._ended is None and not self._closed and select.select([self._status], [], [], seconds)[0]:
+        if self._ended is None and not self.closed and select.select([self._status], [], [], seconds)[0]:
             data = os.read(self._status, 4)
             if len(data) == 4:
                 self._ended = struct.unpack("i", data)[0]
@@ -200,25 +202,34 @@ class Child:
 
     def terminate(self) -> None:
         """Ask the process to end; another thread may be waiting for its answer."""
-        if not self._closed:
+        if not self.closed:
             with suppress(ProcessLookupError):  # it has just ended
                 signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
 
+    def end(self) -> bool:
+        """End the process and everything that it started; its owner still closes it. Returns whether they are gone."""
+        with self._ending:
+            return self.closed or self._end()
+
     def kill(self) -> None:
         """End the process and everything that it started. Returns when they are gone."""
-        if self._closed:
-            return
-        self._closed = True
-        self.channel.close()
+        with self._ending:
+            if not self.closed:
+                self.closed = True
+                self.channel.close()
+                self._end()
+                os.close(self._pidfd)
+                os.close(self._status)
+
+    def _end(self) -> bool:
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:
                 signal.pidfd_send_signal(self._pidfd, number)
             except ProcessLookupError:
-                break
+                return True
             if select.select([self._pidfd], [], [], _KILL_SECONDS)[0]:
-                break
-        os.close(self._pidfd)
-        os.close(self._status)
+                return True
+        return False
 
     def __enter__(self) -> "Child":
         return self
@@ -227,35 +238,64 @@ class Child:
         self.kill()
 
 
-class Server:
-    """The fork server, started on demand and after it died. It loads ``later`` after the first fork. Thread-safe."""
+@dataclass(frozen=True)
+class _Loaded:
+    """A fork server that runs. Servers of the same ``kind`` can replace each other."""
 
-    def __init__(self, home: Path, environment: Mapping[str, str], later: Sequence[str] = ()) -> None:
+    kind: Hashable
+    process: subprocess.Popen
+    control: Channel
+
+    def stop(self) -> None:
+        self.control.close()
+        self.process.kill()
+        self.process.wait()
+
+
+class Server:
+    """The fork server, started on demand and after it died. It loads the modules ``first`` before it forks, ``later``
+    after the first fork, and ``idle`` when it is kept. Thread-safe.
+
+    Closing ends it and all that it forked. Within :func:`servers_kept`, it waits for the next one of its kind.
+    """
+
+    def __init__(
+        self, home: Path, environment: Mapping[str, str], *, first: Sequence[str] = (), later: Sequence[str] = (),
+        idle: Sequence[str] = (),
+    ) -> None:
         self._home = home
         self._environment = dict(environment)
-        self._later = tuple(later)
+        self._modules = [",".join(first), ",".join(later)]
+        self._idle = list(idle)
         self._lock = threading.Lock()
-        self._process: subprocess.Popen | None = None
-        self._control: Channel | None = None
+        self._loaded: _Loaded | None = None
         self._ready = False
         self._closed = False
+        self._children: list[Child] = []
 
     def start(self) -> None:
-        """Start the server without waiting until it has loaded torch."""
+        """Start the server without waiting until it has loaded torch, or take one that was kept."""
         if self._closed:
             raise EvaluatorError("the evaluator is closed: it starts nothing any more")
+        root = str(Path(__file__).resolve().parents[3])
+        paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        environment = os.environ | self._environment | {"PYTHONPATH": os.pathsep.join(paths)}
+        kind = (*self._modules, os.getcwd(), *sorted(environment.items()))
+        self._loaded = next((one for one in _kept or () if one.kind == kind), None)
+        if _kept and self._loaded:
+            _kept.remove(self._loaded)
+            self._ready = True
+            return
         mine, theirs = Channel.pair()
         folder = self._home / "logs"
         folder.mkdir(parents=True, exist_ok=True)
-        root = str(Path(__file__).resolve().parents[3])
-        paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         with open(folder / "server.log", "ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "kgen.evaluator.runtime.server", str(theirs.fileno()), *self._later],
+            process = subprocess.Popen(
+                [sys.executable, "-m", "kgen.evaluator.runtime.server", str(theirs.fileno()), *self._modules],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()], start_new_session=True,
-                env=os.environ | self._environment | {"PYTHONPATH": os.pathsep.join(paths)})
+                env=environment)
         theirs.close()
-        self._control, self._ready = mine, False
+        self._loaded, self._ready = _Loaded(kind, process, mine), False
 
     def spawn(
         self, kind: str, options: Mapping[str, Any], log: Path, environment: Mapping[str, str] | None = None
@@ -270,8 +310,11 @@ class Server:
         status_read, status_write = os.pipe2(os.O_CLOEXEC)
         request = {"kind": kind, "options": dict(options), "environment": dict(environment or {})}
         try:
-            with self._lock:
-                pid, pidfd = self._request(request, [theirs.fileno(), log_fd, status_write])
+            with self._lock, self._answering() as control:
+                control.send(request, [theirs.fileno(), log_fd, status_write])
+                answer, (pidfd,) = control.receive(time.monotonic() + _START_SECONDS)
+                child = Child(mine, log, answer["pid"], pidfd, status_read)
+                self._children = [child, *(one for one in self._children if not one.closed)]
         except BaseException:
             mine.close()
             os.close(status_read)
@@ -280,38 +323,72 @@ class Server:
             theirs.close()
             os.close(log_fd)
             os.close(status_write)
-        return Child(mine, log, pid, pidfd, status_read)
+        return child
 
-    def _request(self, request: dict[str, Any], fds: list[int]) -> tuple[int, int]:
-        if self._process is None:
+    def wait(self) -> None:
+        """Wait until it has loaded its modules. Raises what :meth:`spawn` does."""
+        with self._lock, self._answering():
+            pass
+
+    @contextmanager
+    def _answering(self) -> Iterator[Channel]:
+        """The server's channel, once it answers. Where it does not, it ends, and :class:`EvaluatorError` is raised."""
+        if self._loaded is None:
             self.start()
-        assert self._control is not None
-        deadline = time.monotonic() + _START_SECONDS
+        assert self._loaded is not None
         try:
             if not self._ready:
-                self._control.receive(deadline)
+                self._loaded.control.receive(time.monotonic() + _START_SECONDS)
                 self._ready = True
-            self._control.send(request, fds)
-            answer, (pidfd,) = self._control.receive(deadline)
-            return answer["pid"], pidfd
+            yield self._loaded.control
         except (ChannelClosed, ChannelTimeout, ChannelGarbage) as error:
             self._stop()
             log = self._home / "logs" / "server.log"
             raise EvaluatorError(f"the evaluator's server does not answer ({error}); see {log}") from error
 
     def close(self) -> None:
-        """End the server and every process that it forked, for good."""
+        """End the server and every process that it forked, for good, or keep the server alone."""
         self._closed = True
         # Kill first: a thread that waits for the server's answer holds the lock.
-        if self._process is not None:
-            self._process.kill()
+        if self._loaded is not None and not self._keep(self._loaded):
+            self._loaded.process.kill()
         with self._lock:
             self._stop()
 
+    def _keep(self, loaded: _Loaded) -> bool:
+        """Leave the process to a later server, without children. Returns whether it can serve one."""
+        if _kept is None or not self._ready or not self._lock.acquire(timeout=_END_SECONDS):
+            return False
+        try:
+            for child in self._children:
+                child.terminate()
+            if not all([child.end() for child in self._children]) or loaded.process.poll() is not None:
+                return False
+            with suppress(ChannelClosed):  # it has died, as the next one will see
+                loaded.control.send({"kind": None, "options": {"modules": self._idle}})
+            self._loaded = None
+            _kept.append(loaded)
+            return True
+        finally:
+            self._lock.release()
+
     def _stop(self) -> None:
-        if self._control is not None:
-            self._control.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        self._process = self._control = None
+        if self._loaded is not None:
+            self._loaded.stop()
+        self._loaded = None
+
+
+_kept: list[_Loaded] | None = None  # they wait for a server of their kind; None where none is kept
+
+
+@contextmanager
+def servers_kept() -> Iterator[None]:
+    """Within the block, the processes of closed servers serve later ones, with torch and its compiler loaded."""
+    global _kept
+    outer, _kept = _kept, [] if _kept is None else _kept
+    try:
+        yield
+    finally:
+        kept, _kept = _kept, outer
+        for loaded in kept if outer is None else ():
+            loaded.stop()

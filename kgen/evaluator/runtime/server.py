@@ -37,12 +37,12 @@ _PRELOAD = ("torch", "torch.utils.cpp_extension", "kgen.evaluator.worker", "kgen
             "kgen.evaluator.build")
 
 
-def serve(fd: int, later: Sequence[str] = ()) -> None:
-    """Fork on request until the parent is gone. The modules ``later`` are loaded after the first fork."""
+def serve(fd: int, first: Sequence[str], later: Sequence[str]) -> None:
+    """Fork on request until the parent is gone. The modules ``first`` are loaded before, ``later`` after the first fork."""
     control = Channel.from_fd(fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # interrupts are the parent's business
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
-    _preload(_PRELOAD)
+    _preload([*_PRELOAD, *first])
     control.send({"ready": True})
     while True:
         try:
@@ -50,6 +50,8 @@ def serve(fd: int, later: Sequence[str] = ()) -> None:
         except ChannelClosed:
             return
         _preload(request["options"].get("modules", ()))
+        if request["kind"] is None:
+            continue
         pid = os.fork()
         if pid == 0:
             control.close()
@@ -66,11 +68,13 @@ def serve(fd: int, later: Sequence[str] = ()) -> None:
 def _preload(names: Sequence[str]) -> None:
     """Import modules, so that all later children share their memory."""
     missing = [name for name in names if name not in sys.modules]
+    gc.disable()  # collecting takes a tenth of the time
     for name in missing:
         importlib.import_module(name)
     if missing:
         gc.collect()
         gc.freeze()
+    gc.enable()
 
 
 def _keep(request: dict[str, Any], fds: list[int]) -> NoReturn:
@@ -168,4 +172,4 @@ def _child(request: dict[str, Any], channel: int, log: int, status: int, missing
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]), sys.argv[2:])
+    serve(int(sys.argv[1]), *(list(filter(None, names.split(","))) for names in sys.argv[2:]))

@@ -333,3 +333,9 @@ def test_candidates_share_memory_for_outputs_only_where_one_output_is_large(
     monkeypatch.setattr("kgen.evaluator.correctness.oracle._LARGE_OUTPUT", share * of.output_bytes)
     memories = [of.output_memory(subject, 2 * of.output_bytes) for subject in ("first", "second")]
     assert (memories[0] is memories[1]) == one
+
+
+def test_a_loss_does_not_keep_the_memory_of_its_terms() -> None:
+    of = oracle("return torch.nn.functional.smooth_l1_loss(y, y * 2)")
+    [expected] = of.case("as given", "eval", "drawn").expected
+    assert expected.exact.untyped_storage().nbytes() == expected.exact.nbytes

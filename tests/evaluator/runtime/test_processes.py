@@ -88,8 +88,42 @@ def test_nothing_is_left_when_the_parent_is_killed(tmp_path):
 
 
 def test_a_server_that_dies_is_started_again(evaluator, judge):
-    evaluator._server._process.kill()
+    evaluator._server._loaded.process.kill()
     assert judge(plain("return y")).status is Status.OK
+
+
+def spawned(server, folder):
+    """A process of the server, which waits for a request."""
+    return server.spawn("build", {}, folder / "child.log")
+
+
+def test_a_kept_server_serves_the_next_without_the_processes_of_the_first(tmp_path):
+    with process.servers_kept():
+        first, second, other = (process.Server(tmp_path / home, {}) for home in ("home", "home", "home"))
+        child = spawned(first, tmp_path)
+        kept = first._loaded.process
+        first.close()
+        assert child.has_ended()
+        child.kill()  # its owner closes it
+        assert kept.poll() is None
+        with spawned(second, tmp_path), spawned(other, tmp_path):
+            assert second._loaded.process is kept
+            assert other._loaded.process is not kept  # each serves one evaluator at a time
+        second.close()
+        other.close()
+    assert kept.poll() is not None
+
+
+def test_a_server_of_another_environment_is_not_taken(tmp_path, monkeypatch):
+    with process.servers_kept():
+        first, second = process.Server(tmp_path, {}), process.Server(tmp_path, {})
+        spawned(first, tmp_path).kill()
+        kept = first._loaded.process
+        first.close()
+        monkeypatch.setenv("KGEN_TEST_OF_SERVERS", "1")
+        second.start()
+        assert second._loaded.process is not kept
+        second.close()
 
 
 def test_an_oracle_that_dies_is_started_again(evaluator, judge):
