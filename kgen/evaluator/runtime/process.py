@@ -13,7 +13,7 @@ import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Hashable, Iterator, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 from kgen.errors import EvaluatorError
 from kgen.evaluator.runtime import sandbox
@@ -240,11 +240,16 @@ class Child:
 
 @dataclass(frozen=True)
 class _Loaded:
-    """A fork server that runs. Servers of the same ``kind`` can replace each other."""
+    """A fork server that runs: its folder and modules, and the environment in which it started."""
 
-    kind: Hashable
+    what: tuple[str, ...]
+    environment: Mapping[str, str]
     process: subprocess.Popen
     control: Channel
+
+    def serves(self, what: tuple[str, ...], environment: Mapping[str, str]) -> bool:
+        """Whether it can stand in for a new one. Libraries that this process loads add variables meanwhile."""
+        return self.what == what and self.environment.items() <= environment.items()
 
     def stop(self) -> None:
         self.control.close()
@@ -256,7 +261,7 @@ class Server:
     """The fork server, started on demand and after it died. It loads the modules ``first`` before it forks, ``later``
     after the first fork, and ``idle`` when it is kept. Thread-safe.
 
-    Closing ends it and all that it forked. Within :func:`servers_kept`, it waits for the next one of its kind.
+    Closing ends it and all that it forked. Within :func:`servers_kept`, it waits for the next one like it.
     """
 
     def __init__(
@@ -280,8 +285,8 @@ class Server:
         root = str(Path(__file__).resolve().parents[3])
         paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         environment = os.environ | self._environment | {"PYTHONPATH": os.pathsep.join(paths)}
-        kind = (*self._modules, os.getcwd(), *sorted(environment.items()))
-        self._loaded = next((one for one in _kept or () if one.kind == kind), None)
+        what = (os.getcwd(), *self._modules)
+        self._loaded = next((one for one in _kept or () if one.serves(what, environment)), None)
         if _kept and self._loaded:
             _kept.remove(self._loaded)
             self._ready = True
@@ -295,7 +300,7 @@ class Server:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()], start_new_session=True,
                 env=environment)
         theirs.close()
-        self._loaded, self._ready = _Loaded(kind, process, mine), False
+        self._loaded, self._ready = _Loaded(what, environment, process, mine), False
 
     def spawn(
         self, kind: str, options: Mapping[str, Any], log: Path, environment: Mapping[str, str] | None = None
@@ -378,7 +383,7 @@ class Server:
         self._loaded = None
 
 
-_kept: list[_Loaded] | None = None  # they wait for a server of their kind; None where none is kept
+_kept: list[_Loaded] | None = None  # they wait for a server like theirs; None where none is kept
 
 
 @contextmanager

@@ -114,13 +114,12 @@ def test_a_kept_server_serves_the_next_without_the_processes_of_the_first(tmp_pa
     assert kept.poll() is not None
 
 
-def test_a_server_of_another_environment_is_not_taken(tmp_path, monkeypatch):
+def test_a_server_of_another_environment_is_not_taken(tmp_path):
     with process.servers_kept():
-        first, second = process.Server(tmp_path, {}), process.Server(tmp_path, {})
+        first, second = (process.Server(tmp_path, {"KGEN_TEST_OF_SERVERS": value}) for value in "12")
         spawned(first, tmp_path).kill()
         kept = first._loaded.process
         first.close()
-        monkeypatch.setenv("KGEN_TEST_OF_SERVERS", "1")
         second.start()
         assert second._loaded.process is not kept
         second.close()
