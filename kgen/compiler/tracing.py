@@ -41,6 +41,9 @@ _DATA_DEPENDENT = {
     "UnsupportedFakeTensorException",
 }
 
+#: Why a forward with a derivative cannot be captured, and a word of torch's own message for it.
+_DERIVATIVE, _OF_DERIVATIVES = "torch.export does not take the derivatives of torch.func", "functorch"
+
 #: torch's message for an output of a class that is no known container.
 _UNKNOWN_CONTAINER = re.compile(r"Found <class '(?:[^']*\.)?([^'.]+)'> in output")
 
@@ -97,6 +100,9 @@ def trace(loaded: "LoadedProblem", mode: str, device_type: str = "cpu", *, real:
         module = loaded.model() if real else _fake_model(loaded, fake)
     if any(map(torch.nn.parameter.is_lazy, [*module.parameters(), *module.buffers()])):
         raise CaptureError(f"{loaded.problem.path}: Model holds lazy modules: name their sizes, as nn.Linear does")
+    scripted = next((name for name, part in module.named_modules() if isinstance(part, torch.jit.ScriptModule)), None)
+    if scripted is not None:
+        raise CaptureError(f"{loaded.problem.path}: Model holds a scripted module, `{scripted}`: hold the module itself")
     _check_dtypes(loaded.problem.path, "Model", [*module.parameters(), *module.buffers()])
     module.train(mode == "train")
     program = _export_once(loaded, module, inputs, fake)
@@ -313,9 +319,14 @@ def _export(loaded: "LoadedProblem", module: "torch.nn.Module", inputs: tuple[An
 
     try:
         with _quiet(), _recurrence_by_shapes(), _autocast_of_any_device(), tracing(TracingContext(fake)):
-            return torch.export.export(module, inputs, strict=False)
+            program = torch.export.export(module, inputs, strict=False)
     except (Exception, SystemExit) as error:
         raise _failure(loaded, error) from error
+    nodes = (n for graph in _graphs(program) for n in graph.nodes)
+    derived = next((n for n in nodes if getattr(n.target, "__name__", "") == "_unwrap_for_grad"), None)
+    if derived is not None:  # the program has lost its inputs
+        raise failure(loaded, _DERIVATIVE, line_of(loaded, derived.meta.get("stack_trace")))
+    return program
 
 
 @contextmanager
@@ -385,7 +396,7 @@ def _failure(loaded: "LoadedProblem", error: BaseException) -> CaptureError:
         container = _UNKNOWN_CONTAINER.match(text)
         if container:
             return failure(loaded, unknown_container(container[1]))
-        reason = f"{type(error).__name__}: {text[:240]}"
+        reason = _DERIVATIVE if _OF_DERIVATIVES in text else f"{type(error).__name__}: {text[:240]}"
     return failure(loaded, reason, lines[-1] if lines else None)
 
 

@@ -383,6 +383,16 @@ def test_lazy_modules_are_refused() -> None:
     assert "holds lazy modules" in refusal("return self.f(x)", init="self.f = nn.LazyLinear(3)")
 
 
+def test_scripted_modules_are_refused() -> None:
+    assert "a scripted module, `f`" in refusal("return self.f(x)", init="self.f = torch.jit.script(nn.Linear(3, 3))")
+
+
+@pytest.mark.parametrize("of", ["lambda z: (z**3).sum()", "lambda z: self.f(z).sum()"])
+def test_derivatives_of_torch_func_are_refused(of: str) -> None:
+    said = refusal(f"return torch.func.grad({of})(x)", init="self.f = nn.Linear(20, 3)")
+    assert said.endswith("torch.export does not take the derivatives of torch.func")
+
+
 def test_output_of_forward_is_dropped(capsys: pytest.CaptureFixture[str]) -> None:
     loaded = made(source("print(x)\nreturn x * 2.0"), "eval")
     assert quietly_captured(loaded).graphs and capsys.readouterr() == ("", "")
