@@ -30,10 +30,9 @@ _LOOKED_AT = 16  #: entries of the first index that show whether integers depend
 _TOGETHER, _ROWS_BESIDE = 32, 16  #: neighbouring outliers in a row; one row in 16 has them
 _OTHERS = 6  #: rows that NON_FINITE changes
 _APART = 2.0**-7  #: relative distance between rows that are almost equal
-_HALF = (torch.float16, torch.bfloat16)
+HALF = frozenset({torch.float16, torch.bfloat16})
 # Bound before a candidate is loaded: a candidate may patch torch, and would see how contents are mixed.
 _copy, _detach = torch.Tensor.copy_, torch.Tensor.detach
-_sha256 = sha256
 _Generator, _equal, _logical_xor = torch.Generator, torch.equal, torch.logical_xor
 _randint, _randperm, _where, _narrow = torch.randint, torch.randperm, torch.where, torch.Tensor.narrow
 _PART = 1 << 26  #: elements that are mixed at once
@@ -91,8 +90,8 @@ KERNELBENCH_DISTRIBUTIONS = DISTRIBUTIONS[:2]
 
 
 def drawn_batches(secret: int, rows: int) -> list[Distribution]:
-    """Batches below ``rows`` that are drawn at random. They cover the remainders of eight that the fixed batches
-    lack. The last has at least two thirds of ``rows`` (2048 at most): whole tiles and a part of one."""
+    """Batches below ``rows`` that are drawn at random: the remainders of eight that the fixed batches lack. The last has
+    at least two thirds of ``rows`` (2048 at most)."""
     generator, small, large = random.Random(secret), min(rows, _MOST_DRAWN), min(rows, _MOST_ROWS_DRAWN)
     small_batches = (range(2, small, 4), range(4, small, 8), range(8, small, 16))
     large_batches = [n for n in range(2 * large // 3, large) if n % 8 in (3, 5)]
@@ -184,8 +183,8 @@ def change_inputs(inputs: Sequence[Any], how: str, seed: int, weights: Collectio
     def one(x: torch.Tensor) -> torch.Tensor:
         if not x.is_floating_point():
             return x
-        changed = change(x.float() if x.dtype in _HALF else x, generator)
-        if x.dtype in _HALF:
+        changed = change(x.float() if x.dtype in HALF else x, generator)
+        if x.dtype in HALF:
             most = torch.finfo(x.dtype).max
             changed = torch.where(changed.isinf(), changed, changed.clamp(-most, most)).to(x.dtype)
         return changed if changed.stride() == x.stride() else torch.empty_like(x).copy_(changed)
@@ -230,10 +229,9 @@ def change_weights(state: Mapping[str, torch.Tensor], how: str, ties: Mapping[st
     return found | {name: found[other] for name, other in ties.items()}
 
 
-def batch_size(inputs: Sequence[Any]) -> int | None:
-    """Rows of the first tensor, taken for the batch; ``None`` without one."""
-    found = [x for x in tensors(list(inputs)) if x.ndim]
-    return found[0].shape[0] if found else None
+def batch_size(inputs: Sequence[Any]) -> int:
+    """Rows of the first tensor, taken for the batch; 0 without one."""
+    return next((x.shape[0] for x in tensors(list(inputs)) if x.ndim), 0)
 
 
 def slice_batch(inputs: Sequence[Any], rows: int, first: int = 0) -> list[Any]:
@@ -252,17 +250,15 @@ def joined(parts: Iterable[Any], rows: int) -> Any:
     for part in parts:
         if whole is None:
             whole = map_tensors(part, lambda x: x.new_empty((rows, *x.shape[1:])))
-        end = first
         for all_rows, some in zip(tensors(whole), tensors(part)):
-            end = first + len(some)
-            all_rows[first:end] = some
-        first = end
+            all_rows[first : first + len(some)] = some
+        first += batch_size([part])
     return whole
 
 
 def seed_of(key: int) -> int:
     """The seed of the timed call with ``key``, which it does not reveal: the key mixes the contents."""
-    return int.from_bytes(_sha256(str(key).encode()).digest()[:6], "little")
+    return int.from_bytes(sha256(str(key).encode()).digest()[:6], "little")
 
 
 @dataclass(frozen=True)

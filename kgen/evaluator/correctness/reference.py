@@ -12,14 +12,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kgen.errors import ProblemError
+from kgen.evaluator.correctness.distributions import HALF
 from kgen.evaluator.correctness.tolerance import epsilon_of
 from kgen.evaluator.runtime.arena import map_tensors, tensors
 from kgen.problem import LoadedProblem
 
 State = Mapping[str, torch.Tensor]
 Run = tuple[Any, dict[str, torch.Tensor]]  #: output and buffers
-_LOWER = {torch.float16, torch.bfloat16, torch.float32, torch.complex64}
-HALF = {torch.float16, torch.bfloat16}
+aten = torch.ops.aten
 _ONE_IN = 8  #: one in so many elements of a constant parameter gets the other sign
 _DOUBLED = {torch.complex64: torch.complex128} | dict.fromkeys((torch.float32, *HALF), torch.float64)
 
@@ -49,7 +49,7 @@ def made_on(device: str, seed: int, make: Callable[[], Any]) -> Any:
 
 
 def construct(make: Callable[[], torch.nn.Module], device: str, seed: int) -> torch.nn.Module:
-    """``make()``'s module on ``device``, with random numbers from ``seed``; constructed there directly if possible."""
+    """``make()``'s module on ``device``, with random numbers from ``seed``."""
     return made_on(device, seed, lambda: make().to(device))
 
 
@@ -80,26 +80,24 @@ def _draw(value: torch.Tensor, parameter: bool, signs: bool, generator: torch.Ge
 
 
 #: Operators that give whole numbers, which are not rounded: a later floor would give the number below.
-_WHOLE = frozenset(getattr(torch.ops.aten, name + place).default
+_WHOLE = frozenset(getattr(aten, name + place).default
                    for name in ("ceil", "floor", "round", "sign", "trunc") for place in ("", "_"))
 #: Operators that do not say which of equal elements comes first.
 _UNORDERED = frozenset({
-    torch.ops.aten.sort.default, torch.ops.aten.topk.default, torch.ops.aten.kthvalue.default,
-    torch.ops.aten.median.dim, torch.ops.aten.nanmedian.dim, torch.ops.aten.mode.default,
+    aten.sort.default, aten.topk.default, aten.kthvalue.default, aten.median.dim, aten.nanmedian.dim, aten.mode.default,
 })
 #: Operators that subtract a mean: they give out, mean and inverse standard deviation.
 _NORMS = frozenset({
-    torch.ops.aten.native_layer_norm.default, torch.ops.aten.native_group_norm.default,
-    torch.ops.aten.native_batch_norm.default, torch.ops.aten.cudnn_batch_norm.default,
+    aten.native_layer_norm.default, aten.native_group_norm.default, aten.native_batch_norm.default,
+    aten.cudnn_batch_norm.default,
 })
 #: Operators that multiply their last two arguments.
 _PRODUCTS = frozenset({
-    torch.ops.aten.mul.Tensor, torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.mv.default,
-    torch.ops.aten.dot.default, torch.ops.aten.addmm.default, torch.ops.aten.addmv.default,
-    torch.ops.aten.baddbmm.default,
+    aten.mul.Tensor, aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default, aten.addmm.default,
+    aten.addmv.default, aten.baddbmm.default,
 })
 #: Operators that cuDNN may run in TF32.
-_OF_CUDNN = frozenset({torch.ops.aten.convolution.default, torch.ops.aten._cudnn_rnn.default})
+_OF_CUDNN = frozenset({aten.convolution.default, aten._cudnn_rnn.default})
 TF32_EPSILON = 2.0**-11  #: relative; half a unit in the last of TF32's ten bits
 _PARTS = {"cpu": 1 << 17, "cuda": 1 << 25}  #: elements that are rounded at once; on a CPU, they fit into its cache
 _APART, _LEAST = 2.0**-30, 1e-290  #: relative and absolute; make equal numbers differ, by less than float32 shows
@@ -110,13 +108,9 @@ def _in_double(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tup
     if kwargs.get("dtype") in _DOUBLED:
         kwargs = {**kwargs, "dtype": _DOUBLED[kwargs["dtype"]]}
     kinds = {x.dtype for x in tensors([list(args), kwargs])}
-    if func._schema.is_mutable or not kinds & _LOWER or not kinds & set(_DOUBLED.values()):
+    if func._schema.is_mutable or not kinds & _DOUBLED.keys() or not kinds & set(_DOUBLED.values()):
         return args, kwargs
-
-    def one(x: torch.Tensor) -> torch.Tensor:
-        return x.to(_DOUBLED.get(x.dtype, torch.float64)) if x.dtype in _LOWER else x
-
-    return map_tensors(list(args), one), map_tensors(kwargs, one)
+    return map_tensors((list(args), kwargs), lambda x: x.to(_DOUBLED.get(x.dtype, x.dtype)))
 
 
 def _draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -138,7 +132,7 @@ def _skip_zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], resul
     finite, zero = [torch.isfinite(x) for x in factors], [x == 0 for x in factors]
     if not any(bool(z.any()) and not bool(f.all()) for z, f in zip(zero, finite[::-1])):
         return result
-    multiply = torch.mul if func is torch.ops.aten.mul.Tensor else torch.matmul
+    multiply = torch.mul if func is aten.mul.Tensor else torch.matmul
     counted = sum(multiply(x.double(), y.double()) for x, y in ((~finite[0], ~zero[1]), (~zero[0], ~finite[1])))
     filled = (x.masked_fill(~f, 0.0) for x, f in zip(factors, finite))
     return result.where(counted > 0, func(*others, *filled, **kwargs))
@@ -188,9 +182,9 @@ class _Rounding(_Eager):
         if torch.Tag.nondeterministic_seeded in func.tags and _draws(func, args, kwargs):
             return self._random(func, args, kwargs)
         args, kwargs = _in_double(func, args, kwargs)
-        if func is torch.ops.aten._safe_softmax.default:
+        if func is aten._safe_softmax.default:
             self.masks = True
-            func = torch.ops.aten.softmax.int if self._bare else func
+            func = aten.softmax.int if self._bare else func
         if self._noise is not None and func in _UNORDERED and args[0].dtype == torch.float64:
             args = [self._in_any_order(args[0]), *args[1:]]
         if self._noise is not None and self._tf32 and func in _OF_CUDNN:
@@ -209,20 +203,19 @@ class _Rounding(_Eager):
         self, func: Any, args: Sequence[Any], out: torch.Tensor, mean: torch.Tensor, inverse: torch.Tensor
     ) -> None:
         """Change a norm's result as if its means were rounded before they are subtracted."""
-        if func is torch.ops.aten.native_layer_norm.default:
-            weight = args[2]
-        else:
-            weight, channels = args[1], [-1, *[1] * (out.ndim - 2)]
-            weight = weight if weight is None else weight.view(channels)
-            if func is torch.ops.aten.native_group_norm.default:
-                each = out.shape[1] // mean.shape[1]
-                mean, inverse = (x.repeat_interleave(each, 1).view(len(out), *channels) for x in (mean, inverse))
-            else:
-                if not mean.numel():  # with running statistics
-                    mean, inverse = args[3], (args[4] + args[7]).rsqrt()
-                mean, inverse = mean.view(channels), inverse.view(channels)
+        by_channel = func is not aten.native_layer_norm.default
+        weight, channels = args[1 if by_channel else 2], [-1, *[1] * (out.ndim - 2)]
+        if func is aten.native_group_norm.default:
+            each = out.shape[1] // mean.shape[1]
+            mean, inverse = (x.repeat_interleave(each, 1).view(len(out), *channels) for x in (mean, inverse))
+        elif by_channel:
+            if not mean.numel():  # with running statistics
+                mean, inverse = args[3], (args[4] + args[7]).rsqrt()
+            mean, inverse = mean.view(channels), inverse.view(channels)
         off = mean * inverse * self._uniform(mean) * self._epsilon
-        out.sub_(off if weight is None else off * weight)
+        if weight is not None:
+            off = off * (weight.view(channels) if by_channel else weight)
+        out.sub_(off)
 
     def _random(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Draw in eager's dtype: generators give other numbers in float64."""

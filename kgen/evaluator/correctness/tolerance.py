@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import reduce
+from math import inf
 from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import torch
@@ -62,8 +63,8 @@ class Typical:
 
     rms: float = 0.0
     maximum: float = 0.0
-    rows: float = float("inf")  # independent errors in a row
-    columns: float = float("inf")  # and in a column
+    rows: float = inf  # independent errors in a row
+    columns: float = inf  # and in a column
 
     def worst(self, other: "Typical") -> "Typical":
         return Typical(max(self.rms, other.rms), max(self.maximum, other.maximum), min(self.rows, other.rows),
@@ -129,7 +130,7 @@ def _different(values: torch.Tensor) -> float:
 
 def _carriers(found: Iterable[torch.Tensor]) -> torch.Tensor:
     """(sum x^2)^2 / sum x^4 of a tensor's parts: between 1 and the number of elements."""
-    sums = [(squares.sum(), squares.square().sum()) for squares in (x.square() for x in found)]
+    sums = [(squares.sum(), squares.square().sum()) for squares in map(torch.square, found)]
     second, fourth = (torch.stack(same).sum() for same in zip(*sums))
     return (second.square() / fourth).nan_to_num_(1.0).clamp_(min=1.0)
 
@@ -141,11 +142,6 @@ def _factor(base: float, spread: torch.Tensor, elements: int) -> torch.Tensor:
     exact."""
     one = ONE_OF_FEW if elements < FEW_ELEMENTS else ONE_OF_MANY
     return base * (1 + one / spread.sqrt() + 4 / elements)
-
-
-def _places(wanted: torch.Tensor) -> torch.Tensor:
-    """The flat indices of true elements."""
-    return wanted.reshape(-1).nonzero().view(-1)
 
 
 def _without(part: torch.Tensor, first: int, places: torch.Tensor | None) -> torch.Tensor:
@@ -162,9 +158,10 @@ def _non_finite(eager: torch.Tensor, *exact: torch.Tensor) -> torch.Tensor | Non
     that are infinite with a quarter of a unit in the last place more count too. ``None`` without any."""
     edge = 1 + torch.finfo(eager.dtype).eps / 4
     found = []
-    for first, (finite, *rounded) in parts(eager, *exact):
-        every = [finite, *((x * edge).to(eager.dtype) for x in rounded)]
-        found.append(first + _places(~reduce(torch.logical_and, map(torch.isfinite, every))))
+    for first, (own, *others) in parts(eager, *exact):
+        every = [own, *((x * edge).to(eager.dtype) for x in others)]
+        finite = reduce(torch.logical_and, map(torch.isfinite, every))
+        found.append(first + (~finite).flatten().nonzero().flatten())
     places = torch.cat(found)
     return places if len(places) else None
 
@@ -189,7 +186,7 @@ class Expected:
     free: torch.Tensor | None = None  # flat indices of non-finite elements in eager or float64; they have no error
     otherwise: torch.Tensor | None = None  # finite values that are right there too; NaN: none
     either: torch.Tensor | bool = False  # where NaN and infinities are both right there, as in a buffer's means
-    errors: tuple[float, float] = (float("inf"),) * 2  # independent errors in a row, and in a column
+    errors: tuple[float, float] = (inf,) * 2  # independent errors in a row, and in a column
     rounded: torch.Tensor | None = None  # integers: where rounding decides
     spread: torch.Tensor | None = None  # how many elements carry the weight of the whole
     epsilon: float = EPSILON
@@ -209,8 +206,8 @@ class Expected:
         if not exact.numel():
             return cls(name, exact, None)
         exact = exact.double()  # a problem may end in bfloat16
-        found = cls(name, exact, None, free=_non_finite(eager, exact))
-        found.eager = None if found.free is None else eager
+        free = _non_finite(eager, exact)
+        found = cls(name, exact, None if free is None else eager, free=free)
         found.reference_error = own = figures(found._errors(eager))
         found.eager_rms, found.eager_maximum = float(own.rms), float(own.maximum)
         found.sizes = size = figures(part.clone() for part in found._values())
@@ -262,16 +259,15 @@ class Expected:
         eager = as_real(eager)
         if self.reference_error is None or self.allowed is None or self.sizes is None or self.skipped:
             return Expected(self.name, eager, None, skipped=self.skipped)
-        found = Expected(self.name, eager, None, free=_non_finite(eager))
-        found.eager = None if found.free is None else eager
-        found.sizes = sizes = figures(_finite(part.double()) for _, (part,) in parts(eager))
+        free = _non_finite(eager)
+        sizes = figures(_finite(part.double()) for _, (part,) in parts(eager))
         by = TIMED_FACTOR * (sizes.rms / self.sizes.rms if self.sizes.rms else 1.0)
-        lines = [(TIMED_FACTOR * _middle_share(allowed, size) * mine).nan_to_num(nan=float("inf"), posinf=float("inf"))
+        lines = [(TIMED_FACTOR * _middle_share(allowed, size) * mine).nan_to_num(nan=inf, posinf=inf)
                  for allowed, size, mine in ((self.allowed.rows, self.sizes.rows, sizes.rows),
                                              (self.allowed.columns, self.sizes.columns, sizes.columns))]
-        found.reference_error, found.allowed = (
-            Figures(by * whole.rms, by * whole.maximum, *lines) for whole in (self.reference_error, self.allowed))
-        return found
+        error, allowed = (Figures(by * of.rms, by * of.maximum, *lines) for of in (self.reference_error, self.allowed))
+        return Expected(self.name, eager, None if free is None else eager, free=free, sizes=sizes, reference_error=error,
+                        allowed=allowed)
 
     def to(self, device: str) -> "Expected":
         """The same with its tensors on ``device``."""
@@ -292,8 +288,8 @@ class Expected:
         if self.exact.is_floating_point() and bool(places.any()):
             self.eager = self.exact if self.eager is None else self.eager
             self.exact = self.exact.masked_fill(places, 0.0)
-            held = places if self.free is None else places.reshape(-1).index_fill(0, self.free, True)
-            self.free = _places(held)
+            held = places.flatten() if self.free is None else places.flatten().index_fill(0, self.free, True)
+            self.free = held.nonzero().flatten()
 
     @property
     def nan(self) -> torch.Tensor:
@@ -371,16 +367,13 @@ def _come_twice(integers: torch.Tensor) -> bool:
 
 
 def _share_of(figure: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
-    return (figure / (bound + TINY)).max().nan_to_num(nan=float("inf"))
+    return (figure / (bound + TINY)).max().nan_to_num(nan=inf)
 
 
 def _mostly_zero(values: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """The rows, and the columns, of which most elements are zero, given the parts of a matrix."""
-    rows, columns = [], []
-    for part in values:
-        zeros = part == 0
-        rows.append(zeros.float().mean(1))
-        columns.append(zeros.sum(0))
+    counts = [(zeros.float().mean(1), zeros.sum(0)) for zeros in (part == 0 for part in values)]
+    rows, columns = zip(*counts)
     shares = torch.cat(rows)
     return shares >= MOSTLY_ZERO, torch.stack(columns).sum(0) >= MOSTLY_ZERO * len(shares)
 
@@ -391,14 +384,13 @@ def _reference_error(
     """The reference error; eager's typical error counts in lines where eager is exact by luck."""
     least = max(typical.rms, epsilon)
     rms = torch.maximum(error.rms, least * size.rms)
-    lines = [torch.maximum(own, _middle_share(own, sizes).clamp(min=least) * sizes)
-             for own, sizes in ((error.rows, size.rows), (error.columns, size.columns))]
-    return Figures(
-        rms,
-        torch.maximum(torch.maximum(error.maximum, typical.maximum * size.rms), epsilon * size.maximum),
+    maximum = torch.maximum(torch.maximum(error.maximum, typical.maximum * size.rms), epsilon * size.maximum)
+    lines = []
+    for own, sizes, zeros in zip((error.rows, error.columns), (size.rows, size.columns), clamped):
+        line = torch.maximum(own, _middle_share(own, sizes).clamp(min=least) * sizes)
         # Zeros that a threshold made are exact in eager, and an error of the whole's size may cross the threshold.
-        *(torch.where(zeros, torch.maximum(line, rms / LINE_FACTOR), line) for line, zeros in zip(lines, clamped)),
-    )
+        lines.append(torch.where(zeros, torch.maximum(line, rms / LINE_FACTOR), line))
+    return Figures(rms, maximum, *lines)
 
 
 def _middle_share(lines: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
@@ -411,7 +403,7 @@ def _allowed(error: Figures, size: Figures, spread: torch.Tensor, epsilon: float
     return Figures(
         torch.maximum(_factor(RMS_FACTOR, spread, elements) * error.rms, FLOOR_RMS * epsilon * size.rms),
         torch.maximum(_factor(MAX_FACTOR, spread, elements) * error.maximum, FLOOR_MAX * epsilon * size.maximum),
-        *(LINE_FACTOR * lines if length >= LINE_ELEMENTS else torch.full_like(lines, float("inf"))
+        *(LINE_FACTOR * lines if length >= LINE_ELEMENTS else torch.full_like(lines, inf)
           for lines, length in ((error.rows, len(error.columns)), (error.columns, len(error.rows)))),
     )
 
@@ -423,7 +415,7 @@ def _errors_in(lines: torch.Tensor, sizes: torch.Tensor) -> float:
     shares = (lines[::step] / (sizes[::step] + TINY)).cpu()
     shares = shares[shares > 0]
     if len(shares) < _ENOUGH_LINES:
-        return float("inf")
+        return inf
     low, high = torch.quantile(2 * shares.log(), _ONE_SIGMA).tolist()
     return max(1.0, 8 / max(high - low, TINY) ** 2)
 
