@@ -20,11 +20,11 @@ import torch
 from kgen.errors import DeviceError, KgenError, ProblemError
 from kgen.evaluator.correctness import moments
 from kgen.evaluator.correctness.distributions import (
-    DISTRIBUTIONS, FULL, KERNELBENCH_DISTRIBUTIONS, NON_FINITE, REDUCED, REDUCED_ROWS, Distribution, batch_size,
+    DISTRIBUTIONS, FULL, HALF, KERNELBENCH_DISTRIBUTIONS, NON_FINITE, REDUCED, REDUCED_ROWS, Distribution, batch_size,
     change_inputs, change_weights, drawn_batches, joined, mixtures, seed_of, slice_batch,
 )
 from kgen.evaluator.correctness.reference import (
-    HALF, Reference, Run, State, construct, draw_weights, generator_states, made_on, set_flags,
+    Reference, Run, State, construct, draw_weights, generator_states, made_on, set_flags,
 )
 from kgen.evaluator.correctness.tolerance import Expected, Typical, as_real, parts
 from kgen.evaluator.protocol import Accuracy
@@ -101,16 +101,17 @@ class Oracle:
         self._spent = 0.0  # seconds in test cases
         self._secret = secret
         self._construction = construction
+        self._path = problem.path
         loaded = load(problem)
         self.reference = Reference(loaded, device, construction)
         self.loaded = resolve_mode(loaded, self.reference.single)
         self.modes = self.loaded.problem.modes
         self.ties = self.reference.ties()
         self._states: dict[str, State] = {"drawn": self._draw_weights()}
-        _refuse_others(loaded.problem.path, "get_init_inputs() gives", loaded.init_inputs())
+        _refuse_others(self._path, "get_init_inputs() gives", loaded.init_inputs())
         self._given = self._get_inputs(0)  # reduced batches are slices of it: drawing takes long
         self._set_dtype()
-        self.rows = batch_size(self._given) or 0
+        self.rows = batch_size(self._given)
         every = KERNELBENCH_DISTRIBUTIONS if self.accuracy is Accuracy.KERNELBENCH else (
             *DISTRIBUTIONS, *drawn_batches(secret, self.rows))
         self.distributions = tuple(d for d in every if (strict or d.own) and d.name not in without)
@@ -127,7 +128,7 @@ class Oracle:
         self._forward_seconds = 0.0
         uses_cudnn = [self._look_at(mode) for mode in self.modes]
         if not self.output_bytes:
-            raise ProblemError(f"{self.loaded.problem.path}: forward returns no element: there is nothing to compare")
+            raise ProblemError(f"{self._path}: forward returns no element: there is nothing to compare")
         _free_cache(self.device)
         if self.accuracy is Accuracy.PYTORCH and not self.half and not any(uses_cudnn):
             self.accuracy = Accuracy.FP32  # the flags change nothing then, and results are shared with fp32
@@ -160,7 +161,7 @@ class Oracle:
             self._states["drawn"] = self._draw_weights(signs=False)
             run, views, uses_cudnn = self.reference.looked_at(self._given, self._states["drawn"], mode)
         self.peak_bytes = max(self.peak_bytes, taken + describe([self._states["drawn"]])[1])
-        _refuse_others(self.loaded.problem.path, "the model returns", run[0])
+        _refuse_others(self._path, "the model returns", run[0])
         self.output_bytes = max(self.output_bytes, describe(list(run))[1])
         self.views[mode] = sorted(views)
         self.random[mode] = self._is_random(mode, run)
@@ -188,7 +189,7 @@ class Oracle:
         self.half = bool(found & HALF)
         if self.half and self.accuracy is not Accuracy.PYTORCH:
             names = " and ".join(sorted(str(x).removeprefix("torch.") for x in found & HALF))
-            raise ProblemError(f"{self.loaded.problem.path}: it is in {names}, which is judged by PyTorch's own error: "
+            raise ProblemError(f"{self._path}: it is in {names}, which is judged by PyTorch's own error: "
                                "use --accuracy pytorch")
         if len(found) == 1:
             self.reference.dtype = found.pop()
@@ -204,7 +205,7 @@ class Oracle:
             inputs = slice_batch(self._get_inputs(99 + index), some) if index else self._given
             node, end = describe(inputs, end)
             if end > self.pool_arena.size:
-                raise ProblemError(f"{self.loaded.problem.path}: get_inputs() gives tensors of other shapes each time")
+                raise ProblemError(f"{self._path}: get_inputs() gives tensors of other shapes each time")
             self.pool_arena.write(inputs, node)
             items.append(node)
         self.pool_arena.seal()
@@ -233,12 +234,15 @@ class Oracle:
         return not all(torch.equal(x.nan_to_num(), y.nan_to_num()) for x, y in zip(*map(tensors, (run, other))))
 
     def _get_inputs(self, number: int) -> list[Any]:
-        made = made_on(self.device, self._secret + 1000 * number + 7, self.loaded.inputs)
-        inputs = map_tensors(made, lambda x: _apart(x.detach().to(self.device)))
-        _refuse_others(self.loaded.problem.path, "get_inputs() gives", inputs)
+        def placed(x: torch.Tensor) -> torch.Tensor:
+            x = x.detach().to(self.device)
+            return x.contiguous() if span(x) < x.numel() or 0 in x.stride() else x  # no two elements share memory
+
+        inputs = map_tensors(made_on(self.device, self._secret + 1000 * number + 7, self.loaded.inputs), placed)
+        _refuse_others(self._path, "get_inputs() gives", inputs)
         for x in tensors(inputs):
             if x.is_floating_point() and x.dtype not in (torch.float32, *HALF):
-                raise ProblemError(f"{self.loaded.problem.path}: an input is {x.dtype}: kgen takes float32, bfloat16 and float16")
+                raise ProblemError(f"{self._path}: an input is {x.dtype}: kgen takes float32, bfloat16 and float16")
         return inputs
 
     def _goes_by_rows(self, mode: str) -> tuple[bool, bool]:
@@ -287,7 +291,7 @@ class Oracle:
             case.arena, case.node, case.inputs = self.pool_arena, self.pool_node["items"][0], self._given
             return
         for other in self._cases.values():
-            if not self.stays(other) and other.arena is not None:
+            if not self.stays(other):
                 other.inputs = []
                 other.arena.close()
                 other.arena = None
@@ -303,7 +307,6 @@ class Oracle:
         return change_inputs(inputs, case.distribution.values, self._secret + number, weights)
 
     def _rows(self, distribution: Distribution) -> int:
-        """The rows of a distribution's inputs."""
         rows = {FULL: 1 << 62, REDUCED: REDUCED_ROWS[self.device.partition(":")[0]]}.get(
             distribution.batch, distribution.batch)
         if distribution is not self.distributions[0]:
@@ -350,8 +353,9 @@ class Oracle:
                 map(is_inexact, tensors([eager[0]])))
             # Where only the batch differs, eager's error on the problem's own inputs is part of the reference error.
             given = self.case(self.distributions[0].name, mode, weights).expected if distribution.shape_only else []
-            typical, rows = reduce(Typical.worst, (e.typical for e in given), Typical()), batch_size(inputs) or 0
-            case.expected = self._expect(partial(slice_batch, inputs), rows, state, case, eager, typical, noise=noise)
+            typical = reduce(Typical.worst, (e.typical for e in given), Typical())
+            contents = partial(slice_batch, inputs)
+            case.expected = self._expect(contents, batch_size(inputs), state, case, eager, typical, noise=noise)
             self._excuse(case, state)
             for expected in case.expected:
                 # With other random numbers, other elements are not finite.
@@ -361,7 +365,7 @@ class Oracle:
             raise  # the case is tried again with fewer rows
         except Exception as error:
             if where and number == 0:  # all others would be skipped too
-                fault = f"{self.loaded.problem.path}: it does not run in float64, which candidates are measured against"
+                fault = f"{self._path}: it does not run in float64, which candidates are measured against"
                 raise ProblemError(f"{fault}: {type(error).__name__}: {' '.join(str(error).split()):.200}") from error
             case.note = f"the reference raises {type(error).__name__}{where} here"
             case.raises = distribution.shape_only and not where
@@ -423,7 +427,7 @@ class Oracle:
 
         def exact(inputs: Any, **how: bool) -> list[torch.Tensor]:
             run = partial(self.reference.exact, **how)
-            return tensors(self._by_slices(run, partial(slice_batch, inputs), batch_size(inputs) or 0, state, case))
+            return tensors(self._by_slices(run, partial(slice_batch, inputs), batch_size(inputs), state, case))
 
         def change(how: Callable[[torch.Tensor], torch.Tensor]) -> Any:
             return map_tensors(case.inputs, lambda x: how(x.double() if x.dtype in HALF else x) if x.is_floating_point() else x)
@@ -476,9 +480,8 @@ class Oracle:
         rows = [e.judge(value, self.accuracy) | {"output": e.name} for e, value in zip(case.expected, values)]
         if not own_numbers or not self.random[case.mode] or all(row["ok"] for row in rows):
             return rows
-        every = zip(self._spreads(case, moments.FEW), rows, values)
         return [row if spread is None else row | spread.judge([moments.sampled(value)], self.accuracy)
-                for spread, row, value in every]
+                for spread, row, value in zip(self._spreads(case, moments.FEW), rows, values)]
 
     def draw(self, subject: str, case: Case, values: list[torch.Tensor], count: int) -> dict[str, Any]:
         """Keep a run of a subject, the first under the case's own seed. Of ``count`` runs, the figures of each tensor,
@@ -506,17 +509,14 @@ class Oracle:
                             for e, *found in zip(case.expected, zip(*exact), zip(*eager))]
         return case.spreads
 
-    def judge_timed(
-        self, key: int, name: str, mode: str, weights: str, values: list[torch.Tensor], *, own_numbers: bool,
-    ) -> list[dict[str, Any]]:
-        """Error figures of the timed call with ``key``; its test case ``name`` has all rows.
+    def judge_timed(self, key: int, like: Case, values: list[torch.Tensor], *, own_numbers: bool) -> list[dict[str, Any]]:
+        """Error figures of the timed call with ``key``; the test case ``like`` has all rows.
 
         PyTorch's own output is expected, since it is as fast as the call; its error in that test case sets the
         tolerance. A refused output is judged again in full, against float64 on the call's own inputs.
         """
-        like = self.case(name, mode, weights)
-        case, state = Case(like.distribution, mode, seed_of(key), [], [], weights=weights), self._weights(weights)
-        contents = partial(self._contents, key)
+        case = Case(like.distribution, like.mode, seed_of(key), [], [], weights=like.weights)
+        contents, state = partial(self._contents, key), self._weights(like.weights)
         eager = self._by_slices(self.reference.eager, contents, self.rows, state, case)
         case.expected = [e.again(value) for e, value in zip(like.expected, tensors(list(eager)))]
         found = self.judge(case, values)
@@ -557,14 +557,13 @@ class Oracle:
     def _outputs_of_another_seed(self, distribution: Distribution, mode: str) -> list[torch.Tensor]:
         """The output for another input set of the pool; of large inputs, which have fewer rows there, for other rows."""
         rows = self._rows(distribution)
-        few = (batch_size(self.pool[1]) or 0) < rows
+        few = batch_size(self.pool[1]) < rows
         inputs = slice_batch(self._given, rows, self.rows - rows) if few else slice_batch(self.pool[1], rows)
         found = tensors(self.reference.eager(inputs, self.state(distribution, "drawn"), mode, 0)[0])
         for expected, value in zip(self.case(distribution.name, mode, "drawn").expected, found):
             if as_real(value).shape != expected.exact.shape:
-                where = self.loaded.problem.path
-                raise ProblemError(f"{where}: the shape of what the model returns depends on the values of its "
-                                   "inputs, which kgen does not judge: pad it to a fixed size")
+                raise ProblemError(f"{self._path}: the shape of what the model returns depends on the values of its inputs, "
+                                   "which kgen does not judge: pad it to a fixed size")
         return found
 
 
@@ -581,11 +580,6 @@ def _are_close(x: torch.Tensor, y: torch.Tensor) -> bool:
     half, x, y = x.dtype in HALF and torch.finfo(x.dtype).eps, as_real(x).double(), as_real(y).double()
     size = float(x.nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt()) if half and x.numel() else 0.0
     return torch.allclose(x, y, rtol=max(1e-3, 4 * half), atol=max(1e-5, 4 * half * size), equal_nan=True)
-
-
-def _apart(x: torch.Tensor) -> torch.Tensor:
-    """``x``, copied if elements share memory, as in an expanded tensor."""
-    return x.contiguous() if span(x) < x.numel() or 0 in x.stride() else x
 
 
 def _refuse_others(path: str, says: str, value: Any) -> None:
@@ -700,13 +694,11 @@ class _Desk:
         self, *, subject: str, outputs: Node, shift: int, case: str, mode: str, weights: str, key: int | None = None,
         count: int = 0, own_numbers: bool = False,
     ) -> Reply:
-        values = self._oracle.read_outputs(subject, outputs, shift)
-        if key is not None:
-            return {"rows": self._oracle.judge_timed(key, case, mode, weights, values, own_numbers=own_numbers)}, []
-        found = self._oracle.case(case, mode, weights)
+        values, found = self._oracle.read_outputs(subject, outputs, shift), self._oracle.case(case, mode, weights)
         if count:
             return self._oracle.draw(subject, found, values, count), []
-        return {"rows": self._oracle.judge(found, values, own_numbers=own_numbers)}, []
+        judge = self._oracle.judge if key is None else partial(self._oracle.judge_timed, key)
+        return {"rows": judge(found, values, own_numbers=own_numbers)}, []
 
     def forget(self, *, subject: str) -> Reply:
         self._oracle.forget(subject)
