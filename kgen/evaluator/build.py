@@ -37,7 +37,7 @@ from kgen.evaluator.runtime.process import ChildDied, Server
 
 #: Sections of a library with its code; names and paths are in others.
 _CODE_SECTIONS = (".text", ".rodata", ".nv_fatbin")
-_LITERALS = ("NAME", "CPP_SOURCE", "CUDA_SOURCE", "CFLAGS", "CUDA_FLAGS")
+_TEXTS, _FLAGS = ("NAME", "CPP_SOURCE", "CUDA_SOURCE"), ("CFLAGS", "CUDA_FLAGS")  #: names of a candidate's literals
 #: Environment variables that change what compilers do.
 _ENVIRONMENT = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX",
                 "CUDA_HOME", "CUDA_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "TORCH_CUDA_ARCH_LIST")
@@ -69,18 +69,17 @@ def read_extension(source: str) -> Extension | None:
     try:
         for node in syntax.parse(source).body:
             match node:
-                case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in _LITERALS:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in (*_TEXTS, *_FLAGS):
                     if name in found:
                         return None
                     found[name] = ast.literal_eval(value)
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return None
-    texts = [found.get(name, "") for name in ("NAME", "CPP_SOURCE", "CUDA_SOURCE")]
-    flags = [found.get(name, []) for name in ("CFLAGS", "CUDA_FLAGS")]
+    name, *sources = (found.get(literal, "") for literal in _TEXTS)
+    flags = [found.get(literal, []) for literal in _FLAGS]
     lists = all(isinstance(group, (list, tuple)) for group in flags)
-    if not lists or not all(isinstance(text, str) for text in chain(texts, *flags)):
+    if not lists or not all(isinstance(text, str) for text in (name, *sources, *chain(*flags))):
         return None
-    name, *sources = texts
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{,199}", name) or not any(sources):
         return None
     return Extension(name, *sources, *map(tuple, flags))
@@ -154,7 +153,7 @@ class Builder:
         started = time.monotonic()
         marker = self.directory / f"{extension.name}.json"
         try:
-            with held(self.directory / f"{extension.name}.lock", fcntl.LOCK_EX, self._stop) as lock:
+            with held(marker.with_suffix(".lock"), fcntl.LOCK_EX, self._stop) as lock:
                 return self._kept(extension, marker) or self._build(extension, marker, started, lock)
         except OSError as error:
             raise DiskError(f"{self.directory}: cannot be written: {error}") from error
@@ -211,14 +210,12 @@ class Builder:
         aside.replace(marker)
         return report
 
-    def _options(self) -> dict[str, Any]:
-        return {"directory": str(self.directory), "sandboxed": True, "build_bytes": self._limits.build_bytes,
-                "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS}
-
     def _compile(self, extension: Extension, log: Path, lock: int) -> tuple[bool, str, list[str]]:
         """Run the compilers in a process that holds ``lock`` too. Returns success, or the reason, and the headers."""
         seconds = self._limits.build_seconds
-        with self._server.spawn("build", self._options(), log) as child:
+        options = {"directory": str(self.directory), "sandboxed": True, "build_bytes": self._limits.build_bytes,
+                   "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS}
+        with self._server.spawn("build", options, log) as child:
             try:
                 answer, _ = child.ask(asdict(extension), [lock], deadline=time.monotonic() + seconds)
             except ChannelTimeout:
@@ -235,7 +232,8 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     from kgen.evaluator.runtime import sandbox
 
     request, _ = channel.receive()  # with the lock's descriptor, which this process holds
-    folder = Path(options["directory"], request["name"])
+    extension = Extension(**request)
+    folder = Path(options["directory"], extension.name)
     folder.mkdir(exist_ok=True)
     os.environ |= {"TORCH_EXTENSIONS_DIR": options["directory"], "TMPDIR": str(folder), "HOME": str(folder),
                    "MAX_JOBS": "2"}
@@ -249,11 +247,10 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     os.nice(options["niceness"])
     # Loading a library runs its constructors, which is a worker's task.
     cpp_extension._import_module_from_library = lambda *_: None
-    cuda = {"cuda_sources": request["cuda_source"], "extra_cuda_cflags": list(request["cuda_flags"])}
     try:
         cpp_extension.load_inline(
-            name=request["name"], cpp_sources=request["cpp_source"], extra_cflags=list(request["cflags"]),
-            is_python_module=False, no_implicit_headers=True, verbose=True, **(cuda if request["cuda_source"] else {}))
+            extension.name, extension.cpp_source, extension.cuda_source, extra_cflags=extension.cflags,
+            extra_cuda_cflags=extension.cuda_flags, is_python_module=False, no_implicit_headers=True, verbose=True)
     except Exception as error:
         print(error, flush=True)
         channel.send({"ok": False, "reason": " ".join(str(error).split())[:_REASON_CHARACTERS]})

@@ -92,8 +92,7 @@ class Channel:
         try:
             if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
                 raise ChannelGarbage("a packet was cut off")
-            data = packet[1:] if packet[:1] == b"j" else self._carried(packet, fds)
-            message = json.loads(data)
+            message = json.loads(packet[1:] if packet[:1] == b"j" else self._carried(packet, fds))
             if not isinstance(message, dict):
                 raise ChannelGarbage("a message is no object")
         except (ValueError, RecursionError, ChannelGarbage) as error:

@@ -72,9 +72,9 @@ def _wait(
 
 @contextmanager
 def held(path: Path, how: int, stop: threading.Event, notice: Callable[[], None] | None = None) -> Iterator[int]:
-    """Hold the file lock at ``path``, whose descriptor it yields.
+    """Hold the file lock at ``path``, whose descriptor it yields. ``notice`` is called once after some seconds.
 
-    ``notice`` is called once after some seconds. Raises :class:`EvaluatorError` when ``stop`` is set meanwhile.
+    Raises :class:`EvaluatorError` when ``stop`` is set meanwhile.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -158,11 +158,17 @@ class MemoryShare:
         self._fd: int | None = None  # of the file once there is one
         self._size = 0
 
-    def ask(self, size: int) -> None:
+    def ask(self, size: int, stop: threading.Event | None = None) -> None:
         """Hold ``size`` bytes, once others leave so many. A request for more than there is waits until nobody else
-        holds a share. Raises :class:`EvaluatorError` when the process's ``stop`` is set meanwhile.
-        """
-        self._take(size, self._stop)
+        holds a share. Raises :class:`EvaluatorError` when ``stop`` is set meanwhile, by default the process's."""
+        stop = stop or self._stop
+        with held(Path(f"{self._stem}.turn.lock"), fcntl.LOCK_EX, stop):
+            _wait(lambda: (others := self._taken() - self._size) == 0 or others + size <= self._total, _LOOK_SECONDS, stop,
+                  f"the memory of {self._key}", lambda: self._tell(size), _MEMORY_NOTICE_SECONDS)
+            if self._fd is None:  # in the turn, so that nobody takes it for a file that was left behind
+                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                fcntl.flock(self._fd, fcntl.LOCK_EX)
+            self._set(size)
 
     def grows(self, size: int) -> bool:
         """Change the share to ``size`` bytes if nobody waits for memory and others leave so many. Returns whether it did.
@@ -171,21 +177,11 @@ class MemoryShare:
         """
         if size <= self._size:
             self._set(size)
-        else:
-            try:
-                self._take(size, _AT_ONCE)
-            except EvaluatorError:
-                return False
-        return True
-
-    def _take(self, size: int, stop: threading.Event) -> None:
-        with held(Path(f"{self._stem}.turn.lock"), fcntl.LOCK_EX, stop):
-            _wait(lambda: (others := self._taken() - self._size) == 0 or others + size <= self._total, _LOOK_SECONDS, stop,
-                  f"the memory of {self._key}", lambda: self._tell(size), _MEMORY_NOTICE_SECONDS)
-            if self._fd is None:  # in the turn, so that nobody takes it for a file that was left behind
-                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                fcntl.flock(self._fd, fcntl.LOCK_EX)
-            self._set(size)
+            return True
+        with suppress(EvaluatorError):
+            self.ask(size, _AT_ONCE)
+            return True
+        return False
 
     def _set(self, size: int) -> None:
         self._size = size

@@ -18,7 +18,7 @@ from typing import Callable, Mapping, Sequence
 from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.protocol import Phase, Status
 from kgen.evaluator.strict.processes import settle_ms
-from kgen.evaluator.timing.measure import MIN_CALLS, SCREEN_BLOCKS, Runner, check_timed
+from kgen.evaluator.timing.measure import MIN_CALLS, Runner, check_timed
 
 REMEASUREMENTS, REMEASURED_ROUNDS = 3, 4  #: of a suspected subject, at most, in turns with PyTorch
 SYNC_SHARE = 1 / 3  #: share of calls on a GPU that are bracketed by synchronisations, not events
@@ -118,8 +118,8 @@ class StrictRunner(Runner):
             self.seen["whole"].append(whole)
         return total
 
-    def screen(self, generator: random.Random, blocks: int = SCREEN_BLOCKS) -> None:
-        super().screen(generator, blocks)
+    def screen(self, generator: random.Random) -> None:
+        super().screen(generator)
         self.call(generator, checked=True)  # a candidate that counts its calls finds none behind the last check
         self.rest()
 
@@ -194,9 +194,7 @@ def queue_alike(runners: Sequence[Runner]) -> None:
         runner.sleep_ns = most
 
 
-def measured_again(
-    runner: StrictRunner, reason: str, *, beside: StrictRunner, generator: random.Random
-) -> str:
+def measured_again(runner: StrictRunner, reason: str, *, beside: StrictRunner, generator: random.Random) -> str:
     """Measure a suspected subject again in turns with PyTorch (``beside``), a few times at most: on a busy machine,
     PyTorch's times of another moment mislead. Returns the anomaly that stays, or an empty text.
 

@@ -117,13 +117,13 @@ class Runner:
             self.check(reply, mode, key)
         return taken / 1e6
 
-    def screen(self, generator: random.Random, blocks: int = SCREEN_BLOCKS) -> None:
+    def screen(self, generator: random.Random) -> None:
         """Time the subject alone and briefly. Outputs of a drawn block and of the last one are checked."""
         calls = calls_per_block(self.steady_ms, "cuda" if self.cuda else "cpu")
-        drawn, last = generator.randrange(blocks), blocks - 1
+        drawn, last = generator.randrange(SCREEN_BLOCKS), SCREEN_BLOCKS - 1
         if self.frees:
             self.warm_up(generator)
-        for number in range(blocks):
+        for number in range(SCREEN_BLOCKS):
             checked = self.checks_every_block or number in (drawn, last)
             self.block(calls, generator, checked=checked, thorough=number == drawn)
         if (odd := self.oddest()) is not None:
