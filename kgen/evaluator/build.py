@@ -143,10 +143,8 @@ class Builder:
             raise DiskError(f"{self.directory}: the folder for builds cannot be made: {error}") from error
 
     def build(self, source: str) -> BuildReport:
-        """Build the extension of ``source``, or find it built. The report tells its faults.
-
-        Raises :class:`EvaluatorError` when the server fails and :class:`DiskError` when the folder cannot be written.
-        """
+        """Build the extension of ``source``, or find it built. The report tells its faults. Raises
+        :class:`EvaluatorError` when the server fails and :class:`DiskError` when the folder cannot be written."""
         extension = read_extension(source)
         if extension is None:
             return BuildReport(True, False, 0.0, False, str(self.directory), None, "nothing to build ahead", "")
@@ -210,12 +208,14 @@ class Builder:
         aside.replace(marker)
         return report
 
+    def _options(self) -> dict[str, Any]:
+        return {"directory": str(self.directory), "sandboxed": True, "build_bytes": self._limits.build_bytes,
+                "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS}
+
     def _compile(self, extension: Extension, log: Path, lock: int) -> tuple[bool, str, list[str]]:
         """Run the compilers in a process that holds ``lock`` too. Returns success, or the reason, and the headers."""
         seconds = self._limits.build_seconds
-        options = {"directory": str(self.directory), "sandboxed": True, "build_bytes": self._limits.build_bytes,
-                   "arch_list": self._arch_list, "niceness": 0 if self._lock else _NICENESS}
-        with self._server.spawn("build", options, log) as child:
+        with self._server.spawn("build", self._options(), log) as child:
             try:
                 answer, _ = child.ask(asdict(extension), [lock], deadline=time.monotonic() + seconds)
             except ChannelTimeout:

@@ -40,11 +40,8 @@ _PART = 1 << 26  #: elements that are mixed at once
 
 @dataclass(frozen=True)
 class Distribution:
-    """One input distribution.
-
-    ``batch`` is a number of rows, :data:`FULL` or :data:`REDUCED`. Own candidates are tried on those with ``own``,
-    foreign candidates on all. ``purpose`` says in the docs which mistakes it finds.
-    """
+    """One input distribution. ``batch`` is a number of rows, :data:`FULL` or :data:`REDUCED`. Own candidates are tried
+    on those with ``own``, foreign candidates on all. ``purpose`` says in the docs which mistakes it finds."""
 
     name: str
     values: str = "given"
@@ -305,11 +302,9 @@ class Mixture:
 
 
 def mixtures(buffers: Any, pool: Sequence[Any], key: int) -> Iterator[Mixture]:
-    """New contents of ``buffers``: elements of two input sets of ``pool``, mixed as ``key`` says.
-
-    A bit for each index, combined by exclusive or, chooses the set: no row and no column comes twice. Integers that
-    depend on each other along a row are chosen by the row.
-    """
+    """New contents of ``buffers``: elements of two input sets of ``pool``, mixed as ``key`` says. A bit for each index,
+    combined by exclusive or, chooses the set: no row and no column comes twice. Integers that depend on each other along
+    a row are chosen by the row."""
     generator = _Generator().manual_seed(key)
     first, second = (pool[int(i)] for i in _randperm(len(pool), generator=generator)[:2])
     if batch_size(first) != batch_size(pool[0]):

@@ -54,10 +54,8 @@ def construct(make: Callable[[], torch.nn.Module], device: str, seed: int) -> to
 
 
 def draw_weights(loaded: LoadedProblem, device: str, seed: int, *, signs: bool = True) -> dict[str, torch.Tensor]:
-    """A state dict drawn from ``seed`` in which constant tensors become random, with ``signs`` in both signs.
-
-    Fresh modules have scales of one, biases and means of zero, variances of one: they hide wrong folds.
-    """
+    """A state dict drawn from ``seed`` in which constant tensors become random, with ``signs`` in both signs. Fresh
+    modules have scales of one, biases and means of zero, variances of one: they hide wrong folds."""
     model = construct(loaded.model, device, seed)
     parameters = dict(model.named_parameters())
     generator = torch.Generator().manual_seed(seed + 1)

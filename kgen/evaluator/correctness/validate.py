@@ -156,10 +156,8 @@ class WorkerClient:
         self._budget = 0.0
 
     def ready(self) -> list[str]:
-        """Wait until the process is confined and has its device. Returns the missing parts of its sandbox.
-
-        No code of a candidate has run until then. Raises :class:`EvaluatorError`.
-        """
+        """Wait until the process is confined and has its device. Returns the missing parts of its sandbox. No code of a
+        candidate has run until then. Raises :class:`EvaluatorError`."""
         self.enter(Phase.LOAD, _READY_SECONDS)
         try:
             return self.ask("ready")["missing"]
@@ -227,11 +225,9 @@ def audit(worker: WorkerClient, settled: Settled) -> None:
 
 @dataclass
 class Validation:
-    """A candidate on its way through the test cases. Error figures are appended to ``found``.
-
-    ``room`` is half of the bytes for outputs. The oracle judges one case while the worker runs the next if each output
-    fits into half of it. Otherwise the worker waits.
-    """
+    """A candidate on its way through the test cases. Error figures are appended to ``found``. ``room`` is half of the
+    bytes for outputs. The oracle judges one case while the worker runs the next if each output fits into half of it.
+    Otherwise the worker waits."""
 
     worker: WorkerClient
     oracle: OracleClient
@@ -244,10 +240,8 @@ class Validation:
     _judging: tuple[str, Future[list[list[CaseErrors]]]] | None = None
 
     def run(self, names: Sequence[tuple[str, str]]) -> None:
-        """Run the test cases ``names`` (distribution and mode).
-
-        Raises :class:`Failure` at the first wrong one, and :class:`EvaluatorError` when the oracle fails.
-        """
+        """Run the test cases ``names`` (distribution and mode). Raises :class:`Failure` at the first wrong one, and
+        :class:`EvaluatorError` when the oracle fails."""
         one_mode = len({mode for _, mode in names}) == 1
         with self._thread:
             for (name, mode), following in zip(names, [*names[1:], None]):
@@ -333,11 +327,8 @@ class Validation:
                 self.labels.append(_NOT_REPEATABLE)
 
     def _judge_by_moments(self, case: CaseHandle, label: str, failure: Failure) -> list[CaseErrors]:
-        """Figures of a candidate whose values are wrong in a random mode, judged by moments.
-
-        Raises ``failure`` if it draws PyTorch's numbers, and a :class:`Failure` that names both faults if its moments
-        are wrong.
-        """
+        """Figures of a candidate whose values are wrong in a random mode, judged by moments. Raises ``failure`` if it
+        draws PyTorch's numbers, and a :class:`Failure` that names both faults if its moments are wrong."""
         judge = partial(self.oracle.judge, self.worker, case, label, count=_OWN_NUMBERS_RUNS)
         for number in range(_OWN_NUMBERS_RUNS // 2):
             run = self._run(case, case.rng + number * _NEXT_SEED, go_on=True)

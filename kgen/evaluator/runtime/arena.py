@@ -216,10 +216,8 @@ class Arena:
 
 class DeviceArena(Arena):
     """An arena in the memory of a GPU. Tensors that are read share it, and are gone once it is closed. The bytes of a
-    new one, without ``fd``, are all set to NaN.
-
-    Raises :class:`DriverError` where the memory cannot be shared, and ``torch.OutOfMemoryError``.
-    """
+    new one, without ``fd``, are all set to NaN. Raises :class:`DriverError` where the memory cannot be shared, and
+    ``torch.OutOfMemoryError``."""
 
     def __init__(self, place: str, size: int, fd: int | None = None, *, writable: bool = True) -> None:
         self._device = torch.device(place)

@@ -73,11 +73,8 @@ class Channel:
             raise ChannelClosed(str(error)) from error
 
     def receive(self, deadline: float | None = None) -> tuple[dict[str, Any], list[int]]:
-        """The next message with its descriptors, which the caller closes.
-
-        ``deadline`` is a ``time.monotonic()`` value. Raises :class:`ChannelTimeout`, :class:`ChannelClosed` or
-        :class:`ChannelGarbage`.
-        """
+        """The next message with its descriptors, which the caller closes. ``deadline`` is a ``time.monotonic()`` value.
+        Raises :class:`ChannelTimeout`, :class:`ChannelClosed` or :class:`ChannelGarbage`."""
         left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
         poller = select.poll()
         poller.register(self.sock, select.POLLIN)

@@ -155,10 +155,8 @@ def _raise_fault(status: int) -> None:
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """Device memory that another process can map by the descriptor ``fd``.
-
-    Raises :class:`DriverError` where the driver or the system does not allow it, and ``torch.OutOfMemoryError``.
-    """
+    """Device memory that another process can map by the descriptor ``fd``. Raises :class:`DriverError` where the driver
+    or the system does not allow it, and ``torch.OutOfMemoryError``."""
 
     handle: int
     address: int

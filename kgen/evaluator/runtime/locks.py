@@ -57,10 +57,8 @@ def _wait(
     after: float = _NOTICE_SECONDS,
 ) -> None:
     """Wait until ``ready``, which is asked again ``every`` so many seconds. Waiting for a lock would keep interrupts
-    away. ``notice`` is called once, ``after`` so many seconds.
-
-    Raises :class:`EvaluatorError`, which names ``name``, when ``stop`` is set meanwhile.
-    """
+    away. ``notice`` is called once, ``after`` so many seconds. Raises :class:`EvaluatorError`, which names ``name``,
+    when ``stop`` is set meanwhile."""
     started = time.monotonic()
     while not ready():
         if notice and time.monotonic() - started > after:
@@ -72,10 +70,8 @@ def _wait(
 
 @contextmanager
 def held(path: Path, how: int, stop: threading.Event, notice: Callable[[], None] | None = None) -> Iterator[int]:
-    """Hold the file lock at ``path``, whose descriptor it yields. ``notice`` is called once after some seconds.
-
-    Raises :class:`EvaluatorError` when ``stop`` is set meanwhile.
-    """
+    """Hold the file lock at ``path``, whose descriptor it yields. ``notice`` is called once after some seconds. Raises
+    :class:`EvaluatorError` when ``stop`` is set meanwhile."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         _wait(lambda: _is_locked(fd, how), _POLL_SECONDS[how], stop, path.name, notice)
@@ -93,10 +89,8 @@ def _is_locked(fd: int, how: int) -> bool:
 
 
 class DeviceLock:
-    """The lock of one device; ``key`` names the device uniquely on this machine (``cpu``, or a GPU's UUID).
-
-    Threads that wait when ``stop`` is set get :class:`EvaluatorError`.
-    """
+    """The lock of one device; ``key`` names the device uniquely on this machine (``cpu``, or a GPU's UUID). Threads that
+    wait when ``stop`` is set get :class:`EvaluatorError`."""
 
     def __init__(
         self, key: str, notice: Notice | None = None, folder: Path | None = None, stop: threading.Event | None = None,
@@ -171,10 +165,8 @@ class MemoryShare:
             self._set(size)
 
     def grows(self, size: int) -> bool:
-        """Change the share to ``size`` bytes if nobody waits for memory and others leave so many. Returns whether it did.
-
-        It never waits: who has taken memory already would be waited for by those that it waits for.
-        """
+        """Change the share to ``size`` bytes if nobody waits for memory and others leave so many. Returns whether it
+        did. It never waits: who has taken memory already would be waited for by those that it waits for."""
         if size <= self._size:
             self._set(size)
             return True

@@ -147,10 +147,8 @@ def read_only(to: Confinement) -> None:
 
 
 def own_folders(to: Confinement, owner: int) -> None:
-    """Cover each writable folder by a copy in memory that belongs to ``owner``: it cannot fill a disk.
-
-    Without ``folder_bytes``, ``owner`` gets the folders themselves. Raises ``OSError`` where they cannot be covered.
-    """
+    """Cover each writable folder by a copy in memory that belongs to ``owner``: it cannot fill a disk. Without
+    ``folder_bytes``, ``owner`` gets the folders themselves. Raises ``OSError`` where they cannot be covered."""
     for folder in to.writable:
         if to.folder_bytes is not None and to.mounts:
             below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import glob
-import itertools
 import os
 from pathlib import Path
 from typing import Any, Callable, Iterable, Mapping
@@ -111,8 +110,7 @@ class StrictSubject(worker.Subject):
     def _guarded_inputs(self, pristine: list[Any], guards: list[worker.Guard]) -> list[Any]:
         """Copies between fences. Inputs of one size always lie in the same memory, written equally often: results
         remembered by address or by version are wrong."""
-        number = itertools.count()
-        return map_tensors(pristine, lambda x: self._guarded(x, guards, self._place(x, next(number))))
+        return map_tensors(pristine, lambda x: self._guarded(x, guards, self._place(x, len(guards))))
 
     def _place(self, x: torch.Tensor, number: int) -> torch.UntypedStorage:
         size = span(x) + 2 * worker._FENCE

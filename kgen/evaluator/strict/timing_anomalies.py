@@ -160,11 +160,8 @@ class StrictRunner(Runner):
         return taken
 
     def samples(self, calls: int, generator: random.Random, checked: bool, thorough: bool) -> tuple[float, ...]:
-        """The samples of a block. On a GPU, synchronised calls are drawn between them.
-
-        The output of a drawn sample is judged. A ``thorough`` block also watches that one, and judges the output of a
-        synchronised call.
-        """
+        """The samples of a block. On a GPU, synchronised calls are drawn between them. The output of a drawn sample is
+        judged. A ``thorough`` block also watches that one, and judges the output of a synchronised call."""
         now = generator.randrange(calls) if checked else -1
         synced = generator.randrange(calls) if thorough and self.cuda else -1
         samples: list[float] = []
@@ -196,10 +193,8 @@ def queue_alike(runners: Sequence[Runner]) -> None:
 
 def measured_again(runner: StrictRunner, reason: str, *, beside: StrictRunner, generator: random.Random) -> str:
     """Measure a suspected subject again in turns with PyTorch (``beside``), a few times at most: on a busy machine,
-    PyTorch's times of another moment mislead. Returns the anomaly that stays, or an empty text.
-
-    Only the samples of the last measurement are kept.
-    """
+    PyTorch's times of another moment mislead. Returns the anomaly that stays, or an empty text. Only the samples of the
+    last measurement are kept."""
     for _ in range(REMEASUREMENTS):
         if not reason or runner.median_ms < runner.floor_ms:
             break  # a busy machine makes no subject too fast

@@ -69,9 +69,7 @@ class Runner:
 
     def block(self, calls: int, generator: random.Random, *, checked: bool = False, thorough: bool = False) -> None:
         """Add a block of ``calls`` samples; ``checked`` judges an output, and ``thorough`` asks for all other checks.
-
-        Raises :class:`Failure` when a call fails, or claims more time than the parent's clock allows.
-        """
+        Raises :class:`Failure` when a call fails, or claims more time than the parent's clock allows."""
         self.blocks.append(self.samples(calls, generator, checked, thorough))
 
     def samples(self, calls: int, generator: random.Random, checked: bool, thorough: bool) -> tuple[float, ...]:
@@ -185,11 +183,8 @@ def interleave(
     least: int = LEAST_BLOCKS,
 ) -> list[Runner]:
     """Time ``runners`` in turns B A C, C A B, ... (a drawn order, then its reverse) for at least :data:`FINAL_BLOCKS`
-    rounds and about ``seconds``. Ends after ``least`` rounds or more where those take longer, or where every ratio to the
-    fastest is known narrowly.
-
-    A runner that fails is reported to ``failed`` and left out. Returns the others.
-    """
+    rounds and about ``seconds``. Ends after ``least`` rounds or more where those take longer, or where every ratio to
+    the fastest is known narrowly. A runner that fails is reported to ``failed`` and left out. Returns the others."""
     started = time.monotonic()
     alive = list(runners)
 
