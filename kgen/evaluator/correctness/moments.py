@@ -130,7 +130,6 @@ class Spread:
         return self._are_near((both - self.centre) / self.scale)
 
     def _are_near(self, deviations: torch.Tensor) -> bool:
-        """Whether two of these runs have the same numbers."""
         return len(deviations) > 1 and bool((torch.pdist(deviations.flatten(1)).square() < _NEAR * self.far).any())
 
     def _counting(self) -> float:

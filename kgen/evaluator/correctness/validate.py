@@ -374,12 +374,10 @@ def explain(row: CaseErrors) -> str:
 
 def raise_if_failed(reply: Mapping[str, Any], phase: Phase, label: str = "") -> None:
     """Raises :class:`Failure` when a worker answers that the candidate raised."""
-    if "error" not in reply:
-        return
-    status = Status.OUT_OF_MEMORY if reply.get("memory") else (
-        Status.LOAD_ERROR if phase is Phase.LOAD else Status.RUNTIME_ERROR)
-    text = str(reply["error"])
-    raise Failure(status, f"{label}: {text}" if label else text, phase)
+    if "error" in reply:
+        raised = Status.LOAD_ERROR if phase is Phase.LOAD else Status.RUNTIME_ERROR
+        status = Status.OUT_OF_MEMORY if reply.get("memory") else raised
+        raise Failure(status, (f"{label}: " if label else "") + str(reply["error"]), phase)
 
 
 def raise_if_wrong(reply: Mapping[str, Any], phase: Phase, label: str = "") -> None:
@@ -394,13 +392,11 @@ def check_structure(expected: Node, got: Any, where: str, phase: Phase) -> None:
     are not compared: their inputs are others. Raises :class:`Failure`."""
     try:
         output, state = got["items"]
-        pairs = zip(expected["items"], (output, state), ("output", "state"))
-        faults = (fault for pair in pairs for fault in _faults(*pair, numbers=phase is not Phase.TIME))
-        fault = next(faults, None)
+        for theirs, mine, path in zip(expected["items"], (output, state), ("output", "state")):
+            for status, text in _faults(theirs, mine, path, numbers=phase is not Phase.TIME):
+                raise Failure(status, f"{where}: {text}", phase)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise Failure(Status.SUSPICIOUS, f"{where}: what it answers makes no sense", phase) from error
-    if fault is not None:
-        raise Failure(fault[0], f"{where}: {fault[1]}", phase)
 
 
 def _faults(expected: Node, got: Node, path: str, numbers: bool) -> Iterator[tuple[Status, str]]:

@@ -35,16 +35,12 @@ class _Location(ctypes.Structure):
     _fields_ = [("type", c_int), ("id", c_int)]
 
 
-class _AllocationProp(ctypes.Structure):
-    """``CUmemAllocationProp``."""
-
+class _AllocationProp(ctypes.Structure):  # CUmemAllocationProp
     _fields_ = [("type", c_int), ("handle_types", c_int), ("location", _Location), ("win32", c_void_p),
                 ("flags", ctypes.c_ubyte * 8)]
 
 
-class _AccessDesc(ctypes.Structure):
-    """``CUmemAccessDesc``."""
-
+class _AccessDesc(ctypes.Structure):  # CUmemAccessDesc
     _fields_ = [("location", _Location), ("flags", c_int)]
 
 

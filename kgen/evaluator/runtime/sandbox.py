@@ -159,19 +159,12 @@ def own_folders(to: Confinement, owner: int) -> None:
             finally:
                 os.close(below)
             folder.chmod(0o700)  # copying gave it the mode of what it covers
-        _give(folder, owner)
+        if owner != os.geteuid():
+            for path in (folder, *folder.rglob("*")):
+                os.chown(path, owner, owner, follow_symlinks=False)
     os.chdir(os.getcwd())  # into the copy
     if to.folder_bytes is not None and not to.mounts:
         raise OSError("there is no mount namespace to cover a folder in")
-
-
-def _give(folder: Path, owner: int) -> None:
-    """Make ``owner`` the owner of everything below ``folder``."""
-    if owner == os.geteuid():
-        return
-    for root, folders, files in os.walk(folder):
-        for name in (".", *folders, *files):
-            os.chown(os.path.join(root, name), owner, owner, follow_symlinks=False)
 
 
 def nameless_user(slot: int) -> int | None:
