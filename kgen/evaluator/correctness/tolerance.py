@@ -313,12 +313,12 @@ class Expected:
             differs = value != self.exact
             wrong = int((differs if self.rounded is None else differs & ~self.rounded).sum())
             if not wrong and bool(differs.any()) and _come_twice(value) and not _come_twice(self.exact):
-                return self._refused("some come twice in a row, and none does in PyTorch's")
+                return self._row(ok=False, note="some come twice in a row, and none does in PyTorch's")
             return row(ok=not wrong, note=f"{wrong} of {value.numel()} elements differ" if wrong else "")
         if not value.numel():
             return row(ok=True, note="empty")
         if self.eager is not None and self.free is not None and (note := self._other_kind(value)):
-            return self._refused(note)
+            return self._row(ok=False, note=note)
 
         def errors() -> Iterator[torch.Tensor]:
             for first, (mine, exact) in parts(value, self.exact):
@@ -334,10 +334,9 @@ class Expected:
         rms, maximum, *shares = torch.stack([mine.rms, mine.maximum, *(tolerated or self._shares(mine))]).tolist()
         if not math.isfinite(rms):
             bad = int((~torch.isfinite(value)).sum())
-            return self._refused(f"{bad} of {value.numel()} elements are not finite, some where PyTorch's are")
+            return self._row(ok=False, note=f"{bad} of {value.numel()} elements are not finite, some where PyTorch's are")
         ratio, used = (rms / max(self.eager_rms, TINY), shares[0]) if tolerated else (max(shares[:2]), max(shares[2:]))
-        return row(rms=rms, maximum=maximum, eager_rms=self.eager_rms, eager_maximum=self.eager_maximum, ratio=ratio,
-                    used=used, ok=used <= 1.0)
+        return self._row(rms=rms, maximum=maximum, ratio=ratio, used=used, ok=used <= 1.0)
 
     def _shares(self, mine: Figures) -> list[torch.Tensor]:
         """The whole's figures in shares of their reference errors, then all figures in shares of their tolerances."""
@@ -356,8 +355,8 @@ class Expected:
         wrong = int((~torch.isfinite(eager) & ~torch.isfinite(exact) & ~same).sum())
         return f"{wrong} elements that are not finite in PyTorch are finite or of another kind" if wrong else ""
 
-    def _refused(self, note: str) -> dict[str, Any]:
-        return row(ok=False, note=note, eager_rms=self.eager_rms, eager_maximum=self.eager_maximum)
+    def _row(self, **found: Any) -> dict[str, Any]:
+        return row(eager_rms=self.eager_rms, eager_maximum=self.eager_maximum, **found)
 
 
 def _come_twice(integers: torch.Tensor) -> bool:
