@@ -113,11 +113,9 @@ class KernelResources:
 
 @dataclass(frozen=True)
 class BuildReport:
-    """The result of building one candidate's source.
-
-    ``directory`` is the value of ``TORCH_EXTENSIONS_DIR`` under which the file's own ``load_inline`` finds its library.
-    ``binary`` is the SHA-256 of the machine code, equal for candidates that compile to the same.
-    """
+    """The result of building one candidate's source. ``directory`` is the value of ``TORCH_EXTENSIONS_DIR`` under which
+    the file's own ``load_inline`` finds its library. ``binary`` is the SHA-256 of the machine code, equal for candidates
+    that compile to the same."""
 
     ok: bool
     timed_out: bool
@@ -132,11 +130,9 @@ class BuildReport:
 
 @dataclass(frozen=True)
 class Timing:
-    """Raw samples of one subject, a candidate (by id) or a baseline (by name), in one timing session.
-
-    ``blocks`` holds milliseconds for each call, sample block by sample block in the order taken. Timings of one
-    ``session`` were interleaved on the same device under the same flags; only those may be compared closely.
-    """
+    """Raw samples of one subject, a candidate (by id) or a baseline (by name), in one timing session. ``blocks`` holds
+    milliseconds for each call, sample block by sample block in the order taken. Timings of one ``session`` were
+    interleaved on the same device under the same flags; only those may be compared closely."""
 
     subject: str
     depth: Depth
@@ -171,10 +167,8 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Environment:
-    """The place of evaluations. Timings from different environments are never compared.
-
-    ``device`` is the model name of the GPU or CPU; ``arch`` is ``sm_90`` or the CPU's instruction sets in short.
-    """
+    """The place of evaluations. Timings from different environments are never compared. ``device`` is the model name of
+    the GPU or CPU; ``arch`` is ``sm_90`` or the CPU's instruction sets in short."""
 
     device_type: str
     device: str

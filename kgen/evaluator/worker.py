@@ -342,11 +342,9 @@ class Subject:
             self.model.train(mode == "train")
 
     def block(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """A sample block: for each of ``keys`` one timed call in each of ``modes``, on contents made by that key.
-
-        ``ns`` lists nanoseconds by key, summed over the modes. ``exposed`` says whether launches were timed too;
-        ``alias`` names the output before if an output used its memory.
-        """
+        """A sample block: for each of ``keys`` one timed call in each of ``modes``, on contents made by that key. ``ns``
+        lists nanoseconds by key, summed over the modes. ``exposed`` says whether launches were timed too; ``alias``
+        names the output before if an output used its memory."""
         found = dict.fromkeys(request["keys"], 0)
         exposed, alias = False, ""
         for key, mode in product(request["keys"], request["modes"]):

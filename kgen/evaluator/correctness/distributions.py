@@ -102,7 +102,7 @@ def drawn_batches(secret: int, rows: int) -> list[Distribution]:
 
 def _scaled(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Multiply and shift row after row by the factors and shifts above, starting at a drawn one."""
-    if not x.ndim or not x.numel():
+    if not x.ndim:
         return x
     few = x[: -(-_FEW * x.shape[0] // x.numel())].flatten()[:_FEW].cpu()  # a reduction on a GPU loads kernels: 30 ms
     shifts, first = torch.tensor(_SHIFTS) * few.abs().mean(), int(_randint(len(_FACTORS), (1,), generator=generator))
@@ -125,7 +125,7 @@ def _rows(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 def _outliers(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Make one element in a thousand large, and in a few rows a run of neighbours."""
     large = torch.rand(x.shape, generator=generator) < 1e-3
-    if x.ndim > 1 and x.numel():
+    if x.ndim > 1:
         rows, columns = x.numel() // x.shape[-1], x.shape[-1]
         chosen = torch.randperm(rows, generator=generator)[: -(-rows // _ROWS_BESIDE)]
         first = torch.randint(columns, (len(chosen), 1), generator=generator)
@@ -137,8 +137,6 @@ def _outliers(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 def _non_finite(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Put NaN, infinity and minus infinity into one place each, in drawn rows. Three more rows change: one is large,
     one shifted, and one repeats the row before it but for an element."""
-    if not x.numel():
-        return x
     flat = x.clone(memory_format=torch.contiguous_format).view(-1, x.shape[-1] if x.ndim > 1 else 1)
     rows, columns = flat.shape
     drawn = _randperm(rows, generator=generator).tolist()
@@ -178,7 +176,7 @@ def change_inputs(inputs: Sequence[Any], how: str, seed: int, weights: Collectio
     change = _alike(weights) if how == ALIKE else VALUES[how]
 
     def one(x: torch.Tensor) -> torch.Tensor:
-        if not x.is_floating_point():
+        if not x.is_floating_point() or not x.numel():
             return x
         changed = change(x.float() if x.dtype in HALF else x, generator)
         if x.dtype in HALF:
@@ -196,7 +194,7 @@ def _alike(weights: Collection[torch.Tensor]) -> Callable[[torch.Tensor, torch.G
     others = [*matrices, *(x.T for x in matrices if x.ndim == 2)]
 
     def change(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        if x.ndim < 2 or not x.numel():
+        if x.ndim < 2:
             return x
         rows = x.reshape(-1, x.shape[-1])
         changed, order = rows.clone(), _randperm(len(rows), generator=generator)

@@ -510,11 +510,9 @@ class Oracle:
         return case.spreads
 
     def judge_timed(self, key: int, like: Case, values: list[torch.Tensor], *, own_numbers: bool) -> list[dict[str, Any]]:
-        """Error figures of the timed call with ``key``; the test case ``like`` has all rows.
-
-        PyTorch's own output is expected, since it is as fast as the call; its error in that test case sets the
-        tolerance. A refused output is judged again in full, against float64 on the call's own inputs.
-        """
+        """Error figures of the timed call with ``key``; the test case ``like`` has all rows. PyTorch's own output is
+        expected, since it is as fast as the call; its error in that test case sets the tolerance. A refused output is
+        judged again in full, against float64 on the call's own inputs."""
         case = Case(like.distribution, like.mode, seed_of(key), [], [], weights=like.weights)
         contents, state = partial(self._contents, key), self._weights(like.weights)
         eager = self._by_slices(self.reference.eager, contents, self.rows, state, case)

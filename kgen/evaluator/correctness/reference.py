@@ -303,11 +303,9 @@ class Reference:
         self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False, bare: bool = False,
         sparse: bool = False,
     ) -> Run:
-        """Output and buffers after one forward in float64.
-
-        ``noise`` rounds to eager's dtype after each operator. ``bare`` gives NaN for fully masked attention, where PyTorch
-        gives 0. ``sparse`` leaves out products of zero with a non-finite number.
-        """
+        """Output and buffers after one forward in float64. ``noise`` rounds to eager's dtype after each operator.
+        ``bare`` gives NaN for fully masked attention, where PyTorch gives 0. ``sparse`` leaves out products of zero with
+        a non-finite number."""
         inputs = map_tensors(list(inputs), lambda x: x.to(self.device, _DOUBLED.get(x.dtype, x.dtype), copy=True))
         tf32 = self.device != "cpu" and torch.backends.cudnn.allow_tf32 and self.dtype not in HALF
         rounding = _Rounding(self._noise, self.dtype, tf32=tf32, turn=next(self._turns)) if noise else (

@@ -194,10 +194,8 @@ class Expected:
     @classmethod
     def begun(cls, name: str, exact: torch.Tensor, eager: torch.Tensor) -> "Expected":
         """A tensor that is ``exact`` in float64 and ``eager`` by PyTorch; :meth:`see` adds runs, :meth:`settle` ends it.
-
         Integers and truth values must be equal to eager's, except where another run differs. If that is over half of a
-        row, the rest of the row may differ too (orders of equal elements).
-        """
+        row, the rest of the row may differ too (orders of equal elements)."""
         if not is_inexact(exact):
             found = cls(name, eager, None)
             found.see(exact)

@@ -323,8 +323,7 @@ class Validation:
         for rows in second:
             differs = f"a second run differs from the first: {label}"
             decide(rows, differs, Phase.VALIDATE, Status.NONDETERMINISTIC)
-            if _NOT_REPEATABLE not in self.labels:
-                self.labels.append(_NOT_REPEATABLE)
+            self.labels.append(_NOT_REPEATABLE)
 
     def _judge_by_moments(self, case: CaseHandle, label: str, failure: Failure) -> list[CaseErrors]:
         """Figures of a candidate whose values are wrong in a random mode, judged by moments. Raises ``failure`` if it

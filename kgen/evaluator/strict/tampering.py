@@ -416,9 +416,7 @@ class Hooks(NamedTuple):
 
 def hooks(device: str, note: Note, harness: object) -> Hooks:
     """The comparisons with what is there now. ``harness`` must keep its class's methods, its handlers and its ``tell``.
-
-    A baseline has them too, with a ``note`` that reports nothing: its calls take as long.
-    """
+    A baseline has them too, with a ``note`` that reports nothing: its calls take as long."""
     own = vars(harness)
     methods = [(name, _ABSENT) for kind in type(harness).__mro__ for name in vars(kind)]
     handlers = own["handlers"]

@@ -94,10 +94,8 @@ class StrictRunner(Runner):
         self, generator: random.Random, how: str = "event", *, checked: bool = False, watched: bool = False,
     ) -> float:
         """One call in each mode, bracketed by events or by synchronisations (``how``: ``event`` or ``sync``).
-
         ``checked`` fetches and judges the output. ``watched`` compares everything before the contents arrive, and
-        observes the threads while nothing is asked. Raises :class:`Failure`.
-        """
+        observes the threads while nothing is asked. Raises :class:`Failure`."""
         key, total, whole = generator.getrandbits(48), 0.0, 0.0
         settled: list[float] = []
         family = self.worker.child.family
