@@ -81,13 +81,11 @@ BASELINES = ("eager", "compile", "compile-max-autotune")
 
 @dataclass(frozen=True)
 class CaseErrors:
-    """Error figures of one output tensor in one test case, all against the float64 reference.
-
-    ``rms`` and ``maximum`` are the candidate's errors, ``eager_rms`` and ``eager_maximum`` PyTorch's own. ``ratio`` is
-    the larger of the two over the reference error (1.0: as accurate as PyTorch). ``used`` is the largest share of a
-    tolerance that was used, over the whole output, its rows and its columns (above 1.0 fails). ``note`` says why the
-    case was skipped, or what is wrong where no figure says it.
-    """
+    """Error figures of one output tensor in one test case, all against the float64 reference. ``rms`` and ``maximum``
+    are the candidate's errors, ``eager_rms`` and ``eager_maximum`` PyTorch's own. ``ratio`` is the larger of the two
+    over the reference error (1.0: as accurate as PyTorch). ``used`` is the largest share of a tolerance that was used,
+    over the whole output, its rows and its columns (above 1.0 fails). ``note`` says why the case was skipped, or what is
+    wrong where no figure says it."""
 
     case: str
     output: str

@@ -232,11 +232,7 @@ def batch_size(inputs: Sequence[Any]) -> int:
 def slice_batch(inputs: Sequence[Any], rows: int, first: int = 0) -> list[Any]:
     """``rows`` rows, from the row ``first`` on, of each tensor whose first dimension is the batch."""
     batch = batch_size(inputs)
-
-    def one(x: torch.Tensor) -> torch.Tensor:
-        return x[first : first + rows] if x.ndim and x.shape[0] == batch else x
-
-    return map_tensors(list(inputs), one)
+    return map_tensors(list(inputs), lambda x: x[first : first + rows] if x.ndim and len(x) == batch else x)
 
 
 def joined(parts: Iterable[Any], rows: int) -> Any:

@@ -84,11 +84,9 @@ class Case:
 
 class Oracle:
     """The reference, its inputs and its expected values, for one problem on one device in one class of accuracy.
-
-    ``strict`` adds the input distributions of foreign candidates. ``most_rows`` bounds the rows of all distributions
-    but the first, and those in ``without`` are left out: how to judge with less memory. Float64 runs take about
-    ``seconds``: where they are slow, test cases have fewer rows, or are left out.
-    """
+    ``strict`` adds the input distributions of foreign candidates. ``most_rows`` bounds the rows of all distributions but
+    the first, and those in ``without`` are left out: how to judge with less memory. Float64 runs take about ``seconds``:
+    where they are slow, test cases have fewer rows, or are left out."""
 
     def __init__(
         self, problem: Problem, device: str, accuracy: str, secret: int, construction: int, *, shared: bool,
@@ -112,6 +110,7 @@ class Oracle:
         self._given = self._get_inputs(0)  # reduced batches are slices of it: drawing takes long
         self._set_dtype()
         self.rows = batch_size(self._given)
+        self._few_rows = REDUCED_ROWS[device.partition(":")[0]]  # of a reduced batch
         every = KERNELBENCH_DISTRIBUTIONS if self.accuracy is Accuracy.KERNELBENCH else (
             *DISTRIBUTIONS, *drawn_batches(secret, self.rows))
         self.distributions = tuple(d for d in every if (strict or d.own) and d.name not in without)
@@ -169,7 +168,7 @@ class Oracle:
 
     def _reduced(self) -> int:
         """The rows of a reduced batch; two at least where there are as many."""
-        return min(self.rows, max(2, self.most_rows), REDUCED_ROWS[self.device.partition(":")[0]])
+        return min(self.rows, max(2, self.most_rows), self._few_rows)
 
     def _rows_in_time(self) -> int:
         """The rows of a test case whose float64 runs take its share of the time."""
@@ -177,10 +176,8 @@ class Oracle:
         if self._forward_seconds * _FLOAT64_COST <= share:
             return 1 << 62
         inputs = slice_batch(self._given, self._reduced())
-        for _ in range(2):  # the first loads libraries
-            started = time.monotonic()
-            _is_finite(self.reference.exact(inputs, self._states["drawn"], self.modes[0], 0))
-            took = time.monotonic() - started
+        run = partial(self.reference.exact, inputs, self._states["drawn"], self.modes[0], 0)
+        _, took = timeit.repeat(lambda: _is_finite(run()), repeat=2, number=1)  # the first loads libraries
         return max(2, int(self._reduced() * share / took) | 1)
 
     def _set_dtype(self) -> None:
@@ -307,8 +304,7 @@ class Oracle:
         return change_inputs(inputs, case.distribution.values, self._secret + number, weights)
 
     def _rows(self, distribution: Distribution) -> int:
-        rows = {FULL: 1 << 62, REDUCED: REDUCED_ROWS[self.device.partition(":")[0]]}.get(
-            distribution.batch, distribution.batch)
+        rows = {FULL: self.rows, REDUCED: self._few_rows}.get(distribution.batch, distribution.batch)
         if distribution is not self.distributions[0]:
             rows = min(rows, self.most_rows)
         return min(rows, self.rows) if self.batch_free else self.rows
@@ -380,10 +376,8 @@ class Oracle:
         self, contents: Contents, rows: int, state: State, case: Case, eager_run: Run, typical: Typical, *, noise: bool,
     ) -> list[Expected]:
         """The expected values of ``case``, whose inputs are ``rows`` rows of ``contents``."""
-        def exact(**how: bool) -> Run:
-            return self._by_slices(partial(self.reference.exact, **how), contents, rows, state, case)
-
-        run = exact()
+        of = contents, rows, state, case
+        run = self._by_slices(self.reference.exact, *of)
         found = [replace(Expected.begun(name + path, e64, e32), either=name == _STATE)
                  for name, exacts, eagers in zip(("output", _STATE), run, eager_run)
                  for (path, e64), (_, e32) in zip(leaves(exacts), leaves(eagers)) if isinstance(e64, torch.Tensor)]
@@ -392,7 +386,7 @@ class Oracle:
             if turn and time.monotonic() - started > self._seconds / _OF_A_CASE:
                 break
             del run  # before the next one
-            run = exact(noise=True)
+            run = self._by_slices(partial(self.reference.exact, noise=True), *of)
             for expected, value in zip(found, tensors(list(run))):
                 expected.see(value)
                 del value
@@ -417,13 +411,10 @@ class Oracle:
         return joined(outputs(), rows), after
 
     def _excuse(self, case: Case, state: State) -> None:
-        """Find elements where more than one result is right.
-
-        Finite inputs: a NaN that smaller inputs do not give may be anything, since the order of operations decides.
-        Non-finite inputs: an element may be NaN where attention takes minus infinity for a mask. It may be finite where
-        it does not depend on the non-finite inputs, or only through a product with zero. Behind factors whose product
-        vanishes in float32, NaN and infinity are both right.
-        """
+        """Find elements where more than one result is right. Finite inputs: a NaN that smaller inputs do not give may be
+        anything, since the order of operations decides. Non-finite inputs: an element may be NaN where attention takes
+        minus infinity for a mask. It may be finite where it does not depend on the non-finite inputs, or only through a
+        product with zero. Behind factors whose product vanishes in float32, NaN and infinity are both right."""
 
         def exact(inputs: Any, **how: bool) -> list[torch.Tensor]:
             run = partial(self.reference.exact, **how)

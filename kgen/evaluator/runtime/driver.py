@@ -93,13 +93,10 @@ def _call(name: str, *arguments: object) -> None:
 
 
 class Clock:
-    """Times the work that a stream gets between :meth:`begin` and :meth:`end`.
-
-    A candidate's call lies between the two. So the driver's functions and their arguments are bound beforehand:
-    nothing is looked up that the candidate could have replaced. Make it in the CUDA context of the device with that
-    index; raises :class:`DriverError` without one. Methods raise :class:`DeviceFault` when the device or the driver
-    reports an error.
-    """
+    """Times the work that a stream gets between :meth:`begin` and :meth:`end`. A candidate's call lies between the two.
+    So the driver's functions and their arguments are bound beforehand: nothing is looked up that the candidate could
+    have replaced. Make it in the CUDA context of the device with that index; raises :class:`DriverError` without one.
+    Methods raise :class:`DeviceFault` when the device or the driver reports an error."""
 
     def __init__(self, device: int) -> None:
         self._device, self._context = device, c_void_p()

@@ -43,12 +43,10 @@ _COUNTS_BY_NAMESPACE = (5, 14)
 
 @dataclass(frozen=True)
 class Confinement:
-    """Rights of a candidate's process, or of the compilers that build it.
-
-    The process sees each folder in ``writable`` as a private copy in memory of at most ``folder_bytes``, or the folder
-    itself if that is ``None``. It becomes ``user`` (``None``: no change). ``mounts`` says whether it has its own mount
-    namespace. Limits are in bytes and in processes.
-    """
+    """Rights of a candidate's process, or of the compilers that build it. The process sees each folder in ``writable``
+    as a private copy in memory of at most ``folder_bytes``, or the folder itself if that is ``None``. It becomes
+    ``user`` (``None``: no change). ``mounts`` says whether it has its own mount namespace. Limits are in bytes and in
+    processes."""
 
     writable: Sequence[Path]
     devices: Sequence[Path]

@@ -213,9 +213,8 @@ def interleave(
 
 def enough(rounds: int, least: int, took: float, seconds: float, alive: Sequence[Runner]) -> bool:
     """Whether finals end after so many rounds in ``took`` seconds."""
-    if rounds < least:
-        return False
-    return took >= (seconds if rounds >= FINAL_BLOCKS else OVERTIME * seconds) or _narrow(alive)
+    most = seconds if rounds >= FINAL_BLOCKS else OVERTIME * seconds
+    return rounds >= least and (took >= most or _narrow(alive))
 
 
 def calls_of_finals(seconds: float, lap: float) -> int:
