@@ -243,8 +243,8 @@ class Subject:
         return all(leaf.get("device", device) == device and leaf["kind"] != "other" for leaf in nodes(describe(output)[0]))
 
     def _state(self) -> dict[str, torch.Tensor]:
-        """Copies of the buffers."""
-        return {name: buffer.detach().clone() for name, buffer in _members(self.model, _BUFFERS).items() if name in self.weights}
+        buffers = _members(self.model, _BUFFERS)
+        return {name: buffer.detach().clone() for name, buffer in buffers.items() if name in self.weights}
 
     def _poison(self, sizes: list[list[int]]) -> None:
         """Fill free blocks of the output's size with NaN: an unwritten element shows. A CPU's C library fills all."""

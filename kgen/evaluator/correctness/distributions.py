@@ -82,8 +82,6 @@ DISTRIBUTIONS = (
     Distribution("batch 63", batch=63, purpose="one row less than a tile"),
     Distribution("batch 65", batch=65, own=True, purpose="one row more than a tile"),
 )
-#: KernelBench's own check tries no other values.
-KERNELBENCH_DISTRIBUTIONS = DISTRIBUTIONS[:2]
 
 
 def drawn_batches(secret: int, rows: int) -> list[Distribution]:
@@ -266,7 +264,6 @@ class Mixture:
         return replace(self, bits=[bit.contiguous().pin_memory() for bit in self.bits])
 
     def fill(self) -> None:
-        """Write the contents into the buffer."""
         for part, contents in self.parts():
             _copy(part, contents)
 

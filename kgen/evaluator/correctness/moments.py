@@ -147,7 +147,6 @@ def sampled(value: torch.Tensor) -> torch.Tensor:
 
 
 def worst(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The worst of the figures of several runs."""
     return max(rows, key=lambda figures: (not figures["ok"], figures["used"] or 0.0))
 
 

@@ -145,11 +145,9 @@ class _Eager(TorchDispatchMode):
 
 
 class _Noted(_Eager):
-    """Notes the operators that run."""
-
     def __init__(self) -> None:
         super().__init__()
-        self.seen: set[Any] = set()
+        self.seen: set[Any] = set()  # the operators that ran
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.seen.add(func)

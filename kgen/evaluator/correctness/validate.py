@@ -151,9 +151,7 @@ class WorkerClient:
         self.scratch = scratch
         self.subject = uuid.uuid4().hex  # the oracle's name for its output memory
         self.output_bytes = 0  # of that memory
-        self.phase = Phase.LOAD
-        self._left = 0.0
-        self._budget = 0.0
+        self.enter(Phase.LOAD, 0.0)
 
     def ready(self) -> list[str]:
         """Wait until the process is confined and has its device. Returns the missing parts of its sandbox. No code of a

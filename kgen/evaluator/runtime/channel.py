@@ -39,7 +39,6 @@ class Channel:
 
     @classmethod
     def pair(cls) -> tuple["Channel", "Channel"]:
-        """Two ends that are joined."""
         left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return cls(left), cls(right)
 

@@ -200,7 +200,6 @@ class MemoryShare:
         return total
 
     def close(self) -> None:
-        """Give the memory back."""
         if self._fd is not None:
             self._path.unlink(missing_ok=True)
             os.close(self._fd)

@@ -44,12 +44,9 @@ def worse(before: Conditions, after: Conditions) -> Conditions:
 
 
 def _gpu(uuid: str) -> Mapping[str, str | float]:
-    library = _nvml()
-    if library is None:
-        return {}
-    device = ctypes.c_void_p()
-    name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
-    if library.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(device)):
+    library, device = _nvml(), ctypes.c_void_p()
+    name = f"GPU-{uuid.removeprefix('GPU-')}"
+    if library is None or library.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(device)):
         return {}
     number, reasons = ctypes.c_uint(), ctypes.c_ulonglong()
     asked = (("sm_clock_mhz", library.nvmlDeviceGetClockInfo, [_SM_CLOCK], 1),

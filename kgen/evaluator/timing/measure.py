@@ -60,7 +60,6 @@ class Runner:
 
     @property
     def median_ms(self) -> float:
-        """The median sample."""
         return median(sample for block in self.blocks for sample in block)
 
     def warm_up(self, generator: random.Random) -> None:
@@ -154,7 +153,6 @@ class Runner:
         return f"noisy: a sample block took {median(self.blocks[odd]):.3g} ms, the median of all {self.median_ms:.3g} ms"
 
     def forget(self) -> None:
-        """Drop all samples."""
         self.blocks = []
 
     def timing(self, depth: Depth, session: str, conditions: tuple[tuple[str, str | float], ...] = ()) -> Timing:
