@@ -15,7 +15,7 @@ import stat
 import struct
 import sys
 from collections import defaultdict
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -238,11 +238,12 @@ def _closed(path: Path) -> Path | None:
 def _cover(closed: Path, wanted: Iterable[Path]) -> None:
     """Mount an empty folder over ``closed``, and into it the paths of ``wanted`` that were below."""
     kept: dict[Path, int] = {}
-    try:
+    with ExitStack() as opened:
         for path in sorted(wanted):
             inside = next((path.relative_to(folder) for folder in path.parents if folder.resolve() == closed), None)
             if inside is not None and not any(inside.is_relative_to(other) for other in kept):
                 kept[inside] = os.open(path, os.O_PATH | os.O_CLOEXEC)
+                opened.callback(os.close, kept[inside])
         _mount("tmpfs", closed, "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode=0755,nr_inodes={_FILES_PER_FOLDER}")
         for inside, fd in kept.items():
             target = closed / inside
@@ -252,9 +253,6 @@ def _cover(closed: Path, wanted: Iterable[Path]) -> None:
             else:
                 target.touch()
             _mount(f"/proc/self/fd/{fd}", target, flags=_MS_BIND | _MS_REC)
-    finally:
-        for fd in kept.values():
-            os.close(fd)
 
 
 def limit(address_space: int | None, file_bytes: int) -> None:
