@@ -5,8 +5,6 @@ A candidate's file holds its kernel source and flags as literals. They are read 
 when a worker loads them.
 """
 
-from __future__ import annotations
-
 import ast
 import fcntl
 import hashlib

@@ -3,8 +3,6 @@
 The evaluator asks one such object at every place where the two differ.
 """
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any, Callable, Mapping, NamedTuple, Sequence

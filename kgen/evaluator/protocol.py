@@ -9,8 +9,6 @@
 Medians, intervals and ratios are derived from raw samples by :mod:`kgen.statistics`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ The harness binds its functions of torch to names here, before a candidate is lo
 changes only its own behaviour.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import importlib.util

@@ -5,8 +5,6 @@ the batch (by slicing) and the weights (:data:`WEIGHTS`). A new one is one entry
 case* is one distribution in one mode.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -259,7 +257,7 @@ class Mixture:
     first: torch.Tensor  # like the buffer: taken where the exclusive or of the bits is true
     second: torch.Tensor  # taken elsewhere; with fewer rows, they come again
 
-    def pinned(self) -> Mixture:
+    def pinned(self) -> "Mixture":
         """The same with bits in pinned memory, which a GPU copies in stream order."""
         return replace(self, bits=[bit.contiguous().pin_memory() for bit in self.bits])
 

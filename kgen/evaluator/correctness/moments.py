@@ -11,8 +11,6 @@ Where each element of the reference takes one of two values (dropped or kept), a
 two. The tolerance decides that.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Mapping, Sequence
@@ -46,7 +44,7 @@ class TwoValues:
     expected: Expected
 
     @classmethod
-    def of(cls, exact: torch.Tensor, eager: torch.Tensor, tolerance: torch.Tensor) -> TwoValues | None:
+    def of(cls, exact: torch.Tensor, eager: torch.Tensor, tolerance: torch.Tensor) -> "TwoValues | None":
         """From runs in float64 and float32 (runs, rows, columns); ``None`` if a run has a third value. If one value is
         zero wherever both were seen, it counts as zero everywhere."""
         low, high = exact.amin(0), exact.amax(0)
@@ -78,7 +76,7 @@ class Spread:
     two: TwoValues | None  # None if an element takes more
 
     @classmethod
-    def of(cls, exact: Sequence[torch.Tensor], eager: Sequence[torch.Tensor]) -> Spread | None:
+    def of(cls, exact: Sequence[torch.Tensor], eager: Sequence[torch.Tensor]) -> "Spread | None":
         """From :func:`sampled` runs in float64 and float32 under different seeds; ``None`` if nothing is random."""
         values, others = (torch.stack([x.double() for x in runs]) for runs in (exact, eager))
         finite = torch.isfinite(values).all(0) & torch.isfinite(others).all(0)

@@ -3,8 +3,6 @@
 It answers the parent's requests one by one. Inputs leave it in shared memory; expected values never do.
 """
 
-from __future__ import annotations
-
 import itertools
 import platform
 import time

@@ -1,7 +1,5 @@
 """The reference model: constructed, its weights drawn anew, run as it is and in float64."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 from contextlib import contextmanager

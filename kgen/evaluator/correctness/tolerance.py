@@ -7,8 +7,6 @@ operator. It counts where eager is exact by luck, as where a sum cancels. The wh
 show gross errors that the whole hides, as where rows differ in size.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import reduce

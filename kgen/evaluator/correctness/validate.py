@@ -3,8 +3,6 @@
 A worker's answers are untrusted: they are compared with what the oracle says, and never followed.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import secrets
@@ -125,7 +123,7 @@ class OracleClient:
             return self._cases[key]
 
     def judge(
-        self, worker: WorkerClient, case: CaseHandle, label: str, shift: int = 0, **how: Any
+        self, worker: "WorkerClient", case: CaseHandle, label: str, shift: int = 0, **how: Any
     ) -> tuple[list[CaseErrors], bool]:
         """Error figures of the tensors that a worker wrote ``shift`` bytes behind their places in ``case``, and whether
         their random numbers are PyTorch's."""

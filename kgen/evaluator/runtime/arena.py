@@ -5,8 +5,6 @@ or "list", "items"}``, ``{"kind": "dict", "keys", "items"}``, ``{"kind": "value"
 ``None``, and ``{"kind": "other", "type"}`` for values that cannot cross. Nothing is ever unpickled.
 """
 
-from __future__ import annotations
-
 import fcntl
 import math
 import mmap

@@ -5,8 +5,6 @@ and files do not get in, and nothing is ever unpickled. A message too long for a
 descriptor takes the packet's place.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -5,8 +5,6 @@ which a candidate may be. Memory is shared by a file descriptor (``cuMemExportTo
 PID and IPC namespaces; ``cudaIpcGetMemHandle`` does not. Every call needs a CUDA context in the calling thread.
 """
 
-from __future__ import annotations
-
 import ctypes
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ one.
 All are ``flock`` locks: they end with their process. A share whose lock is free belongs to nobody.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

@@ -4,8 +4,6 @@ A process confines itself before it runs foreign code. Parts that the system doe
 that the parent can say so once.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

@@ -4,8 +4,6 @@ A timed call has two halves, *prepare* and *run*. On a GPU the new contents are 
 other work of the same stream. Code that does not wait for its stream finds the contents of the call before.
 """
 
-from __future__ import annotations
-
 import gc
 import glob
 import os

@@ -11,8 +11,6 @@ that looks nothing up. Each finding is sent to the parent at once. Native code c
 (docs/threat-model.md).
 """
 
-from __future__ import annotations
-
 import asyncio.base_tasks
 import concurrent.futures.thread
 import contextlib

@@ -4,8 +4,6 @@ A call's first half, prepare, and its second half, run, are separate requests. T
 second. Everything around it is compared with PyTorch's own calls, which shows time spent outside the samples.
 """
 
-from __future__ import annotations
-
 import random
 import secrets
 import time

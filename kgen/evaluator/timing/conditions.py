@@ -3,8 +3,6 @@
 The driver's management library (NVML) needs no CUDA context, so the parent can call it through ``ctypes``.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

@@ -5,8 +5,6 @@ that arrives with the block. The parent's own clock brackets each block: samples
 drawn at random, the last output is fetched and checked.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from dataclasses import dataclass, field
