@@ -43,6 +43,11 @@ _FILE_BYTES, _PROCESSES = 4 << 30, 512  # limits of a build
 _LEAST_FREE = 64 << 20  # bytes of disk; below it, a failed build is no fault of its source
 _NICENESS = 5  # of compilers beside timings on a GPU
 _REASON_CHARACTERS = 300
+_FAULT = re.compile(r"\b(fatal )?error\b|\bmemory (allocating|exhausted)|bad_alloc|Permission denied|not found$")
+#: One kernel's lines of ``ptxas -v``: its name, bytes of spill stores and loads, registers, and what else it uses.
+_KERNEL = re.compile(
+    r"Compiling entry function '([^']+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?"
+    r"Used (\d+) registers(?:[^\n]*?(\d+) bytes smem)?", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -263,21 +268,12 @@ def _headers(folder: Path) -> list[str]:
     return sorted(path for path in read if not Path(path).is_relative_to(folder.resolve()))
 
 
-_FAULT = re.compile(r"\b(fatal )?error\b|\bmemory (allocating|exhausted)|bad_alloc|Permission denied|not found$")
-
-
 def _reason(log: str) -> str:
     """The first error that a compiler named, in one line."""
     for line in log.splitlines():
         if _FAULT.search(line) and not line.startswith(("ninja", "Error building")):
             return re.sub(r"^\S*/", "", line.strip())[:_REASON_CHARACTERS]
     return ""
-
-
-#: One kernel's lines of ``ptxas -v``: its name, bytes of spill stores and loads, registers, and what else it uses.
-_KERNEL = re.compile(
-    r"Compiling entry function '([^']+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?"
-    r"Used (\d+) registers(?:[^\n]*?(\d+) bytes smem)?", re.DOTALL)
 
 
 def parse_resources(log: str) -> tuple[KernelResources, ...]:

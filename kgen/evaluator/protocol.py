@@ -14,6 +14,10 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+RMS_FACTOR, MAX_FACTOR = 2.0, 4.0  #: times PyTorch's own error; allowed over a whole tensor in ``fp32`` and ``tf32``
+KERNELBENCH_TOLERANCE = 1e-4  #: absolute and relative
+BASELINES = ("eager", "compile", "compile-max-autotune")  #: the slowest to prepare last
+
 
 class Status(StrEnum):
     """The result of judging a candidate: a closed set. Only ``ok`` carries a timing."""
@@ -53,10 +57,6 @@ class Accuracy(StrEnum):
         return (self, Accuracy.FP32) if self is Accuracy.PYTORCH else (self,)
 
 
-RMS_FACTOR, MAX_FACTOR = 2.0, 4.0  #: times PyTorch's own error; allowed over a whole tensor in ``fp32`` and ``tf32``
-KERNELBENCH_TOLERANCE = 1e-4  #: absolute and relative
-
-
 class Phase(StrEnum):
     """A phase of an evaluation."""
 
@@ -71,10 +71,6 @@ class Depth(StrEnum):
 
     SCREEN = "screen"  #: alone and briefly
     FINAL = "final"  #: interleaved with the other finalists and the baselines
-
-
-#: Names of the baselines, the slowest to prepare last.
-BASELINES = ("eager", "compile", "compile-max-autotune")
 
 
 @dataclass(frozen=True)

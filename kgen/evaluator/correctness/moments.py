@@ -30,6 +30,7 @@ _NEAR, _FAR = 0.1, 0.5  #: shares of the mean distance: of two runs of the same 
 _FLOOR = 1e-3  #: of a statistic's standard error, in units of the reference's spread
 _LEAST = 3e-5  #: share of a row's root mean square; a smaller spread may be rounding
 _SAME, _SAME_SINGLE = 1e-12, 1e-5  #: relative differences of equal values in float64 and float32
+_WHOLE = ("mean", "mean square")  #: statistics that one run alone is judged by
 
 Statistics = Mapping[str, torch.Tensor]  #: by name, (runs, number of values in each run)
 
@@ -151,9 +152,6 @@ def worst(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def bound(number: int) -> float:
     """The largest of ``number`` z that a right candidate reaches, except with probability :data:`ALPHA`."""
     return NormalDist().inv_cdf(1 - ALPHA / (2 * number))
-
-
-_WHOLE = ("mean", "mean square")
 
 
 def _statistics(deviations: torch.Tensor) -> Statistics:

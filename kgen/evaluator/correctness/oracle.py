@@ -294,7 +294,6 @@ class Oracle:
         case.inputs = case.arena.read(case.node, self.device)
 
     def _changed(self, case: Case) -> list[Any]:
-        """The inputs of ``case``, made from the problem's own."""
         distribution, inputs = case.distribution, slice_batch(self._given, self._rows(case.distribution))
         if describe(inputs)[1] < _LARGE_BYTES:  # on a GPU, each change would load kernels
             inputs = map_tensors(inputs, lambda x: x.cpu())

@@ -20,6 +20,28 @@ Run = tuple[Any, dict[str, torch.Tensor]]  #: output and buffers
 aten = torch.ops.aten
 _ONE_IN = 8  #: one in so many elements of a constant parameter gets the other sign
 _DOUBLED = {torch.complex64: torch.complex128} | dict.fromkeys((torch.float32, *HALF), torch.float64)
+#: Operators that give whole numbers, which are not rounded: a later floor would give the number below.
+_WHOLE = frozenset(getattr(aten, name + place).default
+                   for name in ("ceil", "floor", "round", "sign", "trunc") for place in ("", "_"))
+#: Operators that do not say which of equal elements comes first.
+_UNORDERED = frozenset({
+    aten.sort.default, aten.topk.default, aten.kthvalue.default, aten.median.dim, aten.nanmedian.dim, aten.mode.default,
+})
+#: Operators that subtract a mean: they give out, mean and inverse standard deviation.
+_NORMS = frozenset({
+    aten.native_layer_norm.default, aten.native_group_norm.default, aten.native_batch_norm.default,
+    aten.cudnn_batch_norm.default,
+})
+#: Operators that multiply their last two arguments.
+_PRODUCTS = frozenset({
+    aten.mul.Tensor, aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default, aten.addmm.default,
+    aten.addmv.default, aten.baddbmm.default,
+})
+#: Operators that cuDNN may run in TF32.
+_OF_CUDNN = frozenset({aten.convolution.default, aten._cudnn_rnn.default})
+TF32_EPSILON = 2.0**-11  #: relative; half a unit in the last of TF32's ten bits
+_PARTS = {"cpu": 1 << 17, "cuda": 1 << 25}  #: elements that are rounded at once; on a CPU, they fit into its cache
+_APART, _LEAST = 2.0**-30, 1e-290  #: relative and absolute; make equal numbers differ, by less than float32 shows
 
 
 def set_flags(accuracy: str) -> None:
@@ -73,30 +95,6 @@ def _draw(value: torch.Tensor, parameter: bool, signs: bool, generator: torch.Ge
     else:  # a buffer such as a variance keeps its sign
         fresh = constant * (0.5 + torch.rand(value.shape, generator=generator))
     return fresh.to(value)
-
-
-#: Operators that give whole numbers, which are not rounded: a later floor would give the number below.
-_WHOLE = frozenset(getattr(aten, name + place).default
-                   for name in ("ceil", "floor", "round", "sign", "trunc") for place in ("", "_"))
-#: Operators that do not say which of equal elements comes first.
-_UNORDERED = frozenset({
-    aten.sort.default, aten.topk.default, aten.kthvalue.default, aten.median.dim, aten.nanmedian.dim, aten.mode.default,
-})
-#: Operators that subtract a mean: they give out, mean and inverse standard deviation.
-_NORMS = frozenset({
-    aten.native_layer_norm.default, aten.native_group_norm.default, aten.native_batch_norm.default,
-    aten.cudnn_batch_norm.default,
-})
-#: Operators that multiply their last two arguments.
-_PRODUCTS = frozenset({
-    aten.mul.Tensor, aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default, aten.addmm.default,
-    aten.addmv.default, aten.baddbmm.default,
-})
-#: Operators that cuDNN may run in TF32.
-_OF_CUDNN = frozenset({aten.convolution.default, aten._cudnn_rnn.default})
-TF32_EPSILON = 2.0**-11  #: relative; half a unit in the last of TF32's ten bits
-_PARTS = {"cpu": 1 << 17, "cuda": 1 << 25}  #: elements that are rounded at once; on a CPU, they fit into its cache
-_APART, _LEAST = 2.0**-30, 1e-290  #: relative and absolute; make equal numbers differ, by less than float32 shows
 
 
 def _in_double(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:

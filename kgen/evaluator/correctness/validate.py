@@ -33,6 +33,8 @@ _FAULTS = {
     "overwritten": (Status.ALIASED_OUTPUT, "it wrote over an earlier call's output"),
     "mutated": (Status.MUTATED_INPUT, "it wrote into {}"),
 }
+_BY_VALUES = (Status.WRONG_VALUES, Status.WRONG_STATE)
+_VERBS = {Phase.BUILD: "build", Phase.LOAD: "load", Phase.VALIDATE: "be validated", Phase.TIME: "be timed"}
 OWN_NUMBERS = "random numbers of its own"  #: label: the candidate draws other numbers than PyTorch
 _NOT_REPEATABLE = "not bitwise repeatable"  #: label: two runs differ, within the tolerance
 _OWN_NUMBERS_CASE = "other weights"  #: the distribution whose moments are compared; its batch is small
@@ -205,10 +207,6 @@ class WorkerClient:
         if self.scratch is not None:
             shutil.rmtree(self.scratch, ignore_errors=True)
             self.child.log.unlink(missing_ok=True)
-
-
-_BY_VALUES = (Status.WRONG_VALUES, Status.WRONG_STATE)
-_VERBS = {Phase.BUILD: "build", Phase.LOAD: "load", Phase.VALIDATE: "be validated", Phase.TIME: "be timed"}
 
 
 def audit(worker: WorkerClient, settled: Settled) -> None:
