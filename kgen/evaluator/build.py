@@ -111,16 +111,12 @@ def compiler_version(command: str) -> str:
 
 
 class Builder:
-    """Builds candidates in processes of their own, each source once. Thread-safe.
-
-    A build is found again by its inputs: sources, flags, versions of compilers and C library, and the architecture.
-    The environment variables that compilers read and the text of included headers count too. (g++'s system headers
-    belong to the versions.) A folder counts only with a record beside it, which is renamed into place after success.
-    A lock file is held while a build is made or looked up, by the compiling process too.
-
-    ``lock`` is the device's lock; it is given on the CPU, where builds must not run during timings. Threads that wait
-    for another build when ``stop`` is set get :class:`EvaluatorError`.
-    """
+    """Builds candidates in processes of their own, each source once. Thread-safe. A build is found again by its inputs:
+    sources, flags, versions of compilers and C library, and the architecture. The environment variables that compilers
+    read and the text of included headers count too. (g++'s system headers belong to the versions.) A folder counts only
+    with a record beside it, which is renamed into place after success. A lock file is held while a build is made or
+    looked up, by the compiling process too. ``lock`` is the device's lock; it is given on the CPU, where builds must not
+    run during timings. Threads that wait for another build when ``stop`` is set get :class:`EvaluatorError`."""
 
     def __init__(
         self, home: Path, device_type: str, arch: str, server: Server, *, limits: Limits = Limits(),

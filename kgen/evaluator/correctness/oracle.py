@@ -440,8 +440,7 @@ class Oracle:
                     (other - first).abs() <= abs(number) * _VANISHING for other, number in zip(others, _FILLS[1:])]).all(0)
 
     def output_memory(self, subject: str, size: int) -> Arena:
-        """Memory of ``size`` bytes for outputs of ``subject``: of one run or two. Own candidates with large outputs, judged
-        one at a time, share one."""
+        """``size`` bytes for the outputs of ``subject``. Own candidates with large ones, judged in turns, share memory."""
         lent = not self._strict and min(size, self.output_bytes) > _LARGE_OUTPUT
         if lent and self._lent is None:
             self._lent = Arena.create(size, self.place)

@@ -233,10 +233,21 @@ class Expected:
             return self
         size, (rows, columns) = self.sizes, self.errors
         errors = min(min(rows, typical.rows) * len(size.rows), min(columns, typical.columns) * len(size.columns))
-        clamped = _mostly_zero(self._values())
-        self.reference_error = _reference_error(self.reference_error, size, typical, self.epsilon, clamped)
+        self.reference_error = self._settled(self.reference_error, size, typical)
         self.allowed = _allowed(self.reference_error, size, self.spread.clamp(max=max(1.0, errors)), self.epsilon)
         return self
+
+    def _settled(self, error: Figures, size: Figures, typical: Typical) -> Figures:
+        """The reference error; eager's typical error counts in lines where eager is exact by luck."""
+        least = max(typical.rms, self.epsilon)
+        rms = torch.maximum(error.rms, least * size.rms)
+        maximum = torch.maximum(torch.maximum(error.maximum, typical.maximum * size.rms), self.epsilon * size.maximum)
+        lines = []
+        for own, sizes, zeros in zip((error.rows, error.columns), (size.rows, size.columns), _mostly_zero(self._values())):
+            line = torch.maximum(own, _middle_share(own, sizes).clamp(min=least) * sizes)
+            # Zeros that a threshold made are exact in eager, and an error of the whole's size may cross the threshold.
+            lines.append(torch.where(zeros, torch.maximum(line, rms / LINE_FACTOR), line))
+        return Figures(rms, maximum, *lines)
 
     def _values(self) -> Iterator[torch.Tensor]:
         """The parts of ``exact``. Values that float32 cannot hold are zero: they would dominate the tensor's size."""
@@ -371,21 +382,6 @@ def _mostly_zero(values: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Te
     rows, columns = zip(*counts)
     shares = torch.cat(rows)
     return shares >= MOSTLY_ZERO, torch.stack(columns).sum(0) >= MOSTLY_ZERO * len(shares)
-
-
-def _reference_error(
-    error: Figures, size: Figures, typical: Typical, epsilon: float, clamped: Iterable[torch.Tensor]
-) -> Figures:
-    """The reference error; eager's typical error counts in lines where eager is exact by luck."""
-    least = max(typical.rms, epsilon)
-    rms = torch.maximum(error.rms, least * size.rms)
-    maximum = torch.maximum(torch.maximum(error.maximum, typical.maximum * size.rms), epsilon * size.maximum)
-    lines = []
-    for own, sizes, zeros in zip((error.rows, error.columns), (size.rows, size.columns), clamped):
-        line = torch.maximum(own, _middle_share(own, sizes).clamp(min=least) * sizes)
-        # Zeros that a threshold made are exact in eager, and an error of the whole's size may cross the threshold.
-        lines.append(torch.where(zeros, torch.maximum(line, rms / LINE_FACTOR), line))
-    return Figures(rms, maximum, *lines)
 
 
 def _middle_share(lines: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:

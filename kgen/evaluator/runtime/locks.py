@@ -35,19 +35,14 @@ _AT_ONCE = threading.Event()  #: stops who would have to wait
 _AT_ONCE.set()
 
 
-def lock_folder() -> Path:
-    """The machine-wide folder of this user's locks."""
-    folder = Path(tempfile.gettempdir()) / f"kgen-{os.getuid()}"
+def _stem(key: str, folder: Path | None) -> Path:
+    """The path of a device's lock files without their suffixes, by default in this user's machine-wide folder."""
+    folder = folder or Path(tempfile.gettempdir()) / f"kgen-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise DiskError(f"{folder}: the folder for locks cannot be made: {error}") from error
-    return folder
-
-
-def _stem(key: str, folder: Path | None) -> Path:
-    """The path of a device's lock files without their suffixes."""
-    return (folder or lock_folder()) / re.sub(r"[^A-Za-z0-9.-]+", "_", key)
+    return folder / re.sub(r"[^A-Za-z0-9.-]+", "_", key)
 
 
 def _wait(

@@ -60,11 +60,10 @@ def _gpu(uuid: str) -> Mapping[str, str | float]:
 
 @cache
 def _nvml() -> ctypes.CDLL | None:
-    try:
+    with suppress(OSError):
         library = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return None
-    return library if library.nvmlInit_v2() == 0 else None
+        return library if library.nvmlInit_v2() == 0 else None
+    return None
 
 
 def _cpu() -> Mapping[str, str | float]:
