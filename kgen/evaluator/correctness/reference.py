@@ -3,6 +3,7 @@
 import copy
 import itertools
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
@@ -150,24 +151,22 @@ class _Noted(_Eager):
         return func(*args, **(kwargs or {}))
 
 
+@dataclass(eq=False)
 class _Rounding(_Eager):
     """Runs random operators in ``dtype`` and all others in float64. With ``noise``, each operator's result is rounded to
     ``dtype``, and the order of equal elements is random. With ``tf32`` too, operands of convolutions are rounded to TF32:
     cuDNN chooses by shape whether it uses what the flags allow, and candidates may always."""
 
-    def __init__(
-        self, noise: torch.Generator | None, dtype: torch.dtype, *, tf32: bool = False, turn: int = 0, bare: bool = False,
-        sparse: bool = False,
-    ) -> None:
+    noise: torch.Generator | None
+    dtype: torch.dtype
+    tf32: bool = False
+    turn: int = 0  #: among noisy runs
+    bare: bool = False
+    sparse: bool = False
+    masks: bool = False  #: whether a softmax of minus infinities alone may occur
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self._dtype = dtype
-        self._epsilon = epsilon_of(dtype)
-        self._noise = noise
-        self._tf32 = tf32
-        self._turn = turn
-        self._bare = bare
-        self._sparse = sparse
-        self.masks = False  # whether a softmax of minus infinities alone may occur
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -176,18 +175,18 @@ class _Rounding(_Eager):
         args, kwargs = _in_double(func, args, kwargs)
         if func is aten._safe_softmax.default:
             self.masks = True
-            func = aten.softmax.int if self._bare else func
-        if self._noise is not None and func in _UNORDERED and args[0].dtype == torch.float64:
+            func = aten.softmax.int if self.bare else func
+        if self.noise is not None and func in _UNORDERED and args[0].dtype == torch.float64:
             args = [self._in_any_order(args[0]), *args[1:]]
-        if self._noise is not None and self._tf32 and func in _OF_CUDNN:
+        if self.noise is not None and self.tf32 and func in _OF_CUDNN:
             args = [*map_tensors(list(args[:2]), lambda x: self._round(x.clone(), TF32_EPSILON)), *args[2:]]
         result = func(*args, **kwargs)
-        if self._sparse and func in _PRODUCTS:
+        if self.sparse and func in _PRODUCTS:
             result = _skip_zeros(func, args, kwargs, result)
-        if self._noise is not None and func in _NORMS and result[0].dtype == torch.float64:
+        if self.noise is not None and func in _NORMS and result[0].dtype == torch.float64:
             self._round_means(func, args, *result[:3])
         view = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
-        if self._noise is not None and not view and func not in _WHOLE:
+        if self.noise is not None and not view and func not in _WHOLE:
             map_tensors(result, self._round)
         return result
 
@@ -204,24 +203,24 @@ class _Rounding(_Eager):
             if not mean.numel():  # with running statistics
                 mean, inverse = args[3], (args[4] + args[7]).rsqrt()
             mean, inverse = mean.view(channels), inverse.view(channels)
-        off = mean * inverse * self._uniform(mean) * self._epsilon
+        off = mean * inverse * self._uniform(mean) * epsilon_of(self.dtype)
         if weight is not None:
             off = off * (weight.view(channels) if by_channel else weight)
         out.sub_(off)
 
     def _random(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Draw in eager's dtype: generators give other numbers in float64."""
-        lowered = map_tensors(list(args), lambda x: x.to(self._dtype) if x.dtype == torch.float64 else x)
-        kwargs = kwargs | ({"dtype": self._dtype} if kwargs.get("dtype") == torch.float64 else {})
+        lowered = map_tensors(list(args), lambda x: x.to(self.dtype) if x.dtype == torch.float64 else x)
+        kwargs = kwargs | ({"dtype": self.dtype} if kwargs.get("dtype") == torch.float64 else {})
         result = func(*lowered, **kwargs)
         if func._schema.is_mutable:
             return args[0].copy_(lowered[0])
-        return map_tensors(result, lambda x: x.double() if x.dtype == self._dtype else x)
+        return map_tensors(result, lambda x: x.double() if x.dtype == self.dtype else x)
 
     def _in_any_order(self, x: torch.Tensor) -> torch.Tensor:
         """``x`` with equal numbers made different, non-finite ones too (NaN is the largest). Every second turn reverses
         the order of the turn before, so that two equal elements come in both orders."""
-        drawn = self._uniform(x, torch.Generator(x.device).manual_seed(self._turn // 2)) * (-1) ** self._turn
+        drawn = self._uniform(x, torch.Generator(x.device).manual_seed(self.turn // 2)) * (-1) ** self.turn
         large = x.nan_to_num(nan=2.0, posinf=1.0, neginf=-1.0) * (1 + drawn / 4) / _LEAST
         return torch.where(torch.isfinite(x), x + x.abs() * drawn * _APART + drawn * _LEAST, large)
 
@@ -231,12 +230,12 @@ class _Rounding(_Eager):
         if x.dtype == torch.float64 and x.numel():
             flat = x.view(-1) if x.is_contiguous() else x
             for part in flat.split(_PARTS[x.device.type]):
-                part.mul_(self._uniform(part).mul_(epsilon or self._epsilon).add_(1.0))  # an infinity stays one
+                part.mul_(self._uniform(part).mul_(epsilon or epsilon_of(self.dtype)).add_(1.0))  # an infinity stays one
         return x
 
     def _uniform(self, x: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
         """Random numbers from -1 to 1, in the shape of ``x``. On a CPU one number of 64 bits serves four elements."""
-        generator = generator or self._noise
+        generator = generator or self.noise
         if x.device.type != "cpu":
             drawn = torch.rand(x.shape, dtype=torch.float32, device=x.device, generator=generator)
             return drawn.sub_(0.5).double().mul_(2.0)
@@ -293,17 +292,14 @@ class Reference:
         views = {i for i, x in enumerate(tensors(run[0])) if _memory([x]) & own}
         return (_kept(run[0], model), run[1]), views, bool(noted.seen & _OF_CUDNN)
 
-    def exact(
-        self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False, bare: bool = False,
-        sparse: bool = False,
-    ) -> Run:
+    def exact(self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False, **how: bool) -> Run:
         """Output and buffers after one forward in float64. ``noise`` rounds to eager's dtype after each operator.
         ``bare`` gives NaN for fully masked attention, where PyTorch gives 0. ``sparse`` leaves out products of zero with
         a non-finite number."""
         inputs = map_tensors(list(inputs), lambda x: x.to(self.device, _DOUBLED.get(x.dtype, x.dtype), copy=True))
         tf32 = self.device != "cpu" and torch.backends.cudnn.allow_tf32 and self.dtype not in HALF
         rounding = _Rounding(self._noise, self.dtype, tf32=tf32, turn=next(self._turns)) if noise else (
-            _Rounding(None, self.dtype, bare=bare, sparse=sparse))
+            _Rounding(None, self.dtype, **how))
         with _exactly(), rounding:
             output, buffers = self._forward(self.double, inputs, state, mode, rng)
             output = _kept(output, self.double)
