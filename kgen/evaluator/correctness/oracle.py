@@ -315,13 +315,10 @@ class Oracle:
         problem's own inputs, which have all rows, move only for others of their kind."""
         if self.device == "cpu":
             return
-        if case in self._resident:
-            self._resident.remove(case)
-        else:
-            case.expected = [e.to(self.device) for e in case.expected]
-        own = self.distributions[0]
-        moving = [one for one in self._resident if one.distribution is not own or case.distribution is own]
-        self._resident.append(case)
+        case.expected = [e.to(self.device) for e in case.expected]  # no tensor moves that is there
+        others, own = [one for one in self._resident if one is not case], self.distributions[0]
+        moving = [one for one in others if one.distribution is not own or case.distribution is own]
+        self._resident = [*others, case]
         most = _RESIDENT_BYTES + self.bytes + self.bytes // 4
         while moving and sum(e.nbytes for one in self._resident for e in one.expected) > most:
             oldest = moving.pop(0)

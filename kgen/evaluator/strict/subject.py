@@ -97,8 +97,6 @@ class StrictSubject(worker.Subject):
         if do in _WATCHED:
             self.hooks.look()
 
-    # ---- validation ----------------------------------------------------------------------------------------
-
     def run(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         reply = super().run(request, fds)
         if "alias" in reply:
@@ -134,8 +132,6 @@ class StrictSubject(worker.Subject):
     def audit(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Whether a parameter or an earlier output changed."""
         return super().audit(request, fds) | {"overwritten": not _are_unchanged(self.held)}
-
-    # ---- timing --------------------------------------------------------------------------------------------
 
     def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         self.held, self.places = [], {}
