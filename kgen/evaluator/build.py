@@ -93,11 +93,9 @@ def copy_library(extension: Extension | None, build: BuildReport, folder: Path) 
     if extension is None or build.binary is None:
         return {}
     name = f"{extension.name}.so"
-    try:
-        shutil.copyfile(Path(build.directory) / extension.name / name, folder / name)
-    except FileNotFoundError:  # the folder of builds was emptied meanwhile
-        return {}
-    return {extension.content: str(folder / name)}
+    with suppress(FileNotFoundError):  # the folder of builds may have been emptied meanwhile
+        return {extension.content: str(shutil.copyfile(Path(build.directory, extension.name, name), folder / name))}
+    return {}
 
 
 def compiler_version(command: str) -> str:

@@ -369,13 +369,12 @@ class Subject:
     def _timed(self, sleep_ns: int, *, cold: bool) -> dict[str, Any]:
         """One call and its time. On a GPU, queued work of ``sleep_ns`` hides the launches."""
         with _no_grad():
+            self._queue_work(sleep_ns)
+            self._flush(cold)
             if self.clock is None:
-                self._flush(cold)
                 started = _now()
                 self.last = self.call_model(*self.buffers)
                 return {"ns": _now() - started}
-            self._queue_work(sleep_ns)
-            self._flush(cold)
             self.clock.begin()
             self.last = self.call_model(*self.buffers)
             return self.clock.end()

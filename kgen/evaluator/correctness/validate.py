@@ -109,8 +109,7 @@ class OracleClient:
                 self._failure = OracleFailed(text, case, died and error.for_memory)
                 raise self._failure from error
         if "error" in reply:
-            kinds = {"problem": ProblemError, "device": DeviceError}
-            kind = next((kind for name, kind in kinds.items() if reply.get(name)), None)
+            kind = ProblemError if reply.get("problem") else DeviceError if reply.get("device") else None
             raise kind(reply["error"]) if kind else OracleFailed(reply["error"], case, reply.get("memory", False))
         return reply, got
 

@@ -170,14 +170,13 @@ def nameless_user(slot: int) -> int | None:
 
 def become(user: int | None, groups: Sequence[int]) -> None:
     """Become ``user`` for good. Raises ``OSError`` for root without one."""
-    if user is None:
-        if os.geteuid() == 0:
-            raise OSError("no other user can read what a candidate needs")
-        return
-    os.setgroups(groups)
-    os.setresgid(user, user, user)
-    os.setresuid(user, user, user)
-    die_with_parent()  # the kernel forgets this when the user changes
+    if user is None and os.geteuid() == 0:
+        raise OSError("no other user can read what a candidate needs")
+    if user is not None:
+        os.setgroups(groups)
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+        die_with_parent()  # the kernel forgets this when the user changes
 
 
 def _groups(devices: Iterable[Path]) -> list[int]:
