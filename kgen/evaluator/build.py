@@ -29,6 +29,7 @@ from typing import Any, Sequence
 from kgen import syntax
 from kgen.errors import DiskError, ToolchainError
 from kgen.evaluator.protocol import BuildReport, KernelResources, Limits
+from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.channel import Channel, ChannelTimeout
 from kgen.evaluator.runtime.locks import DeviceLock, held
 from kgen.evaluator.runtime.process import ChildDied, Server
@@ -225,8 +226,6 @@ class Builder:
 def main(channel: Channel, options: dict[str, Any]) -> None:
     """The build process: make the candidate's ``load_inline`` call without loading the library."""
     from torch.utils import cpp_extension
-
-    from kgen.evaluator.runtime import sandbox
 
     request, _ = channel.receive()  # with the lock's descriptor, which this process holds
     extension = Extension(**request)

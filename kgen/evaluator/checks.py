@@ -12,10 +12,6 @@ from kgen.evaluator.correctness.validate import Failure, WorkerClient
 from kgen.evaluator.protocol import Status
 from kgen.evaluator.timing.measure import Runner, interleave
 
-#: The driver makes a process's queues one by one under a lock of the machine. With one instead of eight, CUDA contexts
-#: start and end in half the time. A rendered file has one stream and needs one queue.
-_ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
-
 
 class Level(NamedTuple):
     """One way to confine a worker: options for its process, and words for what is missing where it does not start."""
@@ -34,7 +30,9 @@ class Checks:
     ahead = True  #: whether workers may start before their candidate is known, and end after its evaluation
     wrong_when_timed = Status.WRONG_VALUES  #: the status of wrong output in a timed call
     make_runner: Callable[..., Runner] = Runner
-    variables: Mapping[str, str] = _ONE_QUEUE  #: of the environment of a candidate's worker
+    #: Of the environment of a candidate's worker. The driver makes a process's queues one by one under a lock of the
+    #: machine. With one instead of eight, CUDA contexts start and end in half the time. A rendered file has one stream.
+    variables: Mapping[str, str] = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 
     def options(self, scratch: Path) -> dict[str, Any]:
         """Options of a candidate's process, beside those of every worker."""

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import reduce
 from math import inf
-from typing import Any, Callable, Iterable, Iterator, Sequence
+from typing import Any, Callable, Iterable, Iterator
 
 import torch
 
