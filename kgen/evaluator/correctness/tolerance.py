@@ -95,11 +95,8 @@ def parts(*alike: torch.Tensor) -> Iterator[tuple[int, list[torch.Tensor]]]:
 
 def figures(errors: Iterable[torch.Tensor]) -> Figures:
     """The figures of an error in float64, given as the parts of its matrix, which are overwritten."""
-    rows: list[torch.Tensor] = []
-    maxima: list[torch.Tensor] = []
-    columns: Any = 0.0
-    for error in errors:
-        squares = error.square_()
+    rows, maxima, columns = [], [], 0.0
+    for squares in (error.square_() for error in errors):
         rows.append(squares.mean(1))
         maxima.append(squares.max())
         columns = columns + squares.sum(0)
