@@ -132,9 +132,8 @@ def _carriers(found: Iterable[torch.Tensor]) -> torch.Tensor:
 
 def _factor(base: float, spread: torch.Tensor, elements: int) -> torch.Tensor:
     """The factor of the whole's reference error. Errors of few elements scatter: the factor is ``base`` for many, up to
-    11 times ``base`` where one of many has all the weight. It is up to 9 times ``base`` in a tensor of few
-    ``elements``. Measured: a dot product of 50,000 terms used 1.11 of 5 times ``base`` where eager's pairwise sum was
-    exact."""
+    11 times ``base`` where one of many has all the weight. It is up to 9 times ``base`` in a tensor of few ``elements``.
+    Measured: a dot product of 50,000 terms used 1.11 of 5 times ``base`` where eager's pairwise sum was exact."""
     one = ONE_OF_FEW if elements < FEW_ELEMENTS else ONE_OF_MANY
     return base * (1 + one / spread.sqrt() + 4 / elements)
 

@@ -242,8 +242,7 @@ def _sampled(output: Any, key: int, samples: int) -> list[torch.Tensor]:
 
 
 def _drop_oldest(held: list[_Seen], least: int = 0) -> list[_Seen]:
-    """Remove the oldest of ``held`` until the rest is small enough or only ``least`` are left. Returns those
-    removed."""
+    """Remove the oldest of ``held`` until the rest is small enough or only ``least`` are left. Returns those removed."""
     dropped = []
     while len(held) > least and sum(seen.output.untyped_storage().nbytes() for seen in held) > _HELD_BYTES:
         dropped.append(held.pop(0))
