@@ -82,11 +82,10 @@ def read_extension(source: str) -> Extension | None:
     name, *sources = (found.get(literal, "") for literal in _TEXTS)
     flags = [found.get(literal, []) for literal in _FLAGS]
     lists = all(isinstance(group, (list, tuple)) for group in flags)
-    if not lists or not all(isinstance(text, str) for text in (name, *sources, *chain(*flags))):
-        return None
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{,199}", name) or not any(sources):
-        return None
-    return Extension(name, *sources, *map(tuple, flags))
+    texts = lists and all(isinstance(text, str) for text in (name, *sources, *chain(*flags)))
+    if texts and any(sources) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{,199}", name):
+        return Extension(name, *sources, *map(tuple, flags))
+    return None
 
 
 def copy_library(extension: Extension | None, build: BuildReport, folder: Path) -> dict[str, str]:
