@@ -5,8 +5,6 @@ A candidate's file holds its kernel source and flags as literals. They are read 
 when a worker loads them.
 """
 
-from __future__ import annotations
-
 import ast
 import fcntl
 import hashlib
@@ -31,13 +29,14 @@ from typing import Any, Sequence
 from kgen import syntax
 from kgen.errors import DiskError, ToolchainError
 from kgen.evaluator.protocol import BuildReport, KernelResources, Limits
+from kgen.evaluator.runtime import sandbox
 from kgen.evaluator.runtime.channel import Channel, ChannelTimeout
 from kgen.evaluator.runtime.locks import DeviceLock, held
 from kgen.evaluator.runtime.process import ChildDied, Server
 
 #: Sections of a library with its code; names and paths are in others.
 _CODE_SECTIONS = (".text", ".rodata", ".nv_fatbin")
-_LITERALS = ("NAME", "CPP_SOURCE", "CUDA_SOURCE", "CFLAGS", "CUDA_FLAGS")
+_TEXTS, _FLAGS = ("NAME", "CPP_SOURCE", "CUDA_SOURCE"), ("CFLAGS", "CUDA_FLAGS")  #: names of a candidate's literals
 #: Environment variables that change what compilers do.
 _ENVIRONMENT = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX",
                 "CUDA_HOME", "CUDA_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "TORCH_CUDA_ARCH_LIST")
@@ -45,6 +44,11 @@ _FILE_BYTES, _PROCESSES = 4 << 30, 512  # limits of a build
 _LEAST_FREE = 64 << 20  # bytes of disk; below it, a failed build is no fault of its source
 _NICENESS = 5  # of compilers beside timings on a GPU
 _REASON_CHARACTERS = 300
+_FAULT = re.compile(r"\b(fatal )?error\b|\bmemory (allocating|exhausted)|bad_alloc|Permission denied|not found$")
+#: One kernel's lines of ``ptxas -v``: its name, bytes of spill stores and loads, registers, and what else it uses.
+_KERNEL = re.compile(
+    r"Compiling entry function '([^']+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?"
+    r"Used (\d+) registers(?:[^\n]*?(\d+) bytes smem)?", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -69,21 +73,19 @@ def read_extension(source: str) -> Extension | None:
     try:
         for node in syntax.parse(source).body:
             match node:
-                case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in _LITERALS:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in (*_TEXTS, *_FLAGS):
                     if name in found:
                         return None
                     found[name] = ast.literal_eval(value)
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return None
-    texts = [found.get(name, "") for name in ("NAME", "CPP_SOURCE", "CUDA_SOURCE")]
-    flags = [found.get(name, []) for name in ("CFLAGS", "CUDA_FLAGS")]
+    name, *sources = (found.get(literal, "") for literal in _TEXTS)
+    flags = [found.get(literal, []) for literal in _FLAGS]
     lists = all(isinstance(group, (list, tuple)) for group in flags)
-    if not lists or not all(isinstance(text, str) for text in chain(texts, *flags)):
-        return None
-    name, *sources = texts
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{,199}", name) or not any(sources):
-        return None
-    return Extension(name, *sources, *map(tuple, flags))
+    texts = lists and all(isinstance(text, str) for text in (name, *sources, *chain(*flags)))
+    if texts and any(sources) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{,199}", name):
+        return Extension(name, *sources, *map(tuple, flags))
+    return None
 
 
 def copy_library(extension: Extension | None, build: BuildReport, folder: Path) -> dict[str, str]:
@@ -91,11 +93,9 @@ def copy_library(extension: Extension | None, build: BuildReport, folder: Path) 
     if extension is None or build.binary is None:
         return {}
     name = f"{extension.name}.so"
-    try:
-        shutil.copyfile(Path(build.directory) / extension.name / name, folder / name)
-    except FileNotFoundError:  # the folder of builds was emptied meanwhile
-        return {}
-    return {extension.content: str(folder / name)}
+    with suppress(FileNotFoundError):  # the folder of builds may have been emptied meanwhile
+        return {extension.content: str(shutil.copyfile(Path(build.directory, extension.name, name), folder / name))}
+    return {}
 
 
 def compiler_version(command: str) -> str:
@@ -109,16 +109,12 @@ def compiler_version(command: str) -> str:
 
 
 class Builder:
-    """Builds candidates in processes of their own, each source once. Thread-safe.
-
-    A build is found again by its inputs: sources, flags, versions of compilers and C library, and the architecture.
-    The environment variables that compilers read and the text of included headers count too. (g++'s system headers
-    belong to the versions.) A folder counts only with a record beside it, which is renamed into place after success.
-    A lock file is held while a build is made or looked up, by the compiling process too.
-
-    ``lock`` is the device's lock; it is given on the CPU, where builds must not run during timings. Threads that wait
-    for another build when ``stop`` is set get :class:`EvaluatorError`.
-    """
+    """Builds candidates in processes of their own, each source once. Thread-safe. A build is found again by its inputs:
+    sources, flags, versions of compilers and C library, and the architecture. The environment variables that compilers
+    read and the text of included headers count too. (g++'s system headers belong to the versions.) A folder counts only
+    with a record beside it, which is renamed into place after success. A lock file is held while a build is made or
+    looked up, by the compiling process too. ``lock`` is the device's lock; it is given on the CPU, where builds must not
+    run during timings. Threads that wait for another build when ``stop`` is set get :class:`EvaluatorError`."""
 
     def __init__(
         self, home: Path, device_type: str, arch: str, server: Server, *, limits: Limits = Limits(),
@@ -144,17 +140,15 @@ class Builder:
             raise DiskError(f"{self.directory}: the folder for builds cannot be made: {error}") from error
 
     def build(self, source: str) -> BuildReport:
-        """Build the extension of ``source``, or find it built. The report tells its faults.
-
-        Raises :class:`EvaluatorError` when the server fails and :class:`DiskError` when the folder cannot be written.
-        """
+        """Build the extension of ``source``, or find it built. The report tells its faults. Raises
+        :class:`EvaluatorError` when the server fails and :class:`DiskError` when the folder cannot be written."""
         extension = read_extension(source)
         if extension is None:
             return BuildReport(True, False, 0.0, False, str(self.directory), None, "nothing to build ahead", "")
         started = time.monotonic()
         marker = self.directory / f"{extension.name}.json"
         try:
-            with held(self.directory / f"{extension.name}.lock", fcntl.LOCK_EX, self._stop) as lock:
+            with held(marker.with_suffix(".lock"), fcntl.LOCK_EX, self._stop) as lock:
                 return self._kept(extension, marker) or self._build(extension, marker, started, lock)
         except OSError as error:
             raise DiskError(f"{self.directory}: cannot be written: {error}") from error
@@ -232,10 +226,9 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     """The build process: make the candidate's ``load_inline`` call without loading the library."""
     from torch.utils import cpp_extension
 
-    from kgen.evaluator.runtime import sandbox
-
     request, _ = channel.receive()  # with the lock's descriptor, which this process holds
-    folder = Path(options["directory"], request["name"])
+    extension = Extension(**request)
+    folder = Path(options["directory"], extension.name)
     folder.mkdir(exist_ok=True)
     os.environ |= {"TORCH_EXTENSIONS_DIR": options["directory"], "TMPDIR": str(folder), "HOME": str(folder),
                    "MAX_JOBS": "2"}
@@ -249,11 +242,10 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     os.nice(options["niceness"])
     # Loading a library runs its constructors, which is a worker's task.
     cpp_extension._import_module_from_library = lambda *_: None
-    cuda = {"cuda_sources": request["cuda_source"], "extra_cuda_cflags": list(request["cuda_flags"])}
     try:
         cpp_extension.load_inline(
-            name=request["name"], cpp_sources=request["cpp_source"], extra_cflags=list(request["cflags"]),
-            is_python_module=False, no_implicit_headers=True, verbose=True, **(cuda if request["cuda_source"] else {}))
+            extension.name, extension.cpp_source, extension.cuda_source, extra_cflags=extension.cflags,
+            extra_cuda_cflags=extension.cuda_flags, is_python_module=False, no_implicit_headers=True, verbose=True)
     except Exception as error:
         print(error, flush=True)
         channel.send({"ok": False, "reason": " ".join(str(error).split())[:_REASON_CHARACTERS]})
@@ -268,21 +260,12 @@ def _headers(folder: Path) -> list[str]:
     return sorted(path for path in read if not Path(path).is_relative_to(folder.resolve()))
 
 
-_FAULT = re.compile(r"\b(fatal )?error\b|\bmemory (allocating|exhausted)|bad_alloc|Permission denied|not found$")
-
-
 def _reason(log: str) -> str:
     """The first error that a compiler named, in one line."""
     for line in log.splitlines():
         if _FAULT.search(line) and not line.startswith(("ninja", "Error building")):
             return re.sub(r"^\S*/", "", line.strip())[:_REASON_CHARACTERS]
     return ""
-
-
-#: One kernel's lines of ``ptxas -v``: its name, bytes of spill stores and loads, registers, and what else it uses.
-_KERNEL = re.compile(
-    r"Compiling entry function '([^']+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?"
-    r"Used (\d+) registers(?:[^\n]*?(\d+) bytes smem)?", re.DOTALL)
 
 
 def parse_resources(log: str) -> tuple[KernelResources, ...]:

@@ -3,8 +3,6 @@
 The evaluator asks one such object at every place where the two differ.
 """
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
@@ -13,10 +11,6 @@ from kgen.candidate import Candidate
 from kgen.evaluator.correctness.validate import Failure, WorkerClient
 from kgen.evaluator.protocol import Status
 from kgen.evaluator.timing.measure import Runner, interleave
-
-#: The driver makes a process's queues one by one under a lock of the machine. With one instead of eight, CUDA contexts
-#: start and end in half the time. A rendered file has one stream and needs one queue.
-_ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 
 
 class Level(NamedTuple):
@@ -36,7 +30,9 @@ class Checks:
     ahead = True  #: whether workers may start before their candidate is known, and end after its evaluation
     wrong_when_timed = Status.WRONG_VALUES  #: the status of wrong output in a timed call
     make_runner: Callable[..., Runner] = Runner
-    variables: Mapping[str, str] = _ONE_QUEUE  #: of the environment of a candidate's worker
+    #: Of the environment of a candidate's worker. The driver makes a process's queues one by one under a lock of the
+    #: machine. With one instead of eight, CUDA contexts start and end in half the time. A rendered file has one stream.
+    variables: Mapping[str, str] = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 
     def options(self, scratch: Path) -> dict[str, Any]:
         """Options of a candidate's process, beside those of every worker."""

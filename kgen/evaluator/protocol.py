@@ -9,12 +9,14 @@
 Medians, intervals and ratios are derived from raw samples by :mod:`kgen.statistics`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+
+RMS_FACTOR, MAX_FACTOR = 2.0, 4.0  #: times PyTorch's own error; allowed over a whole tensor in ``fp32`` and ``tf32``
+KERNELBENCH_TOLERANCE = 1e-4  #: absolute and relative
+BASELINES = ("eager", "compile", "compile-max-autotune")  #: the slowest to prepare last
 
 
 class Status(StrEnum):
@@ -55,10 +57,6 @@ class Accuracy(StrEnum):
         return (self, Accuracy.FP32) if self is Accuracy.PYTORCH else (self,)
 
 
-RMS_FACTOR, MAX_FACTOR = 2.0, 4.0  #: times PyTorch's own error; allowed over a whole tensor in ``fp32`` and ``tf32``
-KERNELBENCH_TOLERANCE = 1e-4  #: absolute and relative
-
-
 class Phase(StrEnum):
     """A phase of an evaluation."""
 
@@ -75,19 +73,13 @@ class Depth(StrEnum):
     FINAL = "final"  #: interleaved with the other finalists and the baselines
 
 
-#: Names of the baselines, the slowest to prepare last.
-BASELINES = ("eager", "compile", "compile-max-autotune")
-
-
 @dataclass(frozen=True)
 class CaseErrors:
-    """Error figures of one output tensor in one test case, all against the float64 reference.
-
-    ``rms`` and ``maximum`` are the candidate's errors, ``eager_rms`` and ``eager_maximum`` PyTorch's own. ``ratio`` is
-    the larger of the two over the reference error (1.0: as accurate as PyTorch). ``used`` is the largest share of a
-    tolerance that was used, over the whole output, its rows and its columns (above 1.0 fails). ``note`` says why the
-    case was skipped, or what is wrong where no figure says it.
-    """
+    """Error figures of one output tensor in one test case, all against the float64 reference. ``rms`` and ``maximum``
+    are the candidate's errors, ``eager_rms`` and ``eager_maximum`` PyTorch's own. ``ratio`` is the larger of the two
+    over the reference error (1.0: as accurate as PyTorch). ``used`` is the largest share of a tolerance that was used,
+    over the whole output, its rows and its columns (above 1.0 fails). ``note`` says why the case was skipped, or what is
+    wrong where no figure says it."""
 
     case: str
     output: str
@@ -113,11 +105,9 @@ class KernelResources:
 
 @dataclass(frozen=True)
 class BuildReport:
-    """The result of building one candidate's source.
-
-    ``directory`` is the value of ``TORCH_EXTENSIONS_DIR`` under which the file's own ``load_inline`` finds its library.
-    ``binary`` is the SHA-256 of the machine code, equal for candidates that compile to the same.
-    """
+    """The result of building one candidate's source. ``directory`` is the value of ``TORCH_EXTENSIONS_DIR`` under which
+    the file's own ``load_inline`` finds its library. ``binary`` is the SHA-256 of the machine code, equal for candidates
+    that compile to the same."""
 
     ok: bool
     timed_out: bool
@@ -132,11 +122,9 @@ class BuildReport:
 
 @dataclass(frozen=True)
 class Timing:
-    """Raw samples of one subject, a candidate (by id) or a baseline (by name), in one timing session.
-
-    ``blocks`` holds milliseconds for each call, sample block by sample block in the order taken. Timings of one
-    ``session`` were interleaved on the same device under the same flags; only those may be compared closely.
-    """
+    """Raw samples of one subject, a candidate (by id) or a baseline (by name), in one timing session. ``blocks`` holds
+    milliseconds for each call, sample block by sample block in the order taken. Timings of one ``session`` were
+    interleaved on the same device under the same flags; only those may be compared closely."""
 
     subject: str
     depth: Depth
@@ -171,10 +159,8 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Environment:
-    """The place of evaluations. Timings from different environments are never compared.
-
-    ``device`` is the model name of the GPU or CPU; ``arch`` is ``sm_90`` or the CPU's instruction sets in short.
-    """
+    """The place of evaluations. Timings from different environments are never compared. ``device`` is the model name of
+    the GPU or CPU; ``arch`` is ``sm_90`` or the CPU's instruction sets in short."""
 
     device_type: str
     device: str

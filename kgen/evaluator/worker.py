@@ -8,8 +8,6 @@ The harness binds its functions of torch to names here, before a candidate is lo
 changes only its own behaviour.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import importlib.util
@@ -59,7 +57,6 @@ _get, _items = dict.get, dict.items  # a subclass may show other items
 #: TorchScript's modules have these in place of such dicts.
 _SCRIPTED = tuple((kind, kind.items) for kind in (torch.jit._script.OrderedDictWrapper, torch.jit._script.OrderedModuleDict))
 
-
 Guard = tuple[torch.Tensor, torch.Tensor]  #: a tensor's memory with fences around it, and the fences as they must stay
 
 
@@ -98,10 +95,8 @@ class Subject:
         self.generators: list[torch.Generator] = []
         self.views: dict[str, list[int]] = {}  # by mode: output tensors that share memory in the problem's own output too
         self.missing: list[str] = []  # the limits that the system does not allow
-        self.handlers: dict[str, Callable[[dict[str, Any], list[int]], dict[str, Any]]] = {
-            "ready": self.ready, "load": self.load, "run": self.run, "write_second": self.write_second, "audit": self.audit,
-            "prepare": self.prepare, "block": self.block, "fetch": self.fetch, "rest": self.rest,
-        }
+        requests = ("ready", "load", "run", "write_second", "audit", "prepare", "block", "fetch", "rest")
+        self.handlers: dict[str, Callable[..., dict[str, Any]]] = {name: getattr(self, name) for name in requests}
 
     def start(self) -> None:
         """Start the device's clock."""
@@ -151,13 +146,13 @@ class Subject:
         for name, value in own.items():
             if not is_tensor(value):
                 raise Refused(f"{name} is a {type(value).__name__}, not a tensor")
-        self.matched = {k: (v.shape, v.dtype) for k, v in own.items()} == {
-            k: (v.shape, v.dtype) for k, v in self.base.items()}
+        mine, theirs = ({k: (v.shape, v.dtype) for k, v in state.items()} for state in (own, self.base))
+        self.matched = mine == theirs
         if self.matched:
             self._set_weights(force=True)
         else:
-            missing = [(v.shape, v.dtype) for k, v in self.base.items() if k not in own]
-            self.own = {k for k, v in own.items() if k not in self.base and (v.shape, v.dtype) not in missing}
+            missing = [kind for k, kind in theirs.items() if k not in mine]
+            self.own = {k for k, kind in mine.items() if k not in theirs and kind not in missing}
             self.base = self.weights = {k: v.detach().clone() for k, v in own.items()}
         self.call_model = self.model
         if request.get("baseline", "eager") != "eager":
@@ -182,9 +177,7 @@ class Subject:
 
     def run(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Two forwards on the same inputs. Reports outputs, buffers, shared memory, and whether anything else changed.
-
-        The second forward draws the same random numbers as the first; with ``go_on`` it draws the next ones.
-        """
+        The second forward draws the same random numbers as the first; with ``go_on`` it draws the next ones."""
         with closing(Arena.open(fds[0], request["bytes"], self.place)) as arena:
             return self._run_twice(arena.read(request["inputs"], self.device), request)
 
@@ -248,8 +241,8 @@ class Subject:
         return all(leaf.get("device", device) == device and leaf["kind"] != "other" for leaf in nodes(describe(output)[0]))
 
     def _state(self) -> dict[str, torch.Tensor]:
-        """Copies of the buffers."""
-        return {name: buffer.detach().clone() for name, buffer in _members(self.model, _BUFFERS).items() if name in self.weights}
+        buffers = _members(self.model, _BUFFERS)
+        return {name: buffer.detach().clone() for name, buffer in buffers.items() if name in self.weights}
 
     def _poison(self, sizes: list[list[int]]) -> None:
         """Fill free blocks of the output's size with NaN: an unwritten element shows. A CPU's C library fills all."""
@@ -267,9 +260,8 @@ class Subject:
         output = self._fresh(output)
         if _overlaps(output, tensors(inputs)):
             return "an input"
-        if _overlaps(output, [*_members(self.model, _PARAMETERS).values(), *_members(self.model, _BUFFERS).values()]):
-            return "a parameter or buffer"
-        return ""
+        members = [*_members(self.model, _PARAMETERS).values(), *_members(self.model, _BUFFERS).values()]
+        return "a parameter or buffer" if _overlaps(output, members) else ""
 
     def _reused(self, first: Any, second: Any) -> str:
         """The first output, if the second uses its memory."""
@@ -348,11 +340,9 @@ class Subject:
             self.model.train(mode == "train")
 
     def block(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        """A sample block: for each of ``keys`` one timed call in each of ``modes``, on contents made by that key.
-
-        ``ns`` lists nanoseconds by key, summed over the modes. ``exposed`` says whether launches were timed too;
-        ``alias`` names the output before if an output used its memory.
-        """
+        """A sample block: for each of ``keys`` one timed call in each of ``modes``, on contents made by that key. ``ns``
+        lists nanoseconds by key, summed over the modes. ``exposed`` says whether launches were timed too; ``alias``
+        names the output before if an output used its memory."""
         found = dict.fromkeys(request["keys"], 0)
         exposed, alias = False, ""
         for key, mode in product(request["keys"], request["modes"]):
@@ -379,13 +369,12 @@ class Subject:
     def _timed(self, sleep_ns: int, *, cold: bool) -> dict[str, Any]:
         """One call and its time. On a GPU, queued work of ``sleep_ns`` hides the launches."""
         with _no_grad():
+            self._queue_work(sleep_ns)
+            self._flush(cold)
             if self.clock is None:
-                self._flush(cold)
                 started = _now()
                 self.last = self.call_model(*self.buffers)
                 return {"ns": _now() - started}
-            self._queue_work(sleep_ns)
-            self._flush(cold)
             self.clock.begin()
             self.last = self.call_model(*self.buffers)
             return self.clock.end()
@@ -420,7 +409,6 @@ def _members(module: Any, kind: str, prefix: str = "", seen: frozenset[int] = fr
 
 
 def _entries(own: dict[str, Any], kind: str) -> Iterable[tuple[str, Any]]:
-    """The entries of a module's dict of that name."""
     found = _get(own, kind)
     if isinstance(found, dict):
         return _items(found)
@@ -468,15 +456,13 @@ def _earlier(output: Any, others: list[torch.Tensor]) -> str:
 def _candidate(path: str, init: list[Any], dtype: str | None) -> Callable[[], Any]:
     """Import the candidate's file; returns its constructor, whose module is converted to the problem's dtype."""
     spec = importlib.util.spec_from_file_location("kgen_candidate", path)
-    assert spec is not None and spec.loader is not None
     module = sys.modules["kgen_candidate"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if not isinstance(getattr(module, "ModelNew", None), type):
         raise Refused("the file has no class ModelNew")
     if dtype is None:
         return lambda: module.ModelNew(*init)
-    to = getattr(torch, dtype)
-    return lambda: module.ModelNew(*init).to(to)
+    return lambda: module.ModelNew(*init).to(getattr(torch, dtype))
 
 
 def _use_built(libraries: Mapping[str, str]) -> None:

@@ -5,8 +5,6 @@ the batch (by slicing) and the weights (:data:`WEIGHTS`). A new one is one entry
 case* is one distribution in one mode.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -30,10 +28,9 @@ _LOOKED_AT = 16  #: entries of the first index that show whether integers depend
 _TOGETHER, _ROWS_BESIDE = 32, 16  #: neighbouring outliers in a row; one row in 16 has them
 _OTHERS = 6  #: rows that NON_FINITE changes
 _APART = 2.0**-7  #: relative distance between rows that are almost equal
-_HALF = (torch.float16, torch.bfloat16)
+HALF = frozenset({torch.float16, torch.bfloat16})
 # Bound before a candidate is loaded: a candidate may patch torch, and would see how contents are mixed.
 _copy, _detach = torch.Tensor.copy_, torch.Tensor.detach
-_sha256 = sha256
 _Generator, _equal, _logical_xor = torch.Generator, torch.equal, torch.logical_xor
 _randint, _randperm, _where, _narrow = torch.randint, torch.randperm, torch.where, torch.Tensor.narrow
 _PART = 1 << 26  #: elements that are mixed at once
@@ -41,11 +38,8 @@ _PART = 1 << 26  #: elements that are mixed at once
 
 @dataclass(frozen=True)
 class Distribution:
-    """One input distribution.
-
-    ``batch`` is a number of rows, :data:`FULL` or :data:`REDUCED`. Own candidates are tried on those with ``own``,
-    foreign candidates on all. ``purpose`` says in the docs which mistakes it finds.
-    """
+    """One input distribution. ``batch`` is a number of rows, :data:`FULL` or :data:`REDUCED`. Own candidates are tried
+    on those with ``own``, foreign candidates on all. ``purpose`` says in the docs which mistakes it finds."""
 
     name: str
     values: str = "given"
@@ -86,13 +80,11 @@ DISTRIBUTIONS = (
     Distribution("batch 63", batch=63, purpose="one row less than a tile"),
     Distribution("batch 65", batch=65, own=True, purpose="one row more than a tile"),
 )
-#: KernelBench's own check tries no other values.
-KERNELBENCH_DISTRIBUTIONS = DISTRIBUTIONS[:2]
 
 
 def drawn_batches(secret: int, rows: int) -> list[Distribution]:
-    """Batches below ``rows`` that are drawn at random. They cover the remainders of eight that the fixed batches
-    lack. The last has at least two thirds of ``rows`` (2048 at most): whole tiles and a part of one."""
+    """Batches below ``rows`` that are drawn at random: the remainders of eight that the fixed batches lack. The last has
+    at least two thirds of ``rows`` (2048 at most)."""
     generator, small, large = random.Random(secret), min(rows, _MOST_DRAWN), min(rows, _MOST_ROWS_DRAWN)
     small_batches = (range(2, small, 4), range(4, small, 8), range(8, small, 16))
     large_batches = [n for n in range(2 * large // 3, large) if n % 8 in (3, 5)]
@@ -106,7 +98,7 @@ def drawn_batches(secret: int, rows: int) -> list[Distribution]:
 
 def _scaled(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Multiply and shift row after row by the factors and shifts above, starting at a drawn one."""
-    if not x.ndim or not x.numel():
+    if not x.ndim:
         return x
     few = x[: -(-_FEW * x.shape[0] // x.numel())].flatten()[:_FEW].cpu()  # a reduction on a GPU loads kernels: 30 ms
     shifts, first = torch.tensor(_SHIFTS) * few.abs().mean(), int(_randint(len(_FACTORS), (1,), generator=generator))
@@ -129,7 +121,7 @@ def _rows(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 def _outliers(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Make one element in a thousand large, and in a few rows a run of neighbours."""
     large = torch.rand(x.shape, generator=generator) < 1e-3
-    if x.ndim > 1 and x.numel():
+    if x.ndim > 1:
         rows, columns = x.numel() // x.shape[-1], x.shape[-1]
         chosen = torch.randperm(rows, generator=generator)[: -(-rows // _ROWS_BESIDE)]
         first = torch.randint(columns, (len(chosen), 1), generator=generator)
@@ -141,8 +133,6 @@ def _outliers(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 def _non_finite(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Put NaN, infinity and minus infinity into one place each, in drawn rows. Three more rows change: one is large,
     one shifted, and one repeats the row before it but for an element."""
-    if not x.numel():
-        return x
     flat = x.clone(memory_format=torch.contiguous_format).view(-1, x.shape[-1] if x.ndim > 1 else 1)
     rows, columns = flat.shape
     drawn = _randperm(rows, generator=generator).tolist()
@@ -182,10 +172,10 @@ def change_inputs(inputs: Sequence[Any], how: str, seed: int, weights: Collectio
     change = _alike(weights) if how == ALIKE else VALUES[how]
 
     def one(x: torch.Tensor) -> torch.Tensor:
-        if not x.is_floating_point():
+        if not x.is_floating_point() or not x.numel():
             return x
-        changed = change(x.float() if x.dtype in _HALF else x, generator)
-        if x.dtype in _HALF:
+        changed = change(x.float() if x.dtype in HALF else x, generator)
+        if x.dtype in HALF:
             most = torch.finfo(x.dtype).max
             changed = torch.where(changed.isinf(), changed, changed.clamp(-most, most)).to(x.dtype)
         return changed if changed.stride() == x.stride() else torch.empty_like(x).copy_(changed)
@@ -200,7 +190,7 @@ def _alike(weights: Collection[torch.Tensor]) -> Callable[[torch.Tensor, torch.G
     others = [*matrices, *(x.T for x in matrices if x.ndim == 2)]
 
     def change(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        if x.ndim < 2 or not x.numel():
+        if x.ndim < 2:
             return x
         rows = x.reshape(-1, x.shape[-1])
         changed, order = rows.clone(), _randperm(len(rows), generator=generator)
@@ -230,20 +220,15 @@ def change_weights(state: Mapping[str, torch.Tensor], how: str, ties: Mapping[st
     return found | {name: found[other] for name, other in ties.items()}
 
 
-def batch_size(inputs: Sequence[Any]) -> int | None:
-    """Rows of the first tensor, taken for the batch; ``None`` without one."""
-    found = [x for x in tensors(list(inputs)) if x.ndim]
-    return found[0].shape[0] if found else None
+def batch_size(inputs: Sequence[Any]) -> int:
+    """Rows of the first tensor, taken for the batch; 0 without one."""
+    return next((x.shape[0] for x in tensors(list(inputs)) if x.ndim), 0)
 
 
 def slice_batch(inputs: Sequence[Any], rows: int, first: int = 0) -> list[Any]:
     """``rows`` rows, from the row ``first`` on, of each tensor whose first dimension is the batch."""
     batch = batch_size(inputs)
-
-    def one(x: torch.Tensor) -> torch.Tensor:
-        return x[first : first + rows] if x.ndim and x.shape[0] == batch else x
-
-    return map_tensors(list(inputs), one)
+    return map_tensors(list(inputs), lambda x: x[first : first + rows] if x.ndim and len(x) == batch else x)
 
 
 def joined(parts: Iterable[Any], rows: int) -> Any:
@@ -252,17 +237,15 @@ def joined(parts: Iterable[Any], rows: int) -> Any:
     for part in parts:
         if whole is None:
             whole = map_tensors(part, lambda x: x.new_empty((rows, *x.shape[1:])))
-        end = first
         for all_rows, some in zip(tensors(whole), tensors(part)):
-            end = first + len(some)
-            all_rows[first:end] = some
-        first = end
+            all_rows[first : first + len(some)] = some
+        first += batch_size([part])
     return whole
 
 
 def seed_of(key: int) -> int:
     """The seed of the timed call with ``key``, which it does not reveal: the key mixes the contents."""
-    return int.from_bytes(_sha256(str(key).encode()).digest()[:6], "little")
+    return int.from_bytes(sha256(str(key).encode()).digest()[:6], "little")
 
 
 @dataclass(frozen=True)
@@ -274,12 +257,11 @@ class Mixture:
     first: torch.Tensor  # like the buffer: taken where the exclusive or of the bits is true
     second: torch.Tensor  # taken elsewhere; with fewer rows, they come again
 
-    def pinned(self) -> Mixture:
+    def pinned(self) -> "Mixture":
         """The same with bits in pinned memory, which a GPU copies in stream order."""
         return replace(self, bits=[bit.contiguous().pin_memory() for bit in self.bits])
 
     def fill(self) -> None:
-        """Write the contents into the buffer."""
         for part, contents in self.parts():
             _copy(part, contents)
 
@@ -309,11 +291,9 @@ class Mixture:
 
 
 def mixtures(buffers: Any, pool: Sequence[Any], key: int) -> Iterator[Mixture]:
-    """New contents of ``buffers``: elements of two input sets of ``pool``, mixed as ``key`` says.
-
-    A bit for each index, combined by exclusive or, chooses the set: no row and no column comes twice. Integers that
-    depend on each other along a row are chosen by the row.
-    """
+    """New contents of ``buffers``: elements of two input sets of ``pool``, mixed as ``key`` says. A bit for each index,
+    combined by exclusive or, chooses the set: no row and no column comes twice. Integers that depend on each other along
+    a row are chosen by the row."""
     generator = _Generator().manual_seed(key)
     first, second = (pool[int(i)] for i in _randperm(len(pool), generator=generator)[:2])
     if batch_size(first) != batch_size(pool[0]):

@@ -11,8 +11,6 @@ Where each element of the reference takes one of two values (dropped or kept), a
 two. The tolerance decides that.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Mapping, Sequence
@@ -32,6 +30,7 @@ _NEAR, _FAR = 0.1, 0.5  #: shares of the mean distance: of two runs of the same 
 _FLOOR = 1e-3  #: of a statistic's standard error, in units of the reference's spread
 _LEAST = 3e-5  #: share of a row's root mean square; a smaller spread may be rounding
 _SAME, _SAME_SINGLE = 1e-12, 1e-5  #: relative differences of equal values in float64 and float32
+_WHOLE = ("mean", "mean square")  #: statistics that one run alone is judged by
 
 Statistics = Mapping[str, torch.Tensor]  #: by name, (runs, number of values in each run)
 
@@ -46,7 +45,7 @@ class TwoValues:
     expected: Expected
 
     @classmethod
-    def of(cls, exact: torch.Tensor, eager: torch.Tensor, tolerance: torch.Tensor) -> TwoValues | None:
+    def of(cls, exact: torch.Tensor, eager: torch.Tensor, tolerance: torch.Tensor) -> "TwoValues | None":
         """From runs in float64 and float32 (runs, rows, columns); ``None`` if a run has a third value. If one value is
         zero wherever both were seen, it counts as zero everywhere."""
         low, high = exact.amin(0), exact.amax(0)
@@ -78,7 +77,7 @@ class Spread:
     two: TwoValues | None  # None if an element takes more
 
     @classmethod
-    def of(cls, exact: Sequence[torch.Tensor], eager: Sequence[torch.Tensor]) -> Spread | None:
+    def of(cls, exact: Sequence[torch.Tensor], eager: Sequence[torch.Tensor]) -> "Spread | None":
         """From :func:`sampled` runs in float64 and float32 under different seeds; ``None`` if nothing is random."""
         values, others = (torch.stack([x.double() for x in runs]) for runs in (exact, eager))
         finite = torch.isfinite(values).all(0) & torch.isfinite(others).all(0)
@@ -130,7 +129,6 @@ class Spread:
         return self._are_near((both - self.centre) / self.scale)
 
     def _are_near(self, deviations: torch.Tensor) -> bool:
-        """Whether two of these runs have the same numbers."""
         return len(deviations) > 1 and bool((torch.pdist(deviations.flatten(1)).square() < _NEAR * self.far).any())
 
     def _counting(self) -> float:
@@ -148,16 +146,12 @@ def sampled(value: torch.Tensor) -> torch.Tensor:
 
 
 def worst(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The worst of the figures of several runs."""
     return max(rows, key=lambda figures: (not figures["ok"], figures["used"] or 0.0))
 
 
 def bound(number: int) -> float:
     """The largest of ``number`` z that a right candidate reaches, except with probability :data:`ALPHA`."""
     return NormalDist().inv_cdf(1 - ALPHA / (2 * number))
-
-
-_WHOLE = ("mean", "mean square")
 
 
 def _statistics(deviations: torch.Tensor) -> Statistics:

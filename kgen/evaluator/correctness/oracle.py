@@ -3,8 +3,6 @@
 It answers the parent's requests one by one. Inputs leave it in shared memory; expected values never do.
 """
 
-from __future__ import annotations
-
 import itertools
 import platform
 import time
@@ -20,11 +18,11 @@ import torch
 from kgen.errors import DeviceError, KgenError, ProblemError
 from kgen.evaluator.correctness import moments
 from kgen.evaluator.correctness.distributions import (
-    DISTRIBUTIONS, FULL, KERNELBENCH_DISTRIBUTIONS, NON_FINITE, REDUCED, REDUCED_ROWS, Distribution, batch_size,
-    change_inputs, change_weights, drawn_batches, joined, mixtures, seed_of, slice_batch,
+    DISTRIBUTIONS, FULL, HALF, NON_FINITE, REDUCED, REDUCED_ROWS, Distribution, batch_size, change_inputs, change_weights,
+    drawn_batches, joined, mixtures, seed_of, slice_batch,
 )
 from kgen.evaluator.correctness.reference import (
-    HALF, Reference, Run, State, construct, draw_weights, generator_states, made_on, set_flags,
+    Reference, Run, State, construct, draw_weights, generator_states, made_on, set_flags,
 )
 from kgen.evaluator.correctness.tolerance import Expected, Typical, as_real, parts
 from kgen.evaluator.protocol import Accuracy
@@ -84,11 +82,9 @@ class Case:
 
 class Oracle:
     """The reference, its inputs and its expected values, for one problem on one device in one class of accuracy.
-
-    ``strict`` adds the input distributions of foreign candidates. ``most_rows`` bounds the rows of all distributions
-    but the first, and those in ``without`` are left out: how to judge with less memory. Float64 runs take about
-    ``seconds``: where they are slow, test cases have fewer rows, or are left out.
-    """
+    ``strict`` adds the input distributions of foreign candidates. ``most_rows`` bounds the rows of all distributions but
+    the first, and those in ``without`` are left out: how to judge with less memory. Float64 runs take about ``seconds``:
+    where they are slow, test cases have fewer rows, or are left out."""
 
     def __init__(
         self, problem: Problem, device: str, accuracy: str, secret: int, construction: int, *, shared: bool,
@@ -101,17 +97,19 @@ class Oracle:
         self._spent = 0.0  # seconds in test cases
         self._secret = secret
         self._construction = construction
+        self._path = problem.path
         loaded = load(problem)
         self.reference = Reference(loaded, device, construction)
         self.loaded = resolve_mode(loaded, self.reference.single)
         self.modes = self.loaded.problem.modes
         self.ties = self.reference.ties()
         self._states: dict[str, State] = {"drawn": self._draw_weights()}
-        _refuse_others(loaded.problem.path, "get_init_inputs() gives", loaded.init_inputs())
+        _refuse_others(self._path, "get_init_inputs() gives", loaded.init_inputs())
         self._given = self._get_inputs(0)  # reduced batches are slices of it: drawing takes long
         self._set_dtype()
-        self.rows = batch_size(self._given) or 0
-        every = KERNELBENCH_DISTRIBUTIONS if self.accuracy is Accuracy.KERNELBENCH else (
+        self.rows = batch_size(self._given)
+        self._few_rows = REDUCED_ROWS[device.partition(":")[0]]  # of a reduced batch
+        every = DISTRIBUTIONS[:2] if self.accuracy is Accuracy.KERNELBENCH else (  # its own check tries no other values
             *DISTRIBUTIONS, *drawn_batches(secret, self.rows))
         self.distributions = tuple(d for d in every if (strict or d.own) and d.name not in without)
         self._cases: dict[tuple[str, str, str], Case] = {}
@@ -127,7 +125,7 @@ class Oracle:
         self._forward_seconds = 0.0
         uses_cudnn = [self._look_at(mode) for mode in self.modes]
         if not self.output_bytes:
-            raise ProblemError(f"{self.loaded.problem.path}: forward returns no element: there is nothing to compare")
+            raise ProblemError(f"{self._path}: forward returns no element: there is nothing to compare")
         _free_cache(self.device)
         if self.accuracy is Accuracy.PYTORCH and not self.half and not any(uses_cudnn):
             self.accuracy = Accuracy.FP32  # the flags change nothing then, and results are shared with fp32
@@ -160,7 +158,7 @@ class Oracle:
             self._states["drawn"] = self._draw_weights(signs=False)
             run, views, uses_cudnn = self.reference.looked_at(self._given, self._states["drawn"], mode)
         self.peak_bytes = max(self.peak_bytes, taken + describe([self._states["drawn"]])[1])
-        _refuse_others(self.loaded.problem.path, "the model returns", run[0])
+        _refuse_others(self._path, "the model returns", run[0])
         self.output_bytes = max(self.output_bytes, describe(list(run))[1])
         self.views[mode] = sorted(views)
         self.random[mode] = self._is_random(mode, run)
@@ -168,7 +166,7 @@ class Oracle:
 
     def _reduced(self) -> int:
         """The rows of a reduced batch; two at least where there are as many."""
-        return min(self.rows, max(2, self.most_rows), REDUCED_ROWS[self.device.partition(":")[0]])
+        return min(self.rows, max(2, self.most_rows), self._few_rows)
 
     def _rows_in_time(self) -> int:
         """The rows of a test case whose float64 runs take its share of the time."""
@@ -176,10 +174,8 @@ class Oracle:
         if self._forward_seconds * _FLOAT64_COST <= share:
             return 1 << 62
         inputs = slice_batch(self._given, self._reduced())
-        for _ in range(2):  # the first loads libraries
-            started = time.monotonic()
-            _is_finite(self.reference.exact(inputs, self._states["drawn"], self.modes[0], 0))
-            took = time.monotonic() - started
+        run = partial(self.reference.exact, inputs, self._states["drawn"], self.modes[0], 0)
+        _, took = timeit.repeat(lambda: _is_finite(run()), repeat=2, number=1)  # the first loads libraries
         return max(2, int(self._reduced() * share / took) | 1)
 
     def _set_dtype(self) -> None:
@@ -188,7 +184,7 @@ class Oracle:
         self.half = bool(found & HALF)
         if self.half and self.accuracy is not Accuracy.PYTORCH:
             names = " and ".join(sorted(str(x).removeprefix("torch.") for x in found & HALF))
-            raise ProblemError(f"{self.loaded.problem.path}: it is in {names}, which is judged by PyTorch's own error: "
+            raise ProblemError(f"{self._path}: it is in {names}, which is judged by PyTorch's own error: "
                                "use --accuracy pytorch")
         if len(found) == 1:
             self.reference.dtype = found.pop()
@@ -204,7 +200,7 @@ class Oracle:
             inputs = slice_batch(self._get_inputs(99 + index), some) if index else self._given
             node, end = describe(inputs, end)
             if end > self.pool_arena.size:
-                raise ProblemError(f"{self.loaded.problem.path}: get_inputs() gives tensors of other shapes each time")
+                raise ProblemError(f"{self._path}: get_inputs() gives tensors of other shapes each time")
             self.pool_arena.write(inputs, node)
             items.append(node)
         self.pool_arena.seal()
@@ -233,12 +229,15 @@ class Oracle:
         return not all(torch.equal(x.nan_to_num(), y.nan_to_num()) for x, y in zip(*map(tensors, (run, other))))
 
     def _get_inputs(self, number: int) -> list[Any]:
-        made = made_on(self.device, self._secret + 1000 * number + 7, self.loaded.inputs)
-        inputs = map_tensors(made, lambda x: _apart(x.detach().to(self.device)))
-        _refuse_others(self.loaded.problem.path, "get_inputs() gives", inputs)
+        def placed(x: torch.Tensor) -> torch.Tensor:
+            x = x.detach().to(self.device)
+            return x.contiguous() if span(x) < x.numel() or 0 in x.stride() else x  # no two elements share memory
+
+        inputs = map_tensors(made_on(self.device, self._secret + 1000 * number + 7, self.loaded.inputs), placed)
+        _refuse_others(self._path, "get_inputs() gives", inputs)
         for x in tensors(inputs):
             if x.is_floating_point() and x.dtype not in (torch.float32, *HALF):
-                raise ProblemError(f"{self.loaded.problem.path}: an input is {x.dtype}: kgen takes float32, bfloat16 and float16")
+                raise ProblemError(f"{self._path}: an input is {x.dtype}: kgen takes float32, bfloat16 and float16")
         return inputs
 
     def _goes_by_rows(self, mode: str) -> tuple[bool, bool]:
@@ -287,7 +286,7 @@ class Oracle:
             case.arena, case.node, case.inputs = self.pool_arena, self.pool_node["items"][0], self._given
             return
         for other in self._cases.values():
-            if not self.stays(other) and other.arena is not None:
+            if not self.stays(other):
                 other.inputs = []
                 other.arena.close()
                 other.arena = None
@@ -295,17 +294,14 @@ class Oracle:
         case.inputs = case.arena.read(case.node, self.device)
 
     def _changed(self, case: Case) -> list[Any]:
-        """The inputs of ``case``, made from the problem's own."""
-        number, inputs = self.distributions.index(case.distribution), slice_batch(self._given, self._rows(case.distribution))
+        distribution, inputs = case.distribution, slice_batch(self._given, self._rows(case.distribution))
         if describe(inputs)[1] < _LARGE_BYTES:  # on a GPU, each change would load kernels
             inputs = map_tensors(inputs, lambda x: x.cpu())
-        weights = self.state(case.distribution, case.weights).values()
-        return change_inputs(inputs, case.distribution.values, self._secret + number, weights)
+        seed, weights = self._secret + self.distributions.index(distribution), self.state(distribution, case.weights)
+        return change_inputs(inputs, distribution.values, seed, weights.values())
 
     def _rows(self, distribution: Distribution) -> int:
-        """The rows of a distribution's inputs."""
-        rows = {FULL: 1 << 62, REDUCED: REDUCED_ROWS[self.device.partition(":")[0]]}.get(
-            distribution.batch, distribution.batch)
+        rows = {FULL: self.rows, REDUCED: self._few_rows}.get(distribution.batch, distribution.batch)
         if distribution is not self.distributions[0]:
             rows = min(rows, self.most_rows)
         return min(rows, self.rows) if self.batch_free else self.rows
@@ -319,13 +315,10 @@ class Oracle:
         problem's own inputs, which have all rows, move only for others of their kind."""
         if self.device == "cpu":
             return
-        if case in self._resident:
-            self._resident.remove(case)
-        else:
-            case.expected = [e.to(self.device) for e in case.expected]
-        own = self.distributions[0]
-        moving = [one for one in self._resident if one.distribution is not own or case.distribution is own]
-        self._resident.append(case)
+        case.expected = [e.to(self.device) for e in case.expected]  # no tensor moves that is there
+        others, own = [one for one in self._resident if one is not case], self.distributions[0]
+        moving = [one for one in others if one.distribution is not own or case.distribution is own]
+        self._resident = [*others, case]
         most = _RESIDENT_BYTES + self.bytes + self.bytes // 4
         while moving and sum(e.nbytes for one in self._resident for e in one.expected) > most:
             oldest = moving.pop(0)
@@ -350,8 +343,9 @@ class Oracle:
                 map(is_inexact, tensors([eager[0]])))
             # Where only the batch differs, eager's error on the problem's own inputs is part of the reference error.
             given = self.case(self.distributions[0].name, mode, weights).expected if distribution.shape_only else []
-            typical, rows = reduce(Typical.worst, (e.typical for e in given), Typical()), batch_size(inputs) or 0
-            case.expected = self._expect(partial(slice_batch, inputs), rows, state, case, eager, typical, noise=noise)
+            typical = reduce(Typical.worst, (e.typical for e in given), Typical())
+            contents = partial(slice_batch, inputs)
+            case.expected = self._expect(contents, batch_size(inputs), state, case, eager, typical, noise=noise)
             self._excuse(case, state)
             for expected in case.expected:
                 # With other random numbers, other elements are not finite.
@@ -361,14 +355,13 @@ class Oracle:
             raise  # the case is tried again with fewer rows
         except Exception as error:
             if where and number == 0:  # all others would be skipped too
-                fault = f"{self.loaded.problem.path}: it does not run in float64, which candidates are measured against"
+                fault = f"{self._path}: it does not run in float64, which candidates are measured against"
                 raise ProblemError(f"{fault}: {type(error).__name__}: {' '.join(str(error).split()):.200}") from error
             case.note = f"the reference raises {type(error).__name__}{where} here"
             case.raises = distribution.shape_only and not where
         return case
 
     def state(self, distribution: Distribution, weights: str) -> State:
-        """The state dict of a distribution."""
         how = distribution.weights if weights == "drawn" else "drawn"
         return change_weights(self._weights(weights), how, self.ties)
 
@@ -376,10 +369,8 @@ class Oracle:
         self, contents: Contents, rows: int, state: State, case: Case, eager_run: Run, typical: Typical, *, noise: bool,
     ) -> list[Expected]:
         """The expected values of ``case``, whose inputs are ``rows`` rows of ``contents``."""
-        def exact(**how: bool) -> Run:
-            return self._by_slices(partial(self.reference.exact, **how), contents, rows, state, case)
-
-        run = exact()
+        of = contents, rows, state, case
+        run = self._by_slices(self.reference.exact, *of)
         found = [replace(Expected.begun(name + path, e64, e32), either=name == _STATE)
                  for name, exacts, eagers in zip(("output", _STATE), run, eager_run)
                  for (path, e64), (_, e32) in zip(leaves(exacts), leaves(eagers)) if isinstance(e64, torch.Tensor)]
@@ -388,7 +379,7 @@ class Oracle:
             if turn and time.monotonic() - started > self._seconds / _OF_A_CASE:
                 break
             del run  # before the next one
-            run = exact(noise=True)
+            run = self._by_slices(partial(self.reference.exact, noise=True), *of)
             for expected, value in zip(found, tensors(list(run))):
                 expected.see(value)
                 del value
@@ -413,17 +404,14 @@ class Oracle:
         return joined(outputs(), rows), after
 
     def _excuse(self, case: Case, state: State) -> None:
-        """Find elements where more than one result is right.
-
-        Finite inputs: a NaN that smaller inputs do not give may be anything, since the order of operations decides.
-        Non-finite inputs: an element may be NaN where attention takes minus infinity for a mask. It may be finite where
-        it does not depend on the non-finite inputs, or only through a product with zero. Behind factors whose product
-        vanishes in float32, NaN and infinity are both right.
-        """
+        """Find elements where more than one result is right. Finite inputs: a NaN that smaller inputs do not give may be
+        anything, since the order of operations decides. Non-finite inputs: an element may be NaN where attention takes
+        minus infinity for a mask. It may be finite where it does not depend on the non-finite inputs, or only through a
+        product with zero. Behind factors whose product vanishes in float32, NaN and infinity are both right."""
 
         def exact(inputs: Any, **how: bool) -> list[torch.Tensor]:
             run = partial(self.reference.exact, **how)
-            return tensors(self._by_slices(run, partial(slice_batch, inputs), batch_size(inputs) or 0, state, case))
+            return tensors(self._by_slices(run, partial(slice_batch, inputs), batch_size(inputs), state, case))
 
         def change(how: Callable[[torch.Tensor], torch.Tensor]) -> Any:
             return map_tensors(case.inputs, lambda x: how(x.double() if x.dtype in HALF else x) if x.is_floating_point() else x)
@@ -449,8 +437,7 @@ class Oracle:
                     (other - first).abs() <= abs(number) * _VANISHING for other, number in zip(others, _FILLS[1:])]).all(0)
 
     def output_memory(self, subject: str, size: int) -> Arena:
-        """Memory of ``size`` bytes for outputs of ``subject``: of one run or two. Own candidates with large outputs, judged
-        one at a time, share one."""
+        """``size`` bytes for the outputs of ``subject``. Own candidates with large ones, judged in turns, share memory."""
         lent = not self._strict and min(size, self.output_bytes) > _LARGE_OUTPUT
         if lent and self._lent is None:
             self._lent = Arena.create(size, self.place)
@@ -476,9 +463,8 @@ class Oracle:
         rows = [e.judge(value, self.accuracy) | {"output": e.name} for e, value in zip(case.expected, values)]
         if not own_numbers or not self.random[case.mode] or all(row["ok"] for row in rows):
             return rows
-        every = zip(self._spreads(case, moments.FEW), rows, values)
         return [row if spread is None else row | spread.judge([moments.sampled(value)], self.accuracy)
-                for spread, row, value in every]
+                for spread, row, value in zip(self._spreads(case, moments.FEW), rows, values)]
 
     def draw(self, subject: str, case: Case, values: list[torch.Tensor], count: int) -> dict[str, Any]:
         """Keep a run of a subject, the first under the case's own seed. Of ``count`` runs, the figures of each tensor,
@@ -506,17 +492,12 @@ class Oracle:
                             for e, *found in zip(case.expected, zip(*exact), zip(*eager))]
         return case.spreads
 
-    def judge_timed(
-        self, key: int, name: str, mode: str, weights: str, values: list[torch.Tensor], *, own_numbers: bool,
-    ) -> list[dict[str, Any]]:
-        """Error figures of the timed call with ``key``; its test case ``name`` has all rows.
-
-        PyTorch's own output is expected, since it is as fast as the call; its error in that test case sets the
-        tolerance. A refused output is judged again in full, against float64 on the call's own inputs.
-        """
-        like = self.case(name, mode, weights)
-        case, state = Case(like.distribution, mode, seed_of(key), [], [], weights=weights), self._weights(weights)
-        contents = partial(self._contents, key)
+    def judge_timed(self, key: int, like: Case, values: list[torch.Tensor], *, own_numbers: bool) -> list[dict[str, Any]]:
+        """Error figures of the timed call with ``key``; the test case ``like`` has all rows. PyTorch's own output is
+        expected, since it is as fast as the call; its error in that test case sets the tolerance. A refused output is
+        judged again in full, against float64 on the call's own inputs."""
+        case = Case(like.distribution, like.mode, seed_of(key), [], [], weights=like.weights)
+        contents, state = partial(self._contents, key), self._weights(like.weights)
         eager = self._by_slices(self.reference.eager, contents, self.rows, state, case)
         case.expected = [e.again(value) for e, value in zip(like.expected, tensors(list(eager)))]
         found = self.judge(case, values)
@@ -557,14 +538,13 @@ class Oracle:
     def _outputs_of_another_seed(self, distribution: Distribution, mode: str) -> list[torch.Tensor]:
         """The output for another input set of the pool; of large inputs, which have fewer rows there, for other rows."""
         rows = self._rows(distribution)
-        few = (batch_size(self.pool[1]) or 0) < rows
+        few = batch_size(self.pool[1]) < rows
         inputs = slice_batch(self._given, rows, self.rows - rows) if few else slice_batch(self.pool[1], rows)
         found = tensors(self.reference.eager(inputs, self.state(distribution, "drawn"), mode, 0)[0])
         for expected, value in zip(self.case(distribution.name, mode, "drawn").expected, found):
             if as_real(value).shape != expected.exact.shape:
-                where = self.loaded.problem.path
-                raise ProblemError(f"{where}: the shape of what the model returns depends on the values of its "
-                                   "inputs, which kgen does not judge: pad it to a fixed size")
+                raise ProblemError(f"{self._path}: the shape of what the model returns depends on the values of its inputs, "
+                                   "which kgen does not judge: pad it to a fixed size")
         return found
 
 
@@ -581,11 +561,6 @@ def _are_close(x: torch.Tensor, y: torch.Tensor) -> bool:
     half, x, y = x.dtype in HALF and torch.finfo(x.dtype).eps, as_real(x).double(), as_real(y).double()
     size = float(x.nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt()) if half and x.numel() else 0.0
     return torch.allclose(x, y, rtol=max(1e-3, 4 * half), atol=max(1e-5, 4 * half * size), equal_nan=True)
-
-
-def _apart(x: torch.Tensor) -> torch.Tensor:
-    """``x``, copied if elements share memory, as in an expanded tensor."""
-    return x.contiguous() if span(x) < x.numel() or 0 in x.stride() else x
 
 
 def _refuse_others(path: str, says: str, value: Any) -> None:
@@ -634,7 +609,6 @@ class _Desk:
         self._oracle: Oracle
 
     def reply(self, request: dict[str, Any]) -> Reply:
-        """The answer to a request, with descriptors."""
         do = request.pop("do")
         try:
             return getattr(self, do)(**request)
@@ -700,13 +674,11 @@ class _Desk:
         self, *, subject: str, outputs: Node, shift: int, case: str, mode: str, weights: str, key: int | None = None,
         count: int = 0, own_numbers: bool = False,
     ) -> Reply:
-        values = self._oracle.read_outputs(subject, outputs, shift)
-        if key is not None:
-            return {"rows": self._oracle.judge_timed(key, case, mode, weights, values, own_numbers=own_numbers)}, []
-        found = self._oracle.case(case, mode, weights)
+        values, found = self._oracle.read_outputs(subject, outputs, shift), self._oracle.case(case, mode, weights)
         if count:
             return self._oracle.draw(subject, found, values, count), []
-        return {"rows": self._oracle.judge(found, values, own_numbers=own_numbers)}, []
+        judge = self._oracle.judge if key is None else partial(self._oracle.judge_timed, key)
+        return {"rows": judge(found, values, own_numbers=own_numbers)}, []
 
     def forget(self, *, subject: str) -> Reply:
         self._oracle.forget(subject)

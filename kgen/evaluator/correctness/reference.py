@@ -1,10 +1,9 @@
 """The reference model: constructed, its weights drawn anew, run as it is and in float64."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
@@ -12,16 +11,38 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kgen.errors import ProblemError
+from kgen.evaluator.correctness.distributions import HALF
 from kgen.evaluator.correctness.tolerance import epsilon_of
 from kgen.evaluator.runtime.arena import map_tensors, tensors
 from kgen.problem import LoadedProblem
 
 State = Mapping[str, torch.Tensor]
 Run = tuple[Any, dict[str, torch.Tensor]]  #: output and buffers
-_LOWER = {torch.float16, torch.bfloat16, torch.float32, torch.complex64}
-HALF = {torch.float16, torch.bfloat16}
+aten = torch.ops.aten
 _ONE_IN = 8  #: one in so many elements of a constant parameter gets the other sign
 _DOUBLED = {torch.complex64: torch.complex128} | dict.fromkeys((torch.float32, *HALF), torch.float64)
+#: Operators that give whole numbers, which are not rounded: a later floor would give the number below.
+_WHOLE = frozenset(getattr(aten, name + place).default
+                   for name in ("ceil", "floor", "round", "sign", "trunc") for place in ("", "_"))
+#: Operators that do not say which of equal elements comes first.
+_UNORDERED = frozenset({
+    aten.sort.default, aten.topk.default, aten.kthvalue.default, aten.median.dim, aten.nanmedian.dim, aten.mode.default,
+})
+#: Operators that subtract a mean: they give out, mean and inverse standard deviation.
+_NORMS = frozenset({
+    aten.native_layer_norm.default, aten.native_group_norm.default, aten.native_batch_norm.default,
+    aten.cudnn_batch_norm.default,
+})
+#: Operators that multiply their last two arguments.
+_PRODUCTS = frozenset({
+    aten.mul.Tensor, aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default, aten.addmm.default,
+    aten.addmv.default, aten.baddbmm.default,
+})
+#: Operators that cuDNN may run in TF32.
+_OF_CUDNN = frozenset({aten.convolution.default, aten._cudnn_rnn.default})
+TF32_EPSILON = 2.0**-11  #: relative; half a unit in the last of TF32's ten bits
+_PARTS = {"cpu": 1 << 17, "cuda": 1 << 25}  #: elements that are rounded at once; on a CPU, they fit into its cache
+_APART, _LEAST = 2.0**-30, 1e-290  #: relative and absolute; make equal numbers differ, by less than float32 shows
 
 
 def set_flags(accuracy: str) -> None:
@@ -49,15 +70,13 @@ def made_on(device: str, seed: int, make: Callable[[], Any]) -> Any:
 
 
 def construct(make: Callable[[], torch.nn.Module], device: str, seed: int) -> torch.nn.Module:
-    """``make()``'s module on ``device``, with random numbers from ``seed``; constructed there directly if possible."""
+    """``make()``'s module on ``device``, with random numbers from ``seed``."""
     return made_on(device, seed, lambda: make().to(device))
 
 
 def draw_weights(loaded: LoadedProblem, device: str, seed: int, *, signs: bool = True) -> dict[str, torch.Tensor]:
-    """A state dict drawn from ``seed`` in which constant tensors become random, with ``signs`` in both signs.
-
-    Fresh modules have scales of one, biases and means of zero, variances of one: they hide wrong folds.
-    """
+    """A state dict drawn from ``seed`` in which constant tensors become random, with ``signs`` in both signs. Fresh
+    modules have scales of one, biases and means of zero, variances of one: they hide wrong folds."""
     model = construct(loaded.model, device, seed)
     parameters = dict(model.named_parameters())
     generator = torch.Generator().manual_seed(seed + 1)
@@ -79,44 +98,14 @@ def _draw(value: torch.Tensor, parameter: bool, signs: bool, generator: torch.Ge
     return fresh.to(value)
 
 
-#: Operators that give whole numbers, which are not rounded: a later floor would give the number below.
-_WHOLE = frozenset(getattr(torch.ops.aten, name + place).default
-                   for name in ("ceil", "floor", "round", "sign", "trunc") for place in ("", "_"))
-#: Operators that do not say which of equal elements comes first.
-_UNORDERED = frozenset({
-    torch.ops.aten.sort.default, torch.ops.aten.topk.default, torch.ops.aten.kthvalue.default,
-    torch.ops.aten.median.dim, torch.ops.aten.nanmedian.dim, torch.ops.aten.mode.default,
-})
-#: Operators that subtract a mean: they give out, mean and inverse standard deviation.
-_NORMS = frozenset({
-    torch.ops.aten.native_layer_norm.default, torch.ops.aten.native_group_norm.default,
-    torch.ops.aten.native_batch_norm.default, torch.ops.aten.cudnn_batch_norm.default,
-})
-#: Operators that multiply their last two arguments.
-_PRODUCTS = frozenset({
-    torch.ops.aten.mul.Tensor, torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.mv.default,
-    torch.ops.aten.dot.default, torch.ops.aten.addmm.default, torch.ops.aten.addmv.default,
-    torch.ops.aten.baddbmm.default,
-})
-#: Operators that cuDNN may run in TF32.
-_OF_CUDNN = frozenset({torch.ops.aten.convolution.default, torch.ops.aten._cudnn_rnn.default})
-TF32_EPSILON = 2.0**-11  #: relative; half a unit in the last of TF32's ten bits
-_PARTS = {"cpu": 1 << 17, "cuda": 1 << 25}  #: elements that are rounded at once; on a CPU, they fit into its cache
-_APART, _LEAST = 2.0**-30, 1e-290  #: relative and absolute; make equal numbers differ, by less than float32 shows
-
-
 def _in_double(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """Arguments in float64: lower dtypes, and lower tensors beside float64 ones, as in a list of the module."""
     if kwargs.get("dtype") in _DOUBLED:
         kwargs = {**kwargs, "dtype": _DOUBLED[kwargs["dtype"]]}
     kinds = {x.dtype for x in tensors([list(args), kwargs])}
-    if func._schema.is_mutable or not kinds & _LOWER or not kinds & set(_DOUBLED.values()):
+    if func._schema.is_mutable or not kinds & _DOUBLED.keys() or not kinds & set(_DOUBLED.values()):
         return args, kwargs
-
-    def one(x: torch.Tensor) -> torch.Tensor:
-        return x.to(_DOUBLED.get(x.dtype, torch.float64)) if x.dtype in _LOWER else x
-
-    return map_tensors(list(args), one), map_tensors(kwargs, one)
+    return map_tensors((list(args), kwargs), lambda x: x.to(_DOUBLED.get(x.dtype, x.dtype)))
 
 
 def _draws(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -138,7 +127,7 @@ def _skip_zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], resul
     finite, zero = [torch.isfinite(x) for x in factors], [x == 0 for x in factors]
     if not any(bool(z.any()) and not bool(f.all()) for z, f in zip(zero, finite[::-1])):
         return result
-    multiply = torch.mul if func is torch.ops.aten.mul.Tensor else torch.matmul
+    multiply = torch.mul if func is aten.mul.Tensor else torch.matmul
     counted = sum(multiply(x.double(), y.double()) for x, y in ((~finite[0], ~zero[1]), (~zero[0], ~finite[1])))
     filled = (x.masked_fill(~f, 0.0) for x, f in zip(factors, finite))
     return result.where(counted > 0, func(*others, *filled, **kwargs))
@@ -153,55 +142,51 @@ class _Eager(TorchDispatchMode):
 
 
 class _Noted(_Eager):
-    """Notes the operators that run."""
-
     def __init__(self) -> None:
         super().__init__()
-        self.seen: set[Any] = set()
+        self.seen: set[Any] = set()  # the operators that ran
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.seen.add(func)
         return func(*args, **(kwargs or {}))
 
 
+@dataclass(eq=False)
 class _Rounding(_Eager):
     """Runs random operators in ``dtype`` and all others in float64. With ``noise``, each operator's result is rounded to
     ``dtype``, and the order of equal elements is random. With ``tf32`` too, operands of convolutions are rounded to TF32:
     cuDNN chooses by shape whether it uses what the flags allow, and candidates may always."""
 
-    def __init__(
-        self, noise: torch.Generator | None, dtype: torch.dtype, *, tf32: bool = False, turn: int = 0, bare: bool = False,
-        sparse: bool = False,
-    ) -> None:
+    noise: torch.Generator | None
+    dtype: torch.dtype
+    tf32: bool = False
+    turn: int = 0  #: among noisy runs
+    bare: bool = False
+    sparse: bool = False
+    masks: bool = False  #: whether a softmax of minus infinities alone may occur
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self._dtype = dtype
-        self._epsilon = epsilon_of(dtype)
-        self._noise = noise
-        self._tf32 = tf32
-        self._turn = turn
-        self._bare = bare
-        self._sparse = sparse
-        self.masks = False  # whether a softmax of minus infinities alone may occur
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded in func.tags and _draws(func, args, kwargs):
             return self._random(func, args, kwargs)
         args, kwargs = _in_double(func, args, kwargs)
-        if func is torch.ops.aten._safe_softmax.default:
+        if func is aten._safe_softmax.default:
             self.masks = True
-            func = torch.ops.aten.softmax.int if self._bare else func
-        if self._noise is not None and func in _UNORDERED and args[0].dtype == torch.float64:
+            func = aten.softmax.int if self.bare else func
+        if self.noise is not None and func in _UNORDERED and args[0].dtype == torch.float64:
             args = [self._in_any_order(args[0]), *args[1:]]
-        if self._noise is not None and self._tf32 and func in _OF_CUDNN:
+        if self.noise is not None and self.tf32 and func in _OF_CUDNN:
             args = [*map_tensors(list(args[:2]), lambda x: self._round(x.clone(), TF32_EPSILON)), *args[2:]]
         result = func(*args, **kwargs)
-        if self._sparse and func in _PRODUCTS:
+        if self.sparse and func in _PRODUCTS:
             result = _skip_zeros(func, args, kwargs, result)
-        if self._noise is not None and func in _NORMS and result[0].dtype == torch.float64:
+        if self.noise is not None and func in _NORMS and result[0].dtype == torch.float64:
             self._round_means(func, args, *result[:3])
         view = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
-        if self._noise is not None and not view and func not in _WHOLE:
+        if self.noise is not None and not view and func not in _WHOLE:
             map_tensors(result, self._round)
         return result
 
@@ -209,34 +194,33 @@ class _Rounding(_Eager):
         self, func: Any, args: Sequence[Any], out: torch.Tensor, mean: torch.Tensor, inverse: torch.Tensor
     ) -> None:
         """Change a norm's result as if its means were rounded before they are subtracted."""
-        if func is torch.ops.aten.native_layer_norm.default:
-            weight = args[2]
-        else:
-            weight, channels = args[1], [-1, *[1] * (out.ndim - 2)]
-            weight = weight if weight is None else weight.view(channels)
-            if func is torch.ops.aten.native_group_norm.default:
-                each = out.shape[1] // mean.shape[1]
-                mean, inverse = (x.repeat_interleave(each, 1).view(len(out), *channels) for x in (mean, inverse))
-            else:
-                if not mean.numel():  # with running statistics
-                    mean, inverse = args[3], (args[4] + args[7]).rsqrt()
-                mean, inverse = mean.view(channels), inverse.view(channels)
-        off = mean * inverse * self._uniform(mean) * self._epsilon
-        out.sub_(off if weight is None else off * weight)
+        by_channel = func is not aten.native_layer_norm.default
+        weight, channels = args[1 if by_channel else 2], [-1, *[1] * (out.ndim - 2)]
+        if func is aten.native_group_norm.default:
+            each = out.shape[1] // mean.shape[1]
+            mean, inverse = (x.repeat_interleave(each, 1).view(len(out), *channels) for x in (mean, inverse))
+        elif by_channel:
+            if not mean.numel():  # with running statistics
+                mean, inverse = args[3], (args[4] + args[7]).rsqrt()
+            mean, inverse = mean.view(channels), inverse.view(channels)
+        off = mean * inverse * self._uniform(mean) * epsilon_of(self.dtype)
+        if weight is not None:
+            off = off * (weight.view(channels) if by_channel else weight)
+        out.sub_(off)
 
     def _random(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Draw in eager's dtype: generators give other numbers in float64."""
-        lowered = map_tensors(list(args), lambda x: x.to(self._dtype) if x.dtype == torch.float64 else x)
-        kwargs = kwargs | ({"dtype": self._dtype} if kwargs.get("dtype") == torch.float64 else {})
+        lowered = map_tensors(list(args), lambda x: x.to(self.dtype) if x.dtype == torch.float64 else x)
+        kwargs = kwargs | ({"dtype": self.dtype} if kwargs.get("dtype") == torch.float64 else {})
         result = func(*lowered, **kwargs)
         if func._schema.is_mutable:
             return args[0].copy_(lowered[0])
-        return map_tensors(result, lambda x: x.double() if x.dtype == self._dtype else x)
+        return map_tensors(result, lambda x: x.double() if x.dtype == self.dtype else x)
 
     def _in_any_order(self, x: torch.Tensor) -> torch.Tensor:
         """``x`` with equal numbers made different, non-finite ones too (NaN is the largest). Every second turn reverses
         the order of the turn before, so that two equal elements come in both orders."""
-        drawn = self._uniform(x, torch.Generator(x.device).manual_seed(self._turn // 2)) * (-1) ** self._turn
+        drawn = self._uniform(x, torch.Generator(x.device).manual_seed(self.turn // 2)) * (-1) ** self.turn
         large = x.nan_to_num(nan=2.0, posinf=1.0, neginf=-1.0) * (1 + drawn / 4) / _LEAST
         return torch.where(torch.isfinite(x), x + x.abs() * drawn * _APART + drawn * _LEAST, large)
 
@@ -246,12 +230,12 @@ class _Rounding(_Eager):
         if x.dtype == torch.float64 and x.numel():
             flat = x.view(-1) if x.is_contiguous() else x
             for part in flat.split(_PARTS[x.device.type]):
-                part.mul_(self._uniform(part).mul_(epsilon or self._epsilon).add_(1.0))  # an infinity stays one
+                part.mul_(self._uniform(part).mul_(epsilon or epsilon_of(self.dtype)).add_(1.0))  # an infinity stays one
         return x
 
     def _uniform(self, x: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
         """Random numbers from -1 to 1, in the shape of ``x``. On a CPU one number of 64 bits serves four elements."""
-        generator = generator or self._noise
+        generator = generator or self.noise
         if x.device.type != "cpu":
             drawn = torch.rand(x.shape, dtype=torch.float32, device=x.device, generator=generator)
             return drawn.sub_(0.5).double().mul_(2.0)
@@ -308,19 +292,14 @@ class Reference:
         views = {i for i, x in enumerate(tensors(run[0])) if _memory([x]) & own}
         return (_kept(run[0], model), run[1]), views, bool(noted.seen & _OF_CUDNN)
 
-    def exact(
-        self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False, bare: bool = False,
-        sparse: bool = False,
-    ) -> Run:
-        """Output and buffers after one forward in float64.
-
-        ``noise`` rounds to eager's dtype after each operator. ``bare`` gives NaN for fully masked attention, where PyTorch
-        gives 0. ``sparse`` leaves out products of zero with a non-finite number.
-        """
+    def exact(self, inputs: Sequence[Any], state: State, mode: str, rng: int, *, noise: bool = False, **how: bool) -> Run:
+        """Output and buffers after one forward in float64. ``noise`` rounds to eager's dtype after each operator.
+        ``bare`` gives NaN for fully masked attention, where PyTorch gives 0. ``sparse`` leaves out products of zero with
+        a non-finite number."""
         inputs = map_tensors(list(inputs), lambda x: x.to(self.device, _DOUBLED.get(x.dtype, x.dtype), copy=True))
         tf32 = self.device != "cpu" and torch.backends.cudnn.allow_tf32 and self.dtype not in HALF
         rounding = _Rounding(self._noise, self.dtype, tf32=tf32, turn=next(self._turns)) if noise else (
-            _Rounding(None, self.dtype, bare=bare, sparse=sparse))
+            _Rounding(None, self.dtype, **how))
         with _exactly(), rounding:
             output, buffers = self._forward(self.double, inputs, state, mode, rng)
             output = _kept(output, self.double)

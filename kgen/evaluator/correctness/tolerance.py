@@ -7,12 +7,11 @@ operator. It counts where eager is exact by luck, as where a sum cancels. The wh
 show gross errors that the whole hides, as where rows differ in size.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Callable, Iterable, Iterator, Sequence
+from math import inf
+from typing import Any, Callable, Iterable, Iterator
 
 import torch
 
@@ -62,8 +61,8 @@ class Typical:
 
     rms: float = 0.0
     maximum: float = 0.0
-    rows: float = float("inf")  # independent errors in a row
-    columns: float = float("inf")  # and in a column
+    rows: float = inf  # independent errors in a row
+    columns: float = inf  # and in a column
 
     def worst(self, other: "Typical") -> "Typical":
         return Typical(max(self.rms, other.rms), max(self.maximum, other.maximum), min(self.rows, other.rows),
@@ -96,11 +95,8 @@ def parts(*alike: torch.Tensor) -> Iterator[tuple[int, list[torch.Tensor]]]:
 
 def figures(errors: Iterable[torch.Tensor]) -> Figures:
     """The figures of an error in float64, given as the parts of its matrix, which are overwritten."""
-    rows: list[torch.Tensor] = []
-    maxima: list[torch.Tensor] = []
-    columns: Any = 0.0
-    for error in errors:
-        squares = error.square_()
+    rows, maxima, columns = [], [], 0.0
+    for squares in (error.square_() for error in errors):
         rows.append(squares.mean(1))
         maxima.append(squares.max())
         columns = columns + squares.sum(0)
@@ -129,23 +125,17 @@ def _different(values: torch.Tensor) -> float:
 
 def _carriers(found: Iterable[torch.Tensor]) -> torch.Tensor:
     """(sum x^2)^2 / sum x^4 of a tensor's parts: between 1 and the number of elements."""
-    sums = [(squares.sum(), squares.square().sum()) for squares in (x.square() for x in found)]
+    sums = [(squares.sum(), squares.square().sum()) for squares in map(torch.square, found)]
     second, fourth = (torch.stack(same).sum() for same in zip(*sums))
     return (second.square() / fourth).nan_to_num_(1.0).clamp_(min=1.0)
 
 
 def _factor(base: float, spread: torch.Tensor, elements: int) -> torch.Tensor:
     """The factor of the whole's reference error. Errors of few elements scatter: the factor is ``base`` for many, up to
-    11 times ``base`` where one of many has all the weight. It is up to 9 times ``base`` in a tensor of few
-    ``elements``. Measured: a dot product of 50,000 terms used 1.11 of 5 times ``base`` where eager's pairwise sum was
-    exact."""
+    11 times ``base`` where one of many has all the weight. It is up to 9 times ``base`` in a tensor of few ``elements``.
+    Measured: a dot product of 50,000 terms used 1.11 of 5 times ``base`` where eager's pairwise sum was exact."""
     one = ONE_OF_FEW if elements < FEW_ELEMENTS else ONE_OF_MANY
     return base * (1 + one / spread.sqrt() + 4 / elements)
-
-
-def _places(wanted: torch.Tensor) -> torch.Tensor:
-    """The flat indices of true elements."""
-    return wanted.reshape(-1).nonzero().view(-1)
 
 
 def _without(part: torch.Tensor, first: int, places: torch.Tensor | None) -> torch.Tensor:
@@ -162,9 +152,10 @@ def _non_finite(eager: torch.Tensor, *exact: torch.Tensor) -> torch.Tensor | Non
     that are infinite with a quarter of a unit in the last place more count too. ``None`` without any."""
     edge = 1 + torch.finfo(eager.dtype).eps / 4
     found = []
-    for first, (finite, *rounded) in parts(eager, *exact):
-        every = [finite, *((x * edge).to(eager.dtype) for x in rounded)]
-        found.append(first + _places(~reduce(torch.logical_and, map(torch.isfinite, every))))
+    for first, (own, *others) in parts(eager, *exact):
+        every = [own, *((x * edge).to(eager.dtype) for x in others)]
+        finite = reduce(torch.logical_and, map(torch.isfinite, every))
+        found.append(first + (~finite).flatten().nonzero().flatten())
     places = torch.cat(found)
     return places if len(places) else None
 
@@ -189,7 +180,7 @@ class Expected:
     free: torch.Tensor | None = None  # flat indices of non-finite elements in eager or float64; they have no error
     otherwise: torch.Tensor | None = None  # finite values that are right there too; NaN: none
     either: torch.Tensor | bool = False  # where NaN and infinities are both right there, as in a buffer's means
-    errors: tuple[float, float] = (float("inf"),) * 2  # independent errors in a row, and in a column
+    errors: tuple[float, float] = (inf,) * 2  # independent errors in a row, and in a column
     rounded: torch.Tensor | None = None  # integers: where rounding decides
     spread: torch.Tensor | None = None  # how many elements carry the weight of the whole
     epsilon: float = EPSILON
@@ -197,10 +188,8 @@ class Expected:
     @classmethod
     def begun(cls, name: str, exact: torch.Tensor, eager: torch.Tensor) -> "Expected":
         """A tensor that is ``exact`` in float64 and ``eager`` by PyTorch; :meth:`see` adds runs, :meth:`settle` ends it.
-
         Integers and truth values must be equal to eager's, except where another run differs. If that is over half of a
-        row, the rest of the row may differ too (orders of equal elements).
-        """
+        row, the rest of the row may differ too (orders of equal elements)."""
         if not is_inexact(exact):
             found = cls(name, eager, None)
             found.see(exact)
@@ -209,8 +198,8 @@ class Expected:
         if not exact.numel():
             return cls(name, exact, None)
         exact = exact.double()  # a problem may end in bfloat16
-        found = cls(name, exact, None, free=_non_finite(eager, exact))
-        found.eager = None if found.free is None else eager
+        free = _non_finite(eager, exact)
+        found = cls(name, exact, None if free is None else eager, free=free)
         found.reference_error = own = figures(found._errors(eager))
         found.eager_rms, found.eager_maximum = float(own.rms), float(own.maximum)
         found.sizes = size = figures(part.clone() for part in found._values())
@@ -240,10 +229,21 @@ class Expected:
             return self
         size, (rows, columns) = self.sizes, self.errors
         errors = min(min(rows, typical.rows) * len(size.rows), min(columns, typical.columns) * len(size.columns))
-        clamped = _mostly_zero(self._values())
-        self.reference_error = _reference_error(self.reference_error, size, typical, self.epsilon, clamped)
+        self.reference_error = self._settled(self.reference_error, size, typical)
         self.allowed = _allowed(self.reference_error, size, self.spread.clamp(max=max(1.0, errors)), self.epsilon)
         return self
+
+    def _settled(self, error: Figures, size: Figures, typical: Typical) -> Figures:
+        """The reference error; eager's typical error counts in lines where eager is exact by luck."""
+        least = max(typical.rms, self.epsilon)
+        rms = torch.maximum(error.rms, least * size.rms)
+        maximum = torch.maximum(torch.maximum(error.maximum, typical.maximum * size.rms), self.epsilon * size.maximum)
+        lines = []
+        for own, sizes, zeros in zip((error.rows, error.columns), (size.rows, size.columns), _mostly_zero(self._values())):
+            line = torch.maximum(own, _middle_share(own, sizes).clamp(min=least) * sizes)
+            # Zeros that a threshold made are exact in eager, and an error of the whole's size may cross the threshold.
+            lines.append(torch.where(zeros, torch.maximum(line, rms / LINE_FACTOR), line))
+        return Figures(rms, maximum, *lines)
 
     def _values(self) -> Iterator[torch.Tensor]:
         """The parts of ``exact``. Values that float32 cannot hold are zero: they would dominate the tensor's size."""
@@ -262,16 +262,15 @@ class Expected:
         eager = as_real(eager)
         if self.reference_error is None or self.allowed is None or self.sizes is None or self.skipped:
             return Expected(self.name, eager, None, skipped=self.skipped)
-        found = Expected(self.name, eager, None, free=_non_finite(eager))
-        found.eager = None if found.free is None else eager
-        found.sizes = sizes = figures(_finite(part.double()) for _, (part,) in parts(eager))
+        free = _non_finite(eager)
+        sizes = figures(_finite(part.double()) for _, (part,) in parts(eager))
         by = TIMED_FACTOR * (sizes.rms / self.sizes.rms if self.sizes.rms else 1.0)
-        lines = [(TIMED_FACTOR * _middle_share(allowed, size) * mine).nan_to_num(nan=float("inf"), posinf=float("inf"))
+        lines = [(TIMED_FACTOR * _middle_share(allowed, size) * mine).nan_to_num(nan=inf, posinf=inf)
                  for allowed, size, mine in ((self.allowed.rows, self.sizes.rows, sizes.rows),
                                              (self.allowed.columns, self.sizes.columns, sizes.columns))]
-        found.reference_error, found.allowed = (
-            Figures(by * whole.rms, by * whole.maximum, *lines) for whole in (self.reference_error, self.allowed))
-        return found
+        error, allowed = (Figures(by * of.rms, by * of.maximum, *lines) for of in (self.reference_error, self.allowed))
+        return Expected(self.name, eager, None if free is None else eager, free=free, sizes=sizes, reference_error=error,
+                        allowed=allowed)
 
     def to(self, device: str) -> "Expected":
         """The same with its tensors on ``device``."""
@@ -292,8 +291,8 @@ class Expected:
         if self.exact.is_floating_point() and bool(places.any()):
             self.eager = self.exact if self.eager is None else self.eager
             self.exact = self.exact.masked_fill(places, 0.0)
-            held = places if self.free is None else places.reshape(-1).index_fill(0, self.free, True)
-            self.free = _places(held)
+            held = places.flatten() if self.free is None else places.flatten().index_fill(0, self.free, True)
+            self.free = held.nonzero().flatten()
 
     @property
     def nan(self) -> torch.Tensor:
@@ -317,12 +316,12 @@ class Expected:
             differs = value != self.exact
             wrong = int((differs if self.rounded is None else differs & ~self.rounded).sum())
             if not wrong and bool(differs.any()) and _come_twice(value) and not _come_twice(self.exact):
-                return self._refused("some come twice in a row, and none does in PyTorch's")
+                return self._row(ok=False, note="some come twice in a row, and none does in PyTorch's")
             return row(ok=not wrong, note=f"{wrong} of {value.numel()} elements differ" if wrong else "")
         if not value.numel():
             return row(ok=True, note="empty")
         if self.eager is not None and self.free is not None and (note := self._other_kind(value)):
-            return self._refused(note)
+            return self._row(ok=False, note=note)
 
         def errors() -> Iterator[torch.Tensor]:
             for first, (mine, exact) in parts(value, self.exact):
@@ -338,10 +337,9 @@ class Expected:
         rms, maximum, *shares = torch.stack([mine.rms, mine.maximum, *(tolerated or self._shares(mine))]).tolist()
         if not math.isfinite(rms):
             bad = int((~torch.isfinite(value)).sum())
-            return self._refused(f"{bad} of {value.numel()} elements are not finite, some where PyTorch's are")
+            return self._row(ok=False, note=f"{bad} of {value.numel()} elements are not finite, some where PyTorch's are")
         ratio, used = (rms / max(self.eager_rms, TINY), shares[0]) if tolerated else (max(shares[:2]), max(shares[2:]))
-        return row(rms=rms, maximum=maximum, eager_rms=self.eager_rms, eager_maximum=self.eager_maximum, ratio=ratio,
-                    used=used, ok=used <= 1.0)
+        return self._row(rms=rms, maximum=maximum, ratio=ratio, used=used, ok=used <= 1.0)
 
     def _shares(self, mine: Figures) -> list[torch.Tensor]:
         """The whole's figures in shares of their reference errors, then all figures in shares of their tolerances."""
@@ -360,8 +358,8 @@ class Expected:
         wrong = int((~torch.isfinite(eager) & ~torch.isfinite(exact) & ~same).sum())
         return f"{wrong} elements that are not finite in PyTorch are finite or of another kind" if wrong else ""
 
-    def _refused(self, note: str) -> dict[str, Any]:
-        return row(ok=False, note=note, eager_rms=self.eager_rms, eager_maximum=self.eager_maximum)
+    def _row(self, **found: Any) -> dict[str, Any]:
+        return row(eager_rms=self.eager_rms, eager_maximum=self.eager_maximum, **found)
 
 
 def _come_twice(integers: torch.Tensor) -> bool:
@@ -371,34 +369,15 @@ def _come_twice(integers: torch.Tensor) -> bool:
 
 
 def _share_of(figure: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
-    return (figure / (bound + TINY)).max().nan_to_num(nan=float("inf"))
+    return (figure / (bound + TINY)).max().nan_to_num(nan=inf)
 
 
 def _mostly_zero(values: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """The rows, and the columns, of which most elements are zero, given the parts of a matrix."""
-    rows, columns = [], []
-    for part in values:
-        zeros = part == 0
-        rows.append(zeros.float().mean(1))
-        columns.append(zeros.sum(0))
+    counts = [(zeros.float().mean(1), zeros.sum(0)) for zeros in (part == 0 for part in values)]
+    rows, columns = zip(*counts)
     shares = torch.cat(rows)
     return shares >= MOSTLY_ZERO, torch.stack(columns).sum(0) >= MOSTLY_ZERO * len(shares)
-
-
-def _reference_error(
-    error: Figures, size: Figures, typical: Typical, epsilon: float, clamped: Iterable[torch.Tensor]
-) -> Figures:
-    """The reference error; eager's typical error counts in lines where eager is exact by luck."""
-    least = max(typical.rms, epsilon)
-    rms = torch.maximum(error.rms, least * size.rms)
-    lines = [torch.maximum(own, _middle_share(own, sizes).clamp(min=least) * sizes)
-             for own, sizes in ((error.rows, size.rows), (error.columns, size.columns))]
-    return Figures(
-        rms,
-        torch.maximum(torch.maximum(error.maximum, typical.maximum * size.rms), epsilon * size.maximum),
-        # Zeros that a threshold made are exact in eager, and an error of the whole's size may cross the threshold.
-        *(torch.where(zeros, torch.maximum(line, rms / LINE_FACTOR), line) for line, zeros in zip(lines, clamped)),
-    )
 
 
 def _middle_share(lines: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
@@ -411,7 +390,7 @@ def _allowed(error: Figures, size: Figures, spread: torch.Tensor, epsilon: float
     return Figures(
         torch.maximum(_factor(RMS_FACTOR, spread, elements) * error.rms, FLOOR_RMS * epsilon * size.rms),
         torch.maximum(_factor(MAX_FACTOR, spread, elements) * error.maximum, FLOOR_MAX * epsilon * size.maximum),
-        *(LINE_FACTOR * lines if length >= LINE_ELEMENTS else torch.full_like(lines, float("inf"))
+        *(LINE_FACTOR * lines if length >= LINE_ELEMENTS else torch.full_like(lines, inf)
           for lines, length in ((error.rows, len(error.columns)), (error.columns, len(error.rows)))),
     )
 
@@ -423,7 +402,7 @@ def _errors_in(lines: torch.Tensor, sizes: torch.Tensor) -> float:
     shares = (lines[::step] / (sizes[::step] + TINY)).cpu()
     shares = shares[shares > 0]
     if len(shares) < _ENOUGH_LINES:
-        return float("inf")
+        return inf
     low, high = torch.quantile(2 * shares.log(), _ONE_SIGMA).tolist()
     return max(1.0, 8 / max(high - low, TINY) ** 2)
 

@@ -3,8 +3,6 @@
 A worker's answers are untrusted: they are compared with what the oracle says, and never followed.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import secrets
@@ -35,6 +33,8 @@ _FAULTS = {
     "overwritten": (Status.ALIASED_OUTPUT, "it wrote over an earlier call's output"),
     "mutated": (Status.MUTATED_INPUT, "it wrote into {}"),
 }
+_BY_VALUES = (Status.WRONG_VALUES, Status.WRONG_STATE)
+_VERBS = {Phase.BUILD: "build", Phase.LOAD: "load", Phase.VALIDATE: "be validated", Phase.TIME: "be timed"}
 OWN_NUMBERS = "random numbers of its own"  #: label: the candidate draws other numbers than PyTorch
 _NOT_REPEATABLE = "not bitwise repeatable"  #: label: two runs differ, within the tolerance
 _OWN_NUMBERS_CASE = "other weights"  #: the distribution whose moments are compared; its batch is small
@@ -109,8 +109,7 @@ class OracleClient:
                 self._failure = OracleFailed(text, case, died and error.for_memory)
                 raise self._failure from error
         if "error" in reply:
-            kinds = {"problem": ProblemError, "device": DeviceError}
-            kind = next((kind for name, kind in kinds.items() if reply.get(name)), None)
+            kind = ProblemError if reply.get("problem") else DeviceError if reply.get("device") else None
             raise kind(reply["error"]) if kind else OracleFailed(reply["error"], case, reply.get("memory", False))
         return reply, got
 
@@ -125,7 +124,7 @@ class OracleClient:
             return self._cases[key]
 
     def judge(
-        self, worker: WorkerClient, case: CaseHandle, label: str, shift: int = 0, **how: Any
+        self, worker: "WorkerClient", case: CaseHandle, label: str, shift: int = 0, **how: Any
     ) -> tuple[list[CaseErrors], bool]:
         """Error figures of the tensors that a worker wrote ``shift`` bytes behind their places in ``case``, and whether
         their random numbers are PyTorch's."""
@@ -151,15 +150,11 @@ class WorkerClient:
         self.scratch = scratch
         self.subject = uuid.uuid4().hex  # the oracle's name for its output memory
         self.output_bytes = 0  # of that memory
-        self.phase = Phase.LOAD
-        self._left = 0.0
-        self._budget = 0.0
+        self.enter(Phase.LOAD, 0.0)
 
     def ready(self) -> list[str]:
-        """Wait until the process is confined and has its device. Returns the missing parts of its sandbox.
-
-        No code of a candidate has run until then. Raises :class:`EvaluatorError`.
-        """
+        """Wait until the process is confined and has its device. Returns the missing parts of its sandbox. No code of a
+        candidate has run until then. Raises :class:`EvaluatorError`."""
         self.enter(Phase.LOAD, _READY_SECONDS)
         try:
             return self.ask("ready")["missing"]
@@ -213,10 +208,6 @@ class WorkerClient:
             self.child.log.unlink(missing_ok=True)
 
 
-_BY_VALUES = (Status.WRONG_VALUES, Status.WRONG_STATE)
-_VERBS = {Phase.BUILD: "build", Phase.LOAD: "load", Phase.VALIDATE: "be validated", Phase.TIME: "be timed"}
-
-
 def audit(worker: WorkerClient, settled: Settled) -> None:
     """Check that the candidate changed nothing that belongs to others. Raises :class:`Failure`."""
     reply = worker.ask("audit")
@@ -227,11 +218,9 @@ def audit(worker: WorkerClient, settled: Settled) -> None:
 
 @dataclass
 class Validation:
-    """A candidate on its way through the test cases. Error figures are appended to ``found``.
-
-    ``room`` is half of the bytes for outputs. The oracle judges one case while the worker runs the next if each output
-    fits into half of it. Otherwise the worker waits.
-    """
+    """A candidate on its way through the test cases. Error figures are appended to ``found``. ``room`` is half of the
+    bytes for outputs. The oracle judges one case while the worker runs the next if each output fits into half of it.
+    Otherwise the worker waits."""
 
     worker: WorkerClient
     oracle: OracleClient
@@ -244,10 +233,8 @@ class Validation:
     _judging: tuple[str, Future[list[list[CaseErrors]]]] | None = None
 
     def run(self, names: Sequence[tuple[str, str]]) -> None:
-        """Run the test cases ``names`` (distribution and mode).
-
-        Raises :class:`Failure` at the first wrong one, and :class:`EvaluatorError` when the oracle fails.
-        """
+        """Run the test cases ``names`` (distribution and mode). Raises :class:`Failure` at the first wrong one, and
+        :class:`EvaluatorError` when the oracle fails."""
         one_mode = len({mode for _, mode in names}) == 1
         with self._thread:
             for (name, mode), following in zip(names, [*names[1:], None]):
@@ -329,15 +316,11 @@ class Validation:
         for rows in second:
             differs = f"a second run differs from the first: {label}"
             decide(rows, differs, Phase.VALIDATE, Status.NONDETERMINISTIC)
-            if _NOT_REPEATABLE not in self.labels:
-                self.labels.append(_NOT_REPEATABLE)
+            self.labels.append(_NOT_REPEATABLE)
 
     def _judge_by_moments(self, case: CaseHandle, label: str, failure: Failure) -> list[CaseErrors]:
-        """Figures of a candidate whose values are wrong in a random mode, judged by moments.
-
-        Raises ``failure`` if it draws PyTorch's numbers, and a :class:`Failure` that names both faults if its moments
-        are wrong.
-        """
+        """Figures of a candidate whose values are wrong in a random mode, judged by moments. Raises ``failure`` if it
+        draws PyTorch's numbers, and a :class:`Failure` that names both faults if its moments are wrong."""
         judge = partial(self.oracle.judge, self.worker, case, label, count=_OWN_NUMBERS_RUNS)
         for number in range(_OWN_NUMBERS_RUNS // 2):
             run = self._run(case, case.rng + number * _NEXT_SEED, go_on=True)
@@ -383,12 +366,10 @@ def explain(row: CaseErrors) -> str:
 
 def raise_if_failed(reply: Mapping[str, Any], phase: Phase, label: str = "") -> None:
     """Raises :class:`Failure` when a worker answers that the candidate raised."""
-    if "error" not in reply:
-        return
-    status = Status.OUT_OF_MEMORY if reply.get("memory") else (
-        Status.LOAD_ERROR if phase is Phase.LOAD else Status.RUNTIME_ERROR)
-    text = str(reply["error"])
-    raise Failure(status, f"{label}: {text}" if label else text, phase)
+    if "error" in reply:
+        raised = Status.LOAD_ERROR if phase is Phase.LOAD else Status.RUNTIME_ERROR
+        status = Status.OUT_OF_MEMORY if reply.get("memory") else raised
+        raise Failure(status, (f"{label}: " if label else "") + str(reply["error"]), phase)
 
 
 def raise_if_wrong(reply: Mapping[str, Any], phase: Phase, label: str = "") -> None:
@@ -403,13 +384,11 @@ def check_structure(expected: Node, got: Any, where: str, phase: Phase) -> None:
     are not compared: their inputs are others. Raises :class:`Failure`."""
     try:
         output, state = got["items"]
-        pairs = zip(expected["items"], (output, state), ("output", "state"))
-        faults = (fault for pair in pairs for fault in _faults(*pair, numbers=phase is not Phase.TIME))
-        fault = next(faults, None)
+        for theirs, mine, path in zip(expected["items"], (output, state), ("output", "state")):
+            for status, text in _faults(theirs, mine, path, numbers=phase is not Phase.TIME):
+                raise Failure(status, f"{where}: {text}", phase)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise Failure(Status.SUSPICIOUS, f"{where}: what it answers makes no sense", phase) from error
-    if fault is not None:
-        raise Failure(fault[0], f"{where}: {fault[1]}", phase)
 
 
 def _faults(expected: Node, got: Node, path: str, numbers: bool) -> Iterator[tuple[Status, str]]:

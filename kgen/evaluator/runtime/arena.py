@@ -5,8 +5,6 @@ or "list", "items"}``, ``{"kind": "dict", "keys", "items"}``, ``{"kind": "value"
 ``None``, and ``{"kind": "other", "type"}`` for values that cannot cross. Nothing is ever unpickled.
 """
 
-from __future__ import annotations
-
 import fcntl
 import math
 import mmap
@@ -63,9 +61,9 @@ def _parts(value: Any) -> list[tuple[Any, Any]] | None:
     kind = type(value)
     if issubclass(kind, dict):
         return sorted(_of_dict(value), key=lambda item: str(item[0]))
-    if issubclass(kind, (tuple, list)):
-        return [*enumerate(_of_tuple(value) if issubclass(kind, tuple) else _of_list(value))]
-    return None
+    if issubclass(kind, tuple):
+        return [*enumerate(_of_tuple(value))]
+    return [*enumerate(_of_list(value))] if issubclass(kind, list) else None
 
 
 def _is_one_of(kind: type, kinds: tuple[type, ...]) -> bool:
@@ -140,24 +138,8 @@ def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
     return value
 
 
-def rebuild(node: Node, tensor: Callable[[Node], torch.Tensor]) -> Any:
-    """The value that ``node`` describes, each of its tensors made by ``tensor``."""
-    kind = node["kind"]
-    if kind == "tensor":
-        return tensor(node)
-    if kind in ("tuple", "list"):
-        items = [rebuild(item, tensor) for item in node["items"]]
-        return items if kind == "list" else tuple(items)
-    if kind == "dict":
-        return {key: rebuild(item, tensor) for key, item in zip(node["keys"], node["items"])}
-    if kind == "value":
-        return node["value"]
-    raise ValueError(f"a {node['type']} cannot cross between processes")
-
-
 class Arena:
-    """Memory that holds the bytes of tensors. Other processes map it by its descriptor ``fd``, which it owns. Here it is
-    a memory file."""
+    """Memory that holds the bytes of tensors: a memory file. It owns ``fd``, the descriptor by which others map it."""
 
     def __init__(self, fd: int, *, writable: bool) -> None:
         self.fd = fd
@@ -201,18 +183,26 @@ class Arena:
 
     def read(self, node: Node, device: str | torch.device = "cpu") -> Any:
         """The value that ``node`` describes; on the arena's device its tensors may share the arena's memory."""
-        return rebuild(node, lambda leaf: self._tensor(leaf, torch.device(device)))
+        kind = node["kind"]
+        if kind == "tensor":
+            return self._tensor(node, device)
+        if kind == "value":
+            return node["value"]
+        if kind == "other":
+            raise ValueError(f"a {node['type']} cannot cross between processes")
+        items = [self.read(item, device) for item in node["items"]]
+        if kind == "dict":
+            return dict(zip(node["keys"], items))
+        return items if kind == "list" else tuple(items)
 
-    def _tensor(self, node: Node, device: torch.device) -> torch.Tensor:
-        size, stride = node["size"], node["stride"]
-        dtype = getattr(torch, node["dtype"])
+    def _tensor(self, node: Node, device: str | torch.device) -> torch.Tensor:
+        size, stride, dtype = node["size"], node["stride"], getattr(torch, node["dtype"])
         if not math.prod(size):
             return torch.empty(size, dtype=dtype, device=device)
         flat = self._flat(node).view(size)
-        if list(flat.stride()) == stride or any(s == 0 for s in stride):
+        if list(flat.stride()) == stride or 0 in stride:
             return flat.to(device)
-        strided = torch.empty_strided(size, stride, dtype=dtype, device=device)
-        return strided.copy_(flat)
+        return torch.empty_strided(size, stride, dtype=dtype, device=device).copy_(flat)
 
     def _flat(self, node: Node) -> torch.Tensor:
         dtype = getattr(torch, node["dtype"])
@@ -224,10 +214,8 @@ class Arena:
 
 class DeviceArena(Arena):
     """An arena in the memory of a GPU. Tensors that are read share it, and are gone once it is closed. The bytes of a
-    new one, without ``fd``, are all set to NaN.
-
-    Raises :class:`DriverError` where the memory cannot be shared, and ``torch.OutOfMemoryError``.
-    """
+    new one, without ``fd``, are all set to NaN. Raises :class:`DriverError` where the memory cannot be shared, and
+    ``torch.OutOfMemoryError``."""
 
     def __init__(self, place: str, size: int, fd: int | None = None, *, writable: bool = True) -> None:
         self._device = torch.device(place)

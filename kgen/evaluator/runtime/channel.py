@@ -5,8 +5,6 @@ and files do not get in, and nothing is ever unpickled. A message too long for a
 descriptor takes the packet's place.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select
@@ -39,7 +37,6 @@ class Channel:
 
     @classmethod
     def pair(cls) -> tuple["Channel", "Channel"]:
-        """Two ends that are joined."""
         left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return cls(left), cls(right)
 
@@ -73,11 +70,8 @@ class Channel:
             raise ChannelClosed(str(error)) from error
 
     def receive(self, deadline: float | None = None) -> tuple[dict[str, Any], list[int]]:
-        """The next message with its descriptors, which the caller closes.
-
-        ``deadline`` is a ``time.monotonic()`` value. Raises :class:`ChannelTimeout`, :class:`ChannelClosed` or
-        :class:`ChannelGarbage`.
-        """
+        """The next message with its descriptors, which the caller closes. ``deadline`` is a ``time.monotonic()`` value.
+        Raises :class:`ChannelTimeout`, :class:`ChannelClosed` or :class:`ChannelGarbage`."""
         left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
         poller = select.poll()
         poller.register(self.sock, select.POLLIN)
@@ -92,8 +86,7 @@ class Channel:
         try:
             if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
                 raise ChannelGarbage("a packet was cut off")
-            data = packet[1:] if packet[:1] == b"j" else self._carried(packet, fds)
-            message = json.loads(data)
+            message = json.loads(packet[1:] if packet[:1] == b"j" else self._carried(packet, fds))
             if not isinstance(message, dict):
                 raise ChannelGarbage("a message is no object")
         except (ValueError, RecursionError, ChannelGarbage) as error:

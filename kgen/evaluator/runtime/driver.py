@@ -5,8 +5,6 @@ which a candidate may be. Memory is shared by a file descriptor (``cuMemExportTo
 PID and IPC namespaces; ``cudaIpcGetMemHandle`` does not. Every call needs a CUDA context in the calling thread.
 """
 
-from __future__ import annotations
-
 import ctypes
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from dataclasses import dataclass
@@ -35,16 +33,12 @@ class _Location(ctypes.Structure):
     _fields_ = [("type", c_int), ("id", c_int)]
 
 
-class _AllocationProp(ctypes.Structure):
-    """``CUmemAllocationProp``."""
-
+class _AllocationProp(ctypes.Structure):  # CUmemAllocationProp
     _fields_ = [("type", c_int), ("handle_types", c_int), ("location", _Location), ("win32", c_void_p),
                 ("flags", ctypes.c_ubyte * 8)]
 
 
-class _AccessDesc(ctypes.Structure):
-    """``CUmemAccessDesc``."""
-
+class _AccessDesc(ctypes.Structure):  # CUmemAccessDesc
     _fields_ = [("location", _Location), ("flags", c_int)]
 
 
@@ -97,13 +91,10 @@ def _call(name: str, *arguments: object) -> None:
 
 
 class Clock:
-    """Times the work that a stream gets between :meth:`begin` and :meth:`end`.
-
-    A candidate's call lies between the two. So the driver's functions and their arguments are bound beforehand:
-    nothing is looked up that the candidate could have replaced. Make it in the CUDA context of the device with that
-    index; raises :class:`DriverError` without one. Methods raise :class:`DeviceFault` when the device or the driver
-    reports an error.
-    """
+    """Times the work that a stream gets between :meth:`begin` and :meth:`end`. A candidate's call lies between the two.
+    So the driver's functions and their arguments are bound beforehand: nothing is looked up that the candidate could
+    have replaced. Make it in the CUDA context of the device with that index; raises :class:`DriverError` without one.
+    Methods raise :class:`DeviceFault` when the device or the driver reports an error."""
 
     def __init__(self, device: int) -> None:
         self._device, self._context = device, c_void_p()
@@ -155,10 +146,8 @@ def _raise_fault(status: int) -> None:
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """Device memory that another process can map by the descriptor ``fd``.
-
-    Raises :class:`DriverError` where the driver or the system does not allow it, and ``torch.OutOfMemoryError``.
-    """
+    """Device memory that another process can map by the descriptor ``fd``. Raises :class:`DriverError` where the driver
+    or the system does not allow it, and ``torch.OutOfMemoryError``."""
 
     handle: int
     address: int

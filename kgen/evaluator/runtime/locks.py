@@ -11,8 +11,6 @@ one.
 All are ``flock`` locks: they end with their process. A share whose lock is free belongs to nobody.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re
@@ -37,19 +35,14 @@ _AT_ONCE = threading.Event()  #: stops who would have to wait
 _AT_ONCE.set()
 
 
-def lock_folder() -> Path:
-    """The machine-wide folder of this user's locks."""
-    folder = Path(tempfile.gettempdir()) / f"kgen-{os.getuid()}"
+def _stem(key: str, folder: Path | None) -> Path:
+    """The path of a device's lock files without their suffixes, by default in this user's machine-wide folder."""
+    folder = folder or Path(tempfile.gettempdir()) / f"kgen-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise DiskError(f"{folder}: the folder for locks cannot be made: {error}") from error
-    return folder
-
-
-def _stem(key: str, folder: Path | None) -> Path:
-    """The path of a device's lock files without their suffixes."""
-    return (folder or lock_folder()) / re.sub(r"[^A-Za-z0-9.-]+", "_", key)
+    return folder / re.sub(r"[^A-Za-z0-9.-]+", "_", key)
 
 
 def _wait(
@@ -57,10 +50,8 @@ def _wait(
     after: float = _NOTICE_SECONDS,
 ) -> None:
     """Wait until ``ready``, which is asked again ``every`` so many seconds. Waiting for a lock would keep interrupts
-    away. ``notice`` is called once, ``after`` so many seconds.
-
-    Raises :class:`EvaluatorError`, which names ``name``, when ``stop`` is set meanwhile.
-    """
+    away. ``notice`` is called once, ``after`` so many seconds. Raises :class:`EvaluatorError`, which names ``name``,
+    when ``stop`` is set meanwhile."""
     started = time.monotonic()
     while not ready():
         if notice and time.monotonic() - started > after:
@@ -72,10 +63,8 @@ def _wait(
 
 @contextmanager
 def held(path: Path, how: int, stop: threading.Event, notice: Callable[[], None] | None = None) -> Iterator[int]:
-    """Hold the file lock at ``path``, whose descriptor it yields.
-
-    ``notice`` is called once after some seconds. Raises :class:`EvaluatorError` when ``stop`` is set meanwhile.
-    """
+    """Hold the file lock at ``path``, whose descriptor it yields. ``notice`` is called once after some seconds. Raises
+    :class:`EvaluatorError` when ``stop`` is set meanwhile."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         _wait(lambda: _is_locked(fd, how), _POLL_SECONDS[how], stop, path.name, notice)
@@ -93,10 +82,8 @@ def _is_locked(fd: int, how: int) -> bool:
 
 
 class DeviceLock:
-    """The lock of one device; ``key`` names the device uniquely on this machine (``cpu``, or a GPU's UUID).
-
-    Threads that wait when ``stop`` is set get :class:`EvaluatorError`.
-    """
+    """The lock of one device; ``key`` names the device uniquely on this machine (``cpu``, or a GPU's UUID). Threads that
+    wait when ``stop`` is set get :class:`EvaluatorError`."""
 
     def __init__(
         self, key: str, notice: Notice | None = None, folder: Path | None = None, stop: threading.Event | None = None,
@@ -158,27 +145,10 @@ class MemoryShare:
         self._fd: int | None = None  # of the file once there is one
         self._size = 0
 
-    def ask(self, size: int) -> None:
+    def ask(self, size: int, stop: threading.Event | None = None) -> None:
         """Hold ``size`` bytes, once others leave so many. A request for more than there is waits until nobody else
-        holds a share. Raises :class:`EvaluatorError` when the process's ``stop`` is set meanwhile.
-        """
-        self._take(size, self._stop)
-
-    def grows(self, size: int) -> bool:
-        """Change the share to ``size`` bytes if nobody waits for memory and others leave so many. Returns whether it did.
-
-        It never waits: who has taken memory already would be waited for by those that it waits for.
-        """
-        if size <= self._size:
-            self._set(size)
-        else:
-            try:
-                self._take(size, _AT_ONCE)
-            except EvaluatorError:
-                return False
-        return True
-
-    def _take(self, size: int, stop: threading.Event) -> None:
+        holds a share. Raises :class:`EvaluatorError` when ``stop`` is set meanwhile, by default the process's."""
+        stop = stop or self._stop
         with held(Path(f"{self._stem}.turn.lock"), fcntl.LOCK_EX, stop):
             _wait(lambda: (others := self._taken() - self._size) == 0 or others + size <= self._total, _LOOK_SECONDS, stop,
                   f"the memory of {self._key}", lambda: self._tell(size), _MEMORY_NOTICE_SECONDS)
@@ -186,6 +156,17 @@ class MemoryShare:
                 self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 fcntl.flock(self._fd, fcntl.LOCK_EX)
             self._set(size)
+
+    def grows(self, size: int) -> bool:
+        """Change the share to ``size`` bytes if nobody waits for memory and others leave so many. Returns whether it
+        did. It never waits: who has taken memory already would be waited for by those that it waits for."""
+        if size <= self._size:
+            self._set(size)
+            return True
+        with suppress(EvaluatorError):
+            self.ask(size, _AT_ONCE)
+            return True
+        return False
 
     def _set(self, size: int) -> None:
         self._size = size
@@ -212,7 +193,6 @@ class MemoryShare:
         return total
 
     def close(self) -> None:
-        """Give the memory back."""
         if self._fd is not None:
             self._path.unlink(missing_ok=True)
             os.close(self._fd)

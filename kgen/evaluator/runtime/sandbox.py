@@ -4,8 +4,6 @@ A process confines itself before it runs foreign code. Parts that the system doe
 that the parent can say so once.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource
@@ -15,7 +13,7 @@ import stat
 import struct
 import sys
 from collections import defaultdict
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,12 +41,10 @@ _COUNTS_BY_NAMESPACE = (5, 14)
 
 @dataclass(frozen=True)
 class Confinement:
-    """Rights of a candidate's process, or of the compilers that build it.
-
-    The process sees each folder in ``writable`` as a private copy in memory of at most ``folder_bytes``, or the folder
-    itself if that is ``None``. It becomes ``user`` (``None``: no change). ``mounts`` says whether it has its own mount
-    namespace. Limits are in bytes and in processes.
-    """
+    """Rights of a candidate's process, or of the compilers that build it. The process sees each folder in ``writable``
+    as a private copy in memory of at most ``folder_bytes``, or the folder itself if that is ``None``. It becomes
+    ``user`` (``None``: no change). ``mounts`` says whether it has its own mount namespace. Limits are in bytes and in
+    processes."""
 
     writable: Sequence[Path]
     devices: Sequence[Path]
@@ -147,10 +143,8 @@ def read_only(to: Confinement) -> None:
 
 
 def own_folders(to: Confinement, owner: int) -> None:
-    """Cover each writable folder by a copy in memory that belongs to ``owner``: it cannot fill a disk.
-
-    Without ``folder_bytes``, ``owner`` gets the folders themselves. Raises ``OSError`` where they cannot be covered.
-    """
+    """Cover each writable folder by a copy in memory that belongs to ``owner``: it cannot fill a disk. Without
+    ``folder_bytes``, ``owner`` gets the folders themselves. Raises ``OSError`` where they cannot be covered."""
     for folder in to.writable:
         if to.folder_bytes is not None and to.mounts:
             below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -161,19 +155,12 @@ def own_folders(to: Confinement, owner: int) -> None:
             finally:
                 os.close(below)
             folder.chmod(0o700)  # copying gave it the mode of what it covers
-        _give(folder, owner)
+        if owner != os.geteuid():
+            for path in (folder, *folder.rglob("*")):
+                os.chown(path, owner, owner, follow_symlinks=False)
     os.chdir(os.getcwd())  # into the copy
     if to.folder_bytes is not None and not to.mounts:
         raise OSError("there is no mount namespace to cover a folder in")
-
-
-def _give(folder: Path, owner: int) -> None:
-    """Make ``owner`` the owner of everything below ``folder``."""
-    if owner == os.geteuid():
-        return
-    for root, folders, files in os.walk(folder):
-        for name in (".", *folders, *files):
-            os.chown(os.path.join(root, name), owner, owner, follow_symlinks=False)
 
 
 def nameless_user(slot: int) -> int | None:
@@ -183,14 +170,13 @@ def nameless_user(slot: int) -> int | None:
 
 def become(user: int | None, groups: Sequence[int]) -> None:
     """Become ``user`` for good. Raises ``OSError`` for root without one."""
-    if user is None:
-        if os.geteuid() == 0:
-            raise OSError("no other user can read what a candidate needs")
-        return
-    os.setgroups(groups)
-    os.setresgid(user, user, user)
-    os.setresuid(user, user, user)
-    die_with_parent()  # the kernel forgets this when the user changes
+    if user is None and os.geteuid() == 0:
+        raise OSError("no other user can read what a candidate needs")
+    if user is not None:
+        os.setgroups(groups)
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+        die_with_parent()  # the kernel forgets this when the user changes
 
 
 def _groups(devices: Iterable[Path]) -> list[int]:
@@ -249,11 +235,12 @@ def _closed(path: Path) -> Path | None:
 def _cover(closed: Path, wanted: Iterable[Path]) -> None:
     """Mount an empty folder over ``closed``, and into it the paths of ``wanted`` that were below."""
     kept: dict[Path, int] = {}
-    try:
+    with ExitStack() as opened:
         for path in sorted(wanted):
             inside = next((path.relative_to(folder) for folder in path.parents if folder.resolve() == closed), None)
             if inside is not None and not any(inside.is_relative_to(other) for other in kept):
                 kept[inside] = os.open(path, os.O_PATH | os.O_CLOEXEC)
+                opened.callback(os.close, kept[inside])
         _mount("tmpfs", closed, "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode=0755,nr_inodes={_FILES_PER_FOLDER}")
         for inside, fd in kept.items():
             target = closed / inside
@@ -263,9 +250,6 @@ def _cover(closed: Path, wanted: Iterable[Path]) -> None:
             else:
                 target.touch()
             _mount(f"/proc/self/fd/{fd}", target, flags=_MS_BIND | _MS_REC)
-    finally:
-        for fd in kept.values():
-            os.close(fd)
 
 
 def limit(address_space: int | None, file_bytes: int) -> None:

@@ -5,8 +5,6 @@ event holds back later work of every stream. The wait adds nothing to the time o
 stream's own work (measured on an H200).
 """
 
-from __future__ import annotations
-
 import ctypes
 import time
 

@@ -1,7 +1,5 @@
 """The processes of a foreign candidate beside its calls, seen from the parent."""
 
-from __future__ import annotations
-
 import time
 from contextlib import suppress
 

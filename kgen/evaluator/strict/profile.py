@@ -5,8 +5,6 @@ the CPU, the candidate's own time is the part of a forward in which no operator 
 Python.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import time

@@ -1,8 +1,6 @@
 """How an evaluator treats foreign candidates: in the sandbox, under tamper detection, with anomalies of time
 checked."""
 
-from __future__ import annotations
-
 import random
 import re
 import secrets

@@ -4,11 +4,8 @@ A timed call has two halves, *prepare* and *run*. On a GPU the new contents are 
 other work of the same stream. Code that does not wait for its stream finds the contents of the call before.
 """
 
-from __future__ import annotations
-
 import gc
 import glob
-import itertools
 import os
 from pathlib import Path
 from typing import Any, Callable, Iterable, Mapping
@@ -100,8 +97,6 @@ class StrictSubject(worker.Subject):
         if do in _WATCHED:
             self.hooks.look()
 
-    # ---- validation ----------------------------------------------------------------------------------------
-
     def run(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         reply = super().run(request, fds)
         if "alias" in reply:
@@ -111,8 +106,7 @@ class StrictSubject(worker.Subject):
     def _guarded_inputs(self, pristine: list[Any], guards: list[worker.Guard]) -> list[Any]:
         """Copies between fences. Inputs of one size always lie in the same memory, written equally often: results
         remembered by address or by version are wrong."""
-        number = itertools.count()
-        return map_tensors(pristine, lambda x: self._guarded(x, guards, self._place(x, next(number))))
+        return map_tensors(pristine, lambda x: self._guarded(x, guards, self._place(x, len(guards))))
 
     def _place(self, x: torch.Tensor, number: int) -> torch.UntypedStorage:
         size = span(x) + 2 * worker._FENCE
@@ -138,8 +132,6 @@ class StrictSubject(worker.Subject):
     def audit(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """Whether a parameter or an earlier output changed."""
         return super().audit(request, fds) | {"overwritten": not _are_unchanged(self.held)}
-
-    # ---- timing --------------------------------------------------------------------------------------------
 
     def prepare(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         self.held, self.places = [], {}
@@ -250,8 +242,7 @@ def _sampled(output: Any, key: int, samples: int) -> list[torch.Tensor]:
 
 
 def _drop_oldest(held: list[_Seen], least: int = 0) -> list[_Seen]:
-    """Remove the oldest of ``held`` until the rest is small enough or only ``least`` are left. Returns those
-    removed."""
+    """Remove the oldest of ``held`` until the rest is small enough or only ``least`` are left. Returns those removed."""
     dropped = []
     while len(held) > least and sum(seen.output.untyped_storage().nbytes() for seen in held) > _HELD_BYTES:
         dropped.append(held.pop(0))

@@ -11,8 +11,6 @@ that looks nothing up. Each finding is sent to the parent at once. Native code c
 (docs/threat-model.md).
 """
 
-from __future__ import annotations
-
 import asyncio.base_tasks
 import concurrent.futures.thread
 import contextlib
@@ -96,11 +94,9 @@ class _Events:
             "object.__getattr__": self._read,
             "object.__setattr__": self._set,
             "open": self._opened,
-            "os.fork": lambda _: note("it forked its process"),
-            "os.forkpty": lambda _: note("it forked its process"),
-            "os.kill": self._killed,
-            "os.killpg": self._killed,
         }
+        self.handlers |= dict.fromkeys(("os.fork", "os.forkpty"), lambda _: note("it forked its process"))
+        self.handlers |= dict.fromkeys(("os.kill", "os.killpg"), self._killed)
         self.handlers |= dict.fromkeys(_ADDRESSED, self._addressed)
         self.handlers |= dict.fromkeys(_LOOKED_UP, lambda given: note(f"it looked up {given[0]} in the network"))
         self.handlers |= {event: self._peeked(text) for event, text in _PEEKING.items()}
@@ -243,11 +239,7 @@ _Names = tuple[str, Mapping[str, Any], tuple[tuple[str, Any], ...]]
 
 def _names() -> list[_Names]:
     """The namespaces of torch and Python that matter, by name, with their present contents."""
-    table: list[_Names] = []
-    for name in _MODULES:
-        module = sys.modules.get(name)
-        if module is not None:
-            table.append(_kept(name, vars(module), _is_kept))
+    table = [_kept(name, vars(sys.modules[name]), _is_kept) for name in _MODULES if name in sys.modules]
     for path, kind in _classes():
         table += _kept_class(path, kind)
     return table
@@ -416,9 +408,7 @@ class Hooks(NamedTuple):
 
 def hooks(device: str, note: Note, harness: object) -> Hooks:
     """The comparisons with what is there now. ``harness`` must keep its class's methods, its handlers and its ``tell``.
-
-    A baseline has them too, with a ``note`` that reports nothing: its calls take as long.
-    """
+    A baseline has them too, with a ``note`` that reports nothing: its calls take as long."""
     own = vars(harness)
     methods = [(name, _ABSENT) for kind in type(harness).__mro__ for name in vars(kind)]
     handlers = own["handlers"]

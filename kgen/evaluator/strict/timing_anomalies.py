@@ -4,8 +4,6 @@ A call's first half, prepare, and its second half, run, are separate requests. T
 second. Everything around it is compared with PyTorch's own calls, which shows time spent outside the samples.
 """
 
-from __future__ import annotations
-
 import random
 import secrets
 import time
@@ -18,7 +16,7 @@ from typing import Callable, Mapping, Sequence
 from kgen.evaluator.correctness.validate import Failure
 from kgen.evaluator.protocol import Phase, Status
 from kgen.evaluator.strict.processes import settle_ms
-from kgen.evaluator.timing.measure import MIN_CALLS, SCREEN_BLOCKS, Runner, check_timed
+from kgen.evaluator.timing.measure import MIN_CALLS, Runner, check_timed
 
 REMEASUREMENTS, REMEASURED_ROUNDS = 3, 4  #: of a suspected subject, at most, in turns with PyTorch
 SYNC_SHARE = 1 / 3  #: share of calls on a GPU that are bracketed by synchronisations, not events
@@ -94,10 +92,8 @@ class StrictRunner(Runner):
         self, generator: random.Random, how: str = "event", *, checked: bool = False, watched: bool = False,
     ) -> float:
         """One call in each mode, bracketed by events or by synchronisations (``how``: ``event`` or ``sync``).
-
         ``checked`` fetches and judges the output. ``watched`` compares everything before the contents arrive, and
-        observes the threads while nothing is asked. Raises :class:`Failure`.
-        """
+        observes the threads while nothing is asked. Raises :class:`Failure`."""
         key, total, whole = generator.getrandbits(48), 0.0, 0.0
         settled: list[float] = []
         family = self.worker.child.family
@@ -118,8 +114,8 @@ class StrictRunner(Runner):
             self.seen["whole"].append(whole)
         return total
 
-    def screen(self, generator: random.Random, blocks: int = SCREEN_BLOCKS) -> None:
-        super().screen(generator, blocks)
+    def screen(self, generator: random.Random) -> None:
+        super().screen(generator)
         self.call(generator, checked=True)  # a candidate that counts its calls finds none behind the last check
         self.rest()
 
@@ -160,11 +156,8 @@ class StrictRunner(Runner):
         return taken
 
     def samples(self, calls: int, generator: random.Random, checked: bool, thorough: bool) -> tuple[float, ...]:
-        """The samples of a block. On a GPU, synchronised calls are drawn between them.
-
-        The output of a drawn sample is judged. A ``thorough`` block also watches that one, and judges the output of a
-        synchronised call.
-        """
+        """The samples of a block. On a GPU, synchronised calls are drawn between them. The output of a drawn sample is
+        judged. A ``thorough`` block also watches that one, and judges the output of a synchronised call."""
         now = generator.randrange(calls) if checked else -1
         synced = generator.randrange(calls) if thorough and self.cuda else -1
         samples: list[float] = []
@@ -194,14 +187,10 @@ def queue_alike(runners: Sequence[Runner]) -> None:
         runner.sleep_ns = most
 
 
-def measured_again(
-    runner: StrictRunner, reason: str, *, beside: StrictRunner, generator: random.Random
-) -> str:
+def measured_again(runner: StrictRunner, reason: str, *, beside: StrictRunner, generator: random.Random) -> str:
     """Measure a suspected subject again in turns with PyTorch (``beside``), a few times at most: on a busy machine,
-    PyTorch's times of another moment mislead. Returns the anomaly that stays, or an empty text.
-
-    Only the samples of the last measurement are kept.
-    """
+    PyTorch's times of another moment mislead. Returns the anomaly that stays, or an empty text. Only the samples of the
+    last measurement are kept."""
     for _ in range(REMEASUREMENTS):
         if not reason or runner.median_ms < runner.floor_ms:
             break  # a busy machine makes no subject too fast

@@ -3,8 +3,6 @@
 The driver's management library (NVML) needs no CUDA context, so the parent can call it through ``ctypes``.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re
@@ -44,12 +42,9 @@ def worse(before: Conditions, after: Conditions) -> Conditions:
 
 
 def _gpu(uuid: str) -> Mapping[str, str | float]:
-    library = _nvml()
-    if library is None:
-        return {}
-    device = ctypes.c_void_p()
-    name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
-    if library.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(device)):
+    library, device = _nvml(), ctypes.c_void_p()
+    name = f"GPU-{uuid.removeprefix('GPU-')}"
+    if library is None or library.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(device)):
         return {}
     number, reasons = ctypes.c_uint(), ctypes.c_ulonglong()
     asked = (("sm_clock_mhz", library.nvmlDeviceGetClockInfo, [_SM_CLOCK], 1),
@@ -65,11 +60,10 @@ def _gpu(uuid: str) -> Mapping[str, str | float]:
 
 @cache
 def _nvml() -> ctypes.CDLL | None:
-    try:
+    with suppress(OSError):
         library = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return None
-    return library if library.nvmlInit_v2() == 0 else None
+        return library if library.nvmlInit_v2() == 0 else None
+    return None
 
 
 def _cpu() -> Mapping[str, str | float]:

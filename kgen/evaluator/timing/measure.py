@@ -5,8 +5,6 @@ that arrives with the block. The parent's own clock brackets each block: samples
 drawn at random, the last output is fetched and checked.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from dataclasses import dataclass, field
@@ -60,7 +58,6 @@ class Runner:
 
     @property
     def median_ms(self) -> float:
-        """The median sample."""
         return median(sample for block in self.blocks for sample in block)
 
     def warm_up(self, generator: random.Random) -> None:
@@ -69,9 +66,7 @@ class Runner:
 
     def block(self, calls: int, generator: random.Random, *, checked: bool = False, thorough: bool = False) -> None:
         """Add a block of ``calls`` samples; ``checked`` judges an output, and ``thorough`` asks for all other checks.
-
-        Raises :class:`Failure` when a call fails, or claims more time than the parent's clock allows.
-        """
+        Raises :class:`Failure` when a call fails, or claims more time than the parent's clock allows."""
         self.blocks.append(self.samples(calls, generator, checked, thorough))
 
     def samples(self, calls: int, generator: random.Random, checked: bool, thorough: bool) -> tuple[float, ...]:
@@ -117,13 +112,13 @@ class Runner:
             self.check(reply, mode, key)
         return taken / 1e6
 
-    def screen(self, generator: random.Random, blocks: int = SCREEN_BLOCKS) -> None:
+    def screen(self, generator: random.Random) -> None:
         """Time the subject alone and briefly. Outputs of a drawn block and of the last one are checked."""
         calls = calls_per_block(self.steady_ms, "cuda" if self.cuda else "cpu")
-        drawn, last = generator.randrange(blocks), blocks - 1
+        drawn, last = generator.randrange(SCREEN_BLOCKS), SCREEN_BLOCKS - 1
         if self.frees:
             self.warm_up(generator)
-        for number in range(blocks):
+        for number in range(SCREEN_BLOCKS):
             checked = self.checks_every_block or number in (drawn, last)
             self.block(calls, generator, checked=checked, thorough=number == drawn)
         if (odd := self.oddest()) is not None:
@@ -156,7 +151,6 @@ class Runner:
         return f"noisy: a sample block took {median(self.blocks[odd]):.3g} ms, the median of all {self.median_ms:.3g} ms"
 
     def forget(self) -> None:
-        """Drop all samples."""
         self.blocks = []
 
     def timing(self, depth: Depth, session: str, conditions: tuple[tuple[str, str | float], ...] = ()) -> Timing:
@@ -185,11 +179,8 @@ def interleave(
     least: int = LEAST_BLOCKS,
 ) -> list[Runner]:
     """Time ``runners`` in turns B A C, C A B, ... (a drawn order, then its reverse) for at least :data:`FINAL_BLOCKS`
-    rounds and about ``seconds``. Ends after ``least`` rounds or more where those take longer, or where every ratio to the
-    fastest is known narrowly.
-
-    A runner that fails is reported to ``failed`` and left out. Returns the others.
-    """
+    rounds and about ``seconds``. Ends after ``least`` rounds or more where those take longer, or where every ratio to
+    the fastest is known narrowly. A runner that fails is reported to ``failed`` and left out. Returns the others."""
     started = time.monotonic()
     alive = list(runners)
 
@@ -218,9 +209,8 @@ def interleave(
 
 def enough(rounds: int, least: int, took: float, seconds: float, alive: Sequence[Runner]) -> bool:
     """Whether finals end after so many rounds in ``took`` seconds."""
-    if rounds < least:
-        return False
-    return took >= (seconds if rounds >= FINAL_BLOCKS else OVERTIME * seconds) or _narrow(alive)
+    most = seconds if rounds >= FINAL_BLOCKS else OVERTIME * seconds
+    return rounds >= least and (took >= most or _narrow(alive))
 
 
 def calls_of_finals(seconds: float, lap: float) -> int:

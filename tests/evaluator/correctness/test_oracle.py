@@ -50,7 +50,7 @@ def output(of: Oracle) -> torch.Tensor:
 
 
 def ok(of: Oracle, value: torch.Tensor) -> bool:
-    (row,) = of.judge_timed(KEY, DISTRIBUTIONS[0].name, "eval", "drawn", [value], own_numbers=False)
+    (row,) = of.judge_timed(KEY, of.case(DISTRIBUTIONS[0].name, "eval", "drawn"), [value], own_numbers=False)
     return row["ok"]
 
 
