@@ -18,7 +18,7 @@ class Lender:
     def lend(self, evaluator: Evaluator) -> Evaluator:
         """``evaluator``, which has not started, with the server that all share."""
         self._server = self._server or evaluator._server
-        evaluator._server = _Lent(self._server)
+        evaluator._server = evaluator._compilers = _Lent(self._server)
         return evaluator
 
     def close(self) -> None:
@@ -39,6 +39,9 @@ class _Lent(Server):
 
     def close(self) -> None:
         pass
+
+    def wait(self) -> None:
+        self._lent.wait()
 
     def spawn(self, kind: str, options: Any, log: Path, environment: Any = None) -> Child:
         return self._lent.spawn(kind, options, log, environment)

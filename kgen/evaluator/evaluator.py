@@ -5,8 +5,6 @@
         evaluation = evaluator.evaluate(candidate, builder.build(candidate.source))
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re
@@ -68,18 +66,16 @@ LeftOut = Callable[[str, Failure], None]  #: called with a finalist's id and its
 
 class Evaluator:
     """Judges candidates of ``problem`` on ``device`` (``cpu``, ``cuda`` or ``cuda:N``) in one class of accuracy.
+    ``trust`` says how strictly: an evaluator for own candidates refuses foreign ones. A context manager: entering starts
+    the server and the oracle, leaving ends every process. Everything is written below ``home``. ``notice`` is called
+    with one line for people, and ``step`` with the phase that begins, from any thread. ``profile`` measures the share of
+    own kernels.
 
-    ``trust`` says how strictly: an evaluator for own candidates refuses foreign ones. A context manager: entering
-    starts the server and the oracle, leaving ends every process. Everything is written below ``home``. ``notice`` is
-    called with one line for people, and ``step`` with the phase that begins, from any
-    thread. ``profile`` measures the share of own kernels.
+    After entering, ``problem`` has its mode settled. ``environment`` says where candidates are judged,
+    ``hardware`` describes the device. ``at_once`` threads may call :meth:`evaluate`. :meth:`finals` is for one thread.
 
-    After entering, ``problem`` has its mode settled. ``environment`` says where candidates are judged, ``hardware``
-    describes the device. ``at_once`` threads may call :meth:`evaluate`. :meth:`finals` is for one thread.
-
-    Entering raises :class:`ProblemError` when the problem is wrong, :class:`DeviceError` when the device is missing,
-    and :class:`EvaluatorError` when the evaluator's processes fail.
-    """
+    Entering raises :class:`ProblemError` when the problem is wrong, :class:`DeviceError` when the device is missing, and
+    :class:`EvaluatorError` when the evaluator's processes fail."""
 
     def __init__(
         self, problem: Problem, *, device: str, accuracy: Accuracy, home: Path, limits: Limits = Limits(),
@@ -118,11 +114,11 @@ class Evaluator:
             # ticks; NumPy reads it when it is imported.
             "OPENBLAS_THREAD_TIMEOUT": "20",
         }
-        compiles = set(baselines) > {"eager"}
-        later, idle = ((_COMPILER,), (_WHOLE_COMPILER,)) if compiles and not self._cuda else ((), ())
-        self._server = Server(self.home, environment, later=[*self._checks.modules, *later], idle=idle)
-        # Loading the compiler takes longest. Where a GPU works, a core is free to do it meanwhile.
-        self._compilers = Server(self.home, environment, first=[_WHOLE_COMPILER]) if compiles and self._cuda else None
+        modules, compiles = self._checks.modules, not set(baselines) <= {"eager"}
+        later, idle = ([_COMPILER], [_WHOLE_COMPILER]) if compiles and not self._cuda else ([], [])
+        self._server = self._compilers = Server(self.home, environment, later=[*modules, *later], idle=idle)
+        if compiles and self._cuda:  # loading it takes longest, and a core is free where a GPU works
+            self._compilers = Server(self.home, environment, first=[_WHOLE_COMPILER])
         self._oracle: OracleClient | None = None
         self._opened: dict[str, Any] = {}  # the oracle's description of the device and the problem
         self._fds: list[int] = []  # of the weights, the constructor's inputs, and the inputs of timed calls
@@ -158,7 +154,7 @@ class Evaluator:
     def start(self) -> None:
         """Start the server and the oracle, as entering does."""
         try:
-            for server in filter(None, (self._server, self._compilers)):
+            for server in {self._server, self._compilers}:
                 server.start()
             self._retried(lambda: None)
         except BaseException:
@@ -168,7 +164,7 @@ class Evaluator:
     def close(self) -> None:
         """End every process that the evaluator started. Threads that wait for one get :class:`EvaluatorError`."""
         self._closing.set()
-        for server in filter(None, (self._compilers, self._server)):
+        for server in {self._server, self._compilers}:
             server.close()
         with self._lifecycle:
             self._stop()
@@ -281,13 +277,10 @@ class Evaluator:
         return self._options() | ({"device": "cuda:0"} if self._alone else {})
 
     def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation:
-        """Validate ``candidate`` on every input distribution, then time it.
-
-        Never raises for the candidate's fault. When the evaluator's own processes fail they are started again, with
-        less memory where that was the reason. A test case that fails three times is left out. Other failures give the
-        status ``infra_error`` in the end. Raises ``ValueError`` for a foreign candidate where the evaluator is for own
-        ones.
-        """
+        """Validate ``candidate`` on every input distribution, then time it. Never raises for the candidate's fault. When
+        the evaluator's own processes fail they are started again, with less memory where that was the reason. A test
+        case that fails three times is left out. Other failures give the status ``infra_error`` in the end. Raises
+        ``ValueError`` for a foreign candidate where the evaluator is for own ones."""
         if candidate.origin is not Trust.OWN and self.trust is Trust.OWN:
             raise ValueError("a foreign candidate needs an evaluator for foreign candidates")
         if not build.ok:
@@ -378,11 +371,9 @@ class Evaluator:
     def finals(
         self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float, failed: LeftOut | None = None,
     ) -> tuple[Timing, ...]:
-        """Time ``candidates`` and all baselines in turns: 20 blocks each, or fewer where they take longer
-        than about ``seconds``, or are known narrowly before.
-
-        A candidate that fails is left out; ``failed`` is called with its id and failure, or a notice says so.
-        """
+        """Time ``candidates`` and all baselines in turns: 20 blocks each, or fewer where they take longer than about
+        ``seconds``, or are known narrowly before. A candidate that fails is left out; ``failed`` is called with its id
+        and failure, or a notice says so."""
         left_out = failed or (lambda name, why: self._notice(f"finalist {name[:SHORT]} is left out: {why.reason}"))
         baselines = self._prepared()
 
@@ -430,15 +421,15 @@ class Evaluator:
 
     def _prepare_baselines(self) -> None:
         for name in self._baseline_names:
+            server = self._server if name == "eager" else self._compilers
             for attempt in range(_ATTEMPTS):
                 try:
-                    if self._compilers and name != "eager":
-                        self._compilers.wait()  # others may time meanwhile
+                    server.wait()  # others may time meanwhile
                     with self._lock.working():
                         if self._oracle is None or self._preparing is not threading.current_thread():
                             return
                         self._step(_PREPARING.get(name, f"preparing the {name} baseline"))
-                        self._runners[name] = self._prepare_baseline(name)
+                        self._runners[name] = self._prepare_baseline(name, server)
                     break
                 except (Failure, EvaluatorError) as error:
                     if self._oracle is None or self._closing.is_set():
@@ -448,13 +439,12 @@ class Evaluator:
                         self._notice(f"baseline {name} is left out: {getattr(error, 'reason', error)}")
                         break
 
-    def _prepare_baseline(self, name: str) -> Runner:
+    def _prepare_baseline(self, name: str, server: Server) -> Runner:
         self._compile_seconds(name)  # before a process starts in vain
         folder = self.home / "scratch" / "baselines"
         folder.mkdir(parents=True, exist_ok=True)
         options = self._worker_options() | {"scratch": str(folder), "compiles": name != "eager"}
         log = self.home / "logs" / f"baseline-{name}.log"
-        server = self._compilers if self._compilers and name != "eager" else self._server
         worker = self._workers[name] = WorkerClient(server.spawn("baseline", options, log, self._alone))
         try:
             worker.ready()
@@ -582,11 +572,8 @@ class _SpareWorker:
         self._guard = threading.Lock()
 
     def take(self) -> WorkerClient:
-        """The spare worker, or a new one if there is none; another spare starts meanwhile.
-
-        It never waits for a spare: that may wait for the device, which the caller may hold. Raises
-        :class:`EvaluatorError` when no worker starts.
-        """
+        """The spare worker, or a new one if there is none; another spare starts meanwhile. It never waits for a spare:
+        that may wait for the device, which the caller may hold. Raises :class:`EvaluatorError` when no worker starts."""
         worker = None
         with self._guard:
             if self._ready is None or self._ready.done():

@@ -7,8 +7,6 @@
 Each evaluator judges ``at_once`` candidates side by side; timings on one device take turns.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os
@@ -72,12 +70,11 @@ Work = Callable[[DeviceEvaluator], Evaluation]
 
 
 class DevicePool:
-    """Evaluators of several equal devices. A context manager: leaving ends every process that was started.
-
-    Entering starts all evaluators without waiting; call :meth:`wait` before any other method. A device that raises
-    :class:`DeviceLost` is started again. In an ``elastic`` pool, work begins with the first device that is ready. There, a
-    device that does not start is left out with a notice. ``name`` stands for all devices, ``jobs`` builds go on at once.
-    """
+    """Evaluators of several equal devices. A context manager: leaving ends every process that was started. Entering
+    starts all evaluators without waiting; call :meth:`wait` before any other method. A device that raises
+    :class:`DeviceLost` is started again. In an ``elastic`` pool, work begins with the first device that is ready. There,
+    a device that does not start is left out with a notice. ``name`` stands for all devices, ``jobs`` builds go on at
+    once."""
 
     def __init__(
         self, evaluators: Sequence[DeviceEvaluator], *, elastic: bool = False, name: str = "", jobs: int = 0,
@@ -100,7 +97,7 @@ class DevicePool:
         self._threads: ThreadPoolExecutor | None = None
         self._closed = False
 
-    def __enter__(self) -> DevicePool:
+    def __enter__(self) -> "DevicePool":
         for number in range(len(self.evaluators)):
             self._starters.submit(self._start, number)
         return self
@@ -116,10 +113,8 @@ class DevicePool:
             threads.shutdown(cancel_futures=True)
 
     def wait(self) -> None:
-        """Wait until all evaluators have started, or in an elastic pool the first one.
-
-        Raises what one of them raises, and :class:`DeviceError` for different devices, whose times do not compare.
-        """
+        """Wait until all evaluators have started, or in an elastic pool the first one. Raises what one of them raises,
+        and :class:`DeviceError` for different devices, whose times do not compare."""
         enough = self._alive if self._elastic else self._failed
         with self._changed:
             self._changed.wait_for(lambda: enough or len(self._alive) + len(self._failed) == len(self.evaluators))
@@ -169,10 +164,8 @@ class DevicePool:
                 self._lose(number, life)
 
     def submit(self, work: Work, place: int = 0) -> Future[DeviceResult]:
-        """Call ``work`` with the evaluator that is free next. Lower ``place`` goes first, then the order submitted.
-
-        The future raises :class:`DeviceLost` where the device is lost meanwhile.
-        """
+        """Call ``work`` with the evaluator that is free next. Lower ``place`` goes first, then the order submitted. The
+        future raises :class:`DeviceLost` where the device is lost meanwhile."""
         assert self._threads is not None
         future = Future[DeviceResult]()
         self._waiting.put((place, next(self._numbers), work, future))

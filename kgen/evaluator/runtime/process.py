@@ -1,7 +1,5 @@
 """The parent's side of the evaluator's processes: start the fork server, fork, talk to processes, end them."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal
@@ -146,10 +144,8 @@ class Child:
     def ask(
         self, message: dict[str, Any], fds: Sequence[int] = (), *, deadline: float | None
     ) -> tuple[dict[str, Any], list[int]]:
-        """Send ``message`` and wait for the answer until ``deadline`` (``time.monotonic()``).
-
-        Raises :class:`ChildDied` when the process ended, and ``ChannelTimeout`` when it did not answer in time.
-        """
+        """Send ``message`` and wait for the answer until ``deadline`` (``time.monotonic()``). Raises :class:`ChildDied`
+        when the process ended, and ``ChannelTimeout`` when it did not answer in time."""
         with self._deaths():
             self.channel.send(message, fds)
         return self.answer(deadline=deadline)
@@ -259,10 +255,8 @@ class _Loaded:
 
 class Server:
     """The fork server, started on demand and after it died. It loads the modules ``first`` before it forks, ``later``
-    after the first fork, and ``idle`` when it is kept. Thread-safe.
-
-    Closing ends it and all that it forked. Within :func:`servers_kept`, it waits for the next one like it.
-    """
+    after the first fork, and ``idle`` when it is kept. Thread-safe. Closing ends it and all that it forked. Within
+    :func:`servers_kept`, it waits for the next one like it."""
 
     def __init__(
         self, home: Path, environment: Mapping[str, str], *, first: Sequence[str] = (), later: Sequence[str] = (),
@@ -286,11 +280,12 @@ class Server:
         paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         environment = os.environ | self._environment | {"PYTHONPATH": os.pathsep.join(paths)}
         what = (os.getcwd(), *self._modules)
-        self._loaded = next((one for one in _kept or () if one.serves(what, environment)), None)
-        if _kept and self._loaded:
-            _kept.remove(self._loaded)
-            self._ready = True
-            return
+        kept = _kept or []
+        for one in [one for one in kept if one.serves(what, environment)]:
+            with suppress(ValueError):  # another thread has just taken it
+                kept.remove(one)
+                self._loaded, self._ready = one, True
+                return
         mine, theirs = Channel.pair()
         folder = self._home / "logs"
         folder.mkdir(parents=True, exist_ok=True)
@@ -305,10 +300,8 @@ class Server:
     def spawn(
         self, kind: str, options: Mapping[str, Any], log: Path, environment: Mapping[str, str] | None = None
     ) -> Child:
-        """Fork a process of ``kind`` whose output is appended to ``log``.
-
-        Raises :class:`EvaluatorError` when the server cannot be reached; the next call starts it again.
-        """
+        """Fork a process of ``kind`` whose output is appended to ``log``. Raises :class:`EvaluatorError` when the server
+        cannot be reached; the next call starts it again."""
         mine, theirs = Channel.pair()
         log.parent.mkdir(parents=True, exist_ok=True)
         log_fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)

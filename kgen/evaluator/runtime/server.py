@@ -10,8 +10,6 @@ none behind.
 The server never initialises CUDA: a CUDA context does not survive a fork.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import os
