@@ -121,11 +121,13 @@ class Evaluator:
             self._compilers = Server(self.home, environment, first=[_WHOLE_COMPILER])
         self._oracle: OracleClient | None = None
         self._opened: dict[str, Any] = {}  # the oracle's description of the device and the problem
+        self._large = False  # whether workers free the memory of timed calls while others run
         self._fds: list[int] = []  # of the weights, the constructor's inputs, and the inputs of timed calls
         self._resources = ExitStack()  # of the processes that run now
         self._closing = threading.Event()
         self._lifecycle = threading.RLock()
         self._failures: Counter[str] = Counter()  # of the oracle, by test case
+        self._left_out: list[str] = []  # test cases
         self._rows = _NO_LIMIT  # of all test cases but the problem's own
         self._life = 0  # how often the processes have ended
         self._found_right = False  # a candidate with a kernel of its own
@@ -192,10 +194,9 @@ class Evaluator:
     def _start(self) -> None:
         """Start the oracle, and prepare the baselines in a thread."""
         release = self._resources.callback
-        child = self._server.spawn("oracle", self._options() | {
+        child = self._server.spawn("oracle", self._options(worker=False) | {
             "problem": self._problem_fields(), "secret": self._secret, "construction": self._construction,
-            "rows": self._rows, "without": [case for case in self._failures if self._is_left_out(case)],
-            "seconds": self.limits.reference_seconds,
+            "rows": self._rows, "without": self._left_out, "seconds": self.limits.reference_seconds,
         }, self.home / "logs" / "oracle.log")
         release(child.kill)
         self._oracle = oracle = OracleClient(child, _ORACLE_SECONDS)
@@ -220,6 +221,7 @@ class Evaluator:
         for fd in self._fds:
             release(os.close, fd)
         self._opened = about | opened
+        self._large = opened["bytes"] > _LARGE_BYTES
         if self._cuda and not memory.grows(_all_bytes(opened["peak_bytes"])):
             raise EvaluatorError("others hold the memory that it needs")  # it starts again, and waits for all of it first
         self.problem = replace(self.problem, mode=self._opened["mode"])
@@ -245,7 +247,7 @@ class Evaluator:
     def _fit(self) -> int:
         """How many candidates are judged side by side. All fit into their share of the device's memory. Those beside the
         first have the spare bytes together if each needs as much as PyTorch."""
-        if self._is_large():
+        if self._large:
             return 1
         fitting = self.limits.device_share * self.hardware.global_bytes / self._candidate_bytes()
         return max(1, min(_AT_ONCE, int(fitting), int(1 + _SPARE_BYTES / (self._opened["peak_bytes"] + 1))))
@@ -267,14 +269,11 @@ class Evaluator:
         """The problem for other processes. Overrides are in its source."""
         return asdict(replace(self.problem, overrides=(), asked_mode=self.problem.asked_mode or self.problem.mode))
 
-    def _options(self) -> dict[str, Any]:
-        """Options of all processes."""
-        return {"device": self.device, "accuracy": str(self.accuracy), "threads": self._threads,
-                "shared": self._shared, "strict": self._checks.strict, "subject": self._checks.subject}
-
-    def _worker_options(self) -> dict[str, Any]:
-        """Options of candidates and baselines, which see their device as the first."""
-        return self._options() | ({"device": "cuda:0"} if self._alone else {})
+    def _options(self, *, worker: bool) -> dict[str, Any]:
+        """Options of all processes. A ``worker``, of a candidate or a baseline, sees its device as the first."""
+        return {"device": "cuda:0" if worker and self._alone else self.device, "accuracy": str(self.accuracy),
+                "threads": self._threads, "shared": self._shared, "strict": self._checks.strict,
+                "subject": self._checks.subject}
 
     def evaluate(self, candidate: Candidate, build: BuildReport) -> Evaluation:
         """Validate ``candidate`` on every input distribution, then time it. Never raises for the candidate's fault. When
@@ -323,11 +322,9 @@ class Evaluator:
             self._failures[error.case] += 1
             if error.memory:
                 self._rows = max(1, min(self._rows, self._opened.get("rows", _FEWER_ROWS), _FEWER_ROWS) // 2)
-            if self._is_left_out(error.case):
+            if error.case and self._failures[error.case] == _ATTEMPTS - 1:
+                self._left_out.append(error.case)
                 self._notice(f"the test case {error.case!r} is left out: it failed {_ATTEMPTS - 1} times")
-
-    def _is_left_out(self, case: str) -> bool:
-        return bool(case) and self._failures[case] >= _ATTEMPTS - 1
 
     def health(self) -> Health:
         """Whether the problem's tolerance can tell right from wrong."""
@@ -347,26 +344,22 @@ class Evaluator:
     def baselines(self) -> tuple[Timing, ...]:
         """Each baseline timed alone and briefly; measured once."""
         with self._timing_baselines:
-            if not self._baseline_timings:
-                self._baseline_timings = self._time_baselines()
+            if self._baseline_timings:
+                return self._baseline_timings
+            session, timings, prepared = uuid.uuid4().hex, [], self._prepared()
+            self._step("timing the baselines")
+            for runner in prepared:
+                with self._timing() as conditions_now:
+                    runner.worker.enter(Phase.TIME, self.limits.time_seconds)
+                    try:
+                        runner.screen(self._random)
+                    except Failure as failure:
+                        self._lose_baseline(runner, failure)
+                        continue
+                    timings.append(runner.timing(Depth.SCREEN, session, conditions_now()))
+                self._checks.baseline_screened(runner)
+            self._baseline_timings = tuple(timings)
             return self._baseline_timings
-
-    def _time_baselines(self) -> tuple[Timing, ...]:
-        session = uuid.uuid4().hex
-        timings = []
-        prepared = self._prepared()
-        self._step("timing the baselines")
-        for runner in prepared:
-            with self._timing() as conditions_now:
-                runner.worker.enter(Phase.TIME, self.limits.time_seconds)
-                try:
-                    runner.screen(self._random)
-                except Failure as failure:
-                    self._lose_baseline(runner, failure)
-                    continue
-                timings.append(runner.timing(Depth.SCREEN, session, conditions_now()))
-            self._checks.baseline_screened(runner)
-        return tuple(timings)
 
     def finals(
         self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float, failed: LeftOut | None = None,
@@ -443,7 +436,7 @@ class Evaluator:
         self._compile_seconds(name)  # before a process starts in vain
         folder = self.home / "scratch" / "baselines"
         folder.mkdir(parents=True, exist_ok=True)
-        options = self._worker_options() | {"scratch": str(folder), "compiles": name != "eager"}
+        options = self._options(worker=True) | {"scratch": str(folder), "compiles": name != "eager"}
         log = self.home / "logs" / f"baseline-{name}.log"
         worker = self._workers[name] = WorkerClient(server.spawn("baseline", options, log, self._alone))
         try:
@@ -458,9 +451,7 @@ class Evaluator:
 
     def _compile_seconds(self, name: str) -> float:
         """How long a baseline may take to get ready. Raises :class:`Failure` where no time is left to compile it."""
-        seconds = self.limits.compile_seconds
-        if not self._cuda:
-            seconds = min(seconds, _CPU_COMPILE_SECONDS)
+        seconds = min(self.limits.compile_seconds, inf if self._cuda else _CPU_COMPILE_SECONDS)
         if name == "eager":  # is not compiled, and always compared with
             return seconds
         left = self.limits.compile_until - time.monotonic()
@@ -469,9 +460,8 @@ class Evaluator:
         return min(seconds, left)
 
     def _start_worker(self, place: Callable[[Path], None] = lambda scratch: None) -> WorkerClient:
-        """Start a worker; ``place`` puts the candidate's files into its scratch folder if it is known already. Where
-        none starts in the sandbox (a GPU's driver may refuse), workers run with less of it, and a notice says so
-        once."""
+        """Start a worker; ``place`` puts the candidate's files into its scratch folder if it is known already. Where none
+        starts in the sandbox (a GPU's driver may refuse), workers run with less of it, and one notice says so."""
         name = uuid.uuid4().hex
         scratch = self.home / "scratch" / name
         scratch.mkdir(parents=True)
@@ -480,7 +470,7 @@ class Evaluator:
         limits, levels = self.limits, self._checks.levels
         processes = limits.processes + 4 * self._threads
         share = min(1.0, self._candidate_bytes() / self.hardware.global_bytes) if self._cuda else 1.0
-        options = self._worker_options() | self._checks.options(scratch) | {
+        options = self._options(worker=True) | self._checks.options(scratch) | {
             "scratch": str(scratch), "host_bytes": limits.host_bytes, "scratch_bytes": limits.scratch_bytes,
             "device_share": share, "processes": processes}
         variables = dict.fromkeys(_FOLDERS, str(scratch)) | {
@@ -532,7 +522,7 @@ class Evaluator:
 
     def _ready(self, name: str, worker: WorkerClient) -> Runner:
         """Prepare a worker for timing. Raises :class:`Failure`."""
-        reply = worker.ask("prepare", self._fds[2:], **self._opened["prepare"], frees=self._is_large())
+        reply = worker.ask("prepare", self._fds[2:], **self._opened["prepare"], frees=self._large)
         raise_if_failed(reply, worker.phase)
         try:
             first, steady, launch = (int(reply[name]) for name in ("first_ns", "steady_ns", "launch_ns"))
@@ -540,14 +530,10 @@ class Evaluator:
             raise Failure(Status.SUSPICIOUS, "what it answers makes no sense", worker.phase) from error
         runner = self._checks.make_runner(
             name, worker, self._cuda, self.problem.modes, max(0, first - steady) / 1e6, steady / 1e6,
-            sleep_ns=sleep_ns(launch) if self._cuda else 0, cold=self._cold, frees=self._is_large(),
+            sleep_ns=sleep_ns(launch) if self._cuda else 0, cold=self._cold, frees=self._large,
             floor_ms=least_ms(self._opened["bytes"], self._opened["copy_rate"], self.hardware.device_type))
         runner.rest()
         return runner
-
-    def _is_large(self) -> bool:
-        """Whether workers free the memory of timed calls while others run."""
-        return self._opened["bytes"] > _LARGE_BYTES
 
     def _let_go(self, worker: WorkerClient) -> None:
         """End a worker, and free the oracle's memory for it."""
@@ -579,15 +565,11 @@ class _SpareWorker:
             if self._ready is None or self._ready.done():
                 worker, self._ready = _result(self._ready), None
                 with suppress(RuntimeError):  # it closes
-                    self._ready = self._thread.submit(self._start_beside)
+                    self._ready = self._thread.submit(self._lock.working()(self._start))
         if worker is not None and worker.child.has_ended():
             worker.close()
             worker = None
         return worker or self._start()  # which says why, if none starts
-
-    def _start_beside(self) -> WorkerClient:
-        with self._lock.working():
-            return self._start()
 
     def close(self) -> None:
         """End the spare worker."""
@@ -630,7 +612,7 @@ class _Evaluating:
         slots = evaluator._slots
         slots.acquire()
         try:
-            if evaluator._is_large():
+            if evaluator._large:
                 evaluator._prepared()  # the baselines have freed their memory then
             with evaluator._lock.working():  # for both: a waiting timing waits for candidates on the way to one
                 with self._phase(Phase.LOAD):
@@ -647,7 +629,7 @@ class _Evaluating:
             self.close()
             slots.release()
             raise
-        if self._checks.ahead and not evaluator._is_large():  # memory of a large problem is free before the next begins
+        if self._checks.ahead and not evaluator._large:  # memory of a large problem is free before the next begins
             evaluator._ends.submit(self._end, slots)
         else:
             self._end(slots)
@@ -719,7 +701,7 @@ class _Evaluating:
         room = self._worker.output_bytes // 2 if evaluator._cuda else 0
         Validation(self._worker, evaluator._running(), self._weights, self._errors, self._labels, room).run(names)
         audit(self._worker, self._checks.settled)
-        if evaluator._is_large():
+        if evaluator._large:
             raise_if_failed(self._worker.ask("rest"), Phase.VALIDATE)
 
     def runner(self) -> Runner:

@@ -103,10 +103,10 @@ def test_a_reference_without_memory_is_tried_again_with_fewer_rows(evaluator, mo
 def test_a_baseline_that_fails_has_its_reason_and_the_others_go_on(tmp_path, problem, monkeypatch):
     prepare = Evaluator._prepare_baseline
 
-    def failing(self, name):
+    def failing(self, name, server):
         if name == "compile":
             raise EvaluatorError("no compiler")
-        return prepare(self, name)
+        return prepare(self, name, server)
 
     monkeypatch.setattr(Evaluator, "_prepare_baseline", failing)
     notices = []
@@ -136,4 +136,4 @@ def test_workers_of_a_large_problem_free_their_memory_between_turns(evaluator, m
     assert evaluation.status is Status.OK, evaluation.reason
     build = evaluator.builder().build(SOURCE)
     timings = evaluator.finals([(Candidate(SOURCE, "by hand", {}, "cpu"), build)], seconds=0.5)
-    assert evaluator._is_large() and len(timings) == 2
+    assert evaluator._large and len(timings) == 2

@@ -258,10 +258,8 @@ class Server:
     after the first fork, and ``idle`` when it is kept. Thread-safe. Closing ends it and all that it forked. Within
     :func:`servers_kept`, it waits for the next one like it."""
 
-    def __init__(
-        self, home: Path, environment: Mapping[str, str], *, first: Sequence[str] = (), later: Sequence[str] = (),
-        idle: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, home: Path, environment: Mapping[str, str], first: Sequence[str] = (), later: Sequence[str] = (),
+                 idle: Sequence[str] = ()) -> None:
         self._home = home
         self._environment = dict(environment)
         self._modules = [",".join(first), ",".join(later)]
