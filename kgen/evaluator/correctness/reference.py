@@ -230,17 +230,17 @@ class _Rounding(_Eager):
         if x.dtype == torch.float64 and x.numel():
             flat = x.view(-1) if x.is_contiguous() else x
             for part in flat.split(_PARTS[x.device.type]):
-                part.mul_(self._uniform(part).mul_(epsilon or epsilon_of(self.dtype)).add_(1.0))  # an infinity stays one
+                part.mul_(self._uniform(part, most=epsilon or epsilon_of(self.dtype)).add_(1.0))  # an infinity stays one
         return x
 
-    def _uniform(self, x: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
-        """Random numbers from -1 to 1, in the shape of ``x``. On a CPU one number of 64 bits serves four elements."""
+    def _uniform(self, x: torch.Tensor, generator: torch.Generator | None = None, most: float = 1.0) -> torch.Tensor:
+        """Random numbers up to ``most`` in size, in the shape of ``x``. On a CPU, 64 bits serve four elements."""
         generator = generator or self.noise
         if x.device.type != "cpu":
             drawn = torch.rand(x.shape, dtype=torch.float32, device=x.device, generator=generator)
-            return drawn.sub_(0.5).double().mul_(2.0)
+            return drawn.sub_(0.5).double().mul_(2.0 * most)
         bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
-        return bits.view(torch.int16)[: x.numel()].view(x.shape).double().mul_(2.0**-15)
+        return bits.view(torch.int16)[: x.numel()].view(x.shape).double().mul_(most * 2.0**-15)
 
 
 @contextmanager
