@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -33,9 +34,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Refuse a pytest in which pytest-xdist cannot name groups: each worker would make each shared fixture."""
+    """Refuse a pytest in which pytest-xdist cannot name groups: each worker would make each shared fixture.
+
+    Have Python look for cycles less often: a third of the time of many tests would be that.
+    """
     if session.config.getoption("loadgroup", False) and not all("@" in item.nodeid for item in session.items):
         raise pytest.UsageError("this pytest ignores the groups of pytest-xdist: install the one of constraints.txt")
+    gc.collect()
+    gc.freeze()  # torch and the tests have a million objects, and each full collection would look at all of them
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.hookimpl(tryfirst=True)
