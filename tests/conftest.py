@@ -19,8 +19,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 #: Fixtures of a whole session that take long to make: tests that use the same one run in the same worker.
 _SHARED = {"swept": "swept", "evaluator": "evaluator", "evaluator_of": "evaluator", "postgres_server": "postgresql"}
 #: Groups that take longest. They begin first, so that the workers end together.
-_LONGEST = ("evaluator", "test_adversarial.py", "test_candidates_cpu.py", "test_kills.py", "test_cuda_compiles.py", "swept",
-            "test_cluster.py", "test_sweep.py", "test_eval.py", "test_browser.py", "test_suite.py")  # fmt: skip
+_LONGEST = ("evaluator", "test_adversarial.py", "test_cuda_compiles.py", "test_emulation.py", "test_candidates_cpu.py", "test_kills.py",
+            "test_cluster.py", "test_convolution_kernels.py", "test_suite.py", "swept", "test_eval.py", "test_sweep.py", "test_operators.py",
+            "test_reductions_cpu.py", "test_browser.py", "test_breadth.py")  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
