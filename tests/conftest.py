@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -18,8 +19,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 #: Fixtures of a whole session that take long to make: tests that use the same one run in the same worker.
 _SHARED = {"swept": "swept", "evaluator": "evaluator", "evaluator_of": "evaluator", "postgres_server": "postgresql"}
 #: Groups that take longest. They begin first, so that the workers end together.
-_LONGEST = ("evaluator", "test_adversarial.py", "test_candidates_cpu.py", "test_kills.py", "test_cuda_compiles.py", "swept",
-            "test_cluster.py", "test_sweep.py", "test_eval.py", "test_browser.py", "test_suite.py")  # fmt: skip
+_LONGEST = ("evaluator", "test_adversarial.py", "test_cuda_compiles.py", "test_emulation.py", "test_candidates_cpu.py", "test_kills.py",
+            "test_cluster.py", "test_convolution_kernels.py", "test_suite.py", "swept", "test_eval.py", "test_sweep.py", "test_operators.py",
+            "test_reductions_cpu.py", "test_browser.py", "test_breadth.py")  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,9 +35,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Refuse a pytest in which pytest-xdist cannot name groups: each worker would make each shared fixture."""
+    """Refuse a pytest in which pytest-xdist cannot name groups: each worker would make each shared fixture.
+
+    Have Python look for cycles less often: a third of the time of many tests would be that.
+    """
     if session.config.getoption("loadgroup", False) and not all("@" in item.nodeid for item in session.items):
         raise pytest.UsageError("this pytest ignores the groups of pytest-xdist: install the one of constraints.txt")
+    gc.collect()
+    gc.freeze()  # torch and the tests have a million objects, and each full collection would look at all of them
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 from kgen.compiler.graph import OpGraph
 from kgen.compiler.reading import read
-from kgen.compiler.tracing import trace, uses_autocast
+from kgen.compiler.tracing import notice_reads_of_training, trace, uses_autocast
 from kgen.errors import CaptureError, ProblemError
 
 if TYPE_CHECKING:
     from kgen.problem import LoadedProblem
+
+_OTHER = {"train": "eval", "eval": "train"}
 
 
 @dataclass(frozen=True)
@@ -32,19 +34,21 @@ class Capture:
 def capture(loaded: "LoadedProblem", device_type: str = "cpu") -> Capture:
     """Capture the problem's forward in each of its modes, as it is on a kind of device, which need not be there.
 
+    The modes share one graph where no module reads ``training``.
+
     Raises :class:`CaptureError`, one line, where the forward cannot be exported or holds float64 or complex numbers,
     and :class:`kgen.errors.ProblemError` where the problem's own functions raise.
     """
-    problem = loaded.problem
-    found = {mode: _capture_mode(loaded, mode, device_type) for mode in problem.modes}
-    graphs, by_device = {mode: graph for mode, (graph, _) in found.items()}, any(uses for _, uses in found.values())
-    other = {"train": "eval", "eval": "train"}
-    if len(graphs) == 2:
-        same = graphs["train"] == graphs["eval"]
-    else:
-        (mode,) = graphs
+    first, *others = loaded.problem.modes
+    with notice_reads_of_training() as reads:
+        graph, by_device = _capture_mode(loaded, first, device_type)
+    graphs, same = {first: graph}, not reads
+    for mode in others:
+        graphs[mode], more = _capture_mode(loaded, mode, device_type) if reads else (graph, by_device)
+        same, by_device = graphs[mode] == graph, by_device or more
+    if reads and not others:
         try:
-            same = _capture_mode(loaded, other[mode], device_type)[0] == graphs[mode]
+            same = _capture_mode(loaded, _OTHER[first], device_type)[0] == graph
         except CaptureError:
             same = False
     return Capture(tuple(graphs.items()), same, by_device)

@@ -13,6 +13,7 @@ import linecache
 import logging
 import math
 import re
+import sys
 import traceback
 import warnings
 from contextlib import contextmanager
@@ -354,6 +355,36 @@ def _autocast_of_any_device() -> Iterator[None]:
         yield
     finally:
         common.amp_definitely_not_available, torch.cuda.is_bf16_supported = saved
+
+
+@contextmanager
+def notice_reads_of_training() -> Iterator[list[str]]:
+    """The classes of modules that read ``training`` meanwhile, or may: those with a ``train()`` of their own.
+
+    torch's export reads it, too, but only that of the modules that it makes.
+    """
+    import torch
+
+    reads: list[str] = []
+
+    def read(module: "torch.nn.Module") -> bool:
+        if "training" not in vars(module):  # scripted modules have it in a place of their own
+            reads.append(type(module).__name__)
+            raise AttributeError("training")
+        if sys._getframe(1).f_globals.get("__name__") != "torch.fx.graph_module":
+            reads.append(type(module).__name__)
+        return bool(vars(module)["training"])
+
+    def write(module: "torch.nn.Module", value: bool) -> None:
+        vars(module)["training"] = value
+        if type(module).train is not torch.nn.Module.train:
+            reads.append(type(module).__name__)
+
+    torch.nn.Module.training = property(read, write)  # type: ignore[assignment]
+    try:
+        yield reads
+    finally:
+        del torch.nn.Module.training
 
 
 @contextmanager

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from models import NAMES, graph, made, reference, source
 
+from kgen.compiler import capture as capturing
 from kgen.compiler.capture import capture
 from kgen.compiler.graph import BatchSize, Input, Node, OpGraph, Tensor, Weight
 from kgen.compiler.operators import OPS
@@ -65,6 +67,24 @@ def test_modes_are_the_same_without_batch_norm(name: str) -> None:
 @pytest.mark.parametrize("mode", ["train", "eval", "both"])
 def test_modes_differ_with_batch_norm(mode: str) -> None:
     assert not capture(reference(NAMES[1], mode)).same
+
+
+@pytest.mark.parametrize(("forward", "init", "same", "exports"), [
+    ("return x.relu()", "", True, 1),
+    ("return x.relu() if self.training else x", "", False, 2),
+    ("return self.drop(x)", "self.drop = nn.Dropout(0.5)", False, 2),
+    ("return x.relu() if self.training else F.relu(x)", "", True, 2),
+    ("return self.part.y(x)", "class Part(nn.Module):\n    def train(self, mode=True):\n        self.y = torch.relu if mode else torch.exp\n        return self\nself.part = Part()", False, 2),
+])  # fmt: skip
+def test_the_other_mode_is_exported_where_training_is_read(
+    forward: str, init: str, same: bool, exports: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes = []
+    own = capturing._capture_mode
+    monkeypatch.setattr(capturing, "_capture_mode", lambda loaded, mode, device: modes.append(mode) or own(loaded, mode, device))
+    loaded = made(source(forward, init=init), "eval")
+    assert (capture(loaded).same, len(modes)) == (same, exports)
+    assert "training" not in vars(torch.nn.Module)
 
 
 def test_both_modes_are_two_graphs() -> None:

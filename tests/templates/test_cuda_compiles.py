@@ -7,6 +7,7 @@ Kernels are renamed, and many share a file: starting nvcc takes longer than comp
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
@@ -22,7 +23,7 @@ from models import NAMES, design, made, reference, source
 
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import for_arch
-from kgen.templates import Task, templates
+from kgen.templates import Task, template_for, templates
 from kgen.templates.render import kernel_text, translation_unit
 from kgen.tuning.design import Design
 
@@ -34,7 +35,7 @@ ARCHITECTURES = ("sm_90a", "sm_80")
 #: Bytes of registers that products of warps may spill: 26 of them, once a tile, beside 128 of sums.
 MOST_SPILLED = 104
 #: Kernels to a file: two compilers run beside each other.
-TO_A_FILE = 24
+TO_A_FILE = 40
 
 #: Unseen chains: forward, __init__, inputs, mode.
 UNSEEN = {
@@ -150,6 +151,12 @@ class Variant:
         """The values of its parameters."""
         return {(*self.scope, axis, value) for axis, value in self.params.items()}
 
+    @property
+    def cost(self) -> float:
+        """How long it compiles, roughly: sums of a tile are registers, and instructions for each."""
+        sides = re.findall(r"\d+", str(self.params.get("tile", "")).split("/")[0])[-2:]
+        return 1.0 + math.prod(map(int, sides)) / 4096
+
 
 def designed(case: str, arch: str) -> Design:
     if case in UNSEEN:
@@ -163,10 +170,11 @@ def designed(case: str, arch: str) -> Design:
 def _variants(case: str, arch: str) -> Iterator[Variant]:
     """The kernels of the case's most fused plan over covering sets of their own spaces, the plainest first."""
     of = designed(case, arch)
-    choice = of.choices[0]
-    ((_, plan),) = choice.plans
-    for kernel, space in zip(plan.kernels, choice.spaces):
-        for number, params in enumerate(space.covering_set()):
+    ((_, graph),) = of.capture.graphs
+    plan = of._plans(graph)[0]  # `choices` would work out the spaces of all plans
+    for kernel in plan.kernels:
+        task = Task(plan, kernel, of.hardware, of.accuracy)
+        for number, params in enumerate(template_for(task).space(task).covering_set()):
             yield Variant(case, Task(plan, kernel, of.hardware), dict(params), number == 0)
 
 
@@ -176,13 +184,19 @@ def covering_set(arch: str) -> tuple[Variant, ...]:
     earlier = _earlier(arch)
     seen = {value for v in earlier for value in v.values}
     scopes: set[object] = set()
-    chosen = []
+    chosen, others = [], []
     for variant in (v for case in _CASES for v in _variants(case, arch)):
-        is_first = not earlier or variant.scope not in scopes
-        if (variant.plainest and is_first) or variant.values - seen:
+        if variant.plainest and (not earlier or variant.scope not in scopes):
             chosen.append(variant)
-            seen |= variant.values
             scopes.add(variant.scope)
+        else:
+            others.append(variant)
+    seen = seen.union(*(v.values for v in chosen))
+    while others:  # the most values for each second of the compiler
+        best = max(others, key=lambda v: len(v.values - seen) / v.cost)
+        chosen.append(best)
+        seen |= best.values
+        others = [v for v in others if v.values - seen]
     return tuple(chosen)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import emulate
@@ -15,7 +16,8 @@ from models import design, made, source
 from kgen.candidate import Candidate, Params
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import for_arch
-from kgen.problem import LoadedProblem
+from kgen.problem import LoadedProblem, Problem, load
+from kgen.tuning.design import Design
 from kgen.tuning.search import Point
 
 
@@ -123,9 +125,15 @@ CASES: dict[str, tuple[tuple[str, str, str, str], str, list[Params]]] = {
 }  # fmt: skip
 
 
+@lru_cache(maxsize=None)
+def designed(problem: Problem) -> Design:
+    """The problem's candidates for sm_90, worked out once for all points."""
+    return design(load(problem), for_arch("sm_90"), Accuracy.PYTORCH)
+
+
 def candidate(loaded: LoadedProblem, plan: str, wanted: Params) -> Candidate:
     """The candidate of the first plan that is that kernel alone, at its first point with the wanted values."""
-    of = design(loaded, for_arch("sm_90"), Accuracy.PYTORCH)
+    of = designed(loaded.problem)
     number = next(n for n, o in enumerate(of.options) if re.fullmatch(rf"{plan}\[[^]]*\]", o.name.split(" after ")[0]))
     (kernel,) = of.options[number].kernels
     return of.candidate(Point(number, (next(n for n in range(len(kernel)) if wanted.items() <= kernel[n].items()),)))
