@@ -17,6 +17,7 @@ import sys
 import traceback
 import warnings
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Iterable, Iterator
 
@@ -47,6 +48,9 @@ _DERIVATIVE, _OF_DERIVATIVES = "torch.export does not take the derivatives of to
 
 #: torch's message for an output of a class that is no known container.
 _UNKNOWN_CONTAINER = re.compile(r"Found <class '(?:[^']*\.)?([^'.]+)'> in output")
+
+
+_READS: ContextVar[list[str]] = ContextVar("reads of training")
 
 
 @dataclass(frozen=True)
@@ -319,7 +323,7 @@ def _export(loaded: "LoadedProblem", module: "torch.nn.Module", inputs: tuple[An
     from torch._guards import TracingContext, tracing
 
     try:
-        with _quiet(), _recurrence_by_shapes(), _autocast_of_any_device(), tracing(TracingContext(fake)):
+        with _quiet(), _recurrence_by_shapes(), _autocast_of_any_device(), _noticed(module), tracing(TracingContext(fake)):
             program = torch.export.export(module, inputs, strict=False)
     except (Exception, SystemExit) as error:
         raise _failure(loaded, error) from error
@@ -359,30 +363,31 @@ def _autocast_of_any_device() -> Iterator[None]:
 
 @contextmanager
 def notice_reads_of_training() -> Iterator[list[str]]:
-    """The classes of modules that read ``training`` meanwhile, or may: those with a ``train()`` of their own.
+    """The classes of modules that read ``training`` in exports meanwhile, or may: those with a ``train()`` of their own."""
+    reads: list[str] = []
+    token = _READS.set(reads)
+    try:
+        yield reads
+    finally:
+        _READS.reset(token)
 
-    torch's export reads it, too, but only that of the modules that it makes.
-    """
+
+@contextmanager
+def _noticed(model: "torch.nn.Module") -> Iterator[None]:
+    """Note reads of ``training`` while a forward of ``model`` runs. torch's export reads that of modules that it makes."""
     import torch
 
-    reads: list[str] = []
+    reads = _READS.get([])  # nobody may ask
+    reads += [type(module).__name__ for module in model.modules() if type(module).train is not torch.nn.Module.train]
 
     def read(module: "torch.nn.Module") -> bool:
-        if "training" not in vars(module):  # scripted modules have it in a place of their own
-            reads.append(type(module).__name__)
-            raise AttributeError("training")
         if sys._getframe(1).f_globals.get("__name__") != "torch.fx.graph_module":
             reads.append(type(module).__name__)
         return bool(vars(module)["training"])
 
-    def write(module: "torch.nn.Module", value: bool) -> None:
-        vars(module)["training"] = value
-        if type(module).train is not torch.nn.Module.train:
-            reads.append(type(module).__name__)
-
-    torch.nn.Module.training = property(read, write)  # type: ignore[assignment]
+    torch.nn.Module.training = property(read, lambda module, value: vars(module).update(training=value))  # type: ignore[assignment]
     try:
-        yield reads
+        yield
     finally:
         del torch.nn.Module.training
 
