@@ -43,13 +43,13 @@ _DATA_DEPENDENT = {
     "UnsupportedFakeTensorException",
 }
 
-#: Why a forward with a derivative cannot be captured, and a word of torch's own message for it.
-_DERIVATIVE, _OF_DERIVATIVES = "torch.export does not take the derivatives of torch.func", "functorch"
+#: Why a forward with a derivative cannot be captured, and two words of torch's own message for it.
+_DERIVATIVE, _OF_DERIVATIVES = "torch.export does not take the derivatives of torch.func", "functorch tensor"
 
 #: torch's message for an output of a class that is no known container.
 _UNKNOWN_CONTAINER = re.compile(r"Found <class '(?:[^']*\.)?([^'.]+)'> in output")
 
-
+#: The list that exports add to, for :func:`notice_reads_of_training`.
 _READS: ContextVar[list[str]] = ContextVar("reads of training")
 
 

@@ -29,7 +29,8 @@ from kgen.evaluator.correctness.validate import (
     raise_if_failed,
 )
 from kgen.evaluator.protocol import (
-    BASELINES, Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, Health, Limits, Phase, Status, Timing,
+    BASELINES, COMPILER, Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, Health, Limits, Phase, Status,
+    Timing,
 )
 from kgen.evaluator.runtime.locks import DeviceLock, MemoryShare
 from kgen.evaluator.runtime.process import Server
@@ -51,13 +52,13 @@ _NO_LIMIT = 1 << 62
 #: The steps of preparing the baselines that take long.
 _PREPARING = {"compile": "compiling the torch.compile baseline",
               "compile-max-autotune": "compiling the max-autotune baseline"}
-_AT_ONCE = 8  #: candidates that a GPU judges at once; timings take turns, everything else goes on side by side
+_AT_ONCE = 6  #: candidates that a GPU judges at once; timings take turns, everything else goes on side by side
 #: Device memory that a candidate may have: times PyTorch's own peak, and bytes more for workspaces.
 _TIMES_PEAK, _SPARE_BYTES = 2, 2 << 30
 #: Workers that start or end at once on all GPUs. The driver does both under one lock of the machine, 5 to 10 a second.
 _STARTS = threading.BoundedSemaphore(_AT_ONCE)
 _CANDIDATE_FILE = "model_new.py"  #: in a worker's scratch folder
-_COMPILER, _WHOLE_COMPILER = "torch._dynamo", "torch._inductor.compile_fx"  #: each takes seconds to load
+_FRONT_END = "torch._dynamo"  #: of torch's compiler; takes a second to load
 #: Variables that say where torch and its compilers write: below a worker's scratch folder.
 _FOLDERS = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH", "TMPDIR", "HOME")
 Result = TypeVar("Result")
@@ -115,10 +116,10 @@ class Evaluator:
             "OPENBLAS_THREAD_TIMEOUT": "20",
         }
         modules, compiles = self._checks.modules, not set(baselines) <= {"eager"}
-        later, idle = ([_COMPILER], [_WHOLE_COMPILER]) if compiles and not self._cuda else ([], [])
+        later, idle = ([_FRONT_END], [COMPILER]) if compiles and not self._cuda else ([], [])
         self._server = self._compilers = Server(self.home, environment, later=[*modules, *later], idle=idle)
         if compiles and self._cuda:  # loading it takes longest, and a core is free where a GPU works
-            self._compilers = Server(self.home, environment, first=[_WHOLE_COMPILER])
+            self._compilers = Server(self.home, environment, first=[COMPILER])
         self._oracle: OracleClient | None = None
         self._opened: dict[str, Any] = {}  # the oracle's description of the device and the problem
         self._large = False  # whether workers free the memory of timed calls while others run

@@ -17,6 +17,7 @@ from enum import StrEnum
 RMS_FACTOR, MAX_FACTOR = 2.0, 4.0  #: times PyTorch's own error; allowed over a whole tensor in ``fp32`` and ``tf32``
 KERNELBENCH_TOLERANCE = 1e-4  #: absolute and relative
 BASELINES = ("eager", "compile", "compile-max-autotune")  #: the slowest to prepare last
+COMPILER = "torch._inductor.compile_fx"  #: the module of torch's compiler; takes seconds to load
 
 
 class Status(StrEnum):

@@ -25,6 +25,7 @@ import torch
 from kgen.evaluator.build import Extension
 from kgen.evaluator.correctness.distributions import change_weights, mixtures, seed_of
 from kgen.evaluator.correctness.reference import Run, construct, set_flags
+from kgen.evaluator.protocol import COMPILER
 from kgen.evaluator.runtime import driver, sandbox
 from kgen.evaluator.runtime.arena import (
     Arena, describe, is_inexact, is_tensor, map_tensors, nodes, same_bits, span, tensors,
@@ -40,7 +41,6 @@ _LARGE_BYTES = 1 << 30  # bytes of an output; of a larger one, one block is pois
 _FENCE = 512  #: elements on each side of an input; keeps it aligned to 512 bytes
 _PARAMETERS, _BUFFERS = "_parameters", "_buffers"  # of a module
 _PERTURB, _PERTURB_BYTE = -6, 0x80  # of mallopt: fill what is allocated with the byte's complement; 0 turns that off
-_COMPILER = "torch._inductor.compile_fx"  # takes seconds to load
 _COMPILE_MODES = {"compile": "default", "compile-max-autotune": "max-autotune-no-cudagraphs"}
 _LONG_NS = 200_000_000  # of a call; the time of a longer one is known from fewer of them
 _GHZ = 2.0  # upper bound of the clock that torch.cuda._sleep counts, for turning nanoseconds into cycles
@@ -522,7 +522,7 @@ def main(channel: Channel, options: dict[str, Any]) -> None:
     if options["kind"] == "candidate" and not subject.cuda:
         sandbox.tune_allocations(_PERTURB, _PERTURB_BYTE)
     if options.get("compiles"):
-        importlib.import_module(_COMPILER)
+        importlib.import_module(COMPILER)
     subject.begin(channel, options)
     gc.freeze()
     while True:
