@@ -48,11 +48,10 @@ def describe(status: int | None) -> str:
 
 def _memory_kills() -> int:
     """How many processes the kernel has ended because memory ran out; 0 where it does not count them."""
-    try:
+    with suppress(OSError):
         lines = Path("/proc/vmstat").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+    return 0
 
 
 class Family:
@@ -71,10 +70,9 @@ class Family:
     def folders(self) -> list[Path]:
         """The folders in /proc of all processes."""
         if self._proc is not None:
-            try:
+            with suppress(OSError):
                 return [self._proc / entry for entry in os.listdir(self._proc) if entry.isdigit()]
-            except OSError:
-                return []
+            return []
         return [Path(f"/proc/{pid}") for pid in sandbox.descendants(self._keeper)]
 
     def new(self) -> set[Path]:
@@ -89,7 +87,7 @@ class Family:
 def _held(folder: Path) -> int:
     """Bytes that the process in ``folder`` of a /proc holds: anonymous, shared, and its open memory files."""
     total = 0
-    try:
+    with suppress(OSError, KeyError):  # it ended, or has no memory
         fields = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
         total = sum(int(fields[name].split()[0]) << 10 for name in ("RssAnon", "RssShmem"))
         user = int(fields["Uid"].split()[0])
@@ -98,8 +96,6 @@ def _held(folder: Path) -> int:
             if os.readlink(path).startswith("/memfd:"):
                 found = os.stat(path)
                 total += found.st_blocks * 512 if found.st_uid == user else 0
-    except (OSError, KeyError):
-        pass  # it ended, or has no memory
     return total
 
 
@@ -272,6 +268,10 @@ class Server:
 
     def start(self) -> None:
         """Start the server without waiting until it has loaded torch, or take one that was kept."""
+        with self._lock:  # closing waits for it, and ends the server then
+            self._start()
+
+    def _start(self) -> None:
         if self._closed:
             raise EvaluatorError("the evaluator is closed: it starts nothing any more")
         root = str(Path(__file__).resolve().parents[3])
@@ -330,7 +330,7 @@ class Server:
     def _answering(self) -> Iterator[Channel]:
         """The server's channel, once it answers. Where it does not, it ends, and :class:`EvaluatorError` is raised."""
         if self._loaded is None:
-            self.start()
+            self._start()
         assert self._loaded is not None
         try:
             if not self._ready:

@@ -125,6 +125,26 @@ def test_a_server_of_another_environment_is_not_taken(tmp_path):
         second.close()
 
 
+def test_a_server_that_is_closed_while_it_starts_ends(tmp_path, monkeypatch):
+    server = process.Server(tmp_path, {})
+    closing = threading.Thread(target=server.close)
+
+    class ClosedMeanwhile(subprocess.Popen):
+        def __init__(self, *args, **options):
+            closing.start()
+            wait_until(lambda: server._closed)
+            super().__init__(*args, **options)
+            started.append(self)
+
+    started: list[subprocess.Popen] = []
+    monkeypatch.setattr(process.subprocess, "Popen", ClosedMeanwhile)
+    server.start()
+    closing.join()
+    assert started[0].poll() is not None
+    with pytest.raises(EvaluatorError, match="closed"):
+        server.start()
+
+
 def test_an_oracle_that_dies_is_started_again(evaluator, judge):
     evaluator._oracle._child.terminate()
     assert judge(plain("return y")).status is Status.OK
