@@ -103,13 +103,13 @@ class Design:
             for kernel in choice.kernels:
                 same = (kernel.label, tuple(tuple(params.items()) for params in kernel.allowed))
                 kernels.append(shared.setdefault(same, KernelSpace(kernel.label, kernel.allowed)))
-            options.append(Option(choice.name, tuple(kernels), common=common))
+            options.append(Option(choice.name, tuple(kernels), common, self._predicted_ms(choice)))
         return tuple(options)
 
     @cached_property
     def promising(self) -> bool:
         """Whether a plan is predicted to beat the control."""
-        times = [sum(self.predictor.ms(plan) for _, plan in choice.plans) for choice in self.choices]
+        times = [self._predicted_ms(choice) for choice in self.choices]
         controls = [all(plan.control for _, plan in choice.plans) for choice in self.choices]
         return min(times) < WORTH * times[controls.index(True)]
 
@@ -203,6 +203,10 @@ class Design:
 
     def _choice(self, chosen: tuple[tuple[str, FusionPlan], ...]) -> _Choice:
         return _Choice(chosen, tuple(kernel for _, plan in chosen for kernel in self._kernels(plan)))
+
+    def _predicted_ms(self, choice: _Choice) -> float:
+        """Milliseconds; the sum over the modes."""
+        return sum(self.predictor.ms(plan) for _, plan in choice.plans)
 
     def _kernels(self, plan: FusionPlan) -> tuple[_Kernel, ...]:
         """The plan's kernels; computed once for a plan that is in several pairs."""

@@ -299,6 +299,14 @@ def test_additive_takes_plans_in_turn_while_nothing_is_known() -> None:
     assert [p.option for p in points if p] == [0, 1, 2, 3, 0, 1, 3]
 
 
+def test_additive_tunes_the_plans_that_are_predicted_fast_while_nothing_is_known() -> None:
+    predicted = (2.0, 3.1, 3.3, 1.0)  # the last one is the library's
+    options = [*(Option(f"plan {n}", (kernel(str(n), 4),), predicted_ms=ms) for n, ms in enumerate(predicted[:3])), Option("none", (), predicted_ms=1.0)]
+    strategy = STRATEGIES["additive"](options)
+    points = [point for _ in range(12) if (point := strategy.ask())]
+    assert [p.option for p in points] == [0, 1, 2, 3, 0, 1, 0, 1, 0, 1, 2, 2]
+
+
 def test_additive_goes_on_with_the_plans_that_something_is_known_of() -> None:
     strategy = STRATEGIES["additive"](OPTIONS)
     points = [point for _ in OPTIONS if (point := strategy.ask())]
