@@ -307,6 +307,12 @@ def test_additive_tunes_the_plans_that_are_predicted_fast_while_nothing_is_known
     assert [p.option for p in points] == [0, 1, 2, 3, 0, 1, 0, 1, 0, 1, 2, 2]
 
 
+def test_additive_changes_two_values_at_a_time_while_nothing_is_known() -> None:
+    strategy = STRATEGIES["additive"]([Option("a", (kernel("inner_reduction", 2, 2, 2),))])
+    points = [point for _ in range(6) if (point := strategy.ask())]
+    assert [point.choice for point in points] == [(0,), (3,), (5,), (6,), (1,), (2,)]
+
+
 def test_additive_goes_on_with_the_plans_that_something_is_known_of() -> None:
     strategy = STRATEGIES["additive"](OPTIONS)
     points = [point for _ in OPTIONS if (point := strategy.ask())]
