@@ -77,6 +77,7 @@ class Case:
     end: int = 0  # the byte behind them
     note: str = ""  # why it is skipped
     raises: bool = False  # whether the reference refuses these shapes
+    noise: bool = True  # whether runs with roundings add to the reference error
     spreads: list[moments.Spread | None] = field(default_factory=list)  # of random outputs, once they are asked for
 
 
@@ -339,13 +340,13 @@ class Oracle:
             case.outputs, case.end = describe(list(eager) if weights == "drawn" else [eager[0]])
             _free_cache(self.device)
             where = " in float64"
-            noise = (distribution.values, distribution.batch) != ("given", FULL) or self.device != "cpu" or not all(
+            case.noise = (distribution.values, distribution.batch) != ("given", FULL) or self.device != "cpu" or not all(
                 map(is_inexact, tensors([eager[0]])))
             # Where only the batch differs, eager's error on the problem's own inputs is part of the reference error.
             given = self.case(self.distributions[0].name, mode, weights).expected if distribution.shape_only else []
             typical = reduce(Typical.worst, (e.typical for e in given), Typical())
             contents = partial(slice_batch, inputs)
-            case.expected = self._expect(contents, batch_size(inputs), state, case, eager, typical, noise=noise)
+            case.expected = self._expect(contents, batch_size(inputs), state, case, eager, typical)
             self._excuse(case, state)
             for expected in case.expected:
                 # With other random numbers, other elements are not finite.
@@ -365,9 +366,8 @@ class Oracle:
         how = distribution.weights if weights == "drawn" else "drawn"
         return change_weights(self._weights(weights), how, self.ties)
 
-    def _expect(
-        self, contents: Contents, rows: int, state: State, case: Case, eager_run: Run, typical: Typical, *, noise: bool,
-    ) -> list[Expected]:
+    def _expect(self, contents: Contents, rows: int, state: State, case: Case, eager_run: Run,
+                typical: Typical) -> list[Expected]:
         """The expected values of ``case``, whose inputs are ``rows`` rows of ``contents``."""
         of = contents, rows, state, case
         run = self._by_slices(self.reference.exact, *of)
@@ -375,7 +375,7 @@ class Oracle:
                  for name, exacts, eagers in zip(("output", _STATE), run, eager_run)
                  for (path, e64), (_, e32) in zip(leaves(exacts), leaves(eagers)) if isinstance(e64, torch.Tensor)]
         started = time.monotonic()
-        for turn in range(NOISY_RUNS if noise else 0):
+        for turn in range(NOISY_RUNS if case.noise else 0):
             if turn and time.monotonic() - started > self._seconds / _OF_A_CASE:
                 break
             del run  # before the next one
@@ -496,14 +496,14 @@ class Oracle:
         """Error figures of the timed call with ``key``; the test case ``like`` has all rows. PyTorch's own output is
         expected, since it is as fast as the call; its error in that test case sets the tolerance. A refused output is
         judged again in full, against float64 on the call's own inputs."""
-        case = Case(like.distribution, like.mode, seed_of(key), [], [], weights=like.weights)
+        case = replace(like, rng=seed_of(key), inputs=[], spreads=[], noise=like.noise or not self._strict)
         contents, state = partial(self._contents, key), self._weights(like.weights)
         eager = self._by_slices(self.reference.eager, contents, self.rows, state, case)
         case.expected = [e.again(value) for e, value in zip(like.expected, tensors(list(eager)))]
         found = self.judge(case, values)
         if not all(row["ok"] for row in found):
             case.inputs = contents(self.rows, 0)
-            case.expected = self._expect(contents, self.rows, state, case, eager, Typical(), noise=True)
+            case.expected = self._expect(contents, self.rows, state, case, eager, Typical())
             self._excuse(case, state)
             found = self.judge(case, values, own_numbers=own_numbers)
         return found

@@ -240,7 +240,7 @@ class Expected:
         maximum = torch.maximum(torch.maximum(error.maximum, typical.maximum * size.rms), self.epsilon * size.maximum)
         lines = []
         for own, sizes, zeros in zip((error.rows, error.columns), (size.rows, size.columns), _mostly_zero(self._values())):
-            line = torch.maximum(own, _middle_share(own, sizes).clamp(min=least) * sizes)
+            line = torch.maximum(own, _middle_share(own, sizes).nan_to_num(0.0).clamp(min=least) * sizes)
             # Zeros that a threshold made are exact in eager, and an error of the whole's size may cross the threshold.
             lines.append(torch.where(zeros, torch.maximum(line, rms / LINE_FACTOR), line))
         return Figures(rms, maximum, *lines)
@@ -381,8 +381,8 @@ def _mostly_zero(values: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Te
 
 
 def _middle_share(lines: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
-    """The median share of ``lines`` in ``sizes``."""
-    return (lines / (sizes + TINY)).median()
+    """The median share of ``lines`` in ``sizes``, zeros aside; NaN where all are zeros."""
+    return (lines / torch.where(sizes > TINY, sizes, math.nan)).nanmedian()
 
 
 def _allowed(error: Figures, size: Figures, spread: torch.Tensor, epsilon: float) -> Figures:
