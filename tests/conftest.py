@@ -15,6 +15,8 @@ from running import SHORT_SWEEP, Ended, Home
 
 # Processes that a shell runs in the background ignore Ctrl-C, and so would the commands that these tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Processes that these tests start write bytecode, as on most machines.
+os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 
 
 #: Fixtures of a whole session that take long to make: tests that use the same one run in the same worker.

@@ -409,7 +409,7 @@ class Hooks(NamedTuple):
 def hooks(device: str, note: Note, harness: object) -> Hooks:
     """The comparisons with what is there now. ``harness`` must keep its class's methods, its handlers and its ``tell``.
     A baseline has them too, with a ``note`` that reports nothing: its calls take as long."""
-    own = vars(harness)
+    own, sys.dont_write_bytecode = vars(harness), True
     methods = [(name, _ABSENT) for kind in type(harness).__mro__ for name in vars(kind)]
     handlers = own["handlers"]
     table = [*_names(), *_own_names(), ("the harness", own, (("tell", own["tell"]), ("handlers", handlers), *methods)),
@@ -440,7 +440,6 @@ def teller(send: Callable[..., int]) -> Note:
 def watch(folders: Sequence[str], note: Note) -> None:
     """Note events from now on, for good. The candidate may write below ``folders``; it imports a kgen of its own, which
     is noted."""
-    sys.dont_write_bytecode = True
     events = _Events(note, folders)
     for name in [*filter(_is_kgens, sys.modules)]:
         del sys.modules[name]
