@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,13 +28,9 @@ _LONGEST = ("evaluator", "test_adversarial.py", "test_cuda_compiles.py", "test_e
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give each worker one processor for PyTorch's operators in this process; processes that it starts have all.
-    Idle threads of OpenMP sleep, since other workers need the processors. Its evaluators wait for each other alone:
-    the locks of devices lie in a folder of its own."""
-    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    Idle threads of OpenMP sleep, since other workers need the processors."""
+    if os.environ.get("PYTEST_XDIST_WORKER"):
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-        folder = Path(tempfile.gettempdir(), f"kgen-tests-{os.getuid()}", worker)
-        folder.mkdir(parents=True, exist_ok=True)
-        os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
         import torch
 
         torch.set_num_threads(1)

@@ -1,7 +1,8 @@
 """Every CUDA template compiles without a warning over a covering set of its space, for two architectures. Needs no GPU.
 
 The covering set has each program at its plainest parameters, and each value of each parameter of each schedule once.
-For the second architecture it has each schedule and variant once, and values that the first does not compile.
+For the second architecture it has each schedule once, and values that the first does not compile. The exhaustive set
+has each value of each variant.
 Kernels are renamed, and many share a file: starting nvcc takes longer than compiling most of them.
 """
 
@@ -141,15 +142,15 @@ class Variant:
     params: dict[str, Any]
     plainest: bool
 
-    @property
-    def scope(self) -> tuple[object, ...]:
-        """The schedule, and the parameter that tells equal values of the others apart."""
-        return self.task.kernel.schedule, self.params.get("variant") or self.params.get("row_per")
+    def scope(self, exhaustive: bool) -> tuple[object, ...]:
+        """The schedule; in the exhaustive set with the parameter that tells equal values of the others apart."""
+        apart = self.params.get("variant") or self.params.get("row_per")
+        return (self.task.kernel.schedule, apart) if exhaustive else (self.task.kernel.schedule,)
 
-    @property
-    def values(self) -> set[tuple[object, ...]]:
+    def values(self, exhaustive: bool) -> set[tuple[object, ...]]:
         """The values of its parameters."""
-        return {(*self.scope, axis, value) for axis, value in self.params.items()}
+        scope = self.scope(exhaustive)
+        return {(*scope, axis, value) for axis, value in self.params.items()}
 
     @property
     def cost(self) -> float:
@@ -179,37 +180,33 @@ def _variants(case: str, arch: str) -> Iterator[Variant]:
 
 
 @lru_cache(maxsize=None)
-def covering_set(arch: str) -> tuple[Variant, ...]:
+def covering_set(arch: str, exhaustive: bool) -> tuple[Variant, ...]:
     """The variants that are compiled for an architecture: the plainest ones, and values that no earlier one compiles."""
-    earlier = _earlier(arch)
-    seen = {value for v in earlier for value in v.values}
+    before = ARCHITECTURES[: ARCHITECTURES.index(arch)]
+    earlier = [v for one in before for v in covering_set(one, exhaustive)]
     scopes: set[object] = set()
     chosen, others = [], []
     for variant in (v for case in _CASES for v in _variants(case, arch)):
-        if variant.plainest and (not earlier or variant.scope not in scopes):
+        scope = variant.scope(exhaustive)
+        if variant.plainest and (not earlier or scope not in scopes):
             chosen.append(variant)
-            scopes.add(variant.scope)
+            scopes.add(scope)
         else:
-            others.append(variant)
-    seen = seen.union(*(v.values for v in chosen))
+            others.append((variant, variant.values(exhaustive)))
+    seen = set[object]().union(*(v.values(exhaustive) for v in [*earlier, *chosen]))
     while others:  # the most values for each second of the compiler
-        best = max(others, key=lambda v: len(v.values - seen) / v.cost)
+        best, values = max(others, key=lambda one: len(one[1] - seen) / one[0].cost)
         chosen.append(best)
-        seen |= best.values
-        others = [v for v in others if v.values - seen]
+        seen |= values
+        others = [one for one in others if one[1] - seen]
     return tuple(chosen)
 
 
-def _earlier(arch: str) -> tuple[Variant, ...]:
-    """The covering sets of the architectures before ``arch``."""
-    return tuple(v for earlier in ARCHITECTURES[: ARCHITECTURES.index(arch)] for v in covering_set(earlier))
-
-
 @lru_cache(maxsize=None)
-def texts(arch: str) -> tuple[Text, ...]:
+def texts(arch: str, exhaustive: bool) -> tuple[Text, ...]:
     """All kernels for an architecture, each text once, renamed so that they can stand in one file."""
     found: dict[str, Text] = {}
-    for variant in covering_set(arch):
+    for variant in covering_set(arch, exhaustive):
         body, _ = kernel_text(variant.task, variant.params)
         if body not in found:
             name, own_name = f"kernel_{len(found)}", variant.task.kernel.name
@@ -228,15 +225,20 @@ class Compiled:
     kernels: tuple[Text, ...]
 
 
-@pytest.fixture(scope="module", params=ARCHITECTURES)
+_SETS = [pytest.param((arch, exhaustive), id=arch + ", exhaustive" * exhaustive, marks=[pytest.mark.exhaustive] * exhaustive)
+         for exhaustive in (False, True) for arch in ARCHITECTURES]
+
+
+@pytest.fixture(scope="module", params=_SETS)
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Compiled]:
     """All kernels compiled for one architecture, two files at a time."""
-    folder = tmp_path_factory.mktemp(request.param)
-    found = texts(request.param)
+    arch, exhaustive = request.param
+    folder = tmp_path_factory.mktemp(arch)
+    found = texts(arch, exhaustive)
     files = -(-len(found) // TO_A_FILE)
     groups = [found[at::files] for at in range(files)]  # dealt out: those that take long are neighbours
     with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(lambda group: _compile(group, request.param, folder), groups))
+        return list(pool.map(lambda group: _compile(group, arch, folder), groups))
 
 
 def _compile(kernels: tuple[Text, ...], arch: str, folder: Path) -> Compiled:
@@ -293,7 +295,7 @@ def _spills(compiled: list[Compiled]) -> Iterator[tuple[str, int]]:
 
 def test_every_schedule_and_strategy_is_compiled() -> None:
     """The covering sets hold the values that matter most."""
-    variants = [variant for arch in ARCHITECTURES for variant in covering_set(arch)]
+    variants = [variant for arch in ARCHITECTURES for variant in covering_set(arch, False)]
     schedules = {variant.task.kernel.schedule for variant in variants}
     values = {item for variant in variants for item in variant.params.items()}
     assert schedules == set(templates("cuda"))

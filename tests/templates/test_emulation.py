@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import emulate
 import pytest
@@ -155,7 +157,15 @@ def error(exact: torch.Tensor, found: torch.Tensor) -> float:
     return float((found.double() - exact).square().mean().sqrt() / exact.square().mean().sqrt())
 
 
-@pytest.mark.parametrize(("case", "number"), [(c, n) for c, (_, _, points) in CASES.items() for n in range(len(points))])
+def _parameters() -> Iterator[Any]:
+    """Each case with each point; one of a variant that the case has had is exhaustive."""
+    for case, (_, _, points) in CASES.items():
+        for number, point in enumerate(points):
+            again = any(point.get("variant") == earlier.get("variant") for earlier in points[:number])
+            yield pytest.param(case, number, marks=[pytest.mark.exhaustive] if again and "variant" in point else [])
+
+
+@pytest.mark.parametrize(("case", "number"), _parameters())
 def test_a_candidate_is_right_on_the_emulated_device(device: Device, case: str, number: int) -> None:
     (forward, init, inputs, arguments), plan, points = CASES[case]
     loaded = made(source(forward, inputs, init, arguments))
