@@ -165,7 +165,7 @@ def _parameters() -> Iterator[Any]:
             yield pytest.param(case, number, marks=[pytest.mark.exhaustive] if again and "variant" in point else [])
 
 
-@pytest.mark.parametrize(("case", "number"), _parameters())
+@pytest.mark.parametrize(("case", "number"), [*_parameters()])
 def test_a_candidate_is_right_on_the_emulated_device(device: Device, case: str, number: int) -> None:
     (forward, init, inputs, arguments), plan, points = CASES[case]
     loaded = made(source(forward, inputs, init, arguments))
