@@ -24,14 +24,10 @@ from kgen.candidate import SHORT, Candidate, Trust
 from kgen.errors import DeviceError, DiskError, EvaluatorError
 from kgen.evaluator.build import Builder, compiler_version, copy_library, read_extension
 from kgen.evaluator.checks import Checks
-from kgen.evaluator.correctness.validate import (
-    OWN_NUMBERS, Failure, OracleClient, OracleFailed, Validation, WorkerClient, audit, check_structure, decide, explain,
-    raise_if_failed,
-)
-from kgen.evaluator.protocol import (
-    BASELINES, COMPILER, Accuracy, BuildReport, CaseErrors, Depth, Environment, Evaluation, Health, Limits, Phase, Status,
-    Timing,
-)
+from kgen.evaluator.correctness.validate import (OWN_NUMBERS, Failure, OracleClient, OracleFailed, Validation,
+                                                 WorkerClient, audit, check_structure, decide, explain, raise_if_failed)
+from kgen.evaluator.protocol import (BASELINES, COMPILER, Accuracy, BuildReport, CaseErrors, Depth, Environment,
+                                     Evaluation, Health, Limits, Phase, Status, Timing)
 from kgen.evaluator.runtime.locks import DeviceLock, MemoryShare
 from kgen.evaluator.runtime.process import Server
 from kgen.evaluator.strict.strict import Strict
@@ -362,9 +358,8 @@ class Evaluator:
             self._baseline_timings = tuple(timings)
             return self._baseline_timings
 
-    def finals(
-        self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float, failed: LeftOut | None = None,
-    ) -> tuple[Timing, ...]:
+    def finals(self, candidates: Sequence[tuple[Candidate, BuildReport]], *, seconds: float,
+               failed: LeftOut | None = None) -> tuple[Timing, ...]:
         """Time ``candidates`` and all baselines in turns: 20 blocks each, or fewer where they take longer than about
         ``seconds``, or are known narrowly before. A candidate that fails is left out; ``failed`` is called with its id
         and failure, or a notice says so."""

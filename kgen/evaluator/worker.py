@@ -27,9 +27,8 @@ from kgen.evaluator.correctness.distributions import change_weights, mixtures, s
 from kgen.evaluator.correctness.reference import Run, construct, set_flags
 from kgen.evaluator.protocol import COMPILER
 from kgen.evaluator.runtime import driver, sandbox
-from kgen.evaluator.runtime.arena import (
-    Arena, describe, is_inexact, is_tensor, map_tensors, nodes, same_bits, span, tensors,
-)
+from kgen.evaluator.runtime.arena import (Arena, describe, is_inexact, is_tensor, map_tensors, nodes, same_bits, span,
+                                          tensors)
 from kgen.evaluator.runtime.channel import Channel
 from kgen.problem import Problem, load
 

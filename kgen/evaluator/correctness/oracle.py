@@ -17,13 +17,11 @@ import torch
 
 from kgen.errors import DeviceError, KgenError, ProblemError
 from kgen.evaluator.correctness import moments
-from kgen.evaluator.correctness.distributions import (
-    DISTRIBUTIONS, FULL, HALF, NON_FINITE, REDUCED, REDUCED_ROWS, Distribution, batch_size, change_inputs, change_weights,
-    drawn_batches, joined, mixtures, seed_of, slice_batch,
-)
-from kgen.evaluator.correctness.reference import (
-    Reference, Run, State, construct, draw_weights, generator_states, made_on, set_flags,
-)
+from kgen.evaluator.correctness.distributions import (DISTRIBUTIONS, FULL, HALF, NON_FINITE, REDUCED, REDUCED_ROWS,
+                                                      Distribution, batch_size, change_inputs, change_weights,
+                                                      drawn_batches, joined, mixtures, seed_of, slice_batch)
+from kgen.evaluator.correctness.reference import (Reference, Run, State, construct, draw_weights, generator_states,
+                                                  made_on, set_flags)
 from kgen.evaluator.correctness.tolerance import Expected, Typical, as_real, parts
 from kgen.evaluator.protocol import Accuracy
 from kgen.evaluator.runtime import sandbox
@@ -77,7 +75,8 @@ class Case:
     end: int = 0  # the byte behind them
     note: str = ""  # why it is skipped
     raises: bool = False  # whether the reference refuses these shapes
-    noise: bool = True  # whether runs with roundings add to the reference error
+    noise: bool = True  # whether runs with roundings add to the reference error, where a value is refused without
+    widened: bool = False  # whether they have
     spreads: list[moments.Spread | None] = field(default_factory=list)  # of random outputs, once they are asked for
 
 
@@ -348,6 +347,8 @@ class Oracle:
             contents = partial(slice_batch, inputs)
             case.expected = self._expect(contents, batch_size(inputs), state, case, eager, typical)
             self._excuse(case, state)
+            if self.random[mode]:  # many runs are judged together
+                self._widen(case)
             for expected in case.expected:
                 # With other random numbers, other elements are not finite.
                 if self.random[mode] and expected.free is not None and 2 * len(expected.free) > expected.exact.numel():
@@ -369,23 +370,26 @@ class Oracle:
     def _expect(self, contents: Contents, rows: int, state: State, case: Case, eager_run: Run,
                 typical: Typical) -> list[Expected]:
         """The expected values of ``case``, whose inputs are ``rows`` rows of ``contents``."""
-        of = contents, rows, state, case
-        run = self._by_slices(self.reference.exact, *of)
-        found = [replace(Expected.begun(name + path, e64, e32), either=name == _STATE)
-                 for name, exacts, eagers in zip(("output", _STATE), run, eager_run)
-                 for (path, e64), (_, e32) in zip(leaves(exacts), leaves(eagers)) if isinstance(e64, torch.Tensor)]
-        started = time.monotonic()
-        for turn in range(NOISY_RUNS if case.noise else 0):
+        run = self._by_slices(self.reference.exact, contents, rows, state, case)
+        return [replace(Expected.begun(name + path, e64, e32), either=name == _STATE).settle(typical)
+                for name, exacts, eagers in zip(("output", _STATE), run, eager_run)
+                for (path, e64), (_, e32) in zip(leaves(exacts), leaves(eagers)) if isinstance(e64, torch.Tensor)]
+
+    def _widen(self, case: Case) -> bool:
+        """Add runs in float64 with roundings to the reference errors of ``case``, once. Returns whether it did."""
+        if not case.noise or case.widened or not case.expected:
+            return False
+        case.widened, started = True, time.monotonic()
+        if not case.inputs:
+            self._hold_inputs(case)
+        state, run = self.state(case.distribution, case.weights), partial(self.reference.exact, noise=True)
+        for turn in range(NOISY_RUNS):
             if turn and time.monotonic() - started > self._seconds / _OF_A_CASE:
                 break
-            del run  # before the next one
-            run = self._by_slices(partial(self.reference.exact, noise=True), *of)
-            for expected, value in zip(found, tensors(list(run))):
-                expected.see(value)
-                del value
-        for expected in found:
-            expected.settle(typical)
-        return found
+            values = tensors(list(self._by_slices(run, partial(slice_batch, case.inputs), batch_size(case.inputs), state, case)))
+            for expected in case.expected:
+                expected.see(values.pop(0))
+        return bool([expected.settle() for expected in case.expected])
 
     def _by_slices(self, run: Callable[..., Run], contents: Contents, rows: int, state: State, case: Case) -> Run:
         """Output and buffers of ``run``, one of the reference's, for ``rows`` rows of ``contents``. It goes by slices
@@ -461,7 +465,11 @@ class Oracle:
     def judge(self, case: Case, values: list[torch.Tensor], *, own_numbers: bool = False) -> list[dict[str, Any]]:
         """Error figures of each output tensor and buffer. With ``own_numbers``, other random numbers are right too."""
         rows = [e.judge(value, self.accuracy) | {"output": e.name} for e, value in zip(case.expected, values)]
-        if not own_numbers or not self.random[case.mode] or all(row["ok"] for row in rows):
+        if all(row["ok"] for row in rows):
+            return rows
+        if self._widen(case):
+            return self.judge(case, values, own_numbers=own_numbers)
+        if not own_numbers or not self.random[case.mode]:
             return rows
         return [row if spread is None else row | spread.judge([moments.sampled(value)], self.accuracy)
                 for spread, row, value in zip(self._spreads(case, moments.FEW), rows, values)]
@@ -496,13 +504,13 @@ class Oracle:
         """Error figures of the timed call with ``key``; the test case ``like`` has all rows. PyTorch's own output is
         expected, since it is as fast as the call; its error in that test case sets the tolerance. A refused output is
         judged again in full, against float64 on the call's own inputs."""
-        case = replace(like, rng=seed_of(key), inputs=[], spreads=[], noise=like.noise or not self._strict)
+        case = replace(like, rng=seed_of(key), inputs=[], spreads=[], widened=True)
         contents, state = partial(self._contents, key), self._weights(like.weights)
         eager = self._by_slices(self.reference.eager, contents, self.rows, state, case)
         case.expected = [e.again(value) for e, value in zip(like.expected, tensors(list(eager)))]
         found = self.judge(case, values)
         if not all(row["ok"] for row in found):
-            case.inputs = contents(self.rows, 0)
+            case.inputs, case.widened, case.noise = contents(self.rows, 0), False, like.noise or not self._strict
             case.expected = self._expect(contents, self.rows, state, case, eager, Typical())
             self._excuse(case, state)
             found = self.judge(case, values, own_numbers=own_numbers)
@@ -524,6 +532,7 @@ class Oracle:
         passing: dict[str, bool] = {}  # by answer
         for name, mode in self.names():
             case = self.case(name, mode, "drawn")
+            self._widen(case)
             for number, expected in enumerate(case.expected):
                 if not expected.name.startswith("output") or expected.eager is not None:
                     continue  # NaN and infinities refuse trivial answers too easily

@@ -190,9 +190,8 @@ class _Rounding(_Eager):
             map_tensors(result, self._round)
         return result
 
-    def _round_means(
-        self, func: Any, args: Sequence[Any], out: torch.Tensor, mean: torch.Tensor, inverse: torch.Tensor
-    ) -> None:
+    def _round_means(self, func: Any, args: Sequence[Any], out: torch.Tensor, mean: torch.Tensor,
+                     inverse: torch.Tensor) -> None:
         """Change a norm's result as if its means were rounded before they are subtracted."""
         by_channel = func is not aten.native_layer_norm.default
         weight, channels = args[1 if by_channel else 2], [-1, *[1] * (out.ndim - 2)]

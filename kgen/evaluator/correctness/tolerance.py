@@ -3,8 +3,8 @@
 An error is measured as root mean square and maximum over the whole tensor. Each row (along the last dimension) and each
 column has a root mean square too. Each figure may be a multiple of its *reference error*, which is the larger of two.
 One is eager PyTorch's error in the same place. The other is that of float64 runs with a float32 rounding behind each
-operator. It counts where eager is exact by luck, as where a sum cancels. The whole tells precision; rows and columns
-show gross errors that the whole hides, as where rows differ in size.
+operator. They run before a value is refused: eager may be exact by luck, as where a sum cancels. The whole tells
+precision; rows and columns show gross errors that the whole hides, as where rows differ in size.
 """
 
 import math
@@ -174,8 +174,10 @@ class Expected:
     eager_rms: float = 0.0
     eager_maximum: float = 0.0
     sizes: Figures | None = None  # of the exact values
+    found_error: Figures | None = None  # the largest of all runs
     reference_error: Figures | None = None
     allowed: Figures | None = None
+    elsewhere: Typical = Typical()
     skipped: str = ""
     free: torch.Tensor | None = None  # flat indices of non-finite elements in eager or float64; they have no error
     otherwise: torch.Tensor | None = None  # finite values that are right there too; NaN: none
@@ -200,7 +202,7 @@ class Expected:
         exact = exact.double()  # a problem may end in bfloat16
         free = _non_finite(eager, exact)
         found = cls(name, exact, None if free is None else eager, free=free)
-        found.reference_error = own = figures(found._errors(eager))
+        found.found_error = own = figures(found._errors(eager))
         found.eager_rms, found.eager_maximum = float(own.rms), float(own.maximum)
         found.sizes = size = figures(part.clone() for part in found._values())
         found.errors = _errors_in(own.rows, size.rows), _errors_in(own.columns, size.columns)
@@ -215,21 +217,22 @@ class Expected:
             if noisy.shape == self.exact.shape and noisy.numel():
                 differs = self.exact != noisy
                 self.rounded = differs if self.rounded is None else self.rounded.logical_or_(differs)
-        elif self.sizes is not None and self.reference_error is not None:
+        elif self.found_error is not None:
             noise = figures(self._errors(as_real(noisy)))
             scale = (self.eager_rms / (noise.rms + TINY)).clamp(1.0, NOISE_SCALE)
-            self.reference_error = self.reference_error.each(lambda error, other: torch.maximum(error, other * scale), noise)
+            self.found_error = self.found_error.each(lambda error, other: torch.maximum(error, other * scale), noise)
 
-    def settle(self, typical: Typical = Typical()) -> "Expected":
-        """Set the tolerance once all runs were seen; ``typical`` is eager's error elsewhere. Returns itself."""
+    def settle(self, typical: Typical | None = None) -> "Expected":
+        """Set the tolerance from the runs seen so far; ``typical`` is eager's error elsewhere. Returns itself."""
+        self.elsewhere = typical = typical or self.elsewhere
         if self.rounded is not None:
             lines = as_matrix(self.rounded)
             self.rounded = (lines | (lines.double().mean(1, keepdim=True) > 0.5)).view(self.exact.shape)
-        if self.sizes is None or self.reference_error is None or self.spread is None:
+        if self.sizes is None or self.found_error is None or self.spread is None:
             return self
         size, (rows, columns) = self.sizes, self.errors
         errors = min(min(rows, typical.rows) * len(size.rows), min(columns, typical.columns) * len(size.columns))
-        self.reference_error = self._settled(self.reference_error, size, typical)
+        self.reference_error = self._settled(self.found_error, size, typical)
         self.allowed = _allowed(self.reference_error, size, self.spread.clamp(max=max(1.0, errors)), self.epsilon)
         return self
 

@@ -123,9 +123,8 @@ class OracleClient:
                 self._cases[key] = CaseHandle(*key, fds[0] if fds else None, **reply)
             return self._cases[key]
 
-    def judge(
-        self, worker: "WorkerClient", case: CaseHandle, label: str, shift: int = 0, **how: Any
-    ) -> tuple[list[CaseErrors], bool]:
+    def judge(self, worker: "WorkerClient", case: CaseHandle, label: str, shift: int = 0,
+              **how: Any) -> tuple[list[CaseErrors], bool]:
         """Error figures of the tensors that a worker wrote ``shift`` bytes behind their places in ``case``, and whether
         their random numbers are PyTorch's."""
         reply, _ = self.ask("judge", subject=worker.subject, case=case.name, mode=case.mode, weights=case.weights,

@@ -85,9 +85,8 @@ class DeviceLock:
     """The lock of one device; ``key`` names the device uniquely on this machine (``cpu``, or a GPU's UUID). Threads that
     wait when ``stop`` is set get :class:`EvaluatorError`."""
 
-    def __init__(
-        self, key: str, notice: Notice | None = None, folder: Path | None = None, stop: threading.Event | None = None,
-    ) -> None:
+    def __init__(self, key: str, notice: Notice | None = None, folder: Path | None = None,
+                 stop: threading.Event | None = None) -> None:
         self.key = key
         self.notice = notice
         self._stop = stop or threading.Event()
@@ -133,9 +132,8 @@ class MemoryShare:
     """Bytes of the device ``key``, which has ``total``, that are this process's. They are until :meth:`close` or the end
     of the process."""
 
-    def __init__(
-        self, key: str, total: int, stop: threading.Event, notice: Notice = lambda text: None, folder: Path | None = None,
-    ) -> None:
+    def __init__(self, key: str, total: int, stop: threading.Event, notice: Notice = lambda text: None,
+                 folder: Path | None = None) -> None:
         self._key = key
         self._total = total
         self._stop = stop

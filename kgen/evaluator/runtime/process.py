@@ -137,9 +137,8 @@ class Child:
             self.terminate()
             raise ChildDied(f"was ended: {why}", for_memory=True)
 
-    def ask(
-        self, message: dict[str, Any], fds: Sequence[int] = (), *, deadline: float | None
-    ) -> tuple[dict[str, Any], list[int]]:
+    def ask(self, message: dict[str, Any], fds: Sequence[int] = (), *,
+            deadline: float | None) -> tuple[dict[str, Any], list[int]]:
         """Send ``message`` and wait for the answer until ``deadline`` (``time.monotonic()``). Raises :class:`ChildDied`
         when the process ended, and ``ChannelTimeout`` when it did not answer in time."""
         with self._deaths():
@@ -295,9 +294,8 @@ class Server:
         theirs.close()
         self._loaded, self._ready = _Loaded(what, environment, process, mine), False
 
-    def spawn(
-        self, kind: str, options: Mapping[str, Any], log: Path, environment: Mapping[str, str] | None = None
-    ) -> Child:
+    def spawn(self, kind: str, options: Mapping[str, Any], log: Path,
+              environment: Mapping[str, str] | None = None) -> Child:
         """Fork a process of ``kind`` whose output is appended to ``log``. Raises :class:`EvaluatorError` when the server
         cannot be reached; the next call starts it again."""
         mine, theirs = Channel.pair()
