@@ -10,12 +10,13 @@ from kgen import __version__, paths
 from kgen.candidate import Candidate, Trust
 from kgen.errors import CaptureError, KgenError
 from kgen.evaluator.evaluator import Evaluator
+from kgen.evaluator.pool import DeviceEvaluator, DevicePool
 from kgen.evaluator.protocol import Accuracy, Environment, Evaluation, Status
 from kgen.machine import find_own_tools, resolve_device
-from kgen.problem import Problem, load
+from kgen.problem import Problem
 from kgen.store import Database, queries
 from kgen.store.results import BestRow
-from kgen.tuning.design import Design, captured
+from kgen.tuning.sweep import designed
 
 
 class NotVerifiedError(KgenError):
@@ -95,21 +96,20 @@ def _verified(
             problem, device=device, accuracy=accuracy, home=paths.home(), baselines=("eager",), trust=trust
         )
 
-    def judged(evaluator: Evaluator, candidate: Candidate) -> tuple[Evaluation, Environment]:
+    def judged(evaluator: DeviceEvaluator, candidate: Candidate) -> tuple[Evaluation, Environment]:
         build = evaluator.builder().build(candidate.source)
         return evaluator.evaluate(candidate, build), evaluator.environment
 
-    with opened(Trust.OWN) as evaluator:
-        if _renders_again(candidate, evaluator):
-            return judged(evaluator, candidate)
+    with DevicePool([opened(Trust.OWN)]) as devices:
+        if _renders_again(problem, candidate, devices):
+            return judged(devices.first, candidate)
     with opened(Trust.FOREIGN) as evaluator:
         return judged(evaluator, replace(candidate, origin=Trust.FOREIGN))
 
 
-def _renders_again(candidate: Candidate, evaluator: Evaluator) -> bool:
-    loaded = replace(load(evaluator.problem), problem=evaluator.problem)
+def _renders_again(problem: Problem, candidate: Candidate, devices: DevicePool) -> bool:
     try:
-        design = Design(evaluator.problem, captured(loaded, evaluator.hardware.device_type), evaluator.hardware, evaluator.accuracy)
+        design = designed(problem, devices)
     except CaptureError:
         return False
     return design.renders(candidate.plan, candidate.params, candidate.source)

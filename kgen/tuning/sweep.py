@@ -127,23 +127,30 @@ def run(
         _recorded(database, request),
         open_devices(request, on_event, started) as devices,
     ):
-        loaded = load(request.problem)
-        try:
-            graphs = captured(loaded)  # while the devices get ready
-        except CaptureError:
-            devices.wait()  # raises the problem's own error, if it has one
-            raise
-        devices.wait()
-        problem = devices.first.problem
-        device_type = devices.first.hardware.device_type
-        if device_type == "cpu" and (lacking := lacks_instructions(problem.dtype)):
+        design = designed(request.problem, devices)
+        if devices.first.hardware.device_type == "cpu" and (lacking := lacks_instructions(design.problem.dtype)):
             notice(lacking)
-        # Its constructor leaves another mode than train, or it uses autocast.
-        if problem.modes != loaded.problem.modes or (graphs.by_device and device_type != "cpu"):
-            graphs = captured(replace(loaded, problem=problem), device_type)
         request = replace(request, accuracy=devices.first.accuracy)  # as it is stored
-        design = Design(problem, graphs, devices.first.hardware, request.accuracy)
         return _Sweep(request, database, devices, design, on_event, started).run()
+
+
+def designed(problem: Problem, devices: DevicePool) -> Design:
+    """All candidates of ``problem`` for the first of ``devices``. It is captured while they start.
+
+    Raises :class:`kgen.errors.KgenError` for a fault of the problem or of a device.
+    """
+    loaded = load(problem)
+    try:
+        graphs = captured(loaded)
+    except CaptureError:
+        devices.wait()  # raises the problem's own error, if it has one
+        raise
+    devices.wait()
+    first = devices.first
+    # Its constructor leaves another mode than train, or it uses autocast.
+    if first.problem.modes != problem.modes or (graphs.by_device and first.hardware.device_type != "cpu"):
+        graphs = captured(replace(loaded, problem=first.problem), first.hardware.device_type)
+    return Design(first.problem, graphs, first.hardware, first.accuracy)
 
 
 def arguments(request: SweepRequest, device: str, strategy: str | None) -> dict[str, Any]:
