@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 
 # torch calls ninja by name when it builds an extension.
 export PATH := $(BIN):$(PATH)
-# pip compiles no bytecode, which would take most of its time: Python keeps that of the modules that are imported.
+# pip compiles no bytecode, which would take most of its time. Python keeps that of modules that are imported.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-exhaustive clean
@@ -33,6 +33,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "kgen needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	$(BIN)/python -W ignore -c 'import torch._inductor.compile_fx'
 	touch $@
 
 clean:

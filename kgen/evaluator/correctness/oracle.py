@@ -376,12 +376,11 @@ class Oracle:
                 for (path, e64), (_, e32) in zip(leaves(exacts), leaves(eagers)) if isinstance(e64, torch.Tensor)]
 
     def _widen(self, case: Case) -> bool:
-        """Add runs in float64 with roundings to the reference errors of ``case``, once. Returns whether it did."""
+        """Add runs in float64 with roundings to the reference errors of ``case``, whose inputs are held, once. Returns
+        whether it did."""
         if not case.noise or case.widened or not case.expected:
             return False
         case.widened, started = True, time.monotonic()
-        if not case.inputs:
-            self._hold_inputs(case)
         state, run = self.state(case.distribution, case.weights), partial(self.reference.exact, noise=True)
         for turn in range(NOISY_RUNS):
             if turn and time.monotonic() - started > self._seconds / _OF_A_CASE:
@@ -503,7 +502,8 @@ class Oracle:
     def judge_timed(self, key: int, like: Case, values: list[torch.Tensor], *, own_numbers: bool) -> list[dict[str, Any]]:
         """Error figures of the timed call with ``key``; the test case ``like`` has all rows. PyTorch's own output is
         expected, since it is as fast as the call; its error in that test case sets the tolerance. A refused output is
-        judged again in full, against float64 on the call's own inputs."""
+        judged again in full, against float64 on the call's own inputs. A foreign one has roundings only if ``like`` has,
+        since it may be another one than it was in validation."""
         case = replace(like, rng=seed_of(key), inputs=[], spreads=[], widened=True)
         contents, state = partial(self._contents, key), self._weights(like.weights)
         eager = self._by_slices(self.reference.eager, contents, self.rows, state, case)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from itertools import combinations
 
 from kgen.tuning.search.points import KernelSpace, Option, Point, distinct_kernels
@@ -22,7 +21,6 @@ _CAP = 1.5  # log of the time over the fastest; slower answers are cut to it
 _HOPE = 0.1  # log of the time; optimism about a term without observations
 _OPENED = 4  # plans that are tried before the model chooses points
 _LIKELY = 1.6  # times the least predicted time of a plan; 129 of 132 winners of recorded GPU sweeps are within it
-_SPREAD = 8  # combinations of a kernel that are tried before an answer, in two values unlike each other
 _BETWEEN = 3  # points that the model chooses before each later plan
 _ROUNDS = 4  # Gauss-Seidel rounds per answer; the fit continues from the answer before
 
@@ -113,7 +111,7 @@ class Additive(Strategy):
     def _next_plainest(self, open_options: Sequence[int]) -> Point | None:
         """The first point that was not asked for, of the plan with the fewest points asked for."""
         for number in sorted(open_options, key=self._count.__getitem__):
-            if found := self.cheapest(number, [_spread(kernel) for kernel in self.options[number].kernels]):
+            if found := self.cheapest(number, [kernel.spread for kernel in self.options[number].kernels]):
                 return found[1]
         return None
 
@@ -147,17 +145,3 @@ class Additive(Strategy):
             kernel: [sum(map(value, terms)) - hope * math.sqrt(sum(map(variance, terms))) for terms in combined]
             for kernel, combined in self._kernels.items()
         }
-
-
-@lru_cache(maxsize=256)
-def _spread(kernel: KernelSpace) -> tuple[float, ...]:
-    """For each combination, its place in an order for few answers. The first ones differ in two values from each other,
-    so that each answer tells of two. Otherwise, they come as declared."""
-    found: list[int] = []
-    for index, params in enumerate(kernel):
-        if all(len(params.items() - kernel[other].items()) > 1 for other in found):
-            found.append(index)
-            if len(found) == _SPREAD:
-                break
-    places = {index: place - len(found) for place, index in enumerate(found)}
-    return tuple(places.get(index, index) for index in range(len(kernel)))

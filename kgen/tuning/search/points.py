@@ -13,6 +13,9 @@ from typing import Iterable, Iterator, overload
 from kgen.candidate import Params, ParamValue
 
 
+SPREAD = 8  # combinations of a kernel that differ in two values from each other, before any others
+
+
 class KernelSpace(Sequence[Params]):
     """The allowed combinations of one kernel's parameters, the simplest first.
 
@@ -35,6 +38,22 @@ class KernelSpace(Sequence[Params]):
     def __getitem__(self, index: slice) -> Sequence[Params]: ...
     def __getitem__(self, index: int | slice) -> Params | Sequence[Params]:
         return self._combinations[index]
+
+    @cached_property
+    def spread(self) -> tuple[int, ...]:
+        """For each combination, its place in an order for few answers.
+
+        The first ones differ in two values from each other, so that each answer tells of two. The others follow as
+        declared.
+        """
+        first: list[int] = []
+        for index, params in enumerate(self):
+            if all(len(params.items() - self[other].items()) > 1 for other in first):
+                first.append(index)
+                if len(first) == SPREAD:
+                    break
+        places = {index: place - len(first) for place, index in enumerate(first)}
+        return tuple(places.get(index, index) for index in range(len(self)))
 
 
 #: The index of a combination for each kernel of a plan.
