@@ -110,7 +110,10 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> RealSweep:
 
 
 def test_real_sweep_goes_on_after_each_kill(real: RealSweep) -> None:
-    assert (real.last.code, real.last.events[-1]["state"]) == (0, "finished")
+    finished = real.last.events[-1]
+    assert finished["state"] == "finished"
+    # Finals of one second may not tell, on a busy machine, whether the winner is faster.
+    assert real.last.code == (0 if finished["beats_baseline"] else 1)
     assert real.home.ask("SELECT count(*) FROM sweep") == [(1,)]
     assert real.told <= {row[0] for row in real.home.ask("SELECT candidate_id FROM trial")}
 
