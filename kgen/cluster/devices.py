@@ -9,12 +9,13 @@ import math
 import threading
 import time
 from collections.abc import Mapping
+from concurrent import futures
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Sequence
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
 from kgen import events, paths
 from kgen.candidate import Candidate
@@ -58,6 +59,7 @@ class ClusterDevice:
         self._actor: Any = None
         self._ready: Ready | None = None
         self._baselines: tuple[Timing, ...] = ()
+        self._builders: list[ClusterBuilder] = []
         self._closed = threading.Event()
 
     def __getattr__(self, name: str) -> Any:
@@ -124,7 +126,8 @@ class ClusterDevice:
 
     def builder(self) -> "ClusterBuilder":
         """A builder on any node of the cluster with the compilers of this device."""
-        return ClusterBuilder(self._fleet, self.environment.arch)
+        self._builders.append(ClusterBuilder(self._fleet, self.environment.arch))
+        return self._builders[-1]
 
     def health(self) -> Health:
         """The problem's health. Raises :class:`DeviceLost` as all of these methods."""
@@ -155,8 +158,10 @@ class ClusterDevice:
         return self._actor.close.remote() if self._actor is not None and self._ready is not None else None
 
     def close(self) -> None:
-        """End the actor. Threads that wait for it get :class:`DeviceLost`."""
+        """End the actor. Threads that wait for it get :class:`DeviceLost`; those that wait for builds, an error too."""
         self._closed.set()
+        for builder in self._builders:
+            builder.close()
         self._kill()
 
     def _kill(self) -> None:
@@ -211,19 +216,23 @@ class ClusterBuilder:
     def __init__(self, fleet: Fleet, arch: str) -> None:
         self._fleet = fleet
         self._arch = arch
+        self._lock = threading.Lock()  # held while a build is asked for: Ray would start anew for one that comes late
+        self._closed: futures.Future[None] = futures.Future()
         task = ray.remote(num_returns=2, num_cpus=_BUILD_CORES[fleet.device_type], scheduling_strategy="SPREAD")(host.build)
         self._task = functools.lru_cache(maxsize=1)(lambda labels: task.options(label_selector=dict([labels])))
 
     def build(self, source: str) -> BuildReport:
         """Build ``source``; its library stays in Ray's object store until the report is dropped.
 
-        Raises :class:`DeviceError` where no node can build.
+        Raises :class:`DeviceError` where no node can build, and :class:`EvaluatorError` once this is closed.
         """
         while nodes := self._fleet.building():
             task = self._task(*selector(nodes).items())
-            built, library = task.remote(source, self._fleet.device_type, self._arch)
+            with self._lock:
+                self._raise_if_closed()
+                built, library = task.remote(source, self._fleet.device_type, self._arch)
             try:
-                found = self._result(built, nodes)
+                found = self._result(built.future(), nodes)
             except RayTaskError as error:
                 raise error.cause if isinstance(error.cause, Exception) else error from None
             except RayError as error:
@@ -240,15 +249,24 @@ class ClusterBuilder:
             return report
         raise DeviceError(f"no node of the cluster can build: {self._fleet.why_none()}")
 
-    def _result(self, built: Any, nodes: Sequence[Node]) -> host.Built | None:
+    def close(self) -> None:
+        """Give up all builds. A thread that waited for one in Ray itself would not end once Ray is shut down."""
+        with self._lock:
+            if not self._closed.done():
+                self._closed.set_result(None)
+
+    def _raise_if_closed(self) -> None:
+        if self._closed.done():
+            raise EvaluatorError("the cluster is closed")
+
+    def _result(self, built: "futures.Future[host.Built]", nodes: Sequence[Node]) -> host.Built | None:
         """Wait for a build; ``None`` where every node that it was meant for is gone, so that Ray cannot place it."""
         asked = {node.id for node in nodes}
-        while True:
-            try:
-                return ray.get(built, timeout=_LOOK_SECONDS)
-            except GetTimeoutError:
-                if not asked & {node.id for node in self._fleet.building(now=True)}:
-                    return None
+        while not futures.wait([built, self._closed], _LOOK_SECONDS, futures.FIRST_COMPLETED).done:
+            if not asked & {node.id for node in self._fleet.building(now=True)}:
+                return None
+        self._raise_if_closed()
+        return built.result()
 
 
 def selector(nodes: Sequence[Node]) -> dict[str, str]:
