@@ -58,7 +58,8 @@ def _is_no_batch(graph: OpGraph) -> bool:
     either: ``x @ x.t()`` has a row for each of ``x``.
     """
     products = (n for n in graph.nodes if n.op in OPS and OPS[n.op].kind is Kind.CONTRACTION)
-    if all(any(graph.type(name).multiples[:1]) for name in graph.returns):
+    results = map(graph.known_type, graph.returns)
+    if all(t is not None and any(t.multiples[:1]) for t in results):
         return False
     lookups = (n for n in graph.nodes if n.op in _LOOKUPS and n.type and not any(n.type.multiples))
     tables = (graph.known_type(n.values[0]) for n in lookups)
@@ -336,8 +337,8 @@ class Reader:
         """The name of a value that forward returns."""
         value = self.value(n)
         if isinstance(value, Ref):
-            if _shape(self.current(n)) is None and value.name not in self.types:
-                raise self.failure("it returns a tensor whose shape depends on values, or no tensor", n)
+            if not hasattr(self.current(n).meta.get("val"), "shape") and value.name not in self.types:
+                raise self.failure("it returns no tensor", n)
             return value.name
         text = value.text if isinstance(value, Literal) else f"torch.tensor({value!r})"
         self.calls.append(Node(n.name, "aten.scalar_tensor.default", (), self._type(n), text))
