@@ -39,7 +39,7 @@ class Work:
         read = sum(v.type.nbytes for v in (*graph.inputs, *graph.weights))
         changed = {v for n in graph.nodes if n.effect for v in n.values if graph.is_weight(v)}
         buffers = sum(w.type.nbytes for w in graph.weights if w.buffer and w.name in changed)
-        written = sum(graph.type(name).nbytes for name in dict.fromkeys(graph.returns))
+        written = sum(t.nbytes for name in dict.fromkeys(graph.returns) if (t := graph.known_type(name)))
         counted = [(count, n.values[0]) for n in graph.nodes if (count := flops(graph, n))]
         half = sum(count for count, operand in counted if graph.type(operand).dtype in HALF)
         total = sum(count for count, _ in counted)

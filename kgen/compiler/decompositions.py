@@ -69,7 +69,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
     from torch._decomp import core_aten_decompositions, decomposition_table
 
     aten = torch.ops.aten
-    more = (aten.upsample_bilinear2d.default, aten.floor_divide.default)
+    more = (aten.upsample_bilinear2d.default,)
     found = {**core_aten_decompositions(), **{op: decomposition_table[op] for op in more}}
     found = {op: run for op, run in found.items() if str(op) not in BY_TARGET}
     for name, run in _OWN.items():
@@ -166,6 +166,26 @@ def _one_hot(x: torch.Tensor, num_classes: int = -1) -> Any:
     return (x.unsqueeze(-1) == torch.arange(num_classes, device=x.device)).to(torch.int64)
 
 
+def _take_along_dim(x: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> Any:
+    if dim is None:
+        return _aten("gather", x.reshape(-1), 0, indices.reshape(-1))
+    sizes = [max(a, b) for a, b in zip(x.shape, indices.shape, strict=True)]
+    wide, at = ([*sizes[: dim % x.dim()], t.shape[dim], *sizes[dim % x.dim() + 1 :]] for t in (x, indices))
+    return _aten("gather", x.expand(wide), dim, indices.expand(at))
+
+
+def _pad(x: torch.Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+    import torch
+
+    if mode != "circular":
+        return torch.ops.aten.pad.default(x, pad, mode, value)
+    for number, (before, after) in enumerate(zip(pad[::2], pad[1::2])):
+        dim, size = x.dim() - 1 - number, x.shape[-1 - number]
+        if before or after:
+            x = _aten("index_select", x, dim, (torch.arange(size + before + after, device=x.device) - before) % size)
+    return x
+
+
 def _instance_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, use_input_stats: bool, momentum: float, eps: float, cudnn: bool) -> Any:
     import torch
 
@@ -194,6 +214,8 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten.linalg_vector_norm.default": _vector_norm,
     "aten.instance_norm.default": _instance_norm,
     "aten.one_hot.default": _one_hot,
+    "aten.take_along_dim.default": _take_along_dim,
+    "aten.pad.default": _pad,
     "aten.split.Tensor": _split,
     "aten.split_with_sizes.default": _split_with_sizes,
 }

@@ -32,6 +32,8 @@ from kgen.compiler.schedule import schedule
 from kgen.compiler.template import Template
 
 ALL_CUTS = 4  # cuts; runs with more possible cuts are cut only in the ways that matter most
+LONG_RUN = 32  # nodes; of a longer run, a few further cuts are tried, spread over it: a loop that forward unrolls repeats itself
+SOME_CUTS = 4  # further cuts of a long run
 MOST_PLANS = 24  # plans of a problem; those with the fewest steps come first
 CHEAP_FLOPS = 1  # operations for each element; a map of no more is computed by each kernel that reads it, not stored
 MANY_NODES = 64  # nodes; of a graph with more, fewer cuts are tried, since their number bounds the time
@@ -291,8 +293,9 @@ class _Cutter:
         """Each way to cut the runs of these nodes; all others are library calls."""
         ordered = _order(self.graph, self.free, fusable)
         runs = [list(run) for _, run in itertools.groupby(ordered, lambda n: n.name in fusable)]
-        options = [list(self._cuts(run)) if run[0].name in fusable else [None] for run in runs]
-        for choice in itertools.islice(itertools.product(*options), _most_choices(self.graph)):
+        most = _most_choices(self.graph)
+        options = [list(itertools.islice(self._cuts(run), most)) if run[0].name in fusable else [None] for run in runs]
+        for choice in itertools.islice(itertools.product(*options), most):
             steps = self._steps(fusable, runs, choice)
             if steps is not None and (any(isinstance(s, Kernel) for s in steps) or self.graph.folded):
                 yield _plan(self.variant, steps)
@@ -345,21 +348,27 @@ class _Cutter:
 
     def _cuts(self, run: list[Node]) -> Iterator[tuple[tuple[Node, ...], ...]]:
         """Ways to cut a run into kernels, each of which a template takes; the most fused first."""
-        length = len(run)
-        masks: list[tuple[bool, ...]]
-        if length - 1 <= ALL_CUTS:
-            masks = sorted(itertools.product((False, True), repeat=length - 1), key=sum)
-        else:
-            greedy = self._greedy(run)
-            masks = [greedy, self._greedy(run, bare_contractions=True)]
-            more = [at for at in range(length - 1) if not greedy[at]]
-            masks += [tuple(g or i == at for i, g in enumerate(greedy)) for at in more]
-            masks += [(*greedy[:at], True, *self._greedy(run[at + 1 :])) for at in more]  # the rest may be longer pieces
-            masks.append((True,) * (length - 1))
-        for mask in dict.fromkeys(masks):
+        tried: set[tuple[bool, ...]] = set()
+        for mask in self._masks(run):
             pieces = _pieces(run, mask)
-            if all(self._takes(piece) for piece in pieces) and not self._half_fused(pieces):
+            if mask not in tried and all(self._takes(piece) for piece in pieces) and not self._half_fused(pieces):
                 yield pieces
+            tried.add(mask)
+
+    def _masks(self, run: list[Node]) -> Iterator[tuple[bool, ...]]:
+        """Where a run may be cut, in the order of :meth:`_cuts`; of a long run, each takes long to find."""
+        length = len(run)
+        if length - 1 <= ALL_CUTS:
+            yield from sorted(itertools.product((False, True), repeat=length - 1), key=sum)
+            return
+        greedy = self._greedy(run)
+        yield greedy
+        yield self._greedy(run, bare_contractions=True)
+        more = [at for at in range(length - 1) if not greedy[at]]
+        more = more[:: -(-len(more) // SOME_CUTS)] if length > LONG_RUN else more
+        yield from (tuple(g or i == at for i, g in enumerate(greedy)) for at in more)
+        yield from ((*greedy[:at], True, *self._greedy(run[at + 1 :])) for at in more)  # the rest may be longer pieces
+        yield (True,) * (length - 1)
 
     def _half_fused(self, pieces: Sequence[tuple[Node, ...]]) -> bool:
         """Whether a contraction leaves a pointwise operator that it could take to another kernel, and cannot win so.

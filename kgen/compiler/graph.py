@@ -202,6 +202,10 @@ class OpGraph:
             raise KeyError(name)
         return found
 
+    def known_type(self, name: str) -> Tensor | None:
+        """The type of the value; ``None`` where it is no tensor, or its shape depends on values."""
+        return self._types().get(name)
+
     def node(self, name: str) -> Node:
         return self._by_name[name]
 

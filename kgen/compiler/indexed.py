@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Mapping
 
-from kgen.compiler.graph import Node, Ref
+from kgen.compiler.dtypes import is_float
+from kgen.compiler.graph import Literal, Node, Ref
+from kgen.compiler.pointwise import c_float, literal
 from kgen.compiler.source import spell_value
 
 if TYPE_CHECKING:
@@ -82,7 +84,9 @@ def indexed(call: Captured) -> dict[str, Any] | None:
 def filled(call: Captured) -> dict[str, Any] | None:
     """The number that every element is."""
     name = call.target.split(".")[1]
-    value = call.arguments.get("fill_value", call.arguments.get("s", 1 if "ones" in name else 0))
+    given = [call.arguments[word] for word in ("fill_value", "value", "s") if word in call.arguments]
+    value = given[0] if given else 1 if "ones" in name else 0
+    value = value.value if isinstance(value, Literal) else value
     if not isinstance(value, (int, float)) or call.type is None:
         return None
     return {"value": value, "sizes": call.type.sizes(), "dtype": call.type.dtype}
@@ -96,7 +100,33 @@ def full_call(attrs: Mapping[str, Any]) -> str:
 def counted(call: Captured) -> dict[str, Any] | None:
     """The first number and the step between numbers."""
     start, step = call.arguments.get("start", 0), call.arguments.get("step", 1)
-    return {"start": start, "step": step} if isinstance(start, int) and isinstance(step, int) else None
+    whole = isinstance(start, int) and isinstance(step, int)
+    numbers = whole or (all(isinstance(value, (int, float)) for value in (start, step)) and call.type is not None and is_float(call.type.dtype))
+    return {"start": start, "step": step} if numbers else None
+
+
+def evenly_spaced(call: Captured) -> dict[str, Any] | None:
+    """The first and the last number, and how many there are."""
+    start, end, steps = (call.arguments[name] for name in ("start", "end", "steps"))
+    numbers = all(isinstance(value, (int, float)) for value in (start, end)) and isinstance(steps, int) and steps > 1
+    return {"start": start, "end": end, "steps": steps} if numbers and call.type and is_float(call.type.dtype) else None
+
+
+def overwritten(call: Captured) -> dict[str, Any] | None:
+    """The part of a tensor that another tensor stands in: every ``step``-th element of ``dim`` from ``start`` on.
+
+    The part may be a whole dimension, which may follow the batch.
+    """
+    types = [call.types[call.arguments[name].name] for name in ("self", "src")]
+    sizes = types[0].sizes()
+    if not sizes or call.type is None or types[0].dtype != types[1].dtype:
+        return None
+    dim, step, selected = call.arguments["dim"] % len(sizes), call.arguments.get("step", 1), "index" in call.arguments
+    start = call.arguments["index"] if selected else call.arguments.get("start") or 0
+    whole = not selected and types[1].sizes()[dim] == sizes[dim]
+    if not whole and not (isinstance(sizes[dim], int) and isinstance(start, int) and isinstance(step, int)):
+        return None
+    return {"dim": dim, "start": 0 if whole else min(start + sizes[dim] if start < 0 else start, sizes[dim]), "step": step, "selected": selected}
 
 
 def _is_index(dtype: str) -> bool:
@@ -131,6 +161,22 @@ def pad(builder: _Builder, node: Node, index: Index) -> str:
     at = tuple(i - before for i, (before, _) in zip(index, node["pad"]))
     bounds = [(i, size) for i, size, pair in zip(at, sizes, node["pad"]) if max(pair) > 0]
     return builder.filled(node, bounds, lambda: builder.value(node.inputs[0], at), node["value"])
+
+
+def overwrite(builder: _Builder, node: Node, index: Index) -> str:
+    """The element of the part where the index lies in it, else the tensor's own."""
+    x, part = node.inputs
+    dim, step, sizes = node["dim"], node["step"], builder.graph.type(part).sizes()
+    at = index[dim] - node["start"]
+    if node["selected"]:
+        mask, inner = builder.within(at, 1), ()
+    elif sizes[dim] == node.type.sizes()[dim]:
+        return builder.value(part, index)
+    else:
+        mask, inner = builder.within(at, (sizes[dim] - 1) * step + 1), (builder.axes.divide(at, step),)
+        mask += builder.within(builder.axes.modulo(index[dim] + -node["start"] % step, step), 1) if step > 1 else ()
+    found = builder.masked(mask, lambda: builder.value(part, (*index[:dim], *inner, *index[dim + 1 :])))
+    return builder.map(node.name, "{0} ? {1} : {2}", [builder.holds(mask), found, builder.value(x, index)], node.type.dtype) if mask else found
 
 
 def flip(builder: _Builder, node: Node, index: Index) -> str:
@@ -199,6 +245,25 @@ def fill(builder: _Builder, node: Node, index: Index) -> str:
 
 def count(builder: _Builder, node: Node, index: Index) -> str:
     """The index itself, scaled and shifted."""
-    return builder.position(node.name, node["start"] + node["step"] * index[0], node.type.dtype)
+    start, step = node["start"], node["step"]
+    if isinstance(start, int) and isinstance(step, int):
+        return builder.position(node.name, start + step * index[0], node.type.dtype)
+    at = builder.position(f"{node.name}_number", index[0], "float32")
+    return builder.map(node.name, f"{c_float(start)} + {c_float(step)} * {{0}}", [at])
+
+
+def space(builder: _Builder, node: Node, index: Index) -> str:
+    """Numbers of equal distance, counted from the nearer end, as PyTorch does: the last one is exact."""
+    start, end, last = node["start"], node["end"], node["steps"] - 1
+    at, step = builder.position(f"{node.name}_number", index[0], "float32"), c_float((end - start) / last)
+    text = f"{{0}} < {c_float((last + 1) // 2)} ? {c_float(start)} + {step} * {{0}} : {c_float(end)} - {step} * ({c_float(last)} - {{0}})"
+    return builder.map(node.name, text, [at])
+
+
+def identity_matrix(builder: _Builder, node: Node, index: Index) -> str:
+    """One where both indices are the same, else zero."""
+    dtype = node.type.dtype
+    places = [builder.position(f"{node.name}_{word}", i, "int64") for word, i in zip(("row", "col"), index)]
+    return builder.map(node.name, f"{{0}} == {{1}} ? {literal(1, dtype)} : {literal(0, dtype)}", places, dtype)
 
 

@@ -38,6 +38,7 @@ from kgen.compiler.windows import Slide, Window
 
 ELEMENT, ROW = "element", "row"
 
+MOST_NODES, MOST_STEPS = 128, 512  # nodes and values of one kernel; a loop that forward unrolls has more, and no registers hold them
 MOST_VISITS = 2  # visits of an element by the loops of a reduction; more are work that is done again
 _INT_MAX = (1 << 31) - 1
 
@@ -720,6 +721,8 @@ class _Builder:
 
     def _keep(self, stem: str, step: _Step) -> str:
         if step not in self.known:
+            if len(self.steps) == MOST_STEPS:
+                raise NotFusable(f"it has more than {MOST_STEPS} values")
             name, count = stem, 1
             while name in self.steps or name in RESERVED or name in FUNCTIONS:
                 count += 1
@@ -743,6 +746,8 @@ def lower(graph: OpGraph, names: Sequence[str], outputs: Sequence[str], *, two_p
 
     ``two_passes`` takes softmax's maximum and sum in two passes over the row instead of one online.
     """
+    if len(names) > MOST_NODES:
+        raise NotFusable(f"it has more than {MOST_NODES} operators")
     splits: dict[str, tuple[int, ...]] = {}
     same: dict[str, sympy.Expr] = {}
     while True:
@@ -768,9 +773,10 @@ def _alike(builder: _Builder, outputs: Sequence[_Output]) -> dict[str, sympy.Exp
     found: dict[str, sympy.Expr] = {}
     together = {step.varies for step in builder.steps.values()}
     together |= {frozenset().union(*(i.free_symbols for i in output.index)) for output in outputs}
-    for older in loads:
-        for newer in loads:
-            if newer.text == older.text and newer.mask == older.mask and newer.offset != older.offset:
+    places = [(load, load.offset.free_symbols) for load in loads]
+    for older, shared in places:
+        for newer, symbols in places:
+            if newer.text == older.text and not symbols <= shared and newer.mask == older.mask:
                 for symbol, index in (axes.matched(older.offset, newer.offset) or {}).items():
                     apart = any(symbol in axes_of and axes_of & index.free_symbols for axes_of in together)
                     if not apart and all(age[s] < age[symbol] for s in index.free_symbols):
@@ -930,7 +936,7 @@ class _Finished:
         offset = self._merged(self.offsets[output.tensor])
         varies = self.builder.steps[output.value].varies
         level = self._level(self.offsets[output.tensor].free_symbols)
-        if self._reduced and level == ROW and not self._depends(output.value):
+        if level == ROW and not self._depends(output.value):
             raise NotFusable(f"{output.tensor} is a row value that needs no reduction")
         if not varies <= offset.free_symbols | self._lost:
             raise NotFusable(f"{output.tensor} varies over more axes than it is stored at")
@@ -1058,8 +1064,8 @@ class _Finished:
         offsets += [s.offset for s in self.needed.values() if s.kind == "sums"]
         order: list[sympy.Symbol] = []
         for offset in offsets:
-            strides = {s: abs(offset.coeff(s)) for s in offset.free_symbols}
-            order += [s for s in sorted(strides, key=lambda s: (-strides[s], s.name)) if s not in order]
+            strides = {s: abs(offset.coeff(s)) for s in offset.free_symbols.difference(order)}
+            order += sorted(strides, key=lambda s: (-strides[s], s.name))
         return order
 
     def _joined(self, symbols: list[sympy.Symbol]) -> tuple[Loop, ...]:

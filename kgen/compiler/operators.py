@@ -278,9 +278,12 @@ INDEXED = (
     _indexed("index_select", "index_select.default", "self index", lower=indexed.gather, read=indexed.gathered),
     _indexed("embedding", "embedding.default", "weight indices", lower=indexed.embed, read=indexed.embedded),
     _indexed("index", "index.Tensor", "self indices", lower=indexed.index_tensor, read=indexed.indexed),
-    _constant("full", "full.default full_like.default zeros.default zeros_like.default ones.default ones_like.default "
+    _indexed("overwrite", "slice_scatter.default select_scatter.default", "self src", lower=indexed.overwrite, read=indexed.overwritten),
+    _constant("full", "full.default fill.Scalar fill.Tensor full_like.default zeros.default zeros_like.default ones.default ones_like.default "
               "scalar_tensor.default new_zeros.default new_ones.default new_full.default empty_permuted.default", lower=indexed.fill, read=indexed.filled, library=indexed.full_call),
     _constant("arange", "arange.default arange.start arange.start_step", lower=indexed.count, read=indexed.counted),
+    _constant("linspace", "linspace.default", lower=indexed.space, read=indexed.evenly_spaced),
+    _constant("eye", "eye.default eye.m", lower=indexed.identity_matrix),
 )  # fmt: skip
 
 

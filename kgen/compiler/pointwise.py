@@ -150,6 +150,11 @@ def _one_bound(name: str, other: str) -> Callable[[Captured], bool]:
     return lambda call: isinstance(call.arguments.get(name), (int, float, Ref, Literal)) and call.arguments.get(other) is None
 
 
+def _both_bounds(call: Captured) -> bool:
+    """Accept calls with two bounds, each a number or a tensor."""
+    return all(isinstance(call.arguments.get(name), (int, float, Ref, Literal)) for name in ("min", "max"))
+
+
 _ALPHA = {"operands": ("self", "other"), "attrs": ("alpha",), "accept": _scalar("alpha")}
 _BINARY = {"operands": ("self", "other")}
 _PLAIN = {"accept": _equal("alpha", None, 1), **_BINARY}
@@ -178,6 +183,16 @@ def _keeps_place(call: Captured) -> bool:
     """Accept conversions that change the dtype alone."""
     device = call.arguments.get("device")
     return call.arguments.get("memory_format") is None and (device is None or getattr(device, "text", "") == "{device}")
+
+
+def _by_whole(*least: int) -> Callable[[Captured], bool]:
+    """Accept integers beside one number, at least the first and below the second: C leaves a division by zero undefined."""
+
+    def accept(call: Captured) -> bool:
+        other, most = call.arguments["other"], least[1] if len(least) > 1 else 1 << 31
+        return not is_float(call.type.dtype) and type(other) is int and least[0] <= other < most
+
+    return accept
 
 
 def _clamp_attrs(call: Captured) -> dict[str, Any] | None:
@@ -274,6 +289,13 @@ MORE_POINTWISE = (
     _both("cast", "_to_copy.default to.dtype to.other to.dtype_layout type_as.default", "static_cast<{ctype}>({0})", accept=_keeps_place,
           read=lambda c: {"dtype": c.type.dtype}, library=lambda attrs: f"{{0}}.to(torch.{attrs['dtype']})"),
     _pointwise("remainder", "remainder.Tensor remainder.Scalar", "floor_modulo({0}, {1})", **_BINARY, flops=8),
+    _pointwise("remainder_of_whole", "remainder.Tensor remainder.Scalar", "", accept=_by_whole(1), **_BINARY,
+         integers="{0} % {1} < 0 ? {0} % {1} + {1} : {0} % {1}"),
+    _pointwise("quotient_of_whole", "floor_divide.default floor_divide.Scalar div.Tensor_mode div.Scalar_mode", "",
+         accept=lambda c: c.arguments.get("rounding_mode", "floor") == "floor" and _by_whole(1)(c), **_BINARY,
+         integers="{0} / {1} - ({0} % {1} < 0)"),
+    *(_pointwise(f"bitwise_{name}_shift", f"bitwise_{name}_shift.Tensor_Scalar bitwise_{name}_shift.Tensor __{name[0]}shift__.Scalar", "",
+         accept=_by_whole(0, 31), **_BINARY, integers=f"{{0}} {sign} {{1}}") for name, sign in (("left", "<<"), ("right", ">>"))),
     _pointwise("fmod", "fmod.Tensor fmod.Scalar", "FMOD({0}, {1})", **_BINARY, flops=8),
     _pointwise("fmax", "fmax.default", "FMAX({0}, {1})", **_BINARY),
     _pointwise("fmin", "fmin.default", "FMIN({0}, {1})", **_BINARY),
@@ -281,10 +303,12 @@ MORE_POINTWISE = (
     _pointwise("atan2", "atan2.default", "ATAN2({0}, {1})", **_BINARY, flops=25),
     _pointwise("hypot", "hypot.default", "HYPOT({0}, {1})", **_BINARY, flops=10),
     _pointwise("pow", "pow.Tensor_Tensor pow.Scalar", "POW({0}, {1})", operands=("self", "exponent"), flops=20),
-    _pointwise("div_floor", "div.Tensor_mode", "floor_divide({0}, {1})", accept=_equal("rounding_mode", "floor"), **_BINARY, flops=10),
+    _pointwise("div_floor", "div.Tensor_mode floor_divide.default", "floor_divide({0}, {1})", accept=_equal("rounding_mode", None, "floor"),
+         **_BINARY, flops=10),
     _pointwise("div_trunc", "div.Tensor_mode", "TRUNC({0} / {1})", accept=_equal("rounding_mode", "trunc"), **_BINARY),
     _pointwise("clamp_min_tensor", "clamp_min.Tensor clamp.Tensor", "nan_max({0}, {1})", operands=("self", "min"), accept=_one_bound("min", "max")),
     _pointwise("clamp_max_tensor", "clamp_max.Tensor clamp.Tensor", "nan_min({0}, {1})", operands=("self", "max"), accept=_one_bound("max", "min")),
+    _pointwise("clamp_tensor", "clamp.Tensor", "nan_min(nan_max({0}, {1}), {2})", operands=("self", "min", "max"), accept=_both_bounds),
     _both("copy", "copy.default", "{0}", operands=("src", "self")),
     _both("sub_scaled", "sub.Tensor", "{0} - {alpha} * {1}", **_ALPHA),
     _pointwise("round", "round.default", "RINT({0})"),

@@ -19,6 +19,8 @@ from kgen.compiler.tracing import MODULE_TABLES, Trace, failure, functional as m
 if TYPE_CHECKING:
     import torch
 
+#: Operators that read rows of a table, by their names where a kernel does not take them.
+_LOOKUPS = frozenset(f"aten.{name}" for name in ("index_select.default", "index.Tensor", "gather.default", "embedding.default"))
 MOST_ELEMENTS = 16384  # elements of one constant; more would fill most of a rendered file
 
 
@@ -34,15 +36,15 @@ def read(trace: Trace) -> OpGraph:
 
 
 def _read(trace: Trace, functional: bool) -> OpGraph:
-    def reader(program: Any, other: Any = None, batch: int | None = None) -> Reader:
-        return Reader(trace, program, other, batch, functional)
+    def reader(program: Any, other: Any = None, batches: tuple[int, int] | None = None) -> Reader:
+        return Reader(trace, program, other, batches, functional)
 
     def prepared(program: Any) -> Any:
         return made_functional(trace, program) if functional else program
 
     program = prepared(trace.program)
-    for size, other in trace.resized():
-        found = reader(program, prepared(other), size)
+    for size, other_size, other in trace.resized():
+        found = reader(program, prepared(other), (size, other_size))
         graph = found.graph() if found.others else None
         if graph is not None and not _is_no_batch(graph):
             return graph
@@ -52,19 +54,23 @@ def _read(trace: Trace, functional: bool) -> OpGraph:
 def _is_no_batch(graph: OpGraph) -> bool:
     """Whether a product has the chosen size elsewhere than in its rows, as ``a.t() @ b`` has the first size of ``a``.
 
-    Results must not follow that size, either: ``x @ x.t()`` has a row for each of ``x``.
+    Or whether a lookup reads rows of a table that has it, as ``table[indices]`` does. Results must not follow that size,
+    either: ``x @ x.t()`` has a row for each of ``x``.
     """
     products = (n for n in graph.nodes if n.op in OPS and OPS[n.op].kind is Kind.CONTRACTION)
-    if all(any(graph.type(name).multiples[:1]) for name in graph.returns):
+    results = map(graph.known_type, graph.returns)
+    if all(t is not None and any(t.multiples[:1]) for t in results):
         return False
-    return any(any(graph.type(v).multiples[1:]) for n in products for v in n.values[:2])
+    lookups = (n for n in graph.nodes if n.op in _LOOKUPS and n.type and not any(n.type.multiples))
+    tables = (graph.known_type(n.values[0]) for n in lookups)
+    return any(t and any(t.multiples[:1]) for t in tables) or any(any(graph.type(v).multiples[1:]) for n in products for v in n.values[:2])
 
 
 class Reader:
-    """Turns an exported program (and a second one at another batch size) into an :class:`OpGraph`."""
+    """Turns an exported program (and a second one at another batch size) into an :class:`OpGraph`; ``batches`` are both sizes."""
 
-    def __init__(self, trace: Trace, program: Any, other: Any, batch: int | None, functional: bool) -> None:
-        self.trace, self.program, self.batch, self.functional = trace, program, batch, functional
+    def __init__(self, trace: Trace, program: Any, other: Any, batches: tuple[int, int] | None, functional: bool) -> None:
+        self.trace, self.program, self.batches, self.functional = trace, program, batches, functional
         self.nodes = list(program.graph.nodes)
         self.specs = dict(zip((n for n in self.nodes if n.op == "placeholder"), program.graph_signature.input_specs))
         user = [n for n, spec in self.specs.items() if spec.kind.name == "USER_INPUT"]
@@ -104,10 +110,10 @@ class Reader:
             for a, b in pairs.items():
                 for x, y in zip(_leaves(a), _leaves(b), strict=True):
                     if x != y and not (x != x and y != y):  # NaN is not equal to itself
-                        _multiple(x, y, self.batch)
+                        _multiple(x, y, self.batches)
                 for x, y in zip(_shape(a) or (), _shape(b) or (), strict=True):
                     if x != y:
-                        _multiple(x, y, self.batch)
+                        _multiple(x, y, self.batches)
         except ValueError:
             return {}
         return pairs
@@ -125,7 +131,7 @@ class Reader:
         batch_input = next((i.name for i in self.inputs if i.type.multiples[:1] not in ((), (0,))), None)
         return OpGraph(
             tuple(self.inputs), tuple(self.weights), tuple(self.calls), returns, output,
-            batch=self.batch if batch_input else None, batch_input=batch_input, guards=tuple(self.guards),
+            batch=self.batches[0] if batch_input else None, batch_input=batch_input, guards=tuple(self.guards),
             constants=tuple(self.constants), signature=self.trace.signature,
         ).pruned()  # fmt: skip
 
@@ -209,7 +215,7 @@ class Reader:
         multiples = (0,) * len(shape)
         if n in self.others:
             other = _shape(self.others[n]) or shape
-            multiples = tuple(0 if a == b else _multiple(a, b, self.batch) for a, b in zip(shape, other))
+            multiples = tuple(0 if a == b else _multiple(a, b, self.batches) for a, b in zip(shape, other))
         return Tensor(shape, str(n.meta["val"].dtype).removeprefix("torch."), multiples)
 
     # Calls
@@ -297,7 +303,7 @@ class Reader:
     def number(self, a: Any, b: Any) -> Any:
         """A number of the program, and the same of the other one: it follows the batch where they differ."""
         if isinstance(a, int) and not isinstance(a, bool) and a != b:
-            return BatchSize(_multiple(a, b, self.batch))
+            return BatchSize(_multiple(a, b, self.batches))
         return a
 
     # Outputs
@@ -331,8 +337,8 @@ class Reader:
         """The name of a value that forward returns."""
         value = self.value(n)
         if isinstance(value, Ref):
-            if _shape(self.current(n)) is None and value.name not in self.types:
-                raise self.failure("it returns a tensor whose shape depends on values, or no tensor", n)
+            if not hasattr(self.current(n).meta.get("val"), "shape") and value.name not in self.types:
+                raise self.failure("it returns no tensor", n)
             return value.name
         text = value.text if isinstance(value, Literal) else f"torch.tensor({value!r})"
         self.calls.append(Node(n.name, "aten.scalar_tensor.default", (), self._type(n), text))
@@ -365,7 +371,7 @@ class PartReader(Reader):
     """Turns the traced decomposition of one call into plain nodes; ``operands`` are the names of its placeholders."""
 
     def __init__(self, of: Reader, program: Any, other: Any, operands: Sequence[str]) -> None:
-        self.trace, self.batch, self.functional = of.trace, of.batch, True
+        self.trace, self.batches, self.functional = of.trace, of.batches, True
         self.nodes, self.operands = list(program.graph.nodes), operands
         self.program, self.sources, self.renamed, self.literals = program, {}, {}, {}
         self.others = self._followed(other)
@@ -424,8 +430,9 @@ def _leaves(n: Any) -> list[int | float]:
     return [x for x in leaves if isinstance(x, (int, float)) and not isinstance(x, bool)]
 
 
-def _multiple(a: int | float, b: int | float, batch: int | None) -> int:
-    """m where ``a == m * batch`` and ``b == m * (2 * batch + 1)``; raises ``ValueError`` where there is none."""
-    if batch and isinstance(a, int) and isinstance(b, int) and a % batch == 0 and b == a // batch * (2 * batch + 1):
+def _multiple(a: int | float, b: int | float, batches: tuple[int, int] | None) -> int:
+    """m where ``a`` is m times the one batch and ``b`` m times the other; raises ``ValueError`` where there is none."""
+    batch, other = batches or (0, 0)
+    if batch and isinstance(a, int) and isinstance(b, int) and a % batch == 0 and b == a // batch * other:
         return a // batch
     raise ValueError(f"{a} and {b} do not follow the batch {batch}")

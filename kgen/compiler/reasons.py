@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kgen.compiler.costs import is_counter
 from kgen.compiler.dtypes import is_float
-from kgen.compiler.graph import Node, OpGraph, Tensor
+from kgen.compiler.graph import Node, OpGraph
 from kgen.compiler.loops import NotFusable, lower
 from kgen.compiler.operators import BY_TARGET, OPS, Kind
 
@@ -59,16 +59,10 @@ def _refused(graph: OpGraph, node: Node) -> str:
     known = BY_TARGET.get(node.op)
     if known is None:
         return f"no kernel of ours computes {node.op.removesuffix('.default')}"
-    types = [node.type, *(_type(graph, name) for name in node.values)]
+    types = [node.type, *(graph.known_type(name) for name in node.values)]
     other = sorted({found.dtype for found in types if found and not is_float(found.dtype)})
     if other:
         return f"our kernels are for float32, bfloat16 and float16, it has {' and '.join(other)}"
     if "dtype=" in node.call:
         return "it converts to another dtype"
     return _REFUSED[known[-1].kind]
-
-
-def _type(graph: OpGraph, name: str) -> Tensor | None:
-    """The type of a value; ``None`` for several results at once."""
-    producer = graph.producer(name)
-    return producer.type if producer else graph.type(name)

@@ -62,7 +62,7 @@ def decompose(graph: OpGraph, whole: frozenset[str] = frozenset()) -> OpGraph:
     for name in [n.name for n in graph.nodes if n.parts and n.name not in whole]:
         node, users = graph.node(name), graph.users(name)  # as it reads now: an operand may have been taken apart before
         found = node.parts
-        several = len(found.results) > 1
+        several = node.type is None  # of a list of one result, too
         if several and any(u.op != "_operator.getitem" for u in users):
             continue
         names: dict[str, Operand] = {f"@{number}": value for number, value in enumerate(node.inputs)}

@@ -9,6 +9,7 @@ Where ``Model(...)`` or ``forward`` reads values that a fake tensor does not hav
 from __future__ import annotations
 
 import inspect
+import itertools
 import linecache
 import logging
 import math
@@ -72,19 +73,24 @@ class Trace:
     _inputs: tuple[Any, ...] = field(repr=False)
     _fake: Any = field(repr=False)
 
-    def resized(self) -> Iterator[tuple[int, Any]]:
-        """Programs in which inputs of one first size have another, the likeliest batch first, with that size.
+    def resized(self) -> Iterator[tuple[int, int, Any]]:
+        """Programs in which inputs of one first size have another, the likeliest batch first, with both sizes.
 
-        The other size is twice the size and one more. Sizes at which the forward cannot be exported are left out.
+        The other size is more than twice the size. No tensor that forward is given has it: one might be broadcast by chance.
+        Sizes at which the forward cannot be exported are left out.
         """
+        import torch
         import torch.utils._pytree as pytree
 
         leaves, spec = pytree.tree_flatten(self._inputs)
+        given = [*(x for x in leaves if isinstance(x, torch.Tensor)), *self.module.parameters(), *self.module.buffers()]
+        taken = {size for x in given for size in x.shape}
         for chosen in _likely_batches(leaves):
             size = int(leaves[chosen[0]].shape[0])
-            others = [_with_first_size(x, 2 * size + 1) if at in chosen else x for at, x in enumerate(leaves)]
+            other = next(n for n in itertools.count(2 * size + 1, 2) if n not in taken)
+            others = [_with_first_size(x, other) if at in chosen else x for at, x in enumerate(leaves)]
             try:
-                yield size, _export(self.loaded, self.module, pytree.tree_unflatten(others, spec), self._fake)
+                yield size, other, _export(self.loaded, self.module, pytree.tree_unflatten(others, spec), self._fake)
             except CaptureError:
                 continue
 

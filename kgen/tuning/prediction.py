@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Callable, Sequence, TypeVar
 
-from kgen.compiler.contractions import CONTRACTIONS, CONVOLUTION, MATMUL, is_convolution, is_depthwise, kernel_size
+from kgen.compiler.contractions import CONTRACTIONS, CONVOLUTION, MATMUL, flops, is_convolution, is_depthwise, kernel_size
 from kgen.compiler.costs import CHANNELS_LAST, Cost, is_view, kernel_cost, library_cost
 from kgen.compiler.dtypes import HALF
 from kgen.compiler.fusion import MOST_PLANS, FusionPlan, Kernel, Library
@@ -218,7 +218,7 @@ class Predictor:
         contraction = CONTRACTIONS.get(node.op)
         if contraction is None:
             return 0.0
-        operations = contraction.flops(graph, node)
+        operations = flops(graph, node)
         products = 1 if _is_half(graph, node) else self._products(contraction.kind)
         return min(operations / self._rate("float32"), operations * products / self._rate("float16"))
 
@@ -246,7 +246,8 @@ class Predictor:
 
 def _is_half(graph: OpGraph, node: Node) -> bool:
     """Whether the node is a contraction of operands of a half type."""
-    return node.op in CONTRACTIONS and graph.type(node.values[0]).dtype in HALF
+    operand = graph.known_type(node.values[0]) if node.op in CONTRACTIONS else None
+    return operand is not None and operand.dtype in HALF
 
 
 def _kind(graph: OpGraph, kernel: Kernel) -> str:

@@ -254,6 +254,12 @@ PROBLEMS = {
     "two results of one operator": source("return torch.max(x, dim=1)"),
     "the same tensor twice": source("y = x * 2.0\nreturn y, y"),
     "sizes that follow values in between": source("return x[x > 0].sum()"),
+    "sizes that follow values, returned": source(
+        "return x.relu(), torch.unique(at), at[at > 2]", f"{ROWS}, torch.randint(0, 9, (6,))", arguments="x, at"
+    ),
+    "rows that values choose": source(
+        "rows = torch.where(x[:, 0] > 0)[0]\nreturn x.index_add(0, rows, self.l(x[rows]))", init="self.l = nn.Linear(20, 20)"
+    ),
 }
 
 

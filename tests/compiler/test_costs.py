@@ -29,6 +29,11 @@ def test_library_call_moves_operands_and_result_once() -> None:
     assert costs(captured("return x + x.relu()")) == [Cost(4 * 72 * 2), Cost(4 * 72 * 3)]
 
 
+def test_product_of_rows_that_values_choose_counts_no_operations() -> None:
+    found = captured("rows = torch.where(x[:, 0] > 0)[0]\nreturn x.index_add(0, rows, x[rows] @ self.w)", init="self.w = nn.Parameter(torch.eye(12))")
+    assert [cost.flops for cost in costs(found)] == [0] * len(found.nodes) and fused(found)
+
+
 def test_operand_that_stands_twice_is_read_once() -> None:
     assert costs(captured("return x * x")) == [Cost(4 * 72 * 2)]
 

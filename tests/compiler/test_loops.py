@@ -177,6 +177,8 @@ def test_two_outputs_are_stored() -> None:
         ("y = x.sum(dim=2)\nreturn y.sum(dim=1)", "torch.randn(6, 4, 5)"),
         ("return x.relu() + x.sum(dim=1)", "torch.randn(6, 6)"),
         ("return x.relu()", "torch.zeros(0, 20)"),
+        ("return x[:, 1:] * 2, x[:, 0] * 3", "torch.randn(6, 20)"),  # values of rows are stored behind a reduction alone
+        ("for n in range(150):\n    x = x * x[:, :1]\nreturn x", "torch.randn(6, 20)"),
         ("return x.transpose(0, 1).reshape(-1, 8).relu().reshape(3, -1, 8).transpose(0, 1)", "torch.randn(6, 3, 8)"),
     ],
 )
