@@ -11,7 +11,7 @@ import re
 import sqlite3
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -21,6 +21,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, Operati
 
 from kgen.errors import DatabaseBusyError, DatabaseError, DiskError, KgenError, NotFoundError
 from kgen.store import codec
+from kgen.store.interrupts import put_off
 
 NOTICE_SECONDS = 1.0  #: seconds; a longer wait is announced in one line
 WAIT_SECONDS = 30.0  #: seconds; a longer wait is given up
@@ -90,14 +91,15 @@ class Connections:
 
     @contextmanager
     def _transaction(self, writes: bool) -> Iterator[Connection]:
-        with self._translated():
-            connection = self._begun(writes)
+        # An interrupt between the begin and the block would leave the database locked while its traceback lives.
+        with self._translated(), put_off() if writes else nullcontext(lambda: None) as interrupt:
+            connection = self._begun(writes, interrupt)
             with connection:
                 yield connection
                 connection.commit()
 
-    def _begun(self, writes: bool) -> Connection:
-        """A connection with an open transaction, after a wait of up to ``WAIT_SECONDS``."""
+    def _begun(self, writes: bool, interrupt: Callable[[], None]) -> Connection:
+        """A connection with an open transaction, after a wait of up to ``WAIT_SECONDS``, in which ``interrupt`` may raise."""
         started = time.monotonic()
         told = False
         while True:
@@ -106,6 +108,7 @@ class Connections:
             except (DBAPIError, sqlite3.Error) as error:
                 if not _is_busy(error) or time.monotonic() - started >= WAIT_SECONDS:
                     raise
+            interrupt()
             if not told:
                 self._notice(f"{self.name}: another process holds the database; waiting up to {WAIT_SECONDS:.0f} s")
                 told = True

@@ -170,6 +170,25 @@ def test_reader_gives_up_on_an_exclusive_lock(path: Path, database: Database, sh
     other.close()
 
 
+def test_interrupt_within_a_write_is_heard_when_it_is_committed(filled: Filled, path: Path, short_waits: None) -> None:
+    with pytest.raises(KeyboardInterrupt), filled.database.connections.write() as connection:
+        signal.raise_signal(signal.SIGINT)
+        connection.exec_driver_sql("UPDATE sweep SET state = 'failed'")
+    with Database.open(str(path)) as other:
+        assert queries.sweep(other, filled.sweep).row.state == "failed"
+        other.finish_sweep(filled.sweep, "finished", 1.0, None)  # nothing is locked
+
+
+def test_interrupt_ends_the_wait_for_another_writer(path: Path, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "NOTICE_SECONDS", 0.05)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    interrupt = lambda line: signal.raise_signal(signal.SIGINT)  # noqa: E731
+    with Database.open(str(path), notice=interrupt) as waiting, pytest.raises(KeyboardInterrupt):
+        Filled(waiting)
+    other.close()
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes to read-only folders too")
 def test_folder_that_is_read_only_is_one_line(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
