@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import resolve_name
 from pathlib import Path
 
@@ -121,7 +122,10 @@ def _imports(module: str, path: Path) -> Iterator[Import]:
             yield Import(module, name, at_top, statement.lineno)
 
 
-IMPORTS = [found for module, path in MODULES.items() for found in _imports(module, path)]
+@cache
+def imports() -> tuple[Import, ...]:
+    """The imports of all modules, read when the first test asks: each process of the tests collects this file."""
+    return tuple(found for module, path in MODULES.items() for found in _imports(module, path))
 
 
 def _within(module: str, package: str) -> bool:
@@ -148,7 +152,7 @@ def _loaded_with(module: str) -> set[str]:
         loaded.add(name)
         if name in MODULES:
             parents = [name.rsplit(".", depth)[0] for depth in range(1, name.count(".") + 1)]
-            tops = [i.imported for i in IMPORTS if i.importer == name and i.at_top]
+            tops = [i.imported for i in imports() if i.importer == name and i.at_top]
             waiting += parents + [_third_party(imported) or imported for imported in tops]
     return loaded
 
@@ -159,7 +163,7 @@ def _lines(found: list[Import]) -> list[str]:
 
 def test_modules_import_only_the_packages_that_they_may() -> None:
     wrong = []
-    for found in IMPORTS:
+    for found in imports():
         package = _third_party(found.imported)
         may = _allowed(found.importer)
         if package and package not in (may.at_top if found.at_top else may.at_top | may.in_functions):
@@ -169,7 +173,7 @@ def test_modules_import_only_the_packages_that_they_may() -> None:
 
 @pytest.mark.parametrize(("importer", "imported"), NEVER)
 def test_stage_does_not_reach_back(importer: str, imported: str) -> None:
-    assert not _lines([i for i in IMPORTS if _within(i.importer, importer) and _within(i.imported, imported)])
+    assert not _lines([i for i in imports() if _within(i.importer, importer) and _within(i.imported, imported)])
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if not _within(name, "kgen.evaluator")])
@@ -194,7 +198,7 @@ def test_conductor_knows_nothing_of_the_command_line(package: str) -> None:
 
 def test_modules_do_not_import_each_other_in_circles() -> None:
     """Imports inside functions count as well: they hide a circle, and do not undo it."""
-    edges = {module: {i.imported for i in IMPORTS if i.importer == module} for module in MODULES}
+    edges = {module: {i.imported for i in imports() if i.importer == module} for module in MODULES}
     settled: set[str] = set()
 
     def visit(module: str, way: tuple[str, ...]) -> None:
