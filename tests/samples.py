@@ -74,6 +74,7 @@ class Filled:
     environment: Environment = field(default_factory=environment)
     accuracy: Accuracy = Accuracy.FP32
     device: str = "cpu"
+    combinations: int = 10
 
     def __post_init__(self) -> None:
         self.database.add_problem(self.problem)
@@ -87,7 +88,7 @@ class Filled:
             accuracy=self.accuracy,
             device=self.device,
             arguments=arguments,
-            combinations=10,
+            combinations=self.combinations,
             budget=5,
         )
 

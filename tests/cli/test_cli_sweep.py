@@ -175,3 +175,12 @@ def test_sweep_that_judged_the_control_alone_asks_for_more_time(monkeypatch: pyt
     conduct(monkeypatch, filled, "finished", iter([ended]))
     answer = kgen("sweep", "made_up")
     assert (answer.code, "give it a longer --time" in answer.err) == (1, True)
+
+
+def test_sweep_of_a_problem_without_kernels_says_that_kgen_has_none(monkeypatch: pytest.MonkeyPatch, filled: Filled) -> None:
+    filled = Filled(filled.database, combinations=1)
+    filled.judge(candidate("control", control=True))
+    ended = events.Finished(filled.sweep, "finished", 61.0, (("ok", 1),), (), None, False)
+    conduct(monkeypatch, filled, "finished", iter([ended]))
+    answer = kgen("sweep", "made_up")
+    assert (answer.code, "kgen has no kernel for it; `kgen plan` says why" in answer.err) == (1, True)
