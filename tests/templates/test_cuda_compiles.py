@@ -1,6 +1,7 @@
 """Every CUDA template compiles without a warning over a covering set of its space, for two architectures. Needs no GPU.
 
-The covering set has each program at its plainest parameters, and each value of each parameter of each schedule once.
+The covering set has each program once, and each value of each parameter of each schedule. The first program of a
+schedule has its plainest parameters, and the others those that compile fastest: in the exhaustive set, all the plainest.
 For the second architecture it has each schedule once, and values that the first does not compile. The exhaustive set
 has each value of each variant.
 Kernels are renamed, and many share a file: starting nvcc takes longer than compiling most of them.
@@ -168,32 +169,33 @@ def designed(case: str, arch: str) -> Design:
     return design(reference(name, mode, batch_size="1024", out_features="8192"), for_arch(arch))
 
 
-def _variants(case: str, arch: str) -> Iterator[Variant]:
-    """The kernels of the case's most fused plan over covering sets of their own spaces, the plainest first."""
+def _variants(case: str, arch: str) -> Iterator[list[Variant]]:
+    """Each kernel of the case's most fused plan over a covering set of its own space, the plainest first."""
     of = designed(case, arch)
     ((_, graph),) = of.capture.graphs
     plan = of._plans(graph)[0]  # `choices` would work out the spaces of all plans
     for kernel in plan.kernels:
         task = Task(plan, kernel, of.hardware, of.accuracy)
-        for number, params in enumerate(template_for(task).space(task).covering_set()):
-            yield Variant(case, Task(plan, kernel, of.hardware), dict(params), number == 0)
+        points = enumerate(template_for(task).space(task).covering_set())
+        yield [Variant(case, Task(plan, kernel, of.hardware), dict(params), number == 0) for number, params in points]
 
 
 @lru_cache(maxsize=None)
 def covering_set(arch: str, exhaustive: bool) -> tuple[Variant, ...]:
-    """The variants that are compiled for an architecture: the plainest ones, and values that no earlier one compiles."""
+    """The variants that are compiled for an architecture: one of each kernel, and values that no earlier one compiles."""
     before = ARCHITECTURES[: ARCHITECTURES.index(arch)]
     earlier = [v for one in before for v in covering_set(one, exhaustive)]
     scopes: set[object] = set()
     chosen, others = [], []
-    for variant in (v for case in _CASES for v in _variants(case, arch)):
-        scope = variant.scope(exhaustive)
-        if variant.plainest and (not earlier or scope not in scopes):
-            chosen.append(variant)
+    for plainest, *more in (variants for case in _CASES for variants in _variants(case, arch)):
+        scope = plainest.scope(exhaustive)
+        if not earlier or scope not in scopes:
+            is_known = scope in scopes and not exhaustive
+            chosen.append(min([plainest, *more], key=lambda v: v.cost) if is_known else plainest)
             scopes.add(scope)
-        else:
-            others.append((variant, variant.values(exhaustive)))
+        others += [(variant, variant.values(exhaustive)) for variant in (plainest, *more)]
     seen = set[object]().union(*(v.values(exhaustive) for v in [*earlier, *chosen]))
+    others = [one for one in others if one[1] - seen]
     while others:  # the most values for each second of the compiler
         best, values = max(others, key=lambda one: len(one[1] - seen) / one[0].cost)
         chosen.append(best)
