@@ -26,7 +26,7 @@ def sanitizer() -> ModuleType:
         return found
 
 
-@pytest.mark.parametrize("arch", ["sm_90", "sm_80"])
+@pytest.mark.parametrize("arch", ["sm_90", pytest.param("sm_80", marks=pytest.mark.exhaustive)])
 def test_each_problem_has_candidates_of_its_schedule(sanitizer: ModuleType, arch: str) -> None:
     hardware = for_arch(arch)
     for name, case in sanitizer.PROBLEMS.items():

@@ -157,12 +157,16 @@ def error(exact: torch.Tensor, found: torch.Tensor) -> float:
     return float((found.double() - exact).square().mean().sqrt() / exact.square().mean().sqrt())
 
 
+#: Cases that take longest; each has the variant of another one that always runs.
+_LONG_CASES = {"long sums of few, with columns of w for rows", "tiles of w for two blocks", "bfloat16, tiles of columns for two blocks"}
+
+
 def _parameters() -> Iterator[Any]:
-    """Each case with each point; one of a variant that the case has had is exhaustive."""
+    """Each case with each point; one of a variant that the case has had is exhaustive, and so are long cases."""
     for case, (_, _, points) in CASES.items():
         for number, point in enumerate(points):
-            again = any(point.get("variant") == earlier.get("variant") for earlier in points[:number])
-            yield pytest.param(case, number, marks=[pytest.mark.exhaustive] if again and "variant" in point else [])
+            again = "variant" in point and any(point["variant"] == earlier.get("variant") for earlier in points[:number])
+            yield pytest.param(case, number, marks=[pytest.mark.exhaustive] if again or case in _LONG_CASES else [])
 
 
 @pytest.mark.parametrize(("case", "number"), [*_parameters()])
