@@ -477,10 +477,7 @@ def _on_the_way(graph: OpGraph, free: frozenset[str], value: str) -> list[str]:
 def _users(graph: OpGraph, views: frozenset[str], name: str) -> Iterator[Node]:
     """The nodes that read the value, directly or through views."""
     for user in graph.users(name):
-        if user.name in views:
-            yield from _users(graph, views, user.name)
-        else:
-            yield user
+        yield from _users(graph, views, user.name) if user.name in views else (user,)
 
 
 def _with_views(graph: OpGraph, free: frozenset[str], names: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -541,13 +538,8 @@ def _reduce_alike(a: Node, b: Node) -> bool:
 
 
 def _pieces(run: Sequence[Node], mask: Sequence[bool]) -> tuple[tuple[Node, ...], ...]:
-    pieces: list[list[Node]] = [[run[0]]]
-    for node, cut in zip(run[1:], mask):
-        if cut:
-            pieces.append([node])
-        else:
-            pieces[-1].append(node)
-    return tuple(tuple(p) for p in pieces)
+    ends = [0, *(at for at, cut in enumerate(mask, 1) if cut), len(run)]
+    return tuple(tuple(run[start:end]) for start, end in itertools.pairwise(ends))
 
 
 def _connected(graph: OpGraph, free: frozenset[str], piece: Sequence[Node]) -> bool:
@@ -586,9 +578,7 @@ def _pulled(graph: OpGraph, free: frozenset[str], node: Node, stored: set[str], 
     return out
 
 
-def _overwrites(
-    graph: OpGraph, programs: Sequence[Program], libraries: set[str], needed: frozenset[str]
-) -> str | None:
+def _overwrites(graph: OpGraph, programs: Sequence[Program], libraries: set[str], needed: frozenset[str]) -> str | None:
     """An operand that the kernel's one full-size output may be written over, since nothing needs it afterwards.
 
     ``programs`` are the kernel's, with softmax in one pass and in two.

@@ -76,9 +76,7 @@ class Place:
     mask: tuple[Within, ...] = ()
     spelled: tuple[tuple[sympy.Symbol, str], ...] = ()
 
-    def index(
-        self, row: str = "row", col: str = "col", at: Callable[[str], str] = str, beside: str = "", ahead: str = ""
-    ) -> str:
+    def index(self, row: str = "row", col: str = "col", at: Callable[[str], str] = str, beside: str = "", ahead: str = "") -> str:
         """The offset as a C expression of ``row`` and ``col``; ``at`` spells values of the program that it holds.
 
         ``beside`` counts rows behind that row along their innermost axis, ``ahead`` columns along theirs.
@@ -139,9 +137,7 @@ class Place:
         return {**digits(row, self.row_loops), **digits(col, self.col_loops), **dict(self.spelled)}
 
 
-def _with_whole(
-    offset: sympy.Expr, number: str, loops: Sequence[Loop], names: dict[sympy.Symbol, str]
-) -> sympy.Expr:
+def _with_whole(offset: sympy.Expr, number: str, loops: Sequence[Loop], names: dict[sympy.Symbol, str]) -> sympy.Expr:
     """The offset with the number of a row or column itself, where it takes all digits of it in their order."""
     if len(loops) < 2:
         return offset
@@ -838,9 +834,7 @@ def _stored_index(builder: _Builder, name: str, tensor: Tensor) -> Index:
     """Where the tensor, or an operand of its shape, was asked for already, if that covers it; else axes of its own."""
     alike = {name, *(v for v in builder.graph.node(name).values if builder.graph.type(v).sizes() == tensor.sizes())}
     for asked, index, mask in builder.asked:
-        if asked in alike and not mask and all(
-            builder.axes.covers(i, size) is not None for i, size in zip(index, tensor.sizes())
-        ):
+        if asked in alike and not mask and all(builder.axes.covers(i, size) is not None for i, size in zip(index, tensor.sizes())):
             return index
     return _own_index(builder, tensor)
 

@@ -258,9 +258,7 @@ VIEWS = (
 )  # fmt: skip
 
 
-WINDOWS = tuple(
-    Op(name, Kind.WINDOW, targets, operands, lower=lower, read=read) for name, targets, operands, lower, read in windows.TABLE
-)
+WINDOWS = tuple(Op(name, Kind.WINDOW, targets, operands, lower=lower, read=read) for name, targets, operands, lower, read in windows.TABLE)
 
 SCANS = tuple(
     entry(Kind.SCAN, name, f"{name}.default", lower=scans.scan(kind), read=scans.along, accept=_no_dtype)
