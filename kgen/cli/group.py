@@ -18,7 +18,6 @@ from kgen.errors import KgenError
 
 NO_SUCCESS = 1  #: exit code: the work ran, and the answer is no
 INTERRUPTED = 130  #: exit code: Ctrl-C
-_MOST_FRAMES = 20_000  #: of calls within each other; a forward that chains views is walked by recursion
 _AGAIN_SECONDS = 0.1  #: delay before a lost interrupt is sent again; on a busy machine 0.01 comes before the hook ends
 
 
@@ -34,7 +33,6 @@ class Commands(click.Group):
 
     def _exit_code(self, args: Sequence[str] | None, **extra: Any) -> int:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C
-        sys.setrecursionlimit(_MOST_FRAMES)
         # torch warns at its import where NumPy is not installed; kgen does not need it.
         warnings.filterwarnings("ignore", "Failed to initialize NumPy")
         try:

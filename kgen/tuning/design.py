@@ -9,6 +9,7 @@ import contextlib
 import io
 import itertools
 import logging
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -29,6 +30,7 @@ from kgen.templates.target import target
 from kgen.tuning.prediction import WORTH, Predictor, in_order
 from kgen.tuning.search.points import KernelSpace, Option, Point, distinct_kernels
 
+_MOST_FRAMES = 20_000  # calls within each other; chains of operators in a graph are followed by recursion
 COUNTABLE = (1 << 31) - 1  # points; the largest integer of a column in every database
 
 
@@ -231,6 +233,7 @@ def captured(loaded: LoadedProblem, device_type: str = "cpu") -> Capture:
 
     Output and logs of torch's export and of forward are dropped: an error says enough, and forward runs on no values.
     """
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), _MOST_FRAMES))
     logged = logging.root.manager.disable
     logging.disable()
     try:

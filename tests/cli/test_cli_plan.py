@@ -71,3 +71,10 @@ def test_bad_input_is_one_line_and_exit_code_2(problem: str, arguments: tuple[st
     answer = kgen(*arguments)
     assert (answer.exit_code, answer.stdout, answer.stderr.count("\n")) == (2, "", 1)
     assert said in answer.stderr
+
+
+def test_long_chain_of_views_is_followed(tmp_path: Path) -> None:
+    file = tmp_path / "views.py"
+    file.write_text(source("for n in range(600):\n    x = x.view(20, 6) if n % 2 else x.view(6, 20)\nreturn x * 2", "torch.randn(6, 20)"))
+    answer = kgen(str(file), "--arch", "sm_90", "--json")
+    assert (answer.exit_code, len(json.loads(answer.stdout)["modes"][0]["operators"])) == (0, 601)
