@@ -213,7 +213,7 @@ def _most_frequent(failed: Sequence[Failures]) -> str:
 def _why_no_winner(finished: Finished, detail: SweepDetail) -> str:
     """The reason why a sweep with right candidates has no winner."""
     best = next((row for row in finished.leaders if row.candidate and row.candidate == finished.best), None)
-    if best is None and detail.row.combinations == 1:
+    if best is None and not detail.row.has_kernels:
         return "nothing beats PyTorch here: kgen has no kernel for it; `kgen plan` says why"
     if best is None and not detail.failures:
         return "the sweep ended before a candidate with a kernel of its own was judged; give it a longer --time"

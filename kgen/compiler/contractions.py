@@ -31,12 +31,7 @@ class Contraction:
 def flops(graph: OpGraph, node: Node) -> int:
     """Operations of a node: those of its contraction, 0 for any other operator, and where sizes depend on values."""
     found = CONTRACTIONS.get(node.op)
-    return found.flops(graph, node) if found and _has_sizes(graph, node, found) else 0
-
-
-def _has_sizes(graph: OpGraph, node: Node, of: Contraction) -> bool:
-    """Whether the sizes of operands and result are known; operations of recurrent operators follow from operands alone."""
-    return all(map(graph.known_type, node.values)) and (node.type is not None or of.flops is _recurrent)
+    return found.flops(graph, node) if found and all(map(graph.known_type, node.values)) else 0
 
 
 def is_convolution(node: Node) -> bool:

@@ -185,12 +185,12 @@ def _keeps_place(call: Captured) -> bool:
     return call.arguments.get("memory_format") is None and (device is None or getattr(device, "text", "") == "{device}")
 
 
-def _by_whole(*least: int) -> Callable[[Captured], bool]:
-    """Accept integers beside one number, at least the first and below the second: C leaves a division by zero undefined."""
+def _by_whole(least: int, end: int = 1 << 31) -> Callable[[Captured], bool]:
+    """Accept integers beside one number from ``least`` to below ``end``: C leaves a division by zero undefined."""
 
     def accept(call: Captured) -> bool:
-        other, most = call.arguments["other"], least[1] if len(least) > 1 else 1 << 31
-        return not is_float(call.type.dtype) and type(other) is int and least[0] <= other < most
+        other = call.arguments["other"]
+        return not is_float(call.type.dtype) and type(other) is int and least <= other < end
 
     return accept
 

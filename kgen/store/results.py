@@ -156,6 +156,11 @@ class SweepRow:
     best: Trial | None
 
     @property
+    def has_kernels(self) -> bool:
+        """Whether the sweep has candidates with kernels of kgen: without any, the control is the only combination."""
+        return self.combinations > 1
+
+    @property
     def tried(self) -> int:
         """How many candidates it has judged."""
         return sum(self.counts.values())

@@ -295,7 +295,7 @@ def _why_no_kernel(database: Database, sweep: str) -> str:
     found = queries.sweep(database, sweep, leaders=1)
     if found.failures:
         return f"{found.failures[0].count} failed, most as {found.failures[0].status}"
-    return "none was judged; give the sweep more --time or --budget" if found.row.combinations > 1 else "kgen has none for it"
+    return "none was judged; give the sweep more --time or --budget" if found.row.has_kernels else "kgen has none for it"
 
 
 def _control(database: Database, subject: _Subject, best: BestRow, control: Trial, why_none: str) -> Score:

@@ -195,12 +195,10 @@ def covering_set(arch: str, exhaustive: bool) -> tuple[Variant, ...]:
             scopes.add(scope)
         others += [(variant, variant.values(exhaustive)) for variant in (plainest, *more)]
     seen = set[object]().union(*(v.values(exhaustive) for v in [*earlier, *chosen]))
-    others = [one for one in others if one[1] - seen]
-    while others:  # the most values for each second of the compiler
+    while others := [one for one in others if one[1] - seen]:  # the most values for each second of the compiler
         best, values = max(others, key=lambda one: len(one[1] - seen) / one[0].cost)
         chosen.append(best)
         seen |= values
-        others = [one for one in others if one[1] - seen]
     return tuple(chosen)
 
 
