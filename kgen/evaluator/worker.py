@@ -207,16 +207,16 @@ class Subject:
         """Copies of the inputs between fences."""
         return map_tensors(pristine, lambda x: self._guarded(x, guards))
 
-    def _guarded(self, x: torch.Tensor, guards: list[Guard], place: torch.UntypedStorage | None = None) -> torch.Tensor:
+    def _guarded(self, x: torch.Tensor, guards: list[Guard], place: Any = None, start: int = 0) -> torch.Tensor:
         """A copy of ``x`` between fences of NaN or the largest integer: reads and writes beyond it show."""
         fill = float("nan") if is_inexact(x) else True if x.dtype == torch.bool else torch.iinfo(x.dtype).max
         size = span(x) + 2 * _FENCE
         guard = torch.empty(0 if place else size, dtype=x.dtype, device=self.device)
         if place is not None:
-            guard.set_(place, 0, (size,), (1,))
+            guard.set_(place, start, (size,), (1,))
         _fill(guard, fill)
         guards.append((guard, _fences(guard)))
-        return _copy(guard.as_strided(x.shape, x.stride(), _FENCE), x)
+        return _copy(guard.as_strided(x.shape, x.stride(), start + _FENCE), x)
 
     def _forward(self, inputs: list[Any], request: dict[str, Any], *, seeded: bool = True) -> Run:
         self.mode = request["mode"]

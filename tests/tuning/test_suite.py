@@ -347,12 +347,13 @@ def test_suite_swept_two_at_once_ends_in_verdicts_beside_a_problem_that_is_refus
         (tmp_path / f"{name}.py").write_text(text)
     (tmp_path / "three.py").write_text(TINY.replace("torch.softmax", "torch.no_such_function"))
     files = ("one.py", "three.py", "two.py")
-    options = ("--device", "cpu", "--baselines", "eager", "--budget", "1", "--time", "10", "--at-once", "2")
+    # Two sweeps at once on a busy machine take long: the budget ends them, not the time.
+    options = ("--device", "cpu", "--baselines", "eager", "--budget", "1", "--time", "120", "--at-once", "2")
     ended = wait(home.start_brief("sweep", *files, *options))
     assert (ended.code, ended.err) == (1, "kgen: 1 of 3 were refused or failed: three\n")
     found = {row["problem"]: row for row in home.typed("scores", *files, "--json").json["problems"]}
     assert found["three"]["verdict"] == "refused" and "no_such_function" in found["three"]["reason"]
-    assert all(found[name]["verdict"] in ("faster", "same", "slower") for name in ("one", "two"))
+    assert {found[name]["verdict"] for name in ("one", "two")} <= {"faster", "same", "slower"}, found
     assert home.strays() == []
 
 

@@ -41,10 +41,11 @@ class FencedClock(Clock):
         stream = self._current_stream(self._device)
         self._raise_fault(self._set_attribute(stream, _ACCESS_POLICY_WINDOW, self._no_window))
 
-    def begin(self) -> None:
-        """Record the first event in the current stream. Work that any stream gets from now on starts after it."""
+    def begin(self, *, fenced: bool = True) -> None:
+        """Record the first event in the current stream. ``fenced`` work that any stream gets from now on starts after
+        it."""
         super().begin()
-        if self.can_fence:
+        if fenced and self.can_fence:
             self._raise_fault(self._hold_back(self._context, self._start))
         self._begun = _now()
 

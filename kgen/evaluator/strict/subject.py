@@ -115,6 +115,16 @@ class StrictSubject(worker.Subject):
             self.places[key] = torch.empty(size, dtype=x.dtype, device=self.device).untyped_storage()
         return self.places[key]
 
+    def _wake(self) -> None:
+        """Inputs of timed calls lie elsewhere than those of validation, which may have had the same memory. A graph
+        that was captured there reads other elements."""
+        if not self.buffers:
+            self.buffers = map_tensors(self.pool[0], self._shifted)
+
+    def _shifted(self, x: torch.Tensor) -> torch.Tensor:
+        place = torch.empty(span(x) + 3 * worker._FENCE, dtype=x.dtype, device=self.device).untyped_storage()
+        return self._guarded(x, self.guards, place, worker._FENCE)
+
     def _forward(self, inputs: list[Any], request: dict[str, Any], *, seeded: bool = True) -> Run:
         output, state = super()._forward(inputs, request, seeded=seeded)
         if self._is_on_device(output):
@@ -171,15 +181,16 @@ class StrictSubject(worker.Subject):
 
     def run_call(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         """The second half of a timed call. ``ns``, its time, is sent first. On a GPU the rest has ``exposed`` (launches
-        were timed too), ``launch_ns`` and ``behind_ns`` (how much later than its stream the device was idle)."""
+        were timed too), ``launch_ns`` and ``behind_ns`` (how much later than its stream the device was idle). An
+        ``unfenced`` call holds no stream back: work that does not wait for its stream finds the old contents."""
         with _no_grad():
             if self.clock is None:
                 started = _now()
                 self.last = self.call_model(*self.buffers)
                 reply = {"ns": _now() - started}
-            elif request["how"] == "event":
+            elif request["how"] in ("event", "unfenced"):
                 self._renew_contents(self.clock, request["sleep_ns"])
-                self.clock.begin()
+                self.clock.begin(fenced=request["how"] == "event")
                 self.last = self.call_model(*self.buffers)
                 reply = self.clock.end()
             else:

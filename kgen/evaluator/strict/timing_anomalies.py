@@ -91,7 +91,7 @@ class StrictRunner(Runner):
     def call(
         self, generator: random.Random, how: str = "event", *, checked: bool = False, watched: bool = False,
     ) -> float:
-        """One call in each mode, bracketed by events or by synchronisations (``how``: ``event`` or ``sync``).
+        """One call in each mode, bracketed by events or by synchronisations (``how``: ``event``, ``unfenced``, ``sync``).
         ``checked`` fetches and judges the output. ``watched`` compares everything before the contents arrive, and
         observes the threads while nothing is asked. Raises :class:`Failure`."""
         key, total, whole = generator.getrandbits(48), 0.0, 0.0
@@ -116,7 +116,8 @@ class StrictRunner(Runner):
 
     def screen(self, generator: random.Random) -> None:
         super().screen(generator)
-        self.call(generator, checked=True)  # a candidate that counts its calls finds none behind the last check
+        # A candidate that counts its calls finds none behind the last check. Work must wait for its stream by itself.
+        self.call(generator, "unfenced" if self.cuda else "event", checked=True)
         self.rest()
 
     def warm_up(self, generator: random.Random) -> None:
