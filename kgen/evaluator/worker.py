@@ -86,6 +86,7 @@ class Subject:
         self.mode = ""  # of the latest call
         self.last: Any = None  # the latest output
         self.frees = False  # whether memory of timed calls is freed between them
+        self.holds_outputs = False  # whether large outputs of both runs are held: a foreign file may use the first's memory
         self.second: Any = None  # the second run in validation, where the oracle's memory holds one at a time
         self.key = 0  # the source of the latest timed call's contents
         self.guards: list[Guard] = []  # of the buffers
@@ -188,12 +189,14 @@ class Subject:
         if not self._is_on_device(first):
             return {"first": describe([first, state])[0]}
         reply: dict[str, Any] = {"mutated": self._mutated(inputs, pristine), "alias": self._alias(first, inputs)}
+        reply |= self._write("first", [first, state], request["place"])
+        if not self.holds_outputs and reply["end"] <= self.output.size < 2 * reply["end"]:  # one of large outputs at a time
+            first, state = self.output.read(reply["first"], self.device)
         self._set_weights(request["change"])
         second, later = self._forward(inputs, request, seeded=not request.get("go_on"))
         reply["mutated"] = _beside(guards) or reply["mutated"] or self._mutated(inputs, pristine)
         reply["alias"] = reply["alias"] or self._alias(second, inputs) or self._reused(first, second)
         same = _bitwise([first, state], [second, later])
-        reply |= self._write("first", [first, state], request["place"])
         if not same:
             self.second = [second, later]
             reply |= self._write("second", self.second, request["end"])
@@ -207,16 +210,13 @@ class Subject:
         """Copies of the inputs between fences."""
         return map_tensors(pristine, lambda x: self._guarded(x, guards))
 
-    def _guarded(self, x: torch.Tensor, guards: list[Guard], place: Any = None, start: int = 0) -> torch.Tensor:
+    def _guarded(self, x: torch.Tensor, guards: list[Guard], guard: torch.Tensor | None = None) -> torch.Tensor:
         """A copy of ``x`` between fences of NaN or the largest integer: reads and writes beyond it show."""
         fill = float("nan") if is_inexact(x) else True if x.dtype == torch.bool else torch.iinfo(x.dtype).max
-        size = span(x) + 2 * _FENCE
-        guard = torch.empty(0 if place else size, dtype=x.dtype, device=self.device)
-        if place is not None:
-            guard.set_(place, start, (size,), (1,))
+        guard = torch.empty(span(x) + 2 * _FENCE, dtype=x.dtype, device=self.device) if guard is None else guard
         _fill(guard, fill)
         guards.append((guard, _fences(guard)))
-        return _copy(guard.as_strided(x.shape, x.stride(), start + _FENCE), x)
+        return _copy(guard.as_strided(x.shape, x.stride(), guard.storage_offset() + _FENCE), x)
 
     def _forward(self, inputs: list[Any], request: dict[str, Any], *, seeded: bool = True) -> Run:
         self.mode = request["mode"]

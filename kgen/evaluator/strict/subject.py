@@ -51,6 +51,7 @@ class StrictSubject(worker.Subject):
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)
+        self.holds_outputs = True
         self.previous: list[torch.Tensor] = []  # of the call before
         self.contents: list[Mixture] = []  # of the inputs in the next call
         self.cold = False  # whether the next call finds a flushed cache
@@ -108,12 +109,12 @@ class StrictSubject(worker.Subject):
         remembered by address or by version are wrong."""
         return map_tensors(pristine, lambda x: self._guarded(x, guards, self._place(x, len(guards))))
 
-    def _place(self, x: torch.Tensor, number: int) -> torch.UntypedStorage:
+    def _place(self, x: torch.Tensor, number: int) -> torch.Tensor:
         size = span(x) + 2 * worker._FENCE
         key = (number, size, x.dtype)
         if key not in self.places:
             self.places[key] = torch.empty(size, dtype=x.dtype, device=self.device).untyped_storage()
-        return self.places[key]
+        return torch.empty(0, dtype=x.dtype, device=self.device).set_(self.places[key], 0, (size,), (1,))
 
     def _wake(self) -> None:
         """Inputs of timed calls lie elsewhere than those of validation, which may have had the same memory. A graph
@@ -122,8 +123,8 @@ class StrictSubject(worker.Subject):
             self.buffers = map_tensors(self.pool[0], self._shifted)
 
     def _shifted(self, x: torch.Tensor) -> torch.Tensor:
-        place = torch.empty(span(x) + 3 * worker._FENCE, dtype=x.dtype, device=self.device).untyped_storage()
-        return self._guarded(x, self.guards, place, worker._FENCE)
+        guard = torch.empty(span(x) + 3 * worker._FENCE, dtype=x.dtype, device=self.device)
+        return self._guarded(x, self.guards, guard[worker._FENCE:])
 
     def _forward(self, inputs: list[Any], request: dict[str, Any], *, seeded: bool = True) -> Run:
         output, state = super()._forward(inputs, request, seeded=seeded)
