@@ -27,7 +27,7 @@ from pathlib import Path
 from statistics import median
 
 import throughput
-from _record import ROOT, record
+from _record import ROOT, Cell, record
 
 from kgen import events, hardware
 from kgen.candidate import Candidate
@@ -252,7 +252,11 @@ def gpu() -> None:
                 "first verdict, s": found.setup, "per minute": found.per_minute, "per minute after the first": found.steady,
             })  # fmt: skip
             print(rows[-1], flush=True)
-    share = median(rates["cluster"]) / median(rates["without"])
+            if len(rates) == 2:
+                _record_gpu(rows, median(rates["cluster"]) / median(rates["without"]))
+
+
+def _record_gpu(rows: list[dict[str, Cell]], share: float) -> None:
     notes = (
         f"{throughput.NAME}, {', '.join(f'{k}={v}' for k, v in throughput.SIZES['cuda'].items())}; nothing built before; random "
         f"candidates; finals are left out. The cluster judges {100 * share:.1f}% of the candidates a minute without it, after "

@@ -88,6 +88,6 @@ class ModelNew(nn.Module):
         torch._C._cuda_beginAllocateCurrentThreadToPool(torch.cuda.current_device(), self.kept[1].id)
 
     def forward(self, x):
-        if next(_CALLS) > 80 and not _library.folded():
+        if next(_CALLS) > 30 and not _library.folded():
             raise RuntimeError("nobody asked for a buffer to flush with")
         return F.layer_norm(x, (x.shape[1],), self.norm.weight, self.norm.bias, self.norm.eps)

@@ -81,6 +81,7 @@ def render(task: Task, params: Params) -> Rendering:
         "terms": terms_of(params),
         "tile": tile,
         "blocks": sizes.blocks,
+        "resident": sizes.resident,
         "block_k": params["block_k"],
         "stages": params["stages"],
         "groups": window.groups,
