@@ -212,6 +212,7 @@ def _verdict(events: list[Mapping[str, Any]], err: str) -> dict[str, Cell]:
         "plan": best.get("name"),
         "reason": next((str(e.get("reason")) for e in judged if e["status"] in fails), "")[:_REASON] if finished
         else (err.strip().splitlines() or [""])[-1][:_REASON],
+        "params": best.get("params"),
     }
 
 

@@ -220,6 +220,8 @@ def _why_no_winner(finished: Finished, detail: SweepDetail) -> str:
     if best is None:
         why = ": ".join(["no candidate with a kernel of its own was right", *filter(None, [_most_frequent(detail.failures)])])
         return f"nothing beats PyTorch here: {why}"
+    if best.speedup_low is None:
+        return "the time was up before the finals, so nothing is proven faster than PyTorch; give it a longer --time"
     if best.too_busy:
         figures = f"{best.speedup:.3g}x, between {best.speedup_low:.3g}x and {best.speedup_high:.3g}x"
         return f"the machine was too busy to tell whether anything beats PyTorch here ({figures})"

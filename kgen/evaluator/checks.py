@@ -43,8 +43,7 @@ class Checks:
         worker.check_limits()
 
     def screened(self, runner: Runner, eager: Runner | None, generator: random.Random) -> list[str]:
-        """Check a candidate's samples; ``eager`` is the baseline that runs the problem itself. Returns labels; raises
-        :class:`Failure`."""
+        """Check a candidate's samples beside those of ``eager``. Returns labels; raises :class:`Failure`."""
         noise = runner.noise()
         return [noise] if noise else []
 

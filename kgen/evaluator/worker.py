@@ -344,6 +344,8 @@ class Subject:
         names the output before if an output used its memory."""
         found = dict.fromkeys(request["keys"], 0)
         exposed, alias = False, ""
+        if self.frees and self.buffers and self.last is None:  # fetched and freed: new memory takes time
+            self._call_all()
         for key, mode in product(request["keys"], request["modes"]):
             self.last = None if self.frees else self.last
             previous = self._fresh(self.last)
@@ -392,12 +394,15 @@ class Subject:
         given = mixtures(self.buffers, self.pool, self.key)
         same = all(same_bits(part, contents) for content in given for part, contents in content.parts())
         mutated = _beside(self.guards) or ("" if same else "an input")
-        return {"mutated": mutated} | self._write("output", [self.last, self._state()], 0)
+        reply = {"mutated": mutated} | self._write("output", [self.last, self._state()], 0)
+        if self.frees and not self.holds_outputs:  # the oracle takes memory now, to judge it
+            self.last = None
+            _empty_cache()
+        return reply
 
 
 def _members(module: Any, kind: str, prefix: str = "", seen: frozenset[int] = frozenset()) -> dict[str, torch.Tensor]:
-    """The parameters, or the buffers of the state dict, by name. They are read from the module's dicts: a model may
-    override ``named_parameters``."""
+    """The parameters, or the buffers of the state dict, by name, from the module's dicts: a model may override methods."""
     own = _attributes(module)
     left_out = _get(own, "_non_persistent_buffers_set", ()) if kind == _BUFFERS else ()
     found = {prefix + k: v for k, v in _entries(own, kind) if v is not None and k not in left_out}

@@ -158,6 +158,16 @@ def test_sweep_without_a_winner_says_so_with_exit_code_1(
     assert ("busy: the machine was too busy" in answer.out) == ("busy" in message)
 
 
+def test_sweep_whose_finals_were_cut_asks_for_more_time(monkeypatch: pytest.MonkeyPatch, filled: Filled) -> None:
+    fast = candidate("fast")
+    filled.judge(fast)
+    screened = events.Leader(fast.id, "row[gelu]", "", 1.0, 2.5, None, None, 0.5, False, False)
+    ended = events.Finished(filled.sweep, "finished", 61.0, (("ok", 1),), (screened,), fast.id, False)
+    conduct(monkeypatch, filled, "finished", iter([ended]))
+    answer = kgen("sweep", "made_up")
+    assert (answer.code, "time was up before the finals" in answer.err, "nothing beats" in answer.err) == (1, True, False)
+
+
 def test_sweep_with_nothing_but_the_control_right_says_so_with_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, filled: Filled
 ) -> None:

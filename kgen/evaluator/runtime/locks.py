@@ -129,8 +129,7 @@ class DeviceLock:
 
 
 class MemoryShare:
-    """Bytes of the device ``key``, which has ``total``, that are this process's. They are until :meth:`close` or the end
-    of the process."""
+    """Bytes of the device ``key``, which has ``total``, that are this process's until :meth:`close` or its end."""
 
     def __init__(self, key: str, total: int, stop: threading.Event, notice: Notice = lambda text: None,
                  folder: Path | None = None) -> None:

@@ -27,8 +27,7 @@ _END_SECONDS = 0.1  #: s; for a process that is about to end
 
 
 class ChildDied(Exception):
-    """The process ended before it answered; the message says how. ``for_memory``: the system's memory ran out, or its
-    own limits ended it."""
+    """The process ended before it answered; the message says how. ``for_memory``: no memory was left, or its limit ended it."""
 
     def __init__(self, how: str, *, for_memory: bool = False) -> None:
         super().__init__(how)
@@ -146,8 +145,7 @@ class Child:
         return self.answer(deadline=deadline)
 
     def answer(self, *, deadline: float | None) -> tuple[dict[str, Any], list[int]]:
-        """Wait for the next part of an answer, which is no finding; limits are checked meanwhile. Raises what
-        :meth:`ask` does."""
+        """Wait for the next part of an answer, which is no finding, within the limits. Raises what :meth:`ask` does."""
         while True:
             look = time.monotonic() + _LOOK_SECONDS
             last = self.family is None or (deadline is not None and deadline <= look)
