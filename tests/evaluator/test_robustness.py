@@ -137,3 +137,11 @@ def test_workers_of_a_large_problem_free_their_memory_between_turns(evaluator, m
     build = evaluator.builder().build(SOURCE)
     timings = evaluator.finals([(Candidate(SOURCE, "by hand", {}, "cpu"), build)], seconds=0.5)
     assert len(timings) == 2
+
+
+def test_of_large_outputs_the_second_is_still_compared_with_the_first(evaluator, monkeypatch):
+    monkeypatch.setattr("kgen.evaluator.evaluator._LARGE_BYTES", 0)
+    assert judged(evaluator).status is Status.OK
+    source = plain("self.calls = getattr(self, 'calls', 0) + 1\nreturn y + (self.calls + 1) % 2")
+    evaluation = evaluator.evaluate(Candidate(source, "by hand", {}, "cpu"), evaluator.builder().build(source))
+    assert evaluation.status is Status.WRONG_VALUES, evaluation.reason

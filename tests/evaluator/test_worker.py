@@ -182,6 +182,19 @@ def test_a_block_has_a_sample_for_each_key_and_new_contents_for_each(plainly):
     assert plainly.fetch({}, [])["mutated"] == ""
 
 
+def test_a_large_output_that_was_fetched_is_freed_and_a_call_that_is_no_sample_follows(plainly):
+    calls = []
+    plainly.model.forward = lambda x, *_: calls.append(1) or x.clone()
+    prepared(plainly)
+    plainly.frees = True
+    block(plainly, 1)
+    plainly.fetch({}, [])
+    assert plainly.last is None
+    calls.clear()
+    assert (len(block(plainly, 2, 3)["ns"]), len(calls)) == (2, 3)
+    assert (len(block(plainly, 4)["ns"]), len(calls)) == (1, 4)
+
+
 def test_a_block_tells_of_an_output_that_is_used_again(plainly):
     kept = torch.empty(40, 32)
     plainly.model.forward = lambda x, *_: kept.copy_(x)
