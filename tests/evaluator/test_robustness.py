@@ -144,4 +144,4 @@ def test_of_large_outputs_the_second_is_still_compared_with_the_first(evaluator,
     assert judged(evaluator).status is Status.OK
     source = plain("self.calls = getattr(self, 'calls', 0) + 1\nreturn y + (self.calls + 1) % 2")
     evaluation = evaluator.evaluate(Candidate(source, "by hand", {}, "cpu"), evaluator.builder().build(source))
-    assert evaluation.status is Status.WRONG_VALUES, evaluation.reason
+    assert evaluation.status is Status.NONDETERMINISTIC, evaluation.reason
