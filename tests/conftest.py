@@ -91,7 +91,7 @@ def kgen_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, Ended]:
     """A short sweep that found something faster: the folder that it ran in, and what it told as JSON."""
     home = Home(tmp_path_factory.mktemp("swept"))
-    return home, home.kgen(*SHORT_SWEEP, "--budget", "4", "--time", "60", "--json")
+    return home, home.kgen(*SHORT_SWEEP, "--budget", "4", "--time", "180", "--json")
 
 
 @pytest.fixture(scope="session")

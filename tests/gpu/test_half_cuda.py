@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
 from models import design, made, plainest, source
 
+from kgen.candidate import Candidate
 from kgen.evaluator.evaluator import Evaluator
 from kgen.evaluator.protocol import Accuracy, Status
 from kgen.hardware import probe
+from kgen.problem import LoadedProblem
 
 pytestmark = pytest.mark.gpu
 
@@ -29,15 +33,37 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("case", CASES)
-def test_most_fused_plan_is_right(case: str, dtype: str, tmp_path: Path) -> None:
+@cache
+def most_fused(case: str, dtype: str) -> tuple[LoadedProblem, Candidate]:
+    """A case as a problem in that dtype, and the candidate of its most fused plan."""
     forward, init, inputs = CASES[case]
     text = f'{source(forward, inputs, init)}\n\n__dtype__ = "{dtype}"  # kgen converts the model\n'
     loaded = made(text, "train" if "BatchNorm" in init else "eval")
     of = design(loaded, probe(f"cuda:{torch.cuda.current_device()}"), Accuracy.PYTORCH)
-    candidate = next(c for c in plainest(of) if c.kernels)
-    with Evaluator(loaded.problem, device="cuda", accuracy=Accuracy.PYTORCH, home=tmp_path, baselines=("eager",)) as evaluator:
+    return loaded, next(c for c in plainest(of) if c.kernels)
+
+
+def opened(loaded: LoadedProblem, home: Path) -> Evaluator:
+    return Evaluator(loaded.problem, device="cuda", accuracy=Accuracy.PYTORCH, home=home, baselines=("eager",))
+
+
+@pytest.fixture(scope="module")
+def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where all files that the selected tests run are built already, on all cores, as a sweep builds them."""
+    folder = tmp_path_factory.mktemp("home")
+    chosen = [item.callspec.params for item in request.session.items if item.path == Path(__file__)]
+    found = [most_fused(params["case"], params["dtype"]) for params in chosen]
+    with opened(found[0][0], folder) as evaluator, ThreadPoolExecutor() as pool:
+        reports = list(pool.map(evaluator.builder().build, [candidate.source for _, candidate in found]))
+    assert all(r.ok for r in reports), next(r.reason for r in reports if not r.ok)
+    return folder
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("case", CASES)
+def test_most_fused_plan_is_right(case: str, dtype: str, home: Path) -> None:
+    loaded, candidate = most_fused(case, dtype)
+    with opened(loaded, home) as evaluator:
         found = evaluator.evaluate(candidate, evaluator.builder().build(candidate.source))
     assert found.status is Status.OK, f"{found.reason} ({candidate.plan}, {candidate.params})"
     assert found.accuracy is Accuracy.PYTORCH
