@@ -192,7 +192,7 @@ _TILES: dict[str, dict[str, _Tile]] = {
         "128x128": _WarpgroupTile(2, 1, step_us=1.15),
         "64x256": _WarpgroupTile(1, 1, step_us=1.25),
         "2x128x128": _WarpgroupTile(2, 1, step_us=2.3, blocks=2),
-        "128x128+": _WarpgroupTile(2, 1, step_us=2.3, apart=True),  # not measured: as long as two tiles of a block
+        "128x128+": _WarpgroupTile(2, 1, step_us=3.5, apart=True),
     },
     "sm80": {
         "128x256": _WarpTile(2, 4, 1, block_k=32, blocks=1, step_us=4.0),
@@ -224,6 +224,7 @@ _SHORT_K = 1024
 # Measured on an H200.
 _FIXED_US = 4.0  # microseconds of a contraction of any size
 _CLUSTER_US = 1.5  # microseconds to add up splits of k within a cluster
+_WIDE_SPANS_US = 30.0  # microseconds to reduce spans of a tile 128x256, whose sums leave few registers for that
 _SPLITS_US = 4.0  # microseconds to add up splits of k in a kernel of its own
 _WHOLE_US = 6.0  # microseconds of a contraction of any size whose blocks split whole rows themselves
 _CACHE_BYTES_A_US = 45e3  # bytes a microsecond and multiprocessor from the L2 cache
@@ -428,6 +429,8 @@ class _Shape:
         moved = self.matrices * self.cols * (2 * terms_of(params) * length + 4 * self.rows)
         if isinstance(tile, _WarpgroupTile) and terms_of(params) == 2 and self.k <= _SHORT_K and not tile.apart:
             multiplying += 4 * self.matrices * self.rows * self.cols / bandwidth  # the warpgroups store at the same time
+        if isinstance(tile, _WarpgroupTile) and tile.halves == 2 and self.span:
+            multiplying += waves * _WIDE_SPANS_US
         if isinstance(tile, _SliceTile):
             moved = 4 * length * (self.rows + self.cols)
         return _FIXED_US + max(multiplying, moved / bandwidth) + adding_up
