@@ -200,10 +200,13 @@ def test_rows_of_half_types_come_through_shared_memory_in_vectors_of_16_bytes() 
     assert (first["row"], first["merge"], first["vec"]) == ("shared", "team", 8)
 
 
-def test_first_team_keeps_most_of_the_device_busy() -> None:
-    first = first_point("return torch.softmax(x, 1)", "torch.empty(512, 393216)")
-    blocks, slot = int(first["blocks"]), int(first["block"]) * 4  # elements of a block in one slot
-    assert for_arch("sm_90").multiprocessors % blocks == 0 and 393216 % (blocks * slot) == 0
+def test_first_team_is_the_smallest_that_holds_a_row_and_keeps_most_of_the_device_busy() -> None:
+    of = design(made(source("return torch.softmax(x, 1)", "torch.empty(512, 393216)")), for_arch("sm_90"))
+    points = of.options[0].kernels[0]
+    first, resident = points[0], for_arch("sm_90").multiprocessors * 1024 // int(points[0]["block"])
+    blocks = int(first["blocks"])
+    assert blocks == min(int(p["blocks"]) for p in points if p["row"] == "shared" and p["block"] == first["block"])
+    assert resident // blocks * blocks > 0.95 * resident
 
 
 def test_long_rows_of_odd_length_stay_in_the_registers_of_a_cluster_first() -> None:
@@ -248,7 +251,7 @@ def test_blocks_take_all_rows_of_a_tile_first_where_rows_share_more_than_the_cac
     points = of.options[0].kernels[0]
     assert points[0]["order"] == "across" and {p["index"] for p in points if p["order"] == "across"} == {"tiled"}
     text = of.candidate(Point(0, (0,))).source
-    assert "const long long row = blockIdx.x;" in text and "dim3(static_cast<unsigned>(blocks), 4096)" in text
+    assert "const long long row = blockIdx.x;" in text and "dim3(static_cast<unsigned>(blocks), 8192)" in text
 
 
 def test_elements_that_nothing_reads_again_leave_the_cache_first_if_a_plan_has_other_steps() -> None:
