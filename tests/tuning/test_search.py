@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
@@ -304,7 +305,15 @@ def test_additive_tunes_the_plans_that_are_predicted_fast_while_nothing_is_known
     options = [*(Option(f"plan {n}", (kernel(str(n), 4),), predicted_ms=ms) for n, ms in enumerate(predicted[:3])), Option("none", (), predicted_ms=1.0)]
     strategy = STRATEGIES["additive"](options)
     points = [point for _ in range(12) if (point := strategy.ask())]
-    assert [p.option for p in points] == [0, 1, 2, 3, 0, 1, 0, 1, 0, 1, 2, 2]
+    assert [p.option for p in points] == [0, 1, 0, 1, 0, 2, 1, 0, 1, 3, 2, 2]
+
+
+@pytest.mark.parametrize(("second", "of_first"), [(3.1, 5), (3.3, 6)])
+def test_additive_opens_unlikely_plans_after_some_points_of_likely_ones(second: float, of_first: int) -> None:
+    plans = [Option(f"plan {n}", (kernel(str(n), 9),), predicted_ms=ms) for n, ms in enumerate((2.0, second, 9.0))]
+    strategy = STRATEGIES["additive"]([*plans, Option("none", ())], first=[Point(3, ())])
+    found = asked(strategy, most=8, times=defaultdict(lambda: 5.0) | {Point(0, (n,)): 1.0 for n in range(9)})
+    assert (found[0].option, sum(point.option == 0 for point in found)) == (3, of_first)
 
 
 def test_additive_changes_two_values_at_a_time_while_nothing_is_known() -> None:
