@@ -376,7 +376,7 @@ class Oracle:
                 for (path, e64), (_, e32) in zip(leaves(exacts), leaves(eagers)) if isinstance(e64, torch.Tensor)]
 
     def _widen(self, case: Case) -> bool:
-        """Add float64 runs with roundings to the reference errors of ``case``, once; its inputs are held. Whether it did."""
+        """Add float64 runs with roundings to the errors of ``case``, whose inputs are held, once. Returns whether it did."""
         if not case.noise or case.widened or not case.expected:
             return False
         case.widened, started = True, time.monotonic()

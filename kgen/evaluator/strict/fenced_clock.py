@@ -42,8 +42,8 @@ class FencedClock(Clock):
         self._raise_fault(self._set_attribute(stream, _ACCESS_POLICY_WINDOW, self._no_window))
 
     def begin(self, *, fenced: bool = True) -> None:
-        """Record the first event in the current stream. ``fenced`` work that any stream gets from now on starts after
-        it."""
+        """Record the first event in the current stream. Where it is ``fenced``, work that any stream gets from now on
+        starts after it."""
         super().begin()
         if fenced and self.can_fence:
             self._raise_fault(self._hold_back(self._context, self._start))

@@ -34,7 +34,7 @@ class Additive(Strategy):
 
     The next point has the least expected time, less an optimism for terms with few observations.
 
-        opening      the likely of the first plans with each kernel's first combination; each later plan after some other points
+        opening      the first likely plans with each kernel's first combination; each later plan after some other points
         unanswered   while no plan has an answer, the next combination of each likely plan in turn
         then         the best point of the answered plans by the model, or that point with one kernel changed
     """
@@ -46,7 +46,8 @@ class Additive(Strategy):
         self._numbers: dict[object, int] = {}  # the index of each term by its key
         self._ridge: list[float] = []
         self._plans = [self._term(n, _PLAN) for n in range(len(self.options))]
-        self._first_plans = len(self._likely(range(len(self.options)), self.options))
+        least = min((option.predicted_ms for option in self.options if option.kernels), default=0.0)
+        self._likely = [n for n, o in enumerate(self.options) if o.kernels and o.predicted_ms <= _LIKELY * least]
         self._kernels = {k: [self._terms(k, i) for i in range(len(k))] for k in distinct_kernels(self.options)}
         self._estimate = [0.0] * len(self._ridge)
         self._observed: dict[int, list[int]] = {}  # the answers that each term is in
@@ -89,15 +90,14 @@ class Additive(Strategy):
     def _opens(self) -> bool:
         """Whether it is a new plan's turn. Plans come in the order of their predicted times, and few are worth a budget."""
         begun = [option for n, option in enumerate(self.options) if self._count[n]]
-        at_first = min(_OPENED, self._first_plans + sum(not option.kernels for option in begun))
+        at_first = min(_OPENED, len(self._likely) + sum(not option.kernels for option in begun))
         return len(begun) < at_first or len(self.asked) - len(begun) >= _BETWEEN * (len(begun) - at_first + 1)
 
     def _expected_best(self) -> Point | None:
         self._fit()
         open_options, known = self.open_options(), {point.option for point in self.told}
         if not known:
-            begun = [option for n, option in enumerate(self.options) if self._count[n]]
-            return self._next_plainest(self._likely([n for n in open_options if self._count[n]], begun) or open_options)
+            return self._next_plainest([n for n in open_options if self._count[n] and n in self._likely] or open_options)
         scores, best = self._scores(), None
         for number in filter(known.__contains__, open_options):
             found = self.cheapest(number, [scores[kernel] for kernel in self.options[number].kernels])
@@ -105,11 +105,6 @@ class Additive(Strategy):
             if found and (best is None or total < best[0]):
                 best = total, found[1]
         return best[1] if best else next(map(self.draw, open_options), None)
-
-    def _likely(self, numbers: Sequence[int], among: Sequence[Option]) -> list[int]:
-        """The plans of these numbers that are predicted to take little more than the fastest one ``among`` others."""
-        least = min((option.predicted_ms for option in among if option.kernels), default=0.0)
-        return [n for n in numbers if self.options[n].kernels and self.options[n].predicted_ms <= _LIKELY * least]
 
     def _next_plainest(self, open_options: Sequence[int]) -> Point | None:
         """The first point that was not asked for, of the plan with the fewest points asked for."""

@@ -75,8 +75,8 @@ def _steps(params: Params, cols: int) -> int:
     return -(-cols // (_lanes(params) * int(params["vec"])))
 
 
-#: Threads of blocks that share a row by way of the workspace: with the first two, about two blocks wait for each place. On an
-#: H200 that took 0.6% less time than one, over 8 GB.
+#: Threads of blocks that share a row by way of the workspace. The first two give about twice as many blocks as run at a time.
+#: That took 0.6% less time than once as many (8 GB on an H200).
 BUSIEST_THREADS = (1024, 256, 512, 128)
 RING_THREADS = (512, 1024)  # threads of blocks that keep rows in shared memory; fewer were slower on an H200
 SLOTS_AHEAD = 3  # slots of a ring that take the next row while a team waits for its slowest block
