@@ -1,14 +1,16 @@
 """kgen's contractions beside the library's: rates, errors, and the cost of splitting a weight and of a NaN.
 
-    python benchmarks/products.py
+    python benchmarks/products.py [--dtype bfloat16]
 
-The subjects are bare linear layers of each size: the first combination of each variant, and the library in float32 and
-TF32. Subjects of one size are timed interleaved, by device events with a cold cache and queued work that hides launches.
+The subjects are bare linear layers of each size: the first combinations of each variant, and the library in float32 and
+TF32, or in a half type. Subjects of one size are timed interleaved, by device events with a cold cache and queued work that
+hides launches.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,6 +25,7 @@ from _record import Cell, record
 from kgen import roofline
 from kgen.candidate import Candidate, Params
 from kgen.compiler.capture import capture
+from kgen.compiler.dtypes import HALF
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Hardware, probe
 from kgen.problem import Problem, load
@@ -35,6 +38,13 @@ SIZES = (
     (512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (1024, 8192, 8192),
     (16384, 4096, 4096), (16, 8192, 8192), (64, 8192, 8192), (256, 8192, 8192), (1000, 1111, 999),
 )  # fmt: skip
+#: The same for half types, of kernels that have the device to themselves.
+HALF_SIZES = (
+    (512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192), (16384, 16384, 16384),
+    (1024, 8192, 8192), (16384, 4096, 4096), (4096, 1024, 16384), (2048, 16384, 2048),
+)  # fmt: skip
+COMBINATIONS = 2  # of each variant in a half type; the first ones are predicted to be the fastest
+MOST_EXACT = 1 << 26  # elements of the result that are computed in float64
 ROUNDS = 15  # samples of each subject
 _SLEEP_CYCLES = 1_000_000  # cycles; 0.5 ms, longer than a launch
 
@@ -66,25 +76,28 @@ class Way:
     candidate: Candidate
     work: Work
 
-    @property
-    def name(self) -> str:
-        return f"{self.params['variant']}, {Arithmetic('float16', int(self.params['products']))}"
+    name: str
 
 
-def ways(size: tuple[int, int, int], hardware: Hardware) -> Iterator[Way]:
-    """The first combination of each variant and number of matmuls."""
+def ways(size: tuple[int, int, int], hardware: Hardware, dtype: str) -> Iterator[Way]:
+    """The first combinations of each variant and number of matmuls: one in float32, several in a half type."""
     rows, k, columns = size
-    problem = Problem("bare_linear", "bare_linear.py", _TEXT.format(rows=rows, k=k, columns=columns), (), "eval", "eval")
+    half = dtype in HALF
+    text = _TEXT.format(rows=rows, k=k, columns=columns) + (f'\n\n__dtype__ = "{dtype}"\n' if half else "")
+    problem = Problem("bare_linear", "bare_linear.py", text, (), "eval", "eval")
     captured = capture(load(problem))
     ((_, graph),) = captured.graphs
-    seen = set()
-    for accuracy in (Accuracy.FP32, Accuracy.TF32):
+    seen: Counter[tuple[object, object]] = Counter()
+    for accuracy in (Accuracy.PYTORCH,) if half else (Accuracy.FP32, Accuracy.TF32):
         of = Design(problem, captured, hardware, accuracy)
-        combinations = of.options[0].kernels[0]
-        for number, params in enumerate(combinations):
-            if (key := (params["variant"], params["products"])) not in seen:
-                seen.add(key)
-                yield Way(size, params, of.candidate(Point(0, (number,))), Work.of(graph))
+        option = next(n for n, option in enumerate(of.options) if option.kernels)
+        for number, params in enumerate(of.options[option].kernels[0]):
+            key = params["variant"], params["products"]
+            if seen[key] >= (COMBINATIONS if half else 1):
+                continue
+            seen[key] += 1
+            name = f"{key[0]}, {seen[key]}" if half else f"{key[0]}, {Arithmetic('float16', int(key[1]))}"
+            yield Way(size, params, of.candidate(Point(option, (number,))), Work.of(graph), name)
 
 
 def module(source: str) -> ModuleType:
@@ -118,14 +131,15 @@ def milliseconds(subjects: dict[str, Callable[[], object]]) -> dict[str, float]:
     return {name: median(values) for name, values in samples.items()}
 
 
-def rows_of(size: tuple[int, int, int], found: list[tuple[Way, ModuleType]], hardware: Hardware) -> list[dict[str, Cell]]:
+def rows_of(size: tuple[int, int, int], found: list[tuple[Way, ModuleType]], hardware: Hardware, dtype: str) -> list[dict[str, Cell]]:
     """A row for each subject of this size."""
     torch.manual_seed(0)
-    linear = torch.nn.Linear(size[1], size[2]).cuda()
-    x = torch.rand(size[0], size[1], device="cuda")
+    half, type_ = dtype in HALF, getattr(torch, dtype)
+    linear = torch.nn.Linear(size[1], size[2]).cuda().to(type_)
+    x = torch.rand(size[0], size[1], device="cuda").to(type_)
     special = x.clone()
     special[0, 0] = float("nan")
-    models = {way.name: (way, of.ModelNew().cuda()) for way, of in found}
+    models = {way.name: (way, of.ModelNew().cuda().to(type_)) for way, of in found}
     for _, model in models.values():
         model.load_state_dict({f"linear.{name}": value for name, value in linear.state_dict().items()})
 
@@ -136,14 +150,15 @@ def rows_of(size: tuple[int, int, int], found: list[tuple[Way, ModuleType]], har
     def prepare(model: torch.nn.Module) -> Callable[[], object]:
         return lambda: (model.refresh(), model._weights())
 
-    library = {"library, float32": (False, "float32"), "library, tf32": (True, "tf32")}
+    library = {f"library, {dtype}": (False, "float16" if half else dtype)}
+    library |= {} if half else {"library, tf32": (True, "tf32")}
+    plain, *others = library
     calls: dict[str, Callable[[], torch.Tensor]] = {n: (lambda a=a: by_library(a)) for n, (a, _) in library.items()}
     calls |= {name: (lambda m=m: m(x)) for name, (_, m) in models.items()}
-    exact = torch.nn.functional.linear(x.double(), linear.weight.double(), linear.bias.double())
-    errors = {name: ((call().double() - exact).norm() / exact.norm()).item() for name, call in calls.items()}
+    errors = _errors(linear, x, calls)
     times = milliseconds(calls)
-    prepared = milliseconds({name: prepare(m) for name, (_, m) in models.items()})
-    repaired = milliseconds({name: (lambda m=m: m(special)) for name, (_, m) in models.items()})
+    prepared = {} if half else milliseconds({name: prepare(m) for name, (_, m) in models.items()})
+    repaired = {} if half else milliseconds({name: (lambda m=m: m(special)) for name, (_, m) in models.items()})
     basis = Basis(found[0][0].work, hardware.ceilings)
     rows = []
     for name in calls:
@@ -154,37 +169,49 @@ def rows_of(size: tuple[int, int, int], found: list[tuple[Way, ModuleType]], har
             "rows x k -> columns": f"{size[0]} x {size[1]} -> {size[2]}",
             "way": name,
             "ms": times[name],
-            "over float32": times["library, float32"] / times[name],
-            "over tf32": times["library, tf32"] / times[name],
+            f"over {dtype}": times[plain] / times[name],
+            **{f"over {other.split()[-1]}": times[other] / times[name] for other in others},
             "TFLOP/s": reached.tflops,
             "of contractions": reached.of_contractions,
             "GB/s": reached.gbytes_per_second,
             "error": errors[name],
-            "error / float32's": errors[name] / errors["library, float32"],
-            "prepare ms": prepared.get(name),
-            "ms with a NaN": repaired.get(name),
+            f"error / {dtype}'s": errors[name] / errors[plain],
+            **({} if half else {"prepare ms": prepared.get(name), "ms with a NaN": repaired.get(name)}),
             "params": ", ".join(f"{k}={v}" for k, v in way.params.items()) if way else "",
         })  # fmt: skip
     return rows
 
 
+def _errors(linear: torch.nn.Linear, x: torch.Tensor, calls: dict[str, Callable[[], torch.Tensor]]) -> dict[str, float]:
+    """The norm of each subject's difference to float64 over that of the result, from the first rows alone."""
+    few = slice(0, MOST_EXACT // linear.out_features)
+    exact = torch.nn.functional.linear(x[few].double(), linear.weight.double(), linear.bias.double())
+    return {name: ((call()[few].double() - exact).norm() / exact.norm()).item() for name, call in calls.items()}
+
+
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtype", default="float32", choices=("float32", *HALF))
+    dtype = parser.parse_args().dtype
+    sizes, name = (HALF_SIZES, f"products_{dtype}") if dtype in HALF else (SIZES, "products")
     hardware = probe("cuda")
-    found = [way for size in SIZES for way in ways(size, hardware)]
+    found = [way for size in sizes for way in ways(size, hardware, dtype)]
     with ThreadPoolExecutor() as pool:  # all files are compiled at once
         modules = list(pool.map(lambda way: module(way.candidate.source), found))
     rows: list[dict[str, Cell]] = []
     with torch.no_grad():
-        for size in SIZES:
-            rows += rows_of(size, [(w, m) for w, m in zip(found, modules) if w.size == size], hardware)
+        for size in sizes:
+            rows += rows_of(size, [(w, m) for w, m in zip(found, modules) if w.size == size], hardware, dtype)
             torch.cuda.empty_cache()
     notes = (
         "Medians with a cold cache. The share is that of the measured rate of matmuls; three matmuls in float16 count as "
-        "three. The error is the norm of the difference to float64 over the norm of the output. Preparing splits the "
-        "weight, once for each change of it. A row with a NaN is computed in float32."
+        "three. The error is the norm of the difference to float64 over the norm of the output. "
+    ) + (
+        f"The first {COMBINATIONS} combinations of each variant are timed."
+        if dtype in HALF
+        else "Preparing splits the weight, once for each change of it. A row with a NaN is computed in float32."
     )
-    record("products", "kgen's contractions beside the library's", rows, notes)
+    record(name, "kgen's contractions beside the library's", rows, notes)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Sequence
 
+from kgen.compiler.dtypes import rounded, widened
 from kgen.compiler.graph import FoldedWeight, Node, OpGraph, Operand, Tensor
 
 _MATMULS = ("matmul", "mm", "mv")
@@ -102,7 +103,8 @@ def _summed(graph: OpGraph, node: Node, linear: Node, steps: list[Node]) -> OpGr
     folded = [FoldedWeight(sums, Tensor((3, columns)), text, tuple(sources))]
     folded += [FoldedWeight(graph.fresh(f"{sums}_{number}"), Tensor((columns,)), of, (sums,)) for number, of in enumerate(SUMMED_WEIGHTS)]
     factors = (x, *(new.name for new in folded[1:]))
-    terms = Node(graph.fresh(f"{linear.name}_terms"), "distributed_product", factors, inputs, "torch.addcmul({0} * {1}, {0}, {2})")
+    call = widened("torch.addcmul({0} * {1}, {0}, {2})", inputs.dtype)
+    terms = Node(graph.fresh(f"{linear.name}_terms"), "distributed_product", factors, replace(inputs, dtype="float32"), call)
     if shift != "0.0":
         text = f"((torch.zeros({features}, dtype=torch.float64, device={{0}}.device) + {shift}).sum(0, keepdim=True){divisor}).float()"
         folded.append(FoldedWeight(offset, Tensor((1,)), text, tuple(sources)))
@@ -111,11 +113,13 @@ def _summed(graph: OpGraph, node: Node, linear: Node, steps: list[Node]) -> OpGr
 
 
 def _sum_of_terms(graph: OpGraph, node: Node, terms: Node, keepdim: bool, bias: Sequence[Operand]) -> list[Node]:
-    """``terms``, their sum along rows, and a ``bias`` if there is one, in place of ``node``."""
-    name = graph.fresh(f"{node.name}_sum") if bias else node.name
+    """``terms``, their sum along rows, and a ``bias`` if there is one, in place of ``node``; only the last one rounds."""
     attrs = (("dims", (len(terms.type.shape) - 1,)), ("keepdim", keepdim))
-    total = Node(name, "sum", (terms.name,), node.type, f"torch.sum({{0}}, -1, keepdim={keepdim})", attrs)
-    return [terms, total, *([Node(node.name, "add", (name, *bias), node.type, "torch.add({0}, {1})")] if bias else [])]
+    call, dtype = f"torch.sum({{0}}, -1, keepdim={keepdim})", node.type.dtype
+    if not bias:
+        return [terms, Node(node.name, "sum", (terms.name,), node.type, rounded(call, dtype), attrs)]
+    total = Node(graph.fresh(f"{node.name}_sum"), "sum", (terms.name,), replace(node.type, dtype="float32"), call, attrs)
+    return [terms, total, Node(node.name, "add", (total.name, *bias), node.type, rounded("torch.add({0}, {1})", dtype))]
 
 
 def product_to_sum(graph: OpGraph) -> OpGraph:
@@ -132,7 +136,7 @@ def product_to_sum(graph: OpGraph) -> OpGraph:
             turned = Node(graph.fresh(f"{node.name}_column"), "view", (right,), Tensor(rows.shape[-1:]), "{0}.reshape(-1)")
             nodes, right = [turned], turned.name
         keepdim = len(node.type.shape) == len(rows.shape)
-        terms = Node(graph.fresh(f"{node.name}_terms"), "mul", (x, right), rows, "torch.mul({0}, {1})")
+        terms = Node(graph.fresh(f"{node.name}_terms"), "mul", (x, right), replace(rows, dtype="float32"), widened("torch.mul({0}, {1})", graph.type(x).dtype))
         graph = graph.with_nodes_for(node.name, [*nodes, *_sum_of_terms(graph, node, terms, keepdim, bias)])
     return graph
 

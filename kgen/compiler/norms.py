@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Collection, Mapping, Sequence
 
 from kgen.compiler.convolutions import TARGETS
-from kgen.compiler.dtypes import HALF
+from kgen.compiler.dtypes import HALF, rounded, widened
 from kgen.compiler.graph import BatchSize, Node, OpGraph, Operand, Tensor
 from kgen.compiler.operators import OPS, Kind
 from kgen.compiler.source import spell_value
@@ -34,23 +34,13 @@ def _view(graph: OpGraph, stem: str, source: str, type_: Tensor) -> Node:
     return _node(graph, stem, "view", (source,), type_, f"torch.reshape({{0}}, {spell_value(sizes)})")
 
 
-def _wide(graph: OpGraph, value: str, call: str) -> str:
-    """The library call on a value, made float32 where it is of a half type."""
-    return call.replace("{0}", "{0}.float()") if graph.type(value).dtype in HALF else call
-
-
-def _rounded(call: str, dtype: str) -> str:
-    """The library call with its result in the dtype, where operands of float32 make a half type wider."""
-    return f"({call}).to(torch.{dtype})" if dtype in HALF else call
-
-
 def _moments(graph: OpGraph, node: Node, source: str, type_: Tensor, dims: tuple[int, ...], keepdim: bool) -> list[Node]:
     """The mean and the variance of a value over some dimensions; its dtype is that of the node's first operand."""
     x = node.inputs[0]
     both = {"dims": dims, "keepdim": keepdim}
     keep = ", keepdim=True" if keepdim else ""
-    mean = _node(graph, f"{node.name}_mean", "moments_mean", (source,), type_, _wide(graph, x, f"torch.mean({{0}}, {dims}{keep})"), **both)
-    call = _wide(graph, x, f"torch.var({{0}}, {dims}, correction=0{keep})")
+    mean = _node(graph, f"{node.name}_mean", "moments_mean", (source,), type_, widened(f"torch.mean({{0}}, {dims}{keep})", graph.type(x).dtype), **both)
+    call = widened(f"torch.var({{0}}, {dims}, correction=0{keep})", graph.type(x).dtype)
     return [mean, _node(graph, f"{node.name}_variance", "variance", (source,), type_, call, **both, correction=0)]
 
 
@@ -102,7 +92,7 @@ def split_channels(graph: OpGraph, node: Node, roles: Mapping[str, str], by_imag
         mean, *variances = _moments(graph, node, roles["input"], channels, dims, False)
         unbiased = [replace(
             variances[0], name=graph.fresh(f"{node.name}_unbiased"), op="unbiased_variance",
-            call=_wide(graph, roles["input"], f"torch.var({{0}}, {dims})"),
+            call=widened(f"torch.var({{0}}, {dims})", graph.type(roles["input"]).dtype),
             attrs=(("dims", dims), ("keepdim", False), ("correction", 1)),
         )]  # fmt: skip
     variance, nodes = variances[-1], [*of_images, mean, *variances]
@@ -127,7 +117,7 @@ def split_channels(graph: OpGraph, node: Node, roles: Mapping[str, str], by_imag
 def _applied(node: Node, x: str, operands: list[str]) -> Node:
     """The node as ``(x - mean) * scale``, with a bias where there is one."""
     op, call = ("normalise_affine", "({0} - {1}) * {2} + {3}") if len(operands) > 2 else ("normalise", "({0} - {1}) * {2}")
-    return replace(node, op=op, inputs=(x, *operands), call=_rounded(call, node.type.dtype), attrs=(), effect=False)
+    return replace(node, op=op, inputs=(x, *operands), call=rounded(call, node.type.dtype), attrs=(), effect=False)
 
 
 def reduce_images_first(graph: OpGraph) -> OpGraph:
@@ -200,8 +190,8 @@ def _split_rows(graph: OpGraph, node: Node, groups: int) -> OpGraph:
     extreme = node.op in ("amax", "amin")
     type_ = Tensor((rows, groups), node.type.dtype if extreme else "float32", (multiple, 0))
     parts = _view(graph, f"{node.name}_groups", x, split)
-    of_group, of_row = call.format(dim=2, keep=False), _rounded(call.format(dim=1, keep=node["keepdim"]), node.type.dtype)
-    found = of_group if extreme else _wide(graph, x, of_group)
+    of_group, of_row = call.format(dim=2, keep=False), rounded(call.format(dim=1, keep=node["keepdim"]), node.type.dtype)
+    found = of_group if extreme else widened(of_group, graph.type(x).dtype)
     first = _node(graph, f"{node.name}_of_groups", node.op, (parts.name,), type_, found, dims=(2,), keepdim=False)
     last = replace(node, inputs=(first.name,), call=of_row)
     return graph.with_nodes_for(node.name, (parts, first, last))
@@ -299,9 +289,9 @@ def _split_softmax(graph: OpGraph, node: Node) -> OpGraph:
     (x,) = node.inputs
     both = {"dims": node["dims"], "keepdim": True}
     maximum = f"torch.amax({{0}}, {node['dims']}, keepdim=True)"
-    largest = _node(graph, f"{node.name}_max", "softmax_max", (x,), _reduced(node), _wide(graph, x, maximum), **both)
+    largest = _node(graph, f"{node.name}_max", "softmax_max", (x,), _reduced(node), widened(maximum, graph.type(x).dtype), **both)
     sums = f"torch.sum(torch.exp({{0}} - {maximum}), {node['dims']}, keepdim=True)"
-    total = _node(graph, f"{node.name}_sum", "softmax_sum", (x,), _reduced(node), _wide(graph, x, sums), **both)
+    total = _node(graph, f"{node.name}_sum", "softmax_sum", (x,), _reduced(node), widened(sums, graph.type(x).dtype), **both)
     calls = {"softmax": "torch.exp({0} - {1}) / {2}", "log_softmax": "({0} - {1}) - torch.log({2})"}
-    apply = replace(node, op=f"apply_{node.op}", inputs=(x, largest.name, total.name), call=_rounded(calls[node.op], node.type.dtype), attrs=())
+    apply = replace(node, op=f"apply_{node.op}", inputs=(x, largest.name, total.name), call=rounded(calls[node.op], node.type.dtype), attrs=())
     return graph.with_nodes_for(node.name, (largest, total, apply))

@@ -378,11 +378,10 @@ PIPELINES = (
 )
 
 
-#: Rewrites that make new weights, which half types would round so that sums err more than PyTorch's, and one whose kernels
-#: are of float32 alone.
+#: Rewrites whose new weights have the dtype of the old ones: half types would round them so that sums err more than PyTorch's.
 _FLOAT32_ONLY = frozenset({
-    "pull_scale_into_linear", "fold_batchnorm_into_linear", "sum_into_linear", "product_to_sum", "diagonal_to_scale",
-    "mean_into_convolution", "average_into_convolution", "affine_into_convolution", "reduce_images_first",
+    "pull_scale_into_linear", "fold_batchnorm_into_linear", "diagonal_to_scale",
+    "mean_into_convolution", "average_into_convolution", "affine_into_convolution",
 })  # fmt: skip
 
 
