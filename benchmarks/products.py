@@ -2,8 +2,8 @@
 
     python benchmarks/products.py [--dtype bfloat16]
 
-The subjects are bare linear layers of each size: the first combinations of each variant, and the library in float32 and
-TF32, or in a half type. Subjects of one size are timed interleaved, by device events with a cold cache and queued work that
+The subjects are bare linear layers of each size. They are the first combinations of each variant and the library, which
+computes in float32 and TF32 or in the half type. Subjects of one size are timed interleaved, by device events with a cold cache and queued work that
 hides launches.
 """
 
