@@ -10,11 +10,13 @@ hides launches.
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from types import ModuleType
 
@@ -28,7 +30,7 @@ from kgen.compiler.capture import capture
 from kgen.compiler.dtypes import HALF
 from kgen.evaluator.protocol import Accuracy
 from kgen.hardware import Hardware, probe
-from kgen.problem import Problem, load
+from kgen.problem import load, read_problem
 from kgen.roofline import Arithmetic, Basis, Work
 from kgen.tuning.design import Design
 from kgen.tuning.search import Point
@@ -83,8 +85,10 @@ def ways(size: tuple[int, int, int], hardware: Hardware, dtype: str) -> Iterator
     """The first combinations of each variant and number of matmuls: one in float32, several in a half type."""
     rows, k, columns = size
     half = dtype in HALF
-    text = _TEXT.format(rows=rows, k=k, columns=columns) + (f'\n\n__dtype__ = "{dtype}"\n' if half else "")
-    problem = Problem("bare_linear", "bare_linear.py", text, (), "eval", "eval")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "bare_linear.py")
+        file.write_text(_TEXT.format(rows=rows, k=k, columns=columns))
+        problem = read_problem(str(file), mode="eval", dtype=dtype)
     captured = capture(load(problem))
     ((_, graph),) = captured.graphs
     seen: Counter[tuple[object, object]] = Counter()

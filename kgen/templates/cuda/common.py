@@ -17,9 +17,14 @@ from kgen.templates.spelling import load_statement, store_statement, store_value
 BYTES_A_US = 32e3  # bytes a microsecond and multiprocessor; H200; benchmarks/results/fused_tails.md
 
 
-def launch_axis(hardware: Hardware) -> list[Axis]:
-    """When the kernel is launched: while the one before it ends, waiting for it before it reads, or after it."""
-    return [Axis("launch", ("early", "plain"))] if sm(hardware) >= 90 else []
+def launch_axis(task: Task) -> list[Axis]:
+    """When the kernel is launched: while the one before it ends, waiting for it before it reads, or after it.
+
+    A plan of one kernel has no other before it.
+    """
+    if sm(task.hardware) < 90:
+        return []
+    return [Axis("launch", ("plain",) if len(task.plan.steps) == 1 else ("early", "plain"))]
 
 
 def sm(hardware: Hardware) -> int:

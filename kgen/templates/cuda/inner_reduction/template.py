@@ -42,6 +42,7 @@ PARAMETERS = {
 MOST_KEPT, MOST_KEPT_SHARED = 64, 96
 
 
+SHORT_ROW = 1024  # columns; up to it, a warp takes a row
 STRIP = 32  # neighbouring rows, each of one line of threads; a warp reads them in one transaction
 
 BYTES_AHEAD = 64  # bytes that a thread with several rows requests at once; 1024 such threads saturate the memory of an H200
@@ -173,7 +174,8 @@ def _shared(task: Task, online: Program, kept: int) -> list[tuple[str, tuple[int
     chip = task.hardware.multiprocessors
     if online.collapses:
         few = online.rows < 4 * chip * (STRIP if online.strided else 1)
-        return [("last_block", tuple(1 << n for n in range(1, MOST_BLOCKS.bit_length())))] if few else []
+        waves = [chip << n for n in range(1, 5)] if online.rows == 1 else []  # of one row, whole waves of blocks first
+        return [("last_block", (*waves, *(1 << n for n in range(1, MOST_BLOCKS.bit_length()))))] if few else []
     fits = kept * online.cols <= MOST_KEPT_SHARED * 512 and isinstance(online.col_size, int)
     if online.strided or (fits and online.rows >= chip):
         return []
@@ -198,9 +200,11 @@ def space(task: Task) -> Space:
     fixed, least = isinstance(online.col_size, int), min(kept.values())
     # Whether one block keeps a row in its registers; where none does, a pass more is one more read of the memory.
     one_keeps = passes > 1 and fixed and least * cols <= MOST_KEPT * 512 // (STRIP if online.strided else 1)
+    # A warp takes such a row in vectors of 16 bytes, of which a block of 512 threads has too few: 3% of a whole problem's time.
+    short = cols <= SHORT_ROW and online.rows >= 16 * task.hardware.multiprocessors
     axes = [
         Axis("block", (512, 256, 1024, 128)),
-        Axis("row_per", ("line", "block", "warp") if online.strided else ("block", "warp")),
+        Axis("row_per", ("line", "block", "warp") if online.strided else ("warp", "block") if short else ("block", "warp")),
         Axis("reduction", ("warp_shuffle", "shared_tree")),
         common.vector_axis(online),
     ]
@@ -211,7 +215,7 @@ def space(task: Task) -> Space:
     if passes > 1:
         axes.append(Axis("row", ("registers", "reread") if fixed else ("reread",)))
     # Where rows lie side by side, a warp that takes more of them reads fewer sectors of memory in part.
-    axes += [Axis("rows", (2, 1, 4) if online.strided else (1, 2)), *output_axis(task), *common.launch_axis(task.hardware)]
+    axes += [Axis("rows", (2, 1, 4) if online.strided else (1, 2)), *output_axis(task), *common.launch_axis(task)]
 
     def sharing(how: str, blocks: tuple[int, ...]) -> tuple[Axis, ...]:
         """The axes where so many blocks share a row."""

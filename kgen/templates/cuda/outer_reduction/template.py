@@ -34,7 +34,7 @@ def space(task: Task) -> Space:
         Axis("combine", ("one_block", "last_block", "atomics", "two_kernels")),
         common.vector_axis(program, (2, 4, 1)),
         Axis("splits", (1, 8, 4, 16, 32)),
-        *common.launch_axis(task.hardware),
+        *common.launch_axis(task),
     )
 
     def lines(p: Params) -> int:

@@ -67,7 +67,7 @@ def space(task: Task) -> Space:
         Axis("index", ("tiled", "flat")),
         *([Axis("order", orders)] if len(orders) > 1 else []),
         *output_axis(task),
-        *common.launch_axis(task.hardware),
+        *common.launch_axis(task),
     ]
 
     def tile(p: Params) -> int:

@@ -46,7 +46,7 @@ def space(task: Task) -> Space:
         common.vector_axis(program),
         Axis("items", (4, 2, 1, 8)),
         Axis("splits", (32, 128, 8, 1) if few and not program.strided else (1,)),
-        *common.launch_axis(task.hardware),
+        *common.launch_axis(task),
     )
     constraints = (
         common.vector_width(program.col_size),

@@ -35,7 +35,7 @@ def space(task: Task) -> Space:
     axes = (
         Axis("tile", (32, 64)),
         Axis("block", (256, 512, 1024)),
-        *common.launch_axis(task.hardware),
+        *common.launch_axis(task),
     )
     constraints = (
         Constraint(

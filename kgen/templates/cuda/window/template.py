@@ -146,7 +146,7 @@ def space(task: Task) -> Space:
         Axis("block", (256, 128, 512)),
         Axis("x", orders.get(plain.inner.stride, (1, 2, 4)) if plain.width > 1 else (1, 2, 4)),
         Axis("y", (8, 4, 2, 1) if overlaps else (1, 2, 4) if above is not None else (1,)),
-        *common.launch_axis(task.hardware),
+        *common.launch_axis(task),
     )
 
     def layout(p: Params) -> _Layout:
